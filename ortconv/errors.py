@@ -1,0 +1,89 @@
+"""Every error that ortconv raises on purpose, and the exit code each one ends the process with.
+
+    OrtconvError            1   something in ortconv itself is wrong: please report it
+    ├── UsageError          2   an option or argument is off
+    ├── ModelError          3   the model is invalid, or uses what ortconv does not support
+    │   ├── FormatError     3     the bytes of the file are damaged
+    │   ├── GraphError      3     the graph breaks the rules of its operators or of SSA form
+    │   └── UnsupportedError 3    valid, but beyond what ortconv can do
+    ├── MismatchError       4   the numbers differ
+    ├── GateError           5   a --fail-on condition failed
+    ├── UnsafeInputError    6   the input tries to reach what it must not reach
+    ├── BatchError          7   part of a batch failed
+    └── BackendError        3   a backend refused or failed; carries the backend's name
+
+An error is one message for a person: what, where (file, node), the limit and the actual value, and a hint for what to try.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class OrtconvError(Exception):
+    """Base of the tree. `hint` says what to try next; `file` and `node` say where."""
+
+    exit_code = 1
+
+    def __init__(
+        self, message: str, *, file: str | Path | None = None, node: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = None if file is None else str(file)
+        self.node = node
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = "".join(f"{part}: " for part in (self.file, self.node) if part)
+        return f"{where}{self.message}"
+
+    def at(self, *, file: str | Path | None = None, node: str | None = None) -> OrtconvError:
+        """The same error with the place filled in where it was not known yet."""
+        self.file = self.file or (None if file is None else str(file))
+        self.node = self.node or node
+        return self
+
+
+class UsageError(OrtconvError):
+    exit_code = 2
+
+
+class ModelError(OrtconvError):
+    exit_code = 3
+
+
+class FormatError(ModelError):
+    pass
+
+
+class GraphError(ModelError):
+    pass
+
+
+class UnsupportedError(ModelError):
+    pass
+
+
+class BackendError(ModelError):
+    """A backend refused or failed. `backend` is its name."""
+
+    def __init__(self, message: str, *, backend: str, hint: str | None = None) -> None:
+        super().__init__(f"backend {backend}: {message}", hint=hint)
+        self.backend = backend
+
+
+class MismatchError(OrtconvError):
+    exit_code = 4
+
+
+class GateError(OrtconvError):
+    exit_code = 5
+
+
+class UnsafeInputError(OrtconvError):
+    exit_code = 6
+
+
+class BatchError(OrtconvError):
+    exit_code = 7

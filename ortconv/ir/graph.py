@@ -1,0 +1,563 @@
+"""The graph: values, nodes, and the only functions that change them.
+
+Contract (checked by `ortconv.ir.verify`):
+
+* A value is a graph input, an initializer, both (an overridable initializer), or one output of one node.
+* A value knows its uses: every (node, slot) that reads it, in order of insertion, those of nodes in subgraphs included.
+* A node belongs to one graph; nodes of a graph form a list in topological order at the borders of passes.
+* A subgraph (an attribute of type Graph) reads outer values simply by holding them as inputs of its nodes. Its outputs
+  are always values of its own.
+* Names are unique along every chain of nested graphs, and a name given by `fresh` is unique in the whole model.
+* Iterating over a graph survives insertion and removal, also of the node just visited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias, TypeVar, Union
+
+from ortconv.errors import GraphError
+from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+
+T = TypeVar("T")
+
+
+class Ints(tuple[int, ...]):
+    """An attribute of type INTS."""
+
+    __slots__ = ()
+
+
+class Floats(tuple[float, ...]):
+    """An attribute of type FLOATS."""
+
+    __slots__ = ()
+
+
+class Strings(tuple[str, ...]):
+    """An attribute of type STRINGS. Bytes that are not UTF-8 are kept as surrogates."""
+
+    __slots__ = ()
+
+
+class Tensors(tuple[Tensor, ...]):
+    """An attribute of type TENSORS."""
+
+    __slots__ = ()
+
+
+class Graphs(tuple["Graph", ...]):
+    """An attribute of type GRAPHS."""
+
+    __slots__ = ()
+
+
+class Types(tuple[ValueType, ...]):
+    """An attribute of type TYPE_PROTOS."""
+
+    __slots__ = ()
+
+
+Attribute: TypeAlias = Union[
+    int,
+    float,
+    str,
+    Tensor,
+    SparseTensor,
+    ValueType,
+    Ints,
+    Floats,
+    Strings,
+    Tensors,
+    Graphs,
+    Types,
+    tuple[int, ...],
+    "Graph",
+]
+"""An attribute's value; its Python type is its ONNX type. A plain tuple of int counts as Ints."""
+
+
+class Value:
+    """An edge of the graph. Made and changed by Graph only."""
+
+    __slots__ = ("const", "graph", "index", "is_input", "is_output", "name", "producer", "type", "uses")
+
+    def __init__(self, name: str, type: ValueType | None, graph: Graph | None) -> None:
+        self.name = name
+        self.type = type
+        self.graph = graph
+        self.const: Tensor | SparseTensor | None = None
+        self.producer: Node | None = None
+        self.index = 0
+        self.is_input = False
+        self.is_output = False
+        self.uses: dict[tuple[Node, int], None] = {}
+
+    @property
+    def constant(self) -> Tensor | None:
+        """The dense constant that this value always has: an initializer that no caller can override."""
+        const = self.const
+        return const if isinstance(const, Tensor) and not self.is_input else None
+
+    @property
+    def consumers(self) -> list[Node]:
+        """The distinct nodes that read this value, in order of first use."""
+        return list(dict.fromkeys(node for node, _ in self.uses))
+
+    @property
+    def dtype(self) -> DType | None:
+        """The element type, where this is a tensor of known type."""
+        return self.type.dtype if isinstance(self.type, TensorType) else None
+
+    @property
+    def shape(self) -> Shape | None:
+        """The shape, where this is a tensor of known rank."""
+        return self.type.shape if isinstance(self.type, TensorType) else None
+
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape, where all of it is known."""
+        return self.type.static_shape if isinstance(self.type, TensorType) else None
+
+    @property
+    def rank(self) -> int | None:
+        shape = self.shape
+        return None if shape is None else len(shape)
+
+    def dim(self, axis: int) -> Dim:
+        """One dimension; None if unknown or out of range."""
+        shape = self.shape
+        return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+
+    def __repr__(self) -> str:
+        return f"%{self.name}"
+
+
+class Node:
+    """One application of an operator. Made and changed by Graph only, attributes and `ep` excepted."""
+
+    __slots__ = ("attrs", "doc", "domain", "ep", "graph", "inputs", "name", "next", "op", "outputs", "prev")
+
+    def __init__(self, op: str, domain: str = "", name: str = "", attrs: dict[str, Attribute] | None = None) -> None:
+        self.op = op
+        self.domain = domain
+        self.name = name
+        self.attrs: dict[str, Attribute] = {} if attrs is None else attrs
+        self.inputs: tuple[Value | None, ...] = ()
+        self.outputs: tuple[Value | None, ...] = ()
+        self.ep = ""
+        """The execution provider that takes the node; empty for the CPU."""
+        self.doc = ""
+        self.graph: Graph | None = None
+        self.prev: Node | None = None
+        self.next: Node | None = None
+
+    def attr(self, name: str, default: T) -> T:
+        """An attribute's value, or the default. The caller vouches that the types agree."""
+        return self.attrs.get(name, default)  # type: ignore[return-value]
+
+    def input(self, slot: int) -> Value | None:
+        """An input, or None where it is left out."""
+        return self.inputs[slot] if slot < len(self.inputs) else None
+
+    def output(self, slot: int) -> Value | None:
+        """An output, or None where it is left out."""
+        return self.outputs[slot] if slot < len(self.outputs) else None
+
+    @property
+    def out(self) -> Value:
+        """The first output."""
+        value = self.outputs[0] if self.outputs else None
+        assert value is not None
+        return value
+
+    def is_op(self, op: str, domain: str = "") -> bool:
+        return self.op == op and self.domain == domain
+
+    @property
+    def subgraphs(self) -> list[Graph]:
+        found: list[Graph] = []
+        for value in self.attrs.values():
+            if isinstance(value, Graph):
+                found.append(value)
+            elif isinstance(value, Graphs):
+                found.extend(value)
+        return found
+
+    @property
+    def label(self) -> str:
+        """How messages call this node: operator and name, or its first output where it has no name."""
+        op = f"{self.domain}:{self.op}" if self.domain else self.op
+        name = self.name or next((v.name for v in self.outputs if v is not None), "?")
+        return f"{op} '{name}'"
+
+    def __repr__(self) -> str:
+        outs = ", ".join("_" if v is None else v.name for v in self.outputs)
+        ins = ", ".join("_" if v is None else v.name for v in self.inputs)
+        return f"{outs} = {self.op}({ins})"
+
+
+class Graph:
+    """Nodes in order, inputs, outputs and initializers. All mutation goes through this class.
+
+    `initializers` holds the constants of this graph by name, `opsets` the operator set versions of the model (one dict,
+    shared with all subgraphs). `owner` is the node whose attribute this graph is, None for the main graph.
+    """
+
+    def __init__(self, name: str = "", *, parent: Graph | None = None) -> None:
+        self.name = name
+        self.doc = ""
+        self.owner: Node | None = None
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+        self.initializers: dict[str, Value] = {}
+        self.opsets: dict[str, int] = {} if parent is None else parent.opsets
+        self._names: set[str] = set() if parent is None else parent._names
+        self._head: Node | None = None
+        self._tail: Node | None = None
+        self._count = 0
+
+    # ------------------------------------------------------------------ reading
+
+    def __iter__(self) -> Iterator[Node]:
+        node = self._head
+        while node is not None:
+            if node.graph is self:
+                yield node
+            node = node.next
+
+    def __reversed__(self) -> Iterator[Node]:
+        node = self._tail
+        while node is not None:
+            if node.graph is self:
+                yield node
+            node = node.prev
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def parent(self) -> Graph | None:
+        return self.owner.graph if self.owner is not None else None
+
+    def opset(self, domain: str = "") -> int:
+        """The version of an operator set that the model imports; 0 if it does not."""
+        return self.opsets.get(domain, 0)
+
+    def walk(self) -> Iterator[Node]:
+        """Every node of this graph and of all graphs below it, outer nodes before those inside them."""
+        for node in self:
+            yield node
+            for sub in node.subgraphs:
+                yield from sub.walk()
+
+    def graphs(self) -> Iterator[Graph]:
+        """This graph and all graphs below it."""
+        yield self
+        for node in self:
+            for sub in node.subgraphs:
+                yield from sub.graphs()
+
+    def encloses(self, other: Graph | None) -> bool:
+        """True if `other` is this graph or lies somewhere inside it."""
+        while other is not None:
+            if other is self:
+                return True
+            other = other.parent
+        return False
+
+    # ------------------------------------------------------------------ names
+
+    def fresh(self, hint: str) -> str:
+        """A name that no value of the model has, resembling the hint; it is taken from then on."""
+        name, n = hint or "value", 0
+        while name in self._names:
+            n += 1
+            name = f"{hint}_{n}"
+        self._names.add(name)
+        return name
+
+    def rename(self, value: Value, name: str) -> None:
+        """Give a value another name. The caller vouches that no other value that sees it has that name."""
+        assert value.graph is self
+        if value.name in self.initializers and self.initializers[value.name] is value:
+            del self.initializers[value.name]
+            self.initializers[name] = value
+        self._names.add(name)
+        value.name = name
+
+    # ------------------------------------------------------------------ making
+
+    def add_input(self, name: str, type: ValueType | None = None) -> Value:
+        """Append a graph input with exactly this name."""
+        self._names.add(name)
+        value = Value(name, type, self)
+        value.is_input = True
+        self.inputs.append(value)
+        return value
+
+    def add_initializer(self, name: str, const: Tensor | SparseTensor) -> Value:
+        """A constant with exactly this name. Where a graph input of that name exists, that becomes overridable."""
+        value = next((v for v in self.inputs if v.name == name), None)
+        if value is None:
+            dtype = const.values.dtype if isinstance(const, SparseTensor) else const.dtype
+            value = Value(name, TensorType(dtype, const.shape), self)
+            self._names.add(name)
+        value.const = const
+        self.initializers[name] = value
+        return value
+
+    def constant(self, tensor: Tensor, hint: str) -> Value:
+        """A constant with a fresh name made from the hint."""
+        return self.add_initializer(self.fresh(hint), tensor)
+
+    def add_node(
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        outputs: int | Sequence[str | None] = 1,
+        attrs: Mapping[str, Attribute] | None = None,
+        *,
+        domain: str = "",
+        name: str = "",
+        types: Sequence[ValueType | None] = (),
+        before: Node | None = None,
+    ) -> Node:
+        """Make a node and insert it before another one, at the end by default.
+
+        `outputs` is the number of outputs, which get fresh names, or their exact names (None for one that is left out).
+        """
+        node = Node(op, domain, name, dict(attrs) if attrs else {})
+        if isinstance(outputs, int):
+            base = name or op
+            outputs = [self.fresh(f"{base}_out" if i == 0 else f"{base}_out{i}") for i in range(outputs)]
+        made: list[Value | None] = []
+        for i, output in enumerate(outputs):
+            if output is None:
+                made.append(None)
+                continue
+            self._names.add(output)
+            value = Value(output, types[i] if i < len(types) else None, self)
+            value.producer, value.index = node, i
+            made.append(value)
+        node.outputs = tuple(made)
+        self._link(node, before)
+        for sub in node.subgraphs:
+            sub.owner = node
+        self.set_inputs(node, inputs)
+        return node
+
+    def set_outputs(self, outputs: Iterable[Value]) -> None:
+        """Say which values the graph returns. They must be distinct values of this graph."""
+        for value in self.outputs:
+            value.is_output = False
+        self.outputs = list(outputs)
+        for value in self.outputs:
+            assert value.graph is self
+            value.is_output = True
+
+    # ------------------------------------------------------------------ changing
+
+    def set_inputs(self, node: Node, inputs: Sequence[Value | None]) -> None:
+        """Replace all inputs of a node of this graph."""
+        for slot, value in enumerate(node.inputs):
+            if value is not None:
+                del value.uses[node, slot]
+        node.inputs = tuple(inputs)
+        for slot, value in enumerate(node.inputs):
+            if value is not None:
+                value.uses[node, slot] = None
+
+    def set_input(self, node: Node, slot: int, value: Value | None) -> None:
+        """Replace one input of a node, extending its inputs where the slot lies beyond them."""
+        inputs = list(node.inputs) + [None] * (slot + 1 - len(node.inputs))
+        old = inputs[slot]
+        if old is not None:
+            del old.uses[node, slot]
+        inputs[slot] = value
+        node.inputs = tuple(inputs)
+        if value is not None:
+            value.uses[node, slot] = None
+
+    def replace_uses(self, old: Value, new: Value) -> None:
+        """Let every reader of `old`, in this graph and below, read `new`. What the graph returns stays as it is."""
+        for node, slot in list(old.uses):
+            assert node.graph is not None
+            node.graph.set_input(node, slot, new)
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Let `new` stand for `old` everywhere, also as a graph output, whose name stays what it was.
+
+        Where `new` cannot take over the name (it is an input, a constant, returned already, or from an outer graph) an
+        Identity is inserted before the producer of `old`.
+        """
+        self.replace_uses(old, new)
+        if not old.is_output:
+            return
+        name = old.name
+        assert old.graph is self
+        if new.graph is not self or new.producer is None or new.is_output:
+            node = self.add_node("Identity", [new], 1, types=[old.type], before=old.producer)
+            new = node.out
+        elif new.type is None or (new.shape is None and old.shape is not None):
+            new.type = old.type
+        self.rename(old, self.fresh(name))
+        self.rename(new, name)
+        old.is_output, new.is_output = False, True
+        self.outputs[self.outputs.index(old)] = new
+
+    def remove(self, node: Node) -> None:
+        """Take a node out, whose outputs must be unused. It keeps its link to the next node, so loops go on."""
+        for value in node.outputs:
+            if value is not None and (value.uses or value.is_output):
+                raise GraphError(f"cannot remove: output '{value.name}' is in use", node=node.label)
+        assert node.graph is self
+        for sub in node.subgraphs:
+            sub._release()
+        self.set_inputs(node, ())
+        self._unlink(node)
+
+    def remove_dead(self, node: Node) -> int:
+        """Remove a node if nothing uses its outputs, then its producers in this graph likewise; the number removed."""
+        removed, stack = 0, [node]
+        while stack:
+            node = stack.pop()
+            if node.graph is not self or any(v is not None and (v.uses or v.is_output) for v in node.outputs):
+                continue
+            reads = [v.producer for v in node.inputs if v is not None and v.producer is not None]
+            for sub in node.subgraphs:
+                reads += [
+                    v.producer
+                    for n in sub.walk()
+                    for v in n.inputs
+                    if v is not None and v.producer is not None and v.graph is self
+                ]
+            self.remove(node)
+            removed += 1
+            stack += [n for n in reads if n is not None]
+        return removed
+
+    def move(self, node: Node, before: Node | None) -> None:
+        """Put a node of this graph before another one, or at the end."""
+        self._unlink(node)
+        self._link(node, before)
+
+    def drop_initializer(self, value: Value) -> None:
+        """Forget a constant that nothing uses. An overridable one becomes a plain input."""
+        assert not value.uses
+        assert not value.is_output
+        del self.initializers[value.name]
+        value.const = None
+
+    def prune(self) -> int:
+        """Drop the constants that nothing uses, in subgraphs too. Overridable ones stay. Returns how many went."""
+        dropped = 0
+        for graph in self.graphs():
+            for value in list(graph.initializers.values()):
+                if not value.uses and not value.is_output and not value.is_input:
+                    graph.drop_initializer(value)
+                    dropped += 1
+        return dropped
+
+    def sort(self) -> None:
+        """Order the nodes topologically, changing the order only where it must be. GraphError on a cycle."""
+        order = list(self)
+        position = {node: i for i, node in enumerate(order)}
+        reads: list[set[int]] = []
+        in_order = True
+        for i, node in enumerate(order):
+            needed = {position[p] for p in _producers_in(self, node)}
+            in_order = in_order and all(p < i for p in needed)
+            reads.append(needed)
+        if in_order:
+            return
+        import heapq
+
+        readers: list[list[int]] = [[] for _ in order]
+        for i, needed in enumerate(reads):
+            for p in needed:
+                readers[p].append(i)
+        waiting = [len(needed) for needed in reads]
+        ready = [i for i, n in enumerate(waiting) if n == 0]
+        done: list[int] = []
+        while ready:
+            i = heapq.heappop(ready)
+            done.append(i)
+            for r in readers[i]:
+                waiting[r] -= 1
+                if waiting[r] == 0:
+                    heapq.heappush(ready, r)
+        if len(done) < len(order):
+            stuck = order[next(i for i, n in enumerate(waiting) if n > 0)]
+            raise GraphError("the graph has a cycle", node=stuck.label)
+        self._head = self._tail = None
+        for i in done:
+            self._append(order[i])
+
+    # ------------------------------------------------------------------ links
+
+    def _link(self, node: Node, before: Node | None) -> None:
+        node.graph = self
+        self._count += 1
+        if before is None:
+            self._append(node)
+            return
+        assert before.graph is self
+        node.prev, node.next = before.prev, before
+        if before.prev is None:
+            self._head = node
+        else:
+            before.prev.next = node
+        before.prev = node
+
+    def _append(self, node: Node) -> None:
+        node.prev, node.next = self._tail, None
+        if self._tail is None:
+            self._head = node
+        else:
+            self._tail.next = node
+        self._tail = node
+
+    def _unlink(self, node: Node) -> None:
+        if node.prev is None:
+            self._head = node.next
+        else:
+            node.prev.next = node.next
+        if node.next is None:
+            self._tail = node.prev
+        else:
+            node.next.prev = node.prev
+        node.graph = None
+        self._count -= 1
+
+    def _release(self) -> None:
+        """Withdraw every use that nodes in here make of any value."""
+        for node in self.walk():
+            for slot, value in enumerate(node.inputs):
+                if value is not None:
+                    value.uses.pop((node, slot), None)
+
+
+def _producers_in(graph: Graph, node: Node) -> Iterator[Node]:
+    """The nodes of `graph` whose outputs a node reads, also from within its subgraphs."""
+    for value in node.inputs:
+        if value is not None and value.producer is not None and value.graph is graph:
+            yield value.producer
+    for sub in node.subgraphs:
+        for inner in sub.walk():
+            for value in inner.inputs:
+                if value is not None and value.producer is not None and value.graph is graph:
+                    yield value.producer
+
+
+def captures(node: Node) -> list[Value]:
+    """The outer values that the subgraphs of a node read, at any depth, in order of first use."""
+    inside = {id(g) for sub in node.subgraphs for g in sub.graphs()}
+    found: dict[Value, None] = {}
+    for sub in node.subgraphs:
+        for inner in sub.walk():
+            for value in inner.inputs:
+                if value is not None and id(value.graph) not in inside:
+                    found[value] = None
+    return list(found)

@@ -1,0 +1,165 @@
+"""Operator schemas: formal parameters, attribute defaults and since_version, as ONNX and ONNX Runtime define them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings
+
+NON_DETERMINISTIC = frozenset(
+    {"RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli"}
+)
+
+
+class Formal(NamedTuple):
+    """A formal parameter. `type` is a type parameter's name or a fixed type; `kind` is single, optional or variadic."""
+
+    name: str
+    type: str
+    kind: str
+
+
+class Schema(NamedTuple):
+    domain: str
+    op: str
+    since: int
+    inputs: tuple[Formal, ...]
+    outputs: tuple[Formal, ...]
+    type_parameters: frozenset[str]
+    defaults: dict[str, Attribute]
+    has_function: bool
+    """True if ONNX defines the operator by a function body."""
+
+    def formal_input(self, slot: int) -> Formal | None:
+        """The formal parameter of an actual input; the last one takes all the rest where it is variadic."""
+        if slot < len(self.inputs):
+            return self.inputs[slot]
+        last = self.inputs[-1] if self.inputs else None
+        return last if last is not None and last.kind == "variadic" else None
+
+
+@cache
+def schema(domain: str, op: str, opset: int) -> Schema | None:
+    """The schema of an operator as of a version of its operator set; None if there is none."""
+    if domain in ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training"):
+        found = _onnx_schema(domain, op, opset)
+        if found is not None:
+            return found
+    versions = [since for since in _table_versions().get((domain, op), ()) if since <= max(opset, 1)]
+    return _table_schema(domain, op, max(versions)) if versions else None
+
+
+def schema_of(node: Node) -> Schema | None:
+    """The schema of a node under the operator sets of its graph."""
+    assert node.graph is not None
+    return schema(node.domain, node.op, node.graph.opset(node.domain))
+
+
+def since_version(node: Node) -> int:
+    """The since_version of a node's schema; where there is no schema, the version of the operator set."""
+    found = schema_of(node)
+    assert node.graph is not None
+    return found.since if found is not None else max(1, node.graph.opset(node.domain))
+
+
+def attribute(node: Node, name: str) -> Any:
+    """An attribute's value or the default of the schema; None if there is neither."""
+    if name in node.attrs:
+        return node.attrs[name]
+    found = schema_of(node)
+    return found.defaults.get(name) if found is not None else None
+
+
+def lacks_kernel(domain: str, op: str, since: int) -> bool:
+    """True if ONNX Runtime's CPU provider runs this ONNX operator only through its function body."""
+    return since in _document()["without_kernel"].get(f"{domain}:{op}", ())
+
+
+def is_deterministic(node: Node) -> bool:
+    """False for the operators that draw random numbers, at any depth."""
+    if node.op in NON_DETERMINISTIC or (node.op == "Dropout" and node.domain == ""):
+        return False
+    return all(is_deterministic(inner) for sub in node.subgraphs for inner in sub)
+
+
+def default_attributes(node: Node) -> dict[str, Attribute]:
+    """The schema's defaults for the attributes that a node does not state."""
+    found = schema_of(node)
+    return {} if found is None else {k: v for k, v in found.defaults.items() if k not in node.attrs}
+
+
+@cache
+def _onnx_schema(domain: str, op: str, opset: int) -> Schema | None:
+    from onnx import defs, helper
+
+    try:
+        found = defs.get_schema(op, max(opset, 1), domain)
+    except defs.SchemaError:
+        return None
+    if found.deprecated:
+        return None
+    kinds = {
+        defs.OpSchema.FormalParameterOption.Single: "single",
+        defs.OpSchema.FormalParameterOption.Optional: "optional",
+        defs.OpSchema.FormalParameterOption.Variadic: "variadic",
+    }
+    defaults = {}
+    for name, declared in found.attributes.items():
+        if declared.default_value.name:
+            defaults[name] = _attribute(helper.get_attribute_value(declared.default_value), declared.type.name)
+    return Schema(
+        domain,
+        op,
+        found.since_version,
+        tuple(Formal(p.name, p.type_str, kinds[p.option]) for p in found.inputs),
+        tuple(Formal(p.name, p.type_str, kinds[p.option]) for p in found.outputs),
+        frozenset(t.type_param_str for t in found.type_constraints),
+        defaults,
+        bool(found.has_function or found.has_context_dependent_function),
+    )
+
+
+def _attribute(value: Any, kind: str) -> Attribute:
+    if kind == "STRING":
+        return value.decode() if isinstance(value, bytes) else str(value)
+    if kind == "INTS":
+        return Ints(value)
+    if kind == "FLOATS":
+        return Floats(value)
+    if kind == "STRINGS":
+        return Strings(v.decode() if isinstance(v, bytes) else v for v in value)
+    assert isinstance(value, (int, float, Graph))
+    return value
+
+
+@cache
+def _document() -> dict[str, Any]:
+    text = files("ortconv.ir").joinpath("operators.json").read_text()
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+@cache
+def _table_versions() -> dict[tuple[str, str], tuple[int, ...]]:
+    table: dict[tuple[str, str], tuple[int, ...]] = {}
+    for key in _document()["schemas"]:
+        domain, op, since = key.rsplit(":", 2)
+        table[domain, op] = (*table.get((domain, op), ()), int(since))
+    return table
+
+
+@cache
+def _table_schema(domain: str, op: str, since: int) -> Schema:
+    row = _document()["schemas"][f"{domain}:{op}:{since}"]
+    return Schema(
+        domain,
+        op,
+        since,
+        tuple(Formal(*p) for p in row["inputs"]),
+        tuple(Formal(*p) for p in row["outputs"]),
+        frozenset(row["types"]),
+        {name: _attribute(value, kind) for name, (kind, value) in row["defaults"].items()},
+        False,
+    )

@@ -1,0 +1,138 @@
+"""Constant tensors: element type, shape and a view of the payload, wherever that lives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ortconv.ir.types import DType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Tensor:
+    """An immutable dense constant.
+
+    `data` holds the elements in ONNX's raw layout (little endian, row major, sub-byte types packed low bits first) as a
+    memoryview, typically into a mapped file and of any alignment; for strings it is a tuple of bytes.
+    """
+
+    __slots__ = ("_array", "data", "dtype", "shape")
+
+    def __init__(self, dtype: DType, shape: Sequence[int], data: memoryview | tuple[bytes, ...]) -> None:
+        self.dtype = dtype
+        self.shape = tuple(shape)
+        self.data = data
+        self._array: Array | None = None
+
+    @classmethod
+    def of(cls, array: Any, dtype: DType | None = None) -> Tensor:
+        """A tensor with the elements of anything that numpy takes. Contiguous arrays are not copied."""
+        array = np.asarray(array)
+        dtype = dtype or DType.of(array.dtype)
+        if dtype is DType.STRING:
+            items = tuple(
+                s if isinstance(s, bytes) else str(s).encode("utf-8", "surrogateescape") for s in array.ravel()
+            )
+            return cls(dtype, array.shape, items)
+        array = np.asarray(array, dtype=dtype.numpy, order="C")
+        if dtype.bits < 8:
+            return cls(dtype, array.shape, _pack(array, dtype.bits).data)
+        tensor = cls(dtype, array.shape, array.reshape(-1).view(np.uint8).data)
+        array = array.view()
+        array.flags.writeable = False
+        tensor._array = array
+        return tensor
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the payload as stored."""
+        if isinstance(self.data, tuple):
+            return sum(map(len, self.data))
+        return self.data.nbytes
+
+    def numpy(self) -> Array:
+        """The elements as a read-only array: a view of the payload, or unpacked for types below a byte.
+
+        Strings come as an object array of str (undecodable bytes as surrogates).
+        """
+        if self._array is None:
+            self._array = self._view()
+            self._array.flags.writeable = False
+        return self._array
+
+    def _view(self) -> Array:
+        if isinstance(self.data, tuple):
+            out = np.empty(len(self.data), dtype=object)
+            out[:] = [s.decode("utf-8", "surrogateescape") for s in self.data]
+            return out.reshape(self.shape)
+        if self.dtype.bits < 8:
+            return _unpack(self.data, self.dtype, self.size).reshape(self.shape)
+        return np.frombuffer(self.data, dtype=self.dtype.numpy, count=self.size).reshape(self.shape)
+
+    def item(self) -> Any:
+        """The only element, as a Python object. ValueError if there is not exactly one."""
+        return self.numpy().item()
+
+    def same(self, other: Tensor) -> bool:
+        """True if type, shape and every bit of the payload agree."""
+        return self is other or (self.dtype is other.dtype and self.shape == other.shape and self.data == other.data)
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.dtype.name}, {self.shape})"
+
+
+class SparseTensor:
+    """A constant in coordinate form: `values` (nnz,), `indices` (nnz,) linear or (nnz, rank), dense `shape`."""
+
+    __slots__ = ("indices", "shape", "values")
+
+    def __init__(self, values: Tensor, indices: Tensor, shape: Sequence[int]) -> None:
+        self.values = values
+        self.indices = indices
+        self.shape = tuple(shape)
+
+    def dense(self) -> Tensor:
+        """The same constant as a dense tensor."""
+        out = np.zeros(math.prod(self.shape), dtype=self.values.dtype.numpy)
+        if self.values.dtype is DType.STRING:
+            out[:] = ""
+        index = self.indices.numpy().astype(np.int64)
+        if index.ndim == 2:
+            index = np.ravel_multi_index(tuple(index.T), self.shape) if len(index) else index.reshape(-1)
+        out[index] = self.values.numpy()
+        return Tensor.of(out.reshape(self.shape), self.values.dtype)
+
+    def __repr__(self) -> str:
+        return f"SparseTensor({self.values.dtype.name}, {self.shape}, nnz={self.values.size})"
+
+
+def _pack(array: Array, bits: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    per_byte = 8 // bits
+    codes = array.reshape(-1).view(np.uint8) & ((1 << bits) - 1)
+    codes = np.concatenate([codes, np.zeros(-len(codes) % per_byte, np.uint8)]).reshape(-1, per_byte)
+    return np.bitwise_or.reduce(codes << (np.arange(per_byte, dtype=np.uint8) * bits), axis=1).astype(np.uint8)
+
+
+def _unpack(data: memoryview, dtype: DType, size: int) -> Array:
+    bits = dtype.bits
+    shifts = np.arange(8 // bits, dtype=np.uint8) * bits
+    codes = ((np.frombuffer(data, np.uint8)[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:size].astype(np.uint8)
+    if dtype in (DType.INT4, DType.INT2):
+        sign = 1 << (bits - 1)
+        return ((codes.astype(np.int8) ^ sign) - sign).astype(dtype.numpy)
+    if dtype in (DType.UINT4, DType.UINT2):
+        return codes.astype(dtype.numpy)
+    return codes.view(dtype.numpy)

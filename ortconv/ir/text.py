@@ -1,0 +1,75 @@
+"""A stable text form of graphs, for people, golden tests and error messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Ints, Node, Strings, Value
+from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.types import DType
+
+SHOWN_ELEMENTS = 8
+
+
+def text(graph: Graph) -> str:
+    """The graph as text: inputs, initializers, one line per node, outputs; the same in every process."""
+    return "\n".join(_lines(graph, "")) + "\n"
+
+
+def _lines(graph: Graph, indent: str) -> Iterator[str]:
+    inputs = ", ".join(f"{_name(v)}: {v.type}{' = ' + tensor_text(v.const) if v.const else ''}" for v in graph.inputs)
+    yield f"{indent}graph ({inputs}) -> ({', '.join(_name(v) for v in graph.outputs)})"
+    for value in graph.initializers.values():
+        if not value.is_input:
+            yield f"{indent}  {_name(value)} = {tensor_text(value.const)}"
+    for node in graph:
+        yield f"{indent}  {node_text(node)}"
+        for name, attribute in node.attrs.items():
+            for sub in (
+                [attribute] if isinstance(attribute, Graph) else attribute if isinstance(attribute, Graphs) else ()
+            ):
+                yield f"{indent}    {name}:"
+                yield from _lines(sub, indent + "    ")
+
+
+def node_text(node: Node) -> str:
+    """One node on one line: outputs, operator, attributes in order of name, inputs, types of the outputs."""
+    outs = ", ".join("_" if v is None else _name(v) for v in node.outputs)
+    ins = ", ".join("_" if v is None else _name(v) for v in node.inputs)
+    attrs = ", ".join(
+        f"{k}={attribute_text(v)}" for k, v in sorted(node.attrs.items()) if not isinstance(v, (Graph, Graphs))
+    )
+    types = ", ".join("_" if v is None else str(v.type) for v in node.outputs)
+    op = f"{node.domain}.{node.op}" if node.domain else node.op
+    ep = f" @{node.ep}" if node.ep else ""
+    return f"{outs} = {op}{f'<{attrs}>' if attrs else ''}({ins}) : {types}{ep}"
+
+
+def attribute_text(value: Attribute) -> str:
+    if isinstance(value, (Tensor, SparseTensor)):
+        return tensor_text(value)
+    if isinstance(value, str):
+        return repr(value)
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    if isinstance(value, (Ints, Floats, Strings)):
+        return "[" + ", ".join(attribute_text(v) for v in value) + "]"
+    return str(value)
+
+
+def tensor_text(const: Tensor | SparseTensor | None) -> str:
+    """Type and elements of a constant; of a long one the first few."""
+    if const is None:
+        return "?"
+    if isinstance(const, SparseTensor):
+        return f"sparse{list(const.shape)} {tensor_text(const.values)} at {tensor_text(const.indices)}"
+    items = const.numpy().ravel()[:SHOWN_ELEMENTS].tolist()
+    shown = ", ".join(
+        f"{i:.9g}" if isinstance(i, float) else repr(i) if const.dtype is DType.STRING else str(i) for i in items
+    )
+    more = ", ..." if const.size > SHOWN_ELEMENTS else ""
+    return f"{const.dtype.name.lower()}{list(const.shape)} {{{shown}{more}}}"
+
+
+def _name(value: Value) -> str:
+    return value.name

@@ -1,0 +1,171 @@
+"""Element types, shapes and value types, with the numbers and names of ONNX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+Dim = int | str | None
+"""A dimension: a number, a symbol, or unknown."""
+
+Shape = tuple[Dim, ...]
+
+
+class DType(IntEnum):
+    """Element types, numbered as TensorProto.DataType."""
+
+    UNDEFINED = 0
+    FLOAT = 1
+    UINT8 = 2
+    INT8 = 3
+    UINT16 = 4
+    INT16 = 5
+    INT32 = 6
+    INT64 = 7
+    STRING = 8
+    BOOL = 9
+    FLOAT16 = 10
+    DOUBLE = 11
+    UINT32 = 12
+    UINT64 = 13
+    COMPLEX64 = 14
+    COMPLEX128 = 15
+    BFLOAT16 = 16
+    FLOAT8E4M3FN = 17
+    FLOAT8E4M3FNUZ = 18
+    FLOAT8E5M2 = 19
+    FLOAT8E5M2FNUZ = 20
+    UINT4 = 21
+    INT4 = 22
+    FLOAT4E2M1 = 23
+    FLOAT8E8M0 = 24
+    UINT2 = 25
+    INT2 = 26
+
+    @property
+    def bits(self) -> int:
+        """Bits of one element as stored; strings have none and count as 0."""
+        return _BITS[self]
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy dtype of an unpacked array; object for strings."""
+        return _numpy_dtype(self)
+
+    @property
+    def is_float(self) -> bool:
+        return self in _FLOATS
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any] | type | str) -> DType:
+        """The element type of a numpy dtype; str and object kinds are STRING. KeyError for anything ONNX has not."""
+        dtype = np.dtype(dtype)
+        if dtype.kind in "OUST":
+            return cls.STRING
+        return _dtype_names()[dtype.name]
+
+
+_NUMPY_NAMES = {
+    DType.FLOAT: "float32", DType.UINT8: "uint8", DType.INT8: "int8", DType.UINT16: "uint16", DType.INT16: "int16",
+    DType.INT32: "int32", DType.INT64: "int64", DType.STRING: "object", DType.BOOL: "bool", DType.FLOAT16: "float16",
+    DType.DOUBLE: "float64", DType.UINT32: "uint32", DType.UINT64: "uint64", DType.COMPLEX64: "complex64",
+    DType.COMPLEX128: "complex128", DType.BFLOAT16: "bfloat16", DType.FLOAT8E4M3FN: "float8_e4m3fn",
+    DType.FLOAT8E4M3FNUZ: "float8_e4m3fnuz", DType.FLOAT8E5M2: "float8_e5m2", DType.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
+    DType.UINT4: "uint4", DType.INT4: "int4", DType.FLOAT4E2M1: "float4_e2m1fn", DType.FLOAT8E8M0: "float8_e8m0fnu",
+    DType.UINT2: "uint2", DType.INT2: "int2",
+}  # fmt: skip
+
+_BITS = {DType.UNDEFINED: 0, DType.STRING: 0}
+for _d, _n in _NUMPY_NAMES.items():
+    if _d is DType.STRING:
+        continue
+    _BITS[_d] = (
+        4 if _d in (DType.UINT4, DType.INT4, DType.FLOAT4E2M1)
+        else 2 if _d in (DType.UINT2, DType.INT2)
+        else 8 if _n.startswith("float8")
+        else 16 if _n == "bfloat16"
+        else np.dtype(_n).itemsize * 8
+    )  # fmt: skip
+
+_FLOATS = frozenset(
+    {DType.FLOAT, DType.FLOAT16, DType.DOUBLE, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ,
+     DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ, DType.FLOAT4E2M1, DType.FLOAT8E8M0}
+)  # fmt: skip
+
+
+@cache
+def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    name = _NUMPY_NAMES[dtype]
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+@cache
+def _dtype_names() -> dict[str, DType]:
+    return {name: dtype for dtype, name in _NUMPY_NAMES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A dense tensor. `shape` is None when the rank is unknown."""
+
+    dtype: DType
+    shape: Shape | None = None
+
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape where every dimension is a number, else None."""
+        shape = self.shape
+        if shape is None or not all(isinstance(d, int) for d in shape):
+            return None
+        return shape  # type: ignore[return-value]
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.dtype.name.lower()}[...]"
+        return f"{self.dtype.name.lower()}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class SparseTensorType:
+    dtype: DType
+    shape: Shape | None = None
+
+    def __str__(self) -> str:
+        return f"sparse({TensorType(self.dtype, self.shape)})"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType:
+    element: ValueType
+
+    def __str__(self) -> str:
+        return f"seq({self.element})"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalType:
+    element: ValueType
+
+    def __str__(self) -> str:
+        return f"optional({self.element})"
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    key: DType
+    value: ValueType
+
+    def __str__(self) -> str:
+        return f"map({self.key.name.lower()},{self.value})"
+
+
+ValueType = TensorType | SparseTensorType | SequenceType | OptionalType | MapType

@@ -1,0 +1,79 @@
+"""The contract of the graph, checked node by node."""
+
+from __future__ import annotations
+
+from ortconv.errors import GraphError
+from ortconv.ir.graph import Graph, Node, Value
+
+
+def verify(graph: Graph) -> None:
+    """Raise GraphError, naming the node at fault, unless the graph and all below it keep the contract of `ir.graph`."""
+    _verify_scope(graph, {}, set())
+
+
+def _verify_scope(graph: Graph, outer: dict[str, Value], outer_values: set[Value]) -> None:
+    names = dict(outer)
+    visible = set(outer_values)
+
+    def define(value: Value, where: str) -> None:
+        if value.graph is not graph:
+            raise GraphError(f"value '{value.name}' belongs to another graph", node=where)
+        if not value.name:
+            raise GraphError("a value has no name", node=where)
+        if names.get(value.name, value) is not value:
+            raise GraphError(f"name '{value.name}' is given twice", node=where)
+        names[value.name] = value
+        visible.add(value)
+
+    for value in graph.inputs:
+        if not value.is_input or value.producer is not None:
+            raise GraphError(f"graph input '{value.name}' is not marked as one, or has a producer")
+        define(value, "graph input")
+    if len(set(graph.inputs)) != len(graph.inputs) or len(set(graph.outputs)) != len(graph.outputs):
+        raise GraphError("a graph input or output is listed twice")
+    for name, value in graph.initializers.items():
+        if value.const is None or value.producer is not None or value.name != name:
+            raise GraphError(f"initializer '{name}' has no constant, a producer, or another name")
+        define(value, "initializer")
+    count = 0
+    for node in graph:
+        count += 1
+        _verify_node(node, graph, visible)
+        for slot, output in enumerate(node.outputs):
+            if output is not None:
+                if output.producer is not node or output.index != slot or output.is_input or output.const is not None:
+                    raise GraphError(f"output '{output.name}' does not point back to its node", node=node.label)
+                define(output, node.label)
+        for sub in node.subgraphs:
+            if sub.owner is not node or sub.opsets is not graph.opsets:
+                raise GraphError("a subgraph does not point back to its node", node=node.label)
+            _verify_scope(sub, names, visible)
+    if count != len(graph):
+        raise GraphError(f"the graph counts {len(graph)} nodes but links {count}")
+    for value in graph.outputs:
+        if not value.is_output or value not in visible or value.graph is not graph:
+            raise GraphError(f"graph output '{value.name}' is not a value of this graph")
+    _verify_uses(graph, visible - outer_values)
+
+
+def _verify_node(node: Node, graph: Graph, visible: set[Value]) -> None:
+    if node.graph is not graph:
+        raise GraphError("node is linked into a graph that it does not belong to", node=node.label)
+    for slot, value in enumerate(node.inputs):
+        if value is None:
+            continue
+        if value not in visible:
+            raise GraphError(f"input '{value.name}' is not defined before the node", node=node.label)
+        if (node, slot) not in value.uses:
+            raise GraphError(f"input '{value.name}' does not know this use", node=node.label)
+
+
+def _verify_uses(graph: Graph, values: set[Value]) -> None:
+    for value in values:
+        for user, slot in value.uses:
+            if user.graph is None or not graph.encloses(user.graph) or user.input(slot) is not value:
+                raise GraphError(
+                    f"value '{value.name}' claims a use in slot {slot} that does not exist", node=user.label
+                )
+        if value.is_output and value not in graph.outputs:
+            raise GraphError(f"value '{value.name}' is marked as output but not returned")

@@ -1,0 +1,341 @@
+"""From ONNX's protobuf messages to the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+
+from ortconv.errors import GraphError, UnsupportedError
+from ortconv.ir.graph import (
+    Attribute,
+    Floats,
+    Graph,
+    Graphs,
+    Ints,
+    Node,
+    Strings,
+    Tensors,
+    Types,
+    Value,
+)
+from ortconv.ir.model import Model
+from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.types import DType, MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
+
+Resolve = Callable[[TensorProto], memoryview]
+"""Gives the payload of a tensor whose data_location is EXTERNAL."""
+
+
+def build(proto: ModelProto, resolve: Resolve) -> Model:
+    """The model that a message describes; its functions must have been inlined. GraphError if it is no valid graph."""
+    if not proto.HasField("graph"):
+        raise GraphError("the model has no graph")
+    graph = Graph(proto.graph.name)
+    for entry in proto.opset_import:
+        graph.opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
+    _Builder(graph, {}, resolve, overridable=proto.ir_version >= 4).fill(proto.graph)
+    return Model(
+        graph,
+        ir_version=proto.ir_version,
+        producer_name=proto.producer_name,
+        producer_version=proto.producer_version,
+        domain=proto.domain,
+        model_version=proto.model_version if proto.HasField("model_version") else None,
+        doc=proto.doc_string,
+        metadata={p.key: p.value for p in proto.metadata_props},
+    )
+
+
+class _Builder:
+    """Fills one graph. `outer` maps the names of the enclosing scopes to their values."""
+
+    def __init__(self, graph: Graph, outer: dict[str, Value], resolve: Resolve, *, overridable: bool) -> None:
+        self.graph = graph
+        self.outer = outer
+        self.resolve = resolve
+        self.overridable = overridable
+        self.own: dict[str, Value] = {}
+        self.types: dict[str, ValueType] = {}
+
+    def fill(self, proto: GraphProto) -> None:
+        graph = self.graph
+        graph.doc = proto.doc_string
+        self.types = {v.name: t for v in proto.value_info if (t := value_type(v.type)) is not None}
+        constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
+        for info in proto.input:
+            if info.name in constants and not self.overridable:
+                continue
+            self._declare(graph.add_input(self._scoped(info.name), value_type(info.type)), info.name)
+        for tensor in proto.initializer:
+            self._initializer(tensor.name, self.tensor(tensor))
+        for sparse in proto.sparse_initializer:
+            self._initializer(sparse.values.name, self.sparse(sparse))
+        returned = {v.name: value_type(v.type) for v in proto.output}
+        for name, type in returned.items():
+            if type is not None and (name not in self.types or type != self.types[name]):
+                self.types[name] = merge(self.types.get(name), type) or type
+        made = [(self._node(node), node) for node in proto.node if not self._lift_constant(node)]
+        for node, message in made:
+            self._connect(node, message)
+        self._returns(proto)
+        graph.sort()
+
+    # ------------------------------------------------------------------ values
+
+    def _scoped(self, name: str) -> str:
+        """The name itself, or a fresh one where it would hide an outer value."""
+        return self.graph.fresh(name) if name in self.outer else name
+
+    def _declare(self, value: Value, name: str) -> None:
+        if name in self.own:
+            raise GraphError(
+                f"'{name}' is defined twice", node=None if value.producer is None else value.producer.label
+            )
+        self.own[name] = value
+
+    def _initializer(self, name: str, const: Tensor | SparseTensor) -> None:
+        known = self.own.get(name)
+        if known is not None and not known.is_input:
+            known.const = const
+            return
+        value = self.graph.add_initializer(known.name if known else self._scoped(name), const)
+        self.own[name] = value
+
+    def _read(self, name: str, node: Node) -> Value | None:
+        if not name:
+            return None
+        value = self.own.get(name) or self.outer.get(name)
+        if value is None:
+            raise GraphError(f"input '{name}' is not defined anywhere", node=node.label)
+        return value
+
+    def _returns(self, proto: GraphProto) -> None:
+        outputs = []
+        for info in proto.output:
+            value = self.own.get(info.name)
+            if value is None:
+                outer = self.outer.get(info.name)
+                if outer is None:
+                    raise GraphError(f"graph output '{info.name}' is not defined anywhere")
+                value = self.graph.add_node("Identity", [outer], types=[outer.type]).out
+            if value in outputs:
+                value = self.graph.add_node("Identity", [value], types=[value.type]).out
+            outputs.append(value)
+        self.graph.set_outputs(outputs)
+
+    # ------------------------------------------------------------------ nodes
+
+    def _node(self, message: NodeProto) -> Node:
+        domain = message.domain
+        names = [self._scoped(name) if name else None for name in message.output]
+        node = self.graph.add_node(
+            message.op_type,
+            (),
+            names,
+            domain="" if domain == "ai.onnx" else domain,
+            name=message.name,
+            types=[self.types.get(name) for name in message.output],
+        )
+        node.doc = message.doc_string
+        for name, value in zip(message.output, node.outputs, strict=True):
+            if value is not None:
+                self._declare(value, name)
+        return node
+
+    def _connect(self, node: Node, message: NodeProto) -> None:
+        self.graph.set_inputs(node, [self._read(name, node) for name in message.input])
+        for attribute in message.attribute:
+            value = self._attribute(attribute, node)
+            node.attrs[attribute.name] = value
+            for sub in [value] if isinstance(value, Graph) else value if isinstance(value, Graphs) else ():
+                sub.owner = node
+
+    def _lift_constant(self, message: NodeProto) -> bool:
+        """A Constant node becomes an initializer named after its output."""
+        if message.op_type != "Constant" or message.domain not in ("", "ai.onnx") or len(message.attribute) != 1:
+            return False
+        attribute = message.attribute[0]
+        name = attribute.name
+        const: Tensor | SparseTensor
+        if name == "value":
+            const = self.tensor(attribute.t)
+        elif name == "sparse_value":
+            const = self.sparse(attribute.sparse_tensor)
+        elif name in ("value_int", "value_ints"):
+            const = Tensor.of(attribute.i if name == "value_int" else list(attribute.ints), DType.INT64)
+        elif name in ("value_float", "value_floats"):
+            const = Tensor.of(attribute.f if name == "value_float" else list(attribute.floats), DType.FLOAT)
+        elif name == "value_string":
+            const = Tensor(DType.STRING, (), (attribute.s,))
+        elif name == "value_strings":
+            const = Tensor(DType.STRING, (len(attribute.strings),), tuple(attribute.strings))
+        else:
+            return False
+        output = message.output[0]
+        if output in self.own:
+            raise GraphError(f"'{output}' is defined twice", node=f"Constant '{message.name or output}'")
+        self._initializer(output, const)
+        return True
+
+    def _attribute(self, message: AttributeProto, node: Node) -> Attribute:
+        kind = message.type
+        kinds = AttributeProto
+        if kind == kinds.INT:
+            return message.i
+        if kind == kinds.INTS:
+            return Ints(message.ints)
+        if kind == kinds.FLOAT:
+            return message.f
+        if kind == kinds.FLOATS:
+            return Floats(message.floats)
+        if kind == kinds.STRING:
+            return message.s.decode("utf-8", "surrogateescape")
+        if kind == kinds.STRINGS:
+            return Strings(s.decode("utf-8", "surrogateescape") for s in message.strings)
+        if kind == kinds.TENSOR:
+            return self.tensor(message.t)
+        if kind == kinds.TENSORS:
+            return Tensors(map(self.tensor, message.tensors))
+        if kind == kinds.SPARSE_TENSOR:
+            return self.sparse(message.sparse_tensor)
+        if kind == kinds.GRAPH:
+            return self._subgraph(message.g)
+        if kind == kinds.GRAPHS:
+            return Graphs(map(self._subgraph, message.graphs))
+        if kind == kinds.TYPE_PROTO and (one := value_type(message.tp)) is not None:
+            return one
+        if kind == kinds.TYPE_PROTOS:
+            return Types(t for t in map(value_type, message.type_protos) if t is not None)
+        name = kinds.AttributeType.Name(kind) if kind in kinds.AttributeType.values() else kind
+        raise UnsupportedError(f"attribute '{message.name}' has type {name}", node=node.label)
+
+    def _subgraph(self, proto: GraphProto) -> Graph:
+        sub = Graph(proto.name, parent=self.graph)
+        _Builder(sub, {**self.outer, **self.own}, self.resolve, overridable=True).fill(proto)
+        return sub
+
+    # ------------------------------------------------------------------ constants
+
+    def tensor(self, proto: TensorProto) -> Tensor:
+        return tensor(proto, self.resolve)
+
+    def sparse(self, proto: Any) -> SparseTensor:
+        return SparseTensor(self.tensor(proto.values), self.tensor(proto.indices), proto.dims)
+
+
+def tensor(proto: TensorProto, resolve: Resolve) -> Tensor:
+    """A constant. A payload outside the message is asked from `resolve`. GraphError if its size does not fit."""
+    try:
+        dtype = DType(proto.data_type)
+    except ValueError:
+        raise UnsupportedError(
+            f"tensor '{proto.name}' has element type {proto.data_type}, which ONNX does not define"
+        ) from None
+    shape = tuple(proto.dims)
+    if dtype is DType.UNDEFINED:
+        raise GraphError(f"tensor '{proto.name}' has no element type")
+    if any(d < 0 for d in shape):
+        raise GraphError(f"tensor '{proto.name}' has a negative dimension: {list(shape)}")
+    if proto.HasField("segment"):
+        raise UnsupportedError(f"tensor '{proto.name}' is stored in segments")
+    if dtype is DType.STRING:
+        made = Tensor(dtype, shape, tuple(proto.string_data))
+        if len(proto.string_data) != made.size:
+            raise GraphError(f"tensor '{proto.name}': {len(proto.string_data)} strings for shape {list(shape)}")
+        return made
+    if proto.data_location == TensorProto.EXTERNAL:
+        data = resolve(proto)
+    elif proto.HasField("raw_data"):
+        data = memoryview(proto.raw_data)
+    else:
+        return _typed(proto, dtype, shape)
+    made = Tensor(dtype, shape, data)
+    needed = (made.size * dtype.bits + 7) // 8
+    if data.nbytes != needed:
+        raise GraphError(
+            f"tensor '{proto.name}': {data.nbytes} bytes for {dtype.name.lower()}{list(shape)}, which needs {needed}"
+        )
+    return made
+
+
+def _typed(proto: TensorProto, dtype: DType, shape: tuple[int, ...]) -> Tensor:
+    size = Tensor(dtype, shape, memoryview(b"")).size
+    if size == 0:
+        return Tensor(dtype, shape, memoryview(b""))
+    try:
+        return Tensor.of(onnx.numpy_helper.to_array(proto), dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise GraphError(
+            f"tensor '{proto.name}': its data does not fit {dtype.name.lower()}{list(shape)} ({error})"
+        ) from error
+
+
+# ---------------------------------------------------------------------- types
+
+
+def value_type(proto: TypeProto) -> ValueType | None:
+    """The type that a message describes, None for an empty one. UnsupportedError for an unknown element type."""
+    kind = proto.WhichOneof("value")
+    if kind == "tensor_type":
+        tensor_type = proto.tensor_type
+        if tensor_type.elem_type == 0:
+            return None
+        return TensorType(_element(tensor_type.elem_type), _shape(tensor_type))
+    if kind == "sequence_type":
+        element = value_type(proto.sequence_type.elem_type)
+        return None if element is None else SequenceType(element)
+    if kind == "optional_type":
+        element = value_type(proto.optional_type.elem_type)
+        return None if element is None else OptionalType(element)
+    if kind == "map_type":
+        value = value_type(proto.map_type.value_type)
+        return None if value is None else MapType(_element(proto.map_type.key_type), value)
+    if kind == "sparse_tensor_type":
+        sparse = proto.sparse_tensor_type
+        return SparseTensorType(_element(sparse.elem_type), _shape(sparse))
+    return None
+
+
+def _element(number: int) -> DType:
+    try:
+        return DType(number)
+    except ValueError:
+        raise UnsupportedError(f"element type {number} is not defined by ONNX") from None
+
+
+def _shape(proto: Any) -> Shape | None:
+    if not proto.HasField("shape"):
+        return None
+    return tuple(map(_dim, proto.shape.dim))
+
+
+def _dim(dim: Any) -> int | str | None:
+    kind = dim.WhichOneof("value")
+    if kind == "dim_value":
+        value: int = dim.dim_value
+        return value if value >= 0 else None
+    if kind == "dim_param":
+        return dim.dim_param or None
+    return None
+
+
+def merge(a: ValueType | None, b: ValueType | None) -> ValueType | None:
+    """What both types say together: where they disagree on a dimension, the first one's."""
+    if a is None or b is None:
+        return a or b
+    if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype is b.dtype:
+        if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+            return a if a.shape is not None else b
+        return TensorType(a.dtype, tuple(_merge_dims(zip(a.shape, b.shape, strict=True))))
+    return a
+
+
+def _merge_dims(pairs: Iterable[tuple[int | str | None, int | str | None]]) -> Iterable[int | str | None]:
+    for a, b in pairs:
+        if isinstance(a, int) or b is None:
+            yield a
+        else:
+            yield b if isinstance(b, int) or a is None else a

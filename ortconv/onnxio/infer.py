@@ -1,0 +1,148 @@
+"""Types and shapes of values, by onnx's own inference; rules of our own only for operators that onnx does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+from onnx import ModelProto, TypeProto, defs, shape_inference
+
+from ortconv.errors import GraphError
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import SequenceType, TensorType, ValueType
+from ortconv.onnxio.build import merge, value_type
+from ortconv.onnxio.contrib_types import CONTRIB_TYPES
+from ortconv.onnxio.proto import node_proto, tensor_proto, type_proto
+
+LARGEST_SHAPE_DATA = 1024
+"""Constants of up to so many elements are shown to shape inference."""
+
+
+def infer_model(proto: ModelProto) -> ModelProto:
+    """The message with value types filled in wherever onnx can tell. GraphError if the model contradicts itself."""
+    try:
+        return shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
+    except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        raise GraphError(f"shape inference: {str(error).strip().splitlines()[0]}") from error
+
+
+def infer_missing(graph: Graph) -> None:
+    """Infer the types of the values that have none yet, in topological order, in subgraphs too."""
+    for node in graph:
+        if any(v is not None and _is_vague(v) for v in node.outputs):
+            update_types(node)
+        else:
+            for sub in node.subgraphs:
+                infer_missing(sub)
+
+
+def update_types(node: Node) -> bool:
+    """Infer the output types of one node again and keep what is more exact than before. True if anything became known."""
+    changed = False
+    for value, inferred in zip(node.outputs, infer_node(node), strict=False):
+        if value is None or inferred is None:
+            continue
+        merged = merge(inferred, value.type) if value.type is None or _is_vague(value) else merge(value.type, inferred)
+        if merged != value.type:
+            value.type, changed = merged, True
+    return changed
+
+
+def _is_vague(value: Value) -> bool:
+    type = value.type
+    return type is None or (isinstance(type, TensorType) and type.shape is None)
+
+
+def infer_node(node: Node) -> list[ValueType | None]:
+    """The types of a node's outputs as far as they follow from its inputs' types and constants."""
+    rule = CONTRIB_TYPES.get((node.domain, node.op))
+    if rule is not None:
+        return list(rule(node))
+    special = _CONTROL_FLOW.get(node.op) if node.domain == "" else None
+    if special is not None:
+        for sub in node.subgraphs:
+            infer_missing(sub)
+        return special(node)
+    assert node.graph is not None
+    try:
+        found = defs.get_schema(node.op, max(1, node.graph.opset(node.domain)), node.domain)
+    except defs.SchemaError:
+        return [None] * len(node.outputs)
+    types: dict[str, TypeProto] = {}
+    data: dict[str, onnx.TensorProto] = {}
+    for value in node.inputs:
+        if value is None or value.type is None:
+            continue
+        types[value.name] = type_proto(value.type)
+        const = value.constant
+        if isinstance(const, Tensor) and const.size <= LARGEST_SHAPE_DATA:
+            data[value.name] = tensor_proto(const, value.name)
+    try:
+        inferred = shape_inference.infer_node_outputs(
+            found,
+            node_proto(node),
+            types,
+            data,
+            opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in node.graph.opsets.items()],
+        )
+    except (shape_inference.InferenceError, RuntimeError, ValueError, defs.SchemaError):
+        return [None] * len(node.outputs)
+    return [None if v is None or v.name not in inferred else value_type(inferred[v.name]) for v in node.outputs]
+
+
+def _if(node: Node) -> list[ValueType | None]:
+    branches = [sub.outputs for sub in node.subgraphs]
+    return [_common([b[i].type for b in branches if i < len(b)]) for i in range(len(node.outputs))]
+
+
+def _loop(node: Node) -> list[ValueType | None]:
+    body: Any = node.attrs["body"]
+    carried = len(node.inputs) - 2
+    types: list[ValueType | None] = []
+    for i in range(len(node.outputs)):
+        type = body.outputs[i + 1].type if i + 1 < len(body.outputs) else None
+        types.append(_without_dims(type) if i < carried else _stacked(type))
+    return types
+
+
+def _scan(node: Node) -> list[ValueType | None]:
+    body: Any = node.attrs["body"]
+    states = len(node.inputs) - node.attr("num_scan_inputs", 0)
+    types: list[ValueType | None] = []
+    for i in range(len(node.outputs)):
+        type = body.outputs[i].type if i < len(body.outputs) else None
+        types.append(type if i < states else _without_dims(_stacked(type)))
+    return types
+
+
+_CONTROL_FLOW: dict[str, Callable[[Node], list[ValueType | None]]] = {"If": _if, "Loop": _loop, "Scan": _scan}
+
+
+def _common(types: list[ValueType | None]) -> ValueType | None:
+    """A type that holds for all of them."""
+    first = types[0] if types else None
+    for type in types[1:]:
+        if isinstance(first, TensorType) and isinstance(type, TensorType) and first.dtype is type.dtype:
+            if first.shape is None or type.shape is None or len(first.shape) != len(type.shape):
+                first = TensorType(first.dtype)
+            else:
+                first = TensorType(
+                    first.dtype, tuple(a if a == b else None for a, b in zip(first.shape, type.shape, strict=True))
+                )
+        elif first != type:
+            first = first or type
+    return first
+
+
+def _without_dims(type: ValueType | None) -> ValueType | None:
+    if isinstance(type, TensorType) and type.shape is not None:
+        return TensorType(type.dtype, (None,) * len(type.shape))
+    return type
+
+
+def _stacked(type: ValueType | None) -> ValueType | None:
+    if isinstance(type, TensorType):
+        return TensorType(type.dtype, None if type.shape is None else (None, *type.shape))
+    return None if type is None else SequenceType(type)

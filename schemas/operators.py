@@ -1,0 +1,81 @@
+"""Write ortconv/ir/operators.json: what onnxruntime knows of operators beyond what the onnx package does.
+
+    python schemas/operators.py
+
+`schemas`: operators that onnx.defs has not (com.microsoft and the like): formal inputs and outputs, type parameters, attribute
+defaults. `without_kernel`: ONNX operators with a function body for which the CPU execution provider has no kernel, by
+since_version; they must be written to .ort files as their bodies.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import defs, helper
+from onnxruntime.capi import _pybind_state as ort
+
+TARGET = Path(__file__).parent.parent / "ortconv" / "ir" / "operators.json"
+OPTIONS = {"Single": "single", "Optional": "optional", "Variadic": "variadic"}
+
+
+def formals(parameters: Any) -> list[list[str]]:
+    return [[p.name, p.typeStr, OPTIONS[p.option.name]] for p in parameters]
+
+
+def default(attribute: Any) -> Any:
+    value = helper.get_attribute_value(onnx.AttributeProto.FromString(attribute._default_value))
+    kind = attribute.type.name
+    if kind == "STRING":
+        value = value.decode()
+    elif kind == "STRINGS":
+        value = [v.decode() for v in value]
+    elif kind in ("INTS", "FLOATS"):
+        value = list(value)
+    return [kind, value]
+
+
+def schemas() -> dict[str, Any]:
+    known = {(s.domain, s.name, s.since_version) for s in defs.get_all_schemas_with_history()}
+    table = {}
+    for s in ort.get_all_operator_schema():
+        if (s.domain, s.name, s.since_version) in known or s.domain == "com.ms.internal.nhwc":
+            continue
+        table[f"{s.domain}:{s.name}:{s.since_version}"] = {
+            "inputs": formals(s.inputs),
+            "outputs": formals(s.outputs),
+            "types": [t.type_param_str for t in s.type_constraints],
+            "defaults": {n: default(a) for n, a in sorted(s.attributes.items()) if a._default_value},
+        }
+    return dict(sorted(table.items()))
+
+
+def without_kernel() -> dict[str, list[int]]:
+    ranges: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for k in ort.get_all_opkernel_def():
+        if k.provider == "CPUExecutionProvider":
+            ranges.setdefault((k.domain, k.op_name), []).append(k.version_range)
+    newest = {
+        d: max(s.since_version for s in ort.get_all_operator_schema() if s.domain == d) for d in ("", "ai.onnx.ml")
+    }
+    table: dict[str, list[int]] = {}
+    for s in defs.get_all_schemas_with_history():
+        if (
+            s.domain not in newest
+            or s.since_version > newest[s.domain]
+            or not (s.has_function or s.has_context_dependent_function)
+        ):
+            continue
+        if not any(lo <= s.since_version <= hi for lo, hi in ranges.get((s.domain, s.name), ())):
+            table.setdefault(f"{s.domain}:{s.name}", []).append(s.since_version)
+    return {k: sorted(v) for k, v in sorted(table.items())}
+
+
+if __name__ == "__main__":
+    document = {"schemas": schemas(), "without_kernel": without_kernel()}
+    TARGET.write_text(json.dumps(document, indent=None, separators=(",", ":")) + "\n")
+    print(
+        f"{TARGET.name}: {len(document['schemas'])} schemas, {len(document['without_kernel'])} operators without kernel"
+    )
