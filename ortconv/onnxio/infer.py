@@ -39,7 +39,7 @@ def infer_missing(graph: Graph) -> None:
 
 
 def update_types(node: Node) -> bool:
-    """Infer the output types of one node again and keep what is more exact than before. True if anything became known."""
+    """Infer the output types of one node again and keep what is more exact. True if anything became known."""
     changed = False
     for value, inferred in zip(node.outputs, infer_node(node), strict=False):
         if value is None or inferred is None:

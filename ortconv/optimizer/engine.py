@@ -1,0 +1,268 @@
+"""The rewrite engine: rules return what should stand there, only the engine changes the graph.
+
+    @rule("ConvAddFusion", P("Add", P("Conv", "x", C("w"), C("b", optional=True), name="conv"), C("k")))
+    def fuse_conv_add(m: Match) -> Replacement:
+        "Conv(x, w, b) + k  ->  Conv(x, w, b + k)"
+        if not ...:
+            return None
+        return New("Conv", [m.x, m.w, bias], m.conv.attrs, like=m.conv)
+
+A rule returns None (no rewrite), a Value or a New for the root's first output, or a tuple with one of them for every
+output. Inputs of a New are values, other News, constants (Tensor or array), or None. The engine refuses by itself where
+an inner value of the match has another reader, is returned or captured, or where nodes belong to different providers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Union
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.types import ValueType
+from ortconv.optimizer.pattern import Match, P, match
+
+
+class New:
+    """A node to be made. `like` lends name and, unless given, attributes; `types` are its output types where known."""
+
+    __slots__ = ("attrs", "domain", "inputs", "like", "node", "op", "outputs", "types")
+
+    def __init__(
+        self,
+        op: str,
+        inputs: Sequence[Source],
+        attrs: Mapping[str, Attribute] | None = None,
+        *,
+        domain: str = "",
+        outputs: int = 1,
+        types: Sequence[ValueType | None] = (),
+        like: Node | None = None,
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.attrs = dict(like.attrs) if attrs is None and like is not None else dict(attrs or {})
+        self.domain = domain
+        self.outputs = outputs
+        self.types = tuple(types)
+        self.like = like
+        self.node: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """One output of a New other than the first."""
+
+    new: New
+    index: int
+
+
+Source = Union[Value, New, Out, Tensor, Array, None]
+Replacement = Union[None, Value, New, Out, Tensor, Array, tuple[Union[Value, New, Out, Tensor, Array, None], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rewrite: where `pattern` fits and `build` returns a replacement, that takes the place of the root."""
+
+    name: str
+    pattern: P
+    build: Callable[[Match], Replacement]
+
+    @property
+    def doc(self) -> str:
+        return (self.build.__doc__ or "").strip()
+
+
+def rule(name: str, *patterns: P) -> Callable[[Callable[[Match], Replacement]], tuple[Rule, ...]]:
+    """Make the rules of one name: one for each pattern, sharing the function."""
+
+    def made(build: Callable[[Match], Replacement]) -> tuple[Rule, ...]:
+        return tuple(Rule(name, pattern, build) for pattern in patterns)
+
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One entry of the trace."""
+
+    rule: str
+    root: str
+    removed: int
+    added: int
+
+
+@dataclass
+class Context:
+    """What a run of passes shares: options in, the trace out."""
+
+    fold_limit: int = 1 << 20
+    """Bytes by which constant folding may make the model grow, all folds together."""
+    grown: int = 0
+    only_cpu: bool = False
+    """Leave nodes alone that an execution provider other than the CPU has taken."""
+    limit: int | None = None
+    """Stop after so many rewrites."""
+    trace: list[Rewrite] = field(default_factory=list)
+
+    def record(self, rule: str, root: str, removed: int = 1, added: int = 0) -> None:
+        self.trace.append(Rewrite(rule, root, removed, added))
+
+    def may_touch(self, *nodes: Node) -> bool:
+        """True if a pass may rewrite these nodes together."""
+        ep = nodes[0].ep
+        return not (self.only_cpu and ep) and all(n.ep == ep for n in nodes) and not self.exhausted
+
+    @property
+    def exhausted(self) -> bool:
+        return self.limit is not None and len(self.trace) >= self.limit
+
+    def counts(self) -> dict[str, int]:
+        """How often each rule fired, in order of first use."""
+        counts: dict[str, int] = {}
+        for rewrite in self.trace:
+            counts[rewrite.rule] = counts.get(rewrite.rule, 0) + 1
+        return counts
+
+
+class Pass(Protocol):
+    """A step of the pipeline. `run` works on one graph, not on its subgraphs, and returns the number of changes."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, graph: Graph, context: Context) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPass:
+    """A pass that is a function."""
+
+    name: str
+    run: Callable[[Graph, Context], int]
+    once: bool = False
+
+
+class RulePass:
+    """A pass that is an ordered tuple of rules, driven by a worklist until none fits any more."""
+
+    def __init__(self, name: str, *rules: Iterable[Rule]) -> None:
+        self.name = name
+        self.once = False
+        self.rules = tuple(r for group in rules for r in group)
+        self._by_root: dict[tuple[str, str], list[Rule]] = {}
+        for r in self.rules:
+            for op in r.pattern.ops:
+                self._by_root.setdefault((r.pattern.domain, op), []).append(r)
+
+    def run(self, graph: Graph, context: Context) -> int:
+        queue = deque(node for node in graph if (node.domain, node.op) in self._by_root)
+        queued = set(queue)
+        changes = 0
+        while queue and not context.exhausted:
+            node = queue.popleft()
+            queued.discard(node)
+            if node.graph is not graph:
+                continue
+            for r in self._by_root[node.domain, node.op]:
+                touched = apply(r, node, context)
+                if touched is None:
+                    continue
+                changes += 1
+                for other in touched:
+                    if other.graph is graph and other not in queued and (other.domain, other.op) in self._by_root:
+                        queue.append(other)
+                        queued.add(other)
+                if node.graph is not graph:
+                    break
+        return changes
+
+
+def apply(r: Rule, root: Node, context: Context) -> list[Node] | None:
+    """Try one rule at one node. None if it does not apply, else the nodes around the change, worth another look."""
+    m = match(r.pattern, root)
+    if m is None or not context.may_touch(root, *(node for node, _ in m.nodes)) or not _is_closed(m):
+        return None
+    replacement = r.build(m)
+    if replacement is None:
+        return None
+    parts = replacement if isinstance(replacement, tuple) else (replacement,)
+    graph, label = m.graph, root.label
+    added: list[Node] = []
+    results = [_materialise(part, root, i, added) for i, part in enumerate(parts)]
+    around = [v.producer for v in root.inputs if v is not None and v.producer is not None]
+    around += [n for node, _ in m.nodes for v in node.inputs if v is not None and (n := v.producer) is not None]
+    for old, new in zip(root.outputs, results, strict=False):
+        if old is not None and new is not None and old is not new:
+            if new.type is None:
+                new.type = old.type
+            readers = old.consumers
+            graph.replace(old, new)
+            around += readers
+    before = len(graph)
+    graph.remove_dead(root)
+    for node in added:
+        if not graph.remove_dead(node) and any(
+            other.name == node.name for other, _ in (*m.nodes, (root, False)) if other.graph is graph
+        ):
+            node.name = graph.fresh(node.name)
+    context.record(r.name, label, before - len(graph), len(added))
+    around += [n for v in (s for s in results if s is not None) for n in (*v.consumers, v.producer) if n is not None]
+    return added + around
+
+
+def _is_closed(m: Match) -> bool:
+    """True if nothing outside the match sees an inner value that the rewrite would take away."""
+    inside = {node for node, _ in m.nodes} | {m.root}
+    for node, shared in m.nodes:
+        if shared:
+            continue
+        for value in node.outputs:
+            if value is not None and (value.is_output or any(user not in inside for user, _ in value.uses)):
+                return False
+    return True
+
+
+def _materialise(source: Source, root: Node, index: int, added: list[Node]) -> Value | None:
+    if source is None or isinstance(source, Value):
+        return source
+    if isinstance(source, (Tensor, np.ndarray)):
+        return constant(root, source)
+    out = 0
+    new, out = (source.new, source.index) if isinstance(source, Out) else (source, 0)
+    if new.node is None:
+        new.node = _make(new, root, added)
+    value = new.node.outputs[out]
+    if value is not None and value.type is None and index >= 0:
+        old = root.output(index)
+        value.type = None if old is None else old.type
+    return value
+
+
+def _make(new: New, root: Node, added: list[Node]) -> Node:
+    from ortconv.onnxio.infer import update_types
+
+    graph = root.graph
+    assert graph is not None
+    inputs = [_materialise(source, root, -1, added) for source in new.inputs]
+    name = new.like.name if new.like is not None else graph.fresh(f"{root.name or root.out.name}/{new.op}")
+    node = graph.add_node(
+        new.op, inputs, new.outputs, new.attrs, domain=new.domain, name=name, types=new.types, before=root
+    )
+    node.ep = root.ep
+    added.append(node)
+    if any(v is not None and v.type is None for v in node.outputs):
+        update_types(node)
+    return node
+
+
+def constant(near: Node, content: Tensor | Array | Any) -> Value:
+    """A new constant, named after the node that it is made for."""
+    tensor = content if isinstance(content, Tensor) else Tensor.of(content)
+    assert near.graph is not None
+    return near.graph.constant(tensor, f"{near.out.name}_const")
