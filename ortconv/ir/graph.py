@@ -450,6 +450,25 @@ class Graph:
         del self.initializers[value.name]
         value.const = None
 
+    def absorb(self, sub: Graph, before: Node) -> list[Value]:
+        """Move all nodes and constants of a subgraph without inputs into this graph, before a node; its former outputs.
+
+        Names that exist here already are replaced by fresh ones. The subgraph is empty afterwards.
+        """
+        outputs = list(sub.outputs)
+        sub.set_outputs(())
+        for value in list(sub.initializers.values()):
+            del sub.initializers[value.name]
+            value.graph, value.name = self, self.fresh(value.name)
+            self.initializers[value.name] = value
+        for node in list(sub):
+            sub._unlink(node)
+            self._link(node, before)
+            for made in node.outputs:
+                if made is not None:
+                    made.graph, made.name = self, self.fresh(made.name)
+        return outputs
+
     def prune(self) -> int:
         """Drop the constants that nothing uses, in subgraphs too. Overridable ones stay. Returns how many went."""
         dropped = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from onnx import (
     AttributeProto,
     GraphProto,
@@ -23,6 +25,7 @@ from ortconv.ir.graph import (
     Tensors,
     Types,
     Value,
+    captures,
 )
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import SparseTensor, Tensor
@@ -175,3 +178,28 @@ def _set_shape(proto: TypeProto.Tensor | TypeProto.SparseTensor, shape: Shape | 
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
+
+
+def region_proto(
+    graph: Graph, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value], ir_version: int = 8
+) -> ModelProto:
+    """Some nodes of a graph as a model of their own, with the constants that they read."""
+    proto = ModelProto(ir_version=ir_version)
+    for domain, version in graph.opsets.items():
+        proto.opset_import.add(domain=domain, version=version)
+    proto.graph.name = graph.name or "graph"
+    proto.graph.input.extend(map(value_info, inputs))
+    proto.graph.output.extend(map(value_info, outputs))
+    fed = set(inputs)
+    constants: dict[Value, None] = {}
+    for node in nodes:
+        proto.graph.node.append(node_proto(node))
+        for value in (*node.inputs, *captures(node)):
+            if value is not None and value.const is not None and value not in fed:
+                constants[value] = None
+    for value in constants:
+        if isinstance(value.const, SparseTensor):
+            proto.graph.sparse_initializer.append(_sparse(value.const, value.name))
+        elif value.const is not None:
+            proto.graph.initializer.append(tensor_proto(value.const, value.name))
+    return proto

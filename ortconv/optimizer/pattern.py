@@ -2,8 +2,8 @@
 
     P("Add", P("Conv", "x", C("w"), C("b", optional=True), name="conv"), C("k"), commutative=True)
 
-A string binds any value; the same string twice must bind the same value, and "x?" may be left out. C binds a constant that
-no caller can override. P binds a node through its first output; inner nodes must have no other reader and must not be
+A string binds any value; the same string twice must bind the same value, and "x?" may be left out. C binds a constant
+that no caller can override. P binds a node through its first output; inner nodes must have no other reader and must not be
 returned by the graph, unless `shared=True`. An ellipsis as last input accepts whatever follows.
 """
 

@@ -1,0 +1,7 @@
+"""Partitioning: which nodes an execution provider takes, and the reasons against the others."""
+
+from ortconv.partition.partitioner import Partition, Partitioning, Verdict, assign, partition
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection
+
+__all__ = ["Objection", "Partition", "Partitioning", "Target", "Verdict", "assign", "partition"]

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from ortconv.optimizer.engine import FunctionPass, RulePass
+from ortconv.optimizer.layout import conv_add
 
-PASSES: tuple[FunctionPass | RulePass, ...] = ()
+PASSES: tuple[FunctionPass | RulePass, ...] = (RulePass("ConvAddActivationFusion", conv_add.RULES),)

@@ -1,0 +1,65 @@
+# `make` lists the targets. Python 3.11 or later and its venv module are all that is needed; the rest goes into .venv.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+OUT    ?= out
+PYTEST ?= $(BIN)/pytest
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+# One BLAS thread: what is measured and trained does not depend on the machine's cores.
+export OPENBLAS_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench samples schema docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/.run ## convert the digit model, run it on two backends, compare, count right answers
+	$(BIN)/python sample_models/demo.py --out $(OUT)
+
+test: $(VENV)/.dev ## the whole test suite
+	$(PYTEST)
+
+check: $(VENV)/.dev ## lint, formatting, types and the fast tests, in under a minute
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PYTEST) -m "not slow" -x
+
+bench: $(VENV)/.dev ## run the benchmarks of tests/bench
+	@found=0; for file in tests/bench/*.py; do \
+		case "$$file" in */_*|*/conftest.py|*'*'*) continue;; esac; \
+		found=1; echo "== $$file"; $(BIN)/python "$$file" || exit 1; \
+	done; [ "$$found" = 1 ] || echo "no benchmarks in tests/bench"
+
+samples: $(VENV)/.dev ## rebuild every sample model, training included
+	$(BIN)/python sample_models/make.py
+
+schema: $(VENV)/.dev ## rewrite ortconv/ir/operators.json from the installed onnx and onnxruntime
+	$(BIN)/python schemas/operators.py
+
+docs: $(VENV)/.dev ## regenerate the generated parts of the documentation
+	$(BIN)/python docs/generate.py
+
+clean: ## remove .venv, out/ and caches
+	rm -rf $(VENV) $(OUT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# A virtual environment without pip is a Debian without python3-venv: say what to install, leave nothing half made.
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is missing or older than 3.11; try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "Python's venv module is missing; install it with:"; echo "  sudo apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml | $(BIN)/pip
+	$(BIN)/pip install --quiet -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/pip
+	$(BIN)/pip install --quiet -e '.[dev]'
+	@touch $@ $(VENV)/.run

@@ -1,0 +1,43 @@
+"""Arrays in and out of .npz files."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ortconv.errors import FormatError, UnsafeInputError
+from ortconv.files import replacing
+
+
+def read_npz(path: Path) -> dict[str, Any]:
+    """The arrays of an .npz file by name. FormatError if it is none, UnsafeInputError for pickled objects."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not hasattr(archive, "files"):
+                raise FormatError(
+                    "this is a single array, not an .npz archive",
+                    file=path,
+                    hint="save it with numpy.savez(path, name=array)",
+                )
+            return {name: archive[name] for name in archive.files}
+    except ValueError as error:
+        if "pickle" in str(error):
+            raise UnsafeInputError("holds pickled objects, which can run code when they are read", file=path) from error
+        raise FormatError(f"is no .npz archive: {error}", file=path) from error
+    except (zipfile.BadZipFile, EOFError, OSError) as error:
+        raise FormatError(f"is no .npz archive: {error}", file=path) from error
+
+
+def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays as .npz; strings as fixed-width text."""
+    import numpy as np
+
+    plain = {
+        name: (a.astype(str) if getattr(a, "dtype", None) == object else np.asarray(a)) for name, a in arrays.items()
+    }
+    with replacing(path) as draft, draft.open("wb") as file:
+        np.savez(file, **plain)

@@ -1,0 +1,57 @@
+"""What people read: results as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from ortconv.pipeline import Result
+
+
+def convert_summary(result: Result) -> str:
+    """What a conversion did, in a few lines."""
+    lines = [f"{click.style(result.source, bold=True)} -> {click.style(result.files[0], bold=True)}"]
+    lines.append(_line("nodes", f"{result.nodes_before} -> {result.nodes_after}   {_counts(result.operators)}"))
+    if result.rewrites:
+        lines.append(_line("rewrites", _counts(result.rewrites)))
+    if result.partitions:
+        taken = sum(len(p["nodes"]) for p in result.partitions)
+        what = "partition" if len(result.partitions) == 1 else "partitions"
+        share = f"{taken} of {result.nodes_after} nodes" if taken <= result.nodes_after else f"{taken} nodes"
+        lines.append(_line("NNAPI", f"{len(result.partitions)} {what}, {share}"))
+    lines.append(_line("size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"))
+    check = result.validation
+    if check is None:
+        lines.append(_line("numbers", click.style("not checked", fg="yellow")))
+    elif check.skipped:
+        lines.append(_line("numbers", click.style(f"not checked: {check.skipped}", fg="yellow")))
+    elif check.max_abs == 0:
+        lines.append(_line("numbers", click.style("equal to the source's", fg="green") + f" on {check.backend}"))
+    else:
+        text = f"max abs {check.max_abs:.1e}, scaled {check.scaled:.1e} of {check.limit:.1e} allowed"
+        lines.append(_line("numbers", click.style(text, fg="green") + f" on {check.backend}"))
+    if len(result.files) > 1:
+        lines.append(_line("beside it", ", ".join(result.files[1:])))
+    lines.append(_line("time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())))
+    return "\n".join(lines)
+
+
+def _line(label: str, text: str) -> str:
+    return f"  {click.style(f'{label:10}', dim=True)} {text}"
+
+
+def _counts(counts: dict[str, int], most: int = 6) -> str:
+    shown = [f"{name} x{count}" if count > 1 else name for name, count in list(counts.items())[:most]]
+    return ", ".join(shown) + (f", and {len(counts) - most} more" if len(counts) > most else "")
+
+
+def size(count: int) -> str:
+    """A number of bytes for people."""
+    value, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            break
+        value /= 1000
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"

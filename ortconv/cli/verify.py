@@ -1,0 +1,32 @@
+"""ortconv verify"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from ortconv.cli import color
+from ortconv.errors import FormatError
+
+
+@click.command()
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def command(model: Path, as_json: bool, quiet: bool) -> None:
+    """Check the .ort file MODEL: every offset, then all that a minimal build takes on trust.
+
+    Exits with 3 if the file is damaged or would mislead a minimal build.
+    """
+    from ortconv.ortformat.verify import check
+
+    report = check(model)
+    if as_json:
+        click.echo(json.dumps({"version": 1, "model": str(model), **asdict(report)}, indent=1))
+    elif not quiet:
+        click.echo(f"{click.style(str(model), bold=True)}: {report}", color=color())
+    if report.findings:
+        raise FormatError(f"{len(report.findings)} findings, the first: {report.findings[0]}", file=model)

@@ -1,0 +1,101 @@
+"""How far two runs of the same function may be apart, and how far they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ortconv.ir.graph import Graph, Node
+from ortconv.ir.types import DType
+
+QUANTIZED_LIMIT = 0.05
+"""Where activations are rounded to 8 bits, sums in another order move values by whole steps."""
+
+SUMMING = {
+    "MatMul": 1, "Gemm": 1, "FusedGemm": 1, "FusedMatMul": 1, "Conv": 1, "FusedConv": 1, "ConvTranspose": 1, "MatMulNBits": 1,
+    "Attention": 1, "MultiHeadAttention": 1,
+}  # fmt: skip
+"""Operators that sum products with a constant, and its slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How two values differ: largest absolute difference, the same over the largest magnitude, and a reason where not comparable."""
+
+    max_abs: float = 0.0
+    scaled: float = 0.0
+    mismatch: str | None = None
+
+    def within(self, limit: float) -> bool:
+        return self.mismatch is None and self.scaled <= limit
+
+    def worse(self, other: Difference) -> Difference:
+        """The larger of both."""
+        return max(self, other, key=lambda d: (d.mismatch is not None, d.scaled, d.max_abs))
+
+
+def difference(want: Any, got: Any) -> Difference:
+    """The difference of two outputs: arrays, or lists of arrays. NaN equals NaN, an infinity itself; integers must be equal."""
+    if want is None or got is None or isinstance(want, list) or isinstance(got, list):
+        return _of_sequences(want, got)
+    a, b = np.asarray(want), np.asarray(got)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return Difference(mismatch=f"{a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}")
+    if a.dtype == object or a.dtype.kind in "US" or a.dtype.kind in "iub":
+        wrong = int(np.count_nonzero(a != b))
+        return Difference(mismatch=f"{wrong} of {a.size} elements differ") if wrong else Difference()
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    x, y = a.astype(wide), b.astype(wide)
+    finite = np.isfinite(x)
+    if not np.array_equal(x[~finite], y[~finite], equal_nan=True) or not np.isfinite(y[finite]).all():
+        return Difference(mismatch="NaN or infinity in other places")
+    if not finite.any():
+        return Difference()
+    largest = float(np.abs(x[finite] - y[finite]).max())
+    magnitude = float(np.abs(x[finite]).max())
+    return Difference(largest, largest / magnitude if magnitude else (0.0 if largest == 0 else math.inf))
+
+
+def _of_sequences(want: Any, got: Any) -> Difference:
+    if not isinstance(want, list) or not isinstance(got, list) or len(want) != len(got):
+        same = want is None and got is None
+        return (
+            Difference() if same else Difference(mismatch="one is a sequence or empty, the other is not of that form")
+        )
+    return worst(difference(a, b) for a, b in zip(want, got, strict=True))
+
+
+def worst(differences: Iterable[Difference]) -> Difference:
+    result = Difference()
+    for one in differences:
+        result = result.worse(one)
+    return result
+
+
+def limit(graph: Graph, dtypes: Sequence[DType | None]) -> float:
+    """The scaled difference to allow for outputs of these types: rounding that grows with the longest sum and the number of sums."""
+    nodes = list(graph.walk())
+    if any(n.op in ("QuantizeLinear", "DynamicQuantizeLinear") or n.op.startswith("QLinear") for n in nodes):
+        return QUANTIZED_LIMIT
+    lengths = [length for n in nodes if (length := _sum_length(n))]
+    half = any(v is not None and v.dtype in (DType.FLOAT16, DType.BFLOAT16) for n in nodes for v in n.outputs)
+    if half or DType.FLOAT16 in dtypes:
+        return float(np.finfo(np.float16).eps) * (4 + math.sqrt(len(lengths)))
+    return float(np.finfo(np.float32).eps) * math.sqrt(max(lengths, default=1)) * (8 + 2 * math.sqrt(len(lengths)))
+
+
+def _sum_length(node: Node) -> int:
+    """How many products one output element sums; 0 for operators that do not sum."""
+    if node.op in SUMMING:
+        weight = node.input(SUMMING[node.op])
+        shape = None if weight is None else weight.static_shape
+        if not shape:
+            return 64
+        return math.prod(shape[1:]) if "Conv" in node.op else max(shape[-2:])
+    if node.op.startswith(("Reduce", "Global")) or "Normalization" in node.op or "Softmax" in node.op:
+        return 64
+    return 0

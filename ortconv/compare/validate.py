@@ -1,0 +1,89 @@
+"""Proof by running: does a converted model still compute what the source computes?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ortconv.compare.feeds import Feeds, candidates, from_arrays
+from ortconv.compare.tolerance import Difference, difference, limit, worst
+from ortconv.errors import BackendError, MismatchError, OrtconvError
+from ortconv.executor.session import Session
+from ortconv.ir.model import Model
+
+PREFERENCE = ("numpy", "onnxruntime")
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What a validation found. `skipped` says why there was none."""
+
+    backend: str = ""
+    max_abs: float = 0.0
+    scaled: float = 0.0
+    limit: float = 0.0
+    skipped: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A source model's outputs for some feeds, by the first backend that runs it."""
+
+    backend: str
+    feeds: Feeds
+    outputs: list[Any]
+    names: list[str]
+    limit: float
+
+
+def reference(
+    model: Model, source: Path, feeds: Mapping[str, Any] | None = None, backend: str | None = None
+) -> Reference | str:
+    """Run a source model on the user's feeds, or on feeds made up for it; why not, where no backend can."""
+    reasons = []
+    for name in (backend,) if backend else PREFERENCE:
+        try:
+            session = Session(model if name == "numpy" else source, backends=[name])
+            return _first_that_runs(session, name, feeds)
+        except BackendError as error:
+            reasons.append(error.message)
+        except OrtconvError as error:
+            if feeds is not None and error.exit_code == 2:
+                raise
+            reasons.append(f"{name}: {error}")
+    return "; ".join(reasons)
+
+
+def _first_that_runs(session: Session, name: str, feeds: Mapping[str, Any] | None) -> Reference:
+    graph = session.model.graph
+    allowed = limit(graph, [v.dtype for v in graph.outputs])
+    names = [v.name for v in graph.outputs]
+    failure: BackendError | None = None
+    for trial in [from_arrays(graph, feeds)] if feeds is not None else candidates(graph):
+        try:
+            return Reference(name, trial, session.run(None, trial), names, allowed)
+        except BackendError as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
+
+
+def validate(expected: Reference, converted: Path) -> Validation:
+    """Hold a converted file against the source's outputs. MismatchError where they differ by more than rounding explains."""
+    session = Session(converted, backends=[expected.backend])
+    got = session.run(None, expected.feeds)
+    each = [difference(a, b) for a, b in zip(expected.outputs, got, strict=True)]
+    found = worst(each)
+    if not found.within(expected.limit):
+        name, bad = max(zip(expected.names, each, strict=True), key=lambda p: (p[1].mismatch is not None, p[1].scaled))
+        raise MismatchError(
+            f"output '{name}' differs from the source's: {_text(bad)}, allowed {expected.limit:.1e}",
+            hint="nothing was written; try a lower --optimization_level, or --no-validate to write it all the same",
+        )
+    return Validation(expected.backend, found.max_abs, found.scaled, expected.limit)
+
+
+def _text(d: Difference) -> str:
+    return d.mismatch or f"max abs {d.max_abs:.3g}, scaled {d.scaled:.3g}"

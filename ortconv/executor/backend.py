@@ -1,0 +1,98 @@
+"""What a backend is, and where backends come from.
+
+A backend is an object with a `name` and three functions. Built-in ones and those of other packages come through the same door, the
+entry point group "ortconv.backends": name = "module:Class", the class being called with no arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from ortconv.errors import BackendError, UsageError
+from ortconv.ir.graph import Graph, Node, Value
+
+GROUP = "ortconv.backends"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Nodes of one graph, in topological order, that one backend runs as a unit.
+
+    `inputs` are the values it is fed, constants not among them; `outputs` those that others read. `file` is the model file where
+    the region is all of it, unchanged.
+    """
+
+    graph: Graph
+    nodes: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    file: Path | None = None
+
+
+class Program(Protocol):
+    """A compiled region."""
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The region's outputs for its inputs: arrays, lists for sequences, None for an empty optional."""
+        ...
+
+
+@runtime_checkable
+class Backend(Protocol):
+    name: str
+
+    def available(self) -> str | None:
+        """None if the backend can be used here, else the reason why not."""
+        ...
+
+    def objections(self, node: Node) -> Iterator[str]:
+        """Why the backend does not run a node; nothing if it does."""
+        ...
+
+    def compile(self, region: Region) -> Program:
+        """A program for a region of nodes that met no objection."""
+        ...
+
+
+def get_backend(name: str) -> Backend:
+    """A backend by name. UsageError for an unknown one, BackendError for one that cannot be used here."""
+    found = discover()
+    if name not in found:
+        raise UsageError(f"there is no backend '{name}'", hint=f"known backends: {', '.join(sorted(found))}")
+    backend = _load(name)
+    reason = backend.available()
+    if reason is not None:
+        raise BackendError(reason, backend=name)
+    return backend
+
+
+@cache
+def discover() -> dict[str, str]:
+    """The names of all backends and where each one lives, "module:Class". Nothing is imported."""
+    found = {"numpy": "ortconv.backends.numpy_cpu:Numpy", "onnxruntime": "ortconv.backends.onnxruntime_cpu:OnnxRuntime"}
+    for entry in entry_points(group=GROUP):
+        if found.get(entry.name, entry.value) != entry.value:
+            raise UsageError(
+                f"two packages offer a backend named '{entry.name}': {found[entry.name]} and {entry.value}"
+            )
+        found[entry.name] = entry.value
+    return found
+
+
+@cache
+def _load(name: str) -> Backend:
+    from importlib import import_module
+
+    module, _, attribute = discover()[name].partition(":")
+    try:
+        backend = getattr(import_module(module), attribute)()
+    except Exception as error:
+        raise BackendError(f"cannot be loaded: {error}", backend=name) from error
+    if not isinstance(backend, Backend):
+        raise BackendError(f"{discover()[name]} lacks a part of the backend protocol", backend=name)
+    return backend

@@ -1,0 +1,273 @@
+"""Activation functions, of ONNX and of com.microsoft."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.kernels.elementwise import blockwise, erf, erf_block
+from ortconv.executor.kernels.precision import in_float32
+from ortconv.executor.registry import kernel
+from ortconv.ir.tensor import Array
+
+MICROSOFT = "com.microsoft"
+
+
+@kernel("Relu")
+@in_float32
+def relu(x: Array) -> Array:
+    return np.asarray(np.maximum(x, x.dtype.type(0)))
+
+
+@kernel("Sigmoid")
+@in_float32
+def sigmoid(x: Array) -> Array:
+    out = np.empty_like(x)
+    np.negative(x, out=out)
+    np.exp(out, out=out)
+    np.add(out, 1, out=out)
+    return np.reciprocal(out, out=out)
+
+
+@kernel("LeakyRelu")
+@in_float32
+def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
+    out = np.empty_like(x)
+    np.multiply(x, alpha, out=out)
+    return np.maximum(out, x, out=out) if alpha <= 1 else np.minimum(out, x, out=out)
+
+
+@kernel("PRelu")
+@in_float32
+def prelu(x: Array, slope: Array) -> Array:
+    out = np.asarray(np.multiply(x, slope))
+    if slope.size and slope.max() <= 1:
+        # Branch free: several times faster than a mask of random signs.
+        return np.maximum(out, x, out=out)
+    np.copyto(out, x, where=x >= 0)
+    return out
+
+
+@kernel("Elu")
+@in_float32
+def elu(x: Array, *, alpha: float = 1.0) -> Array:
+    out = np.empty_like(x)
+    np.minimum(x, 0, out=out)
+    np.expm1(out, out=out)
+    np.multiply(out, alpha, out=out)
+    return np.add(out, np.maximum(x, 0), out=out)
+
+
+@kernel("Celu")
+@in_float32
+def celu(x: Array, *, alpha: float = 1.0) -> Array:
+    out = np.empty_like(x)
+    np.divide(x, alpha, out=out)
+    np.expm1(out, out=out)
+    np.multiply(out, alpha, out=out)
+    np.minimum(out, 0, out=out)
+    return np.add(out, np.maximum(x, 0), out=out)
+
+
+@kernel("Selu", until=5)
+@in_float32
+def selu_1(x: Array, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Any:
+    return selu(x, alpha=alpha, gamma=gamma)
+
+
+@kernel("Selu", since=6)
+@in_float32
+def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
+    out: Array = elu(x, alpha=alpha)
+    return np.multiply(out, gamma, out=out)
+
+
+@kernel("HardSigmoid")
+@in_float32
+def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
+    out = np.empty_like(x)
+    np.multiply(x, alpha, out=out)
+    np.add(out, beta, out=out)
+    np.maximum(out, 0, out=out)
+    return np.minimum(out, 1, out=out)
+
+
+@kernel("HardSwish")
+@in_float32
+def hard_swish(x: Array) -> Array:
+    out = hard_sigmoid(x, alpha=1 / 6, beta=0.5)
+    return np.multiply(out, x, out=out)
+
+
+@kernel("Softplus")
+@in_float32
+def softplus(x: Array) -> Array:
+    out = np.empty_like(x)
+    np.abs(x, out=out)
+    np.negative(out, out=out)
+    np.exp(out, out=out)
+    np.log1p(out, out=out)
+    return np.add(out, np.maximum(x, 0), out=out)
+
+
+@kernel("Softsign")
+@in_float32
+def softsign(x: Array) -> Array:
+    out = np.empty_like(x)
+    np.abs(x, out=out)
+    np.add(out, 1, out=out)
+    return np.divide(x, out, out=out)
+
+
+@kernel("Mish")
+@in_float32
+def mish(x: Array) -> Array:
+    out = softplus(x)
+    np.tanh(out, out=out)
+    return np.multiply(out, x, out=out)
+
+
+@kernel("Swish")
+@in_float32
+def swish(x: Array, *, alpha: float = 1.0) -> Array:
+    scaled = np.empty_like(x)
+    np.multiply(x, alpha, out=scaled)
+    out = sigmoid(scaled)
+    return np.multiply(out, x, out=out)
+
+
+@kernel("QuickGelu", domain=MICROSOFT)
+def quick_gelu(x: Array, *, alpha: float = 1.702) -> Any:
+    return swish(x, alpha=alpha)
+
+
+@kernel("SwiGLU")
+@in_float32
+def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> Array:
+    out = swish(a, alpha=alpha)
+    return np.multiply(out, b, out=out)
+
+
+@kernel("ThresholdedRelu")
+@in_float32
+def thresholded_relu(x: Array, *, alpha: float = 1.0) -> Array:
+    out = np.zeros_like(x)
+    np.copyto(out, x, where=x > alpha)
+    return out
+
+
+@kernel("Shrink")
+@in_float32
+def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
+    out = np.zeros_like(x)
+    np.subtract(x, bias, out=out, where=x > lambd, casting="unsafe")
+    np.add(x, bias, out=out, where=x < -lambd, casting="unsafe")
+    return out
+
+
+@kernel("Gelu", since=20)
+@in_float32
+def gelu(x: Array, *, approximate: str = "none") -> Array:
+    if approximate == "tanh":
+        return _gelu_tanh(x)
+    if x.dtype == np.float32:
+        return blockwise(_gelu_block, x)
+    return np.asarray(0.5 * x * (1 + erf(x / math.sqrt(2))))
+
+
+def _gelu_block(x: Array, out: Array) -> None:
+    erf_block(x * np.float32(math.sqrt(0.5)), out)
+    np.add(out, 1, out=out)
+    np.multiply(out, x, out=out)
+    np.multiply(out, 0.5, out=out)
+
+
+def _gelu_tanh(x: Array) -> Array:
+    # 0.5 (1 + tanh u) is sigmoid(2 u), which is cheaper.
+    twice_u = np.empty_like(x)
+    np.multiply(x, x, out=twice_u)
+    np.multiply(twice_u, 2 * math.sqrt(2 / math.pi) * 0.044715, out=twice_u)
+    np.add(twice_u, 2 * math.sqrt(2 / math.pi), out=twice_u)
+    np.multiply(twice_u, x, out=twice_u)
+    out = sigmoid(twice_u)
+    return np.multiply(out, x, out=out)
+
+
+@kernel("Gelu", domain=MICROSOFT)
+def microsoft_gelu(x: Array) -> Any:
+    return gelu(x)
+
+
+@kernel("BiasGelu", domain=MICROSOFT)
+@in_float32
+def bias_gelu(x: Array, bias: Array) -> Any:
+    return gelu(np.asarray(np.add(x, bias)))
+
+
+@kernel("FastGelu", domain=MICROSOFT)
+@in_float32
+def fast_gelu(x: Array, bias: Array | None = None) -> Array:
+    return _gelu_tanh(x if bias is None else np.asarray(np.add(x, bias)))
+
+
+@kernel("Softmax", since=13)
+@in_float32
+def softmax(x: Array, *, axis: int = -1) -> Array:
+    out, total = _shifted_exponential(x, axis)
+    return np.divide(out, total, out=out)
+
+
+@kernel("LogSoftmax", since=13)
+@in_float32
+def log_softmax(x: Array, *, axis: int = -1) -> Array:
+    if not x.size:
+        return np.empty_like(x)
+    shifted = np.asarray(x - x.max(axis=axis, keepdims=True))
+    shifted -= np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+    return shifted
+
+
+@kernel("Hardmax", since=13)
+@in_float32
+def hardmax(x: Array, *, axis: int = -1) -> Array:
+    out = np.zeros_like(x)
+    if x.size:
+        np.put_along_axis(out, np.expand_dims(x.argmax(axis=axis), axis), 1, axis=axis)
+    return out
+
+
+def _shifted_exponential(x: Array, axis: int) -> tuple[Array, Array]:
+    if not x.size:
+        return np.empty_like(x), np.ones((), x.dtype)
+    out = np.asarray(x - x.max(axis=axis, keepdims=True))
+    np.exp(out, out=out)
+    if axis in (-1, x.ndim - 1) and out.flags.c_contiguous:
+        # Row sums of short rows by matrix-vector product: several times faster than a reduction.
+        size = out.shape[-1]
+        return out, np.dot(out.reshape(-1, size), np.ones(size, out.dtype)).reshape(*out.shape[:-1], 1)
+    return out, out.sum(axis=axis, keepdims=True)
+
+
+def _as_matrix(x: Array, axis: int) -> Array:
+    axis = axis % x.ndim if x.ndim else 0
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+
+
+@kernel("Softmax", until=12)
+@in_float32
+def softmax_1(x: Array, *, axis: int = 1) -> Any:
+    return softmax(_as_matrix(x, axis)).reshape(x.shape)
+
+
+@kernel("LogSoftmax", until=12)
+@in_float32
+def log_softmax_1(x: Array, *, axis: int = 1) -> Any:
+    return log_softmax(_as_matrix(x, axis)).reshape(x.shape)
+
+
+@kernel("Hardmax", until=12)
+@in_float32
+def hardmax_1(x: Array, *, axis: int = 1) -> Any:
+    return hardmax(_as_matrix(x, axis)).reshape(x.shape)

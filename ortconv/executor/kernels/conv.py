@@ -1,0 +1,366 @@
+"""Convolutions. Float results lie channels last in memory behind their channels-first shape wherever that is the fast order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ortconv.errors import GraphError
+from ortconv.executor.kernels.fused_activation import activation as named_activation
+from ortconv.executor.kernels.matmul import centred
+from ortconv.executor.kernels.precision import in_float32
+from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
+from ortconv.executor.registry import Function, kernel, prepare
+from ortconv.ir.tensor import Array
+
+_BLOCK_BYTES = 8 << 20
+"""Unfolded windows beyond this are multiplied in blocks of output rows."""
+
+_EXACT_SUM = float(1 << 24)
+"""Integer sums up to this are exact in float32."""
+
+_INPUT_REACH = 255
+"""How far an 8-bit input can be from its zero point."""
+
+
+class Filters(NamedTuple):
+    """Weights (M, C/group, kernel...) laid out for rows of channels-last windows."""
+
+    kernel: tuple[int, ...]
+    group: int
+    matrix: Array
+    """(group, kernel elements * C/group, M/group); depthwise: (kernel elements, M)."""
+    channels: int
+    """Of the input."""
+    outputs: int
+    depthwise: bool
+
+
+def filters(w: Array, group: int) -> Filters:
+    """Lay out convolution weights. GraphError if `group` does not divide the output channels."""
+    m, c, *k = w.shape
+    if group < 1 or m % group:
+        raise GraphError(f"{m} output channels cannot be divided into {group} groups")
+    if c == 1 and group > 1:
+        return Filters(tuple(k), group, np.ascontiguousarray(w.reshape(m, -1).T), group, m, True)
+    rows = np.moveaxis(w.reshape(group, m // group, c, *k), 2, -1).reshape(group, m // group, -1)
+    return Filters(tuple(k), group, rows.transpose(0, 2, 1), c * group, m, False)
+
+
+def convolve(x: Array, f: Filters, w: Window) -> Array:
+    """(N, C, spatial...) with laid out weights to (N, M, output...), without bias."""
+    if x.shape[1] != f.channels:
+        raise GraphError(f"the weights expect {f.channels} channels, the input has {x.shape[1]} (shape {list(x.shape)})")
+    if f.depthwise:
+        return channels_first(_depthwise(x, f, w))
+    if w.is_pointwise and f.group == 1:
+        return _pointwise(x, f.matrix[0], w)
+    rows = pad_channels_last(x, w)
+    out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
+    if f.group == 1:
+        _unfold_and_multiply(rows, f.matrix[0], w, out)
+    else:
+        c, m = f.channels // f.group, f.outputs // f.group
+        for g, matrix in enumerate(f.matrix):
+            _unfold_and_multiply(rows[..., g * c : (g + 1) * c], matrix, w, out[..., g * m : (g + 1) * m])
+    return channels_first(out)
+
+
+def _pointwise(x: Array, matrix: Array, w: Window) -> Array:
+    x = x[(..., *(slice(None, None, s) for s in w.strides))]
+    n, c, *spatial = x.shape
+    if x.flags.c_contiguous and prod(spatial) > 1:
+        return np.matmul(matrix.T, x.reshape(n, c, prod(spatial))).reshape(n, -1, *spatial)
+    rows = channels_last(x).reshape(n * prod(spatial), c)
+    return channels_first((rows @ matrix).reshape(n, *spatial, -1))
+
+
+def _unfold_and_multiply(x: Array, matrix: Array, w: Window, out: Array) -> None:
+    """out[...] = windows of x @ matrix, for x padded and channels last."""
+    if len(w.kernel) == 2 and w.output[1] >= 48 and x.shape[-1] <= 64 and w.dilations == (1, 1) and w.kernel[0] > 1:
+        return _unfold_width(x, matrix, w, out)
+    windows = sliding(x, w)
+    n, k, m = x.shape[0], matrix.shape[0], matrix.shape[1]
+    row_bytes = prod(w.output[1:]) * k * x.itemsize
+    block = max(1, _BLOCK_BYTES // max(row_bytes, 1))
+    if n * w.output[0] <= block:
+        out[...] = (windows.reshape(-1, k) @ matrix).reshape(out.shape)
+        return None
+    for image, target in zip(windows, out):
+        for start in range(0, w.output[0], block):
+            part = slice(start, start + block)
+            target[part] = (image[part].reshape(-1, k) @ matrix).reshape(-1, *w.output[1:], m)
+    return None
+
+
+def _unfold_width(x: Array, matrix: Array, w: Window, out: Array) -> None:
+    """Unfold only along the width; the rows of vertically overlapping windows are then strided views of that copy."""
+    (kh, kw), (sh, sw), (oh, ow) = w.kernel, w.strides, w.output
+    height, c = x.shape[1], x.shape[-1]
+    columns = np.empty((ow, height, kw, c), x.dtype)
+    by_column, by_row, _, item = columns.strides
+    rows = as_strided(columns, (oh, ow, kh * kw * c), (sh * by_row, by_column, item), writeable=False)
+    for image, target in zip(x, out):
+        b_row, b_column, b_item = image.strides
+        columns[...] = as_strided(
+            image, (ow, height, kw, c), (sw * b_column, b_row, b_column, b_item), writeable=False
+        )
+        np.matmul(rows, matrix, out=target)
+
+
+def _depthwise(x: Array, f: Filters, w: Window) -> Array:
+    if f.outputs != f.channels:
+        x = np.repeat(x, f.outputs // f.channels, axis=1)
+    x = pad_channels_last(x, w)
+    out = np.zeros((x.shape[0], *w.output, f.outputs), x.dtype)
+    if len(w.kernel) == 2 and out.size:
+        _depthwise_plane(x, f.matrix.reshape(*w.kernel, f.outputs), w, out)
+        return out
+    for tap, weights in zip(w.taps(), f.matrix):
+        out += x[(slice(None), *tap)] * weights
+    return out
+
+
+def _depthwise_plane(x: Array, weights: Array, w: Window, out: Array) -> None:
+    """One multiply-add over (kernel, rows, columns * channels), with the columns of a strided window gathered first."""
+    (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
+    c = x.shape[-1]
+    tiled = np.tile(weights, (1, 1, ow)).reshape(kh, kw, ow * c)
+    for image, target in zip(x, out):
+        if sw == 1:
+            by_row, by_column, item = image.strides
+            by_tap = dw * by_column
+        else:
+            image = np.stack([image[:, j * dw : j * dw + (ow - 1) * sw + 1 : sw] for j in range(kw)])
+            by_tap, by_row, _, item = image.strides
+        view = as_strided(image, (kh, kw, oh, ow * c), (dh * by_row, by_tap, sh * by_row, item), writeable=False)
+        np.einsum("ijhx,ijx->hx", view, tiled, out=target.reshape(oh, ow * c))
+
+
+def _with_bias(y: Array, b: Array | None) -> Array:
+    if b is not None:
+        y += b.reshape(-1, *(1,) * (y.ndim - 2))
+    return y
+
+
+@kernel("Conv")
+@in_float32
+def conv(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Array:
+    place = window(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
+    return _with_bias(convolve(x, filters(w, group), place), b)
+
+
+@kernel("FusedConv", domain="com.microsoft")
+@in_float32
+def fused_conv(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    z: Array | None = None,
+    *,
+    activation: str = "",
+    activation_params: Sequence[float] = (),
+    **geometry: Any,
+) -> Array:
+    return _finish(conv(x, w, b, **geometry), z, activation, activation_params)
+
+
+@kernel("NhwcFusedConv", domain="com.microsoft")
+@in_float32
+def nhwc_fused_conv(x: Array, w: Array, b: Array | None = None, z: Array | None = None, **attributes: Any) -> Array:
+    y = fused_conv(channels_first(x), w, b, None if z is None else channels_first(z), **attributes)
+    return channels_last(y)
+
+
+def _finish(y: Array, z: Array | None, activation: str, parameters: Sequence[float]) -> Array:
+    if z is not None:
+        y += z
+    apply = named_activation(activation, parameters)
+    return y if apply is None else apply(y)
+
+
+@prepare("Conv")
+def prepare_conv(operands: Sequence[Any], *, group: int = 1, **geometry: Any) -> Function | None:
+    """Lay the weights out once."""
+    return _prepared(operands, group, geometry, "", ())
+
+
+@prepare("FusedConv", domain="com.microsoft")
+def prepare_fused_conv(
+    operands: Sequence[Any],
+    *,
+    group: int = 1,
+    activation: str = "",
+    activation_params: Sequence[float] = (),
+    **geometry: Any,
+) -> Function | None:
+    """Lay the weights out once."""
+    return _prepared(operands, group, geometry, activation, activation_params)
+
+
+def _prepared(
+    operands: Sequence[Any], group: int, geometry: dict[str, Any], activation: str, parameters: Sequence[float]
+) -> Function | None:
+    weights = operands[1]
+    if weights is None or weights.dtype not in (np.float32, np.float64):
+        return None
+    laid_out = filters(weights, group)
+    placement = {key: geometry.get(key) for key in ("strides", "dilations", "pads")}
+    auto_pad = geometry.get("auto_pad", "NOTSET")
+
+    def run(x: Array, w: Array, b: Array | None = None, z: Array | None = None, **_: Any) -> Array:
+        place = window(x.shape[2:], laid_out.kernel, auto_pad=auto_pad, **placement)
+        return _finish(_with_bias(convolve(x, laid_out, place), b), z, activation, parameters)
+
+    return run
+
+
+class IntegerFilters(NamedTuple):
+    """Integer weights less their zero points, in parts whose sums the floating-point type holds exactly."""
+
+    parts: tuple[tuple[slice, Filters], ...]
+    """Input channels, and the weights for them."""
+    kernel: tuple[int, ...]
+
+    def convolve(self, x: Array, w: Window) -> Array:
+        """Centred integer-valued float32 input to exact int32 sums."""
+        total = None
+        for channels, part in self.parts:
+            y = convolve(x[:, channels].astype(part.matrix.dtype, copy=False), part, w)
+            total = y.astype(np.int32) if total is None else total + y.astype(np.int32)
+        assert total is not None
+        return total
+
+
+def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFilters:
+    """Lay out 8-bit weights for inputs that are at most 255 from their zero point."""
+    if zero_point is not None and zero_point.size > 1:
+        zero_point = zero_point.reshape(-1, *(1,) * (w.ndim - 1))
+    wide = centred(w, zero_point)
+    for count in (1, 2, 4, 8, 16) if group == 1 else (1,):
+        edges = [w.shape[1] * i // count for i in range(count + 1)]
+        slices = [slice(a, b) for a, b in pairwise(edges)]
+        if all(_INPUT_REACH * _largest_sum(wide[:, s]) <= _EXACT_SUM for s in slices):
+            inputs = slices if count > 1 else [slice(None)]
+            return IntegerFilters(tuple((i, filters(wide[:, s], group)) for i, s in zip(inputs, slices)), w.shape[2:])
+    return IntegerFilters(((slice(None), filters(wide.astype(np.float64), group)),), w.shape[2:])
+
+
+def _largest_sum(w: Array) -> float:
+    return float(np.abs(w).sum(axis=tuple(range(1, w.ndim))).max(initial=0))
+
+
+@kernel("ConvInteger")
+def conv_integer(
+    x: Array,
+    w: Array,
+    x_zero_point: Array | None = None,
+    w_zero_point: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Array:
+    place = window(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
+    return integer_filters(w, w_zero_point, group).convolve(centred(x, x_zero_point), place)
+
+
+@kernel("ConvTranspose")
+@in_float32
+def conv_transpose(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Array:
+    n, c, *spatial = x.shape
+    if c != w.shape[0] or group < 1 or c % group:
+        raise GraphError(f"{c} input channels do not go with weights {list(w.shape)} in {group} groups")
+    rank, k, m = len(spatial), w.shape[2:], w.shape[1] * group
+    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
+    extra = output_padding or (0,) * rank
+    full = tuple((i - 1) * s + (q - 1) * d + 1 for i, s, q, d in zip(spatial, strides, k, dilations))
+    wanted = output_shape[-rank:] if output_shape else None
+    begin, out_shape = _transposed_padding(spatial, [f + e for f, e in zip(full, extra)], strides, pads, auto_pad, wanted)
+    # The window that, slid over the result, would read x: its taps are where each product lands.
+    place = Window(full, k, tuple(strides), tuple(dilations), (0,) * rank, (0,) * rank, tuple(spatial))
+    scattered = _scatter_products(channels_last(x), w, group, place)
+    y = _crop(scattered, begin, out_shape)
+    y = y if b is None else y + b
+    assert y.shape == (n, *out_shape, m)
+    return channels_first(y)
+
+
+def _scatter_products(x: Array, w: Array, group: int, place: Window) -> Array:
+    """(N, spatial..., C) times every kernel element, added up where each lands: (N, full..., M)."""
+    n, c = x.shape[0], x.shape[-1]
+    per_group, m = c // group, w.shape[1]
+    out = np.zeros((n, *place.size, m * group), x.dtype)
+    rows = x.reshape(-1, c)
+    for g in range(group):
+        part = slice(g * per_group, (g + 1) * per_group)
+        matrix = np.moveaxis(w[part], 1, -1).reshape(per_group, -1)
+        products = (rows[:, part] @ matrix).reshape(n, *place.output, -1, m)
+        target = out[..., g * m : (g + 1) * m]
+        for i, tap in enumerate(place.taps()):
+            target[(slice(None), *tap)] += products[..., i, :]
+    return out
+
+
+def _transposed_padding(
+    size: Sequence[int],
+    full: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int] | None,
+    auto_pad: str,
+    output_shape: Sequence[int] | None,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What is cut off at the beginning, and the size of the result."""
+    rank = len(size)
+    same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
+    if output_shape is None and same:
+        output_shape = [n * s for n, s in zip(size, strides)]
+    if output_shape is not None:
+        total = [max(0, f - o) for f, o in zip(full, output_shape)]
+        upper = auto_pad == "SAME_UPPER"
+        return tuple(t // 2 if upper else t - t // 2 for t in total), tuple(output_shape)
+    pads = pads if pads and auto_pad != "VALID" else (0,) * (2 * rank)
+    begin, end = tuple(pads[:rank]), pads[rank:]
+    return begin, tuple(max(0, f - b - a) for f, b, a in zip(full, begin, end))
+
+
+def _crop(x: Array, begin: Sequence[int], size: Sequence[int]) -> Array:
+    """The part of a channels-last array from `begin` with `size`, zero where it reaches outside."""
+    inside = x[(slice(None), *(slice(max(b, 0), max(b + n, 0)) for b, n in zip(begin, size)))]
+    if inside.shape[1:-1] == tuple(size):
+        return inside
+    out = np.zeros((x.shape[0], *size, x.shape[-1]), x.dtype)
+    out[(slice(None), *(slice(max(-b, 0), max(-b, 0) + n) for b, n in zip(begin, inside.shape[1:-1])))] = inside
+    return out

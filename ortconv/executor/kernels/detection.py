@@ -1,0 +1,164 @@
+"""Regions of interest and box selection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.kernels.precision import in_float32, widen
+from ortconv.executor.registry import kernel
+from ortconv.ir.tensor import Array
+
+
+@kernel("NonMaxSuppression")
+def non_max_suppression(
+    boxes: Array,
+    scores: Array,
+    max_output_boxes_per_class: Array | None = None,
+    iou_threshold: Array | None = None,
+    score_threshold: Array | None = None,
+    *,
+    center_point_box: int = 0,
+) -> Array:
+    limit = 0 if max_output_boxes_per_class is None else int(max_output_boxes_per_class.item())
+    overlap = 0.0 if iou_threshold is None else float(iou_threshold.item())
+    lowest = None if score_threshold is None else float(score_threshold.item())
+    selected: list[tuple[int, int, int]] = []
+    if limit > 0:
+        for batch, (corners, classes) in enumerate(zip(_corners(widen(boxes), center_point_box), widen(scores))):
+            for label, score in enumerate(classes):
+                kept = _suppress(corners, score, limit, overlap, lowest)
+                selected += [(batch, label, box) for box in kept]
+    return np.array(selected, dtype=np.int64).reshape(-1, 3)
+
+
+def _corners(boxes: Array, center_point_box: int) -> Array:
+    """Boxes (..., 4) as low and high corners, whichever way round they came."""
+    first, second = boxes[..., :2], boxes[..., 2:]
+    if center_point_box:
+        first, second = first - second / 2, first + second / 2
+    return np.asarray(np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=-1))
+
+
+_CHUNK = 256
+"""Candidates compared with each other at a time."""
+
+
+def _suppress(corners: Array, score: Array, limit: int, overlap: float, lowest: float | None) -> list[int]:
+    """The boxes kept, best first: each overlaps none of the better ones by more than `overlap`."""
+    candidates = np.arange(len(score)) if lowest is None else np.flatnonzero(score > lowest)
+    order = candidates[np.argsort(-score[candidates], kind="stable")]
+    kept: list[int] = []
+    for start in range(0, len(order), _CHUNK):
+        chunk = order[start : start + _CHUNK]
+        if kept:
+            chunk = chunk[~(_intersection_over_union(corners[kept], corners[chunk]) > overlap).any(axis=0)]
+        boxes = corners[chunk]
+        clashes = _intersection_over_union(boxes, boxes) > overlap
+        alive = np.ones(len(chunk), dtype=bool)
+        for i, box in enumerate(chunk.tolist()):
+            if alive[i]:
+                kept.append(box)
+                if len(kept) == limit:
+                    return kept
+                alive &= ~clashes[i]
+    return kept
+
+
+def _intersection_over_union(a: Array, b: Array) -> Array:
+    """Of every box of `a` with every box of `b`; -1 where a box or the intersection is empty."""
+    sides = [
+        np.minimum(a[:, None, 2 + axis], b[:, 2 + axis]) - np.maximum(a[:, None, axis], b[:, axis]) for axis in (0, 1)
+    ]
+    area_a, area_b = ((x[:, 2] - x[:, 0]) * (x[:, 3] - x[:, 1]) for x in (a, b))
+    shared = sides[0] * sides[1]
+    union = area_a[:, None] + area_b - shared
+    valid = (sides[0] > 0) & (sides[1] > 0) & (area_a > 0)[:, None] & (area_b > 0) & (union > 0)
+    return np.divide(shared, union, out=np.full_like(shared, -1), where=valid)
+
+
+@kernel("RoiAlign", until=10)
+def roi_align_10(x: Array, rois: Array, batch_indices: Array, **attributes: Any) -> Any:
+    return roi_align(x, rois, batch_indices, coordinate_transformation_mode="output_half_pixel", **attributes)
+
+
+@kernel("RoiAlign", since=16)
+def roi_align(
+    x: Array,
+    rois: Array,
+    batch_indices: Array,
+    *,
+    coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Array:
+    half_pixel = coordinate_transformation_mode == "half_pixel"
+    out = np.zeros((len(rois), x.shape[1], output_height, output_width), dtype=np.float64)
+    images = widen(x).astype(np.float64)
+    edges = widen(rois).astype(np.float64) * spatial_scale - (0.5 if half_pixel else 0.0)
+    for i, (left, top, right, bottom) in enumerate(edges):
+        width, height = right - left, bottom - top
+        if not half_pixel:
+            width, height = max(width, 1.0), max(height, 1.0)
+        rows = _samples(top, height, output_height, sampling_ratio, x.shape[2])
+        columns = _samples(left, width, output_width, sampling_ratio, x.shape[3])
+        out[i] = _pooled(images[batch_indices[i]], rows, columns, mode)
+    return out.astype(x.dtype)
+
+
+_Samples = tuple[Array, Array, Array, Array]
+
+
+def _samples(start: float, length: float, bins: int, ratio: int, size: int) -> _Samples:
+    """Sampling points along one axis, each array (bins, samples): lower and upper cell and their weights."""
+    count = ratio if ratio > 0 else max(math.ceil(length / bins), 0)
+    step = length / bins
+    points = start + step * (np.arange(bins)[:, None] + (np.arange(count) + 0.5) / max(count, 1))
+    inside = (points >= -1) & (points <= size)
+    points = points.clip(0, size - 1)
+    low = np.floor(points).astype(np.int64)
+    fraction = points - low
+    return low, np.minimum(low + 1, size - 1), (1 - fraction) * inside, fraction * inside
+
+
+def _pooled(image: Array, rows: _Samples, columns: _Samples, mode: str) -> Array:
+    """Bilinear samples of an image (channels, height, width), pooled per bin."""
+    corners = []
+    for y, wy in ((rows[0], rows[2]), (rows[1], rows[3])):
+        for x, wx in ((columns[0], columns[2]), (columns[1], columns[3])):
+            values = image[:, y[:, :, None, None], x[None, None]]
+            corners.append(values * wy[:, :, None, None] * wx[None, None])
+    # Samples are (channels, bin row, sample row, bin column, sample column).
+    if not corners[0].size:
+        return np.zeros((len(image), len(rows[0]), len(columns[0])))
+    if mode == "avg":
+        return np.asarray(np.add.reduce(corners).mean(axis=(2, 4)))
+    return np.asarray(np.maximum.reduce(corners).max(axis=(2, 4)))
+
+
+@kernel("MaxRoiPool")
+@in_float32
+def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> Array:
+    out = np.zeros((len(rois), x.shape[1], *pooled_shape), dtype=x.dtype)
+    for i, roi in enumerate(rois):
+        left, top, right, bottom = (math.floor(v * spatial_scale + 0.5) for v in roi[1:].tolist())
+        image = x[int(roi[0])]
+        rows = _bins(top, max(bottom - top + 1, 1), pooled_shape[0], x.shape[2])
+        columns = _bins(left, max(right - left + 1, 1), pooled_shape[1], x.shape[3])
+        for r, (y0, y1) in enumerate(rows):
+            for c, (x0, x1) in enumerate(columns):
+                if y1 > y0 and x1 > x0:
+                    out[i, :, r, c] = image[:, y0:y1, x0:x1].max(axis=(1, 2))
+    return out
+
+
+def _bins(start: int, length: int, bins: int, size: int) -> list[tuple[int, int]]:
+    step = length / bins
+    edges = [(start + math.floor(b * step), start + math.ceil((b + 1) * step)) for b in range(bins)]
+    return [(min(max(low, 0), size), min(max(high, 0), size)) for low, high in edges]

@@ -1,0 +1,225 @@
+"""Arithmetic, comparison, logic and rounding, one element at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache, reduce
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.kernels.precision import in_float32, widen
+from ortconv.executor.registry import kernel, table
+from ortconv.ir.tensor import Array
+
+Function = Callable[..., Any]
+
+BLOCK = 1 << 15
+"""Elements per step of a chain of ufuncs: the temporaries stay in the second cache level."""
+
+
+def _unary(function: Function) -> Function:
+    def run(x: Array) -> Array:
+        return np.asarray(function(x))
+
+    return in_float32(run)
+
+
+def _binary(function: Function) -> Function:
+    def run(a: Array, b: Array) -> Array:
+        return np.asarray(function(a, b))
+
+    return in_float32(run)
+
+
+def _comparison(function: Function) -> Function:
+    def run(a: Array, b: Array) -> Array:
+        return np.asarray(function(widen(a), widen(b)), dtype=bool)
+
+    return run
+
+
+def _fold(function: Function) -> Function:
+    def run(x: Array, *others: Array) -> Array:
+        return np.asarray(reduce(function, others, x))
+
+    return in_float32(run)
+
+
+table({
+    "Abs": _unary(np.abs), "Neg": _unary(np.negative), "Sign": _unary(np.sign), "Reciprocal": _unary(np.reciprocal),
+    "Ceil": _unary(np.ceil), "Floor": _unary(np.floor), "Round": _unary(np.rint),
+    "Sqrt": _unary(np.sqrt), "Exp": _unary(np.exp), "Log": _unary(np.log),
+    "Sin": _unary(np.sin), "Cos": _unary(np.cos), "Tan": _unary(np.tan),
+    "Asin": _unary(np.arcsin), "Acos": _unary(np.arccos), "Atan": _unary(np.arctan),
+    "Sinh": _unary(np.sinh), "Cosh": _unary(np.cosh), "Tanh": _unary(np.tanh),
+    "Asinh": _unary(np.arcsinh), "Acosh": _unary(np.arccosh), "Atanh": _unary(np.arctanh),
+    "Not": _unary(np.logical_not), "BitwiseNot": _unary(np.invert),
+    "Add": _binary(np.add), "Sub": _binary(np.subtract), "Mul": _binary(np.multiply),
+    "And": _binary(np.logical_and), "Or": _binary(np.logical_or), "Xor": _binary(np.logical_xor),
+    "BitwiseAnd": _binary(np.bitwise_and), "BitwiseOr": _binary(np.bitwise_or), "BitwiseXor": _binary(np.bitwise_xor),
+    "Equal": _comparison(np.equal), "Less": _comparison(np.less), "LessOrEqual": _comparison(np.less_equal),
+    "Greater": _comparison(np.greater), "GreaterOrEqual": _comparison(np.greater_equal),
+    "Max": _fold(np.maximum), "Min": _fold(np.minimum), "Sum": _fold(np.add),
+})  # fmt: skip
+
+
+@kernel("Div")
+@in_float32
+def div(a: Array, b: Array) -> Array:
+    if a.dtype.kind in "iu":
+        return truncated_quotient(a, b)
+    return np.asarray(np.divide(a, b))
+
+
+def truncated_quotient(a: Array, b: Array) -> Array:
+    """Integer quotient rounded toward zero."""
+    quotient = np.asarray(np.floor_divide(a, b))
+    if a.dtype.kind == "i":
+        inexact = np.not_equal(quotient * b, a)
+        np.add(quotient, inexact & (np.bitwise_xor(a, b) < 0), out=quotient, casting="unsafe")
+    return quotient
+
+
+@kernel("Mod")
+@in_float32
+def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
+    return np.asarray(np.fmod(a, b) if fmod else np.mod(a, b))
+
+
+@kernel("Mean")
+@in_float32
+def mean(x: Array, *others: Array) -> Array:
+    return np.asarray(reduce(np.add, others, x) / x.dtype.type(1 + len(others)))
+
+
+@kernel("Pow")
+@in_float32
+def pow_(x: Array, y: Array) -> Array:
+    if y.size == 1 and y.ndim <= x.ndim and y.reshape(()) in (2, 3):
+        square = np.asarray(np.multiply(x, x))
+        return square if y.reshape(()) == 2 else np.asarray(np.multiply(square, x))
+    if x.dtype.kind in "iu" and y.dtype.kind in "iu":
+        return _integer_power(x, y)
+    if x.dtype == y.dtype:
+        return np.asarray(np.power(x, y))
+    return np.asarray(np.power(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
+
+
+def _integer_power(x: Array, y: Array) -> Array:
+    if y.dtype.kind == "u" or not np.any(y < 0):
+        return np.asarray(np.power(x, y.astype(x.dtype)))
+    # A negative exponent leaves a fraction, which truncates to 0 unless the base is 1 or -1.
+    return np.asarray(np.power(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
+
+
+@kernel("BitShift")
+def bit_shift(x: Array, y: Array, *, direction: str) -> Array:
+    return np.asarray(np.left_shift(x, y) if direction == "LEFT" else np.right_shift(x, y))
+
+
+@kernel("IsNaN")
+def is_nan(x: Array) -> Array:
+    return np.asarray(np.isnan(widen(x)))
+
+
+@kernel("IsInf")
+def is_inf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
+    x = widen(x)
+    if detect_negative and detect_positive:
+        return np.asarray(np.isinf(x))
+    if not (detect_negative or detect_positive):
+        return np.zeros(x.shape, dtype=bool)
+    return np.asarray(x == (-np.inf if detect_negative else np.inf))
+
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+@kernel("Clip", until=10)
+@in_float32
+def clip_6(x: Array, *, min: float = -_FLOAT32_MAX, max: float = _FLOAT32_MAX) -> Array:
+    out = np.empty_like(x)
+    np.maximum(x, min, out=out)
+    return np.minimum(out, max, out=out)
+
+
+@kernel("Clip", since=11)
+def clip(x: Array, low: Array | None = None, high: Array | None = None) -> Array:
+    # A missing bound of a float tensor is its largest finite number: infinities do not pass.
+    limit = _largest(x.dtype) if x.dtype.kind in "fV" else None
+    for bound, default, limited in ((low, limit and -limit, np.maximum), (high, limit, np.minimum)):
+        if bound is not None:
+            x = np.asarray(limited(x, bound.reshape(())))
+        elif default is not None:
+            x = np.asarray(limited(x, x.dtype.type(default)))
+    return x
+
+
+@cache
+def _largest(dtype: np.dtype[Any]) -> float:
+    from ml_dtypes import finfo
+
+    return float(finfo(dtype).max)
+
+
+@kernel("Where")
+def where(condition: Array, x: Array, y: Array) -> Array:
+    out = np.empty(np.broadcast(condition, x, y).shape, dtype=x.dtype)
+    np.copyto(out, y)
+    np.copyto(out, x, where=condition)
+    return out
+
+
+# x * P(x^2) / Q(x^2), a minimax fit of relative error 2e-8 on [-3.95, 3.95]; beyond 3.92 erf rounds to 1 in float32.
+_ERF_LIMIT = 3.92
+_ERF_P = (2.025900019497025e-06, 2.846843543011574e-04, 3.808082742255041e-03, 5.287519818427674e-02,
+          1.915487111923502e-01, 1.1283791437803767)  # fmt: skip
+_ERF_Q = (3.783153961161159e-05, 1.1707036269028893e-03, 1.5054933254976668e-02, 1.1455892944420536e-01,
+          5.030883015159585e-01, 1.0)  # fmt: skip
+
+
+@kernel("Erf")
+@in_float32
+def erf(x: Array) -> Array:
+    if x.dtype == np.float32:
+        return blockwise(erf_block, x)
+    out = np.empty_like(x)
+    out[...] = np.frompyfunc(math.erf, 1, 1)(x) if x.dtype.kind == "f" else erf(x.astype(np.float32))
+    return out
+
+
+def erf_block(x: Array, out: Array) -> None:
+    """erf of float32 elements, to 3e-7 relative."""
+    x = np.maximum(x, -_ERF_LIMIT)
+    np.minimum(x, _ERF_LIMIT, out=x)
+    square = x * x
+    denominator = np.empty_like(square)
+    _polynomial(_ERF_P, square, out)
+    _polynomial(_ERF_Q, square, denominator)
+    np.multiply(out, x, out=out)
+    np.divide(out, denominator, out=out)
+    np.maximum(out, -1, out=out)
+    np.minimum(out, 1, out=out)
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Array, out: Array) -> None:
+    np.multiply(x, coefficients[0], out=out)
+    for c in coefficients[1:-1]:
+        np.add(out, c, out=out)
+        np.multiply(out, x, out=out)
+    np.add(out, coefficients[-1], out=out)
+
+
+def blockwise(function: Callable[[Array, Array], None], x: Array) -> Array:
+    """Apply `function(part of x, part of out)` to parts small enough to stay in cache. The result is laid out as x."""
+    out = np.empty_like(x)
+    order = sorted(range(x.ndim), key=lambda axis: -out.strides[axis])
+    source, target = x.transpose(order), out.transpose(order)
+    if not source.flags.c_contiguous:
+        source = np.ascontiguousarray(source)
+    source, target = source.reshape(-1), target.reshape(-1)
+    for start in range(0, x.size, BLOCK):
+        function(source[start : start + BLOCK], target[start : start + BLOCK])
+    return out

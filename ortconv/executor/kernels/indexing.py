@@ -1,0 +1,199 @@
+"""Gather and scatter, selection, sorting and running totals along an axis."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.kernels.precision import in_float32, is_narrow, widen
+from ortconv.executor.registry import kernel
+from ortconv.ir.tensor import Array
+
+
+@kernel("Gather")
+def gather(x: Array, indices: Array, *, axis: int = 0) -> Array:
+    axis %= x.ndim
+    return x.take(indices.reshape(-1), axis=axis).reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
+
+
+@kernel("GatherElements")
+def gather_elements(x: Array, indices: Array, *, axis: int = 0) -> Array:
+    axis %= x.ndim
+    within = tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape))
+    return np.take_along_axis(x[within], indices.astype(np.int64, copy=False), axis=axis)
+
+
+@kernel("GatherND")
+def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
+    batch, depth = x.shape[:batch_dims], indices.shape[-1]
+    shape = indices.shape[:-1] + x.shape[batch_dims + depth :]
+    rows = x.reshape(math.prod(batch), *x.shape[batch_dims:])
+    where = indices.reshape(len(rows), math.prod(indices.shape[batch_dims:-1]), depth)
+    index = tuple(np.moveaxis(where, -1, 0))
+    return np.asarray(rows[(np.arange(len(rows))[:, None], *index)]).reshape(shape)
+
+
+_ACCUMULATE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _scatter(x: Array, index: tuple[Any, ...], updates: Array, reduction: str) -> Array:
+    if reduction == "none":
+        out = x.copy()
+        out[index] = updates
+        return out
+    out = x.astype(np.float32) if is_narrow(x.dtype) else x.copy()
+    _ACCUMULATE[reduction].at(out, index, widen(updates))
+    return out.astype(x.dtype, copy=False)
+
+
+@kernel("Scatter", "ScatterElements")
+def scatter_elements(x: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none") -> Array:
+    index: list[Any] = list(np.ogrid[tuple(slice(n) for n in indices.shape)]) if x.ndim > 1 else [None]
+    index[axis] = indices
+    return _scatter(x, tuple(index), updates, reduction)
+
+
+@kernel("ScatterND")
+def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
+    return _scatter(x, tuple(np.moveaxis(indices, -1, 0)), updates, reduction)
+
+
+@kernel("TensorScatter")
+def tensor_scatter(
+    past: Array, update: Array, write_indices: Array | None = None, *, axis: int = -2, mode: str = "linear"
+) -> Array:
+    axis %= past.ndim
+    starts = np.zeros(len(past), np.int64) if write_indices is None else write_indices
+    out = past.copy()
+    for start, target, source in zip(starts.tolist(), out, update):
+        positions = np.arange(start, start + source.shape[axis - 1])
+        if mode == "circular":
+            positions %= past.shape[axis]
+        target[(*(slice(None),) * (axis - 1), positions)] = source
+    return out
+
+
+@kernel("Compress")
+def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
+    return np.compress(condition, x, axis=axis)
+
+
+@kernel("NonZero")
+def non_zero(x: Array) -> Array:
+    return np.array(np.nonzero(np.atleast_1d(x)), dtype=np.int64)
+
+
+@kernel("OneHot")
+def one_hot(indices: Array, depth: Array, values: Array, *, axis: int = -1) -> Array:
+    size = int(depth.item())
+    axis = axis % (indices.ndim + 1)
+    index = np.expand_dims(indices.astype(np.int64), axis)
+    classes = np.arange(size).reshape(-1, *[1] * (indices.ndim - axis))
+    return np.asarray(values[((classes == index) | (classes == index + size)).astype(np.intp)])
+
+
+@kernel("Trilu")
+def trilu(x: Array, k: Array | None = None, *, upper: int = 1) -> Array:
+    offset = 0 if k is None else int(k.item())
+    rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
+    distance = columns - rows
+    out = np.zeros_like(x)
+    np.copyto(out, x, where=distance >= offset if upper else distance <= offset)
+    return out
+
+
+@kernel("CumSum")
+@in_float32
+def cum_sum(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
+    return _accumulate(np.add, x, int(axis.item()), exclusive, reverse)
+
+
+@kernel("CumProd")
+@in_float32
+def cum_prod(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
+    return _accumulate(np.multiply, x, int(axis.item()), exclusive, reverse)
+
+
+def _accumulate(function: Any, x: Array, axis: int, exclusive: int, reverse: int) -> Array:
+    x = np.moveaxis(x, axis, 0)
+    x = x[::-1] if reverse else x
+    if exclusive:
+        out = np.full_like(x, function.identity)
+        function.accumulate(x[:-1], axis=0, dtype=x.dtype, out=out[1:])
+    else:
+        out = function.accumulate(x, axis=0, dtype=x.dtype)
+    return np.moveaxis(out[::-1] if reverse else out, 0, axis)
+
+
+@kernel("TopK", until=1)
+def top_k_1(x: Array, *, k: int, axis: int = -1) -> tuple[Array, Array]:
+    return _top_k(x, k, axis, True)
+
+
+@kernel("TopK", since=10)
+def top_k(x: Array, k: Array, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
+    return _top_k(x, int(k.item()), axis, bool(largest))
+
+
+def _top_k(x: Array, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
+    """The k extreme elements in order, equal ones by position."""
+    rows = np.moveaxis(x, axis, -1)
+    keys = widen(rows)
+    size = keys.shape[-1]
+    if keys.size and k * 8 < size and size >= 512 and len(keys.reshape(-1, size)) * 64 <= size * 8:
+        found = [_select(row, k, largest) for row in keys.reshape(-1, size)]
+        order = np.stack(found).reshape(*keys.shape[:-1], k)
+    else:
+        order = _stable_order(keys, largest)[..., :k]
+    return (
+        np.ascontiguousarray(np.moveaxis(np.take_along_axis(rows, order, -1), -1, axis)),
+        np.ascontiguousarray(np.moveaxis(order, -1, axis).astype(np.int64, copy=False)),
+    )
+
+
+def _stable_order(keys: Array, descending: bool) -> Array:
+    if not descending:
+        return np.argsort(keys, axis=-1, kind="stable")
+    backwards = np.argsort(keys[..., ::-1], axis=-1, kind="stable")
+    return np.asarray(keys.shape[-1] - 1 - backwards)[..., ::-1]
+
+
+def _select(row: Array, k: int, largest: bool) -> Array:
+    if k == 0:
+        return np.zeros(0, np.int64)
+    cut = np.partition(row, len(row) - k)[len(row) - k] if largest else np.partition(row, k - 1)[k - 1]
+    if row.dtype.kind == "f" and np.isnan(row).any():
+        return _stable_order(row, largest)[:k]
+    candidates = np.flatnonzero(row >= cut if largest else row <= cut)
+    return candidates[_stable_order(row[candidates], largest)[:k]]
+
+
+@kernel("Unique")
+def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, Array, Array, Array]:
+    items = x.reshape(-1) if axis is None else np.moveaxis(x, axis, 0)
+    codes = widen(items)
+    if axis is not None:
+        codes = _row_codes(codes)
+    _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
+    inverse = inverse.reshape(-1)
+    if not sorted:
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        first, counts, inverse = first[order], counts[order], rank[inverse]
+    values = items[first]
+    if axis is not None:
+        values = np.moveaxis(values, 0, axis)
+    return values, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
+
+
+def _row_codes(x: Array) -> Array:
+    """A number per slice along the first axis: equal for equal slices, ordered as their elements are."""
+    rows = x.reshape(len(x), -1)
+    codes = np.zeros(len(rows), dtype=np.int64)
+    for column in rows.T:
+        value = np.unique(column, return_inverse=True)[1].reshape(-1)
+        codes = np.unique(codes * (len(rows) + 1) + value, return_inverse=True)[1].reshape(-1)
+    return codes

@@ -1,0 +1,143 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.kernels.fused_activation import activation as named_activation
+from ortconv.executor.kernels.precision import in_float32
+from ortconv.executor.registry import kernel
+from ortconv.ir.tensor import Array
+
+_EXACT = float(1 << 24)
+"""Integers up to this magnitude are exact in float32."""
+
+_INTEGER_GEMM = 4096
+"""Multiplications from which integers go through the floating-point GEMM."""
+
+
+def _multiply(a: Array, b: Array) -> Array:
+    """a @ b modulo 2**bits for integers, which numpy multiplies without BLAS."""
+    if a.dtype.kind in "iu" and a.dtype.itemsize <= 4 and a.size * b.shape[-1] > _INTEGER_GEMM:
+        product = np.matmul(a.astype(np.float64), b.astype(np.float64))
+        if abs(product).max(initial=0) < 2**52:
+            return product.astype(np.int64).astype(a.dtype)
+    return np.asarray(np.matmul(a, b))
+
+
+@kernel("MatMul")
+@in_float32
+def matmul(a: Array, b: Array) -> Array:
+    return _multiply(a, b)
+
+
+@kernel("Gemm")
+@in_float32
+def gemm(
+    a: Array, b: Array, c: Array | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0  # noqa: N803
+) -> Array:
+    y = _multiply(a.T if transA else a, b.T if transB else b)
+    if alpha != 1:
+        y = (y * alpha).astype(y.dtype) if y.dtype.kind in "iu" else y * y.dtype.type(alpha)
+    if c is None or beta == 0:
+        return y
+    if beta != 1:
+        c = (c * beta).astype(c.dtype) if c.dtype.kind in "iu" else c * c.dtype.type(beta)
+    y += c
+    return y
+
+
+@kernel("FusedGemm", domain="com.microsoft")
+@in_float32
+def fused_gemm(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    *,
+    activation: str = "",
+    activation_alpha: float | None = None,
+    activation_beta: float | None = None,
+    activation_gamma: float | None = None,
+    **attributes: Any,
+) -> Array:
+    parameters = [p for p in (activation_alpha, activation_beta) if p is not None]
+    apply = named_activation(activation, parameters)
+    y = gemm(a, b, c, **attributes)
+    return y if apply is None else apply(y)
+
+
+@kernel("FusedMatMul", "TransposeMatMul", domain="com.microsoft")
+@in_float32
+def fused_matmul(
+    a: Array,
+    b: Array,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,  # noqa: N803
+    transB: int = 0,  # noqa: N803
+    transBatchA: int = 0,  # noqa: N803
+    transBatchB: int = 0,  # noqa: N803
+) -> Array:
+    y = np.matmul(_operand(a, transA, transBatchA), _operand(b, transB, transBatchB))
+    return y if alpha == 1 else np.asarray(y * y.dtype.type(alpha))
+
+
+def _operand(x: Array, transposed: int, batch_moved: int) -> Array:
+    """`batch_moved`: the first axis of x is its second to last, the batch axes follow it."""
+    if batch_moved and x.ndim > 2:
+        x = np.moveaxis(x, 0, -2)
+    if transposed and x.ndim > 1:
+        x = np.swapaxes(x, -1, -2)
+    return x
+
+
+def exact_product(a: Array, b: Array) -> Array:
+    """a @ b of integer-valued float32 arrays as int32 (modulo 2**32), exact: sums that float32 cannot hold are split."""
+    reach = float(np.abs(a).max(initial=0)) * float(np.abs(b).sum(axis=-2).max(initial=0))
+    if reach <= _EXACT or a.shape[-1] < 2:
+        return np.matmul(a, b).astype(np.int32)
+    half = a.shape[-1] // 2
+    left = exact_product(a[..., :half], b[..., :half, :])
+    return np.asarray(left + exact_product(a[..., half:], b[..., half:, :]))
+
+
+def centred(x: Array, zero_point: Array | None) -> Array:
+    """Integers less their zero point, as float32. The zero point must broadcast."""
+    x = x.astype(np.float32)
+    if zero_point is not None and zero_point.any():
+        x -= zero_point.astype(np.float32)
+    return x
+
+
+@kernel("MatMulInteger")
+def matmul_integer(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None) -> Array:
+    if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1:
+        a_zero_point = a_zero_point[:, None]
+    return integer_product(centred(a, a_zero_point), centred(b, b_zero_point))
+
+
+def integer_product(a: Array, b: Array) -> Array:
+    """`exact_product` with MatMul's rules for vectors."""
+    vector_a, vector_b = a.ndim == 1, b.ndim == 1
+    y = exact_product(a[None, :] if vector_a else a, b[:, None] if vector_b else b)
+    if vector_b:
+        y = y[..., 0]
+    return y[..., 0, :] if vector_a and not vector_b else y[..., 0] if vector_a else y
+
+
+@kernel("Einsum")
+@in_float32
+def einsum(*operands: Array, equation: str) -> Array:
+    return np.asarray(np.einsum(equation.replace(" ", ""), *operands, optimize=len(operands) > 1)).astype(
+        operands[0].dtype, copy=False
+    )
+
+
+@kernel("Det")
+@in_float32
+def det(x: Array) -> Array:
+    return np.asarray(np.linalg.det(x), x.dtype)
+
+

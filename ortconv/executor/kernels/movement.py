@@ -1,0 +1,274 @@
+"""Operators that move elements without computing: reshape, slice, join, pad, repeat. Views wherever numpy has one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ortconv.executor.registry import kernel
+from ortconv.ir.tensor import Array
+
+
+def integers(x: Array) -> tuple[int, ...]:
+    """The elements of an integer tensor as Python integers."""
+    return tuple(x.reshape(-1).tolist())
+
+
+@kernel("Identity")
+def identity(x: Array) -> Array:
+    return x
+
+
+@kernel("Reshape", until=1)
+def reshape_1(x: Array, *, shape: Sequence[int]) -> Array:
+    return _reshape(x, tuple(shape), False)
+
+
+@kernel("Reshape", since=5)
+def reshape(x: Array, shape: Array, *, allowzero: int = 0) -> Array:
+    return _reshape(x, integers(shape), bool(allowzero))
+
+
+def _reshape(x: Array, shape: tuple[int, ...], allow_zero: bool) -> Array:
+    if not allow_zero and 0 in shape:
+        shape = tuple(d or x.shape[i] for i, d in enumerate(shape))
+    if 0 in shape and -1 in shape and not allow_zero:
+        # numpy refuses to infer a dimension next to an empty one; it is 0 elements per anything.
+        shape = tuple(0 if d == -1 else d for d in shape)
+    return x.reshape(shape)
+
+
+@kernel("Flatten")
+def flatten(x: Array, *, axis: int = 1) -> Array:
+    axis = axis + x.ndim if axis < 0 else axis
+    rows = int(np.prod(x.shape[:axis], dtype=np.int64))
+    columns = int(np.prod(x.shape[axis:], dtype=np.int64))
+    return x.reshape(rows, columns)
+
+
+@kernel("Squeeze", until=12)
+def squeeze_1(x: Array, *, axes: Sequence[int] | None = None) -> Array:
+    return x.squeeze() if axes is None else x.squeeze(tuple(axes))
+
+
+@kernel("Squeeze", since=13)
+def squeeze(x: Array, axes: Array | None = None) -> Array:
+    return x.squeeze(integers(axes)) if axes is not None and axes.size else x.squeeze()
+
+
+@kernel("Unsqueeze", until=12)
+def unsqueeze_1(x: Array, *, axes: Sequence[int]) -> Array:
+    return np.expand_dims(x, tuple(axes))
+
+
+@kernel("Unsqueeze", since=13)
+def unsqueeze(x: Array, axes: Array) -> Array:
+    return np.expand_dims(x, integers(axes))
+
+
+@kernel("Transpose")
+def transpose(x: Array, *, perm: Sequence[int] | None = None) -> Array:
+    return x.transpose(perm)
+
+
+@kernel("Concat", until=3)
+def concat_1(*inputs: Array, axis: int = 1) -> Array:
+    return np.concatenate(inputs, axis=axis)
+
+
+@kernel("Concat", since=4)
+def concat(*inputs: Array, axis: int) -> Array:
+    return np.concatenate(inputs, axis=axis)
+
+
+@kernel("Split", until=1)
+def split_1(
+    x: Array, sizes: Array | None = None, *, axis: int = 0, split: Sequence[int] | None = None, n_outputs: int
+) -> tuple[Array, ...]:
+    return _split(x, axis, split if sizes is None else integers(sizes), n_outputs)
+
+
+@kernel("Split", since=2, until=11)
+def split_2(x: Array, *, axis: int = 0, split: Sequence[int] | None = None, n_outputs: int) -> tuple[Array, ...]:
+    return _split(x, axis, split, n_outputs)
+
+
+@kernel("Split", since=13)
+def split(
+    x: Array, sizes: Array | None = None, *, axis: int = 0, num_outputs: int | None = None, n_outputs: int
+) -> tuple[Array, ...]:
+    return _split(x, axis, None if sizes is None else integers(sizes), num_outputs or n_outputs)
+
+
+def _split(x: Array, axis: int, sizes: Sequence[int] | None, parts: int) -> tuple[Array, ...]:
+    if sizes is None:
+        chunk = -(-x.shape[axis] // parts)
+        sizes = [chunk] * parts
+    return pieces(x, axis, sizes)
+
+
+def pieces(x: Array, axis: int, sizes: Iterable[int]) -> tuple[Array, ...]:
+    """Consecutive views along an axis. Sizes beyond the end leave shorter or empty pieces."""
+    axis %= x.ndim
+    before = (slice(None),) * axis
+    out, start = [], 0
+    for size in sizes:
+        out.append(x[(*before, slice(start, start + size))])
+        start += size
+    return tuple(out)
+
+
+@kernel("Slice", until=1)
+def slice_1(x: Array, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None) -> Array:
+    return _slice(x, starts, ends, axes or range(len(starts)), [1] * len(starts))
+
+
+@kernel("Slice", since=10)
+def slice_(x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None) -> Array:
+    count = starts.size
+    return _slice(
+        x,
+        integers(starts),
+        integers(ends),
+        range(count) if axes is None else integers(axes),
+        [1] * count if steps is None else integers(steps),
+    )
+
+
+def _slice(x: Array, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> Array:
+    index = [slice(None)] * x.ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps):
+        index[axis] = _clamped(start, end, step, x.shape[axis])
+    return x[tuple(index)]
+
+
+# Stepping backwards, onnxruntime takes these ends for the beginning, and exporters rely on it.
+_WHOLE = (2**31 - 1, 2**63 - 1)
+
+
+def _clamped(start: int, end: int, step: int, size: int) -> slice:
+    # Unlike Python's, a start before the first element counts as the first element when stepping backwards.
+    if step > 0:
+        return slice(start, end, step)
+    start = start + size if start < 0 else start
+    end = -1 if end in _WHOLE else end + size if end < 0 else end
+    return slice(min(max(start, 0), size - 1), end if end >= 0 else None, step) if size else slice(0, 0)
+
+
+@kernel("Pad", until=1)
+def pad_1(x: Array, *, paddings: Sequence[int], mode: str = "constant", value: float = 0.0) -> Array:
+    return _pad(x, paddings, mode, value, range(x.ndim))
+
+
+@kernel("Pad", since=2, until=10)
+def pad_2(x: Array, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Array:
+    return _pad(x, pads, mode, value, range(x.ndim))
+
+
+@kernel("Pad", since=11)
+def pad(
+    x: Array, pads: Array, constant_value: Array | None = None, axes: Array | None = None, *, mode: str = "constant"
+) -> Array:
+    value = zero(x.dtype) if constant_value is None else constant_value.reshape(-1)[0]
+    return _pad(x, integers(pads), mode, value, range(x.ndim) if axes is None else integers(axes))
+
+
+def zero(dtype: np.dtype[np.generic]) -> object:
+    """The default element: 0, or the empty string."""
+    return "" if dtype.kind == "O" else dtype.type(0)
+
+
+def _pad(x: Array, pads: Sequence[int], mode: str, value: object, axes: Sequence[int]) -> Array:
+    before, after = [0] * x.ndim, [0] * x.ndim
+    for i, axis in enumerate(axes):
+        before[axis], after[axis] = pads[i], pads[i + len(axes)]
+    # Negative amounts crop.
+    x = x[tuple(slice(max(-b, 0), n + min(a, 0)) for b, a, n in zip(before, after, x.shape))]
+    before, after = [max(b, 0) for b in before], [max(a, 0) for a in after]
+    if mode == "constant":
+        out = np.full([b + n + a for b, n, a in zip(before, x.shape, after)], value, dtype=x.dtype)
+        out[tuple(slice(b, b + n) for b, n in zip(before, x.shape))] = x
+        return out
+    for axis, (b, a) in enumerate(zip(before, after)):
+        if b or a:
+            x = x.take(_padding_index(mode, b, x.shape[axis], a), axis=axis)
+    return x
+
+
+def _padding_index(mode: str, before: int, size: int, after: int) -> Array:
+    index = np.arange(-before, size + after)
+    if mode == "edge":
+        return index.clip(0, size - 1)
+    if mode == "wrap":
+        return index % size
+    if mode != "reflect":
+        raise ValueError(f"pad mode {mode!r} is not one of constant, edge, reflect, wrap")
+    period = max(2 * (size - 1), 1)
+    index %= period
+    return np.minimum(index, period - index) if size > 1 else np.zeros_like(index)
+
+
+@kernel("Tile", until=1)
+def tile_1(x: Array, tiles: Array, axis: Array) -> Array:
+    repeats = [1] * x.ndim
+    repeats[int(axis.item())] = int(tiles.item())
+    return np.tile(x, repeats)
+
+
+@kernel("Tile", since=6)
+def tile(x: Array, repeats: Array) -> Array:
+    return np.tile(x, integers(repeats))
+
+
+@kernel("Expand")
+def expand(x: Array, shape: Array) -> Array:
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, integers(shape)))
+
+
+@kernel("DepthToSpace")
+def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+    n, c, h, w = x.shape
+    b = blocksize
+    c //= b * b
+    if mode == "DCR":
+        x = x.reshape(n, b, b, c, h, w).transpose(0, 3, 4, 1, 5, 2)
+    else:
+        x = x.reshape(n, c, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return x.reshape(n, c, h * b, w * b)
+
+
+@kernel("SpaceToDepth")
+def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+    n, c, h, w = x.shape
+    b = blocksize
+    x = x.reshape(n, c, h // b, b, w // b, b)
+    x = x.transpose(0, 3, 5, 1, 2, 4) if mode == "DCR" else x.transpose(0, 1, 3, 5, 2, 4)
+    return x.reshape(n, c * b * b, h // b, w // b)
+
+
+@kernel("CenterCropPad")
+def center_crop_pad(x: Array, shape: Array, *, axes: Sequence[int] | None = None) -> Array:
+    wanted = list(x.shape)
+    for axis, size in zip(range(x.ndim) if axes is None else axes, integers(shape)):
+        wanted[axis] = size
+    source, target = [], []
+    for have, want in zip(x.shape, wanted):
+        size = min(have, want)
+        source.append(slice((have - size) // 2, (have - size) // 2 + size))
+        target.append(slice((want - size) // 2, (want - size) // 2 + size))
+    if tuple(wanted) == tuple(s.stop - s.start for s in source):
+        return x[tuple(source)]
+    out = np.full(wanted, zero(x.dtype), dtype=x.dtype)
+    out[tuple(target)] = x[tuple(source)]
+    return out
+
+
+@kernel("ReverseSequence")
+def reverse_sequence(x: Array, lengths: Array, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
+    steps = np.arange(x.shape[time_axis])
+    length = lengths.astype(np.int64)[:, None]
+    index = np.where(steps < length, length - 1 - steps, steps)
+    out = x.swapaxes(batch_axis, 0) if time_axis else x.swapaxes(batch_axis, 1).swapaxes(0, 1)
+    out = out[np.arange(len(out))[:, None], index]
+    return out.swapaxes(0, batch_axis) if time_axis else out.swapaxes(0, 1).swapaxes(batch_axis, 1)

@@ -1,0 +1,50 @@
+"""Half precision: arithmetic runs in float32 and is rounded once, at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from ortconv.ir.types import DType
+
+_NARROW = frozenset({np.dtype(np.float16), DType.BFLOAT16.numpy})
+
+
+def is_narrow(dtype: np.dtype[Any]) -> bool:
+    """True for float16 and bfloat16."""
+    return dtype in _NARROW
+
+
+def _is_half(x: Any) -> bool:
+    return isinstance(x, np.ndarray | np.generic) and is_narrow(x.dtype)
+
+
+def widen(x: Any) -> Any:
+    """float16 and bfloat16 arrays as float32, anything else unchanged."""
+    return x.astype(np.float32) if _is_half(x) else x
+
+
+def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a kernel compute in float32 where its first operand is float16 or bfloat16; float32 results are rounded back."""
+
+    @wraps(function)
+    def call(*operands: Any, **attributes: Any) -> Any:
+        if not operands or not _is_half(operands[0]):
+            return function(*operands, **attributes)
+        dtype = operands[0].dtype
+        result = function(*map(widen, operands), **attributes)
+        if isinstance(result, tuple):
+            return tuple(_narrow(r, dtype) for r in result)
+        return _narrow(result, dtype)
+
+    return call
+
+
+def _narrow(x: Any, dtype: np.dtype[Any]) -> Any:
+    if not isinstance(x, np.ndarray | np.generic) or x.dtype != np.float32:
+        return x
+    with np.errstate(over="ignore"):
+        return x.astype(dtype)

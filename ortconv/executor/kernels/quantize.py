@@ -1,0 +1,107 @@
+"""Quantization to and from integers and 8- or 4-bit floats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ortconv.errors import GraphError
+from ortconv.executor.kernels.cast import convert
+from ortconv.executor.kernels.precision import widen
+from ortconv.executor.registry import kernel
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+
+_INTEGER_RANGES = {
+    DType.UINT2: (0, 3), DType.INT2: (-2, 1), DType.UINT4: (0, 15), DType.INT4: (-8, 7), DType.UINT8: (0, 255), DType.INT8: (-128, 127),
+    DType.UINT16: (0, 65535), DType.INT16: (-32768, 32767), DType.INT32: (-(2**31), 2**31 - 1),
+}  # fmt: skip
+
+
+def integer_range(dtype: DType) -> tuple[int, int] | None:
+    """Lowest and highest quantized value of an integer type; None for a float type."""
+    return _INTEGER_RANGES.get(dtype)
+
+
+def spread(parameter: Array, x: Array, axis: int, block_size: int = 0) -> Array:
+    """A scale or zero point (one, per axis, or per block) shaped to broadcast against x. GraphError if it cannot."""
+    if parameter.size == 1 and not block_size:
+        return parameter.reshape(())
+    axis = axis % x.ndim
+    if block_size:
+        return np.repeat(parameter, block_size, axis=axis)[(slice(None),) * axis + (slice(0, x.shape[axis]),)]
+    if parameter.ndim != 1 or parameter.size != x.shape[axis]:
+        raise GraphError(f"scale or zero point {list(parameter.shape)} does not go with axis {axis} of shape {list(x.shape)}")
+    return parameter.reshape(-1, *(1,) * (x.ndim - 1 - axis))
+
+
+def round_to_integers(y: Array, zero_point: Any, dtype: DType) -> Array:
+    """float32 or float64 that may be overwritten: half to even, plus the zero point, saturated."""
+    low, high = _INTEGER_RANGES[dtype]
+    np.rint(y, out=y)
+    if dtype is DType.INT32:
+        y = y.astype(np.float64)
+    y += zero_point
+    np.clip(y, y.dtype.type(low), y.dtype.type(high), out=y)
+    np.nan_to_num(y, copy=False, nan=low)
+    if dtype.bits < 8:
+        return y.astype(np.int8).astype(dtype.numpy)
+    return y.astype(dtype.numpy)
+
+
+@kernel("QuantizeLinear")
+@kernel("QuantizeLinear", domain="com.microsoft")
+def quantize_linear(
+    x: Array,
+    y_scale: Array,
+    y_zero_point: Array | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Array:
+    target = DType.of(y_zero_point.dtype) if y_zero_point is not None else DType(output_dtype or DType.UINT8)
+    scale = spread(widen(y_scale), x, axis, block_size)
+    compute = np.float64 if x.dtype == np.float64 else np.float32
+    y = np.asarray(np.divide(x.astype(compute, copy=False), scale.astype(compute)))
+    if precision:
+        y = y.astype(DType(precision).numpy).astype(compute)
+    if target not in _INTEGER_RANGES:
+        return convert(y, target, saturate=bool(saturate))
+    zero = 0 if y_zero_point is None else spread(y_zero_point, x, axis, block_size).astype(compute)
+    return round_to_integers(y, zero, target)
+
+
+@kernel("DequantizeLinear")
+@kernel("DequantizeLinear", domain="com.microsoft")
+def dequantize_linear(
+    x: Array, x_scale: Array, x_zero_point: Array | None = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
+) -> Array:
+    target = DType(output_dtype).numpy if output_dtype else x_scale.dtype
+    scale = spread(widen(x_scale), x, axis, block_size)
+    if x.dtype == np.int32 and x_zero_point is not None and x_zero_point.any():
+        y = (x.astype(np.int64) - spread(x_zero_point, x, axis, block_size)).astype(np.float32)
+    else:
+        y = x.astype(np.float32)
+        if x_zero_point is not None and x_zero_point.astype(np.float32).any():
+            y -= spread(x_zero_point, x, axis, block_size).astype(np.float32)
+    y *= scale
+    return y.astype(target, copy=False)
+
+
+def dynamic_quantization(x: Array) -> tuple[Array, np.float32, np.uint8]:
+    """x as uint8 with the scale and zero point that cover its range and zero."""
+    low = min(np.float32(0), x.min(initial=0).astype(np.float32))
+    high = max(np.float32(0), x.max(initial=0).astype(np.float32))
+    scale = np.float32((high - low) / np.float32(255)) if high > low else np.float32(1)
+    zero = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
+    return round_to_integers(np.asarray(x / scale), np.float32(zero), DType.UINT8), scale, zero
+
+
+@kernel("DynamicQuantizeLinear")
+def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
+    y, scale, zero = dynamic_quantization(x)
+    return y, np.asarray(scale), np.asarray(zero)

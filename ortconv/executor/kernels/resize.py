@@ -1,0 +1,242 @@
+"""Resampling on regular grids: one axis at a time, as weighted sums of shifted selections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ortconv.errors import GraphError
+from ortconv.executor.kernels.precision import in_float32
+from ortconv.executor.registry import kernel
+from ortconv.ir.tensor import Array
+
+
+class Axis(NamedTuple):
+    """How one axis is resampled. `scale` is output over input as the model states it, in float32."""
+
+    size: int
+    output: int
+    scale: np.float32
+    start: float = 0.0
+    end: float = 1.0
+    """Region of interest, as fractions of the axis."""
+    by_size: bool = False
+    """The model states the output's length rather than the scale."""
+
+
+def _align_corners(i: Array, a: Axis) -> Array:
+    """With fractional scales the specification aligns the corner of the output before its length is rounded down."""
+    length = np.float32(a.output) if a.by_size else a.scale * np.float32(a.size)
+    return np.zeros_like(i) if a.output == 1 or length == 1 else i * np.float32(a.size - 1) / (length - 1)
+
+
+def _half_pixel(i: Array, a: Axis) -> Array:
+    return (i + np.float32(0.5)) / a.scale - np.float32(0.5)
+
+
+def _half_pixel_symmetric(i: Array, a: Axis) -> Array:
+    adjustment = np.float32(a.output) / (a.scale * np.float32(a.size))
+    offset = np.float32(a.size) / 2 * (1 - adjustment)
+    return np.asarray(offset + _half_pixel(i, a))
+
+
+def _crop(i: Array, a: Axis) -> Array:
+    last, start, end = np.float32(a.size - 1), np.float32(a.start), np.float32(a.end)
+    if a.output > 1:
+        return start * last + i * ((end - start) * last / np.float32(a.output - 1))
+    return np.full_like(i, 0.5 * (start + end) * last)
+
+
+_COORDINATES: dict[str, Callable[[Array, Axis], Array]] = {
+    "half_pixel": _half_pixel,
+    "half_pixel_symmetric": _half_pixel_symmetric,
+    "pytorch_half_pixel": lambda i, a: _half_pixel(i, a) if a.output > 1 else np.zeros_like(i),
+    "align_corners": _align_corners,
+    "asymmetric": lambda i, a: i / a.scale,
+    "tf_half_pixel_for_nn": lambda i, a: (i + np.float32(0.5)) / a.scale,
+    "tf_crop_and_resize": _crop,
+}
+
+_NEAREST: dict[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - np.float32(0.5)),
+    "round_prefer_ceil": lambda x: np.floor(x + np.float32(0.5)),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def _linear(x: Array) -> Array:
+    return np.maximum(1 - np.abs(x), 0)
+
+
+def _cubic(x: Array, a: float) -> Array:
+    x = np.abs(x)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+
+
+def _taps(position: Array, a: Axis, mode: str, cubic: float, antialias: bool, exclude_outside: bool) -> tuple[Array, Array]:
+    """Indices and weights, both (taps, output)."""
+    support = 1 if mode == "linear" else 2
+    shrink = float(min(a.scale, 1)) if antialias else 1.0
+    before = int(np.floor(-support / shrink)) + 1
+    offsets = np.arange(before, 1 - before + 1)
+    base = np.floor(position)
+    index = base.astype(np.int64) + offsets[:, None]
+    distance = ((position - base).astype(np.float64) - offsets[:, None]) * shrink
+    weights = _linear(distance) if mode == "linear" else _cubic(distance, cubic)
+    total = weights.sum(axis=0)
+    weights = weights / np.where(total == 0, 1, total) if antialias else weights
+    if exclude_outside:
+        weights = np.where((index < 0) | (index >= a.size), 0, weights)
+        total = weights.sum(axis=0)
+        weights = weights / np.where(total == 0, 1, total)
+    return np.clip(index, 0, max(a.size - 1, 0)), weights
+
+
+def _apply(x: Array, axis: int, index: Array, weights: Array) -> Array:
+    shape = (-1, *(1,) * (x.ndim - 1 - axis))
+    y = None
+    for i, w in zip(index, weights.astype(x.dtype)):
+        if not w.any():
+            continue
+        part = x.take(i, axis=axis)
+        part *= w.reshape(shape)
+        y = part if y is None else np.add(y, part, out=y)
+    return np.zeros_like(x.take(index[0], axis=axis)) if y is None else y
+
+
+def resample(
+    x: Array,
+    axes: Sequence[Axis],
+    *,
+    mode: str,
+    coordinates: str,
+    nearest: Callable[[Array, Axis], Array],
+    cubic_coeff_a: float = -0.75,
+    antialias: bool = False,
+    exclude_outside: bool = False,
+    extrapolation_value: float = 0.0,
+) -> Array:
+    """x resampled along every axis, in floating point unless the mode is nearest."""
+    crop = coordinates == "tf_crop_and_resize"
+    y = x if mode == "nearest" or x.dtype.kind == "f" else x.astype(np.float32)
+    outside: list[tuple[int, Array]] = []
+    for d, a in enumerate(axes):
+        if a.size == a.output and a.scale == 1 and not crop:
+            continue
+        position = _COORDINATES[coordinates](np.arange(a.output, dtype=np.float32), a)
+        if crop:
+            outside.append((d, (position < 0) | (position > a.size - 1)))
+        if mode == "nearest":
+            y = y.take(np.clip(nearest(position, a).astype(np.int64), 0, a.size - 1), axis=d)
+        else:
+            y = _apply(y, d, *_taps(position, a, mode, cubic_coeff_a, antialias, exclude_outside))
+    for d, mask in outside:
+        if mask.any():
+            y = y.copy()
+            y[(slice(None),) * d + (mask,)] = extrapolation_value
+    return y.copy() if y is x else y
+
+
+def _back_to(y: Array, dtype: np.dtype[Any], antialias: bool) -> Array:
+    if y.dtype == dtype:
+        return y
+    info = np.iinfo(dtype)
+    return np.clip(np.rint(y) if antialias else np.trunc(y), info.min, info.max).astype(dtype)
+
+
+def _simple_nearest(position: Array, a: Axis) -> Array:
+    """Before opset 11: down-scaling takes the next element."""
+    return np.ceil(position) if a.scale < 1 else np.floor(position)
+
+
+def _before_11(x: Array, scales: Array | Sequence[float], mode: str) -> Array:
+    axes = [Axis(n, int(np.floor(np.float32(n) * np.float32(s))), np.float32(s)) for n, s in zip(x.shape, scales)]
+    y = resample(x, axes, mode=_MODES[mode], coordinates="asymmetric", nearest=_simple_nearest)
+    return _back_to(y, x.dtype, False)
+
+
+_MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
+
+
+@kernel("Upsample", until=8)
+@in_float32
+def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest") -> Array:
+    return _before_11(x, scales, mode)
+
+
+@kernel("Upsample", since=9)
+@kernel("Resize", until=10)
+@in_float32
+def upsample(x: Array, scales: Array, *, mode: str = "nearest") -> Array:
+    return _before_11(x, scales, mode)
+
+
+@kernel("Resize", since=11)
+@in_float32
+def resize(
+    x: Array,
+    roi: Array | None = None,
+    scales: Array | None = None,
+    sizes: Array | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Array:
+    chosen = [d % x.ndim for d in axes] if axes is not None else list(range(x.ndim))
+    plan = [Axis(n, n, np.float32(1)) for n in x.shape]
+    for d, a in zip(chosen, _axes(x, chosen, roi, scales, sizes, coordinate_transformation_mode, keep_aspect_ratio_policy)):
+        plan[d] = a
+    y = resample(
+        x,
+        plan,
+        mode=mode,
+        coordinates=coordinate_transformation_mode,
+        nearest=lambda position, _: _NEAREST[nearest_mode](position),
+        cubic_coeff_a=cubic_coeff_a,
+        antialias=bool(antialias) and mode != "nearest",
+        exclude_outside=bool(exclude_outside),
+        extrapolation_value=extrapolation_value,
+    )
+    return _back_to(y, x.dtype, bool(antialias))
+
+
+def _axes(
+    x: Array,
+    chosen: Sequence[int],
+    roi: Array | None,
+    scales: Array | None,
+    sizes: Array | None,
+    coordinates: str,
+    policy: str,
+) -> list[Axis]:
+    lengths = [x.shape[d] for d in chosen]
+    by_scale = scales is not None and scales.size > 0
+    if scales is not None and by_scale:
+        factors = [np.float32(s) for s in scales]
+        outputs = [int(np.floor(np.float32(n) * s)) for n, s in zip(lengths, factors)]
+    elif sizes is not None and sizes.size:
+        outputs = [int(s) for s in sizes]
+        factors = [np.float32(o) / np.float32(max(n, 1)) for n, o in zip(lengths, outputs)]
+        if policy != "stretch":
+            factor = (min if policy == "not_larger" else max)(factors)
+            factors = [factor] * len(lengths)
+            outputs = [int(np.floor(factor * np.float32(n) + np.float32(0.5))) for n in lengths]
+    else:
+        raise GraphError("Resize has neither scales nor sizes")
+    if len(outputs) != len(lengths):
+        raise GraphError(f"Resize got {len(outputs)} scales or sizes for {len(lengths)} axes")
+    count = len(lengths)
+    region = roi.tolist() if roi is not None and roi.size and coordinates == "tf_crop_and_resize" else [0.0] * count + [1.0] * count
+    return [Axis(n, o, s, b, e, not by_scale) for n, o, s, b, e in zip(lengths, outputs, factors, region[:count], region[count:])]

@@ -1,0 +1,63 @@
+"""Operators on strings: object arrays of str."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.registry import kernel
+from ortconv.ir.tensor import Array
+
+
+def _strings(items: Sequence[str], shape: Sequence[int]) -> Array:
+    out = np.empty(len(items), dtype=object)
+    out[:] = items
+    return out.reshape(shape)
+
+
+_CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
+
+
+@kernel("StringNormalizer")
+def string_normalizer(
+    x: Array,
+    *,
+    case_change_action: str = "NONE",
+    is_case_sensitive: int = 0,
+    locale: str | None = None,
+    stopwords: Sequence[str] = (),
+) -> Array:
+    key = str if is_case_sensitive else str.lower
+    stops = {key(s) for s in stopwords}
+    kept = [_CASES[case_change_action](s) for s in x.reshape(-1) if key(s) not in stops] or [""]
+    return _strings(kept, [1] * (x.ndim - 1) + [len(kept)])
+
+
+@kernel("StringConcat")
+def string_concat(x: Array, y: Array) -> Array:
+    out = np.empty(np.broadcast(x, y).shape, dtype=object)
+    return np.add(x, y, out=out)
+
+
+@kernel("StringSplit")
+def string_split(x: Array, *, delimiter: str | None = None, maxsplit: int | None = None) -> tuple[Array, Array]:
+    limit = -1 if maxsplit is None else maxsplit
+    rows = [_split(s, delimiter or None, limit) for s in x.reshape(-1)]
+    width = max(map(len, rows), default=0)
+    parts = [part for row in rows for part in row + [""] * (width - len(row))]
+    return _strings(parts, (*x.shape, width)), np.array([len(row) for row in rows], np.int64).reshape(x.shape)
+
+
+def _split(text: str, delimiter: str | None, limit: int) -> list[str]:
+    if delimiter is None:
+        text = text.strip()
+    return text.split(delimiter, limit) if text else []
+
+
+@kernel("RegexFullMatch")
+def regex_full_match(x: Array, *, pattern: str) -> Array:
+    match: Any = re.compile(pattern).fullmatch
+    return np.array([match(s) is not None for s in x.reshape(-1)], dtype=bool).reshape(x.shape)

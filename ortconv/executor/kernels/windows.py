@@ -1,0 +1,135 @@
+"""Geometry of convolution and pooling: output sizes, padding, and views of sliding windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ortconv.errors import GraphError
+from ortconv.ir.tensor import Array
+
+
+class Window(NamedTuple):
+    """A sliding window over `size`; every field has one number per spatial axis."""
+
+    size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    """Padding as declared. A window that ceil_mode adds may reach beyond it."""
+    output: tuple[int, ...]
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        """Elements that a dilated kernel spans."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations))
+
+    @property
+    def is_pointwise(self) -> bool:
+        return all(k == 1 for k in self.kernel) and not any(self.begin) and not any(self.end)
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Elements that all windows together reach over, padding included."""
+        return tuple((o - 1) * s + e if o else 0 for o, s, e in zip(self.output, self.strides, self.extent))
+
+    def taps(self) -> Iterator[tuple[slice, ...]]:
+        """Per kernel element in row-major order, the slices of the padded spatial axes that it visits."""
+        for tap in product(*map(range, self.kernel)):
+            yield tuple(
+                slice(t * d, t * d + (o - 1) * s + 1 if o else 0, s)
+                for t, d, o, s in zip(tap, self.dilations, self.output, self.strides)
+            )
+
+
+def window(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    *,
+    strides: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+) -> Window:
+    """The window of a convolution or pool over the spatial sizes `size`. GraphError if it does not fit."""
+    rank = len(size)
+    strides = tuple(strides or (1,) * rank)
+    dilations = tuple(dilations or (1,) * rank)
+    extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    begin, end = _padding(size, extent, strides, pads, auto_pad)
+    output = []
+    for n, e, s, b, a in zip(size, extent, strides, begin, end):
+        room = n + b + a - e
+        steps = -(-room // s) if ceil_mode else room // s
+        if ceil_mode and steps * s >= n + b:
+            steps -= 1
+        output.append(steps + 1)
+    if any(o < 0 for o in output):
+        raise GraphError(f"a window spanning {extent} does not fit into {list(size)} padded by {[*begin, *end]}")
+    return Window(tuple(size), tuple(kernel), strides, dilations, begin, end, tuple(output))
+
+
+def _padding(
+    size: Sequence[int], extent: Sequence[int], strides: Sequence[int], pads: Sequence[int] | None, auto_pad: str
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    rank = len(size)
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        total = [max(0, (-(-n // s) - 1) * s + e - n) for n, s, e in zip(size, strides, extent)]
+        less, more = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+        return (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+    if auto_pad == "VALID" or not pads:
+        return (0,) * rank, (0,) * rank
+    return tuple(pads[:rank]), tuple(pads[rank:])
+
+
+def pad_channels_last(x: Array, w: Window, fill: Any = 0) -> Array:
+    """(N, C, spatial...) as a contiguous (N, padded..., C) that covers exactly what the windows reach; never writes to x."""
+    x = np.moveaxis(x, 1, -1)
+    padded = w.padded
+    if padded == x.shape[1:-1] and not any(w.begin):
+        return np.ascontiguousarray(x)
+    out = np.empty((x.shape[0], *padded, x.shape[-1]), x.dtype)
+    source, target = [slice(None)], [slice(None)]
+    for n, b, p in zip(x.shape[1:-1], w.begin, padded):
+        start, stop = max(b, 0), max(min(b + n, p), 0)
+        target.append(slice(start, max(stop, start)))
+        source.append(slice(start - b, max(stop, start) - b))
+    _fill_border(out, target[1:], fill)
+    out[tuple(target)] = x[tuple(source)]
+    return out
+
+
+def _fill_border(out: Array, interior: Sequence[slice], fill: Any) -> None:
+    index: list[slice] = [slice(None)]
+    for inside in interior:
+        out[(*index, slice(None, inside.start))] = fill
+        out[(*index, slice(inside.stop, None))] = fill
+        index.append(inside)
+
+
+def sliding(x: Array, w: Window) -> Array:
+    """View (N, output..., kernel..., C) of a padded channels-last array."""
+    n, *spatial, c = x.strides
+    return as_strided(
+        x,
+        (x.shape[0], *w.output, *w.kernel, x.shape[-1]),
+        (n, *(b * s for b, s in zip(spatial, w.strides)), *(b * d for b, d in zip(spatial, w.dilations)), c),
+        writeable=False,
+    )
+
+
+def channels_last(x: Array) -> Array:
+    """(N, C, spatial...) as a contiguous (N, spatial..., C); no copy where the memory is laid out so already."""
+    return np.ascontiguousarray(np.moveaxis(x, 1, -1))
+
+
+def channels_first(x: Array) -> Array:
+    """(N, spatial..., C) as a view (N, C, spatial...)."""
+    return np.moveaxis(x, -1, 1)

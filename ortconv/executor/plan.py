@@ -1,0 +1,175 @@
+"""Plans of the numpy executor: a flat list of steps with kernels bound to slots, made once and run many times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ortconv.errors import BackendError, UnsupportedError
+from ortconv.executor.registry import Function, Kernel, lookup, preparer
+from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
+from ortconv.ir.schema import schema_of, since_version
+from ortconv.ir.tensor import SparseTensor, Tensor
+
+Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], tuple[int, ...], Node]
+"""Function, slots it reads, slots it fills, slots that nobody reads after it, and the node for messages."""
+
+ABSENT = 0
+"""The slot that always holds None: inputs left out read it."""
+
+
+class Plan:
+    """Steps over numbered slots. Running one does not change it, so one plan may run in several threads."""
+
+    def __init__(self, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+        self._slots: dict[Value, int] = {}
+        self._initial: list[Any] = [None]
+        self._inputs = [self._slot(v) for v in inputs]
+        bound = [(*_bind(node), node) for node in nodes]
+        last_use = {value: index for index, (_, reads, _) in enumerate(bound) for value in reads if value is not None}
+        last_use |= dict.fromkeys(outputs, len(bound))
+        self.steps = [self._step(index, *parts, last_use) for index, parts in enumerate(bound)]
+        self._outputs = [self._slot(v) for v in outputs]
+
+    def _step(
+        self, index: int, function: Function, reads: list[Value | None], node: Node, last_use: dict[Value, int]
+    ) -> Step:
+        ins = tuple(ABSENT if v is None else self._slot(v) for v in reads)
+        outs = tuple(self._new_slot() if v is None else self._slot(v) for v in node.outputs)
+        dead = {self._slot(v) for v in reads if v is not None and v.const is None and last_use[v] == index}
+        dead |= {s for v, s in zip(node.outputs, outs, strict=True) if v is None or v not in last_use}
+        return function, ins, outs, tuple(sorted(dead)), node
+
+    def _new_slot(self) -> int:
+        self._initial.append(None)
+        return len(self._initial) - 1
+
+    def _slot(self, value: Value) -> int:
+        slot = self._slots.get(value)
+        if slot is None:
+            slot = self._slots[value] = self._new_slot()
+            if isinstance(value.const, Tensor):
+                self._initial[slot] = value.const.numpy()
+            elif isinstance(value.const, SparseTensor):
+                self._initial[slot] = value.const.dense().numpy()
+        return slot
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs for the inputs. BackendError naming the node where a kernel fails."""
+        slots = self._initial.copy()
+        for slot, value in zip(self._inputs, inputs, strict=True):
+            slots[slot] = value
+        node: Node | None = None
+        try:
+            for function, ins, outs, dead, node in self.steps:  # noqa: B007
+                result = function(*[slots[i] for i in ins])
+                if len(outs) == 1:
+                    slots[outs[0]] = result[0] if type(result) is tuple else result
+                else:
+                    for slot, value in zip(outs, result if type(result) is tuple else (result,), strict=False):
+                        slots[slot] = value
+                for slot in dead:
+                    slots[slot] = None
+        except (BackendError, MemoryError):
+            raise
+        except Exception as error:
+            label = "?" if node is None else node.label
+            shapes = [getattr(slots[i], "shape", None) for i in ins]
+            raise BackendError(f"{label} failed on input shapes {shapes}: {error}", backend="numpy") from error
+        return [slots[i] for i in self._outputs]
+
+
+def objection(node: Node) -> str | None:
+    """Why the numpy executor cannot run a node; None if it can. Subgraphs are looked into."""
+    kernel = lookup(node.domain, node.op, since_version(node))
+    if kernel is None:
+        return f"no kernel for {node.domain + ':' if node.domain else ''}{node.op} version {since_version(node)}"
+    unknown = [
+        name for name in _stated(node, kernel) if kernel.attributes is not None and name not in kernel.attributes
+    ]
+    if unknown:
+        return f"the kernel of {node.op} does not take attribute {unknown[0]}={node.attrs[unknown[0]]}"
+    return next((reason for sub in node.subgraphs for n in sub if (reason := objection(n))), None)
+
+
+def _stated(node: Node, kernel: Kernel) -> list[str]:
+    """The attributes that the kernel must be given: all that a node has, but for unknown ones with their default."""
+    known = kernel.attributes
+    if known is None:
+        return list(node.attrs)
+    schema = schema_of(node)
+    defaults = {} if schema is None else schema.defaults
+    return [k for k, v in node.attrs.items() if k in known or k not in defaults or defaults[k] != v]
+
+
+def _bind(node: Node) -> tuple[Function, list[Value | None]]:
+    """A node's kernel with everything constant bound, and the values that it is called with."""
+    kernel = lookup(node.domain, node.op, since_version(node))
+    reason = objection(node)
+    if kernel is None or reason is not None:
+        raise UnsupportedError(str(reason), node=node.label)
+    attributes = {name: _argument(node.attrs[name]) for name in _stated(node, kernel)}
+    if kernel.wants_n_outputs:
+        attributes["n_outputs"] = len(node.outputs)
+    reads = list(node.inputs)
+    if node.subgraphs:
+        outer = captures(node)
+        return _with_bodies(kernel.function, attributes, len(reads), outer), [*reads, *outer]
+    prepare = preparer(node.domain, node.op)
+    if prepare is not None:
+        operands = [None if v is None or v.constant is None else v.constant.numpy() for v in reads]
+        prepared = prepare(operands, **attributes)
+        if prepared is not None:
+            return prepared, reads
+    return (partial(kernel.function, **attributes) if attributes else kernel.function), reads
+
+
+def _argument(value: Attribute) -> Any:
+    if isinstance(value, Tensor):
+        return value.numpy()
+    if isinstance(value, Tensors):
+        return tuple(t.numpy() for t in value)
+    if isinstance(value, SparseTensor):
+        return value.dense().numpy()
+    return value
+
+
+def _with_bodies(function: Function, attributes: dict[str, Any], count: int, outer: Sequence[Value]) -> Function:
+    """A kernel whose subgraph attributes become functions of their inputs; outer values arrive behind the operands."""
+    plans: dict[str, Any] = {}
+    for name, value in attributes.items():
+        if isinstance(value, Graph):
+            plans[name] = _body_plan(value, outer)
+        elif isinstance(value, Graphs):
+            plans[name] = [_body_plan(sub, outer) for sub in value]
+    plain = {k: v for k, v in attributes.items() if k not in plans}
+
+    def call(*values: Any) -> Any:
+        captured = values[count:]
+
+        def body(plan: Plan) -> Function:
+            return lambda *inputs: tuple(plan.run([*inputs, *captured]))
+
+        bodies = {k: tuple(map(body, p)) if isinstance(p, list) else body(p) for k, p in plans.items()}
+        return function(*values[:count], **plain, **bodies)
+
+    return call
+
+
+def _body_plan(graph: Graph, outer: Sequence[Value]) -> Plan:
+    return Plan(list(graph), [*graph.inputs, *outer], graph.outputs)
+
+
+def evaluate(node: Node) -> tuple[Any, ...]:
+    """The outputs of a node whose inputs are all constants. UnsupportedError where there is no kernel; kernel errors pass."""
+    function, reads = _bind(node)
+    with np.errstate(all="ignore"):
+        result = function(*[None if v is None or v.const is None else _array(v.const) for v in reads])
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _array(const: Tensor | SparseTensor) -> Any:
+    return const.numpy() if isinstance(const, Tensor) else const.dense().numpy()

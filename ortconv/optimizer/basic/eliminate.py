@@ -1,0 +1,276 @@
+"""Rules that take away nodes which do nothing, and simplify short chains of elementwise ones."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Floats, Ints, Node, Strings, Value
+from ortconv.ir.schema import attribute
+from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import (
+    FLOATS,
+    INT32_MAX,
+    bound,
+    broadcasts_into,
+    clip,
+    clip_bounds,
+    equal_shapes,
+    ints,
+    is_filled_with,
+    scalar,
+)
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+
+@rule("EliminateIdentity", P("Identity", "x"))
+def eliminate_identity(m: Match) -> Replacement:
+    """Identity(x)  ->  x, unless it gives a graph output the name that x cannot take over"""
+    x: Value = m.x
+    if m.root.out.is_output and (x.producer is None or x.is_output or x.graph is not m.graph):
+        return None
+    return x
+
+
+def _covers(start: int, end: int, dim: Any) -> bool:
+    """True if a slice with step 1 takes all of a dimension, of whatever length below 2**31 where it is not known."""
+    if isinstance(dim, int):
+        return (start == 0 or start <= -dim) and end >= dim
+    return (start == 0 or start <= -INT32_MAX) and end >= INT32_MAX
+
+
+@rule("EliminateSlice", P("Slice", "x", ...))
+def eliminate_slice(m: Match) -> Replacement:
+    """Slice(x) of everything with step 1  ->  x"""
+    x, node = m.x, m.root
+    if m.graph.opset() < 10:
+        starts, ends, axes = (tuple(node.attr(k, Ints())) for k in ("starts", "ends", "axes"))
+        steps: tuple[int, ...] | None = ()
+    else:
+        slots = [() if node.input(i) is None else ints(node.input(i)) for i in (1, 2, 3, 4)]
+        if any(s is None for s in slots):
+            return None
+        starts, ends, axes, steps = (s or () for s in slots)
+    if any(step != 1 for step in steps or ()) or len(starts) != len(ends):
+        return None
+    dims = (x.dim(axis) for axis in (axes or range(len(starts))))
+    return x if all(map(_covers, starts, ends, dims)) else None
+
+
+@rule("EliminateDropout", P("Dropout", "x", ...))
+def eliminate_dropout(m: Match) -> Replacement:
+    """Dropout(x) in inference mode, its mask unused  ->  x"""
+    mask, training = m.root.output(1), m.root.input(2)
+    if mask is not None and (mask.uses or mask.is_output):
+        return None
+    if training is not None and scalar(training) != 0:
+        return None
+    return m.x  # type: ignore[no-any-return]
+
+
+@rule("ExpandElimination", P("Expand", "x", "shape"))
+def eliminate_expand(m: Match) -> Replacement:
+    """Expand(x) to a shape that broadcasts into that of x  ->  x"""
+    target = ints(m.shape)
+    if target is not None and broadcasts_into(target, m.x.shape):
+        return m.x  # type: ignore[no-any-return]
+    return m.x if equal_shapes(m.x.shape, m.root.out.shape) else None
+
+
+@rule("CastElimination", P("Cast", "x"), P("CastLike", "x", "like"))
+def eliminate_cast(m: Match) -> Replacement:
+    """Cast(x) to the type that x has  ->  x"""
+    to = m.root.attrs.get("to") if m.root.op == "Cast" else m.like.dtype
+    return m.x if m.x.dtype is not None and m.x.dtype == to else None
+
+
+_HOLDS: dict[DType, tuple[DType, ...]] = {
+    DType.BOOL: (DType.UINT8, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DType.FLOAT, DType.DOUBLE),
+    DType.UINT8: (DType.INT16, DType.UINT16, DType.INT32, DType.UINT32, DType.INT64, DType.UINT64, DType.FLOAT16, DType.FLOAT, DType.DOUBLE),
+    DType.INT8: (DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DType.FLOAT, DType.DOUBLE),
+    DType.UINT16: (DType.INT32, DType.UINT32, DType.INT64, DType.UINT64, DType.FLOAT, DType.DOUBLE),
+    DType.INT16: (DType.INT32, DType.INT64, DType.FLOAT, DType.DOUBLE),
+    DType.INT32: (DType.INT64, DType.DOUBLE),
+    DType.UINT32: (DType.INT64, DType.UINT64, DType.DOUBLE),
+    DType.FLOAT16: (DType.FLOAT, DType.DOUBLE),
+    DType.BFLOAT16: (DType.FLOAT, DType.DOUBLE),
+    DType.FLOAT: (DType.DOUBLE,),
+}  # fmt: skip
+"""The types that hold every value of a type exactly."""
+
+
+@rule("CastChainElimination", P("Cast", P("Cast", "x", name="inner", shared=True)))
+def eliminate_cast_chain(m: Match) -> Replacement:
+    """Cast(Cast(x, B), C)  ->  Cast(x, C) or x, where B holds every value of x exactly"""
+    source, between, to = m.x.dtype, m.inner.out.dtype, m.root.out.dtype
+    if source is None or to is None or between not in _HOLDS.get(source, ()):
+        return None
+    if to is source:
+        return m.x  # type: ignore[no-any-return]
+    # Out of range, float to integer depends on the path; text, on the type it comes from.
+    if not (source in FLOATS and to in FLOATS) and not (source not in FLOATS and to in _HOLDS[source]):
+        return None
+    return New("Cast", [m.x], like=m.root, types=(m.root.out.type,))
+
+
+@rule("PreShapeNodeElimination", P("Shape", P(("Cast", "CastLike"), "x", ..., shared=True)))
+def eliminate_cast_before_shape(m: Match) -> Replacement:
+    """Shape(Cast(x))  ->  Shape(x)"""
+    return New("Shape", [m.x], like=m.root, types=(m.root.out.type,))
+
+
+_NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
+
+
+@rule(
+    "NoopElimination",
+    P(("Add", "Mul"), "x", C("k"), commutative=True),
+    P(("Sub", "Div", "Pow"), "x", C("k")),
+)
+def eliminate_noop(m: Match) -> Replacement:
+    """x + 0, 0 + x, x - 0, x * 1, 1 * x, x / 1, x ** 1  ->  x, for a constant that does not enlarge x
+
+    All are exact but one: x + 0.0 turns -0.0 into +0.0, which is given up, as ONNX Runtime does.
+    """
+    if not is_filled_with(m.k, _NEUTRAL[m.root.op]) or not broadcasts_into(m.k.constant.shape, m.x.shape):
+        return None
+    return m.x if m.x.dtype is not DType.BOOL else None
+
+
+@rule(
+    "NoopElimination",
+    P(("Sum", "Max", "Min", "Mean", "Concat"), "x"),
+    P(("Tile", "Pad"), "x", C("repeats"), ...),
+    P("Pad", "x"),
+    P("Transpose", "x"),
+)
+def eliminate_trivial(m: Match) -> Replacement:
+    """A variadic operator with one operand, Tile by ones, Pad by zeros, Transpose that leaves the axes  ->  x"""
+    node, x = m.root, m.x
+    if node.op == "Transpose":
+        perm = tuple(node.attr("perm", Ints()))
+        trivial = perm == tuple(range(len(perm))) if perm else x.rank is not None and x.rank < 2
+    elif node.op == "Pad":
+        pads = ints(m.repeats) if m.graph.opset() >= 11 else tuple(node.attr("pads", Ints()))
+        trivial = pads is not None and not any(pads)
+    else:
+        trivial = node.op != "Tile" or all(r == 1 for r in ints(m.repeats) or (0,))
+    return x if trivial else None
+
+
+@rule("DivMulFusion", P("Mul", P("Div", C("one", one=True), "x"), "y", commutative=True))
+def fuse_div_mul(m: Match) -> Replacement:
+    """(1 / x) * y  ->  y / x, for floats"""
+    if m.x.dtype not in FLOATS or scalar(m.one) != 1 or not broadcasts_into(m.one.constant.shape, m.x.shape):
+        return None
+    return New("Div", [m.y, m.x], {}, like=m.root, types=(m.root.out.type,))
+
+
+def _interval(node: Node) -> tuple[float, float] | None:
+    """What a Relu or Clip with constant bounds confines to, in the order max, then min; infinite where it has no bound."""
+    if node.op == "Relu":
+        return 0, math.inf
+    bounds = clip_bounds(node)
+    if bounds is None or any(b is not None and math.isnan(b) for b in bounds):
+        return None
+    low, high = bounds
+    return -math.inf if low is None else low, math.inf if high is None else high
+
+
+@rule(
+    "FuseReluClip",
+    P(("Relu", "Clip"), P(("Relu", "Clip"), "x", ..., name="inner"), ...),
+    P("Relu", P("Relu", "x", name="inner", shared=True)),
+)
+def fuse_relu_clip(m: Match) -> Replacement:
+    """Relu and Clip after one another  ->  one Clip or Relu; NaN passes through either way"""
+    inner, outer, dtype = _interval(m.inner), _interval(m.root), m.x.dtype
+    if inner is None or outer is None or dtype is None:
+        return None
+    low, high = (min(max(b, outer[0]), outer[1]) for b in (min(inner), inner[1]))
+    types = (m.root.out.type,)
+    if (low, high) == (0, math.inf):
+        return New("Relu", [m.x], {}, like=m.root, types=types)
+    low_bound = bound(m.graph, None if low == -math.inf else low, dtype)
+    high_bound = bound(m.graph, None if high == math.inf else high, dtype)
+    if m.graph.opset() < 11 and dtype not in FLOATS:
+        return None
+    return clip(m.x, low_bound, high_bound, m.root, m.graph, dtype)
+
+
+@rule("NotWhereFusion", P("Where", P("Not", "c", name="negation", shared=True), "a", "b"))
+def fuse_not_where(m: Match) -> Replacement:
+    """Where(Not(c), a, b)  ->  Where(c, b, a), where nothing but conditions reads the Not"""
+    negated = m.negation.out
+    if negated.is_output or not all(node.is_op("Where") and slot == 0 for node, slot in negated.uses):
+        return None
+    return New("Where", [m.c, m.b, m.a], {}, like=m.root, types=(m.root.out.type,))
+
+
+_KEY_TYPES = {"int64s": int, "strings": str, "floats": float}
+_DEFAULTS = {"int64s": "default_int64", "strings": "default_string", "floats": "default_float"}
+
+
+def _label_map(node: Node) -> tuple[str, dict[Any, Any], str, Any] | None:
+    """Key kind, mapping, value kind and default of a LabelEncoder that is written with lists."""
+    keys = [k for k in _KEY_TYPES if f"keys_{k}" in node.attrs]
+    values = [k for k in _KEY_TYPES if f"values_{k}" in node.attrs]
+    if len(keys) != 1 or len(values) != 1 or any(k.endswith("_tensor") for k in node.attrs):
+        return None
+    pairs: list[tuple[Any, Any]] = list(
+        zip(node.attr(f"keys_{keys[0]}", ()), node.attr(f"values_{values[0]}", ()), strict=False)
+    )
+    if any(isinstance(k, float) and math.isnan(k) for k, _ in pairs):
+        return None
+    mapping: dict[Any, Any] = {}
+    for key, value in pairs:
+        mapping.setdefault(key, value)
+    if len(mapping) != len(pairs):
+        return None
+    return keys[0], mapping, values[0], attribute(node, _DEFAULTS[values[0]])
+
+
+_LISTS: dict[str, Any] = {"int64s": Ints, "strings": Strings, "floats": Floats}
+
+
+@rule(
+    "LabelEncoderFusion",
+    P("LabelEncoder", P("LabelEncoder", "x", domain="ai.onnx.ml", name="first"), domain="ai.onnx.ml"),
+)
+def fuse_label_encoders(m: Match) -> Replacement:
+    """LabelEncoder(LabelEncoder(x))  ->  LabelEncoder(x) with the composed map"""
+    first, second = _label_map(m.first), _label_map(m.root)
+    if first is None or second is None or first[2] != second[0]:
+        return None
+    source, inner, _, inner_default = first
+    _, outer, target, outer_default = second
+    if isinstance(inner_default, float) and math.isnan(inner_default):
+        return None
+    if any(isinstance(v, float) and math.isnan(v) for v in inner.values()):
+        return None
+    attrs: dict[str, Attribute] = {
+        f"keys_{source}": _LISTS[source](inner),
+        f"values_{target}": _LISTS[target](outer.get(v, outer_default) for v in inner.values()),
+        _DEFAULTS[target]: outer.get(inner_default, outer_default),
+    }
+    return New("LabelEncoder", [m.x], attrs, domain="ai.onnx.ml", like=m.root, types=(m.root.out.type,))
+
+
+RULES = (
+    *eliminate_identity,
+    *eliminate_slice,
+    *eliminate_dropout,
+    *eliminate_expand,
+    *eliminate_cast,
+    *eliminate_cast_chain,
+    *eliminate_cast_before_shape,
+    *eliminate_noop,
+    *eliminate_trivial,
+    *fuse_div_mul,
+    *fuse_relu_clip,
+    *fuse_not_where,
+    *fuse_label_encoders,
+)

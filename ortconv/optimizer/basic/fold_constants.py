@@ -1,0 +1,202 @@
+"""Constant folding: nodes whose result is known now, shapes that are known in full or in part, branches that are decided.
+
+One walk in topological order: what becomes known flows on within the same walk, types included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ortconv.errors import OrtconvError
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.schema import is_deterministic
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import DType, TensorType
+from ortconv.optimizer.basic.shape_data import ShapeData
+from ortconv.optimizer.engine import Context, FunctionPass
+
+EXPANDING = frozenset(
+    {"Expand", "Tile", "ConstantOfShape", "Range", "Resize", "Upsample", "Pad", "OneHot", "EyeLike", "CenterCropPad"}
+)
+"""Operators whose output may be far larger than their inputs: they fold only where the size is known beforehand."""
+
+
+def fold(graph: Graph, context: Context) -> int:
+    """Fold every node of one graph that can be folded. Returns how many were."""
+    changes = 0
+    fresh: set[Value] = set()
+    shapes = ShapeData()
+    for node in graph:
+        if context.exhausted:
+            break
+        if not context.may_touch(node):
+            continue
+        if fresh and any(v in fresh for v in node.inputs if v is not None) and _update_types(node):
+            fresh.update(v for v in node.outputs if v is not None)
+        results = _known(node, shapes, context)
+        if results is not None:
+            fresh.update(_replace(node, results, context))
+            changes += 1
+        elif node.op == "If" and node.domain == "" and (taken := _decided(node)) is not None:
+            fresh.update(_inline(node, taken, context))
+            changes += 1
+        else:
+            shapes.visit(node)
+    return changes
+
+
+FOLD_CONSTANTS = FunctionPass("ConstantFolding", fold)
+
+
+def _update_types(node: Node) -> bool:
+    from ortconv.onnxio.infer import update_types
+
+    if all(v is None or v.static_shape is not None for v in node.outputs):
+        return False
+    return update_types(node)
+
+
+# ---------------------------------------------------------------------- what is known
+
+
+def _known(node: Node, shapes: ShapeData, context: Context) -> list[Tensor | None] | None:
+    """The constant outputs of a node, or None if they are not known or not wanted as constants."""
+    if node.domain != "" and not (node.domain == "com.microsoft" and node.op in ("QuantizeLinear", "DequantizeLinear")):
+        return None
+    if not node.outputs or node.subgraphs:
+        return None
+    data = shapes.static_result(node)
+    if data is not None:
+        return [data]
+    if not all(v is None or v.constant is not None for v in node.inputs) or not is_deterministic(node):
+        return None
+    if node.op == "DequantizeLinear" and not _dequantized_for_nothing(node):
+        return None
+    if node.op == "Identity":
+        return [node.inputs[0].constant] if node.inputs[0] is not None else None
+    if not _fits(node, _static_bytes(node), context):
+        return None
+    return _evaluate(node, context)
+
+
+def _evaluate(node: Node, context: Context) -> list[Tensor | None] | None:
+    from ortconv.executor.plan import evaluate
+
+    try:
+        results = evaluate(node)
+    except (OrtconvError, ArithmeticError, ValueError, TypeError, IndexError, MemoryError):
+        return None
+    tensors: list[Tensor | None] = []
+    for value, result in zip(node.outputs, results, strict=False):
+        if value is None:
+            tensors.append(None)
+            continue
+        if not isinstance(result, (np.ndarray, np.generic)):
+            return None
+        tensor = Tensor.of(result, value.dtype)
+        if tensor.dtype.bits and tensor.dtype.bits < 8:
+            return None
+        tensors.append(tensor)
+    return tensors if _fits(node, sum(t.nbytes for t in tensors if t is not None), context) else None
+
+
+def _dequantized_for_nothing(node: Node) -> bool:
+    """True where a constant goes DQ -> X -> Q with nothing else in between: that is a weight stored the long way round."""
+    users = node.out.consumers
+    if node.out.is_output or len(users) != 1 or len(users[0].inputs) != 1 or users[0].op.endswith("QuantizeLinear"):
+        return False
+    after = users[0].out.consumers
+    return not users[0].out.is_output and len(after) == 1 and after[0].op == "QuantizeLinear"
+
+
+def _static_bytes(node: Node) -> int | None:
+    """Bytes of the outputs where all shapes are known, else None."""
+    total = 0
+    for value in node.outputs:
+        if value is None:
+            continue
+        if not isinstance(value.type, TensorType) or value.type.static_shape is None:
+            return None
+        total += math.prod(value.type.static_shape) * max(8, value.type.dtype.bits) // 8
+    return total
+
+
+def _fits(node: Node, size: int | None, context: Context) -> bool:
+    """True if storing so many bytes, less what becomes unused, stays within the growth budget."""
+    if size is None:
+        return node.op not in EXPANDING
+    freed = sum(
+        v.constant.nbytes
+        for v in set(node.inputs)
+        if v is not None and v.constant is not None and _read_only_by(v, node)
+    )
+    return context.grown + size - freed <= context.fold_limit
+
+
+def _read_only_by(value: Value, node: Node) -> bool:
+    return not value.is_output and all(user is node for user, _ in value.uses)
+
+
+# ---------------------------------------------------------------------- taking the place
+
+
+def _replace(node: Node, tensors: Sequence[Tensor | None], context: Context) -> list[Value]:
+    """Put constants where a node was. Returns the values that are constant now."""
+    graph = node.graph
+    assert graph is not None
+    before = len(graph)
+    freed = sum(
+        v.constant.nbytes
+        for v in set(node.inputs)
+        if v is not None and v.constant is not None and _read_only_by(v, node)
+    )
+    made: list[Value] = []
+    for old, tensor in zip(node.outputs, tensors, strict=False):
+        if old is None or tensor is None:
+            continue
+        context.grown += tensor.nbytes
+        made.append(_constant_named(old, tensor))
+    context.grown -= freed
+    label = node.label
+    graph.remove_dead(node)
+    context.record("ConstantFolding", label, before - len(graph), 0)
+    return made
+
+
+def _constant_named(old: Value, tensor: Tensor) -> Value:
+    """A constant that has the name and all readers of a node's output; it is returned where that was."""
+    graph = old.graph
+    assert graph is not None
+    name = old.name
+    graph.rename(old, graph.fresh(name))
+    new = graph.add_initializer(name, tensor)
+    graph.replace_uses(old, new)
+    if old.is_output:
+        graph.set_outputs([new if v is old else v for v in graph.outputs])
+    return new
+
+
+def _decided(node: Node) -> Graph | None:
+    """The branch of an If whose condition is constant."""
+    condition = node.inputs[0].constant if node.inputs and node.inputs[0] is not None else None
+    if condition is None or condition.size != 1 or condition.dtype is not DType.BOOL:
+        return None
+    branch = node.attrs["then_branch" if condition.item() else "else_branch"]
+    return branch if isinstance(branch, Graph) and not branch.inputs else None
+
+
+def _inline(node: Node, branch: Graph, context: Context) -> list[Value]:
+    """Move the nodes of a branch in front of the If and let its outputs take the If's place."""
+    graph = node.graph
+    assert graph is not None
+    label, before = node.label, len(graph)
+    moved = graph.absorb(branch, before=node)
+    for old, new in zip(node.outputs, moved, strict=False):
+        if old is not None:
+            graph.replace(old, new)
+    graph.remove_dead(node)
+    context.record("IfInlining", label, 1, len(graph) - before + 1)
+    return list(moved)

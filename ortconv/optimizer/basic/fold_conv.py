@@ -1,0 +1,156 @@
+"""Rules that fold constant arithmetic around Conv and ConvTranspose into their weights and biases.
+
+All is computed in float64 and rounded once. A fold whose result is not finite is refused, as is one where a constant varies
+along more than the channels. Weights are copied, never changed, so others may share them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.schema import attribute
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.optimizer.conditions import output_channels, per_channel, rounded, spatial_pads, wide
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+
+class Affine(NamedTuple):
+    """y * scale + shift, each with one element per channel, in float64."""
+
+    scale: Array
+    shift: Array
+
+
+def batch_norm(node: Node) -> Affine | None:
+    """What a BatchNormalization with constant parameters does in inference mode; None if it has no such form."""
+    scale, shift, mean, var = (None if v is None else v.constant for v in (node.input(i) for i in (1, 2, 3, 4)))
+    if scale is None or shift is None or mean is None or var is None:
+        return None
+    if node.attr("training_mode", 0) or node.attr("spatial", 1) != 1 or any(v is not None for v in node.outputs[1:]):
+        return None
+    if scale.rank != 1 or len({scale.shape, shift.shape, mean.shape, var.shape}) != 1:
+        return None
+    gamma, beta, mu, sigma2 = (t.numpy().astype(np.float64) for t in (scale, shift, mean, var))
+    with np.errstate(all="ignore"):
+        k = gamma / np.sqrt(sigma2 + attribute(node, "epsilon"))
+        return Affine(k, beta - mu * k)
+
+
+def arithmetic(node: Node, constant: Value, rank: int, channels: int) -> Affine | None:
+    """What Add, Sub, Mul or Div with a constant does to a tensor of that rank; None if it has no such form."""
+    k = per_channel(constant, rank, channels)
+    if k is None:
+        return None
+    one, zero = np.ones(channels), np.zeros(channels)
+    if node.op == "Add":
+        return Affine(one, k)
+    if node.op == "Sub":
+        return Affine(-one, k) if node.input(0) is constant else Affine(one, -k)
+    with np.errstate(all="ignore"):
+        return Affine(k if node.op == "Mul" else 1 / k, zero)
+
+
+def scaled_weights(weights: Value, scale: Array, node: Node) -> Array:
+    """The weights of a Conv or ConvTranspose whose output channels are multiplied by `scale`, in float64."""
+    w = wide(weights)
+    if node.op == "Conv":
+        return w * scale.reshape(-1, *[1] * (w.ndim - 1))
+    group = node.attr("group", 1)
+    by_group = w.reshape(group, -1, *w.shape[1:])  # (group, in / group, out / group, ...)
+    result: Array = (by_group * scale.reshape(group, 1, -1, *[1] * (w.ndim - 2))).reshape(w.shape)
+    return result
+
+
+def folded(m: Match, affine: Affine) -> Replacement:
+    """The matched Conv(x, w, b) with `affine` applied to what it returns."""
+    conv, dtype = m.conv, m.w.constant.dtype
+    scale, shift = affine
+    plain = bool(np.all(scale == 1))
+    with np.errstate(all="ignore"):
+        w = m.w if plain else rounded(scaled_weights(m.w, scale, conv), dtype)
+        b = rounded(shift if m.b is None else wide(m.b) * scale + shift, dtype)
+    if w is None or b is None:
+        return None
+    if m.b is None and not np.any(b):
+        b = None
+    inputs = [m.x, w] if b is None else [m.x, w, b]
+    return New(conv.op, inputs, like=conv, types=(m.root.out.type,))
+
+
+def _is_convolution(m: Match) -> bool:
+    w: Tensor = m.w.constant
+    if w.rank < 3 or not w.size:
+        return False
+    channels, group = output_channels(w, m.conv), m.conv.attr("group", 1)
+    if w.shape[0] % group or channels % group:
+        return False
+    return m.b is None or m.b.constant.shape == (channels,)
+
+
+_CONV = P(("Conv", "ConvTranspose"), "x", C("w"), C("b", optional=True), name="conv")
+
+
+@rule("ConvAddFusion", P("Add", _CONV, C("k"), commutative=True), P("Sub", _CONV, C("k")), P("Sub", C("k"), _CONV))
+def fold_conv_add(m: Match) -> Replacement:
+    """Conv(x, w, b) + k  ->  Conv(x, w, b + k); likewise - k; k - Conv(x, w, b)  ->  Conv(x, -w, k - b)"""
+    return _fold_arithmetic(m)
+
+
+@rule("ConvMulFusion", P("Mul", _CONV, C("k"), commutative=True), P("Div", _CONV, C("k")))
+def fold_conv_mul(m: Match) -> Replacement:
+    """Conv(x, w, b) * k  ->  Conv(x, w * k, b * k); likewise / k"""
+    return _fold_arithmetic(m)
+
+
+def _fold_arithmetic(m: Match) -> Replacement:
+    if not _is_convolution(m):
+        return None
+    w: Tensor = m.w.constant
+    affine = arithmetic(m.root, m.k, w.rank, output_channels(w, m.conv))
+    return None if affine is None else folded(m, affine)
+
+
+@rule("ConvBNFusion", P("BatchNormalization", _CONV, C("gamma"), C("beta"), C("mean"), C("var")))
+def fold_conv_batch_norm(m: Match) -> Replacement:
+    """BatchNormalization(Conv(x, w, b))  ->  Conv(x, w', b')"""
+    affine = batch_norm(m.root)
+    if affine is None or not _is_convolution(m) or len(affine.scale) != output_channels(m.w.constant, m.conv):
+        return None
+    return folded(m, affine)
+
+
+_BATCH_NORM = P("BatchNormalization", "x", C("gamma"), C("beta"), C("mean"), C("var"), name="bn")
+
+
+@rule("BNConvFusion", P("Conv", _BATCH_NORM, C("w"), C("b", optional=True), name="conv"))
+def fold_batch_norm_conv(m: Match) -> Replacement:
+    """Conv(BatchNormalization(x), w, b)  ->  Conv(x, w', b'), where no padding meets a shift"""
+    affine = batch_norm(m.bn)
+    if affine is None or not _is_convolution(m):
+        return None
+    weights, conv = m.w, m.root
+    w, group = wide(weights), conv.attr("group", 1)
+    if w.shape[1] * group != len(affine.scale):
+        return None
+    pads = spatial_pads(conv, w.ndim - 2)
+    if np.any(affine.shift) and (pads is None or any(pads)):
+        return None
+    by_input = (group, 1, -1, *[1] * (w.ndim - 2))
+    by_group = w.reshape(group, -1, *w.shape[1:])
+    dtype = weights.constant.dtype
+    with np.errstate(all="ignore"):
+        scaled = (by_group * affine.scale.reshape(by_input)).reshape(w.shape)
+        shift = (by_group * affine.shift.reshape(by_input)).reshape(w.shape[0], -1).sum(axis=1)
+        new_w = rounded(scaled, dtype)
+        new_b = rounded(shift if m.b is None else wide(m.b) + shift, dtype)
+    if new_w is None or new_b is None:
+        return None
+    bias = [] if m.b is None and not np.any(new_b) else [new_b]
+    return New("Conv", [m.x, new_w, *bias], like=conv, types=(conv.out.type,))
+
+
+RULES = (*fold_conv_add, *fold_conv_mul, *fold_conv_batch_norm, *fold_batch_norm_conv)

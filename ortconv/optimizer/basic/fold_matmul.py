@@ -1,0 +1,219 @@
+"""Rules around MatMul and Gemm: bias, transposed operands, BatchNormalization behind them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.types import DType, TensorType
+from ortconv.optimizer.basic.fold_conv import batch_norm
+from ortconv.optimizer.conditions import FLOATS, RESHAPES, broadcasts_into, count, rounded, with_shape, wide
+from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, apply, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+# ---------------------------------------------------------------------- Gemm
+
+
+@rule("GemmSumFusion", P(("Sum", "Add"), P("Gemm", "a", "b", "c?", name="gemm"), "k", commutative=True))
+def fuse_gemm_sum(m: Match) -> Replacement:
+    """Gemm(a, b) + k  ->  Gemm(a, b, k); Gemm(a, b, c) + k  ->  Gemm(a, b, beta * c + k) for constants"""
+    gemm, k = m.gemm, m.k
+    if k is gemm.out or gemm.out.rank != 2 or not broadcasts_into(k.shape, gemm.out.shape):
+        return None
+    attrs: dict[str, Attribute] = {**gemm.attrs, "beta": 1.0}
+    types = (m.root.out.type,)
+    if m.c is None or gemm.attr("beta", 1.0) == 0:
+        return New("Gemm", [m.a, m.b, k], attrs, like=gemm, types=types)
+    if m.c.constant is None or k.constant is None or k.dtype not in FLOATS:
+        return None
+    total = rounded(gemm.attr("beta", 1.0) * wide(m.c) + wide(k), k.dtype)
+    if total is None or total.size > max(m.c.constant.size, k.constant.size):
+        return None
+    return New("Gemm", [m.a, m.b, total], attrs, like=gemm, types=types)
+
+
+_TRANSPOSE = P("Transpose", "t", where=lambda node: tuple(node.attr("perm", Ints((1, 0)))) == (1, 0))
+
+
+def _flipped(node: Node, *names: str) -> dict[str, Attribute]:
+    return {**node.attrs, **{name: int(not node.attr(name, 0)) for name in names}}
+
+
+@rule("GemmTransposeFusion", P("Gemm", _TRANSPOSE, "b", "c?"))
+def fuse_transposed_a(m: Match) -> Replacement:
+    """Gemm(Transpose(a), b, c)  ->  Gemm(a, b, c) with transA flipped"""
+    return New("Gemm", [m.t, m.b, m.c], _flipped(m.root, "transA"), like=m.root, types=(m.root.out.type,))
+
+
+@rule("GemmTransposeFusion", P("Gemm", "a", _TRANSPOSE, "c?"))
+def fuse_transposed_b(m: Match) -> Replacement:
+    """Gemm(a, Transpose(b), c)  ->  Gemm(a, b, c) with transB flipped"""
+    return New("Gemm", [m.a, m.t, m.c], _flipped(m.root, "transB"), like=m.root, types=(m.root.out.type,))
+
+
+@rule("GemmTransposeFusion", P("Transpose", P("Gemm", "a", "b", name="gemm")))
+def fuse_transposed_output(m: Match) -> Replacement:
+    """Transpose(Gemm(a, b))  ->  Gemm(b, a) with both flags flipped"""
+    if tuple(m.root.attr("perm", Ints((1, 0)))) != (1, 0):
+        return None
+    gemm = m.gemm
+    attrs: dict[str, Attribute] = {
+        **gemm.attrs,
+        "transA": int(not gemm.attr("transB", 0)),
+        "transB": int(not gemm.attr("transA", 0)),
+    }
+    return New("Gemm", [m.b, m.a], attrs, like=gemm, types=(m.root.out.type,))
+
+
+# ---------------------------------------------------------------------- BatchNormalization
+
+_MATMUL = P("MatMul", "a", C("w"), name="product")
+_GEMM = P("Gemm", "a", C("w"), C("c", optional=True), name="product")
+_PARAMETERS = (C("gamma"), C("beta"), C("mean"), C("var"))
+
+
+def _normalized(m: Match) -> New | None:
+    """The matched product as a Gemm that does the BatchNormalization at the root to its columns."""
+    affine, product, w = batch_norm(m.root), m.product, m.w.constant
+    if affine is None or w.rank != 2 or m.a.rank != 2 or w.dtype not in FLOATS:
+        return None
+    gemm = product.op == "Gemm"
+    columns = 0 if gemm and product.attr("transB", 0) else 1
+    if w.shape[columns] != len(affine.scale):
+        return None
+    c = m.bound.get("c")
+    with np.errstate(all="ignore"):
+        scaled = rounded(wide(m.w) * (affine.scale if columns else affine.scale[:, None]), w.dtype)
+        shift = affine.shift
+        if c is not None:
+            shift = shift + product.attr("beta", 1.0) * wide(c) * affine.scale
+        bias = rounded(shift, w.dtype)
+    if scaled is None or bias is None or (c is not None and bias.size > max(c.constant.size, len(affine.scale))):
+        return None
+    attrs: dict[str, Attribute] = {**product.attrs, "beta": 1.0} if gemm else {}
+    return New("Gemm", [m.a, scaled, bias], attrs, like=product, types=(product.out.type,))
+
+
+@rule(
+    "MatMul_BatchNormalization_Fusion",
+    P("BatchNormalization", _MATMUL, *_PARAMETERS),
+    P("BatchNormalization", _GEMM, *_PARAMETERS),
+)
+def fold_matmul_batch_norm(m: Match) -> Replacement:
+    """BatchNormalization(MatMul(a, w))  ->  Gemm(a, w', c'), for matrices; likewise behind a Gemm"""
+    return _normalized(m)
+
+
+@rule(
+    "MatMul_BatchNormalization_Fusion",
+    *(
+        P("BatchNormalization", P(("Reshape", "Transpose"), product, ..., name="move"), *_PARAMETERS)
+        for product in (_MATMUL, _GEMM)
+    ),
+)
+def fold_moved_batch_norm(m: Match) -> Replacement:
+    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), where the columns stay the channels"""
+    move, product = m.move, m.product
+    before, after = product.out.static_shape, move.out.shape
+    columns = product.out.dim(1)
+    if after is None or len(after) < 2 or product.out.rank != 2 or not isinstance(columns, int):
+        return None
+    if move.op == "Transpose" or before is None:
+        keeps = move.op == "Reshape" and after[1] == columns and after[0] == product.out.dim(0) is not None
+    else:
+        keeps = after[1] == columns and after[0] == before[0]
+    if not keeps:
+        return None
+    gemm = _normalized(m)
+    if gemm is None:
+        return None
+    return New(move.op, [gemm, *move.inputs[1:]], like=move, types=(m.root.out.type,))
+
+
+GEMM_RULES = (
+    *fuse_gemm_sum,
+    *fuse_transposed_a,
+    *fuse_transposed_b,
+    *fuse_transposed_output,
+)
+BATCH_NORM_RULES = (*fold_matmul_batch_norm, *fold_moved_batch_norm)
+
+# ---------------------------------------------------------------------- MatMul + Add
+
+_WITH_BIAS = P("Add", P("MatMul", "a", "b", name="product"), "k", commutative=True)
+
+
+@rule("MatMulAddFusion", _WITH_BIAS)
+def fuse_matmul_add(m: Match) -> Replacement:
+    """MatMul(a, b) + k  ->  Gemm(a, b, k), for matrices"""
+    if m.a.dtype not in FLOATS or m.a.rank != 2 or m.b.rank != 2 or m.k is m.product.out:
+        return None
+    rows_columns = (m.a.dim(0), m.b.dim(1))
+    if not broadcasts_into(m.k.shape, rows_columns):
+        return None
+    return New("Gemm", [m.a, m.b, m.k], {}, like=m.product, types=(m.root.out.type,))
+
+
+@rule("MatMulAddFusion", _WITH_BIAS)
+def fuse_stacked_matmul_add(m: Match) -> Replacement:
+    """MatMul(a, b) + k  ->  Reshape(Gemm(Reshape(a), b, k)), for a stack of matrices of known shape and a matrix b"""
+    shapes = _stacked(m.product, m.k)
+    if shapes is None:
+        return None
+    outer, (inner, columns) = shapes
+    rows = count(outer)
+    dtype: DType = m.a.dtype
+    flat = New("Reshape", [m.a, np.array((rows, inner), np.int64)], {}, types=(TensorType(dtype, (rows, inner)),))
+    gemm = New("Gemm", [flat, m.b, m.k], {}, like=m.product, types=(TensorType(dtype, (rows, columns)),))
+    shape = np.array((*outer, columns), np.int64)
+    return New("Reshape", [gemm, shape], {}, types=(with_shape(m.root.out, (*outer, columns)),))
+
+
+def _stacked(product: Node, k: Value) -> tuple[tuple[int, ...], tuple[int, int]] | None:
+    """The outer dimensions of a stack of matrices, and the shape of the matrix that it is multiplied by."""
+    a, b = product.inputs
+    assert a is not None
+    assert b is not None
+    left, right = a.static_shape, b.static_shape
+    if left is None or right is None or len(right) != 2 or len(left) < 3 or a.dtype not in FLOATS:
+        return None
+    if 0 in left or 0 in right or left[-1] != right[0] or k.static_shape != (right[1],):
+        return None
+    return left[:-1], right  # type: ignore[return-value]
+
+
+def _candidates(graph: Graph) -> dict[Value, list[Node]]:
+    """The Adds that `fuse_stacked_matmul_add` takes, by the stack of matrices that they start from."""
+    found: dict[Value, list[Node]] = {}
+    for product in graph:
+        if not product.is_op("MatMul") or len(product.out.uses) != 1 or product.out.is_output:
+            continue
+        ((add, slot),) = product.out.uses
+        k = add.input(1 - slot) if add.is_op("Add") and add.graph is graph else None
+        if k is not None and _stacked(product, k) is not None:
+            assert product.inputs[0] is not None
+            found.setdefault(product.inputs[0], []).append(add)
+    return found
+
+
+def _merges(reader: Node) -> bool:
+    return reader.op in RESHAPES and reader.domain == "" and reader.out.static_shape is not None
+
+
+def fuse_stacked(graph: Graph, context: Context) -> int:
+    """Apply `fuse_stacked_matmul_add` where neighbouring Reshapes absorb what it adds, so that no graph grows by it.
+
+    All products of one tensor share the Reshape in front of them.
+    """
+    changes = 0
+    for stack, adds in _candidates(graph).items():
+        maker, products = stack.producer, len(stack.uses) == len(adds) and not stack.is_output
+        front = products and maker is not None and maker.graph is graph and _merges(maker)
+        behind = any(len(a.out.uses) == 1 and not a.out.is_output and _merges(a.out.consumers[0]) for a in adds)
+        if front or behind:
+            changes += sum(apply(r, add, context) is not None for add in adds for r in fuse_stacked_matmul_add)
+    return changes
+
+
+PASSES = (FunctionPass("MatMulAddFusion", fuse_stacked),)
+RULES = (*GEMM_RULES, *fuse_matmul_add)

@@ -1,0 +1,111 @@
+"""Pad in front of Conv and pooling becomes their own padding."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Ints, Node
+from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import FLOATS, ints, is_nonnegative, scalar, spatial_pads
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.pattern import Match, P
+
+
+def constant_pads(node: Node, rank: int) -> tuple[int, ...] | None:
+    """The pads of a Pad in constant mode, before and behind each axis, none negative; None if they are not known."""
+    assert node.graph is not None
+    if node.attr("mode", "constant") != "constant":
+        return None
+    if node.graph.opset() < 11:
+        pads: tuple[int, ...] | None = tuple(node.attr("pads", Ints()))
+        axes: tuple[int, ...] | None = ()
+    else:
+        pads = ints(node.input(1))
+        axes = () if node.input(3) is None else ints(node.input(3))
+    if pads is None or axes is None or any(p < 0 for p in pads):
+        return None
+    axes = axes or tuple(range(rank))
+    if len(pads) != 2 * len(axes) or any(not -rank <= a < rank for a in axes):
+        return None
+    full = [0] * (2 * rank)
+    for i, axis in enumerate(axes):
+        full[axis % rank] = pads[i]
+        full[rank + axis % rank] = pads[len(axes) + i]
+    return tuple(full)
+
+
+def pad_value(node: Node) -> float | None:
+    """The constant that a Pad fills in; None if it is computed."""
+    assert node.graph is not None
+    if node.graph.opset() < 11:
+        return float(node.attr("value", 0.0))
+    value = node.input(2)
+    return 0.0 if value is None else scalar(value)
+
+
+def _lowest(dtype: DType | None) -> float:
+    """What an element type has below all others besides minus infinity."""
+    if dtype in (DType.FLOAT, DType.DOUBLE, DType.FLOAT16):
+        return float(np.finfo(dtype.numpy).min)
+    if dtype in (DType.INT8, DType.UINT8):
+        return float(np.iinfo(dtype.numpy).min)
+    return -math.inf
+
+
+def _rank(node: Node) -> int | None:
+    if node.op != "Conv":
+        return len(node.attr("kernel_shape", Ints())) + 2
+    weights = node.input(1)
+    return None if weights is None else weights.rank
+
+
+@rule("Pad_Fusion", P(("Conv", "MaxPool", "AveragePool"), P("Pad", "x", ..., name="pad"), ...))
+def fuse_pad(m: Match) -> Replacement:
+    """Conv(Pad(x))  ->  Conv(x) with the pads added; likewise for pooling, where its own padding means the same
+
+    MaxPool pads with minus infinity: a Pad with zeros is the same only where x cannot be negative.
+    """
+    node, pad = m.root, m.pad
+    rank = _rank(node)
+    pads = None if rank is None or rank < 3 else constant_pads(pad, rank)
+    if rank is None or pads is None or any(pads[i] for i in (0, 1, rank, rank + 1)):
+        return None
+    own = spatial_pads(node, rank - 2)
+    if own is None:
+        return None
+    added = (*pads[2:rank], *pads[rank + 2 :])
+    total = tuple(a + b for a, b in zip(own, added, strict=True))
+    value = pad_value(pad)
+    if node.op == "Conv":
+        allowed = value == 0
+    else:
+        kernel = node.attr("kernel_shape", Ints())
+        allowed = not node.attr("ceil_mode", 0) and all(p < k for p, k in zip(total, (*kernel, *kernel)))
+        allowed = allowed and (_pools_max if node.op == "MaxPool" else _pools_average)(m, value, own)
+    if not allowed:
+        return None
+    attrs: dict[str, Attribute] = {k: v for k, v in node.attrs.items() if k != "auto_pad"} | {"pads": Ints(total)}
+    if node.op == "AveragePool":
+        attrs["count_include_pad"] = 1
+    types = tuple(None if v is None else v.type for v in node.outputs)
+    return New(node.op, [m.x, *node.inputs[1:]], attrs, outputs=1, like=node, types=types)
+
+
+def _pools_max(m: Match, value: float | None, own: tuple[int, ...]) -> bool:
+    node = m.root
+    if len([v for v in node.outputs if v is not None]) > 1 or any(d != 1 for d in node.attr("dilations", Ints())):
+        return False
+    if value is None:
+        return False
+    if value in (-math.inf, _lowest(m.x.dtype)):
+        return True
+    return value == 0 and m.x.dtype in FLOATS and is_nonnegative(m.x)
+
+
+def _pools_average(m: Match, value: float | None, own: tuple[int, ...]) -> bool:
+    return value == 0 and (not any(own) or m.root.attr("count_include_pad", 0) == 1)
+
+
+RULES = fuse_pad

@@ -1,0 +1,61 @@
+"""Equal constants become one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+
+from ortconv.ir.graph import Graph, Value
+from ortconv.ir.tensor import Tensor
+from ortconv.optimizer.engine import Context, FunctionPass
+
+SMALL = 64
+"""Payloads of up to so many bytes are compared as they are; of larger ones first a sample, then a digest."""
+SAMPLES = 8
+
+
+def share_constants(graph: Graph, context: Context) -> int:
+    """Let the readers of equal initializers, of the same type, shape and bits, read the first of them.
+
+    Each graph has its own; overridable and returned ones stay.
+    """
+    groups: dict[Hashable, list[Value]] = {}
+    for value in graph.initializers.values():
+        const = value.constant
+        if const is not None and value.uses and not value.is_output:
+            groups.setdefault(_sample(const), []).append(value)
+    changes = 0
+    for (_, _, sampled, _), values in groups.items():  # type: ignore[misc]
+        if len(values) > 1:
+            changes += _share(graph, values, sampled, context)
+    return changes
+
+
+def _sample(const: Tensor) -> Hashable:
+    """Equal for equal constants, and for small ones only for those."""
+    data = const.data
+    if isinstance(data, tuple):
+        return const.dtype, const.shape, False, data
+    if data.nbytes <= SMALL:
+        return const.dtype, const.shape, False, bytes(data)
+    step = data.nbytes // SAMPLES
+    return const.dtype, const.shape, True, b"".join(bytes(data[i * step : i * step + 8]) for i in range(SAMPLES))
+
+
+def _share(graph: Graph, values: list[Value], sampled: bool, context: Context) -> int:
+    first: dict[Hashable, Value] = {}
+    changes = 0
+    for value in values:
+        const = value.constant
+        assert const is not None
+        key = hashlib.blake2b(const.data).digest() if sampled and isinstance(const.data, memoryview) else b""
+        kept = first.setdefault(key, value)
+        if kept is value or context.exhausted:
+            continue
+        graph.replace_uses(value, kept)
+        context.record("ConstantSharing", value.name, 0, 0)
+        changes += 1
+    return changes
+
+
+PASSES = (FunctionPass("ConstantSharing", share_constants),)

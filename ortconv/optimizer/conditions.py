@@ -1,0 +1,210 @@
+"""Facts about values that several rules ask for, and nodes written as the graph's operator set wants them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.types import Dim, DType, Shape, TensorType
+from ortconv.optimizer.engine import New, Source
+
+INT32_MAX = 2**31 - 1
+FLOATS = frozenset({DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE})
+
+RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
+"""Operators that keep the elements and their order."""
+
+# ---------------------------------------------------------------------- constants
+
+
+def ints(value: Value | None) -> tuple[int, ...] | None:
+    """The elements of an integer constant of rank 0 or 1, else None."""
+    const = None if value is None else value.constant
+    if const is None or const.rank > 1 or const.dtype not in (DType.INT64, DType.INT32):
+        return None
+    return tuple(const.numpy().reshape(-1).tolist())
+
+
+def scalar(value: Value | None) -> float | int | None:
+    """The element of a numeric constant that has exactly one, else None."""
+    const = None if value is None else value.constant
+    if const is None or const.size != 1 or const.dtype in (DType.STRING, DType.COMPLEX64, DType.COMPLEX128):
+        return None
+    number = const.item()
+    return number if isinstance(number, int) else float(number)
+
+
+def is_filled_with(value: Value, number: float) -> bool:
+    """True for a numeric constant, not empty, all of whose elements equal a number; -0.0 equals 0."""
+    const = value.constant
+    if const is None or const.size == 0 or const.dtype is DType.STRING:
+        return False
+    array = const.numpy()
+    return bool(array.flat[0] == number) and (const.size == 1 or bool(np.all(array == number)))
+
+
+def is_finite(*arrays: Array) -> bool:
+    return all(bool(np.all(np.isfinite(a))) for a in arrays)
+
+
+def rounded(array: Array, dtype: DType) -> Array | None:
+    """A float64 result in the element type of the tensor it becomes; None if that is not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        result: Array = np.asarray(array).astype(dtype.numpy)
+    return result if is_finite(result) else None
+
+
+def wide(value: Value) -> Array:
+    """A constant's elements in float64."""
+    const = value.constant
+    assert const is not None
+    return const.numpy().astype(np.float64)
+
+
+def per_channel(value: Value, rank: int, channels: int) -> Array | None:
+    """The elements of a constant that broadcasts along axis 1 of a tensor of that rank, one for each channel, in float64.
+
+    None if it varies along another axis or would enlarge the tensor.
+    """
+    const = value.constant
+    if const is None or const.rank > rank:
+        return None
+    shape = (1,) * (rank - const.rank) + const.shape
+    if shape[1] not in (1, channels) or any(d != 1 for i, d in enumerate(shape) if i != 1):
+        return None
+    return np.broadcast_to(wide(value).reshape(-1), (channels,))
+
+
+# ---------------------------------------------------------------------- shapes
+
+
+def same_dim(a: Dim, b: Dim) -> bool:
+    """True if two dimensions are known to be equal: the same number or the same symbol."""
+    return a is not None and a == b
+
+
+def same_shape(a: Shape | None, b: Shape | None) -> bool:
+    """True if two shapes of the same tensor's elements are known to be equal.
+
+    One pair of dimensions may be unknown where all the others are the same positive numbers.
+    """
+    if a is None or b is None or len(a) != len(b):
+        return False
+    differing = sum(not same_dim(x, y) for x, y in zip(a, b))
+    if differing == 0:
+        return True
+    if differing > 1:
+        return False
+    return all(same_dim(x, y) and isinstance(x, int) and x > 0 or not same_dim(x, y) for x, y in zip(a, b))
+
+
+def equal_shapes(a: Shape | None, b: Shape | None) -> bool:
+    """True if two shapes are known to be equal, dimension by dimension."""
+    return a is not None and b is not None and len(a) == len(b) and all(map(same_dim, a, b))
+
+
+def broadcasts_into(shape: Shape | None, target: Shape | None) -> bool:
+    """True if a tensor of this shape broadcasts to the target shape without enlarging it."""
+    if shape is None or target is None or len(shape) > len(target):
+        return False
+    tail = target[len(target) - len(shape) :]
+    return all(d == 1 or same_dim(d, t) for d, t in zip(shape, tail))
+
+
+def with_shape(value: Value, shape: Shape) -> TensorType | None:
+    """The type of a value with another shape."""
+    return None if value.dtype is None else TensorType(value.dtype, shape)
+
+
+# ---------------------------------------------------------------------- nodes of any operator set
+
+
+def axes_of(node: Node) -> tuple[int, ...] | None:
+    """The axes of a node that has them as attribute or, in later operator sets, as input 1.
+
+    () where they are left out; None where they are not constant.
+    """
+    if "axes" in node.attrs:
+        return tuple(node.attr("axes", ()))
+    value = node.input(1)
+    return () if value is None else ints(value)
+
+
+def reshape(x: Source, shape: Sequence[int], like: Node, type: TensorType | None = None) -> New:
+    """Reshape to a constant shape, in which 0 copies a dimension and -1 takes what is left."""
+    attrs: dict[str, Attribute] = {}
+    return New("Reshape", [x, np.array(shape, np.int64)], attrs, like=like, types=(type,))
+
+
+def bound(graph: Graph, number: float | int | None, dtype: DType) -> Array | None:
+    return None if number is None else np.array(number, dtype.numpy)
+
+
+def clip(x: Source, low: Source, high: Source, like: Node, graph: Graph, dtype: DType) -> New:
+    """Clip with constant or computed bounds; before opset 11 they must be constant, since they are attributes."""
+    types = (like.out.type,)
+    if graph.opset() >= 11:
+        inputs = [x, low, high] if high is not None else [x, low] if low is not None else [x]
+        return New("Clip", inputs, {}, like=like, types=types)
+    attrs: dict[str, Attribute] = {}
+    for name, value in (("min", low), ("max", high)):
+        if value is not None:
+            assert isinstance(value, np.ndarray)
+            attrs[name] = float(value)
+    return New("Clip", [x], attrs, like=like, types=types)
+
+
+def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
+    """The bounds of a Clip, None for an absent one; None altogether where one is not constant."""
+    assert node.graph is not None
+    if node.graph.opset() < 11:
+        low, high = node.attrs.get("min"), node.attrs.get("max")
+        return (low if isinstance(low, float) else None), (high if isinstance(high, float) else None)
+    found: list[float | None] = []
+    for slot in (1, 2):
+        value = node.input(slot)
+        number = scalar(value)
+        if value is not None and number is None:
+            return None
+        found.append(number)
+    return found[0], found[1]
+
+
+def is_nonnegative(value: Value) -> bool:
+    """True if no element of a value can be below zero."""
+    node = value.producer
+    if node is None:
+        const = value.constant
+        return const is not None and const.dtype in FLOATS and bool(np.all(const.numpy() >= 0))
+    if node.domain != "":
+        return False
+    if node.op in ("Relu", "Sigmoid", "HardSigmoid", "Abs", "Exp", "Softmax", "Sqrt"):
+        return True
+    if node.op == "Clip":
+        bounds = clip_bounds(node)
+        return bounds is not None and bounds[0] is not None and bounds[0] >= 0 and (bounds[1] is None or bounds[1] >= 0)
+    return False
+
+
+def output_channels(weights: Tensor, node: Node) -> int:
+    """The number of channels that a Conv or ConvTranspose returns."""
+    return weights.shape[0] if node.op == "Conv" else weights.shape[1] * node.attr("group", 1)
+
+
+def spatial_pads(node: Node, rank: int) -> tuple[int, ...] | None:
+    """The padding of a Conv or pooling node with that many spatial axes; None where it depends on the input's shape."""
+    auto_pad = node.attr("auto_pad", "NOTSET")
+    if auto_pad == "VALID":
+        return (0,) * (2 * rank)
+    if auto_pad not in ("NOTSET", ""):
+        return None
+    pads = tuple(node.attr("pads", Ints((0,) * (2 * rank))))
+    return pads if len(pads) == 2 * rank else None
+
+
+def count(shape: Sequence[int]) -> int:
+    return math.prod(shape)

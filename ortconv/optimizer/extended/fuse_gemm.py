@@ -1,0 +1,39 @@
+"""Gemm followed by an activation becomes com.microsoft:FusedGemm."""
+
+from __future__ import annotations
+
+from ortconv.ir.schema import attribute
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.extended.fuse_conv import is_float
+from ortconv.optimizer.pattern import Match, P
+
+ACTIVATION_PARAMETERS = {
+    "Relu": (),
+    "Sigmoid": (),
+    "Tanh": (),
+    "Softsign": (),
+    "Softplus": (),
+    "LeakyRelu": ("alpha",),
+    "Elu": ("alpha",),
+    "ThresholdedRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "Selu": ("alpha", "gamma"),
+}
+"""Activations that FusedGemm can apply, with their attributes, which it needs even where they have the default."""
+
+
+@rule("GemmActivationFusion", P(tuple(ACTIVATION_PARAMETERS), P("Gemm", ..., name="gemm")))
+def fuse_gemm_activation(m: Match) -> Replacement:
+    "act(Gemm(a, b, c))  ->  FusedGemm(a, b, c)"
+    if not is_float(m.gemm.input(0)):
+        return None
+    attrs = {**m.gemm.attrs, "activation": m.root.op}
+    for name in ACTIVATION_PARAMETERS[m.root.op]:
+        attrs[f"activation_{name}"] = float(attribute(m.root, name))
+    m.graph.opsets.setdefault("com.microsoft", 1)
+    return New(
+        "FusedGemm", m.gemm.inputs, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.gemm
+    )
+
+
+RULES = fuse_gemm_activation

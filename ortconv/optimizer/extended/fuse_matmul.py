@@ -1,0 +1,128 @@
+"""MatMul with transposed or scaled operands, or a scaled result, becomes com.microsoft:FusedMatMul."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.types import DType
+from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+Perm = tuple[int, ...]
+
+_PLAIN = P("MatMul", "a", "b", name="matmul")
+_FUSED = P("FusedMatMul", "a", "b", name="matmul", domain="com.microsoft")
+
+
+def operand_perm(rank: int, transposed: int, batch: int) -> Perm:
+    """The permutation that FusedMatMul applies to an operand: axis i of the product's operand is axis perm[i] of it."""
+    perm = list(range(rank))
+    if batch:
+        perm = [*perm[1:-1], 0, perm[-1]]
+    if transposed:
+        perm[-1], perm[-2] = perm[-2], perm[-1]
+    return tuple(perm)
+
+
+def _transposed(side: str) -> tuple[P, P]:
+    transpose = P("Transpose", "inner", name="transpose", shared=True)
+    operands: tuple[str | P, str | P] = (transpose, "other") if side == "A" else ("other", transpose)
+    return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain="com.microsoft")
+
+
+@rule("MatmulTransposeFusion", *_transposed("A"))
+def fuse_transpose_a(m: Match) -> Replacement:
+    "MatMul(Transpose(a), b)  ->  FusedMatMul<transA, transBatchA>(a, b)"
+    return _without_transpose(m, "A")
+
+
+@rule("MatmulTransposeFusion", *_transposed("B"))
+def fuse_transpose_b(m: Match) -> Replacement:
+    "MatMul(a, Transpose(b))  ->  FusedMatMul<transB, transBatchB>(a, b)"
+    return _without_transpose(m, "B")
+
+
+def _without_transpose(m: Match, side: str) -> Replacement:
+    rank, other = m.transpose.out.rank, m.other.rank
+    if not _is_supported(m.matmul) or rank is None or other is None or min(rank, other) < 2:
+        return None
+    perm: Perm = tuple(m.transpose.attr("perm", tuple(reversed(range(rank)))))
+    attrs = dict(m.matmul.attrs)
+    done = operand_perm(rank, attrs.get(f"trans{side}", 0), attrs.get(f"transBatch{side}", 0))
+    wanted = tuple(perm[axis] for axis in done)
+    for batch in (0, 1) if rank == other and rank > 2 else (0,):
+        for transposed in (0, 1):
+            if operand_perm(rank, transposed, batch) == wanted:
+                attrs |= {f"trans{side}": transposed, f"transBatch{side}": batch}
+                operands = (m.inner, m.other) if side == "A" else (m.other, m.inner)
+                return _fused(m, operands, attrs)
+    return None
+
+
+_SCALE = C("scale", one=True)
+
+
+def _scaled_operand(op: str, slot: int) -> tuple[P, ...]:
+    inner = P(op, "inner", _SCALE, commutative=op == "Mul", name="scaling")
+    operands: tuple[str | P, str | P] = (inner, "other") if slot == 0 else ("other", inner)
+    return P("MatMul", *operands, name="matmul"), P("FusedMatMul", *operands, name="matmul", domain="com.microsoft")
+
+
+@rule("MatMulScaleFusion", *_scaled_operand("Mul", 0), *_scaled_operand("Div", 0))
+def fuse_scaled_a(m: Match) -> Replacement:
+    "MatMul(a * k, b)  ->  FusedMatMul<alpha = k>(a, b)"
+    return _with_alpha(m, (m.inner, m.other), m.inner)
+
+
+@rule("MatMulScaleFusion", *_scaled_operand("Mul", 1), *_scaled_operand("Div", 1))
+def fuse_scaled_b(m: Match) -> Replacement:
+    "MatMul(a, b * k)  ->  FusedMatMul<alpha = k>(a, b)"
+    return _with_alpha(m, (m.other, m.inner), m.inner)
+
+
+@rule(
+    "MatMulScaleFusion",
+    *(P("Mul", product, _SCALE, commutative=True, name="scaling") for product in (_PLAIN, _FUSED)),
+    *(P("Div", product, _SCALE, name="scaling") for product in (_PLAIN, _FUSED)),
+)
+def fuse_scaled_product(m: Match) -> Replacement:
+    "MatMul(a, b) * k  ->  FusedMatMul<alpha = k>(a, b)"
+    return _with_alpha(m, (m.a, m.b), m.matmul.out)
+
+
+def _with_alpha(m: Match, operands: tuple[Value, Value], scaled: Value) -> Replacement:
+    if not _is_supported(m.matmul) or not _keeps_rank(scaled, m.scale):
+        return None
+    factor = float(m.scale.constant.item())
+    if factor == 0 or not math.isfinite(factor):
+        return None
+    before = float(m.matmul.attr("alpha", 1.0))
+    alpha = before / factor if m.scaling.op == "Div" else before * factor
+    single = float(np.float32(alpha)) if abs(alpha) < np.finfo(np.float32).max else math.inf
+    exact = single == alpha or scaled.dtype is DType.FLOAT
+    if not exact or not math.isfinite(single) or abs(single) < np.finfo(np.float32).tiny:
+        return None
+    return _fused(m, operands, {**m.matmul.attrs, "alpha": single})
+
+
+def _keeps_rank(value: Value, scale: Value) -> bool:
+    assert scale.constant is not None
+    return scale.constant.rank == 0 or (value.rank is not None and scale.constant.rank <= value.rank)
+
+
+def _is_supported(matmul: Node) -> bool:
+    return all(v is not None and v.dtype in (DType.FLOAT, DType.DOUBLE) for v in matmul.inputs[:2])
+
+
+def _fused(m: Match, operands: tuple[Source, Source], attrs: dict[str, Attribute]) -> New:
+    m.graph.opsets.setdefault("com.microsoft", 1)
+    return New(
+        "FusedMatMul", operands, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.matmul
+    )
+
+
+TRANSPOSE_RULES = fuse_transpose_a + fuse_transpose_b
+SCALE_RULES = fuse_scaled_a + fuse_scaled_b + fuse_scaled_product

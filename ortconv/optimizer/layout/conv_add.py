@@ -1,0 +1,55 @@
+"""Conv followed by the addition of a tensor of its shape becomes com.microsoft:FusedConv with a fourth input."""
+
+from __future__ import annotations
+
+from ortconv.ir.graph import Value
+from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes, is_float
+from ortconv.optimizer.pattern import C, Match, P
+
+
+@rule("ConvAddActivationFusion", P("Add", P("Conv", ..., name="conv"), "z", commutative=True))
+def fuse_conv_add(m: Match) -> Replacement:
+    "Conv(x, w, b) + z  ->  FusedConv(x, w, b, z)"
+    x, w, b = (m.conv.input(slot) for slot in range(3))
+    if m.z is m.conv.out or not is_float(x) or not _same_shape(m.conv.out, m.z):
+        return None
+    m.graph.opsets.setdefault("com.microsoft", 1)
+    return New("FusedConv", [x, w, b, m.z], domain="com.microsoft", types=[m.root.out.type], like=m.conv)
+
+
+_FUSED = P("FusedConv", ..., name="conv", domain="com.microsoft", where=lambda conv: "activation" not in conv.attrs)
+
+
+@rule(
+    "ConvAddActivationFusion",
+    P(tuple(ACTIVATION_PARAMETERS), _FUSED),
+    P("Clip", _FUSED, C("low", optional=True), C("high", optional=True)),
+)
+def fuse_activation(m: Match) -> Replacement:
+    "act(FusedConv(x, w, b, z))  ->  FusedConv<act>(x, w, b, z)"
+    attrs = activation_attributes(m.root)
+    if attrs is None:
+        return None
+    return New(
+        "FusedConv",
+        m.conv.inputs,
+        {**m.conv.attrs, **attrs},
+        domain="com.microsoft",
+        types=[m.root.out.type],
+        like=m.conv,
+    )
+
+
+def _same_shape(a: Value, b: Value) -> bool:
+    """True if both have rank 4 and dimension by dimension the same number or symbol."""
+    shapes = a.shape, b.shape
+    return (
+        shapes[0] is not None
+        and len(shapes[0]) == 4
+        and shapes[0] == shapes[1]
+        and None not in shapes[0]
+    )
+
+
+RULES = fuse_conv_add + fuse_activation

@@ -1,0 +1,111 @@
+"""What an .ort file states about a graph although it follows from the graph: a minimal build trusts it blindly.
+
+Each fact is one function here, so that the writer and the check of foreign files cannot disagree.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ortconv.errors import GraphError
+from ortconv.ir.graph import Graph, Node, captures
+from ortconv.ir.schema import Formal, Schema, schema_of
+from ortconv.ir.tensor import Array, SparseTensor, Tensor
+from ortconv.ir.types import DType
+
+INPUT, OUTPUT = 0, 1
+
+
+def argument_counts(schema: Schema, actual: int) -> tuple[int, ...]:
+    """How many of a node's inputs each formal input takes; the last one takes what is left."""
+    formals = len(schema.inputs)
+    if formals == actual:
+        return (1,) * actual
+    if formals == 0:
+        return (actual,)
+    counts = [1 if i < actual else 0 for i in range(formals - 1)]
+    return (*counts, max(0, actual - (formals - 1)))
+
+
+def type_arguments(schema: Schema) -> dict[str, list[tuple[int, int]]]:
+    """Where a kernel finds the type of each type string: (INPUT or OUTPUT, formal index), keys in order of bytes.
+
+    A formal parameter of a fixed type is known by its own name.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    for side, formals in ((INPUT, schema.inputs), (OUTPUT, schema.outputs)):
+        for index, formal in enumerate(formals):
+            key = formal.type if formal.type in schema.type_parameters else formal.name
+            found.setdefault(key, []).append((side, index))
+    return dict(sorted(found.items(), key=lambda item: item[0].encode()))
+
+
+def resolved_schema(node: Node) -> Schema:
+    """The schema of a node; where nobody knows the operator, what onnxruntime assumes of one from a custom library:
+    version 1 and a type parameter for each input."""
+    found = schema_of(node)
+    if found is not None:
+        return found
+    inputs = tuple(Formal(f"Input{i}", f"T{i}", "single") for i in range(len(node.inputs)))
+    outputs = tuple(Formal(f"Output{i}", "", "single") for i in range(len(node.outputs)))
+    return Schema(node.domain, node.op, 1, inputs, outputs, frozenset(f.type for f in inputs), {}, False)
+
+
+class Edges(NamedTuple):
+    """The edges of one graph, rows of (producer, its output slot, consumer, its input slot), in two orders.
+
+    `incoming` is sorted by consumer and producer, `outgoing` by producer and consumer; the rows of node i are
+    `incoming[starts_in[i]:starts_in[i + 1]]`, and likewise outgoing.
+    """
+
+    incoming: Array
+    starts_in: list[int]
+    outgoing: Array
+    starts_out: list[int]
+    implicit: Mapping[Node, Sequence[str]]
+    """The names of the outer values that a node's subgraphs read, sorted, for nodes that have some. As inputs they come after
+    the explicit ones."""
+
+
+def edges(graph: Graph, order: Mapping[Node, int]) -> Edges:
+    """The edges between the nodes of a graph, numbered by `order`. GraphError if they run backwards."""
+    flat = array("I")
+    implicit: dict[Node, list[str]] = {}
+    for node, position in order.items():
+        slot = 0
+        for value in node.inputs:
+            if value is not None and value.producer is not None and value.graph is graph:
+                flat.extend((order[value.producer], value.index, position, slot))
+            slot += 1
+        if node.subgraphs and (outer := captures(node)):
+            outer.sort(key=lambda value: value.name)
+            implicit[node] = [value.name for value in outer]
+            for value in outer:
+                if value.producer is not None and value.graph is graph:
+                    flat.extend((order[value.producer], value.index, position, slot))
+                slot += 1
+    rows: Array = np.frombuffer(flat, np.uint32).reshape(-1, 4)
+    backwards = np.flatnonzero(rows[:, 0] >= rows[:, 2])
+    if len(backwards):
+        node = list(order)[rows[backwards[0], 2]]
+        raise GraphError("the node stands before one that it reads from", node=node.label)
+    bounds = np.arange(len(order) + 1)
+    incoming = rows[np.lexsort((rows[:, 3], rows[:, 1], rows[:, 0], rows[:, 2]))]
+    outgoing = rows[np.lexsort((rows[:, 3], rows[:, 1], rows[:, 2], rows[:, 0]))]
+    starts_in, starts_out = np.searchsorted(incoming[:, 2], bounds), np.searchsorted(outgoing[:, 0], bounds)
+    return Edges(incoming, starts_in.tolist(), outgoing, starts_out.tolist(), implicit)
+
+
+def linear_indices(sparse: SparseTensor) -> Tensor:
+    """The positions of a sparse constant's values in row-major order, in the smallest integer type that holds them."""
+    index: Any = sparse.indices.numpy().astype(np.int64)
+    if index.ndim == 2:
+        strides = np.cumprod((1, *sparse.shape[:0:-1]), dtype=np.int64)[::-1]
+        index = index @ strides if index.size else index.reshape(-1)[:0]
+    largest = int(index.max(initial=0))
+    smallest = next(t for t in (DType.INT8, DType.INT16, DType.INT32, DType.INT64) if largest < 1 << (t.bits - 1))
+    return Tensor.of(index.astype(smallest.numpy), smallest)

@@ -1,0 +1,149 @@
+"""An emitter of FlatBuffers, fast because it knows nothing but 32-bit words.
+
+References in a FlatBuffer point forward, so the buffer is built from its end: children first. `words` holds it in
+reverse order, and an object is known by the index of its first word there. A negative index lies behind the metadata:
+-1 - q is the word q words after its end.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+
+from ortconv.ortformat.layout import IDENTIFIER, TABLES, stored
+
+MASK = 0xFFFFFFFF
+ALIGNMENT = 4
+"""The words that the metadata is a multiple of, which makes alignment up to 16 bytes a matter of indices alone."""
+
+
+class Shape:
+    """Which fields of a table are present: its vtable's index, and how their words lie in reverse order."""
+
+    __slots__ = ("key", "narrow", "size", "vtable", "wide")
+
+    def __init__(self, key: int, vtable: int, narrow: list[tuple[int, bool]], wide: list[int]) -> None:
+        self.key = key
+        self.vtable = vtable
+        self.narrow = narrow
+        self.wide = wide
+        self.size = 1 + len(narrow) + 2 * len(wide)
+
+
+class Emitter:
+    """Words of a FlatBuffer in reverse, with pools of what may be shared."""
+
+    def __init__(self) -> None:
+        self.words = array("I")
+        self._strings: dict[str | bytes, int] = {}
+        self._pool: dict[tuple[object, ...], int] = {}
+        self._shapes: dict[tuple[str, tuple[str, ...]], Shape] = {}
+
+    # ------------------------------------------------------------------ tables
+
+    def shape(self, kind: str, *names: str) -> Shape:
+        """The shape of a table of which these fields, given in order of slots, are present."""
+        found = self._shapes.get((kind, names))
+        if found is None:
+            found = self._shapes[kind, names] = self._new_shape(kind, names)
+        return found
+
+    def _new_shape(self, kind: str, names: tuple[str, ...]) -> Shape:
+        fields = {f.name: (slot, stored(f.kind)) for slot, f in enumerate(TABLES[kind]) if f is not None}
+        wide = [i for i, name in enumerate(names) if fields[name][1] == "i64"]
+        narrow = [i for i in range(len(names)) if i not in wide]
+        slots = [0] * (1 + max((fields[name][0] for name in names), default=-1))
+        at = 4
+        for i in wide + narrow:
+            slots[fields[names[i]][0]] = at
+            at += 8 if i in wide else 4
+        self._put(struct.pack(f"<{2 + len(slots)}H", 4 + 2 * len(slots), at, *slots))
+        reversed_narrow = [(i, fields[names[i]][1] is None) for i in reversed(narrow)]
+        return Shape(len(self._shapes), len(self.words) - 1, reversed_narrow, wide[::-1])
+
+    def table(self, shape: Shape, *values: int) -> int:
+        """A table with these fields: indices for references, else numbers (a float as its bits)."""
+        words = self.words
+        if shape.wide and not (len(words) + shape.size) & 1:
+            words.append(0)
+        at = len(words)
+        row = []
+        for i, is_reference in shape.narrow:
+            row.append(4 * (at - values[i]) if is_reference else values[i])
+            at += 1
+        for i in shape.wide:
+            row += ((values[i] >> 32) & MASK, values[i] & MASK)
+            at += 2
+        row.append(4 * (shape.vtable - at) & MASK)
+        words.extend(row)
+        return at
+
+    def pooled(self, shape: Shape, *values: int) -> int:
+        """The same, shared between all who ask for the same fields."""
+        key = (shape.key, *values)
+        found = self._pool.get(key)
+        if found is None:
+            found = self._pool[key] = self.table(shape, *values)
+        return found
+
+    # ------------------------------------------------------------------ vectors and strings
+
+    def references(self, items: Sequence[int]) -> int:
+        """A vector of references."""
+        at = len(self.words)
+        self.words.extend([4 * (at + i - item) for i, item in enumerate(reversed(items))])
+        self.words.append(len(items))
+        return at + len(items)
+
+    def pooled_references(self, items: tuple[int, ...]) -> int:
+        """The same, shared."""
+        key = ("references", *items)
+        found = self._pool.get(key)
+        if found is None:
+            found = self._pool[key] = self.references(items)
+        return found
+
+    def scalars(self, code: str, items: Sequence[int] | Sequence[float]) -> int:
+        """A shared vector of numbers of a struct code, aligned by their size."""
+        return self.vector(struct.pack(f"<{len(items)}{code}", *items), len(items), struct.calcsize("<" + code) // 4)
+
+    def vector(self, data: bytes, count: int, alignment: int = 1) -> int:
+        """A shared vector of `count` elements with these bytes, its data aligned to a number of words."""
+        key = (count, data, alignment)
+        found = self._pool.get(key)
+        if found is None:
+            self._align(-(-len(data) // 4), alignment)
+            self._put(data)
+            self.words.append(count)
+            found = self._pool[key] = len(self.words) - 1
+        return found
+
+    def string(self, text: str | bytes) -> int:
+        """A shared string; the surrogates of undecodable bytes become those bytes."""
+        found = self._strings.get(text)
+        if found is None:
+            data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+            self._put(data + b"\0")
+            self.words.append(len(data))
+            found = self._strings[text] = len(self.words) - 1
+        return found
+
+    # ------------------------------------------------------------------ the whole
+
+    def finish(self, root: int) -> memoryview:
+        """The bytes in their order, ending at a multiple of 16. Nothing may be added afterwards."""
+        self._align(2, ALIGNMENT)
+        self._put(IDENTIFIER)
+        self.words.append(4 * (len(self.words) - root))
+        return np.frombuffer(self.words, np.uint32)[::-1].astype("<u4").data.cast("B")
+
+    def _put(self, data: bytes) -> None:
+        count = -(-len(data) // 4)
+        self.words.extend(struct.unpack(f"<{count}I", data.ljust(4 * count, b"\0"))[::-1])
+
+    def _align(self, count: int, alignment: int) -> None:
+        """Pad so that the first of the next `count` words is aligned."""
+        self.words.extend([0] * (-(len(self.words) + count) % alignment))

@@ -1,0 +1,131 @@
+"""Operators that onnxruntime runs only through their function bodies, replaced by those bodies.
+
+An .ort file cannot hold a function and loading it never expands one, so this must happen before it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ortconv.errors import UnsupportedError
+from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.model import Model
+from ortconv.ir.schema import lacks_kernel, since_version
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+SMALL_CONSTANT = 1024
+"""Constants up to so many elements are shown to shape inference."""
+
+DEEPEST = 8
+"""How deep functions may be nested in the bodies of functions."""
+
+
+def expand_functions(model: Model) -> int:
+    """Replace every node that has a function body but no CPU kernel by that body, in subgraphs too; how many were replaced.
+
+    UnsupportedError, naming the node, where onnx gives no body for it.
+    """
+    expanded = 0
+    for _ in range(DEEPEST):
+        found = _unsupported(model.graph)
+        if not found:
+            return expanded
+        for node in reversed(found):
+            _expand(node)
+        expanded += len(found)
+    raise UnsupportedError(
+        "the function body refers to functions again and again", node=_unsupported(model.graph)[0].label
+    )
+
+
+def _unsupported(graph: Graph) -> list[Node]:
+    versions: dict[tuple[str, str], bool] = {}
+    found = []
+    for node in graph.walk():
+        key = node.domain, node.op
+        lacking = versions.get(key)
+        if lacking is None:
+            lacking = versions[key] = lacks_kernel(node.domain, node.op, since_version(node))
+        if lacking:
+            found.append(node)
+    return found
+
+
+def _expand(node: Node) -> None:
+    from ortconv.onnxio.infer import update_types
+
+    graph = node.graph
+    assert graph is not None
+    body = _body(node)
+    made = list(body)
+    results = graph.absorb(body, node)
+    for inner in made:
+        inner.ep = node.ep
+        update_types(inner)
+    for old, new in zip([v for v in node.outputs if v is not None], results, strict=True):
+        graph.replace(old, new)
+    graph.remove(node)
+
+
+def _body(node: Node) -> Graph:
+    """The function body as a graph without inputs that reads the values of the node's graph."""
+    from ortconv.onnxio.build import _Builder
+    from ortconv.onnxio.infer import infer_model
+
+    proto = infer_model(_inlined(node))
+    graph = node.graph
+    assert graph is not None
+    del proto.graph.input[:]
+    del proto.graph.initializer[:]
+    body = Graph(parent=graph)
+    body.owner = node
+    _Builder(body, _visible(graph), lambda tensor: memoryview(b""), overridable=True).fill(proto.graph)
+    return body
+
+
+def _inlined(node: Node) -> ModelProto:
+    """A model of this one node, which has been replaced by its function body."""
+    from onnx.inliner import inline_selected_functions
+
+    from ortconv.onnxio.proto import region_proto
+
+    assert node.graph is not None
+    reads = list(dict.fromkeys(v for v in (*node.inputs, *captures(node)) if v is not None))
+    inputs = [v for v in reads if v.constant is None or v.constant.size > SMALL_CONSTANT]
+    outputs = [v for v in node.outputs if v is not None]
+    proto = region_proto(node.graph, [node], inputs, outputs)
+    _declare_outputs(proto, outputs)
+    try:
+        proto = inline_selected_functions(proto, [(node.domain, node.op)], inline_schema_functions=True)
+    except Exception as error:
+        raise _refusal(node, str(error).strip().splitlines()[0]) from error
+    if any(n.op_type == node.op and n.domain == node.domain for n in proto.graph.node):
+        raise _refusal(node, "onnx has no function body for this use of it")
+    return proto
+
+
+def _declare_outputs(proto: ModelProto, outputs: Sequence[Value]) -> None:
+    from ortconv.onnxio.proto import value_info
+
+    if not proto.graph.output:
+        proto.graph.output.extend(map(value_info, outputs))
+
+
+def _refusal(node: Node, reason: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"onnxruntime has no kernel for this operator, and it cannot be expanded: {reason}",
+        node=node.label,
+        hint="convert the model to another operator set version, or replace the node",
+    )
+
+
+def _visible(graph: Graph) -> dict[str, Value]:
+    """Every value that nodes of a graph may read or must not hide, by name."""
+    values: dict[str, Value] = {} if graph.parent is None else _visible(graph.parent)
+    values.update((v.name, v) for v in graph.inputs)
+    values.update(graph.initializers)
+    values.update((v.name, v) for n in graph for v in n.outputs if v is not None)
+    return values

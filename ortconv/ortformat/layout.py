@@ -1,0 +1,105 @@
+"""The tables of the ORT format: slots, kinds, defaults and what must be present. `schemas/ort.fbs` says the same in prose.
+
+Writer, decoder and verifier take everything they know of the wire format from here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+IDENTIFIER = b"ORTM"
+VERSIONS = (1, 2, 3, 4, 5, 6)
+LARGEST_FILE = 2**31 - 1
+LARGEST_VISITS = 1_000_000
+"""How many tables onnxruntime's verifier follows, a shared one counted once per reference."""
+LARGEST_DEPTH = 64
+"""How many tables deep onnxruntime's verifier goes."""
+LARGEST_NESTING = 18
+"""How deep subgraphs may nest so as to stay within that depth."""
+
+CPU = "CPUExecutionProvider"
+
+SCALARS = {"bool": "B", "u8": "B", "i8": "b", "i32": "i", "u32": "I", "i64": "q", "f32": "f"}
+"""Scalar kinds and their struct codes."""
+
+ENUMS = {"NodeType": ("i32", 2), "AttributeType": ("i32", 13), "TensorDataType": ("i32", 21),
+         "TypeInfoValue": ("u8", 4), "DimensionValueType": ("i8", 3), "ArgType": ("i8", 2)}  # fmt: skip
+"""Enumerations: how they are stored and how many values they have, counted from 0."""
+
+UNION = ("", "TensorTypeAndShape", "SequenceType", "MapType")
+"""The tables that the tag TypeInfo.value_type stands for."""
+
+EDGE_END_BYTES = 12
+"""EdgeEnd is a struct: node_index u32, src_arg_index i32, dst_arg_index i32."""
+
+
+class Field(NamedTuple):
+    """One slot. `kind` is a scalar, an enumeration, string (UTF-8), bytes (a string of any bytes), union, a table, or a
+    vector of one of them in brackets."""
+
+    name: str
+    kind: str
+    required: bool = False
+    default: int | float | None = None
+
+
+def _fields(text: str) -> tuple[Field | None, ...]:
+    """Fields from "name:kind" words in order of slots; ! marks required ones, = a default, _ a slot that is not used."""
+    fields: list[Field | None] = []
+    for word in text.split():
+        if word == "_":
+            fields.append(None)
+            continue
+        name, kind = word.split(":")
+        kind, _, default = kind.partition("=")
+        required = kind.endswith("!")
+        kind = kind.rstrip("!")
+        scalar = kind in SCALARS or kind in ENUMS
+        fields.append(Field(name, kind, required, int(default or 0) if scalar else None))
+    return tuple(fields)
+
+
+TABLES: dict[str, tuple[Field | None, ...]] = {name: _fields(text) for name, text in {
+    "InferenceSession": "ort_version:string! model:Model! _ kernel_type_str_resolver:KernelTypeStrResolver",
+    "Model": "ir_version:i64 opset_import:[OperatorSetId]! producer_name:string producer_version:string domain:string"
+             " model_version:i64 doc_string:string graph:Graph! graph_doc_string:string"
+             " metadata_props:[StringStringEntry]",
+    "OperatorSetId": "domain:string! version:i64",
+    "StringStringEntry": "key:string! value:string",
+    "Graph": "initializers:[Tensor] node_args:[ValueInfo] nodes:[Node] max_node_index:u32 node_edges:[NodeEdge]"
+             " inputs:[string] outputs:[string] sparse_initializers:[SparseTensor]"
+             " runtime_optimizations:RuntimeOptimizations",
+    "Node": "name:string doc_string:string domain:string since_version:i32 index:u32 op_type:string! type:NodeType"
+            " execution_provider_type:string inputs:[string]! outputs:[string]! attributes:[Attribute]"
+            " input_arg_counts:[i32]! implicit_inputs:[string]!",
+    "NodeEdge": "node_index:u32 input_edges:[EdgeEnd] output_edges:[EdgeEnd]",
+    "ValueInfo": "name:string! doc_string:string type:TypeInfo",
+    "TypeInfo": "denotation:string value_type:TypeInfoValue value:union",
+    "TensorTypeAndShape": "elem_type:TensorDataType shape:Shape",
+    "Shape": "dim:[Dimension]",
+    "Dimension": "value:DimensionValue denotation:string",
+    "DimensionValue": "dim_type:DimensionValueType dim_value:i64 dim_param:string",
+    "SequenceType": "elem_type:TypeInfo!",
+    "MapType": "key_type:TensorDataType value_type:TypeInfo!",
+    "Tensor": "name:string doc_string:string dims:[i64]! data_type:TensorDataType raw_data:[u8] string_data:[bytes]"
+              " external_data_offset:i64=-1",
+    "SparseTensor": "values:Tensor! indices:Tensor! dims:[i64]!",
+    "Attribute": "name:string! doc_string:string type:AttributeType f:f32 i:i64 s:bytes t:Tensor g:Graph floats:[f32]"
+                 " ints:[i64] strings:[bytes] tensors:[Tensor] graphs:[Graph]",
+    "RuntimeOptimizations": "records:[RuntimeOptimizationRecordContainerEntry]",
+    "RuntimeOptimizationRecordContainerEntry":
+        "optimizer_name:string! runtime_optimization_records:[RuntimeOptimizationRecord]",
+    "RuntimeOptimizationRecord":
+        "action_id:string nodes_to_optimize_indices:NodesToOptimizeIndices _ produced_op_ids:[string]",
+    "NodesToOptimizeIndices": "node_indices:[u32] num_inputs:u32 num_outputs:u32 has_variadic_input:bool"
+                              " has_variadic_output:bool num_variadic_inputs:u32 num_variadic_outputs:u32",
+    "KernelTypeStrResolver": "op_kernel_type_str_args:[OpIdKernelTypeStrArgsEntry]",
+    "OpIdKernelTypeStrArgsEntry": "op_id:string! kernel_type_str_args:[KernelTypeStrArgsEntry]",
+    "KernelTypeStrArgsEntry": "kernel_type_str:string! args:[ArgTypeAndIndex]",
+    "ArgTypeAndIndex": "arg_type:ArgType index:u32",
+}.items()}  # fmt: skip
+
+
+def stored(kind: str) -> str | None:
+    """The scalar kind that a scalar or enumeration is stored as; None for what is stored as a reference."""
+    return kind if kind in SCALARS else ENUMS[kind][0] if kind in ENUMS else None

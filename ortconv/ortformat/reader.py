@@ -1,0 +1,259 @@
+"""From an .ort file to a model. Weights stay in the mapped file."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ortconv.errors import FormatError, GraphError, OrtconvError, UsageError
+from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
+from ortconv.ir.model import Model
+from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.types import Dim, DType, MapType, SequenceType, TensorType, ValueType
+from ortconv.ortformat.decode import Record
+from ortconv.ortformat.layout import CPU
+from ortconv.ortformat.verify import decode
+from ortconv.ortformat.writer import NO_MODEL_VERSION
+
+
+def load(path: str | Path) -> Model:
+    """The model of an .ort file, verified. FormatError, GraphError or UnsupportedError if it is not a valid one."""
+    try:
+        with paused_collection():
+            model = parse(map_file(path))
+    except OrtconvError as error:
+        raise error.at(file=path) from error
+    model.path = str(path)
+    return model
+
+
+@contextmanager
+def paused_collection() -> Iterator[None]:
+    """No garbage collection in this block: making many objects that all live on would start it over and over."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def map_file(path: str | Path) -> memoryview:
+    """The bytes of a file, mapped read-only; they stay mapped as long as anything refers to them."""
+    try:
+        with open(path, "rb") as file:
+            if file.seek(0, 2) == 0:
+                raise FormatError("the file is empty")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise UsageError(f"cannot read: {error.strerror or error}") from error
+
+
+def parse(buffer: Any) -> Model:
+    """The model in a buffer, which its weights refer to."""
+    root = decode(buffer)
+    message = root.model
+    graph = Graph()
+    graph.doc = message.graph_doc_string or ""
+    for entry in message.opset_import:
+        graph.opsets[_domain(entry.domain)] = entry.version
+    _Reader(graph, {}, overridable=message.ir_version >= 4).fill(message.graph)
+    version = message.model_version
+    return Model(
+        graph,
+        ir_version=message.ir_version,
+        producer_name=message.producer_name or "",
+        producer_version=message.producer_version or "",
+        domain=message.domain or "",
+        model_version=None if version == NO_MODEL_VERSION else version,
+        doc=message.doc_string or "",
+        metadata={pair.key: pair.value or "" for pair in message.metadata_props or ()},
+    )
+
+
+class _Reader:
+    """Fills one graph. `outer` maps the names of the enclosing scopes to their values."""
+
+    def __init__(self, graph: Graph, outer: dict[str, Value], *, overridable: bool) -> None:
+        self.graph = graph
+        self.outer = outer
+        self.overridable = overridable
+        self.own: dict[str, Value] = {}
+        self.types: dict[str, ValueType] = {}
+
+    def fill(self, record: Record) -> None:
+        graph = self.graph
+        self.types = _Types().named(record.node_args or ())
+        constants: list[tuple[str, Tensor | SparseTensor]] = [(t.name, tensor(t)) for t in record.initializers or ()]
+        constants += [(s.values.name, sparse_tensor(s)) for s in record.sparse_initializers or ()]
+        hidden = set() if self.overridable else {name for name, _ in constants}
+        for name in record.inputs or ():
+            if name not in hidden:
+                self.declare(graph.add_input(self.scoped(name), self.types[name]), name)
+        self.constants(constants)
+        made = [(self.node(r), r) for r in record.nodes or ()]
+        ordered = True
+        reached: set[Node] = set()
+        for node, r in made:
+            inputs = [self.read(name, node) for name in r.inputs]
+            graph.set_inputs(node, inputs)
+            ordered = ordered and all(
+                v is None or v.producer is None or v.graph is not graph or v.producer in reached for v in inputs
+            )
+            reached.add(node)
+        for node, r in made:
+            for attribute in r.attributes or ():
+                node.attrs[attribute.name] = self.attribute(attribute, node)
+                ordered = ordered and attribute.g is None
+        self.returns(record.outputs or ())
+        if not ordered:
+            graph.sort()
+
+    # ------------------------------------------------------------------ values
+
+    def scoped(self, name: str) -> str:
+        """The name itself, or a fresh one where it would hide an outer value."""
+        return self.graph.fresh(name) if name in self.outer else name
+
+    def declare(self, value: Value, name: str) -> None:
+        if name in self.own:
+            raise GraphError(f"'{name}' is defined twice", node=value.producer.label if value.producer else None)
+        self.own[name] = value
+
+    def constants(self, constants: Iterable[tuple[str, Tensor | SparseTensor]]) -> None:
+        inputs = dict(self.own)
+        for name, const in dict(constants).items():
+            if name in inputs:
+                inputs[name].const = const
+                self.graph.initializers[inputs[name].name] = inputs[name]
+            else:
+                self.own[name] = self.graph.add_initializer(self.scoped(name), const)
+
+    def read(self, name: str, node: Node) -> Value | None:
+        if not name:
+            return None
+        value = self.own.get(name) or self.outer.get(name)
+        if value is None:
+            raise GraphError(f"input '{name}' is not defined anywhere", node=node.label)
+        return value
+
+    def returns(self, names: Iterable[str]) -> None:
+        outputs: list[Value] = []
+        for name in names:
+            value = self.own.get(name) or self.outer.get(name)
+            if value is None:
+                raise GraphError(f"graph output '{name}' is not defined anywhere")
+            if value.graph is not self.graph or value in outputs:
+                value = self.graph.add_node("Identity", [value], types=[value.type]).out
+            outputs.append(value)
+        self.graph.set_outputs(outputs)
+
+    # ------------------------------------------------------------------ nodes
+
+    def node(self, record: Record) -> Node:
+        node = self.graph.add_node(
+            record.op_type,
+            (),
+            [self.scoped(name) if name else None for name in record.outputs],
+            domain=_domain(record.domain or ""),
+            name=record.name or "",
+            types=[self.types.get(name) for name in record.outputs],
+        )
+        node.doc = record.doc_string or ""
+        provider = record.execution_provider_type or ""
+        node.ep = "" if provider == CPU else provider
+        for name, value in zip(record.outputs, node.outputs, strict=True):
+            if value is not None:
+                self.declare(value, name)
+        return node
+
+    def attribute(self, record: Record, node: Node) -> Attribute:
+        kind = record.type
+        if kind == 5:
+            sub = Graph(parent=self.graph)
+            sub.owner = node
+            _Reader(sub, {**self.outer, **self.own}, overridable=True).fill(record.g)
+            return sub
+        return _ATTRIBUTES[kind](record)
+
+
+_ATTRIBUTES: dict[int, Callable[[Record], Attribute]] = {
+    1: lambda a: a.f,
+    2: lambda a: a.i,
+    3: lambda a: a.s.decode("utf-8", "surrogateescape"),
+    4: lambda a: tensor(a.t),
+    6: lambda a: Floats(a.floats),
+    7: lambda a: Ints(a.ints),
+    8: lambda a: Strings(s.decode("utf-8", "surrogateescape") for s in a.strings),
+    9: lambda a: Tensors(map(tensor, a.tensors)),
+}
+"""AttributeType to what makes the value; subgraphs apart."""
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+# ---------------------------------------------------------------------- constants and types
+
+
+def tensor(record: Record) -> Tensor:
+    """A constant whose payload stays where it is."""
+    dtype = DType(record.data_type)
+    if dtype is DType.STRING:
+        return Tensor(dtype, record.dims, tuple(record.string_data or ()))
+    return Tensor(dtype, record.dims, record.raw_data)
+
+
+def sparse_tensor(record: Record) -> SparseTensor:
+    return SparseTensor(tensor(record.values), tensor(record.indices), record.dims)
+
+
+class _Types:
+    """Makes each of the types that values share once."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, ValueType] = {}
+
+    def named(self, values: Iterable[Record]) -> dict[str, ValueType]:
+        types = {}
+        for value in values:
+            if value.type is not None:
+                found = self.made.get(id(value.type))
+                if found is None:
+                    found = self.made[id(value.type)] = value_type(value.type, value.name)
+                types[value.name] = found
+        return types
+
+
+def value_type(record: Record, name: str) -> ValueType:
+    """The type in a TypeInfo. GraphError, naming the value, where it says nothing."""
+    content = record.value
+    if content is None:
+        raise GraphError(f"the type of value '{name}' is empty")
+    if record.value_type == 2:
+        return SequenceType(value_type(content.elem_type, name))
+    if record.value_type == 3:
+        return MapType(_element(content.key_type, name), value_type(content.value_type, name))
+    shape = content.shape
+    dims = None if shape is None else tuple(_dim(d.value) for d in shape.dim or ())
+    return TensorType(_element(content.elem_type, name), dims)
+
+
+def _element(number: int, name: str) -> DType:
+    if number == 0:
+        raise GraphError(f"value '{name}' has no element type")
+    return DType(number)
+
+
+def _dim(record: Record) -> Dim:
+    if record is None or record.dim_type == 0:
+        return None
+    if record.dim_type == 2:
+        return record.dim_param or None
+    return record.dim_value if record.dim_value >= 0 else None

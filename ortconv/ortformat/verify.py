@@ -1,0 +1,184 @@
+"""Is a buffer a valid .ort file? First every byte that is followed, then what the tables say of each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ortconv.errors import FormatError, GraphError, UnsupportedError
+from ortconv.ir.types import DType
+from ortconv.ortformat.decode import Decoder, Record
+from ortconv.ortformat.layout import VERSIONS
+
+PAYLOADS = {1: None, 2: None, 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings", 9: "tensors"}
+"""AttributeType to the field that must be there; graphs (10) and sparse tensors (11, 12) have no form that loads."""
+
+
+def verify(buffer: Any) -> None:
+    """Raise FormatError, GraphError or UnsupportedError unless the buffer is an .ort file that can be loaded."""
+    decode(buffer)
+
+
+def decode(buffer: Any) -> Record:
+    """The InferenceSession record of a valid .ort file."""
+    root = Decoder(buffer).root()
+    version = root.ort_version
+    if not version.isascii() or not version.isdigit() or int(version) not in VERSIONS:
+        raise UnsupportedError(f"format version {version[:20]!r} is not one of {VERSIONS[0]} to {VERSIONS[-1]}")
+    if int(version) >= 5 and root.kernel_type_str_resolver is None:
+        raise FormatError("InferenceSession.kernel_type_str_resolver: is missing, which version 5 and later need")
+    _check_graph(root.model.graph, frozenset(), "the graph")
+    return root
+
+
+def _check_graph(graph: Record, outer: frozenset[str], where: str) -> None:
+    names = _value_names(graph, where)
+    for field in ("inputs", "outputs"):
+        for name in getattr(graph, field) or ():
+            if name not in names or not name:
+                raise GraphError(f"{where}: '{name}' in {field} has no ValueInfo")
+    initializers = graph.initializers or ()
+    for tensor in initializers:
+        check_tensor(tensor, where)
+        if not tensor.name or tensor.name not in names:
+            raise GraphError(f"{where}: initializer '{tensor.name}' has no ValueInfo")
+    for sparse in graph.sparse_initializers or ():
+        _check_sparse(sparse, names, where)
+    nodes = graph.nodes or ()
+    seen: dict[int, Record] = {}
+    for node in nodes:
+        if not node.index < graph.max_node_index or node.index in seen:
+            raise GraphError(
+                f"node index {node.index} is beyond {graph.max_node_index} or given twice", node=_label(node)
+            )
+        seen[node.index] = node
+        _check_node(node, names, outer)
+    _check_edges(graph, seen, where)
+    visible = outer | names
+    for node in nodes:
+        for attribute in node.attributes or ():
+            _check_attribute(attribute, visible, node)
+
+
+def _value_names(graph: Record, where: str) -> frozenset[str]:
+    values = graph.node_args or ()
+    for value in values:
+        if (value.name == "") != (value.type is None):
+            raise GraphError(f"{where}: value '{value.name}' has {'no' if value.name else 'a'} type")
+        if value.type is not None and value.type.value is None:
+            raise GraphError(f"{where}: the type of value '{value.name}' is empty")
+    names = frozenset(value.name for value in values)
+    if len(names) != len(values):
+        raise GraphError(f"{where}: a value has more than one ValueInfo")
+    return names
+
+
+def _label(node: Record) -> str:
+    op = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
+    return f"{op} '{node.name or next(filter(None, node.outputs), '?')}'"
+
+
+def _check_node(node: Record, names: frozenset[str], outer: frozenset[str]) -> None:
+    for name in (*node.inputs, *node.outputs):
+        if name not in names:
+            raise GraphError(f"'{name}' has no ValueInfo", node=_label(node))
+    for name in node.implicit_inputs:
+        if name not in names and name not in outer:
+            raise GraphError(f"the implicit input '{name}' is not defined", node=_label(node))
+    counts = node.input_arg_counts
+    if sum(counts) != len(node.inputs) or min(counts, default=0) < 0:
+        raise GraphError(f"input_arg_counts {list(counts)} do not sum up to {len(node.inputs)}", node=_label(node))
+
+
+def _check_attribute(attribute: Record, visible: frozenset[str], node: Record) -> None:
+    if attribute.type not in PAYLOADS or not attribute.name:
+        raise UnsupportedError(
+            f"attribute '{attribute.name}' has type {attribute.type}, which cannot be loaded", node=_label(node)
+        )
+    field = PAYLOADS[attribute.type]
+    if field is not None and getattr(attribute, field) is None:
+        raise FormatError(f"attribute '{attribute.name}' has no {field}", node=_label(node))
+    where = f"attribute '{attribute.name}' of {_label(node)}"
+    if field == "g":
+        _check_graph(attribute.g, visible, where)
+    for tensor in [attribute.t] if field == "t" else attribute.tensors if field == "tensors" else ():
+        check_tensor(tensor, where)
+
+
+# ---------------------------------------------------------------------- tensors
+
+
+def check_tensor(tensor: Record, where: str) -> None:
+    """The payload has the size that element type and dims ask for."""
+    what = f"{where}: tensor '{tensor.name or ''}'"
+    dtype = DType(tensor.data_type)
+    if dtype in (DType.UNDEFINED, DType.COMPLEX64, DType.COMPLEX128):
+        raise UnsupportedError(f"{what} has element type {dtype.name.lower()}")
+    if any(d < 0 for d in tensor.dims):
+        raise GraphError(f"{what} has a negative dimension: {list(tensor.dims)}")
+    payload = tensor.string_data if dtype is DType.STRING else tensor.raw_data
+    if payload is None:
+        if tensor.external_data_offset >= 0:
+            raise UnsupportedError(f"{what} keeps its data in another file, as only training checkpoints may")
+        if dtype is not DType.STRING or math.prod(tensor.dims):
+            raise FormatError(f"{what} has no data")
+        return
+    needed = math.prod(tensor.dims) * (1 if dtype is DType.STRING else dtype.bits // 8)
+    if len(payload) != needed:
+        unit = "strings" if dtype is DType.STRING else "bytes"
+        raise GraphError(f"{what} has {len(payload)} {unit} where its shape {list(tensor.dims)} needs {needed}")
+
+
+def _check_sparse(sparse: Record, names: frozenset[str], where: str) -> None:
+    values, indices = sparse.values, sparse.indices
+    what = f"{where}: sparse initializer '{values.name}'"
+    if not values.name or values.name not in names:
+        raise GraphError(f"{what} has no ValueInfo")
+    check_tensor(values, where)
+    check_tensor(indices, where)
+    if any(d < 0 for d in sparse.dims):
+        raise GraphError(f"{what} has a negative dimension: {list(sparse.dims)}")
+    if DType(indices.data_type) not in (DType.INT8, DType.INT16, DType.INT32, DType.INT64):
+        raise GraphError(f"{what} has indices that are no signed integers")
+    rank = len(sparse.dims)
+    if indices.dims not in (values.dims, (*values.dims, rank)) or len(values.dims) != 1:
+        raise GraphError(f"{what}: {list(indices.dims)} indices do not fit {list(values.dims)} values")
+    index = np.frombuffer(indices.raw_data, DType(indices.data_type).numpy)
+    bounds = np.array(sparse.dims) if len(indices.dims) == 2 else math.prod(sparse.dims)
+    if index.size and not ((index.reshape(indices.dims) < bounds) & (index.reshape(indices.dims) >= 0)).all():
+        raise GraphError(f"{what} has an index out of range")
+
+
+# ---------------------------------------------------------------------- edges
+
+
+def _check_edges(graph: Record, nodes: dict[int, Record], where: str) -> None:
+    """Each edge joins two nodes that exist, and both of them list it."""
+    incoming, outgoing = edge_rows(graph)
+    for rows in (incoming, outgoing):
+        unknown = set(np.unique(rows[:, [0, 2]]).tolist()) - nodes.keys()
+        if unknown:
+            raise GraphError(f"{where}: an edge refers to node {min(unknown)}, which does not exist")
+    listed = [edge.node_index for edge in graph.node_edges or ()]
+    if len(set(listed)) != len(listed) or not nodes.keys() >= set(listed):
+        raise GraphError(f"{where}: a NodeEdge is given twice or for a node that does not exist")
+    order: Callable[[Any], Any] = lambda rows: rows[np.lexsort(rows.T)]  # noqa: E731
+    if incoming.shape != outgoing.shape or not np.array_equal(order(incoming), order(outgoing)):
+        raise GraphError(f"{where}: the input edges and output edges of the nodes contradict each other")
+
+
+def edge_rows(graph: Record) -> tuple[Any, Any]:
+    """Input edges and output edges as rows of (producer, its slot, consumer, its slot)."""
+    return _rows(graph, "input_edges", (1, 2, 0, 3)), _rows(graph, "output_edges", (0, 2, 1, 3))
+
+
+def _rows(graph: Record, field: str, columns: tuple[int, ...]) -> Any:
+    listed = [(edge.node_index, ends) for edge in graph.node_edges or () if (ends := getattr(edge, field))]
+    ends = np.frombuffer(b"".join([e for _, e in listed]), "<u4").reshape(-1, 3)
+    owner = np.repeat(
+        np.array([index for index, _ in listed], np.uint32), np.array([len(e) // 12 for _, e in listed], np.int64)
+    )
+    return np.column_stack([owner, ends])[:, columns]

@@ -1,0 +1,496 @@
+"""From a model to the bytes of an .ort file."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ortconv.errors import GraphError, OrtconvError, UnsupportedError, UsageError
+from ortconv.files import replacing
+from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Ints, Node, Strings, Tensors, Types, Value
+from ortconv.ir.model import Model
+from ortconv.ir.schema import Schema, schema_of
+from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.types import (
+    Dim,
+    DType,
+    MapType,
+    OptionalType,
+    SequenceType,
+    SparseTensorType,
+    TensorType,
+    ValueType,
+)
+from ortconv.ortformat.derived import Edges, argument_counts, edges, linear_indices, resolved_schema, type_arguments
+from ortconv.ortformat.emit import Emitter
+from ortconv.ortformat.layout import CPU, LARGEST_FILE, LARGEST_NESTING, LARGEST_VISITS
+
+NO_MODEL_VERSION = 2**63 - 1
+"""What onnxruntime writes for a model that states no version."""
+
+INLINE_BYTES = 127
+"""Payloads up to this size are part of the metadata and shared; onnxruntime copies those in any case."""
+
+UNLOADABLE = frozenset({DType.UNDEFINED, DType.COMPLEX64, DType.COMPLEX128}) | {t for t in DType if t > 20}
+FLOAT8 = frozenset({DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ})
+
+Segment = bytes | memoryview
+
+
+def save(model: Model, path: str | Path) -> None:
+    """Write a model as an .ort file. The file appears whole or not at all; UsageError where it cannot be written."""
+    path = Path(path)
+    try:
+        segments = serialize(model)
+        with replacing(path) as draft, draft.open("xb") as file:
+            for segment in segments:
+                file.write(segment)
+    except OSError as error:
+        raise UsageError(f"cannot write: {error.strerror or error}", file=path) from error
+    except OrtconvError as error:
+        raise error.at(file=model.path or None) from error
+
+
+def serialize(model: Model) -> list[Segment]:
+    """The bytes of an .ort file as segments in order; large payloads are the memoryviews of their tensors.
+
+    UnsupportedError for what the format cannot hold, GraphError for a model that is not valid.
+    """
+    writer = _Writer(model, shapes=True)
+    segments = writer.segments()
+    if writer.visits > LARGEST_VISITS:
+        writer = _Writer(model, shapes=False)
+        segments = writer.segments()
+    if writer.visits > LARGEST_VISITS:
+        raise UnsupportedError(
+            f"the model needs {writer.visits} tables, and onnxruntime loads at most {LARGEST_VISITS}",
+            hint="split the model",
+        )
+    return segments
+
+
+class _Operator(NamedTuple):
+    """What all nodes of one operator share."""
+
+    schema: Schema
+    domain: int
+    op: int
+    defaults: dict[str, tuple[int, int]]
+    most_inputs: int
+    """The number of inputs that the schema serves, which for an operator that nobody knows is what was seen so far."""
+
+
+class _Writer:
+    """Emits one model. `visits` counts the tables that onnxruntime's verifier follows.
+
+    Methods that emit something shared return (index, visits of what is below it).
+    """
+
+    def __init__(self, model: Model, *, shapes: bool) -> None:
+        self.model = model
+        self.shapes = shapes
+        self.out = Emitter()
+        self.visits = 0
+        self.float8 = False
+        self.where = ""
+        self.payloads: list[Segment] = []
+        self.payload_bytes = 0
+        self.operators: dict[tuple[str, str], _Operator] = {}
+        self.types: dict[ValueType, tuple[int, int]] = {}
+        self.empty = self.out.references(())
+        self.no_text = self.out.string("")
+        out = self.out
+        self.node_shape = out.shape(
+            "Node", "name", "doc_string", "domain", "since_version", "index", "op_type", "execution_provider_type",
+            "inputs", "outputs", "attributes", "input_arg_counts", "implicit_inputs")  # fmt: skip
+        self.value_shape = out.shape("ValueInfo", "name", "type")
+        self.edge_shape = out.shape("NodeEdge", "node_index", "input_edges", "output_edges")
+
+    # ------------------------------------------------------------------ the model
+
+    def segments(self) -> list[Segment]:
+        out, model = self.out, self.model
+        graph = self.graph(model.graph, 0)
+        resolver = self.kernel_types()
+        domains = {op.schema.domain: 1 for op in self.operators.values()} | model.graph.opsets
+        id_shape, pair_shape = (
+            out.shape("OperatorSetId", "domain", "version"),
+            out.shape("StringStringEntry", "key", "value"),
+        )
+        opsets = [out.table(id_shape, self.text(domain), version) for domain, version in sorted(domains.items())]
+        metadata = [out.table(pair_shape, self.text(k), self.text(v)) for k, v in sorted(model.metadata.items())]
+        self.visits += 2 + len(opsets) + len(metadata)
+        version = NO_MODEL_VERSION if model.model_version is None else model.model_version
+        fields = {
+            "ir_version": model.ir_version,
+            "opset_import": out.references(opsets),
+            "producer_name": self.optional_text(model.producer_name),
+            "producer_version": self.optional_text(model.producer_version),
+            "domain": self.text(model.domain),
+            "model_version": version,
+            "doc_string": self.optional_text(model.doc),
+            "graph": graph,
+            "graph_doc_string": self.optional_text(model.graph.doc),
+            "metadata_props": out.references(metadata) if metadata else None,
+        }
+        present = {name: value for name, value in fields.items() if value is not None}
+        root = out.table(
+            out.shape("InferenceSession", "ort_version", "model", "kernel_type_str_resolver"),
+            out.string("6" if self.float8 else "5"),
+            out.table(out.shape("Model", *present), *present.values()),
+            resolver,
+        )
+        head = out.finish(root)
+        self.check_size(head.nbytes + self.payload_bytes)
+        return [head, *self.payloads]
+
+    def kernel_types(self) -> int:
+        """Which inputs and outputs the type strings of kernels refer to, for every operator of the model."""
+        out = self.out
+        argument = out.shape("ArgTypeAndIndex", "arg_type", "index")
+        entry = out.shape("KernelTypeStrArgsEntry", "kernel_type_str", "args")
+        schemas = {f"{s.domain}:{s.op}:{s.since}": s for s in (op.schema for op in self.operators.values())}
+        tables = []
+        for op_id in sorted(schemas, key=str.encode):
+            entries = []
+            for key, places in type_arguments(schemas[op_id]).items():
+                args = out.pooled_references(tuple(out.pooled(argument, *place) for place in places))
+                entries.append(out.pooled(entry, self.text(key), args))
+                self.visits += 1 + len(places)
+            row = out.shape("OpIdKernelTypeStrArgsEntry", "op_id", "kernel_type_str_args")
+            tables.append(out.table(row, self.text(op_id), out.pooled_references(tuple(entries))))
+        self.visits += 1 + len(tables)
+        return out.table(out.shape("KernelTypeStrResolver", "op_kernel_type_str_args"), out.references(tables))
+
+    # ------------------------------------------------------------------ graphs
+
+    def graph(self, graph: Graph, nesting: int) -> int:
+        if nesting > LARGEST_NESTING:
+            raise UnsupportedError(
+                f"subgraphs are nested more than {LARGEST_NESTING} deep, which onnxruntime refuses to load",
+                node=None if graph.owner is None else graph.owner.label,
+            )
+        out = self.out
+        order = {node: i for i, node in enumerate(graph)}
+        found = edges(graph, order)
+        nodes = array("q", [self.node(node, i, found, nesting) for node, i in order.items()])
+        dense, sparse = [], []
+        for name, value in graph.initializers.items():
+            self.where = f"initializer '{name}'"
+            if isinstance(value.const, SparseTensor):
+                sparse.append(self.sparse_tensor(value.const, name))
+            elif value.const is not None:
+                dense.append(self.tensor(value.const, name))
+        values = self.values(graph)
+        ends = self.edge_tables(found, len(order))
+        self.visits += 1 + len(dense)
+        return out.table(
+            out.shape("Graph", "initializers", "node_args", "nodes", "max_node_index", "node_edges", "inputs",
+                      "outputs", "sparse_initializers"),
+            out.references(dense), values, out.references(nodes), len(order), ends, self.names(graph.inputs),
+            self.names(graph.outputs), out.references(sparse),
+        )  # fmt: skip
+
+    def values(self, graph: Graph) -> int:
+        """The types of all values that the graph's inputs, constants and nodes mention."""
+        out, shape = self.out, self.value_shape
+        rows = array("q")
+        skipped = False
+        outer: dict[Value, None] = {}
+        for value, is_kept in _own_values(graph):
+            type, below = self.value_type(value, keep_shape=self.shapes or is_kept)
+            rows.append(out.table(shape, self.text(value.name), type))
+            self.visits += 1 + below
+        for node in graph:
+            for read in node.inputs:
+                if read is None:
+                    skipped = True
+                elif read.graph is not graph:
+                    outer[read] = None
+            skipped = skipped or None in node.outputs
+        for value in outer:
+            type, below = self.value_type(value, keep_shape=self.shapes)
+            rows.append(out.table(shape, self.text(value.name), type))
+            self.visits += 1 + below
+        if skipped:
+            rows.append(out.table(out.shape("ValueInfo", "name"), self.no_text))
+            self.visits += 1
+        return out.references(rows)
+
+    def edge_tables(self, found: Edges, count: int) -> int:
+        """A table per node with its edges, each a struct of the other node, the producer's slot, the consumer's slot."""
+        out, shape, words = self.out, self.edge_shape, self.out.words
+        incoming, outgoing = array("I"), array("I")
+        incoming.frombytes(found.incoming[::-1, [3, 1, 0]].tobytes())
+        outgoing.frombytes(found.outgoing[::-1, [3, 1, 2]].tobytes())
+        starts_in, starts_out, last = found.starts_in, found.starts_out, len(found.incoming)
+        tables = array("q")
+        for i in range(count):
+            ends = []
+            for flat, lo, hi in (
+                (incoming, starts_in[i], starts_in[i + 1]), (outgoing, starts_out[i], starts_out[i + 1])
+            ):  # fmt: skip
+                if lo == hi:
+                    ends.append(self.empty)
+                    continue
+                words.extend(flat[3 * (last - hi) : 3 * (last - lo)])
+                words.append(hi - lo)
+                ends.append(len(words) - 1)
+            tables.append(out.table(shape, i, *ends))
+        self.visits += count
+        return out.references(tables)
+
+    # ------------------------------------------------------------------ nodes
+
+    def node(self, node: Node, index: int, found: Edges, nesting: int) -> int:
+        out = self.out
+        operator = self.operators.get((node.domain, node.op))
+        if operator is None or len(node.inputs) > operator.most_inputs:
+            operator = self.operator(node)
+        schema = operator.schema
+        attributes = dict(operator.defaults)
+        for name, value in sorted(node.attrs.items()):
+            attributes[name] = self.attribute(name, value, node, nesting)
+        rows = tuple([attributes[name][0] for name in sorted(attributes)])
+        self.visits += 1 + sum([below for _, below in attributes.values()])
+        implicit = found.implicit.get(node)
+        return out.table(
+            self.node_shape,
+            self.text(node.name),
+            self.text(node.doc),
+            operator.domain,
+            schema.since,
+            index,
+            operator.op,
+            out.string(node.ep or CPU),
+            self.names(node.inputs),
+            self.names(node.outputs),
+            out.pooled_references(rows),
+            out.scalars("i", argument_counts(schema, len(node.inputs))),
+            out.references([self.text(name) for name in implicit]) if implicit else self.empty,
+        )
+
+    def operator(self, node: Node) -> _Operator:
+        schema = resolved_schema(node)
+        defaults = {name: self.attribute(name, value, node, 0) for name, value in schema.defaults.items()}
+        most = len(schema.inputs) if schema_of(node) is None else sys.maxsize
+        made = _Operator(schema, self.text(node.domain), self.text(node.op), defaults, most)
+        self.operators[node.domain, node.op] = made
+        return made
+
+    def attribute(self, name: str, value: Attribute, node: Node, nesting: int) -> tuple[int, int]:
+        out = self.out
+        text = self.text(name)
+        if isinstance(value, (Graph, Tensor)):
+            self.where = node.label
+            shape = out.shape("Attribute", "name", "type", "g" if isinstance(value, Graph) else "t")
+            if isinstance(value, Graph):
+                return out.table(shape, text, 5, self.graph(value, nesting + 1)), 1
+            return out.table(shape, text, 4, self.tensor(value)), 2
+        if isinstance(value, Tensors):
+            self.where = node.label
+            tensors = out.references([self.tensor(tensor) for tensor in value])
+            return out.table(out.shape("Attribute", "name", "type", "tensors"), text, 9, tensors), 1 + len(value)
+        field, kind, payload = self.plain_attribute(name, value, node)
+        return out.pooled(out.shape("Attribute", "name", "type", field), text, kind, payload), 1
+
+    def plain_attribute(self, name: str, value: Attribute, node: Node) -> tuple[str, int, int]:
+        """Field, AttributeType and content of an attribute without tables."""
+        out = self.out
+        try:
+            if isinstance(value, float):
+                return "f", 1, _float_bits(value)
+            if isinstance(value, int):
+                return "i", 2, int(value)
+            if isinstance(value, str):
+                return "s", 3, out.string(value)
+            if isinstance(value, Floats):
+                return "floats", 6, out.vector(b"".join(map(_float_bytes, value)), len(value))
+            if isinstance(value, Strings):
+                return "strings", 8, out.references([out.string(item) for item in value])
+            if isinstance(value, tuple) and not isinstance(value, (Tensors, Graphs, Types)):
+                return "ints", 7, out.scalars("q", value)
+        except struct.error:
+            raise GraphError(f"attribute '{name}' has a number beyond 64 bits", node=node.label) from None
+        what = next((text for kind, text in _REFUSED_ATTRIBUTES if isinstance(value, kind)), type(value).__name__)
+        raise UnsupportedError(
+            f"attribute '{name}' is {what}, which the ORT format cannot hold",
+            node=node.label,
+            hint="only the .onnx form of this model can be run",
+        )
+
+    # ------------------------------------------------------------------ values and types
+
+    def value_type(self, value: Value, *, keep_shape: bool) -> tuple[int, int]:
+        type = value.type
+        if isinstance(type, TensorType) and not keep_shape:
+            type = TensorType(type.dtype)
+        found = self.types.get(type) if type is not None else None
+        if found is not None:
+            return found
+        where = value.producer.label if value.producer is not None else f"value '{value.name}'"
+        if type is None:
+            raise UnsupportedError(
+                f"the type of '{value.name}' is not known, and the ORT format needs it",
+                node=where,
+                hint="add its type to the model (value_info), or, for an operator from a custom library, to its outputs",
+            )
+        self.where = where
+        made = self.types[type] = self.type_info(type)
+        return made
+
+    def type_info(self, type: ValueType) -> tuple[int, int]:
+        out = self.out
+        if isinstance(type, TensorType):
+            tag = 1
+            content, below = self.tensor_type(type)
+        elif isinstance(type, SequenceType):
+            element, below = self.type_info(type.element)
+            tag, content = 2, out.pooled(out.shape("SequenceType", "elem_type"), element)
+        elif isinstance(type, MapType):
+            element, below = self.type_info(type.value)
+            key = self.element_type(type.key)
+            tag, content = 3, out.pooled(out.shape("MapType", "key_type", "value_type"), key, element)
+        else:
+            assert isinstance(type, (OptionalType, SparseTensorType))
+            raise UnsupportedError(
+                f"the type {type} cannot be written to the ORT format",
+                node=self.where,
+                hint="only tensors, sequences and maps can; constants in sparse form can too",
+            )
+        return out.pooled(out.shape("TypeInfo", "value_type", "value"), tag, content), below + 2
+
+    def tensor_type(self, type: TensorType) -> tuple[int, int]:
+        """The table, and the visits below it."""
+        out = self.out
+        dtype = self.element_type(type.dtype)
+        if type.shape is None:
+            return out.pooled(out.shape("TensorTypeAndShape", "elem_type"), dtype), 0
+        dims = out.pooled_references(tuple([self.dimension(dim) for dim in type.shape]))
+        shape = out.pooled(out.shape("Shape", "dim"), dims)
+        return out.pooled(out.shape("TensorTypeAndShape", "elem_type", "shape"), dtype, shape), 1 + 2 * len(type.shape)
+
+    def dimension(self, dim: Dim) -> int:
+        out = self.out
+        if isinstance(dim, str) and not dim.startswith("?"):
+            value = out.pooled(out.shape("DimensionValue", "dim_type", "dim_param"), 2, self.text(dim))
+        elif isinstance(dim, int):
+            value = out.pooled(out.shape("DimensionValue", "dim_type", "dim_value"), 1, dim)
+        else:
+            value = out.pooled(out.shape("DimensionValue"))
+        return out.pooled(out.shape("Dimension", "value"), value)
+
+    def element_type(self, dtype: DType) -> int:
+        if dtype in UNLOADABLE:
+            raise UnsupportedError(
+                f"element type {dtype.name.lower()} is not part of the ORT format",
+                node=self.where,
+                hint="onnxruntime can run this model only from its .onnx form",
+            )
+        self.float8 = self.float8 or dtype in FLOAT8
+        return int(dtype)
+
+    # ------------------------------------------------------------------ constants
+
+    def tensor(self, tensor: Tensor, name: str | None = None) -> int:
+        out = self.out
+        dtype, data = self.element_type(tensor.dtype), tensor.data
+        if isinstance(data, tuple):
+            count, needed, field = len(data), tensor.size, "string_data"
+            content = out.references([out.string(item) for item in data])
+        else:
+            count, needed, field = data.nbytes, tensor.size * tensor.dtype.bits // 8, "raw_data"
+            content = self.payload(data)
+        if count != needed:
+            raise GraphError(
+                f"the constant has {count} elements or bytes where its shape needs {needed}", node=self.where
+            )
+        dims = out.scalars("q", tensor.shape)
+        if name is None:
+            return out.table(out.shape("Tensor", "dims", "data_type", field), dims, dtype, content)
+        return out.table(out.shape("Tensor", "name", "dims", "data_type", field), self.text(name), dims, dtype, content)
+
+    def sparse_tensor(self, sparse: SparseTensor, name: str) -> int:
+        indices = linear_indices(sparse)
+        if not 0 <= indices.size == sparse.values.size:
+            raise GraphError(f"{indices.size} indices for {sparse.values.size} values", node=self.where)
+        self.visits += 3
+        return self.out.table(
+            self.out.shape("SparseTensor", "values", "indices", "dims"),
+            self.tensor(sparse.values, name),
+            self.tensor(indices),
+            self.out.scalars("q", sparse.shape),
+        )
+
+    def payload(self, data: memoryview) -> int:
+        """A vector of bytes: small ones among the metadata, others behind it, their data aligned to 16 bytes."""
+        count = data.nbytes
+        if count <= INLINE_BYTES:
+            return self.out.vector(data.tobytes(), count, 4)
+        padding = (12 - self.payload_bytes) % 16
+        at = self.payload_bytes + padding
+        self.payloads += (bytes(padding) + struct.pack("<I", count & 0xFFFFFFFF), data)
+        self.payload_bytes = at + 4 + count
+        self.check_size(self.payload_bytes)
+        return -1 - at // 4
+
+    def check_size(self, total: int) -> None:
+        if total > LARGEST_FILE:
+            raise UnsupportedError(
+                f"the file would be larger than {LARGEST_FILE} bytes, the most that onnxruntime loads",
+                hint="quantize the weights or store them as float16",
+            )
+
+    # ------------------------------------------------------------------ text
+
+    def text(self, text: str) -> int:
+        """A name or doc string. onnxruntime reads them as C strings."""
+        if "\0" in text:
+            raise UnsupportedError(f"the text {text!r} contains a NUL, where onnxruntime would cut it off")
+        return self.out.string(text)
+
+    def optional_text(self, text: str) -> int | None:
+        return self.text(text) if text else None
+
+    def names(self, values: Sequence[Value | None]) -> int:
+        string = self.out.string
+        return (
+            self.out.references([self.no_text if v is None else string(v.name) for v in values])
+            if values
+            else self.empty
+        )
+
+
+_REFUSED_ATTRIBUTES = (
+    (Graphs, "a list of graphs"), (Types, "a list of types"), (SparseTensor, "a sparse tensor"),
+    ((TensorType, SparseTensorType, SequenceType, OptionalType, MapType), "a type"),
+)  # fmt: skip
+
+
+def _own_values(graph: Graph) -> Iterator[tuple[Value, bool]]:
+    """The values of a graph itself, and whether their shapes say more than a size hint."""
+    for value in graph.inputs:
+        yield value, True
+    for value in graph.initializers.values():
+        if not value.is_input:
+            yield value, True
+    for node in graph:
+        for output in node.outputs:
+            if output is not None:
+                yield output, output.is_output
+
+
+def _float_bytes(value: float) -> bytes:
+    """A number as float32; beyond its range it is infinite."""
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:
+        return struct.pack("<f", float("inf") if value > 0 else float("-inf"))
+
+
+def _float_bits(value: float) -> int:
+    return int.from_bytes(_float_bytes(value), "little")

@@ -1,0 +1,325 @@
+"""Small checks that the support rules are made of. Each yields objections; nothing means that all is well.
+
+A check that needs what is unknown (a rank, a shape) stays silent: the check for static shapes speaks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ortconv.ir.graph import Value
+from ortconv.ir.schema import attribute
+from ortconv.ir.types import DType
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Operand, Unit
+
+Check = Callable[[Unit, Target], Objections]
+
+_TYPE_NAMES = {DType.FLOAT: "float32", DType.DOUBLE: "float64"}
+
+
+def type_name(dtype: DType | None) -> str:
+    return "unknown" if dtype is None else _TYPE_NAMES.get(dtype, dtype.name.lower())
+
+
+def role(unit: Unit, slot: int) -> str:
+    """How messages call an input."""
+    value = unit.input(slot)
+    return f"input {slot}" if value is None else f"input {slot} '{value.name}'"
+
+
+def all_of(*checks: Check) -> Check:
+    """One check that makes the objections of all."""
+
+    def check(unit: Unit, target: Target) -> Objections:
+        for part in checks:
+            yield from part(unit, target)
+
+    return check
+
+
+def no_objection(unit: Unit, target: Target) -> Objections:
+    return iter(())
+
+
+def needs_level(what: str, level: int, target: Target) -> Objections:
+    if target.feature_level < level:
+        yield Objection(
+            "feature-level",
+            f"{what} needs feature level {level}: the target has {target.feature_level}",
+            f"raise the feature level to {level} if all your devices have it",
+        )
+
+
+# ---------------------------------------------------------------------- shapes
+
+
+def static_shapes(unit: Unit, target: Target) -> Objections:
+    """Every dimension of every input, scales and zero points included, must be a number."""
+    for operand in unit.inputs:
+        if operand is not None:
+            for value in operand:
+                if value is not None and value.static_shape is None:
+                    yield _dynamic(value)
+
+
+def _dynamic(value: Value) -> Objection:
+    advice = "give the graph inputs fixed shapes"
+    if value.shape is None:
+        return Objection("static-shape", f"the shape of '{value.name}' is unknown: NNAPI needs every dimension", advice)
+    dims = ",".join("?" if d is None else str(d) for d in value.shape)
+    return Objection("static-shape", f"'{value.name}' has shape [{dims}]: NNAPI needs every dimension", advice)
+
+
+def rank(low: int, high: int, *slots: int) -> Check:
+    """The ranks of these inputs (by default of the first) must lie between the limits."""
+    wanted = str(low) if low == high else f"at most {high}" if low == 0 else f"{low} to {high}"
+
+    def check(unit: Unit, target: Target) -> Objections:
+        for slot in slots or (0,):
+            found = unit.rank(slot)
+            if found is not None and not low <= found <= high:
+                yield Objection("rank", f"{role(unit, slot)} has rank {found}: NNAPI takes {wanted} here")
+
+    return check
+
+
+def not_empty(unit: Unit, target: Target) -> Objections:
+    """The first input must have no dimension 0."""
+    shape = unit.shape(0)
+    if shape is not None and 0 in shape:
+        yield Objection("empty", f"{role(unit, 0)} has shape {list(shape)}: no dimension may be 0")
+
+
+# ---------------------------------------------------------------------- types and constants
+
+
+def dtype(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
+    """These inputs must have one of these element types."""
+    wanted = " or ".join(map(type_name, allowed))
+
+    def check(unit: Unit, target: Target) -> Objections:
+        for slot in slots:
+            if unit.dtype(slot) not in allowed:
+                found = type_name(unit.dtype(slot))
+                yield Objection("dtype", f"{role(unit, slot)} is {found}: NNAPI takes {wanted} here")
+
+    return check
+
+
+float32 = dtype(DType.FLOAT)
+float32_or_uint8 = dtype(DType.FLOAT, DType.UINT8)
+
+
+def constant(*slots: int) -> Check:
+    """These inputs, where present, must be constants."""
+
+    def check(unit: Unit, target: Target) -> Objections:
+        for slot in slots:
+            if unit.input(slot) is not None and unit.constant(slot) is None:
+                yield not_constant(unit, slot)
+
+    return check
+
+
+def not_constant(unit: Unit, slot: int) -> Objection:
+    value = unit.input(slot)
+    if value is not None and value.const is not None:
+        advice = "take it out of the graph inputs, where a caller can override it"
+    else:
+        advice = "fold the nodes that compute it into an initializer"
+    return Objection("constant", f"{role(unit, slot)} is computed or fed: NNAPI needs a constant", advice)
+
+
+def attribute_is(name: str, *allowed: Any, since: int = 1) -> Check:
+    """An attribute, stated or default, must have one of these values; unchecked in older versions of the operator."""
+    wanted = " or ".join(map(str, allowed))
+
+    def check(unit: Unit, target: Target) -> Objections:
+        if unit.since >= since:
+            value = attribute(unit.target, name)
+            if value is not None and value not in allowed:
+                yield Objection("attribute", f"{name} is {value}: NNAPI takes {wanted}")
+
+    return check
+
+
+def ones(name: str) -> Check:
+    """An attribute that lists numbers must hold only 1, where it is stated."""
+
+    def check(unit: Unit, target: Target) -> Objections:
+        values: tuple[int, ...] = unit.target.attr(name, ())
+        if any(v != 1 for v in values):
+            yield Objection("attribute", f"{name} is {list(values)}: NNAPI takes 1 here")
+
+    return check
+
+
+def single_output(unit: Unit, target: Target) -> Objections:
+    count = sum(v is not None for v in unit.target.outputs)
+    if count > 1:
+        yield Objection("outputs", f"the node has {count} outputs: NNAPI makes 1")
+
+
+def nchw_level(what: str, level: int) -> Check:
+    """Keeping the NCHW layout asks for a higher feature level."""
+
+    def check(unit: Unit, target: Target) -> Objections:
+        if target.use_nchw:
+            yield from needs_level(f"{what} in NCHW layout", level, target)
+
+    return check
+
+
+# ---------------------------------------------------------------------- quantisation
+
+
+def quantized(activations: tuple[int, ...] = (0,), weights: int | None = None) -> Check:
+    """The quantised form: uint8 activations and output, uint8 or int8 weights, constant parameters per tensor.
+
+    Only int8 weights may have parameters per channel.
+    """
+
+    def check(unit: Unit, target: Target) -> Objections:
+        for slot in range(len(unit.inputs)) if activations == EVERY else activations:
+            yield from _activation(unit.inputs[slot] if slot < len(unit.inputs) else None, role(unit, slot))
+        if weights is not None:
+            yield from _weights(unit, weights, target)
+        yield from quantized_output(unit, target)
+
+    return check
+
+
+def quantized_input(unit: Unit, target: Target) -> Objections:
+    """The first input must be uint8 with constant parameters per tensor."""
+    yield from _activation(unit.inputs[0], role(unit, 0))
+
+
+def quantized_output(unit: Unit, target: Target) -> Objections:
+    """The first output must be uint8 with constant parameters per tensor."""
+    output = unit.outputs[0]
+    yield from _activation(output, "the output" if output is None else f"output '{output.value.name}'")
+
+
+EVERY = (-1,)
+"""All inputs, as slots of quantized()."""
+
+
+def _activation(operand: Operand | None, what: str) -> Objections:
+    if operand is None or operand.scale is None:
+        yield Objection("quantization", f"{what} is not quantised: NNAPI needs all tensors of this operator as uint8")
+        return
+    if operand.value.dtype is not DType.UINT8:
+        found = type_name(operand.value.dtype)
+        yield Objection("quantization", f"{what} is {found}: NNAPI takes uint8", "quantise activations to uint8")
+    yield from _per_tensor(operand, what)
+
+
+def _per_tensor(operand: Operand, what: str) -> Objections:
+    for name, value in (("scale", operand.scale), ("zero point", operand.zero_point)):
+        if value is None:
+            continue
+        const = value.constant
+        if const is None:
+            yield Objection("quantization", f"the {name} of {what} is computed or fed: NNAPI needs a constant")
+        elif const.size != 1:
+            yield Objection(
+                "quantization",
+                f"the {name} of {what} has {const.size} elements: NNAPI takes 1 here",
+                "quantise per tensor",
+            )
+
+
+def _weights(unit: Unit, slot: int, target: Target) -> Objections:
+    operand = unit.inputs[slot] if slot < len(unit.inputs) else None
+    what = role(unit, slot)
+    if operand is None or operand.scale is None or operand.value.dtype is DType.UINT8:
+        yield from _activation(operand, what)
+    elif operand.value.dtype is not DType.INT8:
+        found = type_name(operand.value.dtype)
+        yield Objection("quantization", f"{what} is {found}: NNAPI takes uint8 or int8", "quantise weights to int8")
+    else:
+        yield from _int8_weights(unit, operand, what, target)
+
+
+def _int8_weights(unit: Unit, operand: Operand, what: str, target: Target) -> Objections:
+    shape = operand.value.static_shape
+    channels = shape[0] if shape else 1
+    scale, zero = operand.scale, operand.zero_point
+    if scale is not None and scale.constant is None:
+        yield Objection("quantization", f"the scale of {what} is computed or fed: NNAPI needs a constant")
+    elif scale is not None and scale.constant is not None and (count := scale.constant.size) != 1:
+        if unit.op in ("MatMul", "QLinearMatMul"):
+            yield Objection(
+                "quantization", f"the scale of {what} has {count} elements: NNAPI takes 1 here", "quantise per tensor"
+            )
+        else:
+            yield from needs_level("per-channel quantisation", 29, target)
+        if count != channels:
+            yield Objection(
+                "quantization", f"the scale of {what} has {count} elements: dimension 0 of the weights is {channels}"
+            )
+    if zero is None:
+        return
+    const = zero.constant
+    if const is None:
+        yield Objection("quantization", f"the zero point of {what} is computed or fed: NNAPI needs a constant")
+        return
+    if const.size not in (1, channels):
+        yield Objection("quantization", f"the zero point of {what} has {const.size} elements, not 1 or {channels}")
+    worst = max(const.numpy().ravel().tolist(), key=abs, default=0)
+    if worst != 0:
+        yield Objection(
+            "quantization",
+            f"the zero point of int8 {what} is {worst}: NNAPI takes 0",
+            "quantise the weights symmetrically",
+        )
+
+
+def parameters(operand: Operand | None) -> tuple[float, int] | None:
+    """The scale and zero point of a tensor quantised by constants of one element."""
+    if operand is None or operand.scale is None:
+        return None
+    scale = operand.scale.constant
+    zero = None if operand.zero_point is None else operand.zero_point.constant
+    if scale is None or scale.size != 1 or (operand.zero_point is not None and (zero is None or zero.size != 1)):
+        return None
+    return float(scale.item()), 0 if zero is None else int(zero.item())
+
+
+def is_quantized(unit: Unit) -> bool:
+    """True for QDQ groups and QLinear operators."""
+    return unit.outputs[0] is not None and unit.outputs[0].scale is not None and unit.op != "QuantizeLinear"
+
+
+def output_parameters(scale: float, zero: int) -> Check:
+    """The quantised form must give its output exactly these parameters."""
+
+    def check(unit: Unit, target: Target) -> Objections:
+        found = parameters(unit.outputs[0]) if is_quantized(unit) else None
+        if found is not None and found != (scale, zero):
+            yield Objection(
+                "quantization",
+                f"the output has scale {found[0]:.9g} and zero point {found[1]}: NNAPI has scale {scale:.9g} and {zero}",
+                f"quantise this output with scale 1/{1 / scale:g} and zero point {zero}",
+            )
+
+    return check
+
+
+def keeps_parameters(unit: Unit, target: Target) -> Objections:
+    """The quantised form must have the same scale and zero point on all inputs and the output."""
+    if not is_quantized(unit):
+        return
+    output = parameters(unit.outputs[0])
+    for slot, operand in enumerate(unit.inputs):
+        found = parameters(operand)
+        if found is not None and output is not None and found != output:
+            yield Objection(
+                "quantization",
+                f"{role(unit, slot)} has scale {found[0]:.9g} and zero point {found[1]}, "
+                f"the output {output[0]:.9g} and {output[1]}: NNAPI needs them equal",
+                "quantise input and output with the same range",
+            )

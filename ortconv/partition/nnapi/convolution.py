@@ -1,0 +1,40 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from ortconv.partition.nnapi.checks import all_of, constant, is_quantized, nchw_level, needs_level, quantized, rank
+from ortconv.partition.nnapi.row import Row
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit
+
+
+def constant_bias(unit: Unit, target: Target) -> Objections:
+    """The quantised form needs a constant bias; that of the float form may be computed."""
+    if is_quantized(unit):
+        yield from constant(2)(unit, target)
+
+
+def dilations(unit: Unit, target: Target) -> Objections:
+    """Dilation is for ordinary and depthwise convolutions, from feature level 29."""
+    values: tuple[int, ...] = unit.target.attr("dilations", ())
+    if all(d == 1 for d in values):
+        return
+    yield from needs_level(f"dilations {list(values)}", 29, target)
+    group = unit.target.attr("group", 1)
+    weights = unit.shape(1)
+    if group != 1 and weights is not None and len(weights) > 1 and weights[1] != 1:
+        yield Objection(
+            "attribute",
+            f"dilations are {list(values)} in {group} groups of {weights[1]} channels: "
+            "NNAPI dilates convolutions of 1 group, or of 1 channel per group",
+        )
+
+
+WEIGHTS = quantized((0,), weights=1)
+CHECK = all_of(nchw_level("convolution", 29), rank(4, 4, 1), constant(1), constant_bias, dilations)
+
+ROWS = (
+    Row("Conv", level=28, check=CHECK, qdq=WEIGHTS),
+    Row("QLinearConv", level=28, types=WEIGHTS, check=CHECK),
+)

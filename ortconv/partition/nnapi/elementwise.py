@@ -1,0 +1,65 @@
+"""Elementwise arithmetic and activations."""
+
+from __future__ import annotations
+
+from ortconv.ir.types import DType
+from ortconv.partition.nnapi.checks import dtype, output_parameters, quantized, rank
+from ortconv.partition.nnapi.row import Row
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import MS_DOMAIN, Unit, clip_limits
+
+CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
+
+
+def clip(unit: Unit, target: Target) -> Objections:
+    """The bounds must be those of RELU6 or RELU1, as attributes or constants."""
+    low, high = clip_limits(unit.target)
+    for name, bound in (("min", low), ("max", high)):
+        if bound is None:
+            yield Objection("constant", f"{name} is computed or fed: NNAPI needs a constant")
+    if low is not None and high is not None and (low, high) not in CLIP_RANGES:
+        yield Objection("attribute", f"the bounds are {low:g} and {high:g}: NNAPI has 0 and 6, -1 and 1")
+
+
+def two_inputs(unit: Unit, target: Target) -> Objections:
+    if len(unit.inputs) != 2:
+        yield Objection("inputs", f"the node has {len(unit.inputs)} inputs: NNAPI takes 2", "chain nodes of two inputs")
+
+
+def cast(unit: Unit, target: Target) -> Objections:
+    to = DType(unit.target.attr("to", 0))
+    if to not in (DType.FLOAT, DType.INT32):
+        yield Objection("attribute", f"to is {to.name.lower()}: NNAPI casts to float32 or int32")
+
+
+BINARY_RANKS = rank(0, 4, 0, 1)
+PAIR = quantized((0, 1))
+
+ROWS = (
+    Row("Add", since=7, check=BINARY_RANKS, qdq=PAIR),
+    Row("Mul", since=7, check=BINARY_RANKS, qdq=PAIR),
+    Row("Sub", since=7, level=28, check=BINARY_RANKS),
+    Row("Div", since=7, level=28, check=BINARY_RANKS),
+    Row("Pow", since=7, level=29, types=dtype(DType.FLOAT, slots=(0, 1)), check=BINARY_RANKS),
+    Row("PRelu", level=29, check=BINARY_RANKS),
+    Row("QLinearAdd", types=PAIR, check=BINARY_RANKS, domains=(MS_DOMAIN,)),
+    Row("QLinearMul", types=PAIR, check=BINARY_RANKS, domains=(MS_DOMAIN,)),
+    Row("Max", since=6, level=29, check=two_inputs),
+    Row("Min", since=6, level=29, check=two_inputs),
+    Row("Abs", since=6, level=29),
+    Row("Exp", since=6, level=29),
+    Row("Log", since=6, level=29),
+    Row("Neg", since=6, level=29),
+    Row("Sin", since=6, level=29),
+    Row("Sqrt", since=6, level=29),
+    Row("Floor", since=6),
+    Row("Tanh", since=6),
+    Row("Sigmoid", since=6, check=rank(1, 4)),
+    Row("QLinearSigmoid", types=quantized(), check=output_parameters(1 / 256, 0), domains=(MS_DOMAIN,)),
+    Row("Elu", since=6, level=30),
+    Row("LeakyRelu", since=6, check=rank(1, 4)),
+    Row("Relu"),
+    Row("Clip", check=clip),
+    Row("Cast", since=6, level=29, check=cast),
+)  # fmt: skip

@@ -1,0 +1,80 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from ortconv.ir.types import DType
+from ortconv.partition.nnapi.checks import (
+    all_of,
+    attribute_is,
+    constant,
+    dtype,
+    is_quantized,
+    needs_level,
+    not_constant,
+    quantized,
+    rank,
+    role,
+)
+from ortconv.partition.nnapi.row import Row
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit
+
+
+def gemm_weights(unit: Unit, target: Target) -> Objections:
+    """B becomes [N, K], so unless it is that already it must be constant."""
+    if unit.target.attr("transB", 0) == 0:
+        yield from constant(1)(unit, target)
+
+
+def gemm_bias(unit: Unit, target: Target) -> Objections:
+    """C must be one row of N elements, with leading 1s from feature level 28; constant in the quantised form."""
+    shape, weights = unit.shape(2), unit.shape(1)
+    if unit.input(2) is None:
+        return
+    if unit.is_group:
+        yield from constant(2)(unit, target)
+        yield from dtype(DType.INT32, slots=(2,))(unit, target)
+    if shape is None or weights is None or len(weights) != 2:
+        return
+    columns = weights[0 if unit.target.attr("transB", 0) else 1]
+    if not shape or shape[-1] != columns or any(d != 1 for d in shape[:-1]):
+        yield Objection(
+            "shape",
+            f"{role(unit, 2)} has shape {list(shape)}: NNAPI takes [{columns}] or [1,{columns}]",
+            f"expand it to [{columns}]",
+        )
+    elif len(shape) != 1:
+        yield from needs_level(f"a bias of rank {len(shape)}", 28, target)
+
+
+def matmul(unit: Unit, target: Target) -> Objections:
+    """Two matrices with constant B, or in float two equally long batches of them."""
+    a, b = unit.shape(0), unit.shape(1)
+    if a is None or b is None:
+        return
+    if len(a) == len(b) == 2:
+        yield from constant(1)(unit, target)
+        return
+    if is_quantized(unit):
+        yield from rank(2, 2, 0, 1)(unit, target)
+        if unit.constant(1) is None:
+            yield not_constant(unit, 1)
+    elif len(a) != len(b) or len(a) < 3:
+        yield Objection(
+            "rank", f"the inputs have ranks {len(a)} and {len(b)}: NNAPI takes 2 and 2, or equal ones from 3"
+        )
+    else:
+        yield from needs_level(f"a MatMul of rank {len(a)}", 29, target)
+        if a[:-2] != b[:-2]:
+            yield Objection("shape", f"the batches are {list(a[:-2])} and {list(b[:-2])}: NNAPI needs them equal")
+
+
+WEIGHTS = quantized((0,), weights=1)
+ONE_BETA = all_of(attribute_is("transA", 0), attribute_is("alpha", 1.0), attribute_is("beta", 1.0))
+
+ROWS = (
+    Row("Gemm", since=7, check=all_of(rank(2, 2, 0, 1), ONE_BETA, gemm_weights, gemm_bias), qdq=WEIGHTS),
+    Row("MatMul", check=matmul, qdq=WEIGHTS),
+    Row("QLinearMatMul", types=WEIGHTS, check=matmul),
+)

@@ -1,0 +1,123 @@
+"""Operators that move elements: shapes, layouts, slices, padding."""
+
+from __future__ import annotations
+
+import math
+
+from ortconv.ir.types import DType
+from ortconv.partition.nnapi.checks import (
+    EVERY,
+    all_of,
+    attribute_is,
+    constant,
+    float32_or_uint8,
+    keeps_parameters,
+    nchw_level,
+    not_constant,
+    not_empty,
+    quantized,
+    rank,
+)
+from ortconv.partition.nnapi.row import Row
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit
+
+
+def reshape(unit: Unit, target: Target) -> Objections:
+    """A 0 in the shape must copy a dimension that is not 0."""
+    const, source = unit.constant(1), unit.shape(0)
+    if const is None or source is None:
+        return
+    sizes = const.numpy().ravel().tolist()
+    for axis, size in enumerate(sizes):
+        if size != 0:
+            continue
+        if unit.target.attr("allowzero", 0):
+            yield Objection("empty", f"the shape is {sizes} with allowzero 1: no dimension may be 0")
+            return
+        if axis < len(source) and source[axis] == 0:
+            yield Objection("empty", f"the shape {sizes} copies dimension {axis} of {list(source)}: it may not be 0")
+
+
+def flatten(unit: Unit, target: Target) -> Objections:
+    shape = unit.shape(0)
+    if shape is None:
+        return
+    axis = unit.target.attr("axis", 1)
+    axis += len(shape) if axis < 0 else 0
+    result = [math.prod(shape[:axis]), math.prod(shape[axis:])]
+    if 0 in result:
+        yield Objection("empty", f"the result has shape {result}: no dimension may be 0")
+
+
+def concat(unit: Unit, target: Target) -> Objections:
+    """Below feature level 29 the quantised form needs equal parameters throughout."""
+    if target.feature_level < 29:
+        yield from keeps_parameters(unit, target)
+
+
+def gather(unit: Unit, target: Target) -> Objections:
+    if unit.dtype(1) is not DType.INT32:
+        yield from constant(1)(unit, target)
+
+
+def split(unit: Unit, target: Target) -> Objections:
+    """All parts must have the same size."""
+    shape = unit.shape(0)
+    axis = unit.target.attr("axis", 0)
+    if unit.input(1) is not None and unit.constant(1) is None:
+        yield not_constant(unit, 1)
+    if not shape or not -len(shape) <= axis < len(shape):
+        return
+    size = shape[axis]
+    const = unit.constant(1)
+    if const is not None:
+        parts = const.numpy().ravel().tolist()
+        if len(set(parts)) > 1 or sum(parts) != size:
+            yield Objection("shape", f"the parts of dimension {size} are {parts}: NNAPI needs them equal")
+    elif unit.input(1) is None:
+        count = unit.target.attr("num_outputs", len(unit.target.outputs))
+        if count < 1 or size % count:
+            yield Objection("shape", f"dimension {size} is split into {count} parts: NNAPI needs them equal")
+
+
+def pad(unit: Unit, target: Target) -> Objections:
+    """Constant padding by constant amounts that are not negative, on all axes."""
+    inputs = unit.target.inputs
+    if len(inputs) > 2 and inputs[2] is None:
+        yield Objection(
+            "constant",
+            "constant_value is listed with an empty name: NNAPI needs a constant",
+            "state the value, or end the inputs before it",
+        )
+    const, axes, source = unit.constant(1), unit.constant(3), unit.rank(0)
+    if const is None:
+        return
+    pads = const.numpy().ravel().tolist()
+    if any(p < 0 for p in pads):
+        yield Objection("attribute", f"pads are {pads}: NNAPI takes none below 0")
+    all_axes = unit.input(3) is None or (axes is not None and axes.numpy().ravel().tolist() == list(range(source or 0)))
+    if source is not None and not all_axes:
+        yield Objection(
+            "attribute", f"pads are {pads} on some axes: NNAPI needs {2 * source} pads", "pad the other axes by 0"
+        )
+
+
+SHAPED = rank(1, 4)
+
+ROWS = (
+    Row("Concat", types=float32_or_uint8, check=all_of(SHAPED, concat), qdq=quantized(EVERY)),
+    Row("Reshape", since=5, check=all_of(SHAPED, constant(1), reshape), qdq=quantized()),
+    Row("Flatten", check=all_of(SHAPED, flatten)),
+    Row("Squeeze", level=28, check=all_of(SHAPED, constant(1))),
+    Row("Unsqueeze", check=all_of(SHAPED, constant(1))),
+    Row("Transpose", level=28, types=float32_or_uint8, check=SHAPED, qdq=quantized()),
+    Row("Identity"),
+    Row("Gather", level=29, check=all_of(SHAPED, not_empty, gather)),
+    Row("Slice", since=10, level=28, check=all_of(rank(0, 4), not_empty, constant(1, 2, 3, 4))),
+    Row("Split", since=13, level=29, check=split),
+    Row("Pad", since=11, level=29, check=all_of(SHAPED, not_empty, attribute_is("mode", "constant"), constant(1, 2), pad)),
+    Row("DepthToSpace",
+        check=all_of(nchw_level("DepthToSpace", 29), rank(4, 4), attribute_is("mode", "DCR", since=11))),
+)  # fmt: skip

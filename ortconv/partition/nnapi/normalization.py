@@ -1,0 +1,60 @@
+"""Normalisation, softmax and means."""
+
+from __future__ import annotations
+
+from ortconv.partition.nnapi.checks import (
+    all_of,
+    attribute_is,
+    constant,
+    nchw_level,
+    output_parameters,
+    quantized,
+    rank,
+    role,
+    single_output,
+)
+from ortconv.partition.nnapi.row import Row
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit
+
+
+def softmax(unit: Unit, target: Target) -> Objections:
+    """Below feature level 29 only the last axis of rank 2 or 4; from there up to rank 4, any rank before version 13."""
+    found = unit.rank(0)
+    if found is None:
+        return
+    if target.feature_level >= 29:
+        if unit.since >= 13 and found > 4:
+            yield Objection("rank", f"{role(unit, 0)} has rank {found}: NNAPI takes at most 4 here")
+        return
+    below = f"below feature level 29 (the target has {target.feature_level})"
+    if found not in (2, 4):
+        yield Objection("rank", f"{role(unit, 0)} has rank {found}: NNAPI takes 2 or 4 {below}")
+    # The default of 1 holds here in every version: the execution provider does not know that of version 13.
+    axis = unit.target.attr("axis", 1)
+    if axis not in (-1, found - 1):
+        yield Objection(
+            "attribute", f"axis is {axis}: NNAPI takes {found - 1}, the last, {below}", "state the axis of the node"
+        )
+
+
+def reduced_axes(unit: Unit, target: Target) -> Objections:
+    """An empty list of axes must mean all axes."""
+    if unit.target.attr("noop_with_empty_axes", 0) != 1:
+        return
+    const = unit.constant(1)
+    if (unit.input(1) is None and not unit.target.attr("axes", ())) or (const is not None and const.size == 0):
+        yield Objection("attribute", "noop_with_empty_axes is 1 and axes are empty: NNAPI needs at least 1 axis")
+
+
+BATCH = all_of(
+    rank(0, 4), constant(1, 2, 3, 4), single_output, attribute_is("spatial", 1), attribute_is("training_mode", 0)
+)
+
+ROWS = (
+    Row("BatchNormalization", since=7, check=BATCH),
+    Row("LRN", level=28, check=all_of(nchw_level("LRN", 29), rank(4, 4))),
+    Row("Softmax", level=28, check=all_of(softmax, output_parameters(1 / 256, 0)), qdq=quantized()),
+    Row("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), reduced_axes)),
+)

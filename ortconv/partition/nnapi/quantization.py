@@ -1,0 +1,12 @@
+"""QuantizeLinear and DequantizeLinear outside of QDQ groups."""
+
+from __future__ import annotations
+
+from ortconv.partition.nnapi.checks import float32, quantized_input, quantized_output
+from ortconv.partition.nnapi.row import Row
+from ortconv.partition.units import MS_DOMAIN
+
+ROWS = (
+    Row("DequantizeLinear", types=quantized_input, domains=("", MS_DOMAIN)),
+    Row("QuantizeLinear", level=29, types=float32, check=quantized_output, domains=("", MS_DOMAIN)),
+)

@@ -1,0 +1,119 @@
+"""Resizing of images."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.ir.schema import attribute
+from ortconv.ir.types import DType
+from ortconv.partition.nnapi.checks import (
+    all_of,
+    attribute_is,
+    constant,
+    float32_or_uint8,
+    needs_level,
+    quantized,
+    rank,
+    role,
+)
+from ortconv.partition.nnapi.row import Row
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit
+
+
+def coordinates(unit: Unit, target: Target) -> Objections:
+    """Linear in asymmetric coordinates, from feature level 30 also half_pixel and align_corners; nearest by floor."""
+    mode = attribute(unit.target, "mode")
+    transform = attribute(unit.target, "coordinate_transformation_mode")
+    advice = "export with asymmetric coordinates"
+    if mode == "linear":
+        if transform in ("half_pixel", "align_corners"):
+            yield from needs_level(f"coordinate_transformation_mode {transform}", 30, target)
+        elif transform != "asymmetric":
+            wanted = "asymmetric, half_pixel or align_corners"
+            yield Objection("attribute", f"coordinate_transformation_mode is {transform}: NNAPI takes {wanted}", advice)
+    elif mode == "nearest":
+        rounding = attribute(unit.target, "nearest_mode")
+        if transform != "asymmetric" or rounding != "floor":
+            yield Objection(
+                "attribute",
+                f"mode nearest has coordinate_transformation_mode {transform} and nearest_mode {rounding}: "
+                "NNAPI takes asymmetric and floor",
+                advice,
+            )
+    else:
+        yield Objection("attribute", f"mode is {mode}: NNAPI takes linear or nearest")
+
+
+def no_axes(unit: Unit, target: Target) -> Objections:
+    axes = unit.target.attr("axes", ())
+    if axes:
+        yield Objection("attribute", f"axes are {list(axes)}: NNAPI takes none", "state the scales of all axes")
+
+
+def extent(unit: Unit, target: Target) -> Objections:
+    """Scales, else sizes, must be constant and leave batch and channels as they are."""
+    shape = unit.shape(0)
+    slot = 2 if unit.input(2) is not None else 3
+    const = unit.constant(slot)
+    if unit.input(slot) is None:
+        yield Objection("inputs", "the node has neither scales nor sizes: NNAPI needs 1 of them")
+    yield from constant(slot)(unit, target)
+    if const is None or shape is None or len(shape) != 4:
+        return
+    values = const.numpy().ravel().tolist()
+    if len(values) != 4:
+        yield Objection(
+            "shape",
+            f"{role(unit, slot)} has {len(values)} elements: NNAPI needs 4",
+            "give an input that is not used an empty name" if not values else "",
+        )
+        return
+    yield from _layout(shape, values, slot, target)
+
+
+def _layout(shape: tuple[int, ...], values: list[float], slot: int, target: Target) -> Objections:
+    name, kept = ("scales", (1, 1, 1, 1)) if slot == 2 else ("sizes", shape)
+    nchw = values[1] == kept[1]
+    channel = 1 if nchw else 3
+    for axis in (0, channel):
+        if values[axis] != kept[axis]:
+            yield Objection(
+                "shape",
+                f"{name}[{axis}] is {values[axis]:g}: NNAPI takes {kept[axis]}, only height and width may change",
+            )
+    if nchw:
+        yield from needs_level("Resize in NCHW layout", 29, target)
+    if slot == 2:
+        yield from _divisible(shape, values, (2, 3) if nchw else (1, 2))
+
+
+def _divisible(shape: tuple[int, ...], scales: list[float], axes: tuple[int, int]) -> Objections:
+    """Where one axis shrinks, both sizes must be multiples of the reciprocal of their scale."""
+    if all(scales[axis] >= 1 for axis in axes):
+        return
+    for axis in axes:
+        scale = np.float32(scales[axis])
+        if shape[axis] == 0 or scale <= 0 or np.fmod(np.float32(shape[axis]), np.float32(1) / scale) != 0:
+            yield Objection(
+                "shape",
+                f"dimension {axis} of size {shape[axis]} is scaled by {scale:g}: NNAPI needs a multiple of 1/{scale:g}",
+            )
+
+
+def least_level(unit: Unit) -> int:
+    return 28 if unit.dtype(0) is DType.UINT8 else 29
+
+
+CHECK = all_of(
+    rank(4, 4),
+    coordinates,
+    attribute_is("exclude_outside", 0),
+    attribute_is("antialias", 0, since=18),
+    attribute_is("keep_aspect_ratio_policy", "stretch", since=18),
+    no_axes,
+    extent,
+)
+
+ROWS = (Row("Resize", since=11, level=least_level, types=float32_or_uint8, check=CHECK, qdq=quantized()),)

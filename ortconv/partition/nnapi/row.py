@@ -1,0 +1,29 @@
+"""One row of the table of support rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ortconv.partition.nnapi.checks import Check, float32, no_objection
+from ortconv.partition.units import Unit
+
+MAX_SINCE_VERSION = 27
+"""Newest version of an operator's schema that is taken. 15, 17 and 19 in ONNX Runtime of 2023 and 2024, 27 in 2026."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What an operator must meet.
+
+    `since` is its least since_version, `level` the least feature level (of a unit where it varies), `types` the check
+    of element types for a single node, `qdq` that for a QDQ group (None: groups are refused), `check` everything else.
+    """
+
+    op: str
+    since: int = 1
+    level: int | Callable[[Unit], int] = 27
+    types: Check = float32
+    check: Check = no_objection
+    qdq: Check | None = None
+    domains: tuple[str, ...] = ("",)

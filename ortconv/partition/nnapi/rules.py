@@ -1,0 +1,95 @@
+"""The support rules of the NNAPI execution provider: one row per operator, and how a row is applied to a unit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.types import DType
+from ortconv.partition.nnapi import (
+    convolution,
+    elementwise,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    quantization,
+    resize,
+)
+from ortconv.partition.nnapi.checks import needs_level, static_shapes, type_name
+from ortconv.partition.nnapi.row import MAX_SINCE_VERSION, Row
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit
+
+FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, quantization, resize)
+
+ROWS: dict[str, Row] = {row.op: row for family in FAMILIES for row in family.ROWS}
+"""The operators that NNAPI can run, by ONNX op type."""
+
+INTERNAL_UINT8 = frozenset({"Transpose", "Resize", "Concat", "MaxPool"})
+"""Operators that take raw uint8 tensors only from the partition they are in, which knows scale and zero point."""
+
+
+def objections(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+    """Every reason against a unit. `in_group(value)`: a target node of the growing partition makes the value."""
+    row = ROWS.get(unit.op)
+    if row is None:
+        yield _no_row(unit.target)
+        return
+    if unit.target.domain not in row.domains:
+        yield Objection("domain", f"{unit.target.label} is not of domain {' or '.join(map(_domain_name, row.domains))}")
+        return
+    level = row.level(unit) if callable(row.level) else row.level
+    yield from needs_level(unit.op, level, target)
+    yield from static_shapes(unit, target)
+    if not row.since <= unit.since <= MAX_SINCE_VERSION:
+        yield Objection(
+            "since-version",
+            f"{unit.op} has version {unit.since}: NNAPI takes {row.since} to {MAX_SINCE_VERSION}",
+            f"convert the model to opset {row.since} or newer" if unit.since < row.since else "use an older opset",
+        )
+    if not unit.is_group:
+        yield from row.types(unit, target)
+        yield from _internal_uint8(unit, in_group)
+    elif row.qdq is None:
+        yield _no_qdq(unit)
+        return
+    else:
+        yield from row.qdq(unit, target)
+    yield from row.check(unit, target)
+
+
+def _domain_name(domain: str) -> str:
+    return domain or "ai.onnx"
+
+
+def _no_row(node: Node) -> Objection:
+    if node.subgraphs:
+        inside = sum(1 for sub in node.subgraphs for _ in sub.walk())
+        return Objection("control-flow", f"{node.op} and the {inside} nodes in its subgraphs run on the CPU")
+    name = f"{node.domain}:{node.op}" if node.domain else node.op
+    return Objection("operator", f"NNAPI has no operation for {name}")
+
+
+def _no_qdq(unit: Unit) -> Objection:
+    source = unit.input(0)
+    return Objection(
+        "qdq",
+        f"NNAPI runs {unit.op} only in float: this QDQ group of {len(unit.nodes)} nodes computes in "
+        f"{type_name(None if source is None else source.dtype)}",
+        f"leave {unit.op} unquantised",
+    )
+
+
+def _internal_uint8(unit: Unit, in_group: Callable[[Value], bool]) -> Objections:
+    if unit.op not in INTERNAL_UINT8 or unit.dtype(0) is not DType.UINT8:
+        return
+    for slot, operand in enumerate(unit.inputs if unit.op == "Concat" else unit.inputs[:1]):
+        if operand is not None and not in_group(operand.value):
+            yield Objection(
+                "internal-uint8",
+                f"input {slot} '{operand.value.name}' is uint8 and comes from outside of the partition: "
+                "its scale and zero point are unknown",
+                f"place {unit.op} between DequantizeLinear and QuantizeLinear",
+            )

@@ -1,0 +1,117 @@
+"""How eligible units of a graph are grouped into partitions.
+
+The graph is abstract here: units are numbered in topological order, and `producers[u]` lists the unit behind each edge
+into u, duplicates included. A partition need not be connected.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from ortconv.ir.graph import Graph, Node, Value, captures
+
+Edges = Sequence[Sequence[int]]
+
+Eligible = Callable[[int, Callable[[int], bool]], bool]
+"""eligible(u, in_group): whether the target takes u. `in_group(p)` tells whether producer p is in the growing group."""
+
+NOT_ALONE = frozenset({"Reshape", "Flatten", "Identity"})
+"""Operators that only relabel memory: a group of a single one of them is not worth a partition."""
+
+
+def group_by_wave(producers: Edges, eligible: Eligible) -> tuple[list[int], list[list[int]]]:
+    """Per unit its wave, -1 where it is not eligible, and the groups: the eligible units of each wave.
+
+    The wave of a unit is the greatest number of steps from an eligible to an ineligible unit on any path into it.
+    """
+    waves: list[int] = []
+    taken: list[bool] = []
+    groups: list[list[int]] = []
+    for u, before in enumerate(producers):
+        wave = max((waves[p] for p in before), default=0)
+        yes = eligible(u, lambda p, wave=wave: taken[p] and waves[p] == wave)  # type: ignore[misc]
+        if not yes and any(taken[p] and waves[p] == wave for p in before):
+            wave += 1
+        waves.append(wave)
+        taken.append(yes)
+        if yes:
+            groups.extend([] for _ in range(wave + 1 - len(groups)))
+            groups[wave].append(u)
+    return [wave if yes else -1 for wave, yes in zip(waves, taken, strict=True)], groups
+
+
+def group_by_queue(producers: Edges, eligible: Eligible) -> list[list[int]]:
+    """The same groups, grown one unit at a time as ONNX Runtime does it; units in the order in which they join."""
+    consumers: list[list[int]] = [[] for _ in producers]
+    for u, before in enumerate(producers):
+        for p in before:
+            consumers[p].append(u)
+    missing = [len(before) for before in producers]
+    ready = deque(u for u, n in enumerate(missing) if n == 0)
+    postponed: deque[int] = deque()
+    answers: dict[int, bool] = {}
+    groups: list[list[int]] = []
+    group: dict[int, None] = {}
+    border: set[int] = set()
+    while ready or postponed:
+        if not ready:
+            if group:
+                groups.append(list(group))
+            group, border = {}, set()
+            ready, postponed = postponed, ready
+            continue
+        u = ready.popleft()
+        if u not in answers:
+            answers[u] = eligible(u, group.__contains__)
+        if answers[u]:
+            group[u] = None
+            border.discard(u)
+        elif u in border:
+            postponed.append(u)
+            continue
+        for v in consumers[u]:
+            if answers[u]:
+                border.add(v)
+            missing[v] -= 1
+            if missing[v] == 0:
+                ready.append(v)
+    if group:
+        groups.append(list(group))
+    return groups
+
+
+def is_trivial(nodes: Sequence[Node]) -> bool:
+    """True for a group of one node that only relabels memory."""
+    return len(nodes) == 1 and nodes[0].op in NOT_ALONE
+
+
+def region_inputs(nodes: Iterable[Node]) -> list[Value]:
+    """What the nodes read and do not make themselves, constants included, in order of first use."""
+    nodes = list(nodes)
+    inside = set(nodes)
+    found: dict[Value, None] = {}
+    for node in nodes:
+        for value in (*node.inputs, *(captures(node) if node.subgraphs else ())):
+            if value is not None and value.producer not in inside:
+                found[value] = None
+    return list(found)
+
+
+def region_outputs(nodes: Collection[Node]) -> list[Value]:
+    """What others read of what the nodes make, or the graph returns, in order of nodes."""
+    inside = set(nodes)
+    return [
+        value
+        for node in nodes
+        for value in node.outputs
+        if value is not None and (value.is_output or any(user not in inside for user, _ in value.uses))
+    ]
+
+
+def enclosing(node: Node, graph: Graph) -> Node | None:
+    """The node of `graph` that is `node` or whose subgraphs hold it; None if there is none."""
+    found: Node | None = node
+    while found is not None and found.graph is not graph:
+        found = None if found.graph is None else found.graph.owner
+    return found

@@ -1,0 +1,366 @@
+"""Node units: what a partitioner judges as one. A unit is a node, or a QDQ group with its target operator.
+
+A QDQ group is an operator between DequantizeLinear and QuantizeLinear nodes that serve nobody else. It is atomic: its
+members are taken together or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.schema import since_version
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import DType
+from ortconv.partition.regions import enclosing
+
+MS_DOMAIN = "com.microsoft"
+
+DOMAINS = frozenset({"", MS_DOMAIN, "com.ms.internal.nhwc"})
+"""Domains whose operators may be the target of a QDQ group."""
+
+
+class Operand(NamedTuple):
+    """A tensor that enters or leaves a unit, with its quantisation parameters where it has any."""
+
+    value: Value
+    scale: Value | None = None
+    zero_point: Value | None = None
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """The tensor and its parameters."""
+        return tuple(v for v in self if v is not None)
+
+
+class Unit:
+    """A node or QDQ group. `nodes` are the DQ nodes, the target, a redundant Clip or Relu, the Q nodes, in this order.
+
+    `inputs` and `outputs` follow the slots of the target; those of quantised forms carry scale and zero point.
+    """
+
+    __slots__ = ("inputs", "nodes", "outputs", "since", "target")
+
+    def __init__(
+        self,
+        target: Node,
+        nodes: tuple[Node, ...],
+        inputs: tuple[Operand | None, ...],
+        outputs: tuple[Operand | None, ...],
+    ) -> None:
+        self.target = target
+        self.nodes = nodes
+        self.inputs = inputs
+        self.outputs = outputs
+        self.since = since_version(target)
+
+    @property
+    def op(self) -> str:
+        return self.target.op
+
+    @property
+    def is_group(self) -> bool:
+        """True for a QDQ group."""
+        return len(self.nodes) > 1
+
+    def input(self, slot: int) -> Value | None:
+        """The tensor that enters at a slot of the view, in its stored type; None where there is none."""
+        operand = self.inputs[slot] if slot < len(self.inputs) else None
+        return None if operand is None else operand.value
+
+    def dtype(self, slot: int) -> DType | None:
+        value = self.input(slot)
+        return None if value is None else value.dtype
+
+    def rank(self, slot: int) -> int | None:
+        value = self.input(slot)
+        return None if value is None else value.rank
+
+    def shape(self, slot: int) -> tuple[int, ...] | None:
+        """The shape of an input where all of it is known."""
+        value = self.input(slot)
+        return None if value is None else value.static_shape
+
+    def constant(self, slot: int) -> Tensor | None:
+        value = self.input(slot)
+        return None if value is None else value.constant
+
+    def __repr__(self) -> str:
+        return f"Unit({', '.join(n.op for n in self.nodes)})"
+
+
+# ---------------------------------------------------------------------- selectors
+
+Members = Sequence[Node]
+Condition = Callable[[Node, Members, Members], bool]
+"""condition(target, DQ nodes, Q nodes), asked after the counts were found right."""
+
+
+def _type_in(dq: Node) -> DType | None:
+    value = dq.input(0)
+    return None if value is None else value.dtype
+
+
+def _type_out(q: Node) -> DType | None:
+    return q.out.dtype
+
+
+def _same_types(target: Node, dqs: Members, qs: Members) -> bool:
+    return len({*map(_type_in, dqs), *map(_type_out, qs)}) == 1
+
+
+def _first_type_kept(target: Node, dqs: Members, qs: Members) -> bool:
+    return all(_type_in(dqs[0]) is _type_out(q) for q in qs)
+
+
+def _same_parameters(target: Node, dqs: Members, qs: Members) -> bool:
+    """Types equal, and scale and zero point given on both sides as equal constants of one element."""
+    pairs = [(dqs[0].input(slot), qs[0].input(slot)) for slot in (1, 2)]
+    return _same_types(target, dqs, qs) and all(
+        a is not None and b is not None and _equal_scalar(a, b) for a, b in pairs
+    )
+
+
+def _equal_scalar(a: Value, b: Value) -> bool:
+    x, y = a.constant, b.constant
+    return x is not None and y is not None and x.size == y.size == 1 and x.dtype is y.dtype and x.item() == y.item()
+
+
+def _bias_is_int32(target: Node, dqs: Members) -> bool:
+    return all(_type_in(dq) is DType.INT32 for dq in dqs[2:])
+
+
+def _conv(target: Node, dqs: Members, qs: Members) -> bool:
+    weights_fit = len(dqs) < 2 or _type_in(dqs[0]) is not DType.INT8 or _type_in(dqs[1]) is DType.INT8
+    return _first_type_kept(target, dqs, qs) and weights_fit and _bias_is_int32(target, dqs)
+
+
+def _gemm(target: Node, dqs: Members, qs: Members) -> bool:
+    beta_fits = len(dqs) < 3 or target.attr("beta", 1.0) == 1.0
+    return _first_type_kept(target, dqs, qs) and _bias_is_int32(target, dqs) and beta_fits
+
+
+def _any(target: Node, dqs: Members, qs: Members) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """When an operator and its neighbours form a QDQ group.
+
+    `dq` lists the numbers of DQ inputs that fit (empty: one on every existing input). `q` says which outputs go to Q
+    nodes: "all", "none", "first", or "optional" (all or none). `since` limits the target's versions (empty: any).
+    """
+
+    ops: tuple[str, ...]
+    dq: tuple[int, ...]
+    q: str
+    condition: Condition
+    since: tuple[int, ...] = ()
+
+
+SELECTORS = (
+    Selector(("Gather", "Reshape", "Expand", "Flatten", "Transpose", "Resize", "Squeeze", "Unsqueeze", "Tile"),
+             (1,), "all", _same_parameters),
+    Selector(("MaxPool",), (1,), "all", _same_parameters, since=(12,)),
+    Selector(("ArgMax", "ArgMin"), (1,), "none", _any),
+    Selector(("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LeakyRelu", "ReduceMean", "ReduceMin", "ReduceMax",
+              "ReduceProd", "ReduceSum", "Relu", "Gelu", "Elu", "HardSwish", "Sigmoid", "Slice", "LogSoftmax", "Softmax",
+              "Sqrt", "Atan", "Asin", "Sin", "Cos", "Sign", "Tanh", "Exp", "Log", "LRN", "Ceil", "Floor", "Round", "Abs",
+              "Neg", "DepthToSpace", "SpaceToDepth", "Clip", "LpNormalization", "Reciprocal"),
+             (1,), "all", _same_types),
+    Selector(("Add", "Div", "Mul", "Pow", "Sub", "PRelu", "GridSample"), (2,), "all", _same_types),
+    Selector(("Concat", "Max", "Min", "Einsum"), (), "all", _same_types),
+    Selector(("Split",), (1,), "all", _same_types),
+    Selector(("Conv", "ConvTranspose"), (), "all", _conv),
+    Selector(("MatMul",), (2,), "all", _first_type_kept),
+    Selector(("Gemm",), (), "optional", _gemm),
+    Selector(("InstanceNormalization", "LayerNormalization"), (), "all", _first_type_kept),
+    Selector(("BatchNormalization",), (3,), "all", _first_type_kept),
+    Selector(("Where",), (2,), "all", _same_types),
+    Selector(("Pad",), (1, 2), "all", _same_types),
+    Selector(("TopK",), (1,), "first", _same_parameters),
+    Selector(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (2,), "none", _same_types),
+)  # fmt: skip
+
+_SELECTOR_OF = {op: selector for selector in SELECTORS for op in selector.ops}
+
+
+# ---------------------------------------------------------------------- groups
+
+
+def units(graph: Graph) -> list[Unit]:
+    """The units of a graph in topological order of their targets. Every node of the graph is in exactly one."""
+    groups: dict[Node, Unit] = {}
+    members: set[Node] = set()
+    for node in graph:
+        if node.op in _SELECTOR_OF and node.domain in DOMAINS:
+            unit = _group(node, _SELECTOR_OF[node.op])
+            if unit is not None:
+                groups[node] = unit
+                members.update(unit.nodes)
+    found = []
+    for node in graph:
+        if node in groups:
+            found.append(groups[node])
+        elif node not in members:
+            found.append(_single(node))
+    return found
+
+
+def _is_quantizer(node: Node | None, op: str, graph: Graph | None) -> bool:
+    return node is not None and node.op == op and node.domain in ("", MS_DOMAIN) and node.graph is graph
+
+
+def _readers(value: Value, graph: Graph) -> list[tuple[Node, int]]:
+    """The edges that leave a value: (node of the graph, slot), slot -1 for a node that reads it inside its subgraphs."""
+    edges = ((node, slot) if node.graph is graph else (enclosing(node, graph), -1) for node, slot in value.uses)
+    return list(dict.fromkeys((node, slot) for node, slot in edges if node is not None))
+
+
+def _group(target: Node, selector: Selector) -> Unit | None:
+    graph = target.graph
+    assert graph is not None
+    by_slot: dict[int, Node] = {}
+    for slot, value in enumerate(target.inputs):
+        if value is not None and _is_quantizer(value.producer, "DequantizeLinear", graph):
+            assert value.producer is not None
+            by_slot[slot] = value.producer
+    dqs = list(by_slot.values())
+    expected = selector.dq or (sum(v is not None for v in target.inputs),)
+    if not dqs or len(dqs) not in expected or (selector.since and since_version(target) not in selector.since):
+        return None
+    if any(dq.out.is_output or len(_readers(dq.out, graph)) != 1 for dq in dqs):
+        return None
+    outputs = _quantized_outputs(target, selector, graph)
+    if outputs is None:
+        return None
+    clip, qs = outputs
+    if not selector.condition(target, dqs, qs):
+        return None
+    nodes = (*dqs, target, *clip, *qs)
+    inputs = tuple(_dequantized(by_slot[i]) if i in by_slot else _plain(v) for i, v in enumerate(target.inputs))
+    made = [Operand(q.out, q.input(1), q.input(2)) for q in qs]
+    return Unit(target, nodes, inputs, (*made, *(_plain(v) for v in target.outputs[len(made) :])))
+
+
+def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[list[Node], list[Node]] | None:
+    """A redundant Clip or Relu behind the target and the Q nodes; None if the outputs do not fit the selector."""
+    if selector.q == "none":
+        feeds_q = any(
+            _is_quantizer(user, "QuantizeLinear", graph) for v in target.outputs if v is not None for user, _ in v.uses
+        )
+        return None if feeds_q else ([], [])
+    watched = [v for v in target.outputs if v is not None]
+    if selector.q == "first":
+        watched = watched[:1]
+    edges = [_readers(v, graph) for v in watched]
+    if len(edges) == 1 and len(edges[0]) == 1 and not watched[0].is_output:
+        found = _redundant_clip(edges[0][0][0], graph)
+        if found is not None:
+            return [found[0]], [found[1]]
+    to_q = [[_is_quantizer(user, "QuantizeLinear", graph) and slot == 0 for user, slot in e] for e in edges]
+    if selector.q == "optional" and not any(map(any, to_q)):
+        return [], []
+    if any(v.is_output for v in watched) or any(flags != [True] for flags in to_q):
+        return None
+    return [], [e[0][0] for e in edges]
+
+
+def _redundant_clip(node: Node, graph: Graph) -> tuple[Node, Node] | None:
+    """A Clip or Relu and the one Q node that reads it, where quantising saturates at least as early."""
+    if node.op not in ("Clip", "Relu") or node.domain != "" or node.out.is_output:
+        return None
+    edges = _readers(node.out, graph)
+    if len(edges) != 1 or edges[0][1] != 0 or not _is_quantizer(edges[0][0], "QuantizeLinear", graph):
+        return None
+    q = edges[0][0]
+    low, high = clip_limits(node)
+    span = _real_range(q)
+    epsilon = float(np.finfo(np.float32).eps)
+    if span is None or low is None or high is None or low - span[0] > epsilon or span[1] - high > epsilon:
+        return None
+    return node, q
+
+
+def clip_limits(node: Node) -> tuple[float | None, float | None]:
+    """The bounds of a Clip or Relu, infinite where not given; None for a bound that is no constant."""
+    if node.op == "Relu":
+        return 0.0, float("inf")
+    if "min" in node.attrs or "max" in node.attrs or since_version(node) < 11:
+        return node.attr("min", -float("inf")), node.attr("max", float("inf"))
+    return _bound(node, 1, -float("inf")), _bound(node, 2, float("inf"))
+
+
+def _bound(node: Node, slot: int, default: float) -> float | None:
+    value = node.input(slot)
+    if value is None:
+        return default
+    const = value.constant
+    return float(const.item()) if const is not None and const.size == 1 else None
+
+
+def _real_range(q: Node) -> tuple[float, float] | None:
+    """The smallest and largest real number that a per-tensor Q node can represent."""
+    scale = None if q.inputs[1] is None else q.inputs[1].constant
+    zero = q.input(2)
+    dtype = q.out.dtype
+    if scale is None or scale.size != 1 or dtype not in _INTEGER_LIMITS or (zero is not None and zero.constant is None):
+        return None
+    offset = 0
+    if zero is not None and zero.constant is not None:
+        if zero.constant.size != 1:
+            return None
+        offset = int(zero.constant.item())
+    low, high = _INTEGER_LIMITS[dtype]
+    step = np.float32(scale.item())
+    return float(np.float32(low - offset) * step), float(np.float32(high - offset) * step)
+
+
+_INTEGER_LIMITS: dict[DType | None, tuple[int, int]] = {
+    DType.UINT8: (0, 255), DType.INT8: (-128, 127), DType.UINT16: (0, 65535), DType.INT16: (-32768, 32767),
+    DType.UINT4: (0, 15), DType.INT4: (-8, 7),
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------- views
+
+
+def _plain(value: Value | None) -> Operand | None:
+    return None if value is None else Operand(value)
+
+
+def _dequantized(dq: Node) -> Operand | None:
+    value = dq.input(0)
+    return None if value is None else Operand(value, dq.input(1), dq.input(2))
+
+
+_QLINEAR_OPERANDS = {
+    "QLinearConv": 2, "QLinearMatMul": 2, "QLinearAdd": 2, "QLinearMul": 2, "QLinearSigmoid": 1, "QLinearAveragePool": 1,
+}  # fmt: skip
+"""Operators that take (tensor, scale, zero point) so many times, then scale and zero point of the output, then a bias."""
+
+
+def _single(node: Node) -> Unit:
+    count = _QLINEAR_OPERANDS.get(node.op)
+    inputs = tuple(map(_plain, node.inputs))
+    outputs = tuple(map(_plain, node.outputs))
+    if count is not None:
+        at = 3 * count
+        tensors = [_with_parameters(node.input(3 * i), node, 3 * i + 1) for i in range(count)]
+        inputs = (*tensors, *map(_plain, node.inputs[at + 2 :]))
+        outputs = (_with_parameters(node.output(0), node, at),)
+    elif node.op == "DequantizeLinear":
+        inputs = (_dequantized(node),)
+    elif node.op == "QuantizeLinear":
+        inputs = inputs[:1]
+        outputs = (_with_parameters(node.output(0), node, 1),)
+    return Unit(node, (node,), inputs, outputs)
+
+
+def _with_parameters(value: Value | None, node: Node, slot: int) -> Operand | None:
+    return None if value is None else Operand(value, node.input(slot), node.input(slot + 1))

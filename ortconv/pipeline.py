@@ -1,0 +1,244 @@
+"""The main job, stage by stage: load, optimize, partition, fuse what is left to the CPU, write, validate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ortconv.errors import OrtconvError, UsageError
+from ortconv.files import replacing, write_text
+from ortconv.ir.model import Model
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.levels import LEVELS, above_basic, basic_passes, run_passes
+
+if TYPE_CHECKING:
+    from ortconv.compare.validate import Reference, Validation
+    from ortconv.partition import Partitioning, Target
+
+Observer = Callable[[str, Model], None]
+"""Called after every stage and pass with its name and the model as it is then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a conversion does beyond its defaults. The names are those of the command line's flags."""
+
+    optimization_level: str = "all"
+    use_nnapi: bool = False
+    nnapi_feature_level: int = 31
+    nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
+    enable_type_reduction: bool = False
+    save_optimized_onnx_model: bool = False
+    fold_limit: int = 64 << 20
+    validate: bool = True
+    validate_with: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.optimization_level not in LEVELS:
+            raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
+        if not 27 <= self.nnapi_feature_level <= 31:
+            raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in 27..31")
+
+
+@dataclass
+class Result:
+    """What a conversion did."""
+
+    source: str
+    files: list[str] = field(default_factory=list)
+    nodes_before: int = 0
+    nodes_after: int = 0
+    rewrites: dict[str, int] = field(default_factory=dict)
+    partitions: list[dict[str, Any]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    validation: Validation | None = None
+    operators: dict[str, int] = field(default_factory=dict)
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        return asdict(self)
+
+
+def load(path: str | Path) -> Model:
+    """The model of an .onnx or .ort file."""
+    path = Path(path)
+    if path.suffix.lower() == ".ort":
+        from ortconv.ortformat.reader import load as load_ort
+
+        return load_ort(path)
+    from ortconv.onnxio.load import load as load_onnx
+
+    return load_onnx(path)
+
+
+def optimize(
+    model: Model,
+    optimization_level: str = "all",
+    target: Target | None = None,
+    *,
+    fold_limit: int = Options.fold_limit,
+    observer: Observer | None = None,
+) -> tuple[Context, Partitioning | None]:
+    """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them."""
+    context = Context(fold_limit=fold_limit)
+    partitioning = None
+    if optimization_level != "disable":
+        _run(model, basic_passes(), context, observer)
+    if target is not None:
+        from ortconv.partition import assign, partition
+
+        partitioning = partition(model.graph, target)
+        assign(model.graph, partitioning)
+        _tell(observer, "partition", model)
+    context.only_cpu = True
+    _run(model, above_basic(optimization_level), context, observer)
+    model.graph.prune()
+    return context, partitioning
+
+
+def _run(model: Model, passes: Any, context: Context, observer: Observer | None) -> None:
+    for p, changes in run_passes(model.graph, passes, context):
+        if changes:
+            _tell(observer, p.name, model)
+
+
+def _tell(observer: Observer | None, stage: str, model: Model) -> None:
+    if observer is not None:
+        observer(stage, model)
+
+
+def convert(
+    source: str | Path,
+    output: str | Path,
+    *,
+    options: Options | None = None,
+    observer: Observer | None = None,
+    **settings: Any,
+) -> Result:
+    """Convert one .onnx file to an .ort file, with its operator config beside it; `settings` are fields of Options.
+
+    Nothing is put in place unless everything went well: MismatchError (exit code 4) where the result computes something else.
+    """
+    options = options or Options(**settings)
+    source, output = Path(source), Path(output)
+    result = Result(str(source))
+    try:
+        _convert(source, output, options, observer, result)
+    except OrtconvError as error:
+        raise error.at(file=source) from error
+    return result
+
+
+def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
+    from ortconv.ortformat.functions import expand_functions
+    from ortconv.ortformat.writer import save
+
+    with _timed(result, "load"):
+        model = load(source)
+        _tell(observer, "load", model)
+    result.nodes_before = sum(1 for _ in model.graph.walk())
+    result.bytes_before = source.stat().st_size
+    expected: Reference | str = "switched off"
+    if options.validate:
+        from ortconv.compare.validate import reference
+
+        with _timed(result, "validate"):
+            expected = reference(model, source, options.validate_with)
+    with _timed(result, "optimize"):
+        context, partitioning = optimize(
+            model, options.optimization_level, _target(options), fold_limit=options.fold_limit, observer=observer
+        )
+        expand_functions(model)
+    with replacing(output) as draft:
+        with _timed(result, "write"):
+            save(model, draft)
+        if options.validate:
+            with _timed(result, "validate"):
+                result.validation = _validated(expected, draft)
+        result.bytes_after = draft.stat().st_size
+    result.files.append(str(output))
+    if options.save_optimized_onnx_model:
+        result.files.append(str(_save_onnx(model, output)))
+    result.rewrites = context.counts()
+    result.partitions = [] if partitioning is None else partitioning.to_dict()["partitions"]
+    result.operators = operator_counts(model)
+    result.nodes_after = sum(result.operators.values())
+
+
+def _validated(expected: Reference | str, draft: Path) -> Validation:
+    from ortconv.compare.validate import Validation, validate
+
+    return Validation(skipped=expected) if isinstance(expected, str) else validate(expected, draft)
+
+
+def _target(options: Options) -> Target | None:
+    if not options.use_nnapi:
+        return None
+    from ortconv.partition import Target
+
+    if options.nnapi_partitioning_stop_ops is None:
+        return Target(feature_level=options.nnapi_feature_level)
+    return Target(feature_level=options.nnapi_feature_level, stop_ops=options.nnapi_partitioning_stop_ops)
+
+
+def _save_onnx(model: Model, output: Path) -> Path:
+    from ortconv.onnxio.proto import model_proto
+
+    path = output.with_suffix(".optimized.onnx")
+    with replacing(path) as draft:
+        draft.write_bytes(model_proto(model).SerializeToString(deterministic=True))
+    return path
+
+
+def operator_counts(model: Model) -> dict[str, int]:
+    """How often each operator occurs, subgraphs included, most frequent first."""
+    counts: dict[str, int] = {}
+    for node in model.graph.walk():
+        name = f"{node.domain}:{node.op}" if node.domain else node.op
+        counts[name] = counts.get(name, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+@contextmanager
+def _timed(result: Result, stage: str) -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        result.seconds[stage] = result.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+
+# ---------------------------------------------------------------------- file names
+
+
+def ort_name(source: Path, level: str) -> str:
+    """ONNX Runtime's name for a converted file: x.ort, or x.LEVEL.ort where the level is not all."""
+    return f"{source.stem}{'' if level == 'all' else '.' + level}.ort"
+
+
+def config_name(level: str, *, types: bool, source: Path | None = None) -> str:
+    """ONNX Runtime's name for the operator config of one model, or of a directory of models."""
+    stem = "" if source is None else f"{source.stem}."
+    return f"{stem}required_operators{'_and_types' if types else ''}{'' if level == 'all' else '.' + level}.config"
+
+
+def write_config(ort_files: Sequence[Path], target: Path, *, types: bool) -> None:
+    """Write the operator config of some .ort files."""
+    from ortconv.ortformat.opconfig import required_operators
+
+    write_text(target, required_operators([(str(path), load(path)) for path in ort_files], types=types))
+
+
+def find_models(path: Path) -> list[Path]:
+    """The .onnx files below a directory, sorted, without those that an earlier conversion wrote; or the one file itself."""
+    if not path.is_dir():
+        return [path]
+    return sorted(
+        p for p in path.rglob("*") if p.suffix.lower() == ".onnx" and not p.name.lower().endswith(".optimized.onnx")
+    )

@@ -1,0 +1,105 @@
+"""Run passes over a small model and hold the result against the source, both run by onnxruntime without optimizations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+
+from ortconv.ir.graph import Graph
+from ortconv.ir.model import Model
+from ortconv.ir.tensor import Array
+from ortconv.ir.verify import verify
+from ortconv.onnxio.load import from_proto
+from ortconv.onnxio.proto import model_proto
+from ortconv.optimizer.engine import Context, FunctionPass, RulePass
+
+Feeds = Mapping[str, Array]
+
+
+def parse(text: str, opset: int = 13) -> onnx.ModelProto:
+    """A model from onnx's text form of a graph."""
+    imports = f'"": {opset}, "com.microsoft": 1'
+    return onnx.parser.parse_model(f"<ir_version: 8, opset_import: [{imports}]>\n{text}")
+
+
+def run(proto: onnx.ModelProto, feeds: Feeds) -> list[Array]:
+    """The outputs according to onnxruntime with all optimizations off."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    known = {i.name for i in session.get_inputs()} | {i.name for i in session.get_overridable_initializers()}
+    return session.run(None, {name: value for name, value in feeds.items() if name in known})
+
+
+def random_feeds(proto: onnx.ModelProto, seed: int = 0, **dims: int) -> dict[str, Array]:
+    """Random values for every input that is not an initializer; a symbol has 3 unless said."""
+    rng = np.random.default_rng(seed)
+    initializers = {i.name for i in proto.graph.initializer}
+    feeds = {}
+    for value in proto.graph.input:
+        if value.name in initializers:
+            continue
+        type = value.type.tensor_type
+        shape = [d.dim_value if d.HasField("dim_value") else dims.get(d.dim_param, 3) for d in type.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(type.elem_type)
+        if dtype == np.bool_:
+            feeds[value.name] = rng.random(shape) < 0.5
+        elif np.issubdtype(dtype, np.integer):
+            info = np.iinfo(dtype)
+            feeds[value.name] = rng.integers(max(info.min, -100), min(info.max, 100), shape).astype(dtype)
+        else:
+            feeds[value.name] = np.asarray(rng.standard_normal(shape) * 2).astype(dtype)
+    return feeds
+
+
+def optimized(
+    proto: onnx.ModelProto, passes: Iterable[FunctionPass | RulePass], context: Context | None = None
+) -> tuple[Model, Context]:
+    """The model after the passes, verified after each; a second round must find nothing to do."""
+    passes = tuple(passes)
+    context = context or Context()
+    model = from_proto(proto)
+    graphs = list(model.graph.graphs())
+    for p in passes:
+        for graph in graphs:
+            p.run(graph, context)
+            verify(model.graph)
+    for p in passes:
+        assert sum(p.run(graph, context) for graph in graphs) == 0, f"{p.name} is not idempotent"
+    model.graph.prune()
+    verify(model.graph)
+    return model, context
+
+
+def check(
+    source: onnx.ModelProto | str,
+    passes: Iterable[FunctionPass | RulePass],
+    *,
+    opset: int = 13,
+    feeds: Feeds | None = None,
+    rtol: float = 1e-5,
+    atol: float = 1e-5,
+) -> tuple[Graph, Context]:
+    """The graph after the passes, which computes what the source computes: same names, types, shapes and numbers."""
+    proto = parse(source, opset) if isinstance(source, str) else source
+    feeds = random_feeds(proto) if feeds is None else feeds
+    want = run(proto, feeds)
+    model, context = optimized(proto, passes)
+    result = model_proto(model)
+    assert [o.name for o in result.graph.output] == [o.name for o in proto.graph.output]
+    assert [i.name for i in result.graph.input] == [i.name for i in proto.graph.input]
+    for name, a, b in zip((o.name for o in proto.graph.output), want, run(result, feeds), strict=True):
+        assert a.dtype == b.dtype, name
+        np.testing.assert_allclose(b, a, rtol=rtol, atol=atol, err_msg=name)
+    return model.graph, context
+
+
+def ops(graph: Graph) -> dict[str, int]:
+    """How often each operator stands in the graph and below it."""
+    return dict(Counter(f"{n.domain}.{n.op}" if n.domain else n.op for n in graph.walk()))

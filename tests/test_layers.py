@@ -1,0 +1,225 @@
+"""The import rules of the packages, read from the source; and what `import ortconv` may load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "ortconv"
+
+LAYERS: list[set[str]] = [
+    {"errors"},
+    {"ir"},
+    {"onnxio", "ortformat", "optimizer", "partition", "executor"},
+    {"nnapi", "backends"},
+    {"compare"},
+    {"report"},
+    {"pipeline"},
+    {"cli"},
+    {"__main__"},
+]
+RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
+
+SIBLINGS = {
+    ("optimizer", "executor"): "constant folding runs the operators' kernels",
+    ("optimizer", "onnxio"): "shapes of rewritten nodes are inferred with onnx",
+}
+
+ONLY_IN = {  # library: the modules that may import it
+    "click": ("cli/", "cli.py"),
+    "rich": ("cli/", "cli.py"),
+    "onnxruntime": ("backends/onnxruntime",),
+}
+TOP_LEVEL_ONLY_IN = {"onnx": ("onnxio/",)}
+NEVER = ("onnxruntime.tools", "torch")
+NOT_AT_START = ("numpy", "onnx", "rich", "onnxruntime", "flatbuffers", "google.protobuf")
+
+
+@dataclass(frozen=True)
+class Import:
+    path: str  # of the importing file, below ortconv/
+    line: int
+    module: str
+    lazy: bool  # inside a function
+
+    @property
+    def unit(self) -> str:
+        return unit_of(self.path)
+
+    def __str__(self) -> str:
+        return f"ortconv/{self.path}:{self.line} imports {self.module}"
+
+
+def unit_of(path: str) -> str:
+    """`ir/graph.py` -> ir, `errors.py` -> errors, `__init__.py` -> the package itself."""
+    first = path.split("/")[0].removesuffix(".py")
+    return "ortconv" if first == "__init__" else first
+
+
+def target_unit(module: str) -> str | None:
+    """The unit of ortconv that a module name lies in; None for other libraries and for the package itself."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "ortconv" and len(parts) > 1 else None
+
+
+def absolute(node: ast.ImportFrom, path: str) -> str:
+    if node.level == 0:
+        return node.module or ""
+    package = ["ortconv", *path.split("/")[:-1]]
+    base = package[: len(package) - node.level + 1]
+    return ".".join([*base, *([node.module] if node.module else [])])
+
+
+def modules(node: ast.stmt, path: str) -> list[str]:
+    """`from a import b` names both a and a.b, since b may be a module; so does `import a.b`."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        base = absolute(node, path)
+        return [f"{base}.{alias.name}" if alias.name != "*" else base for alias in node.names]
+    return []
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def walk(node: ast.AST, path: str, lazy: bool) -> Iterator[Import]:
+    """Imports that are executed; those for type checkers only are left out."""
+    for child in ast.iter_child_nodes(node):
+        if is_type_checking(child):
+            for other in child.orelse:  # type: ignore[attr-defined]
+                yield from walk(ast.Module([other], []), path, lazy)
+            continue
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            for module in modules(child, path):
+                yield Import(path, child.lineno, module, lazy)
+        inner = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield from walk(child, path, inner)
+
+
+def imports_of(source: str, path: str) -> list[Import]:
+    return list(walk(ast.parse(source), path, lazy=False))
+
+
+def misplaced(found: Import) -> str | None:
+    """Why an import breaks the order of the layers, or None."""
+    target = target_unit(found.module)
+    if target is None or found.unit in ("ortconv", target) or (found.unit, target) in SIBLINGS:
+        return None
+    if target not in RANK:  # `from ortconv import name`: the public API, which is made of the layers below the cli
+        allowed = target == "__version__" or RANK[found.unit] >= RANK["cli"]
+        return None if allowed else f"{found}: the public API is a layer above {found.unit}"
+    if RANK[target] < RANK[found.unit]:
+        return None
+    relation = "a sibling" if RANK[target] == RANK[found.unit] else "a layer above"
+    return f"{found}: {target} is {relation} of {found.unit}"
+
+
+def forbidden(found: Import) -> str | None:
+    """Why an import of another library is not allowed where it stands, or None."""
+
+    def within(names: tuple[str, ...] | list[str]) -> str | None:
+        return next((name for name in names if f"{found.module}.".startswith(f"{name}.")), None)
+
+    if never := within(NEVER):
+        return f"{found}: {never} is never imported"
+    if (library := within([*ONLY_IN])) and not found.path.startswith(ONLY_IN[library]):
+        return f"{found}: only {' and '.join(ONLY_IN[library])} may"
+    if (
+        (library := within([*TOP_LEVEL_ONLY_IN]))
+        and not found.lazy
+        and not found.path.startswith(TOP_LEVEL_ONLY_IN[library])
+    ):
+        return f"{found}: outside {' and '.join(TOP_LEVEL_ONLY_IN[library])} only inside functions"
+    return None
+
+
+@pytest.fixture(scope="module")
+def imports() -> list[Import]:
+    files = sorted(PACKAGE.rglob("*.py"))
+    found = [one for file in files for one in imports_of(file.read_text("utf-8"), file.relative_to(PACKAGE).as_posix())]
+    assert any(target_unit(one.module) == "errors" for one in found)
+    return found
+
+
+def test_every_module_is_in_a_layer() -> None:
+    units = {unit_of(file.relative_to(PACKAGE).as_posix()) for file in PACKAGE.rglob("*.py")} - {"ortconv"}
+    assert sorted(units - set(RANK)) == []
+
+
+def test_imports_go_downwards(imports: list[Import]) -> None:
+    assert [reason for one in imports if (reason := misplaced(one))] == []
+
+
+def test_libraries_are_imported_where_they_belong(imports: list[Import]) -> None:
+    assert [reason for one in imports if (reason := forbidden(one))] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "refused"),
+    [
+        ("ir/graph.py", "from ortconv.errors import GraphError", None),
+        ("ir/graph.py", "from ortconv.onnxio import load", "a layer above"),
+        ("ir/graph.py", "def f():\n    import ortconv.executor.plan", "a layer above"),
+        ("ir/graph.py", "from ..cli import main", "a layer above"),
+        ("ir/graph.py", "from . import tensor", None),
+        ("ir/graph.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import ortconv.cli", None),
+        ("optimizer/basic/fold.py", "from ortconv.executor import registry", None),
+        ("executor/plan.py", "from ortconv.optimizer import engine", "a sibling"),
+        ("partition/nnapi/conv.py", "from ortconv import ortformat", "a sibling"),
+        ("pipeline.py", "from ortconv.backends import numpy_cpu", None),
+        ("ir/graph.py", "from ortconv import Session", "a layer above"),
+        ("cli/run.py", "from ortconv import Session", None),
+        ("report/html.py", "from ortconv import __version__", None),
+    ],
+)  # fmt: skip
+def test_the_order_rule(path: str, source: str, refused: str | None) -> None:
+    reasons = [reason for one in imports_of(source, path) if (reason := misplaced(one))]
+    assert [refused in reason for reason in reasons] == [True] if refused else reasons == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "refused"),
+    [
+        ("cli/run.py", "import click\nfrom rich.table import Table", None),
+        ("report/html.py", "import click", "may"),
+        ("backends/onnxruntime_cpu.py", "import onnxruntime as ort", None),
+        ("backends/numpy_cpu.py", "def f():\n    import onnxruntime", "may"),
+        ("backends/onnxruntime_cpu.py", "from onnxruntime import tools", "never"),
+        ("onnxio/load.py", "import onnx", None),
+        ("optimizer/engine.py", "from onnx import helper", "only inside functions"),
+        ("optimizer/engine.py", "class A:\n    import onnx", "only inside functions"),
+        ("optimizer/engine.py", "def f():\n    from onnx import helper", None),
+        ("optimizer/engine.py", "import onnx_like", None),
+    ],
+)  # fmt: skip
+def test_the_library_rule(path: str, source: str, refused: str | None) -> None:
+    reasons = [reason for one in imports_of(source, path) if (reason := forbidden(one))]
+    assert [refused in reason for reason in reasons] == [True] if refused else reasons == []
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules that a fresh interpreter imports for a statement."""
+    command = [sys.executable, "-X", "importtime", "-c", statement]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rsplit("|", 1)[1].strip() for line in lines}
+
+
+@pytest.mark.parametrize("statement", ["import ortconv", "import ortconv.errors"])
+def test_import_is_light(statement: str) -> None:
+    loaded = loaded_by(statement)
+    assert statement.removeprefix("import ") in loaded
+    assert sorted(name for name in NOT_AT_START if name in loaded) == []
+
+
+def test_the_import_probe_sees_numpy() -> None:
+    assert "numpy" in loaded_by("import numpy")
