@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import replacing, write_text
 from ortconv.ir.model import Model
-from ortconv.optimizer.engine import Context
+from ortconv.optimizer.engine import FOLD_LIMIT, Context
 from ortconv.optimizer.levels import LEVELS, above_basic, basic_passes, run_passes
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Options:
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
     enable_type_reduction: bool = False
     save_optimized_onnx_model: bool = False
-    fold_limit: int = 64 << 20
+    fold_limit: int = FOLD_LIMIT
     validate: bool = True
     validate_with: Mapping[str, Any] | None = None
 
@@ -82,7 +82,7 @@ def optimize(
     optimization_level: str = "all",
     target: Target | None = None,
     *,
-    fold_limit: int = Options.fold_limit,
+    fold_limit: int = FOLD_LIMIT,
     observer: Observer | None = None,
 ) -> tuple[Context, Partitioning | None]:
     """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them."""

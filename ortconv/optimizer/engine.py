@@ -97,11 +97,15 @@ class Rewrite:
     added: int
 
 
+FOLD_LIMIT = 64 << 20
+"""Bytes by which constant folding may make a model grow, unless said otherwise."""
+
+
 @dataclass
 class Context:
     """What a run of passes shares: options in, the trace out."""
 
-    fold_limit: int = 1 << 20
+    fold_limit: int = FOLD_LIMIT
     """Bytes by which constant folding may make the model grow, all folds together."""
     grown: int = 0
     only_cpu: bool = False

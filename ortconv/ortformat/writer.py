@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ortconv.errors import GraphError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import replacing
-from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Ints, Node, Strings, Tensors, Types, Value
+from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Node, Strings, Tensors, Types, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import Schema, schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor
@@ -313,7 +313,7 @@ class _Writer:
             if isinstance(value, Strings):
                 return "strings", 8, out.references([out.string(item) for item in value])
             if isinstance(value, tuple) and not isinstance(value, (Tensors, Graphs, Types)):
-                return "ints", 7, out.scalars("q", value)
+                return "ints", 7, out.scalars("q", value)  # type: ignore[arg-type]
         except struct.error:
             raise GraphError(f"attribute '{name}' has a number beyond 64 bits", node=node.label) from None
         what = next((text for kind, text in _REFUSED_ATTRIBUTES if isinstance(value, kind)), type(value).__name__)

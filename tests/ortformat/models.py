@@ -8,7 +8,7 @@ from onnx import ModelProto, SparseTensorProto, TensorProto, helper, numpy_helpe
 TEXTS = {
     "conv": """<ir_version: 8, opset_import: ["": 13], producer_name: "tests", producer_version: "1.2", model_version: 7,
         doc_string: "a doc string", metadata_props: ["b": "2", "a": "1"]>
-        g (float[1,3,8,N] x) => (float[1,4,M,K] y) <float[4,3,3,3] w = {0}> {
+        g (float[1,3,8,N] x) => (float[1,4,M,K] y) <float[4,3,3,3] w> {
             c = Conv (x, w)
             r = Relu (c)
             y = MaxPool <kernel_shape = [2, 2]> (r)
@@ -84,13 +84,13 @@ TEXTS = {
             z = ai.onnx.ml.ZipMap <classlabels_int64s = [10, 20, 30]> (n)
         }""",
     "microsoft": """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
-        g (float[1,3,8,8] x) => (float[1,4,6,6] y, float[1,4,6,6] z) <float[4,3,3,3] w = {0}> {
+        g (float[1,3,8,8] x) => (float[1,4,6,6] y, float[1,4,6,6] z) <float[4,3,3,3] w> {
             y = com.microsoft.FusedConv <activation = "LeakyRelu", activation_params = [0.1]> (x, w)
             z = com.microsoft.Gelu (y)
         }""",
     "quantized": """<ir_version: 8, opset_import: ["": 13]>
         g (float[1,3,8,8] x) => (float[1,4,8,8] y)
-            <float s = {0.1}, uint8 z = {128}, int8[4,3,1,1] w = {1}, float[4] ws = {0.1, 0.2, 0.3, 0.4},
+            <float s = {0.1}, uint8 z = {128}, int8[4,3,1,1] w, float[4] ws = {0.1, 0.2, 0.3, 0.4},
              int8[4] wz = {0, 0, 0, 0}> {
             q = QuantizeLinear (x, s, z)
             d = DequantizeLinear (q, s, z)

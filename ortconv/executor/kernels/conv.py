@@ -55,7 +55,9 @@ def filters(w: Array, group: int) -> Filters:
 def convolve(x: Array, f: Filters, w: Window) -> Array:
     """(N, C, spatial...) with laid out weights to (N, M, output...), without bias."""
     if x.shape[1] != f.channels:
-        raise GraphError(f"the weights expect {f.channels} channels, the input has {x.shape[1]} (shape {list(x.shape)})")
+        raise GraphError(
+            f"the weights expect {f.channels} channels, the input has {x.shape[1]} (shape {list(x.shape)})"
+        )
     if f.depthwise:
         return channels_first(_depthwise(x, f, w))
     if w.is_pointwise and f.group == 1:
@@ -107,9 +109,7 @@ def _unfold_width(x: Array, matrix: Array, w: Window, out: Array) -> None:
     rows = as_strided(columns, (oh, ow, kh * kw * c), (sh * by_row, by_column, item), writeable=False)
     for image, target in zip(x, out):
         b_row, b_column, b_item = image.strides
-        columns[...] = as_strided(
-            image, (ow, height, kw, c), (sw * b_column, b_row, b_column, b_item), writeable=False
-        )
+        columns[...] = as_strided(image, (ow, height, kw, c), (sw * b_column, b_row, b_column, b_item), writeable=False)
         np.matmul(rows, matrix, out=target)
 
 
@@ -308,7 +308,9 @@ def conv_transpose(
     extra = output_padding or (0,) * rank
     full = tuple((i - 1) * s + (q - 1) * d + 1 for i, s, q, d in zip(spatial, strides, k, dilations))
     wanted = output_shape[-rank:] if output_shape else None
-    begin, out_shape = _transposed_padding(spatial, [f + e for f, e in zip(full, extra)], strides, pads, auto_pad, wanted)
+    begin, out_shape = _transposed_padding(
+        spatial, [f + e for f, e in zip(full, extra)], strides, pads, auto_pad, wanted
+    )
     # The window that, slid over the result, would read x: its taps are where each product lands.
     place = Window(full, k, tuple(strides), tuple(dilations), (0,) * rank, (0,) * rank, tuple(spatial))
     scattered = _scatter_products(channels_last(x), w, group, place)

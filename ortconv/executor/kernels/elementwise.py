@@ -15,7 +15,7 @@ from ortconv.ir.tensor import Array
 
 Function = Callable[..., Any]
 
-BLOCK = 1 << 15
+BLOCK = 1 << 14
 """Elements per step of a chain of ufuncs: the temporaries stay in the second cache level."""
 
 

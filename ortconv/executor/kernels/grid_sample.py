@@ -105,9 +105,7 @@ def affine_grid(theta: Array, size: Array, *, align_corners: int = 0) -> Array:
     """theta (N, r, r + 1) to a grid (N, out..., r); the last axis first."""
     spatial = [int(n) for n in size[2:]]
     rank = len(spatial)
-    lines = [
-        np.linspace(-1, 1, n) if align_corners else (np.arange(n) * 2 + 1) / n - 1 for n in spatial
-    ]
+    lines = [np.linspace(-1, 1, n) if align_corners else (np.arange(n) * 2 + 1) / n - 1 for n in spatial]
     mesh = np.meshgrid(*lines, indexing="ij")
     points = np.stack([*reversed(mesh), np.ones(spatial)], axis=-1).reshape(-1, rank + 1).astype(theta.dtype)
     return np.asarray(points @ np.swapaxes(theta, 1, 2)).reshape(theta.shape[0], *spatial, rank)

@@ -36,7 +36,14 @@ def matmul(a: Array, b: Array) -> Array:
 @kernel("Gemm")
 @in_float32
 def gemm(
-    a: Array, b: Array, c: Array | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0  # noqa: N803
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,  # noqa: N803
 ) -> Array:
     y = _multiply(a.T if transA else a, b.T if transB else b)
     if alpha != 1:
@@ -139,5 +146,3 @@ def einsum(*operands: Array, equation: str) -> Array:
 @in_float32
 def det(x: Array) -> Array:
     return np.asarray(np.linalg.det(x), x.dtype)
-
-

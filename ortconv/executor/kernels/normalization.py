@@ -40,7 +40,9 @@ def batch_normalization_7(
     if not spatial:
         xs, *rest = (widen(v) for v in (x, scale, b, mean, var))
         gamma, beta, mu, sigma2 = rest
-        return np.asarray((xs - mu) / np.sqrt(sigma2 + sigma2.dtype.type(epsilon)) * gamma + beta).astype(x.dtype, copy=False)
+        return np.asarray((xs - mu) / np.sqrt(sigma2 + sigma2.dtype.type(epsilon)) * gamma + beta).astype(
+            x.dtype, copy=False
+        )
     return _normalize_batch(x, scale, b, mean, var, epsilon)
 
 
@@ -74,7 +76,9 @@ def _normalize_batch(x: Array, scale: Array, b: Array, mean: Array, var: Array, 
     xs, gamma, beta, mu, sigma2 = (widen(v) for v in (x, scale, b, mean, var))
     factor = gamma / np.sqrt(sigma2 + sigma2.dtype.type(epsilon))
     shift = beta - mu * factor
-    y = _affine(xs, _per_channel(factor.astype(xs.dtype, copy=False), x), _per_channel(shift.astype(xs.dtype, copy=False), x))
+    y = _affine(
+        xs, _per_channel(factor.astype(xs.dtype, copy=False), x), _per_channel(shift.astype(xs.dtype, copy=False), x)
+    )
     return y.astype(x.dtype, copy=False)
 
 
@@ -117,7 +121,14 @@ def _stash(x: Array, stash_type: int) -> Array:
 
 @kernel("LayerNormalization")
 def layer_normalization(
-    x: Array, scale: Array, b: Array | None = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, n_outputs: int = 1
+    x: Array,
+    scale: Array,
+    b: Array | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    n_outputs: int = 1,
 ) -> Any:
     kept = x.shape[: axis % x.ndim] if x.ndim else ()
     y, mean, inverse = _standardize(_stash(x, stash_type).reshape(_rows(x, axis)), epsilon)
@@ -279,5 +290,3 @@ def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: f
     c = np.arange(channels)
     window = total[:, np.minimum(c + after + 1, channels)] - total[:, np.maximum(c - before, 0)]
     return np.asarray(x / (bias + alpha / size * window) ** beta).astype(x.dtype, copy=False)
-
-

@@ -48,7 +48,13 @@ def max_pool(
     n_outputs: int = 1,
 ) -> Any:
     w = window(
-        x.shape[2:], kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
+        x.shape[2:],
+        kernel_shape,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
     )
     padded = pad_channels_last(x, w, _lowest(x.dtype))
     if n_outputs > 1:
@@ -106,7 +112,13 @@ def average_pool(
     strides: Sequence[int] | None = None,
 ) -> Array:
     w = window(
-        x.shape[2:], kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
+        x.shape[2:],
+        kernel_shape,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
     )
     total = _reduce(pad_channels_last(x, w), w, np.add)
     count = _reduce(_inside(w, bool(count_include_pad)).astype(x.dtype), w, np.add)
@@ -127,7 +139,13 @@ def lp_pool(
     strides: Sequence[int] | None = None,
 ) -> Array:
     w = window(
-        x.shape[2:], kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
+        x.shape[2:],
+        kernel_shape,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
     )
     total = _reduce(_power(pad_channels_last(x, w), p), w, np.add)
     return channels_first(_root(total, p))

@@ -13,7 +13,12 @@ from ortconv.executor.kernels.fused_activation import leaky_relu, sigmoid
 from ortconv.executor.kernels.matmul import centred, exact_product, integer_product
 from ortconv.executor.kernels.pool import average_pool
 from ortconv.executor.kernels.precision import widen
-from ortconv.executor.kernels.quantize import dequantize_linear, dynamic_quantization, quantize_linear, round_to_integers
+from ortconv.executor.kernels.quantize import (
+    dequantize_linear,
+    dynamic_quantization,
+    quantize_linear,
+    round_to_integers,
+)
 from ortconv.executor.kernels.windows import channels_first, channels_last, window
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
@@ -83,7 +88,9 @@ def _quantized_convolution(weights: IntegerFilters, is_channels_last: int, geome
     ) -> Array:
         if is_channels_last:
             x = channels_first(x)
-        total = channels_last(weights.convolve(centred(x, x_zero_point), window(x.shape[2:], weights.kernel, **geometry)))
+        total = channels_last(
+            weights.convolve(centred(x, x_zero_point), window(x.shape[2:], weights.kernel, **geometry))
+        )
         if b is not None:
             total += b
         factor = (x_scale * w_scale / y_scale).reshape(-1)

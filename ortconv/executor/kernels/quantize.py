@@ -14,7 +14,8 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 _INTEGER_RANGES = {
-    DType.UINT2: (0, 3), DType.INT2: (-2, 1), DType.UINT4: (0, 15), DType.INT4: (-8, 7), DType.UINT8: (0, 255), DType.INT8: (-128, 127),
+    DType.UINT2: (0, 3), DType.INT2: (-2, 1), DType.UINT4: (0, 15), DType.INT4: (-8, 7),
+    DType.UINT8: (0, 255), DType.INT8: (-128, 127),
     DType.UINT16: (0, 65535), DType.INT16: (-32768, 32767), DType.INT32: (-(2**31), 2**31 - 1),
 }  # fmt: skip
 
@@ -32,7 +33,9 @@ def spread(parameter: Array, x: Array, axis: int, block_size: int = 0) -> Array:
     if block_size:
         return np.repeat(parameter, block_size, axis=axis)[(slice(None),) * axis + (slice(0, x.shape[axis]),)]
     if parameter.ndim != 1 or parameter.size != x.shape[axis]:
-        raise GraphError(f"scale or zero point {list(parameter.shape)} does not go with axis {axis} of shape {list(x.shape)}")
+        raise GraphError(
+            f"scale or zero point {list(parameter.shape)} does not go with axis {axis} of shape {list(x.shape)}"
+        )
     return parameter.reshape(-1, *(1,) * (x.ndim - 1 - axis))
 
 
@@ -78,7 +81,13 @@ def quantize_linear(
 @kernel("DequantizeLinear")
 @kernel("DequantizeLinear", domain="com.microsoft")
 def dequantize_linear(
-    x: Array, x_scale: Array, x_zero_point: Array | None = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
+    x: Array,
+    x_scale: Array,
+    x_zero_point: Array | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
 ) -> Array:
     target = DType(output_dtype).numpy if output_dtype else x_scale.dtype
     scale = spread(widen(x_scale), x, axis, block_size)

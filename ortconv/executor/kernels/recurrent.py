@@ -51,7 +51,8 @@ def _activations(
 
 
 _DEFAULTS = {
-    "leakyrelu": (0.01,), "thresholdedrelu": (1.0,), "elu": (1.0,), "affine": (1.0, 0.0), "scaledtanh": (1.0, 1.0), "hardsigmoid": (0.2, 0.5),
+    "leakyrelu": (0.01,), "thresholdedrelu": (1.0,), "elu": (1.0,),
+    "affine": (1.0, 0.0), "scaledtanh": (1.0, 1.0), "hardsigmoid": (0.2, 0.5),
 }  # fmt: skip
 
 

@@ -78,7 +78,9 @@ def _cubic(x: Array, a: float) -> Array:
     return np.where(x <= 1, near, np.where(x < 2, far, 0))
 
 
-def _taps(position: Array, a: Axis, mode: str, cubic: float, antialias: bool, exclude_outside: bool) -> tuple[Array, Array]:
+def _taps(
+    position: Array, a: Axis, mode: str, cubic: float, antialias: bool, exclude_outside: bool
+) -> tuple[Array, Array]:
     """Indices and weights, both (taps, output)."""
     support = 1 if mode == "linear" else 2
     shrink = float(min(a.scale, 1)) if antialias else 1.0
@@ -196,7 +198,9 @@ def resize(
 ) -> Array:
     chosen = [d % x.ndim for d in axes] if axes is not None else list(range(x.ndim))
     plan = [Axis(n, n, np.float32(1)) for n in x.shape]
-    for d, a in zip(chosen, _axes(x, chosen, roi, scales, sizes, coordinate_transformation_mode, keep_aspect_ratio_policy)):
+    for d, a in zip(
+        chosen, _axes(x, chosen, roi, scales, sizes, coordinate_transformation_mode, keep_aspect_ratio_policy)
+    ):
         plan[d] = a
     y = resample(
         x,
@@ -238,5 +242,12 @@ def _axes(
     if len(outputs) != len(lengths):
         raise GraphError(f"Resize got {len(outputs)} scales or sizes for {len(lengths)} axes")
     count = len(lengths)
-    region = roi.tolist() if roi is not None and roi.size and coordinates == "tf_crop_and_resize" else [0.0] * count + [1.0] * count
-    return [Axis(n, o, s, b, e, not by_scale) for n, o, s, b, e in zip(lengths, outputs, factors, region[:count], region[count:])]
+    region = (
+        roi.tolist()
+        if roi is not None and roi.size and coordinates == "tf_crop_and_resize"
+        else [0.0] * count + [1.0] * count
+    )
+    return [
+        Axis(n, o, s, b, e, not by_scale)
+        for n, o, s, b, e in zip(lengths, outputs, factors, region[:count], region[count:])
+    ]

@@ -1,0 +1,91 @@
+"""Reshape and its kin: computed shapes become constant ones, chains become one node, those without effect go."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.ir.graph import Ints, Node, Value
+from ortconv.optimizer.conditions import RESHAPES, equal_shapes, same_shape
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.shapes import DimOf, Element, expressed, keeps_shape, refined, target
+
+
+def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
+    """x itself if it has these dimensions already, else a Reshape of it to a constant shape, if there is one."""
+    root = m.root
+    if keeps_shape(wanted, x) or same_shape(x.shape, root.out.shape):
+        return x
+    spec = expressed(wanted, x)
+    if spec is None:
+        return None
+    return New("Reshape", [x, np.array(spec, np.int64)], {}, like=root, types=(root.out.type,))
+
+
+@rule("ReshapeFusion", P(RESHAPES, "x", ...))
+def eliminate_reshape(m: Match) -> Replacement:
+    """Reshape, Squeeze, Unsqueeze or Flatten of x to the shape that it has  ->  x"""
+    x: Value = m.x
+    if same_shape(x.shape, m.root.out.shape):
+        return x
+    wanted = target(m.root)
+    return x if wanted is not None and keeps_shape(refined(wanted, m.root.out), x) else None
+
+
+@rule("ReshapeFusion", P("Reshape", "x", "shape"))
+def fix_reshape(m: Match) -> Replacement:
+    """Reshape(x, shape computed from shapes)  ->  Reshape(x, constant with 0 for copies and at most one -1)"""
+    if m.shape.const is not None:
+        return None
+    wanted = target(m.root)
+    return None if wanted is None else reshaped(m, m.x, refined(wanted, m.root.out))
+
+
+def _through(inner: Node, wanted: tuple[Element, ...]) -> tuple[Element, ...]:
+    """The dimensions in terms of what lies before `inner`, where they refer to what it returns."""
+    before = target(inner) or ()
+    return tuple(
+        _known(before[e.axis]) if isinstance(e, DimOf) and e.value is inner.out and e.axis < len(before) else e
+        for e in wanted
+    )
+
+
+def _known(element: Element) -> Element:
+    return None if element == -1 else element
+
+
+@rule("ReshapeFusion", P(RESHAPES, P(RESHAPES, "x", ..., name="inner", shared=True), ...))
+def merge_reshapes(m: Match) -> Replacement:
+    """Reshape(Reshape(x))  ->  Reshape(x) or x, also for Squeeze, Unsqueeze and Flatten
+
+    An inner one that others read stays, so it is passed over only if x comes out.
+    """
+    x, inner, root = m.x, m.inner, m.root
+    wanted = target(root)
+    if wanted is None:
+        return None
+    result = reshaped(m, x, refined(_through(inner, wanted), root.out))
+    alone = len(inner.out.uses) == 1 and not inner.out.is_output
+    return result if alone or result is x else None
+
+
+@rule("TransposeFusion", P("Transpose", P("Transpose", "x", name="inner", shared=True)))
+def merge_transposes(m: Match) -> Replacement:
+    """Transpose(Transpose(x))  ->  Transpose(x) or x"""
+    x, inner, root = m.x, m.inner, m.root
+    rank = x.rank if x.rank is not None else len(inner.attr("perm", root.attr("perm", Ints())))
+    first, second = (tuple(node.attr("perm", Ints(reversed(range(rank))))) for node in (inner, root))
+    if len(first) != len(second) or rank != len(first):
+        return None
+    perm = Ints(first[axis] for axis in second)
+    if perm == tuple(range(rank)):
+        return x  # type: ignore[no-any-return]
+    if len(inner.out.uses) > 1 or inner.out.is_output:
+        return None
+    return New("Transpose", [x], {"perm": perm}, like=root, types=(root.out.type,))
+
+
+RULES = (*eliminate_reshape, *fix_reshape, *merge_reshapes, *merge_transposes)
+PASSES = (RulePass("ReshapeFusion", RULES),)
+
+__all__ = ["PASSES", "RULES", "equal_shapes"]

@@ -1,0 +1,327 @@
+"""Shapes as symbolic quantities: what the elements of a computed shape are, and types that follow from them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.types import Dim, DType, Shape, TensorType
+from ortconv.optimizer.conditions import axes_of, ints, same_dim
+from ortconv.optimizer.engine import Context, FunctionPass
+
+
+class DimOf(NamedTuple):
+    """A dimension of a value, as an unknown quantity."""
+
+    value: Value
+    axis: int
+
+
+Element = int | str | DimOf | None
+"""An element of a computed shape: a number, a symbol, a dimension of a value, or unknown."""
+
+DEPTH = 16
+"""How many nodes deep the computation of a shape is followed."""
+
+# ---------------------------------------------------------------------- elements
+
+
+def dim_of(value: Value, axis: int) -> Element:
+    """One dimension, counted from the front, as exactly as it is known."""
+    dim = value.dim(axis)
+    return DimOf(value, axis) if dim is None else dim
+
+
+def elements(value: Value | None, depth: int = DEPTH) -> tuple[Element, ...] | None:
+    """The elements of an integer value of rank 0 or 1; None if not even their number is known."""
+    known = ints(value)
+    if known is not None or value is None:
+        return known
+    node = value.producer
+    if node is not None and node.domain == "" and depth:
+        rule = _ELEMENTS.get(node.op)
+        found = rule(node, depth - 1) if rule is not None else None
+        if found is not None:
+            return found
+    shape = value.static_shape
+    if shape is None or len(shape) > 1 or math.prod(shape) > 64:
+        return None
+    return (None,) * math.prod(shape)
+
+
+def _shape(node: Node, depth: int) -> tuple[Element, ...] | None:
+    x = node.inputs[0]
+    if x is None or x.rank is None:
+        return None
+    return tuple(dim_of(x, i) for i in range(x.rank))[slice(node.attr("start", 0), node.attr("end", x.rank))]
+
+
+def _gather(node: Node, depth: int) -> tuple[Element, ...] | None:
+    data, index = node.inputs
+    picked = ints(index)
+    if data is None or picked is None:
+        return None
+    if data.producer is not None and data.producer.is_op("Shape") and not data.producer.attrs:
+        x = data.producer.inputs[0]
+        if x is not None and x.rank is None and min(picked, default=0) >= 0:
+            return tuple(DimOf(x, i) for i in picked)
+    source = elements(data, depth)
+    if source is None or not all(-len(source) <= i < len(source) for i in picked):
+        return None
+    return tuple(source[i] for i in picked)
+
+
+def _same_elements(node: Node, depth: int) -> tuple[Element, ...] | None:
+    rank = node.out.rank
+    return elements(node.inputs[0], depth) if rank is None or rank <= 1 else None
+
+
+def _cast(node: Node, depth: int) -> tuple[Element, ...] | None:
+    return elements(node.inputs[0], depth) if node.out.dtype in (DType.INT64, DType.INT32) else None
+
+
+def _concat(node: Node, depth: int) -> tuple[Element, ...] | None:
+    parts = [elements(v, depth) for v in node.inputs]
+    if any(p is None for p in parts):
+        return None
+    return tuple(e for p in parts for e in p or ())
+
+
+def _slice(node: Node, depth: int) -> tuple[Element, ...] | None:
+    source = elements(node.inputs[0], depth)
+    if source is None:
+        return None
+    if "starts" in node.attrs:
+        starts, ends, steps = node.attr("starts", Ints()), node.attr("ends", Ints()), (1,)
+    else:
+        found = [ints(node.input(i)) for i in (1, 2)]
+        stride = (1,) if node.input(4) is None else ints(node.input(4))
+        if found[0] is None or found[1] is None or stride is None:
+            return None
+        starts, ends, steps = Ints(found[0]), Ints(found[1]), stride
+    if len(starts) != 1 or len(ends) != 1 or len(steps) != 1 or steps[0] <= 0:
+        return None
+    return source[slice(starts[0], ends[0], steps[0])]
+
+
+def _arithmetic(node: Node, depth: int) -> tuple[Element, ...] | None:
+    left, right = (elements(v, depth) for v in node.inputs)
+    if left is None or right is None or len({len(left), len(right)} - {1}) > 1:
+        return None
+    size = 0 if 0 in (len(left), len(right)) else max(len(left), len(right))
+    pairs = zip(*(e * size if len(e) == 1 else e for e in (left, right)))
+    return tuple(_combine(node.op, a, b) for a, b in pairs)
+
+
+def _combine(op: str, a: Element, b: Element) -> Element:
+    if isinstance(a, int) and isinstance(b, int):
+        if op == "Div":
+            return a // b if a >= 0 and b > 0 else None
+        return a * b if op == "Mul" else a + b if op == "Add" else a - b
+    if b == (1 if op in ("Mul", "Div") else 0):
+        return a
+    if op in ("Mul", "Add") and a == (1 if op == "Mul" else 0):
+        return b
+    return None
+
+
+_ELEMENTS: dict[str, Callable[[Node, int], tuple[Element, ...] | None]] = {
+    "Shape": _shape,
+    "Gather": _gather,
+    "Unsqueeze": _same_elements,
+    "Squeeze": _same_elements,
+    "Reshape": _same_elements,
+    "Identity": _same_elements,
+    "Cast": _cast,
+    "Concat": _concat,
+    "Slice": _slice,
+    "Mul": _arithmetic,
+    "Add": _arithmetic,
+    "Sub": _arithmetic,
+    "Div": _arithmetic,
+}
+
+# ---------------------------------------------------------------------- what Reshape and its kin return
+
+
+def target(node: Node) -> tuple[Element, ...] | None:
+    """The dimensions that a Reshape, Squeeze, Unsqueeze or Flatten gives its input; -1 stands for what is left.
+
+    None if not even their number is known.
+    """
+    x = node.inputs[0]
+    assert x is not None
+    if node.op == "Reshape":
+        wanted = elements(node.input(1))
+        if wanted is None:
+            return None
+        copies = not node.attr("allowzero", 0)
+        return tuple(dim_of(x, i) if e == 0 and copies else e for i, e in enumerate(wanted))
+    if node.op == "Flatten":
+        axis = node.attr("axis", 1)
+        return (1, -1) if axis == 0 else (dim_of(x, 0), -1) if axis == 1 else _flattened(x, axis)
+    axes = axes_of(node)
+    if axes is None or x.rank is None:
+        return None
+    if node.op == "Unsqueeze":
+        rank = x.rank + len(axes)
+        inserted = {a % rank for a in axes}
+        rest = iter(range(x.rank))
+        return tuple(1 if i in inserted else dim_of(x, next(rest)) for i in range(rank))
+    if not axes and any(not isinstance(d, int) for d in x.shape or ()):
+        return None
+    dropped = {a % x.rank for a in axes} if axes else {i for i, d in enumerate(x.shape or ()) if d == 1}
+    return tuple(dim_of(x, i) for i in range(x.rank) if i not in dropped)
+
+
+def _flattened(x: Value, axis: int) -> tuple[Element, ...] | None:
+    shape = x.shape
+    if shape is None:
+        return None
+    return _product(shape[:axis]), _product(shape[axis:])
+
+
+def _product(dims: Sequence[Dim]) -> Element:
+    if all(isinstance(d, int) for d in dims):
+        return math.prod(d for d in dims if isinstance(d, int))
+    others = [d for d in dims if d != 1]
+    return others[0] if len(others) == 1 else None
+
+
+def refined(wanted: Sequence[Element], out: Value) -> tuple[Element, ...]:
+    """The dimensions of a value, each from where it is known best: a number before a symbol before anything else."""
+    if out.rank != len(wanted):
+        return tuple(wanted)
+    return tuple(
+        d if isinstance(d, int) or (isinstance(d, str) and not isinstance(e, int)) else e
+        for e, d in zip(wanted, out.shape or ())
+    )
+
+
+def expressed(wanted: Sequence[Element], x: Value) -> tuple[int, ...] | None:
+    """A constant shape for Reshape that gives x these dimensions, made of numbers, 0 for copies and one -1 at most.
+
+    A -1 assumes that x has elements.
+    """
+    spec: list[int] = []
+    for i, e in enumerate(wanted):
+        if e is not None and (e == dim_of(x, i) if not isinstance(e, int) else False):
+            spec.append(0)
+        elif isinstance(e, int) and e != 0:
+            spec.append(e)
+        elif e == 0 and x.dim(i) == 0:
+            spec.append(0)
+        elif e == 0 or -1 in spec:
+            return None
+        else:
+            spec.append(-1)
+    return tuple(spec) if spec.count(-1) <= 1 and not (-1 in spec and 0 in (x.shape or ())) else None
+
+
+def keeps_shape(wanted: Sequence[Element], x: Value) -> bool:
+    """True if these are the dimensions that x has already."""
+    return x.rank == len(wanted) and all(e is not None and e == dim_of(x, i) for i, e in enumerate(wanted))
+
+
+# ---------------------------------------------------------------------- types
+
+
+def _reshape_type(node: Node) -> TensorType | None:
+    x, wanted = node.inputs[0], target(node)
+    if x is None or wanted is None or x.dtype is None:
+        return None
+    dims: list[Dim] = [d if isinstance(d, str) or (isinstance(d, int) and d >= 0) else None for d in wanted]
+    if wanted.count(-1) == 1 and dims.count(None) == 1:
+        dims[dims.index(None)] = _left_over(x.shape, dims)
+    return TensorType(x.dtype, tuple(dims))
+
+
+def _left_over(shape: Shape | None, dims: Sequence[Dim]) -> Dim:
+    """What -1 stands for beside the other dimensions of a tensor of that shape."""
+    if shape is None or None in shape or 0 in shape or 0 in dims:
+        return None
+    symbols = Counter(d for d in shape if isinstance(d, str))
+    taken = Counter(d for d in dims if isinstance(d, str))
+    if taken - symbols:
+        return None
+    rest = list((symbols - taken).elements())
+    total = math.prod(d for d in shape if isinstance(d, int))
+    others = math.prod(d for d in dims if isinstance(d, int))
+    if total % others:
+        return None
+    if not rest:
+        return total // others
+    return rest[0] if len(rest) == 1 and total == others else None
+
+
+def _broadcast(node: Node) -> TensorType | None:
+    """The type of an elementwise result from those of all its operands; None where a dimension is not certain."""
+    shapes = [None if v is None else v.shape for v in node.inputs]
+    dtype = node.inputs[0].dtype if node.inputs and node.inputs[0] is not None else None
+    if dtype is None or any(s is None for s in shapes):
+        return None
+    rank = max(len(s or ()) for s in shapes)
+    padded = [(1,) * (rank - len(s or ())) + (s or ()) for s in shapes]
+    return TensorType(dtype, tuple(_broadcast_dims(dims) for dims in zip(*padded)))
+
+
+def _broadcast_dims(dims: Sequence[Dim]) -> Dim:
+    others = [d for d in dims if d != 1]
+    if not others:
+        return 1
+    if all(same_dim(others[0], d) for d in others):
+        return others[0]
+    return next((d for d in others if isinstance(d, int)), None)
+
+
+def _transposed(node: Node) -> TensorType | None:
+    x = node.inputs[0]
+    if x is None or x.dtype is None or x.shape is None:
+        return None
+    perm = node.attr("perm", Ints(reversed(range(len(x.shape)))))
+    return TensorType(x.dtype, tuple(x.shape[i] for i in perm)) if len(perm) == len(x.shape) else None
+
+
+_SAME = ("Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Neg", "Abs", "Erf", "LeakyRelu", "Clip", "Identity", "Softmax")
+_TYPES: dict[str, Callable[[Node], TensorType | None]] = {
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _broadcast),
+    "Transpose": _transposed,
+    "Reshape": _reshape_type,
+}
+
+
+def _quick_type(node: Node) -> TensorType | None:
+    if node.domain != "":
+        return None
+    if node.op in _SAME:
+        first = node.inputs[0]
+        return first.type if first is not None and isinstance(first.type, TensorType) else None
+    rule = _TYPES.get(node.op)
+    return rule(node) if rule is not None else None
+
+
+def propagate(graph: Graph, context: Context) -> int:
+    """Find out the ranks and dimensions that are not known yet but follow from others. Changes no node: returns 0."""
+    from ortconv.onnxio.build import merge
+    from ortconv.onnxio.infer import update_types
+
+    for node in graph:
+        out = node.outputs[0] if node.outputs else None
+        if out is None:
+            continue
+        shape = out.shape
+        if shape is None:
+            quick = _quick_type(node)
+            if quick is not None:
+                out.type = quick
+            elif all(v is None or v.rank is not None for v in node.inputs):
+                update_types(node)
+        elif None in shape and node.op == "Reshape" and node.domain == "":
+            out.type = merge(out.type, _reshape_type(node))
+    return 0
+
+
+PASSES = (FunctionPass("ShapePropagation", propagate),)

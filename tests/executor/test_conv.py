@@ -1,0 +1,166 @@
+"""Convolutions against onnxruntime."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from single_node import assert_same, compare, run_kernel, run_onnxruntime
+
+from ortconv.errors import GraphError
+from ortconv.executor import registry
+
+# input, weights, attributes
+CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 3, 9), (4, 3, 3), {}),
+    ((2, 4, 9), (6, 2, 3), {"group": 2, "pads": [1, 2], "strides": [2], "dilations": [2]}),
+    ((2, 4, 11), (4, 1, 3), {"group": 4, "pads": [1, 1], "strides": [2]}),
+    ((1, 3, 8, 9), (5, 3, 1, 1), {}),
+    ((2, 3, 8, 9), (5, 3, 1, 1), {"strides": [2, 3]}),
+    ((2, 3, 8, 9), (5, 3, 1, 1), {"pads": [1, 0, 2, 1]}),
+    ((2, 3, 8, 9), (5, 3, 3, 2), {"pads": [1, 0, 2, 1], "strides": [2, 1]}),
+    ((2, 3, 8, 9), (5, 3, 3, 3), {"dilations": [2, 3], "pads": [2, 3, 2, 3]}),
+    ((1, 3, 52, 60), (8, 3, 7, 7), {"strides": [1, 1], "pads": [3, 3, 3, 3]}),
+    ((2, 3, 30, 110), (8, 3, 3, 5), {"strides": [2, 2], "pads": [1, 2, 1, 2]}),
+    ((1, 3, 30, 110), (8, 3, 3, 5), {"dilations": [1, 2], "pads": [1, 2, 1, 2]}),
+    ((1, 64, 14, 15), (66, 64, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((2, 6, 8, 9), (4, 3, 3, 3), {"group": 2}),
+    ((2, 6, 8, 9), (4, 3, 1, 1), {"group": 2}),
+    ((2, 6, 8, 9), (6, 1, 3, 3), {"group": 6, "pads": [1, 1, 1, 1]}),
+    ((2, 6, 8, 9), (6, 1, 5, 3), {"group": 6, "pads": [2, 1, 2, 1], "strides": [2, 2]}),
+    ((1, 6, 12, 9), (6, 1, 3, 3), {"group": 6, "dilations": [2, 2]}),
+    ((2, 3, 8, 9), (9, 1, 3, 3), {"group": 3, "auto_pad": "SAME_UPPER"}),
+    ((1, 3, 7, 8), (2, 3, 2, 4), {"auto_pad": "SAME_LOWER", "strides": [2, 3]}),
+    ((1, 3, 7, 8), (2, 3, 2, 4), {"auto_pad": "VALID", "strides": [2, 3]}),
+    ((2, 3, 5, 6, 7), (4, 3, 2, 3, 3), {"pads": [0, 1, 1, 1, 1, 1], "strides": [1, 2, 2]}),
+    ((1, 4, 5, 6, 7), (4, 1, 3, 3, 3), {"group": 4, "pads": [1] * 6}),
+    ((1, 4, 5, 6, 7), (4, 2, 1, 1, 1), {"group": 2}),
+    ((0, 3, 8, 9), (5, 3, 3, 3), {}),
+]
+
+
+def _numbers(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
+def test_conv(rng: np.random.Generator, x: Any, w: Any, attributes: dict[str, Any], bias: bool) -> None:
+    inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, w[0]) if bias else None]
+    compare("Conv", inputs, attributes, atol=1e-5)
+
+
+@pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
+def test_prepared_conv_equals_conv(rng: np.random.Generator, x: Any, w: Any, attributes: dict[str, Any]) -> None:
+    inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, w[0])]
+    prepare = registry.preparer("", "Conv")
+    assert prepare is not None
+    function = prepare([None, *inputs[1:]], **attributes)  # type: ignore[call-arg]
+    assert function is not None
+    for memory in (inputs[0], np.moveaxis(np.ascontiguousarray(np.moveaxis(inputs[0], 1, -1)), -1, 1)):
+        got = function(memory, *inputs[1:], **attributes)
+        assert_same(got, run_kernel("Conv", inputs, attributes)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_conv_keeps_its_type(rng: np.random.Generator, dtype: Any) -> None:
+    x, w, b = (_numbers(rng, *s).astype(dtype) for s in ((1, 3, 6, 6), (4, 3, 3, 3), (4,)))
+    got = run_kernel("Conv", [x, w, b])[0]
+    assert got.dtype == dtype
+    want = run_kernel("Conv", [v.astype(np.float32) for v in (x, w, b)])[0]
+    np.testing.assert_allclose(got.astype(np.float64), want.astype(dtype).astype(np.float64), rtol=2e-3 if dtype is np.float16 else 1e-5, atol=1e-5)
+
+
+def test_conv_does_not_spread_non_finite_values(rng: np.random.Generator) -> None:
+    x, w = _numbers(rng, 1, 64, 12, 12), _numbers(rng, 64, 64, 3, 3)
+    x[0, 0, 5, 5], x[0, 1, 9, 9] = np.nan, np.inf
+    compare("Conv", [x, w], {"pads": [1, 1, 1, 1]}, rtol=1e-4, atol=1e-4)
+    prepare = registry.preparer("", "Conv")
+    assert prepare is not None
+    function = prepare([None, w], pads=(1, 1, 1, 1))  # type: ignore[call-arg]
+    assert function is not None
+    assert_same(function(x, w, pads=(1, 1, 1, 1)), run_onnxruntime("Conv", [x, w], {"pads": [1, 1, 1, 1]})[0], 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "attributes", "message"),
+    [
+        ((1, 3, 4, 4), (2, 4, 3, 3), {}, "4 channels"),
+        ((1, 3, 2, 2), (2, 3, 5, 5), {}, "does not fit"),
+        ((1, 4, 4, 4), (3, 2, 1, 1), {"group": 2}, "divided"),
+    ],
+)
+def test_conv_refuses(rng: np.random.Generator, x: Any, w: Any, attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        run_kernel("Conv", [_numbers(rng, *x), _numbers(rng, *w)], attributes)
+
+
+ACTIVATIONS: list[tuple[str, list[float]]] = [
+    ("Relu", []),
+    ("Sigmoid", []),
+    ("Tanh", []),
+    ("LeakyRelu", [0.2]),
+    ("HardSigmoid", [0.3, 0.4]),
+    ("Clip", [-0.5, 1.5]),
+]
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize(("name", "parameters"), ACTIVATIONS)
+def test_fused_conv(rng: np.random.Generator, name: str, parameters: list[float], residual: bool) -> None:
+    inputs = [_numbers(rng, 1, 3, 6, 6), _numbers(rng, 4, 3, 3, 3), _numbers(rng, 4)]
+    if residual:
+        inputs.append(_numbers(rng, 1, 4, 4, 4))
+    attributes: dict[str, Any] = {"activation": name}
+    if parameters:
+        attributes["activation_params"] = parameters
+    compare("FusedConv", inputs, attributes, domain="com.microsoft", atol=1e-5)
+    prepare = registry.preparer("com.microsoft", "FusedConv")
+    assert prepare is not None
+    function = prepare([None, *inputs[1:3]], **attributes)  # type: ignore[call-arg]
+    assert function is not None
+    want = run_kernel("FusedConv", inputs, attributes, domain="com.microsoft")[0]
+    assert_same(function(*inputs, **attributes), want, 1e-4, 1e-4)
+
+
+# input, weights, attributes
+TRANSPOSED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 3, 5), (3, 4, 3), {"strides": [2], "pads": [1, 1], "output_padding": [1]}),
+    ((2, 3, 4, 5), (3, 4, 2, 2), {"strides": [2, 2]}),
+    ((2, 3, 4, 5), (3, 4, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((2, 3, 4, 5), (3, 4, 3, 2), {"strides": [2, 3], "pads": [1, 0, 2, 1], "output_padding": [1, 2]}),
+    ((1, 4, 4, 5), (4, 3, 3, 3), {"group": 2, "dilations": [2, 1]}),
+    ((1, 4, 4, 5), (4, 1, 3, 3), {"group": 4, "strides": [2, 2]}),
+    ((1, 3, 4, 5), (3, 2, 3, 3), {"strides": [3, 2], "output_shape": [12, 10]}),
+    ((1, 3, 4, 5), (3, 2, 3, 3), {"strides": [3, 2], "output_shape": [11, 9], "auto_pad": "SAME_UPPER"}),
+    ((1, 3, 4, 5), (3, 2, 4, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+    ((1, 3, 4, 5), (3, 2, 3, 4), {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+    ((1, 3, 4, 5), (3, 2, 3, 4), {"strides": [2, 2], "auto_pad": "VALID"}),
+    ((1, 2, 3, 4, 3), (2, 3, 2, 3, 2), {"strides": [2, 1, 2], "pads": [0, 1, 0, 1, 1, 0]}),
+    ((0, 3, 4, 5), (3, 4, 2, 2), {"strides": [2, 2]}),
+]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("x", "w", "attributes"), TRANSPOSED)
+def test_conv_transpose(rng: np.random.Generator, x: Any, w: Any, attributes: dict[str, Any], bias: bool) -> None:
+    outputs = w[1] * attributes.get("group", 1)
+    inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, outputs) if bias else None]
+    compare("ConvTranspose", inputs, attributes, atol=1e-5)
+
+
+@pytest.mark.parametrize(("channels", "zero_points"), product((3, 130, 700), (False, True)))
+def test_conv_integer_is_exact(rng: np.random.Generator, channels: int, zero_points: bool) -> None:
+    x = rng.integers(0, 256, (2, channels, 6, 6), dtype=np.uint8)
+    w = rng.integers(0, 256, (5, channels, 3, 3), dtype=np.uint8)
+    inputs = [x, w, np.uint8(3), np.uint8(128)] if zero_points else [x, w]
+    compare("ConvInteger", inputs, {"pads": [1, 1, 1, 1]}, opset=10)
+
+
+def test_conv_integer_at_the_extremes() -> None:
+    x = np.full((1, 700, 4, 4), 255, np.uint8)
+    w = np.full((2, 700, 3, 3), 255, np.uint8)
+    w[1, ::2] = 0
+    compare("ConvInteger", [x, w], opset=10)
