@@ -58,8 +58,10 @@ $(BIN)/pip:
 
 $(VENV)/.run: pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install --quiet -e .
+	@$(BIN)/python -m compileall -q ortconv
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install --quiet -e '.[dev]'
+	@$(BIN)/python -m compileall -q ortconv
 	@touch $@ $(VENV)/.run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -9,6 +10,8 @@ import sys
 def main() -> None:
     # Several BLAS threads make small models slower and results depend on the machine; numpy reads this when it is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # A graph of 20,000 nodes is a million objects that live until the end: looking through them again and again finds nothing.
+    gc.set_threshold(500_000, 20, 20)
     from ortconv.cli import run
 
     sys.exit(run(sys.argv[1:]))

@@ -33,6 +33,7 @@ class Options:
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
     enable_type_reduction: bool = False
     save_optimized_onnx_model: bool = False
+    write_config: bool = True
     fold_limit: int = FOLD_LIMIT
     validate: bool = True
     validate_with: Mapping[str, Any] | None = None
@@ -163,6 +164,11 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
                 result.validation = _validated(expected, draft)
         result.bytes_after = draft.stat().st_size
     result.files.append(str(output))
+    level, types = options.optimization_level, options.enable_type_reduction
+    if options.write_config:
+        config = output.with_name(f"{output.stem.removesuffix(level_suffix(level))}.{config_name(level, types=types)}")
+        _write_config([(str(output), model)], config, types)
+        result.files.append(str(config))
     if options.save_optimized_onnx_model:
         result.files.append(str(_save_onnx(model, output)))
     result.rewrites = context.counts()
@@ -217,22 +223,30 @@ def _timed(result: Result, stage: str) -> Iterator[None]:
 # ---------------------------------------------------------------------- file names
 
 
+def level_suffix(level: str) -> str:
+    """What ONNX Runtime puts into file names for a level: nothing for all."""
+    return "" if level == "all" else f".{level}"
+
+
 def ort_name(source: Path, level: str) -> str:
     """ONNX Runtime's name for a converted file: x.ort, or x.LEVEL.ort where the level is not all."""
-    return f"{source.stem}{'' if level == 'all' else '.' + level}.ort"
+    return f"{source.stem}{level_suffix(level)}.ort"
 
 
-def config_name(level: str, *, types: bool, source: Path | None = None) -> str:
-    """ONNX Runtime's name for the operator config of one model, or of a directory of models."""
-    stem = "" if source is None else f"{source.stem}."
-    return f"{stem}required_operators{'_and_types' if types else ''}{'' if level == 'all' else '.' + level}.config"
+def config_name(level: str, *, types: bool) -> str:
+    """ONNX Runtime's name for an operator config; that of a single model has the model's name in front."""
+    return f"required_operators{'_and_types' if types else ''}{level_suffix(level)}.config"
 
 
 def write_config(ort_files: Sequence[Path], target: Path, *, types: bool) -> None:
     """Write the operator config of some .ort files."""
+    _write_config([(str(path), load(path)) for path in ort_files], target, types)
+
+
+def _write_config(models: Sequence[tuple[str, Model]], target: Path, types: bool) -> None:
     from ortconv.ortformat.opconfig import required_operators
 
-    write_text(target, required_operators([(str(path), load(path)) for path in ort_files], types=types))
+    write_text(target, required_operators(models, types=types))
 
 
 def find_models(path: Path) -> list[Path]:

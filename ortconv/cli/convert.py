@@ -78,12 +78,12 @@ def command(
     """
     from ortconv.pipeline import Options, config_name, find_models, ort_name, write_config
 
+    batch = model.is_dir()
     sources = find_models(model)
     if not sources:
         raise UsageError(f"there is no .onnx file below {model}")
     if output is not None and output_dir is not None:
         raise UsageError("--output and --output-dir exclude each other")
-    batch = model.is_dir()
     level = flags["optimization_level"]
     options = Options(
         optimization_level=level,
@@ -95,6 +95,7 @@ def command(
         fold_limit=flags["fold_limit"],
         validate=flags["validate"],
         validate_with=_arrays(flags["validate_with"]),
+        write_config=not batch,
     )
     exact = output if output is not None and output.suffix.lower() == ".ort" and not batch else None
     folder = output_dir or (None if exact else output)
@@ -111,16 +112,6 @@ def command(
                 failures.append(error)
                 continue
             results.append(result)
-            if not batch:
-                config = target.with_name(
-                    config_name(
-                        level,
-                        types=options.enable_type_reduction,
-                        source=Path(target.name.removesuffix(ort_name(Path(), level)) or target.stem),
-                    )
-                )
-                write_config([target], config, types=options.enable_type_reduction)
-                result.files.append(str(config))
             if not as_json and not quiet:
                 click.echo(convert_summary(result), color=color())
     if batch and results:

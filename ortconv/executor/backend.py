@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -74,6 +73,8 @@ def get_backend(name: str) -> Backend:
 @cache
 def discover() -> dict[str, str]:
     """The names of all backends and where each one lives, "module:Class". Nothing is imported."""
+    from importlib.metadata import entry_points
+
     found = {"numpy": "ortconv.backends.numpy_cpu:Numpy", "onnxruntime": "ortconv.backends.onnxruntime_cpu:OnnxRuntime"}
     for entry in entry_points(group=GROUP):
         if found.get(entry.name, entry.value) != entry.value:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from inspect import signature
 from typing import Any, NamedTuple
@@ -42,6 +42,8 @@ class Kernel(NamedTuple):
 _kernels: dict[tuple[str, str], list[Kernel]] = {}
 _preparers: dict[tuple[str, str], Function] = {}
 _ANY_VERSION = 1 << 30
+
+FOLDED_FIRST = ("movement", "indexing", "creation", "cast", "elementwise")
 
 
 def kernel(*ops: str, domain: str = "", since: int = 1, until: int = _ANY_VERSION) -> Callable[[Function], Function]:
@@ -79,22 +81,27 @@ def prepare(*ops: str, domain: str = "") -> Callable[[Function], Function]:
 
 
 def lookup(domain: str, op: str, since: int) -> Kernel | None:
-    """The kernel for an operator at a since_version, or None."""
-    _load_all()
-    for entry in _kernels.get((domain, op), ()):
-        if entry.since <= since <= entry.until:
-            return entry
-    return None
-
-
-def preparer(domain: str, op: str) -> Callable[[Sequence[Any]], Function | None] | None:
-    _load_all()
-    return _preparers.get((domain, op))
+    """The kernel for an operator at a since_version, or None. Families are imported one by one until one has it."""
+    pending = _pending_families()
+    while True:
+        for entry in _kernels.get((domain, op), ()):
+            if entry.since <= since <= entry.until:
+                return entry
+        if not pending:
+            return None
+        importlib.import_module(f"ortconv.executor.kernels.{pending.pop()}")
 
 
 @cache
-def _load_all() -> None:
+def _pending_families() -> list[str]:
+    """The modules of kernels not yet imported, in reverse order: those that constant folding needs come first."""
     from ortconv.executor import kernels
 
-    for module in pkgutil.iter_modules(kernels.__path__):
-        importlib.import_module(f"{kernels.__name__}.{module.name}")
+    names = {module.name for module in pkgutil.iter_modules(kernels.__path__)}
+    first = [name for name in FOLDED_FIRST if name in names]
+    return [*sorted(names.difference(first), reverse=True), *reversed(first)]
+
+
+def preparer(domain: str, op: str) -> Callable[..., Function | None] | None:
+    """The function that prepares constant operands of an operator, where there is one; valid after `lookup` of the operator."""
+    return _preparers.get((domain, op))

@@ -99,7 +99,7 @@ def same_shape(a: Shape | None, b: Shape | None) -> bool:
         return True
     if differing > 1:
         return False
-    return all(same_dim(x, y) and isinstance(x, int) and x > 0 or not same_dim(x, y) for x, y in zip(a, b))
+    return all((same_dim(x, y) and isinstance(x, int) and x > 0) or not same_dim(x, y) for x, y in zip(a, b))
 
 
 def equal_shapes(a: Shape | None, b: Shape | None) -> bool:
@@ -134,13 +134,8 @@ def axes_of(node: Node) -> tuple[int, ...] | None:
     return () if value is None else ints(value)
 
 
-def reshape(x: Source, shape: Sequence[int], like: Node, type: TensorType | None = None) -> New:
-    """Reshape to a constant shape, in which 0 copies a dimension and -1 takes what is left."""
-    attrs: dict[str, Attribute] = {}
-    return New("Reshape", [x, np.array(shape, np.int64)], attrs, like=like, types=(type,))
-
-
-def bound(graph: Graph, number: float | int | None, dtype: DType) -> Array | None:
+def bound(number: float | int | None, dtype: DType) -> Array | None:
+    """A bound of a Clip of that type, None for none."""
     return None if number is None else np.array(number, dtype.numpy)
 
 

@@ -95,16 +95,13 @@ def _slice(node: Node, depth: int) -> tuple[Element, ...] | None:
     if source is None:
         return None
     if "starts" in node.attrs:
-        starts, ends, steps = node.attr("starts", Ints()), node.attr("ends", Ints()), (1,)
+        parts: list[tuple[int, ...] | None] = [node.attr("starts", Ints()), node.attr("ends", Ints()), (1,)]
     else:
-        found = [ints(node.input(i)) for i in (1, 2)]
-        stride = (1,) if node.input(4) is None else ints(node.input(4))
-        if found[0] is None or found[1] is None or stride is None:
-            return None
-        starts, ends, steps = Ints(found[0]), Ints(found[1]), stride
-    if len(starts) != 1 or len(ends) != 1 or len(steps) != 1 or steps[0] <= 0:
+        parts = [(1,) if i == 4 and node.input(i) is None else ints(node.input(i)) for i in (1, 2, 4)]
+    bounds = [part[0] for part in parts if part is not None and len(part) == 1]
+    if len(bounds) < 3 or bounds[2] <= 0:
         return None
-    return source[slice(starts[0], ends[0], steps[0])]
+    return source[slice(*bounds)]
 
 
 def _arithmetic(node: Node, depth: int) -> tuple[Element, ...] | None:
@@ -285,7 +282,21 @@ def _transposed(node: Node) -> TensorType | None:
     return TensorType(x.dtype, tuple(x.shape[i] for i in perm)) if len(perm) == len(x.shape) else None
 
 
-_SAME = ("Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Neg", "Abs", "Erf", "LeakyRelu", "Clip", "Identity", "Softmax")
+_SAME = (
+    "Relu",
+    "Sigmoid",
+    "Tanh",
+    "Exp",
+    "Log",
+    "Sqrt",
+    "Neg",
+    "Abs",
+    "Erf",
+    "LeakyRelu",
+    "Clip",
+    "Identity",
+    "Softmax",
+)
 _TYPES: dict[str, Callable[[Node], TensorType | None]] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _broadcast),
     "Transpose": _transposed,

@@ -5,7 +5,6 @@ An .ort file cannot hold a function and loading it never expands one, so this mu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ortconv.errors import UnsupportedError
@@ -90,14 +89,14 @@ def _inlined(node: Node) -> ModelProto:
     """A model of this one node, which has been replaced by its function body."""
     from onnx.inliner import inline_selected_functions
 
-    from ortconv.onnxio.proto import region_proto
+    from ortconv.onnxio.proto import region_proto, value_info
 
     assert node.graph is not None
     reads = list(dict.fromkeys(v for v in (*node.inputs, *captures(node)) if v is not None))
     inputs = [v for v in reads if v.constant is None or v.constant.size > SMALL_CONSTANT]
     outputs = [v for v in node.outputs if v is not None]
     proto = region_proto(node.graph, [node], inputs, outputs)
-    _declare_outputs(proto, outputs)
+    proto.graph.value_info.extend(value_info(v) for v in reads if v not in inputs)
     try:
         proto = inline_selected_functions(proto, [(node.domain, node.op)], inline_schema_functions=True)
     except Exception as error:
@@ -105,13 +104,6 @@ def _inlined(node: Node) -> ModelProto:
     if any(n.op_type == node.op and n.domain == node.domain for n in proto.graph.node):
         raise _refusal(node, "onnx has no function body for this use of it")
     return proto
-
-
-def _declare_outputs(proto: ModelProto, outputs: Sequence[Value]) -> None:
-    from ortconv.onnxio.proto import value_info
-
-    if not proto.graph.output:
-        proto.graph.output.extend(map(value_info, outputs))
 
 
 def _refusal(node: Node, reason: str) -> UnsupportedError:

@@ -56,7 +56,11 @@ def map_file(path: str | Path) -> memoryview:
 
 def parse(buffer: Any) -> Model:
     """The model in a buffer, which its weights refer to."""
-    root = decode(buffer)
+    return model_of(decode(buffer))
+
+
+def model_of(root: Record) -> Model:
+    """The model that a decoded file describes."""
     message = root.model
     graph = Graph()
     graph.doc = message.graph_doc_string or ""

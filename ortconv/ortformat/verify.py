@@ -30,6 +30,9 @@ def decode(buffer: Any) -> Record:
         raise UnsupportedError(f"format version {version[:20]!r} is not one of {VERSIONS[0]} to {VERSIONS[-1]}")
     if int(version) >= 5 and root.kernel_type_str_resolver is None:
         raise FormatError("InferenceSession.kernel_type_str_resolver: is missing, which version 5 and later need")
+    for entry in root.model.opset_import:
+        if not 0 <= entry.version < 2**31:
+            raise GraphError(f"version {entry.version} of operator set '{entry.domain}' is impossible")
     _check_graph(root.model.graph, frozenset(), "the graph")
     return root
 
@@ -52,7 +55,7 @@ def _check_graph(graph: Record, outer: frozenset[str], where: str) -> None:
     for node in nodes:
         if not node.index < graph.max_node_index or node.index in seen:
             raise GraphError(
-                f"node index {node.index} is beyond {graph.max_node_index} or given twice", node=_label(node)
+                f"node index {node.index} is beyond {graph.max_node_index} or given twice", node=node_label(node)
             )
         seen[node.index] = node
         _check_node(node, names, outer)
@@ -76,7 +79,8 @@ def _value_names(graph: Record, where: str) -> frozenset[str]:
     return names
 
 
-def _label(node: Record) -> str:
+def node_label(node: Record) -> str:
+    """How messages call a node."""
     op = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
     return f"{op} '{node.name or next(filter(None, node.outputs), '?')}'"
 
@@ -84,24 +88,24 @@ def _label(node: Record) -> str:
 def _check_node(node: Record, names: frozenset[str], outer: frozenset[str]) -> None:
     for name in (*node.inputs, *node.outputs):
         if name not in names:
-            raise GraphError(f"'{name}' has no ValueInfo", node=_label(node))
+            raise GraphError(f"'{name}' has no ValueInfo", node=node_label(node))
     for name in node.implicit_inputs:
         if name not in names and name not in outer:
-            raise GraphError(f"the implicit input '{name}' is not defined", node=_label(node))
+            raise GraphError(f"the implicit input '{name}' is not defined", node=node_label(node))
     counts = node.input_arg_counts
     if sum(counts) != len(node.inputs) or min(counts, default=0) < 0:
-        raise GraphError(f"input_arg_counts {list(counts)} do not sum up to {len(node.inputs)}", node=_label(node))
+        raise GraphError(f"input_arg_counts {list(counts)} do not sum up to {len(node.inputs)}", node=node_label(node))
 
 
 def _check_attribute(attribute: Record, visible: frozenset[str], node: Record) -> None:
     if attribute.type not in PAYLOADS or not attribute.name:
         raise UnsupportedError(
-            f"attribute '{attribute.name}' has type {attribute.type}, which cannot be loaded", node=_label(node)
+            f"attribute '{attribute.name}' has type {attribute.type}, which cannot be loaded", node=node_label(node)
         )
     field = PAYLOADS[attribute.type]
     if field is not None and getattr(attribute, field) is None:
-        raise FormatError(f"attribute '{attribute.name}' has no {field}", node=_label(node))
-    where = f"attribute '{attribute.name}' of {_label(node)}"
+        raise FormatError(f"attribute '{attribute.name}' has no {field}", node=node_label(node))
+    where = f"attribute '{attribute.name}' of {node_label(node)}"
     if field == "g":
         _check_graph(attribute.g, visible, where)
     for tensor in [attribute.t] if field == "t" else attribute.tensors if field == "tensors" else ():

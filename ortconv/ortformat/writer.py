@@ -311,7 +311,7 @@ class _Writer:
             if isinstance(value, Floats):
                 return "floats", 6, out.vector(b"".join(map(_float_bytes, value)), len(value))
             if isinstance(value, Strings):
-                return "strings", 8, out.references([out.string(item) for item in value])
+                return "strings", 8, out.pooled_references(tuple([out.string(item) for item in value]))
             if isinstance(value, tuple) and not isinstance(value, (Tensors, Graphs, Types)):
                 return "ints", 7, out.scalars("q", value)  # type: ignore[arg-type]
         except struct.error:

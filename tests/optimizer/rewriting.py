@@ -22,9 +22,20 @@ Feeds = Mapping[str, Array]
 
 
 def parse(text: str, opset: int = 13) -> onnx.ModelProto:
-    """A model from onnx's text form of a graph."""
+    """A model from onnx's text form of a graph, whose outputs are of unknown shape whatever the text says."""
     imports = f'"": {opset}, "com.microsoft": 1'
-    return onnx.parser.parse_model(f"<ir_version: 8, opset_import: [{imports}]>\n{text}")
+    proto = onnx.parser.parse_model(f"<ir_version: 8, opset_import: [{imports}]>\n{text}")
+    _forget_output_shapes(proto.graph)
+    return proto
+
+
+def _forget_output_shapes(graph: onnx.GraphProto) -> None:
+    for output in graph.output:
+        output.type.tensor_type.ClearField("shape")
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _forget_output_shapes(attribute.g)
 
 
 def run(proto: onnx.ModelProto, feeds: Feeds) -> list[Array]:
@@ -49,10 +60,10 @@ def random_feeds(proto: onnx.ModelProto, seed: int = 0, **dims: int) -> dict[str
         shape = [d.dim_value if d.HasField("dim_value") else dims.get(d.dim_param, 3) for d in type.shape.dim]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(type.elem_type)
         if dtype == np.bool_:
-            feeds[value.name] = rng.random(shape) < 0.5
+            feeds[value.name] = np.asarray(rng.random(shape) < 0.5)
         elif np.issubdtype(dtype, np.integer):
             info = np.iinfo(dtype)
-            feeds[value.name] = rng.integers(max(info.min, -100), min(info.max, 100), shape).astype(dtype)
+            feeds[value.name] = np.asarray(rng.integers(max(info.min, -100), min(info.max, 100), shape)).astype(dtype)
         else:
             feeds[value.name] = np.asarray(rng.standard_normal(shape) * 2).astype(dtype)
     return feeds

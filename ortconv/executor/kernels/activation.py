@@ -36,7 +36,9 @@ def sigmoid(x: Array) -> Array:
 def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
     out = np.empty_like(x)
     np.multiply(x, alpha, out=out)
-    return np.maximum(out, x, out=out) if alpha <= 1 else np.minimum(out, x, out=out)
+    limited = np.maximum if alpha <= 1 else np.minimum
+    limited(out, x, out=out)
+    return out
 
 
 @kernel("PRelu")

@@ -74,12 +74,13 @@ def convolve(x: Array, f: Filters, w: Window) -> Array:
 
 
 def _pointwise(x: Array, matrix: Array, w: Window) -> Array:
-    x = x[(..., *(slice(None, None, s) for s in w.strides))]
+    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
+    x = x[steps]
     n, c, *spatial = x.shape
     if x.flags.c_contiguous and prod(spatial) > 1:
-        return np.matmul(matrix.T, x.reshape(n, c, prod(spatial))).reshape(n, -1, *spatial)
+        return np.asarray(np.matmul(matrix.T, x.reshape(n, c, prod(spatial)))).reshape(n, matrix.shape[1], *spatial)
     rows = channels_last(x).reshape(n * prod(spatial), c)
-    return channels_first((rows @ matrix).reshape(n, *spatial, -1))
+    return channels_first((rows @ matrix).reshape(n, *spatial, matrix.shape[1]))
 
 
 def _unfold_and_multiply(x: Array, matrix: Array, w: Window, out: Array) -> None:
@@ -221,7 +222,7 @@ def _prepared(
     if weights is None or weights.dtype not in (np.float32, np.float64):
         return None
     laid_out = filters(weights, group)
-    placement = {key: geometry.get(key) for key in ("strides", "dilations", "pads")}
+    placement: dict[str, Any] = {key: geometry.get(key) for key in ("strides", "dilations", "pads")}
     auto_pad = geometry.get("auto_pad", "NOTSET")
 
     def run(x: Array, w: Array, b: Array | None = None, z: Array | None = None, **_: Any) -> Array:
@@ -329,7 +330,7 @@ def _scatter_products(x: Array, w: Array, group: int, place: Window) -> Array:
     for g in range(group):
         part = slice(g * per_group, (g + 1) * per_group)
         matrix = np.moveaxis(w[part], 1, -1).reshape(per_group, -1)
-        products = (rows[:, part] @ matrix).reshape(n, *place.output, -1, m)
+        products = (rows[:, part] @ matrix).reshape(n, *place.output, prod(place.kernel), m)
         target = out[..., g * m : (g + 1) * m]
         for i, tap in enumerate(place.taps()):
             target[(slice(None), *tap)] += products[..., i, :]

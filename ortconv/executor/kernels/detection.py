@@ -77,7 +77,8 @@ def _intersection_over_union(a: Array, b: Array) -> Array:
     shared = sides[0] * sides[1]
     union = area_a[:, None] + area_b - shared
     valid = (sides[0] > 0) & (sides[1] > 0) & (area_a > 0)[:, None] & (area_b > 0) & (union > 0)
-    return np.divide(shared, union, out=np.full_like(shared, -1), where=valid)
+    ratio: Array = np.divide(shared, union, out=np.full_like(shared, -1), where=valid)
+    return ratio
 
 
 @kernel("RoiAlign", until=10)
@@ -147,7 +148,7 @@ def _pooled(image: Array, rows: _Samples, columns: _Samples, mode: str) -> Array
 def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> Array:
     out = np.zeros((len(rois), x.shape[1], *pooled_shape), dtype=x.dtype)
     for i, roi in enumerate(rois):
-        left, top, right, bottom = (math.floor(v * spatial_scale + 0.5) for v in roi[1:].tolist())
+        left, top, right, bottom = (_rounded(v * spatial_scale) for v in roi[1:].tolist())
         image = x[int(roi[0])]
         rows = _bins(top, max(bottom - top + 1, 1), pooled_shape[0], x.shape[2])
         columns = _bins(left, max(right - left + 1, 1), pooled_shape[1], x.shape[3])
@@ -156,6 +157,11 @@ def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_
                 if y1 > y0 and x1 > x0:
                     out[i, :, r, c] = image[:, y0:y1, x0:x1].max(axis=(1, 2))
     return out
+
+
+def _rounded(x: float) -> int:
+    """The nearest integer, half away from zero."""
+    return int(math.copysign(math.floor(abs(x) + 0.5), x))
 
 
 def _bins(start: int, length: int, bins: int, size: int) -> list[tuple[int, int]]:

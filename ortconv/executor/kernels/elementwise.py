@@ -191,7 +191,7 @@ def erf(x: Array) -> Array:
 
 
 def erf_block(x: Array, out: Array) -> None:
-    """erf of float32 elements, to 3e-7 relative."""
+    """erf of float32 elements, to 4e-7 relative."""
     x = np.maximum(x, -_ERF_LIMIT)
     np.minimum(x, _ERF_LIMIT, out=x)
     square = x * x

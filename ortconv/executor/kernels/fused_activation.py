@@ -58,7 +58,7 @@ def thresholded_relu(x: Array, alpha: float = 1.0) -> Array:
 
 
 def scaled_tanh(x: Array, alpha: float = 1.0, beta: float = 1.0) -> Array:
-    return x.dtype.type(alpha) * np.tanh(x * x.dtype.type(beta))
+    return np.asarray(x.dtype.type(alpha) * np.tanh(x * x.dtype.type(beta)))
 
 
 def elu(x: Array, alpha: float = 1.0) -> Array:
@@ -66,11 +66,11 @@ def elu(x: Array, alpha: float = 1.0) -> Array:
 
 
 def softsign(x: Array) -> Array:
-    return x / (1 + np.abs(x))
+    return np.asarray(x / (1 + np.abs(x)))
 
 
 def softplus(x: Array) -> Array:
-    return np.logaddexp(x, x.dtype.type(0))
+    return np.asarray(np.logaddexp(x, x.dtype.type(0)))
 
 
 ACTIVATIONS: dict[str, tuple[Callable[..., Array], int]] = {

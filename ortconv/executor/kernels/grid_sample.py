@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
@@ -82,7 +82,7 @@ def _cubic(x: Array, positions: list[Array], padding: str, align_corners: bool) 
     return _weighted(x, per_axis)
 
 
-def _weighted(x: Array, per_axis: list[tuple[tuple[Array, Array], ...]]) -> Array:
+def _weighted(x: Array, per_axis: Sequence[tuple[tuple[Array, Array], ...]]) -> Array:
     total: Array | None = None
     for corner in product(*per_axis):
         weight = corner[0][1]

@@ -23,7 +23,7 @@ def _multiply(a: Array, b: Array) -> Array:
     if a.dtype.kind in "iu" and a.dtype.itemsize <= 4 and a.size * b.shape[-1] > _INTEGER_GEMM:
         product = np.matmul(a.astype(np.float64), b.astype(np.float64))
         if abs(product).max(initial=0) < 2**52:
-            return product.astype(np.int64).astype(a.dtype)
+            return np.asarray(product.astype(np.int64).astype(a.dtype))
     return np.asarray(np.matmul(a, b))
 
 
@@ -42,7 +42,7 @@ def gemm(
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
-    transA: int = 0,
+    transA: int = 0,  # noqa: N803
     transB: int = 0,  # noqa: N803
 ) -> Array:
     y = _multiply(a.T if transA else a, b.T if transB else b)
@@ -104,7 +104,7 @@ def exact_product(a: Array, b: Array) -> Array:
     """a @ b of integer-valued float32 arrays as int32 (modulo 2**32), exact: sums that float32 cannot hold are split."""
     reach = float(np.abs(a).max(initial=0)) * float(np.abs(b).sum(axis=-2).max(initial=0))
     if reach <= _EXACT or a.shape[-1] < 2:
-        return np.matmul(a, b).astype(np.int32)
+        return np.asarray(np.matmul(a, b).astype(np.int32))
     half = a.shape[-1] // 2
     left = exact_product(a[..., :half], b[..., :half, :])
     return np.asarray(left + exact_product(a[..., half:], b[..., half:, :]))

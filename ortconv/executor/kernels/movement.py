@@ -33,9 +33,6 @@ def reshape(x: Array, shape: Array, *, allowzero: int = 0) -> Array:
 def _reshape(x: Array, shape: tuple[int, ...], allow_zero: bool) -> Array:
     if not allow_zero and 0 in shape:
         shape = tuple(d or x.shape[i] for i, d in enumerate(shape))
-    if 0 in shape and -1 in shape and not allow_zero:
-        # numpy refuses to infer a dimension next to an empty one; it is 0 elements per anything.
-        shape = tuple(0 if d == -1 else d for d in shape)
     return x.reshape(shape)
 
 

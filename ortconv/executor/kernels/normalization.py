@@ -263,7 +263,7 @@ def group_normalization(
 def lp_normalization(x: Array, *, axis: int = -1, p: int = 2) -> Array:
     """Zero where the norm is zero."""
     norm = np.abs(x).sum(axis=axis, keepdims=True) if p == 1 else np.sqrt(np.square(x).sum(axis=axis, keepdims=True))
-    return np.divide(x, norm, out=np.zeros_like(x), where=norm != 0)
+    return np.asarray(np.divide(x, norm, out=np.zeros_like(x), where=norm != 0))
 
 
 @kernel("MeanVarianceNormalization")

@@ -89,7 +89,8 @@ def _inside(w: Window, declared_padding: bool = False) -> Array:
     place = []
     for n, b, e in zip(w.size, w.begin, w.end):
         place.append(slice(0, b + n + e) if declared_padding else slice(max(b, 0), max(b + n, 0)))
-    inside[(0, *place, 0)] = True
+    index: tuple[Any, ...] = (0, *place, 0)
+    inside[index] = True
     return inside
 
 

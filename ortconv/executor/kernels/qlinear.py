@@ -221,7 +221,7 @@ def matmul_nbits(
     y = np.matmul(widen(a), weights.T)
     if bias is not None:
         y += widen(bias)
-    return y.astype(a.dtype, copy=False)
+    return np.asarray(y.astype(a.dtype, copy=False))
 
 
 def _unpack_bits(packed: Array, bits: int, count: int) -> Array:

@@ -68,7 +68,7 @@ _NEAREST: dict[str, Callable[[Array], Array]] = {
 
 
 def _linear(x: Array) -> Array:
-    return np.maximum(1 - np.abs(x), 0)
+    return np.asarray(np.maximum(1 - np.abs(x), 0))
 
 
 def _cubic(x: Array, a: float) -> Array:
@@ -83,7 +83,7 @@ def _taps(
 ) -> tuple[Array, Array]:
     """Indices and weights, both (taps, output)."""
     support = 1 if mode == "linear" else 2
-    shrink = float(min(a.scale, 1)) if antialias else 1.0
+    shrink = min(float(a.scale), 1.0) if antialias else 1.0
     before = int(np.floor(-support / shrink)) + 1
     offsets = np.arange(before, 1 - before + 1)
     base = np.floor(position)

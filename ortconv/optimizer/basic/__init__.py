@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer.basic import cse, eliminate, fold_conv, fold_matmul, pad, sharing
+from ortconv.optimizer import shapes
+from ortconv.optimizer.basic import cse, eliminate, fold_conv, fold_matmul, pad, reshape, sharing
 from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
 from ortconv.optimizer.engine import FunctionPass, RulePass
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
-    RulePass("Level1Rules", eliminate.RULES, fold_conv.RULES, pad.RULES, fold_matmul.GEMM_RULES, fold_matmul.BATCH_NORM_RULES),
+    *shapes.PASSES,
+    RulePass("Level1Rules", eliminate.RULES, fold_conv.RULES, pad.RULES, fold_matmul.GEMM_RULES),
     *sharing.PASSES,
     *cse.PASSES,
     FOLD_CONSTANTS,
-    RulePass("MatMulAddRules", fold_matmul.RULES),
+    RulePass("MatMulAddFusion", fold_matmul.MATMUL_ADD_RULES),
     *fold_matmul.PASSES,
+    *reshape.PASSES,
     *cse.UNUSED,
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable
 from typing import Any
 
-from ortconv.ir.graph import Graph, Graphs, Node, Tensors
+from ortconv.ir.graph import Floats, Graph, Node, Tensors
 from ortconv.ir.schema import default_attributes, is_deterministic
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.optimizer.engine import Context, FunctionPass
@@ -20,7 +21,7 @@ def merge_common(graph: Graph, context: Context) -> int:
 
     DequantizeLinear stays as it is: each reader of a quantized value wants one of its own.
     """
-    seen: dict[Hashable, list[Node]] = {}
+    seen: dict[Hashable, Node | dict[Hashable, Node]] = {}
     changes = 0
     for node in graph:
         if node.domain not in PURE_DOMAINS or node.op == "DequantizeLinear":
@@ -28,41 +29,38 @@ def merge_common(graph: Graph, context: Context) -> int:
         inputs: Hashable = node.inputs
         if node.op in COMMUTATIVE and len(node.inputs) == 2:
             inputs = frozenset(node.inputs)
-        twins = seen.setdefault((node.op, node.domain, inputs), [])
-        for twin in twins:
-            if _same(twin, node) and context.may_touch(twin, node) and _merge(graph, twin, node):
-                context.record("CommonSubexpressionElimination", node.label)
-                changes += 1
-                break
-        else:
-            twins.append(node)
+        key = (node.op, node.domain, node.ep, inputs)
+        known = seen.setdefault(key, node)
+        if known is node or not is_deterministic(node):
+            continue
+        if isinstance(known, Node):
+            known = seen[key] = {_attributes(known): known}
+        twin = known.setdefault(_attributes(node), node)
+        if twin is not node and context.may_touch(twin, node) and _merge(graph, twin, node):
+            context.record("CommonSubexpressionElimination", node.label)
+            changes += 1
     return changes
 
 
-def _same(a: Node, b: Node) -> bool:
-    """True if two nodes of one operator with the same inputs compute the same."""
-    if a.subgraphs or b.subgraphs or not is_deterministic(a):
-        return False
-    if a.attrs.keys() == b.attrs.keys():
-        return all(_equal(v, b.attrs[k]) for k, v in a.attrs.items())
-    one, other = ({**default_attributes(n), **n.attrs} for n in (a, b))
-    return one.keys() == other.keys() and all(_equal(v, other[k]) for k, v in one.items())
+def _attributes(node: Node) -> Hashable:
+    """Equal for nodes of one operator with the same attributes, stated or by default; unique where there are subgraphs."""
+    attrs = {**default_attributes(node), **node.attrs}
+    return tuple((name, _content(attrs[name])) for name in sorted(attrs))
 
 
-def _equal(a: Any, b: Any) -> bool:
-    """True if two attributes agree, tensors in every bit."""
-    if isinstance(a, Tensor):
-        return isinstance(b, Tensor) and a.same(b)
-    if isinstance(a, SparseTensor):
-        return (
-            isinstance(b, SparseTensor)
-            and a.shape == b.shape
-            and a.values.same(b.values)
-            and a.indices.same(b.indices)
-        )
-    if isinstance(a, Tensors):
-        return isinstance(b, Tensors) and len(a) == len(b) and all(map(Tensor.same, a, b))
-    return not isinstance(a, (Graph, Graphs)) and type(a) is type(b) and bool(a == b)
+def _content(value: Any) -> Hashable:
+    if isinstance(value, Tensor):
+        data = value.data if isinstance(value.data, tuple) else hashlib.blake2b(value.data).digest()
+        return value.dtype, value.shape, data
+    if isinstance(value, SparseTensor):
+        return value.shape, _content(value.values), _content(value.indices)
+    if isinstance(value, Tensors):
+        return tuple(map(_content, value))
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, Floats):
+        return tuple(v.hex() for v in value)
+    return value  # type: ignore[no-any-return]
 
 
 def _merge(graph: Graph, kept: Node, node: Node) -> bool:

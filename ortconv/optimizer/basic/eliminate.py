@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ortconv.ir.graph import Attribute, Floats, Ints, Node, Strings, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
@@ -88,17 +86,20 @@ def eliminate_cast(m: Match) -> Replacement:
 
 
 _HOLDS: dict[DType, tuple[DType, ...]] = {
-    DType.BOOL: (DType.UINT8, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DType.FLOAT, DType.DOUBLE),
-    DType.UINT8: (DType.INT16, DType.UINT16, DType.INT32, DType.UINT32, DType.INT64, DType.UINT64, DType.FLOAT16, DType.FLOAT, DType.DOUBLE),
-    DType.INT8: (DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DType.FLOAT, DType.DOUBLE),
-    DType.UINT16: (DType.INT32, DType.UINT32, DType.INT64, DType.UINT64, DType.FLOAT, DType.DOUBLE),
-    DType.INT16: (DType.INT32, DType.INT64, DType.FLOAT, DType.DOUBLE),
-    DType.INT32: (DType.INT64, DType.DOUBLE),
-    DType.UINT32: (DType.INT64, DType.UINT64, DType.DOUBLE),
-    DType.FLOAT16: (DType.FLOAT, DType.DOUBLE),
-    DType.BFLOAT16: (DType.FLOAT, DType.DOUBLE),
-    DType.FLOAT: (DType.DOUBLE,),
-}  # fmt: skip
+    getattr(DType, source): tuple(getattr(DType, name) for name in holders.split())
+    for source, holders in {
+        "BOOL": "UINT8 INT8 INT16 INT32 INT64 FLOAT16 FLOAT DOUBLE",
+        "UINT8": "INT16 UINT16 INT32 UINT32 INT64 UINT64 FLOAT16 FLOAT DOUBLE",
+        "INT8": "INT16 INT32 INT64 FLOAT16 FLOAT DOUBLE",
+        "UINT16": "INT32 UINT32 INT64 UINT64 FLOAT DOUBLE",
+        "INT16": "INT32 INT64 FLOAT DOUBLE",
+        "INT32": "INT64 DOUBLE",
+        "UINT32": "INT64 UINT64 DOUBLE",
+        "FLOAT16": "FLOAT DOUBLE",
+        "BFLOAT16": "FLOAT DOUBLE",
+        "FLOAT": "DOUBLE",
+    }.items()
+}
 """The types that hold every value of a type exactly."""
 
 
@@ -137,7 +138,7 @@ def eliminate_noop(m: Match) -> Replacement:
     """
     if not is_filled_with(m.k, _NEUTRAL[m.root.op]) or not broadcasts_into(m.k.constant.shape, m.x.shape):
         return None
-    return m.x if m.x.dtype is not DType.BOOL else None
+    return m.x  # type: ignore[no-any-return]
 
 
 @rule(
@@ -192,10 +193,10 @@ def fuse_relu_clip(m: Match) -> Replacement:
         return None
     low, high = (min(max(b, outer[0]), outer[1]) for b in (min(inner), inner[1]))
     types = (m.root.out.type,)
-    if (low, high) == (0, math.inf):
+    if (low, high) == (0, math.inf) and "Relu" in (m.root.op, m.inner.op):
         return New("Relu", [m.x], {}, like=m.root, types=types)
-    low_bound = bound(m.graph, None if low == -math.inf else low, dtype)
-    high_bound = bound(m.graph, None if high == math.inf else high, dtype)
+    low_bound = bound(None if low == -math.inf else low, dtype)
+    high_bound = bound(None if high == math.inf else high, dtype)
     if m.graph.opset() < 11 and dtype not in FLOATS:
         return None
     return clip(m.x, low_bound, high_bound, m.root, m.graph, dtype)

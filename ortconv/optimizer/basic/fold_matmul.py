@@ -7,7 +7,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.basic.fold_conv import batch_norm
-from ortconv.optimizer.conditions import FLOATS, RESHAPES, broadcasts_into, count, rounded, with_shape, wide
+from ortconv.optimizer.conditions import FLOATS, RESHAPES, broadcasts_into, count, rounded, wide, with_shape
 from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, apply, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -130,14 +130,6 @@ def fold_moved_batch_norm(m: Match) -> Replacement:
     return New(move.op, [gemm, *move.inputs[1:]], like=move, types=(m.root.out.type,))
 
 
-GEMM_RULES = (
-    *fuse_gemm_sum,
-    *fuse_transposed_a,
-    *fuse_transposed_b,
-    *fuse_transposed_output,
-)
-BATCH_NORM_RULES = (*fold_matmul_batch_norm, *fold_moved_batch_norm)
-
 # ---------------------------------------------------------------------- MatMul + Add
 
 _WITH_BIAS = P("Add", P("MatMul", "a", "b", name="product"), "k", commutative=True)
@@ -179,7 +171,7 @@ def _stacked(product: Node, k: Value) -> tuple[tuple[int, ...], tuple[int, int]]
         return None
     if 0 in left or 0 in right or left[-1] != right[0] or k.static_shape != (right[1],):
         return None
-    return left[:-1], right  # type: ignore[return-value]
+    return left[:-1], right
 
 
 def _candidates(graph: Graph) -> dict[Value, list[Node]]:
@@ -216,4 +208,13 @@ def fuse_stacked(graph: Graph, context: Context) -> int:
 
 
 PASSES = (FunctionPass("MatMulAddFusion", fuse_stacked),)
-RULES = (*GEMM_RULES, *fuse_matmul_add)
+GEMM_RULES = (
+    *fuse_gemm_sum,
+    *fuse_transposed_a,
+    *fuse_transposed_b,
+    *fuse_transposed_output,
+    *fold_matmul_batch_norm,
+    *fold_moved_batch_norm,
+)
+MATMUL_ADD_RULES = fuse_matmul_add
+RULES = (*GEMM_RULES, *MATMUL_ADD_RULES)

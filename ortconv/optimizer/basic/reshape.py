@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
-from ortconv.optimizer.conditions import RESHAPES, equal_shapes, same_shape
+from ortconv.optimizer.conditions import RESHAPES, same_shape
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import DimOf, Element, expressed, keeps_shape, refined, target
@@ -87,5 +87,3 @@ def merge_transposes(m: Match) -> Replacement:
 
 RULES = (*eliminate_reshape, *fix_reshape, *merge_reshapes, *merge_transposes)
 PASSES = (RulePass("ReshapeFusion", RULES),)
-
-__all__ = ["PASSES", "RULES", "equal_shapes"]

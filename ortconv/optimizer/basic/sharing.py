@@ -25,9 +25,9 @@ def share_constants(graph: Graph, context: Context) -> int:
         if const is not None and value.uses and not value.is_output:
             groups.setdefault(_sample(const), []).append(value)
     changes = 0
-    for (_, _, sampled, _), values in groups.items():  # type: ignore[misc]
+    for values in groups.values():
         if len(values) > 1:
-            changes += _share(graph, values, sampled, context)
+            changes += _share(graph, values, context)
     return changes
 
 
@@ -35,20 +35,21 @@ def _sample(const: Tensor) -> Hashable:
     """Equal for equal constants, and for small ones only for those."""
     data = const.data
     if isinstance(data, tuple):
-        return const.dtype, const.shape, False, data
+        return const.dtype, const.shape, data
     if data.nbytes <= SMALL:
-        return const.dtype, const.shape, False, bytes(data)
+        return const.dtype, const.shape, bytes(data)
     step = data.nbytes // SAMPLES
-    return const.dtype, const.shape, True, b"".join(bytes(data[i * step : i * step + 8]) for i in range(SAMPLES))
+    return const.dtype, const.shape, b"".join(bytes(data[i * step : i * step + 8]) for i in range(SAMPLES))
 
 
-def _share(graph: Graph, values: list[Value], sampled: bool, context: Context) -> int:
+def _share(graph: Graph, values: list[Value], context: Context) -> int:
     first: dict[Hashable, Value] = {}
     changes = 0
     for value in values:
         const = value.constant
         assert const is not None
-        key = hashlib.blake2b(const.data).digest() if sampled and isinstance(const.data, memoryview) else b""
+        sampled = isinstance(const.data, memoryview) and const.data.nbytes > SMALL
+        key = hashlib.blake2b(const.data).digest() if sampled else b""  # type: ignore[arg-type]
         kept = first.setdefault(key, value)
         if kept is value or context.exhausted:
             continue

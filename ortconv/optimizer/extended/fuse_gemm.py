@@ -31,9 +31,7 @@ def fuse_gemm_activation(m: Match) -> Replacement:
     for name in ACTIVATION_PARAMETERS[m.root.op]:
         attrs[f"activation_{name}"] = float(attribute(m.root, name))
     m.graph.opsets.setdefault("com.microsoft", 1)
-    return New(
-        "FusedGemm", m.gemm.inputs, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.gemm
-    )
+    return New("FusedGemm", m.gemm.inputs, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.gemm)
 
 
 RULES = fuse_gemm_activation

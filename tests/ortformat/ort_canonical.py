@@ -25,7 +25,8 @@ def canonical(buffer: Any, *, imports: bool = False) -> Json:
         "graph": graph(model.graph),
         "kernel_types": {
             entry.op_id: {
-                e.kernel_type_str: [(a.arg_type, a.index) for a in e.args or ()] for e in entry.kernel_type_str_args or ()
+                e.kernel_type_str: [(a.arg_type, a.index) for a in e.args or ()]
+                for e in entry.kernel_type_str_args or ()
             }
             for entry in root.kernel_type_str_resolver.op_kernel_type_str_args or ()
         },

@@ -117,10 +117,22 @@ TEXTS = {
 
 def models() -> dict[str, ModelProto]:
     """All of the models by name."""
-    found = {name: parser.parse_model(text) for name, text in TEXTS.items()}
+    found = {name: with_weights(parser.parse_model(text)) for name, text in TEXTS.items()}
     found["constants"] = constants()
     found["empty and scalar"] = empty_and_scalar()
     return found
+
+
+def with_weights(model: ModelProto) -> ModelProto:
+    """Make an initializer of every value named w, which the text only declares."""
+    for info in list(model.graph.value_info):
+        if info.name == "w":
+            shape = [d.dim_value for d in info.type.tensor_type.shape.dim]
+            dtype = helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
+            values = (np.arange(np.prod(shape)) % 7 - 3).reshape(shape).astype(dtype)
+            model.graph.initializer.append(numpy_helper.from_array(values, "w"))
+            model.graph.value_info.remove(info)
+    return model
 
 
 def constants() -> ModelProto:
@@ -156,8 +168,14 @@ def constants() -> ModelProto:
 
 def empty_and_scalar() -> ModelProto:
     """Constants without elements and without dimensions, a fixed dimension of 0."""
-    initializers = [numpy_helper.from_array(np.zeros((0, 3), np.float32), "none"), numpy_helper.from_array(np.int64(1), "i")]
-    nodes = [helper.make_node("Concat", ["x", "none"], ["c"], axis=0), helper.make_node("Gather", ["c", "i"], ["y"], axis=1)]
+    initializers = [
+        numpy_helper.from_array(np.zeros((0, 3), np.float32), "none"),
+        numpy_helper.from_array(np.int64(1), "i"),
+    ]
+    nodes = [
+        helper.make_node("Concat", ["x", "none"], ["c"], axis=0),
+        helper.make_node("Gather", ["c", "i"], ["y"], axis=1),
+    ]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["m"])
     graph = helper.make_graph(nodes, "g", [x], [y], initializers)

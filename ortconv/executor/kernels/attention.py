@@ -1,0 +1,320 @@
+"""Attention and what belongs to it. Heads are (batch, heads, length, head size) inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ortconv.errors import GraphError
+from ortconv.executor.kernels.precision import in_float32, widen
+from ortconv.executor.registry import kernel
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+
+_MS = "com.microsoft"
+
+
+def softmax_rows(x: Array) -> Array:
+    """Softmax over the last axis in place; rows of nothing but -inf become zero."""
+    top = x.max(axis=-1, keepdims=True, initial=-np.inf)
+    x -= np.where(np.isneginf(top), x.dtype.type(0), top)
+    np.exp(x, out=x)
+    total = x.sum(axis=-1, keepdims=True)
+    x /= np.where(total == 0, x.dtype.type(1), total)
+    return x
+
+
+def split_heads(x: Array, heads: int) -> Array:
+    """(B, L, heads * H) as a view (B, heads, L, H)."""
+    if heads < 1 or x.shape[-1] % heads:
+        raise GraphError(f"hidden size {x.shape[-1]} cannot be divided among {heads} heads")
+    return x.reshape(*x.shape[:2], heads, x.shape[2] // heads).swapaxes(1, 2)
+
+
+def merge_heads(x: Array) -> Array:
+    """(B, heads, L, H) to (B, L, heads * H)."""
+    batch, heads, length, size = x.shape
+    return x.swapaxes(1, 2).reshape(batch, length, heads * size)
+
+
+def _shared(kv: Array, heads: int) -> Array:
+    """Key or value heads repeated for the query heads that share them."""
+    return kv if kv.shape[1] == heads else np.repeat(kv, heads // kv.shape[1], axis=1)
+
+
+def visible(queries: int, keys: int, offset: Any, left: int, right: int) -> Array:
+    """Where query i at position offset + i may look: at most `left` back and `right` ahead, -1 for any distance.
+
+    (queries, keys), or (batch, 1, queries, keys) when `offset` has one number per batch.
+    """
+    ahead = np.arange(keys) - (np.arange(queries)[:, None] + np.reshape(offset, (-1, 1, 1, 1)))
+    allowed = np.ones(ahead.shape, bool)
+    if left >= 0:
+        allowed &= -ahead <= left
+    if right >= 0:
+        allowed &= ahead <= right
+    return allowed if np.ndim(offset) else allowed[0, 0]
+
+
+@kernel("Attention")
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    attn_mask: Array | None = None,
+    past_key: Array | None = None,
+    past_value: Array | None = None,
+    nonpad_kv_seqlen: Array | None = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int | None = None,
+    left_window_size: int = -1,
+    q_num_heads: int | None = None,
+    qk_matmul_output_mode: int = 0,
+    right_window_size: int = -1,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: int | None = None,
+    n_outputs: int = 1,
+) -> Any:
+    packed, dtype = q.ndim == 3, q.dtype
+    if packed:
+        if q_num_heads is None or kv_num_heads is None:
+            raise GraphError("Attention with 3-D inputs needs q_num_heads and kv_num_heads")
+        q, k, v = split_heads(q, q_num_heads), split_heads(k, kv_num_heads), split_heads(v, kv_num_heads)
+    if past_key is not None and past_value is not None:
+        k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
+    queries, keys = widen(q), widen(_shared(k, q.shape[1]))
+    factor = 1 / np.sqrt(q.shape[-1]) if scale is None else scale
+    scores = np.matmul(queries * queries.dtype.type(factor), keys.swapaxes(-1, -2))
+    stages = [scores]
+    if softcap:
+        cap = scores.dtype.type(softcap)
+        scores = np.tanh(scores / cap) * cap
+    stages.append(scores)
+    past = past_key.shape[2] if past_key is not None else 0
+    scores = scores + _bias(scores, attn_mask, past, nonpad_kv_seqlen, is_causal, left_window_size, right_window_size)
+    stages.append(scores)
+    weights = _softmax_as(scores.copy(), dtype, softmax_precision)
+    stages.append(weights)
+    y = np.matmul(weights, widen(_shared(v, q.shape[1])))
+    y = (merge_heads(y) if packed else y).astype(dtype, copy=False)
+    return y if n_outputs == 1 else (y, k, v, stages[qk_matmul_output_mode].astype(dtype, copy=False))[:n_outputs]
+
+
+def _softmax_as(scores: Array, dtype: np.dtype[Any], precision: int | None) -> Array:
+    if precision == DType.DOUBLE and scores.dtype != np.float64:
+        return softmax_rows(scores.astype(np.float64)).astype(scores.dtype)
+    return softmax_rows(scores)
+
+
+def _bias(
+    scores: Array, mask: Array | None, past: int, lengths: Array | None, causal: int, left: int, right: int
+) -> Array:
+    """What is added to the scores: the mask, and -inf where a key is out of sight or padding."""
+    queries, keys = scores.shape[-2:]
+    never = scores.dtype.type(-np.inf)
+    bias = np.zeros((), scores.dtype)
+    if mask is not None:
+        bias = np.where(mask, scores.dtype.type(0), never) if mask.dtype == bool else widen(mask).astype(scores.dtype)
+        if bias.ndim and bias.shape[-1] not in (1, keys) or bias.ndim and bias.shape[-1] < keys:
+            widths = [(0, 0)] * (bias.ndim - 1) + [(0, keys - bias.shape[-1])]
+            bias = np.pad(bias, widths, constant_values=never)
+    right = min(r for r in (right, 0) if r >= 0) if causal else right
+    if left >= 0 or right >= 0:
+        offset = past if lengths is None else lengths.reshape(-1).astype(np.int64) - queries
+        bias = bias + np.where(visible(queries, keys, offset, left, right), scores.dtype.type(0), never)
+    if lengths is not None:
+        valid = np.arange(keys) < lengths.reshape(-1, 1, 1, 1)
+        bias = bias + np.where(valid, scores.dtype.type(0), never)
+    return bias
+
+
+@kernel("RotaryEmbedding")
+@in_float32
+def rotary_embedding(
+    x: Array,
+    cos_cache: Array,
+    sin_cache: Array,
+    position_ids: Array | None = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int | None = None,
+    rotary_embedding_dim: int = 0,
+) -> Array:
+    if position_ids is not None:
+        cos_cache, sin_cache = cos_cache[position_ids], sin_cache[position_ids]
+    return _rotated(x, cos_cache, sin_cache, interleaved, num_heads, rotary_embedding_dim)
+
+
+@kernel("RotaryEmbedding", domain=_MS)
+@in_float32
+def rotary_embedding_ms(
+    x: Array,
+    position_ids: Array,
+    cos_cache: Array,
+    sin_cache: Array,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Array:
+    """A single position id is where the first token stands."""
+    length = x.shape[-2]
+    if position_ids.size == 1:
+        position_ids = np.broadcast_to(position_ids.reshape(()) + np.arange(length), (x.shape[0], length))
+    heads = num_heads if num_heads else x.shape[-1] // ((rotary_embedding_dim or cos_cache.shape[-1] * 2))
+    return _rotated(x, cos_cache[position_ids], sin_cache[position_ids], interleaved, heads, rotary_embedding_dim)
+
+
+def _rotated(x: Array, cos: Array, sin: Array, interleaved: int, num_heads: int | None, dim: int) -> Array:
+    """cos and sin are (B, L, dim / 2)."""
+    heads = split_heads(x, num_heads or 0) if x.ndim == 3 else x
+    dim = dim or heads.shape[-1]
+    cos, sin = cos[:, None], sin[:, None]
+    if cos.shape[-1] != dim // 2:
+        raise GraphError(f"the rotary caches are {cos.shape[-1]} wide, the rotated part of a head needs {dim // 2}")
+    first = slice(0, dim, 2) if interleaved else slice(0, dim // 2)
+    second = slice(1, dim, 2) if interleaved else slice(dim // 2, dim)
+    y = heads.copy()
+    y[..., first] = cos * heads[..., first] - sin * heads[..., second]
+    y[..., second] = sin * heads[..., first] + cos * heads[..., second]
+    return merge_heads(y) if x.ndim == 3 else y
+
+
+@kernel("MultiHeadAttention", domain=_MS)
+def multi_head_attention(
+    query: Array,
+    key: Array | None = None,
+    value: Array | None = None,
+    bias: Array | None = None,
+    key_padding_mask: Array | None = None,
+    attention_bias: Array | None = None,
+    past_key: Array | None = None,
+    past_value: Array | None = None,
+    *,
+    num_heads: int,
+    mask_filter_value: float = -10000.0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+    n_outputs: int = 1,
+) -> Any:
+    q, k, v = _projected(widen(query), widen(key), widen(value), widen(bias), num_heads)
+    if past_key is not None and past_value is not None:
+        k, v = np.concatenate([widen(past_key), k], axis=2), np.concatenate([widen(past_value), v], axis=2)
+    past = 0 if past_key is None else past_key.shape[2]
+    mask = _microsoft_mask(key_padding_mask, q.shape, k.shape[2], past, mask_filter_value, unidirectional)
+    y = _attend(q, k, v, mask, attention_bias, scale)
+    dtype = query.dtype
+    outputs = (merge_heads(y).astype(dtype, copy=False), k.astype(dtype, copy=False), v.astype(dtype, copy=False))
+    return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
+
+
+def _projected(
+    query: Array, key: Array | None, value: Array | None, bias: Array | None, heads: int
+) -> tuple[Array, Array, Array]:
+    """Query, key and value heads from any of the forms in which MultiHeadAttention takes them."""
+    if query.ndim == 5:  # (B, L, heads, 3, H)
+        parts = [query[..., i, :] for i in range(3)]
+    elif key is not None and key.ndim == 5:  # (B, L, heads, 2, H)
+        parts = [query.reshape(*query.shape[:2], heads, -1), key[..., 0, :], key[..., 1, :]]
+    elif key is not None and value is not None:
+        parts = [x if x.ndim == 4 else x.reshape(*x.shape[:2], heads, -1) for x in (query, key, value)]
+    else:
+        raise GraphError("MultiHeadAttention has neither key and value nor packed inputs")
+    by_head = [
+        x if given is not None and given.ndim == 4 else x.swapaxes(1, 2) for x, given in zip(parts, (query, key, value))
+    ]
+    if bias is not None:
+        sizes = [x.shape[1] * x.shape[3] for x in by_head]
+        pieces = np.split(bias, np.cumsum(sizes)[:2])
+        by_head = [
+            x if x is given else x + piece.reshape(heads, 1, -1) for x, piece, given in zip(by_head, pieces, (query, key, value))
+        ]
+    return by_head[0], by_head[1], by_head[2]
+
+
+def _attend(q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float) -> Array:
+    scores = np.matmul(q * q.dtype.type(scale or 1 / np.sqrt(q.shape[-1])), k.swapaxes(-1, -2))
+    if mask is not None:
+        scores += mask
+    if bias is not None:
+        scores += widen(bias)
+    return np.asarray(np.matmul(softmax_rows(scores), v))
+
+
+def _microsoft_mask(
+    mask: Array | None, shape: Sequence[int], keys: int, past: int, filter_value: float, causal: int
+) -> Array | None:
+    """The additive mask, broadcasting to (B, heads, queries, keys), from any of the forms of mask_index."""
+    batch, _, queries, _ = shape
+    total = None
+    if mask is not None:
+        allowed = _allowed(mask, batch, queries, keys, past)
+        total = np.where(allowed, np.float32(0), np.float32(filter_value))
+    if causal and queries > 1:
+        unseen = np.where(visible(queries, keys, past, -1, 0), np.float32(0), np.finfo(np.float32).min)
+        total = unseen if total is None else np.maximum(total + unseen, np.finfo(np.float32).min)
+    return total
+
+
+def _allowed(mask: Array, batch: int, queries: int, keys: int, past: int) -> Array:
+    position = np.arange(keys)
+    if mask.ndim == 1 and mask.size in (batch, 2 * batch, 3 * batch + 2):
+        end = mask[:batch].reshape(-1, 1, 1, 1)
+        start = mask[batch:].reshape(-1, 1, 1, 1) if mask.size == 2 * batch else np.zeros_like(end)
+        return np.asarray((position < end) & (position >= start))
+    if mask.ndim == 2:
+        return np.asarray(mask[:, None, None, :] > 0)
+    if mask.ndim == 3:
+        return np.asarray(mask[:, None] > 0)
+    if mask.ndim == 4:
+        return np.asarray(mask[:, :, past : past + queries, :keys] > 0)
+    raise GraphError(f"an attention mask of shape {list(mask.shape)} does not go with batch {batch} and {keys} keys")
+
+
+@kernel("Attention", domain=_MS)
+def attention_ms(
+    x: Array,
+    weights: Array,
+    bias: Array | None = None,
+    mask_index: Array | None = None,
+    past: Array | None = None,
+    attention_bias: Array | None = None,
+    past_sequence_length: Array | None = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float = -10000.0,
+    past_present_share_buffer: int = 0,
+    qkv_hidden_sizes: Sequence[int] | None = None,
+    rotary_embedding_dim: int = 0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+    n_outputs: int = 1,
+) -> Any:
+    sizes = tuple(qkv_hidden_sizes or (weights.shape[1] // 3,) * 3)
+    projected = np.matmul(widen(x), widen(weights))
+    if bias is not None:
+        projected += widen(bias)
+    q, k, v = (split_heads(p, num_heads) for p in np.split(projected, np.cumsum(sizes)[:2], axis=-1))
+    if past is not None:
+        k, v = np.concatenate([widen(past[0]), k], axis=2), np.concatenate([widen(past[1]), v], axis=2)
+    length = 0 if past is None else past.shape[3]
+    mask = _microsoft_mask(mask_index, q.shape, k.shape[2], length, mask_filter_value, unidirectional)
+    y = merge_heads(_attend(q, k, v, mask, attention_bias, scale)).astype(x.dtype, copy=False)
+    return y if n_outputs == 1 else (y, np.stack([k, v]).astype(x.dtype, copy=False))
+
+
+@kernel("BiasSoftmax", domain=_MS)
+@in_float32
+def bias_softmax(data: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int) -> Array:
+    """Softmax over everything from `axis` on."""
+    total = np.array(data + bias)
+    outer = prod(data.shape[: axis % data.ndim])
+    return softmax_rows(total.reshape(outer, -1)).reshape(data.shape)

@@ -1,0 +1,307 @@
+"""How operators compute on a tensor whose Transpose is moved from before them to behind them.
+
+A handler is told the node, the slot that reads Transpose<perm>(x), and perm, and answers with a Push: what the node must
+look like to read x instead, and the permutation that each of its outputs then needs. None means that it cannot.
+Axis i of the transposed tensor is axis perm[i] of x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Ints, Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.optimizer.conditions import axes_of, ints
+
+Perm = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A node on the near side of a Transpose."""
+
+    slots: tuple[int, ...]
+    """Inputs that must be transposed back; constants of lower rank among them get leading axes of 1 first."""
+    perms: tuple[Perm | None, ...]
+    """For each output the permutation that restores it; None where it is as it was."""
+    attrs: dict[str, Attribute]
+    constants: dict[int, Array] = field(default_factory=dict)
+    """Inputs to be replaced by constants."""
+
+
+Handler = Callable[[Node, int, Perm], Push | None]
+
+
+def identity(rank: int) -> Perm:
+    return tuple(range(rank))
+
+
+def inverse(perm: Perm) -> Perm:
+    result = [0] * len(perm)
+    for i, axis in enumerate(perm):
+        result[axis] = i
+    return tuple(result)
+
+
+def compose(first: Perm, second: Perm) -> Perm:
+    """The permutation of Transpose<second>(Transpose<first>(x))."""
+    return tuple(first[axis] for axis in second)
+
+
+def compress(perm: Perm, kept: Sequence[int]) -> Perm | None:
+    """The permutation that is left of the transposed tensor's axes when only these are kept; None if it is the identity."""
+    axes = [perm[i] for i in kept]
+    order = sorted(axes)
+    result = tuple(order.index(axis) for axis in axes)
+    return None if result == identity(len(result)) else result
+
+
+def _normal(axis: int, rank: int) -> int | None:
+    return axis % rank if -rank <= axis < rank else None
+
+
+def _normal_axes(axes: Sequence[int], rank: int) -> list[int] | None:
+    found = [_normal(a, rank) for a in axes]
+    known = [a for a in found if a is not None]
+    return known if len(known) == len(found) else None
+
+
+def _with_axes(node: Node, axes: Sequence[int]) -> tuple[dict[str, Attribute], dict[int, Array]]:
+    """A node's attributes and constants where its axes, an attribute or input 1, are others."""
+    if "axes" in node.attrs:
+        return {**node.attrs, "axes": Ints(axes)}, {}
+    value = node.input(1)
+    return dict(node.attrs), {} if value is None else {1: np.array(axes, np.int64)}
+
+
+def _unary(node: Node, slot: int, perm: Perm) -> Push | None:
+    return Push((0,), (perm,) * len(node.outputs), node.attrs) if slot == 0 else None
+
+
+def _dropout(node: Node, slot: int, perm: Perm) -> Push | None:
+    return _unary(node, slot, perm) if node.input(2) is None else None
+
+
+def _broadcast(node: Node, slot: int, perm: Perm) -> Push | None:
+    slots = []
+    for i, value in enumerate(node.inputs):
+        if value is None or value.shape is None or len(value.shape) > len(perm):
+            return None
+        if all(d == 1 for d in value.shape):
+            continue
+        if len(value.shape) < len(perm) and value.constant is None:
+            return None
+        slots.append(i)
+    return Push(tuple(slots), (perm,), node.attrs) if slot in slots else None
+
+
+def _along_axis(node: Node, perm: Perm, default: int | None, slots: tuple[int, ...]) -> Push | None:
+    stated = node.attr("axis", default)
+    axis = None if stated is None else _normal(stated, len(perm))
+    if axis is None:
+        return None
+    return Push(slots, (perm,) * len(node.outputs), {**node.attrs, "axis": perm[axis]})
+
+
+def _concat(node: Node, slot: int, perm: Perm) -> Push | None:
+    return _along_axis(node, perm, None, tuple(range(len(node.inputs))))
+
+
+def _split(node: Node, slot: int, perm: Perm) -> Push | None:
+    return _along_axis(node, perm, 0, (0,)) if slot == 0 else None
+
+
+def _softmax(node: Node, slot: int, perm: Perm) -> Push | None:
+    assert node.graph is not None
+    if node.graph.opset() >= 13:
+        return _along_axis(node, perm, -1, (0,))
+    axis = _normal(node.attr("axis", 1), len(perm))
+    if axis is None or set(perm[axis:]) != set(range(axis, len(perm))):
+        return None
+    return Push((0,), (perm,), node.attrs)
+
+
+def _slice(node: Node, slot: int, perm: Perm) -> Push | None:
+    if slot != 0:
+        return None
+    by_attributes = "starts" in node.attrs
+    starts = node.input(1)
+    if by_attributes:
+        stated: tuple[int, ...] | None = tuple(node.attr("axes", Ints(range(len(node.attr("starts", Ints()))))))
+    elif node.input(3) is not None:
+        stated = ints(node.input(3))
+    else:
+        shape = None if starts is None else starts.static_shape
+        stated = None if shape is None or len(shape) != 1 else identity(shape[0])
+    axes = None if stated is None else _normal_axes(stated, len(perm))
+    if axes is None:
+        return None
+    moved = [perm[a] for a in axes]
+    if by_attributes:
+        return Push((0,), (perm,), {**node.attrs, "axes": Ints(moved)})
+    if starts is None or starts.dtype is None:
+        return None
+    return Push((0,), (perm,), node.attrs, {3: np.array(moved, starts.dtype.numpy)})
+
+
+def _pad(node: Node, slot: int, perm: Perm) -> Push | None:
+    assert node.graph is not None
+    rank = len(perm)
+    if slot != 0:
+        return None
+    if "pads" in node.attrs:
+        pads = node.attr("pads", Ints())
+        return (
+            Push((0,), (perm,), {**node.attrs, "pads": Ints(_moved_pads(pads, perm))})
+            if len(pads) == 2 * rank
+            else None
+        )
+    stated = node.input(3)
+    if stated is not None:
+        found = ints(stated)
+        axes = None if found is None else _normal_axes(found, rank)
+        if axes is None or stated.dtype is None:
+            return None
+        return Push((0,), (perm,), node.attrs, {3: np.array([perm[a] for a in axes], stated.dtype.numpy)})
+    known = ints(node.input(1))
+    if known is not None and len(known) == 2 * rank:
+        return Push((0,), (perm,), node.attrs, {1: np.array(_moved_pads(known, perm), np.int64)})
+    return Push((0,), (perm,), node.attrs, {3: np.array(perm, np.int64)}) if node.graph.opset() >= 18 else None
+
+
+def _moved_pads(pads: Sequence[int], perm: Perm) -> list[int]:
+    rank = len(perm)
+    moved = [0] * (2 * rank)
+    for i, axis in enumerate(perm):
+        moved[axis], moved[axis + rank] = pads[i], pads[i + rank]
+    return moved
+
+
+def _reduce(node: Node, slot: int, perm: Perm) -> Push | None:
+    stated = axes_of(node)
+    axes = None if stated is None or slot != 0 else _normal_axes(stated, len(perm))
+    if axes is None:
+        return None
+    if not axes:
+        return Push((0,), (perm if node.attr("noop_with_empty_axes", 0) else None,), node.attrs)
+    attrs, constants = _with_axes(node, sorted(perm[a] for a in axes))
+    out = perm if node.attr("keepdims", 1) else compress(perm, [i for i in range(len(perm)) if i not in axes])
+    return Push((0,), (out,), attrs, constants)
+
+
+def _arg(node: Node, slot: int, perm: Perm) -> Push | None:
+    axis = _normal(node.attr("axis", 0), len(perm))
+    if axis is None:
+        return None
+    out = perm if node.attr("keepdims", 1) else compress(perm, [i for i in range(len(perm)) if i != axis])
+    return Push((0,), (out,), {**node.attrs, "axis": perm[axis]})
+
+
+def _squeeze(node: Node, slot: int, perm: Perm) -> Push | None:
+    stated = axes_of(node)
+    if stated is None or slot != 0:
+        return None
+    value = node.inputs[0]
+    if not stated:
+        shape = None if value is None else value.static_shape
+        if shape is None:
+            return None
+        return Push((0,), (compress(perm, [i for i, d in enumerate(shape) if d != 1]),), node.attrs)
+    axes = _normal_axes(stated, len(perm))
+    if axes is None:
+        return None
+    attrs, constants = _with_axes(node, sorted(perm[a] for a in axes))
+    return Push((0,), (compress(perm, [i for i in range(len(perm)) if i not in axes]),), attrs, constants)
+
+
+def _unsqueeze(node: Node, slot: int, perm: Perm) -> Push | None:
+    stated = axes_of(node)
+    if not stated or slot != 0:
+        return None
+    rank = len(perm) + len(stated)
+    axes = _normal_axes(stated, rank)
+    if axes is None:
+        return None
+    places = [i for i in range(rank) if i not in axes]
+    out = list(range(rank))
+    for i, place in enumerate(places):
+        out[place] = places[perm[i]]
+    return Push((0,), (None if out == list(range(rank)) else tuple(out),), node.attrs)
+
+
+def _tile(node: Node, slot: int, perm: Perm) -> Push | None:
+    repeats = ints(node.input(1))
+    if slot != 0 or repeats is None or len(repeats) != len(perm):
+        return None
+    return Push((0,), (perm,), node.attrs, {1: np.array([repeats[i] for i in inverse(perm)], np.int64)})
+
+
+def _quantize(node: Node, slot: int, perm: Perm) -> Push | None:
+    scale = node.input(1)
+    if slot != 0 or scale is None or scale.rank is None or node.attr("block_size", 0):
+        return None
+    if scale.rank == 0 or scale.static_shape == (1,):
+        return _unary(node, 0, perm)
+    if scale.rank != 1 or node.domain != "":
+        return None
+    return _along_axis(node, perm, 1, (0,))
+
+
+UNARY = (
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "CastLike", "Ceil", "Celu", "Clip",
+    "Cos", "Cosh", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN",
+    "LeakyRelu", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin",
+    "Sinh", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
+)  # fmt: skip
+BROADCAST = (
+    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
+    "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
+)  # fmt: skip
+REDUCE = (
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
+
+HANDLERS: dict[tuple[str, str], Handler] = {
+    **{("", op): _unary for op in UNARY},
+    **{("", op): _broadcast for op in BROADCAST},
+    **{("", op): _reduce for op in REDUCE},
+    **{("", op): _softmax for op in ("Softmax", "LogSoftmax", "Hardmax")},
+    **{("", op): _arg for op in ("ArgMax", "ArgMin")},
+    **{(domain, op): _quantize for domain in ("", "com.microsoft") for op in ("QuantizeLinear", "DequantizeLinear")},
+    ("", "Concat"): _concat,
+    ("", "Dropout"): _dropout,
+    ("", "Pad"): _pad,
+    ("", "Slice"): _slice,
+    ("", "Split"): _split,
+    ("", "Squeeze"): _squeeze,
+    ("", "Tile"): _tile,
+    ("", "Unsqueeze"): _unsqueeze,
+}
+
+
+def push(node: Node, slot: int, perm: Perm) -> Push | None:
+    """What a node becomes when the Transpose<perm> before this slot moves behind it; None where it cannot."""
+    handler = HANDLERS.get((node.domain, node.op))
+    return None if handler is None else handler(node, slot, perm)
+
+
+def carries(node: Node, slot: int) -> bool:
+    """True if a Transpose before this slot may be able to move behind the node, whatever its permutation."""
+    handler = HANDLERS.get((node.domain, node.op))
+    return handler is not None and (slot == 0 or handler in (_broadcast, _concat))
+
+
+def transpose_perm(node: Node | None) -> Perm | None:
+    """The permutation of a Transpose node; None for any other node and where the rank is unknown."""
+    if node is None or not node.is_op("Transpose"):
+        return None
+    x: Value | None = node.inputs[0]
+    stated: tuple[int, ...] | None = node.attrs.get("perm")  # type: ignore[assignment]
+    if stated is not None:
+        return tuple(stated)
+    rank = node.out.rank if x is None or x.rank is None else x.rank
+    return None if rank is None else tuple(reversed(range(rank)))

@@ -1,0 +1,183 @@
+"""What an .ort file contains, and where a minimal build of onnxruntime, which believes the file, would be misled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ortconv.errors import OrtconvError
+from ortconv.ir.schema import Schema, lacks_kernel, schema
+from ortconv.ir.tensor import Array
+from ortconv.ortformat.decode import Record
+from ortconv.ortformat.derived import argument_counts, type_arguments
+from ortconv.ortformat.reader import map_file, model_of, paused_collection
+from ortconv.ortformat.verify import decode, edge_rows, node_label
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that loads but is wrong or risky. `node` is empty for what concerns the whole file."""
+
+    node: str
+    message: str
+
+
+@dataclass
+class Report:
+    """Statistics of an .ort file, subgraphs included, and what is wrong with it."""
+
+    path: str
+    bytes: int
+    format_version: str
+    ir_version: int
+    opsets: dict[str, int]
+    producer: str
+    inputs: list[str]
+    outputs: list[str]
+    nodes: int = 0
+    graphs: int = 0
+    initializers: int = 0
+    weight_bytes: int = 0
+    saved_optimizations: int = 0
+    operators: dict[str, int] = field(default_factory=dict)
+    """How often each operator occurs, most frequent first."""
+    findings: list[Finding] = field(default_factory=list)
+
+
+def check(path: str | Path) -> Report:
+    """Verify an .ort file and report on it. An OrtconvError, naming the file, where it cannot be loaded at all."""
+    try:
+        with paused_collection():
+            buffer = map_file(path)
+            root = decode(buffer)
+            model_of(root)
+    except OrtconvError as error:
+        raise error.at(file=path) from error
+    message = root.model
+    opsets = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in message.opset_import}
+    report = Report(
+        str(path), len(buffer), root.ort_version, message.ir_version, opsets,
+        " ".join(filter(None, (message.producer_name, message.producer_version))),
+        list(message.graph.inputs or ()), list(message.graph.outputs or ()),
+    )  # fmt: skip
+    seen: dict[str, Schema | None] = {}
+    for graph in _graphs(message.graph):
+        _count(graph, report)
+        report.findings += _graph_findings(graph, opsets, seen)
+    report.operators = dict(sorted(report.operators.items(), key=lambda item: (-item[1], item[0])))
+    report.findings += _file_findings(root, seen)
+    return report
+
+
+def _graphs(graph: Record) -> Iterator[Record]:
+    yield graph
+    for node in graph.nodes or ():
+        for sub in _subgraphs(node):
+            yield from _graphs(sub)
+
+
+def _subgraphs(node: Record) -> list[Record]:
+    return [a.g for a in node.attributes or () if a.g is not None]
+
+
+def _count(graph: Record, report: Report) -> None:
+    report.graphs += 1
+    for tensor in (*(graph.initializers or ()), *(s.values for s in graph.sparse_initializers or ())):
+        report.initializers += 1
+        report.weight_bytes += len(tensor.raw_data or ()) + sum(map(len, tensor.string_data or ()))
+    for node in graph.nodes or ():
+        report.nodes += 1
+        op = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
+        report.operators[op] = report.operators.get(op, 0) + 1
+    if graph.runtime_optimizations is not None:
+        for entry in graph.runtime_optimizations.records or ():
+            report.saved_optimizations += len(entry.runtime_optimization_records or ())
+
+
+# ---------------------------------------------------------------------- findings
+
+
+def _graph_findings(graph: Record, opsets: dict[str, int], seen: dict[str, Schema | None]) -> Iterator[Finding]:
+    for node in graph.nodes or ():
+        domain = "" if node.domain == "ai.onnx" else node.domain or ""
+        found = schema(domain, node.op_type, opsets.get(domain, 0))
+        seen[f"{domain}:{node.op_type}:{node.since_version}"] = found
+        for message in _node_findings(node, domain, found, opsets):
+            yield Finding(node_label(node), message)
+        needed = sorted(set().union(*(_free_names(sub) for sub in _subgraphs(node))))
+        if needed != sorted(node.implicit_inputs):
+            stated = sorted(node.implicit_inputs)
+            yield Finding(node_label(node), f"its subgraphs read {needed}, but implicit_inputs says {stated}")
+    yield from _edge_findings(graph)
+
+
+def _node_findings(node: Record, domain: str, found: Schema | None, opsets: dict[str, int]) -> Iterator[str]:
+    if node.domain == "ai.onnx":
+        yield "its domain is written 'ai.onnx', which onnxruntime does not take for the empty one"
+    if domain not in opsets:
+        yield f"no version is imported of its operator set '{domain}'"
+        return
+    if found is None:
+        if domain in ("", "com.microsoft"):
+            yield f"no operator of this name exists in version {opsets[domain]} of the operator set"
+        return
+    if node.since_version != found.since:
+        yield f"since_version is {node.since_version} instead of {found.since}"
+    if lacks_kernel(domain, node.op_type, found.since):
+        yield "onnxruntime has no kernel for it and does not expand functions when it loads .ort files"
+    missing = sorted(found.defaults.keys() - {a.name for a in node.attributes or ()})
+    if missing:
+        yield f"attributes are left to their defaults, which a minimal build does not know: {', '.join(missing)}"
+    expected = argument_counts(found, len(node.inputs))
+    if tuple(node.input_arg_counts) != expected:
+        yield f"input_arg_counts is {list(node.input_arg_counts)} instead of {list(expected)}"
+
+
+def _free_names(graph: Record) -> set[str]:
+    """The outer values that a graph and those below it read."""
+    reads: set[str] = set()
+    own = set(graph.inputs or ()) | {t.name for t in graph.initializers or ()}
+    own |= {s.values.name for s in graph.sparse_initializers or ()}
+    for node in graph.nodes or ():
+        own.update(node.outputs)
+        reads.update(node.inputs)
+        for sub in _subgraphs(node):
+            reads |= _free_names(sub)
+    return reads - own - {""}
+
+
+def _edge_findings(graph: Record) -> Iterator[Finding]:
+    """Edges that the names of inputs and outputs imply, against those that the file lists."""
+    made = {name: (n.index, slot) for n in graph.nodes or () for slot, name in enumerate(n.outputs) if name}
+    implied = {
+        (*made[name], n.index, slot)
+        for n in graph.nodes or ()
+        for slot, name in enumerate((*n.inputs, *n.implicit_inputs))
+        if name in made
+    }
+    rows: Array = edge_rows(graph)[0]
+    listed = set(map(tuple, rows[rows[:, 1] != np.iinfo(np.int32).max].tolist()))
+    if implied - listed:
+        yield Finding("", f"{len(implied - listed)} edges are missing, so nodes may run in the wrong order")
+    if listed - implied:
+        yield Finding("", f"{len(listed - implied)} edges join what is not connected")
+
+
+def _file_findings(root: Record, seen: dict[str, Schema | None]) -> Iterator[Finding]:
+    if int(root.ort_version) < 5:
+        yield Finding("", f"format version {root.ort_version} is refused by minimal builds since 1.13")
+        return
+    listed = {
+        entry.op_id: {
+            e.kernel_type_str: [(a.arg_type, a.index) for a in e.args or ()] for e in entry.kernel_type_str_args or ()
+        }
+        for entry in root.kernel_type_str_resolver.op_kernel_type_str_args or ()
+    }
+    for op_id, found in sorted(seen.items()):
+        if op_id not in listed:
+            yield Finding("", f"the kernel type strings of '{op_id}' are missing")
+        elif found is not None and not type_arguments(found).items() <= listed[op_id].items():
+            yield Finding("", f"the kernel type strings of '{op_id}' are wrong")

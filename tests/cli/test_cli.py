@@ -1,0 +1,159 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ortconv.cli import VERBS, run
+
+
+def ortconv(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ortconv", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_every_verb_has_help(verb: str, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*([verb] if verb else []), flag]) == 0
+    assert "Usage: ortconv" in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "ortconv", "--help"], capture_output=True, text=True, check=True
+    )
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert not imported & {"numpy", "onnx", "rich", "onnxruntime", "flatbuffers"}
+
+
+def test_convert_run_verify(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["convert", samples / "mnist.onnx", "--use_nnapi", "--optimization_level", "extended", "-o", tmp_path]
+    assert run([str(a) for a in arguments]) == 0
+    assert "1 partition, 8 of 8 nodes" in capsys.readouterr().out
+    files = sorted(p.name for p in tmp_path.iterdir())
+    assert files == ["mnist.extended.ort", "mnist.required_operators.extended.config"]
+    images = np.load(samples / "mnist_test.npz")["images"][:1].astype(np.float32)
+    np.savez(tmp_path / "feeds.npz", Input3=images)
+    model, got = str(tmp_path / "mnist.extended.ort"), {}
+    for backend in ("numpy", "onnxruntime"):
+        out = tmp_path / f"{backend}.npz"
+        feeds = str(tmp_path / "feeds.npz")
+        assert run(["run", model, "--inputs", feeds, "--outputs", str(out), "--backend", backend, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["backends"] == [backend]
+        got[backend] = np.load(out)["Plus214_Output_0"]
+    np.testing.assert_allclose(got["numpy"], got["onnxruntime"], rtol=0, atol=1e-5 * np.abs(got["onnxruntime"]).max())
+    assert run(["verify", model]) == 0
+
+
+def test_both_spellings_of_flags(samples: Path, tmp_path: Path) -> None:
+    for i, (level, nnapi) in enumerate(
+        [("--optimization-level", "--use-nnapi"), ("--optimization_level", "--use_nnapi")]
+    ):
+        out = tmp_path / str(i) / "model.ort"
+        assert run(["convert", str(samples / "mnist.onnx"), level, "basic", nnapi, "-o", str(out), "--quiet"]) == 0
+    assert (tmp_path / "0/model.ort").read_bytes() == (tmp_path / "1/model.ort").read_bytes()
+
+
+def test_a_directory_of_models(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "models"
+    (source / "deep").mkdir(parents=True)
+    shutil.copy(samples / "mnist.onnx", source / "a.onnx")
+    shutil.copy(samples / "if_branch.onnx", source / "deep" / "b.onnx")
+    shutil.copy(samples / "mnist.onnx", source / "a.optimized.onnx")
+    out = tmp_path / "out"
+    assert run(["convert", str(source), "--output_dir", str(out), "--optimization_level", "basic", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [Path(m["source"]).name for m in document["models"]] == ["a.onnx", "b.onnx"]
+    found = sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file())
+    assert found == ["a.basic.ort", "deep/b.basic.ort", "required_operators.basic.config"]
+
+
+def test_part_of_a_batch_fails(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(samples / "mnist.onnx", tmp_path / "good.onnx")
+    (tmp_path / "bad.onnx").write_bytes(b"this is not a model")
+    assert run(["convert", str(tmp_path), "-q"]) == 7
+    message = capsys.readouterr().err
+    assert "bad.onnx" in message
+    assert "1 of 2 models" in message
+    assert (tmp_path / "good.ort").exists()
+    assert run(["convert", str(tmp_path), "-q", "--allow_conversion_failures"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["convert", "{samples}/missing.onnx"], 2, "does not exist"),
+        (["convert", "{samples}/mnist.onnx", "--optimization_level", "most"], 2, "most"),
+        (["convert", "{samples}/mnist.onnx", "--nnapi_feature_level", "26"], 2, "26"),
+        (["convert", "{tmp}/text.onnx"], 3, "text.onnx"),
+        (["convert", "{tmp}"], 3, ""),
+        (["run", "{samples}/mnist.onnx", "--backend", "gpu"], 2, "known backends: numpy, onnxruntime"),
+        (["run", "{samples}/mnist.onnx", "--inputs", "{tmp}/text.onnx"], 3, "no .npz archive"),
+        (["run", "{samples}/mnist.onnx", "--inputs", "{tmp}/wrong.npz"], 2, "no input 'x'"),
+        (["verify", "{samples}/mnist.onnx"], 3, "mnist.onnx"),
+        (["optimise"], 2, "optimise"),
+    ],
+)
+def test_bad_input_gets_one_message_and_its_exit_code(
+    arguments: list[str], code: int, words: str, samples: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "text.onnx").write_text("not a model")
+    np.savez(tmp_path / "wrong.npz", x=np.zeros(3))
+    done = ortconv(*(a.format(samples=samples, tmp=tmp_path) for a in arguments))
+    expected = 7 if arguments == ["convert", "{tmp}"] else code
+    assert done.returncode == expected
+    assert "Traceback" not in done.stderr
+    assert words in done.stderr
+    assert done.stdout == ""
+
+
+def test_same_bytes_in_every_process(sample: Path, tmp_path: Path) -> None:
+    written = []
+    for seed in ("0", "1", "4242"):
+        out = tmp_path / seed / "model.ort"
+        done = ortconv("convert", sample, "-o", out, "--no-validate", "-q", "--use_nnapi", PYTHONHASHSEED=seed)
+        assert done.returncode == 0, done.stderr
+        written.append(out.read_bytes())
+    assert len(set(written)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="kills processes")
+def test_killed_at_any_moment_nothing_is_lost(samples: Path, tmp_path: Path) -> None:
+    target = tmp_path / "model.ort"
+    command = [
+        sys.executable,
+        "-m",
+        "ortconv",
+        "convert",
+        str(samples / "mobilenet_v2_small.onnx"),
+        "-o",
+        str(target),
+        "-q",
+    ]
+    start = time.perf_counter()
+    subprocess.run(command, check=True)
+    whole = time.perf_counter() - start
+    complete = target.read_bytes()
+    draw = random.Random(7)
+    killed = 0
+    for _ in range(40):
+        process = subprocess.Popen(command)
+        time.sleep(draw.uniform(0.3, 1.05) * whole)
+        process.send_signal(signal.SIGKILL)
+        killed += process.wait() != 0
+        assert target.read_bytes() == complete
+    assert killed > 10

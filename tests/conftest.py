@@ -1,0 +1,23 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLES = ROOT / "sample_models"
+NAMES = ("mnist", "mobilenet_v2_small", "bert_tiny", "qdq_cnn", "if_branch", "loop_accumulate")
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """The folder of the sample models."""
+    return SAMPLES
+
+
+@pytest.fixture(params=NAMES)
+def sample(request: pytest.FixtureRequest) -> Path:
+    """Each sample model in turn."""
+    return SAMPLES / f"{request.param}.onnx"

@@ -1,0 +1,77 @@
+"""Box selection and region pooling against onnxruntime."""
+
+import numpy as np
+import pytest
+from single_node import assert_same, compare, run_kernel
+
+F32 = np.float32
+
+
+def f32(value):
+    return np.array(value, F32)
+
+
+LIMITS = [
+    [np.array([5]), f32(0.3), f32(0.2)],
+    [np.array([100]), f32(0.5)],
+    [np.array([100])],
+    [np.array([7]), f32([0.1]), f32([0.5])],
+    [],
+    [np.array([0])],
+    [np.array([9]), None, f32(0.4)],
+    [np.array([100]), f32(0)],
+    [np.array([100]), f32(1)],
+]
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("center_point_box", [0, 1])
+def test_non_max_suppression(center_point_box, limits):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        boxes = rng.uniform(0, 10, (2, 40, 4)).astype(F32)
+        # Rounded, so that scores tie.
+        scores = rng.uniform(0, 1, (2, 3, 40)).round(2).astype(F32)
+        compare("NonMaxSuppression", [boxes, scores, *limits], {"center_point_box": center_point_box})
+
+
+def test_non_max_suppression_of_many_boxes():
+    rng = np.random.default_rng(0)
+    corner = rng.uniform(0, 100, (1, 3000, 2))
+    boxes = np.concatenate([corner, corner + rng.uniform(1, 9, (1, 3000, 2))], axis=-1).astype(F32)
+    scores = rng.uniform(0, 1, (1, 1, 3000)).astype(F32)
+    for limit in (10, 400, 3000):
+        compare("NonMaxSuppression", [boxes, scores, np.array([limit]), f32(0.4), f32(0.1)])
+
+
+def test_non_max_suppression_of_nothing():
+    compare("NonMaxSuppression", [np.zeros((1, 0, 4), F32), np.zeros((1, 1, 0), F32), np.array([5])])
+    compare("NonMaxSuppression", [np.zeros((1, 3, 4), F32), np.zeros((1, 1, 3), F32), np.array([5]), f32(0.5)])
+
+
+IMAGE = np.random.default_rng(0).standard_normal((2, 3, 10, 12)).astype(F32)
+REGIONS = f32([[0, 0, 5, 5], [2, 3, 9, 8], [-3, -2, 20, 15], [4, 4, 4, 4], [5, 5, 4.5, 4.2], [0, 0, 11, 9]])
+BATCH = np.array([0, 1, 1, 0, 0, 1])
+
+
+@pytest.mark.parametrize("transformation", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("ratio", [0, 1, 2, 3])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_roi_align(mode, ratio, transformation):
+    attributes = {"mode": mode, "sampling_ratio": ratio, "output_height": 3, "output_width": 2, "spatial_scale": 0.5}
+    modern = {**attributes, "coordinate_transformation_mode": transformation}
+    compare("RoiAlign", [IMAGE, REGIONS, BATCH], modern, opset=16, atol=1e-5)
+    [old] = run_kernel("RoiAlign", [IMAGE, REGIONS, BATCH], attributes, opset=10)
+    [modern_default] = run_kernel(
+        "RoiAlign",
+        [IMAGE, REGIONS, BATCH],
+        {**attributes, "coordinate_transformation_mode": "output_half_pixel"},
+        opset=22,
+    )
+    assert_same(old, modern_default)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5, 0.3])
+def test_max_roi_pool(scale):
+    regions = np.concatenate([BATCH[:, None].astype(F32), REGIONS], axis=1)
+    compare("MaxRoiPool", [IMAGE, regions], {"pooled_shape": (2, 3), "spatial_scale": scale}, opset=21)

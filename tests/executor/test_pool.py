@@ -1,0 +1,104 @@
+"""Pools against onnxruntime."""
+
+import numpy as np
+import pytest
+
+from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
+
+# input, attributes
+WINDOWS = [
+    ((2, 3, 9), {"kernel_shape": [3]}),
+    ((2, 3, 9), {"kernel_shape": [3], "strides": [2], "pads": [1, 1]}),
+    ((2, 3, 8, 9), {"kernel_shape": [2, 3]}),
+    ((2, 3, 8, 9), {"kernel_shape": [1, 1], "strides": [2, 2]}),
+    ((2, 3, 8, 9), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((2, 3, 8, 9), {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [0, 1, 2, 0]}),
+    ((1, 2, 8, 9), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
+    ((1, 2, 7, 10), {"kernel_shape": [3, 3], "strides": [3, 2], "ceil_mode": 1, "pads": [1, 1, 1, 1]}),
+    ((1, 2, 4, 4), {"kernel_shape": [1, 1], "strides": [2, 3], "ceil_mode": 1}),
+    ((1, 2, 7, 10), {"kernel_shape": [2, 4], "strides": [2, 3], "auto_pad": "SAME_UPPER"}),
+    ((1, 2, 7, 10), {"kernel_shape": [2, 4], "strides": [2, 3], "auto_pad": "SAME_LOWER"}),
+    ((1, 2, 7, 10), {"kernel_shape": [2, 4], "strides": [2, 3], "auto_pad": "VALID"}),
+    ((1, 2, 12, 10), {"kernel_shape": [3, 2], "dilations": [2, 3], "pads": [1, 0, 1, 0]}),
+    ((1, 2, 5, 6, 7), {"kernel_shape": [2, 3, 2], "strides": [1, 2, 2], "pads": [1, 1, 0, 0, 1, 1]}),
+    ((0, 2, 7, 10), {"kernel_shape": [2, 2]}),
+]
+UNDILATED = [(shape, attributes) for shape, attributes in WINDOWS if "dilations" not in attributes]
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(11)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.uint8])
+@pytest.mark.parametrize(("shape", "attributes"), WINDOWS)
+def test_max_pool(rng, shape, attributes, dtype):
+    x = rng.permutation(np.prod(shape, dtype=int)).reshape(shape) - 100
+    compare("MaxPool", [x.astype(dtype)], attributes, n_outputs=1 if dtype in (np.int8, np.uint8) else 2)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_max_pool_indices_of_ties_are_the_first(dtype):
+    x = np.full((1, 2, 5, 5), np.iinfo(dtype).min, dtype)
+    attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}
+    compare("MaxPool", [x], attributes, n_outputs=2)
+
+
+@pytest.mark.parametrize(("shape", "attributes"), [w for w in WINDOWS if len(w[0]) == 4])
+def test_max_pool_column_major_indices(rng, shape, attributes):
+    x = rng.standard_normal(shape).astype(np.float32)
+    compare("MaxPool", [x], {**attributes, "storage_order": 1}, n_outputs=2)
+
+
+@pytest.mark.parametrize("opset", [7, 10, 22])
+@pytest.mark.parametrize("count_include_pad", [0, 1])
+@pytest.mark.parametrize(("shape", "attributes"), WINDOWS)
+def test_average_pool(rng, shape, attributes, count_include_pad, opset):
+    if opset < 19 and "dilations" in attributes or opset < 10 and "ceil_mode" in attributes:
+        pytest.skip("not in this version")
+    if opset < 19 and count_include_pad and "ceil_mode" in attributes:
+        pytest.skip("onnxruntime divides by elements beyond the declared padding before version 19")
+    x = rng.standard_normal(shape).astype(np.float32)
+    compare("AveragePool", [x], {**attributes, "count_include_pad": count_include_pad}, opset=opset)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize(("shape", "attributes"), UNDILATED)
+def test_lp_pool(rng, shape, attributes, p):
+    if "ceil_mode" in attributes:
+        pytest.skip("onnxruntime ignores ceil_mode")
+    x = rng.standard_normal(shape).astype(np.float32)
+    compare("LpPool", [x], {**attributes, "p": p})
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 9), (2, 3, 7, 5), (1, 2, 3, 4, 5), (0, 3, 4, 4), (2, 3, 1, 1)])
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
+def test_global_pools(rng, op, shape):
+    x = rng.standard_normal(shape).astype(np.float32)
+    compare(op, [x], opset=2 if op == "GlobalLpPool" else 22)
+    strided = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
+    assert_same(run_kernel(op, [strided]), run_kernel(op, [x]))
+
+
+def test_max_unpool(rng):
+    x = rng.standard_normal((2, 3, 6, 8)).astype(np.float32)
+    window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    values, indices = run_onnxruntime("MaxPool", [x], window, n_outputs=2)
+    compare("MaxUnpool", [values, indices], window)
+    compare("MaxUnpool", [values, indices, np.array([2, 3, 6, 8])], window)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_nhwc_max_pool(rng, dtype):
+    x = rng.integers(0, 120, (2, 7, 8, 3)).astype(dtype)
+    attributes = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}
+    compare("NhwcMaxPool", [x], attributes, domain="com.microsoft")
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_pools_keep_half_precision(rng, op):
+    x = rng.standard_normal((1, 2, 6, 6)).astype(np.float16)
+    got = run_kernel(op, [x], {"kernel_shape": [2, 2]})[0]
+    want = run_kernel(op, [x.astype(np.float32)], {"kernel_shape": [2, 2]})[0]
+    assert_same(got, want.astype(np.float16), rtol=0, atol=0)

@@ -1,0 +1,135 @@
+"""Golden cases: golden/<level>/<module>/<case>.txt, each one model before and after the rewrites of one module.
+
+    # What the case is about.
+    # fires: yes                    whether anything may be rewritten at all
+    # feeds: special                optional: NaN, infinities and zeros of both signs among the numbers
+    # tolerance: 0                  optional: 0 demands the same bits; the default is a few units in the last place
+    <ir_version: 8, ...> g (...)    the model in ONNX's text syntax
+    # ---
+    graph (...) -> (...)            what `ortconv.ir.text` says of the result
+
+`UPDATE_GOLDEN=1 pytest tests/optimizer` writes the last part again.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+
+from ortconv.ir.model import Model
+from ortconv.ir.text import text
+from ortconv.ir.verify import verify
+from ortconv.onnxio.load import from_proto
+from ortconv.optimizer.engine import Context, FunctionPass, RulePass
+from ortconv.optimizer.levels import run_passes
+
+ROOT = Path(__file__).parent / "golden"
+SEPARATOR = "# ---\n"
+SYMBOL = 3
+SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    path: Path
+    header: dict[str, str]
+    source: str
+    expected: str
+
+    @property
+    def id(self) -> str:
+        return self.path.relative_to(ROOT).with_suffix("").as_posix()
+
+    @property
+    def fires(self) -> bool:
+        return self.header["fires"] == "yes"
+
+    @property
+    def tolerance(self) -> float:
+        return float(self.header.get("tolerance", "1e-5"))
+
+    def proto(self) -> onnx.ModelProto:
+        return onnx.parser.parse_model(self.source)
+
+    def passes(self) -> tuple[FunctionPass | RulePass, ...]:
+        level, name = self.path.relative_to(ROOT).parts[:2]
+        return passes_of(f"ortconv.optimizer.{level}.{name}")
+
+    def update(self, result: str) -> None:
+        before = self.path.read_text("utf-8").split(SEPARATOR)[0]
+        self.path.write_text(before + SEPARATOR + result, "utf-8")
+
+
+def passes_of(module: str) -> tuple[FunctionPass | RulePass, ...]:
+    """The passes of a module; its rules are one pass."""
+    found = importlib.import_module(module)
+    rules, passes = getattr(found, "RULES", ()), getattr(found, "PASSES", ())
+    alone = tuple(r for r in rules if not any(isinstance(p, RulePass) and r in p.rules for p in passes))
+    return ((RulePass(module, alone),) if alone else ()) + tuple(passes)
+
+
+def read(path: Path) -> Case:
+    before, _, expected = path.read_text("utf-8").partition(SEPARATOR)
+    lines = before.splitlines(keepends=True)
+    comments = [line[2:].strip() for line in lines if line.startswith("# ")]
+    header = dict(line.split(": ", 1) for line in comments if ": " in line and " " not in line.split(": ")[0])
+    assert header.get("fires") in ("yes", "no"), f"{path} does not say whether it fires"
+    return Case(path, header, "".join(line for line in lines if not line.startswith("#")), expected)
+
+
+def cases() -> Iterator[Case]:
+    for path in sorted(ROOT.rglob("*.txt")):
+        yield read(path)
+
+
+def optimize(model: Model, passes: tuple[FunctionPass | RulePass, ...]) -> Context:
+    """Run the passes to a fixpoint, verifying the graph after each of them."""
+    context = Context()
+    for _ in run_passes(model.graph, passes, context):
+        verify(model.graph)
+    return context
+
+
+def optimized(case: Case) -> tuple[Model, Context]:
+    model = from_proto(case.proto())
+    context = optimize(model, case.passes())
+    model.graph.prune()
+    return model, context
+
+
+def dump(model: Model) -> str:
+    return text(model.graph)
+
+
+def feeds(proto: onnx.ModelProto, seed: int, *, special: bool) -> dict[str, np.ndarray]:
+    """Random values for the inputs that no initializer gives; symbols become small numbers, equal ones the same."""
+    rng = np.random.default_rng(seed)
+    given = {t.name for t in proto.graph.initializer}
+    found = {}
+    for value in proto.graph.input:
+        if value.name in given:
+            continue
+        tensor = value.type.tensor_type
+        shape = [d.dim_value if d.HasField("dim_value") else SYMBOL for d in tensor.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        found[value.name] = _random(rng, shape, np.dtype(dtype), special)
+    return found
+
+
+def _random(rng: np.random.Generator, shape: list[int], dtype: np.dtype, special: bool) -> np.ndarray:
+    if dtype == object:
+        return rng.choice(np.array(["a", "b", "zebra"], object), shape)
+    if dtype == bool:
+        return rng.random(shape) < 0.5
+    if dtype.kind in "iu":
+        return rng.integers(0 if dtype.kind == "u" else -5, 6, shape).astype(dtype)
+    array = rng.normal(size=shape) * 2
+    if special and array.size:
+        where = rng.choice(array.size, max(1, array.size // 4), replace=False)
+        array.reshape(-1)[where] = rng.choice(SPECIAL, len(where))
+    return array.astype(dtype)

@@ -1,0 +1,74 @@
+"""Every golden case: the dump, the numbers in onnxruntime without its own optimizations, and that a second run finds nothing."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from ortconv.onnxio.proto import model_proto
+
+from .golden import Case, cases, dump, feeds, optimize, optimized
+
+CASES = list(cases())
+each = pytest.mark.parametrize("case", CASES, ids=[c.id for c in CASES])
+
+
+def run(proto: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    return ort.InferenceSession(proto.SerializeToString(), options).run(None, inputs)
+
+
+@each
+def test_result(case: Case) -> None:
+    model, context = optimized(case)
+    if os.environ.get("UPDATE_GOLDEN"):
+        case.update(dump(model))
+    else:
+        assert dump(model) == case.expected
+    assert bool(context.trace) == case.fires
+
+
+@each
+def test_nothing_is_left_to_do(case: Case) -> None:
+    model, _ = optimized(case)
+    once = dump(model)
+    assert optimize(model, case.passes()).trace == []
+    assert dump(model) == once
+
+
+@each
+def test_same_numbers(case: Case) -> None:
+    source = case.proto()
+    model, _ = optimized(case)
+    result = model_proto(model)
+    onnx.checker.check_model(result, full_check=True)
+    assert [v.name for v in result.graph.output] == [v.name for v in source.graph.output]
+    if case.header.get("run") == "no":
+        return
+    for seed in range(3):
+        inputs = feeds(source, seed, special=case.header.get("feeds") == "special")
+        for expected, actual in zip(run(source, inputs), run(result, inputs), strict=True):
+            compare(expected, actual, case.tolerance)
+
+
+def compare(expected: np.ndarray, actual: np.ndarray, tolerance: float) -> None:
+    assert expected.dtype == actual.dtype
+    assert expected.shape == actual.shape
+    if expected.dtype.kind == "f":
+        if tolerance == 0:
+            assert np.array_equal(np.signbit(expected) & ~np.isnan(expected), np.signbit(actual) & ~np.isnan(actual))
+        scale = np.max(np.abs(expected[np.isfinite(expected)]), initial=1.0)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale, equal_nan=True)
+    else:
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_positive_and_negative_cases_balance() -> None:
+    fires = [c.fires for c in CASES]
+    assert fires.count(False) >= 0.75 * fires.count(True)

@@ -1,0 +1,109 @@
+"""Grouping on abstract graphs: ONNX Runtime's published cases, and the two formulations against each other."""
+
+from __future__ import annotations
+
+import random
+from graphlib import TopologicalSorter
+
+import pytest
+
+from ortconv.partition.regions import group_by_queue, group_by_wave
+
+
+def number(order: str, edges: str) -> tuple[list[str], list[list[int]]]:
+    names = order.split()
+    producers: list[list[int]] = [[] for _ in names]
+    for edge in edges.split():
+        source, sink = edge.split(">")
+        producers[names.index(sink)].append(names.index(source))
+    return names, producers
+
+
+GRAPH_1 = number("A1 S1 A2 S2 A3 A4", "S1>A2 S1>S2 A1>A3 S2>A3")
+GRAPH_2 = number("S1 A1 A2 S2 A3 A4 A5 A6 A7", "S1>A1 A1>A2 A1>S2 A2>A3 A2>A4 S2>A4 A3>A5 A4>A6 A5>A7 A6>A7")
+
+
+@pytest.mark.parametrize(
+    ("graph", "supported", "expected"),
+    [
+        (GRAPH_1, "A", [{"A1", "A2", "A3", "A4"}]),
+        (GRAPH_1, "S", [{"S1", "S2"}]),
+        (GRAPH_2, "A", [{"A1", "A2", "A3", "A5"}, {"A4", "A6", "A7"}]),
+        (GRAPH_2, "AS", [{"S1", "A1", "A2", "S2", "A3", "A4", "A5", "A6", "A7"}]),
+        (GRAPH_2, "", []),
+        (number("A1 S1 A2 S2 A3", "A1>S1 S1>A2 A2>S2 S2>A3"), "A", [{"A1"}, {"A2"}, {"A3"}]),
+        (number("S1 A1", "S1>A1"), "A", [{"A1"}]),
+        (number("A1 S1 A2 A3", "A1>S1 S1>A2"), "A", [{"A1", "A3"}, {"A2"}]),
+        (number("A1 S1 S2 A2", "A1>S1 S1>S2 S2>A2"), "A", [{"A1"}, {"A2"}]),
+        (number("A1 S1 A2", "A1>S1 A1>A2 S1>A2"), "A", [{"A1"}, {"A2"}]),
+        (([], []), "A", []),
+    ],
+)
+def test_known_graphs(graph, supported, expected):
+    names, producers = graph
+
+    def eligible(u, in_group):
+        return names[u][0] in supported
+
+    waves, by_wave = group_by_wave(producers, eligible)
+    assert [{names[u] for u in g} for g in by_wave] == expected
+    assert [{names[u] for u in g} for g in group_by_queue(producers, eligible)] == expected
+    assert [w >= 0 for w in waves] == [n[0] in supported for n in names]
+
+
+def random_graph(rng: random.Random) -> list[list[int]]:
+    count = rng.randint(1, 24)
+    return [[rng.randrange(u) for _ in range(rng.choice((0, 1, 1, 2, 2, 3)))] if u else [] for u in range(count)]
+
+
+def compare(seed: int, cases: int) -> int:
+    """Check that both formulations agree and that no partition depends on itself; the number of graphs with several."""
+    rng = random.Random(seed)
+    seen = 0
+    for _ in range(cases):
+        producers = random_graph(rng)
+        share = rng.random()
+        supported = [rng.random() < share for _ in producers]
+        # Some units ask, like raw uint8 operators, that a producer is in the growing group.
+        demands = [rng.choice(p) if p and rng.random() < 0.3 else None for p in producers]
+
+        def eligible(u, in_group, supported=supported, demands=demands):
+            return supported[u] and (demands[u] is None or in_group(demands[u]))
+
+        waves, groups = group_by_wave(producers, eligible)
+        assert [sorted(g) for g in group_by_queue(producers, eligible)] == groups, (producers, supported, demands)
+        assert all(waves[u] == w for w, g in enumerate(groups) for u in g)
+        assert all(groups)
+        part = {u: f"group {w}" for w, g in enumerate(groups) for u in g}
+        contracted: dict[object, set[object]] = {}
+        for u, before in enumerate(producers):
+            own = part.get(u, u)
+            contracted.setdefault(own, set()).update(part.get(p, p) for p in before if part.get(p, p) != own)
+        assert len(list(TopologicalSorter(contracted).static_order())) == len(contracted)
+        seen += len(groups) > 1
+    return seen
+
+
+def test_formulations_agree():
+    assert compare(seed=1, cases=20_000) > 5_000
+
+
+@pytest.mark.slow
+def test_formulations_agree_on_many():
+    assert compare(seed=2, cases=100_000) > 25_000
+
+
+def test_membership_does_not_depend_on_the_topological_order():
+    rng = random.Random(3)
+    for _ in range(2_000):
+        producers = random_graph(rng)
+        supported = [rng.random() < 0.6 for _ in producers]
+        order = list(range(len(producers)))
+        rng.shuffle(order)
+        dependencies = {u: set(producers[u]) for u in order}
+        order = list(TopologicalSorter(dependencies).static_order())
+        place = {u: i for i, u in enumerate(order)}
+        renumbered = [[place[p] for p in producers[u]] for u in order]
+        _, groups = group_by_wave(producers, lambda u, _, s=supported: s[u])
+        _, others = group_by_wave(renumbered, lambda i, _, s=supported, o=order: s[o[i]])
+        assert [set(g) for g in groups] == [{order[i] for i in g} for g in others]

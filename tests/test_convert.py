@@ -1,0 +1,155 @@
+"""The main job through the Python interface: every sample at every level, held against onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import ortconv
+from ortconv.compare.feeds import candidates
+from ortconv.compare.tolerance import difference, limit
+from ortconv.errors import MismatchError, UsageError
+from ortconv.ir.graph import Graph
+from ortconv.ir.verify import verify
+from ortconv.optimizer.levels import LEVELS
+
+ORT_BASIC = {
+    "mnist": 8,
+    "mobilenet_v2_small": 43,
+    "bert_tiny": 126,
+    "qdq_cnn": 51,
+    "if_branch": 5,
+    "loop_accumulate": 3,
+}
+"""Nodes after onnxruntime 1.31.1's own basic level, those in subgraphs included."""
+
+
+def onnxruntime_session(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("use_nnapi", [False, True], ids=["cpu", "nnapi"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_converted_model_computes_what_the_source_computes(
+    sample: Path, level: str, use_nnapi: bool, tmp_path: Path
+) -> None:
+    target = tmp_path / "model.ort"
+    result = ortconv.convert(sample, target, optimization_level=level, use_nnapi=use_nnapi)
+    assert result.validation is not None
+    assert result.validation.skipped is None
+    graph = ortconv.load(sample).graph
+    feeds = next(iter(candidates(graph, seed=3)))
+    want = onnxruntime_session(sample).run(None, feeds)
+    allowed = limit(graph, [v.dtype for v in graph.outputs])
+    for got in (onnxruntime_session(target).run(None, feeds), ortconv.Session(target).run(None, feeds)):
+        assert all(difference(a, b).within(allowed) for a, b in zip(want, got, strict=True))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_graph_keeps_its_contract_after_every_pass(sample: Path, level: str) -> None:
+    model = ortconv.load(sample)
+    ortconv.optimize(model, level, observer=lambda stage, model: verify(model.graph))
+    verify(model.graph)
+
+
+def test_basic_level_has_no_more_nodes_than_onnxruntime(sample: Path) -> None:
+    model = ortconv.load(sample)
+    ortconv.optimize(model, "basic")
+    assert sum(1 for _ in model.graph.walk()) <= ORT_BASIC[sample.stem]
+
+
+def test_optimizing_twice_changes_nothing_more(sample: Path) -> None:
+    model = ortconv.load(sample)
+    ortconv.optimize(model, "all")
+    context, _ = ortconv.optimize(model, "all")
+    assert context.counts() == {}
+
+
+def operators(graph: Graph) -> list[str]:
+    return [node.op for node in graph]
+
+
+def test_mnist_becomes_what_the_documentation_shows(samples: Path) -> None:
+    from ortconv.partition import Target, partition
+
+    def optimized(level: str, target: Target | None = None) -> Graph:
+        model = ortconv.load(samples / "mnist.onnx")
+        ortconv.optimize(model, level, target)
+        return model.graph
+
+    basic, extended = optimized("basic"), optimized("extended")
+    layer = ["Conv", "Relu", "MaxPool"]
+    assert operators(basic) == [*layer, *layer, "Reshape", "Gemm"]
+    assert operators(extended) == ["FusedConv", "MaxPool", "FusedConv", "MaxPool", "Reshape", "Gemm"]
+    target = Target(stop_ops=("Reshape",))
+    assert [[n.op for n in p.nodes] for p in partition(basic, target).partitions] == [[*layer, *layer]]
+    assert [[n.op for n in p.nodes] for p in partition(extended, target).partitions] == [["MaxPool"], ["MaxPool"]]
+    aware = optimized("extended", target)
+    assert operators(aware) == [*layer, *layer, "Reshape", "Gemm"]
+    assert [node.ep for node in aware] == ["NnapiExecutionProvider"] * 6 + ["", ""]
+
+
+def test_a_wrong_result_is_refused_and_the_old_file_stays(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ortconv.ortformat import writer
+
+    target = tmp_path / "model.ort"
+    target.write_bytes(b"what was there before")
+    real = writer.save
+
+    def corrupting(model: ortconv.ir.model.Model, path: Path) -> None:
+        for value in model.graph.initializers.values():
+            if value.constant is not None and value.constant.rank == 4:
+                value.const = ortconv.ir.tensor.Tensor.of(value.constant.numpy() * np.float32(1.01))
+        real(model, path)
+
+    monkeypatch.setattr(writer, "save", corrupting)
+    with pytest.raises(MismatchError, match="differs from the source"):
+        ortconv.convert(samples / "mnist.onnx", target)
+    assert target.read_bytes() == b"what was there before"
+    assert [p.name for p in tmp_path.iterdir()] == ["model.ort"]
+
+
+def test_validation_with_own_inputs(samples: Path, tmp_path: Path) -> None:
+    images = np.load(samples / "mnist_test.npz")["images"]
+    feeds = {"Input3": images[:1].astype(np.float32)}
+    result = ortconv.convert(samples / "mnist.onnx", tmp_path / "model.ort", validate_with=feeds)
+    assert result.validation is not None
+    assert result.validation.scaled <= result.validation.limit
+    with pytest.raises(UsageError, match="no input 'image'"):
+        ortconv.convert(samples / "mnist.onnx", tmp_path / "model.ort", validate_with={"image": feeds["Input3"]})
+    with pytest.raises(UsageError, match="wants float"):
+        ortconv.convert(samples / "mnist.onnx", tmp_path / "model.ort", validate_with={"Input3": images[:1]})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimization_level": "fastest"}, "fastest"),
+        ({"nnapi_feature_level": 26}, "26"),
+        ({"nnapi_feature_level": 32}, "32"),
+    ],
+)
+def test_options_that_make_no_sense(settings: dict[str, object], message: str, samples: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        ortconv.convert(samples / "mnist.onnx", tmp_path / "model.ort", **settings)
+
+
+def test_the_optimized_graph_as_onnx(sample: Path, tmp_path: Path) -> None:
+    result = ortconv.convert(
+        sample, tmp_path / "model.ort", optimization_level="extended", save_optimized_onnx_model=True
+    )
+    saved = tmp_path / "model.optimized.onnx"
+    assert str(saved) in result.files
+    feeds = next(iter(candidates(ortconv.load(sample).graph)))
+    want = onnxruntime_session(tmp_path / "model.ort").run(None, feeds)
+    got = onnxruntime_session(saved).run(None, feeds)
+    assert all(difference(a, b).within(1e-6) for a, b in zip(want, got, strict=True))

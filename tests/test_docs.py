@@ -1,0 +1,12 @@
+"""The documentation says what the program does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.conftest import ROOT
+
+
+def test_command_reference_equals_help() -> None:
+    subprocess.run([sys.executable, ROOT / "docs/generate.py", "--check"], check=True)
