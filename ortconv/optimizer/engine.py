@@ -24,7 +24,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import ValueType
-from ortconv.optimizer.pattern import Match, P, match
+from ortconv.optimizer.pattern import Match, P, matches
 
 
 class New:
@@ -189,12 +189,16 @@ class RulePass:
 
 def apply(r: Rule, root: Node, context: Context) -> list[Node] | None:
     """Try one rule at one node. None if it does not apply, else the nodes around the change, worth another look."""
-    m = match(r.pattern, root)
-    if m is None or not context.may_touch(root, *(node for node, _ in m.nodes)) or not _is_closed(m):
-        return None
-    replacement = r.build(m)
-    if replacement is None:
-        return None
+    for m in matches(r.pattern, root):
+        if context.may_touch(root, *(node for node, _ in m.nodes)) and _is_closed(m):
+            replacement = r.build(m)
+            if replacement is not None:
+                return _rewrite(r, m, replacement, context)
+    return None
+
+
+def _rewrite(r: Rule, m: Match, replacement: Replacement, context: Context) -> list[Node]:
+    root = m.root
     parts = replacement if isinstance(replacement, tuple) else (replacement,)
     graph, label = m.graph, root.label
     added: list[Node] = []
@@ -237,7 +241,6 @@ def _materialise(source: Source, root: Node, index: int, added: list[Node]) -> V
         return source
     if isinstance(source, (Tensor, np.ndarray)):
         return constant(root, source)
-    out = 0
     new, out = (source.new, source.index) if isinstance(source, Out) else (source, 0)
     if new.node is None:
         new.node = _make(new, root, added)

@@ -60,10 +60,10 @@ class Match:
 
     __slots__ = ("bound", "nodes", "root")
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: Node, bound: Bound, nodes: Inner) -> None:
         self.root = root
-        self.bound: dict[str, Any] = {}
-        self.nodes: list[tuple[Node, bool]] = []
+        self.bound = bound
+        self.nodes = nodes
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -77,67 +77,90 @@ class Match:
         return self.root.graph
 
 
-def match(pattern: P, root: Node) -> Match | None:
-    """The first way in which the pattern fits at this node, or None. The engine looks at what surrounds it."""
-    found = Match(root)
-    return found if _node(pattern, root, found, is_root=True) else None
+Bound = dict[str, Any]
+Inner = tuple[tuple[Node, bool], ...]
+"""The matched nodes other than the root, each with whether others may read it."""
 
 
-def _node(pattern: P, node: Node, m: Match, *, is_root: bool = False) -> bool:
+def matches(pattern: P, root: Node) -> Iterator[Match]:
+    """Every way in which the pattern fits at this node. What surrounds a match is the engine's concern."""
+    if _may_fit(pattern, root):
+        for bound, inner in _node(pattern, root, {}, ()):
+            yield Match(root, bound, inner)
+
+
+def _may_fit(pattern: P, node: Node) -> bool:
+    """A look at the operators around a node that turns away nearly all that cannot match, and costs next to nothing."""
     if node.op not in pattern.ops or node.domain != pattern.domain:
         return False
-    if pattern.where is not None and not pattern.where(node):
+    if not all(map(_operand_may_fit, pattern.inputs, node.inputs)) and not (
+        pattern.commutative and all(map(_operand_may_fit, pattern.inputs, node.inputs[1::-1]))
+    ):
         return False
-    bound, count = dict(m.bound), len(m.nodes)
+    return pattern.where is None or pattern.where(node)
+
+
+def _operand_may_fit(operand: Operand, value: Value | None) -> bool:
+    if isinstance(operand, P):
+        return value is not None and (producer := value.producer) is not None and producer.op in operand.ops
+    if isinstance(operand, C):
+        return value.const is not None if value is not None else operand.optional
+    return True
+
+
+def _node(pattern: P, node: Node, bound: Bound, inner: Inner) -> Iterator[tuple[Bound, Inner]]:
+    if pattern.name:
+        bound = {**bound, pattern.name: node}
     for operands in _orders(pattern):
-        if pattern.name:
-            m.bound[pattern.name] = node
-        if not is_root:
-            m.nodes.append((node, pattern.shared))
-        if _inputs(operands, node, m):
-            return True
-        m.bound = dict(bound)
-        del m.nodes[count:]
-    return False
+        open_ended = bool(operands) and operands[-1] is ...
+        count = len(operands) - open_ended
+        if open_ended or all(v is None for v in node.inputs[count:]):
+            yield from _inputs(operands[:count], 0, node, bound, inner)
 
 
 def _orders(pattern: P) -> Iterator[tuple[Operand, ...]]:
     yield pattern.inputs
-    if pattern.commutative and len(pattern.inputs) >= 2:
+    if pattern.commutative:
         yield (pattern.inputs[1], pattern.inputs[0], *pattern.inputs[2:])
 
 
-def _inputs(operands: tuple[Operand, ...], node: Node, m: Match) -> bool:
-    open_ended = bool(operands) and operands[-1] is ...
-    count = len(operands) - open_ended
-    if not open_ended and any(v is not None for v in node.inputs[count:]):
-        return False
-    return all(_operand(operands[slot], node.input(slot), node, m) for slot in range(count))
-
-
-def _operand(operand: Operand, value: Value | None, node: Node, m: Match) -> bool:
-    if isinstance(operand, str):
-        name = operand.rstrip("?")
-        if value is None:
-            if name == operand:
-                return False
-            m.bound.setdefault(name, None)
-            return True
-        return m.bound.setdefault(name, value) is value
-    if isinstance(operand, C):
-        if value is None:
-            m.bound.setdefault(operand.name, None)
-            return operand.optional
-        const = value.constant
-        if (
-            const is None
-            or (operand.one and const.size != 1)
-            or (operand.where is not None and not operand.where(value))
-        ):
-            return False
-        return m.bound.setdefault(operand.name, value) is value
+def _inputs(
+    operands: tuple[Operand, ...], slot: int, node: Node, bound: Bound, inner: Inner
+) -> Iterator[tuple[Bound, Inner]]:
+    if slot == len(operands):
+        yield bound, inner
+        return
+    operand, value = operands[slot], node.input(slot)
     if isinstance(operand, P):
         if value is None or value.producer is None or value.index != 0 or value.graph is not node.graph:
-            return False
-        return _node(operand, value.producer, m)
-    return value is None
+            return
+        producer = value.producer
+        if _may_fit(operand, producer):
+            for b, i in _node(operand, producer, bound, (*inner, (producer, operand.shared))):
+                yield from _inputs(operands, slot + 1, node, b, i)
+        return
+    after = _bind(operand, value, bound)
+    if after is not None:
+        yield from _inputs(operands, slot + 1, node, after, inner)
+
+
+def _bind(operand: Operand, value: Value | None, bound: Bound) -> Bound | None:
+    """What is bound after an operand that is no node took a value; None if it does not take it."""
+    if isinstance(operand, C):
+        if value is None:
+            return {operand.name: None, **bound} if operand.optional else None
+        const = value.constant
+        if const is None or (operand.one and const.size != 1):
+            return None
+        if operand.where is not None and not operand.where(value):
+            return None
+        name = operand.name
+    elif isinstance(operand, str):
+        name = operand.rstrip("?")
+        if value is None:
+            return {name: None, **bound} if name != operand else None
+    else:
+        return bound if value is None else None
+    if name in bound:
+        return bound if bound[name] is value else None
+    return {**bound, name: value}

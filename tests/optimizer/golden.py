@@ -3,6 +3,7 @@
     # What the case is about.
     # fires: yes                    whether anything may be rewritten at all
     # feeds: special                optional: NaN, infinities and zeros of both signs among the numbers
+    # run: no                       optional: onnxruntime cannot run it, or not twice the same
     # tolerance: 0                  optional: 0 demands the same bits; the default is a few units in the last place
     <ir_version: 8, ...> g (...)    the model in ONNX's text syntax
     # ---
@@ -125,10 +126,10 @@ def _random(rng: np.random.Generator, shape: list[int], dtype: np.dtype, special
     if dtype == object:
         return rng.choice(np.array(["a", "b", "zebra"], object), shape)
     if dtype == bool:
-        return rng.random(shape) < 0.5
+        return np.asarray(rng.random(shape) < 0.5)
     if dtype.kind in "iu":
         return rng.integers(0 if dtype.kind == "u" else -5, 6, shape).astype(dtype)
-    array = rng.normal(size=shape) * 2
+    array = np.asarray(rng.normal(size=shape) * 2)
     if special and array.size:
         where = rng.choice(array.size, max(1, array.size // 4), replace=False)
         array.reshape(-1)[where] = rng.choice(SPECIAL, len(where))

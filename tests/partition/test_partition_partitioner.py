@@ -241,7 +241,7 @@ def chain(length: int) -> Graph:
     type = TensorType(DType.FLOAT, (1, 4))
     value = graph.add_input("x", type)
     for i in range(length):
-        value = graph.add_node(("Relu", "Erf", "Add")[i % 3], [value] * (1 + (i % 3 == 2)), types=[type]).out
+        value = graph.add_node(("Relu", "Erf", "Add")[i % 3], [value] * (1 + (i % 3 == 2)), [f"v{i}"], types=[type]).out
     graph.set_outputs([value])
     return graph
 

@@ -47,8 +47,9 @@ def prelu(x: Array, slope: Array) -> Array:
     out = np.asarray(np.multiply(x, slope))
     if slope.size and slope.max() <= 1:
         # Branch free: several times faster than a mask of random signs.
-        return np.maximum(out, x, out=out)
-    np.copyto(out, x, where=x >= 0)
+        np.maximum(out, x, out=out)
+    else:
+        np.copyto(out, x, where=x >= 0)
     return out
 
 

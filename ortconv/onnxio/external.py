@@ -1,0 +1,143 @@
+"""External data: payloads in files beside the model, which may only be plain files below the model's directory."""
+
+from __future__ import annotations
+
+import errno
+import math
+import mmap
+import os
+import stat
+from pathlib import Path
+
+from onnx import TensorProto
+
+from ortconv.errors import FormatError, ModelError, UnsafeInputError
+from ortconv.ir.types import DType
+
+SMALL = 1 << 16
+"""Files of up to so many bytes are read rather than mapped: a map holds a file descriptor."""
+
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+_COPY = "if you trust it, copy the file itself into the model's directory (cp -L)"
+
+
+class ExternalData:
+    """The files that the tensors of one model name, each opened when it is first asked for and mapped once."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = os.fspath(directory) or "."
+        self._files: dict[str, memoryview] = {}
+
+    def payload(self, tensor: TensorProto) -> memoryview:
+        """The bytes that a tensor's external_data entries point at.
+
+        UnsafeInputError where they lie outside a plain file below the directory, ModelError where there is no file.
+        """
+        entries = {e.key: e.value for e in tensor.external_data}
+        location = entries.get("location", "")
+        data = self._open(location)
+        offset = _number(entries.get("offset") or "0", "offset", tensor)
+        length = _needed(tensor) if "length" not in entries else _number(entries["length"], "length", tensor)
+        if length is None:
+            length = max(data.nbytes - offset, 0)
+        if offset + length > data.nbytes:
+            raise UnsafeInputError(
+                f"tensor '{tensor.name}': bytes {offset} to {offset + length} of '{location}', "
+                f"which has {data.nbytes}",
+                hint="the external data file is truncated or belongs to another model",
+            )
+        return data[offset : offset + length]
+
+    def _open(self, location: str) -> memoryview:
+        parts = _components(location)
+        key = "/".join(parts)
+        if key not in self._files:
+            self._files[key] = _map(self.directory, parts, location)
+        return self._files[key]
+
+
+def _components(location: str) -> list[str]:
+    """The components of a relative path. UnsafeInputError for anything that could lead elsewhere."""
+    parts = [p for p in location.split("/") if p not in ("", ".")]
+    if location.startswith("/") or "\\" in location or "\0" in location or ".." in parts or location[1:2] == ":":
+        raise UnsafeInputError(
+            f"external data location '{location}' is no plain path below the model's directory",
+            hint="external data must lie in the model's directory or below it",
+        )
+    if not parts:
+        raise FormatError(f"external data location '{location}' names no file")
+    return parts
+
+
+def _map(directory: str, parts: list[str], location: str) -> memoryview:
+    """The contents of a file, reached without following any link."""
+    at = -1
+    try:
+        at = os.open(directory, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
+        for i, part in enumerate(parts):
+            last = i == len(parts) - 1
+            try:
+                inner = os.open(part, _FILE if last else _DIRECTORY, dir_fd=at)
+            except OSError as error:
+                raise _refusal(error, part, at, location, directory) from error
+            os.close(at)
+            at = inner
+        status = os.fstat(at)
+        if not stat.S_ISREG(status.st_mode):
+            raise UnsafeInputError(f"external data '{location}' is no regular file")
+        if status.st_nlink > 1:
+            raise UnsafeInputError(f"external data '{location}' is a hard link ({status.st_nlink} names)", hint=_COPY)
+        if status.st_size <= SMALL:
+            return memoryview(_read(at, status.st_size))
+        return memoryview(mmap.mmap(at, status.st_size, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise _system_error(error, location) from error
+    finally:
+        if at >= 0:
+            os.close(at)
+
+
+def _read(file: int, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (more := os.read(file, size - len(data))):
+        data += more
+    return data
+
+
+def _refusal(error: OSError, part: str, at: int, location: str, directory: str) -> ModelError | UnsafeInputError:
+    try:
+        is_link = stat.S_ISLNK(os.stat(part, dir_fd=at, follow_symlinks=False).st_mode)
+    except OSError:
+        is_link = False
+    if is_link:
+        return UnsafeInputError(f"external data '{location}': '{part}' is a symbolic link", hint=_COPY)
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return ModelError(
+            f"external data '{location}' does not exist in '{directory}'",
+            hint="keep the model and its data files together, under their original names",
+        )
+    if error.errno == errno.ENXIO:
+        return UnsafeInputError(f"external data '{location}' is no regular file")
+    return _system_error(error, location)
+
+
+def _system_error(error: OSError, location: str) -> ModelError:
+    hint = "raise the limit of open files (ulimit -n)" if error.errno in (errno.EMFILE, errno.ENFILE) else None
+    return ModelError(f"external data '{location}': {error.strerror}", hint=hint)
+
+
+def _number(text: str, key: str, tensor: TensorProto) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise FormatError(f"tensor '{tensor.name}': external data {key} is '{text[:40]}', not a number of bytes")
+    return int(text)
+
+
+def _needed(tensor: TensorProto) -> int | None:
+    """Bytes that a tensor's shape and element type ask for, where they make sense."""
+    try:
+        bits = DType(tensor.data_type).bits
+    except ValueError:
+        return None
+    return (math.prod(tensor.dims) * bits + 7) // 8 if bits and all(d >= 0 for d in tensor.dims) else None

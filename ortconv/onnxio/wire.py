@@ -1,0 +1,205 @@
+"""The protobuf wire format of an ONNX model: big payloads cut out, everything else left for onnx's own parser.
+
+`skeleton` walks the messages that can hold tensors and skips over all others. A tensor whose payload is cut out says
+`data_location: EXTERNAL`, and its one external_data entry has as location a name that no file can have, MARKER and the
+payload's number.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ortconv.errors import FormatError, UnsupportedError
+
+THRESHOLD = 1024
+"""Payloads of so many bytes and more are cut out."""
+
+MAX_DEPTH = 100
+"""Messages within messages, as in protobuf itself."""
+
+MAX_FIELDS = 20_000_000
+MAX_SKELETON = (1 << 31) - 1
+"""Protobuf's own limit."""
+
+MARKER = "\0"
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+_MODEL, _GRAPH, _NODE, _ATTRIBUTE, _TENSOR, _SPARSE, _FUNCTION, _TRAINING = (
+    "ModelProto", "GraphProto", "NodeProto", "AttributeProto", "TensorProto", "SparseTensorProto", "FunctionProto",
+    "TrainingInfoProto",
+)  # fmt: skip
+
+_CHILDREN: dict[str, dict[int, str]] = {
+    _MODEL: {7: _GRAPH, 20: _TRAINING, 25: _FUNCTION},
+    _TRAINING: {1: _GRAPH, 2: _GRAPH},
+    _GRAPH: {1: _NODE, 5: _TENSOR, 15: _SPARSE},
+    _NODE: {5: _ATTRIBUTE},
+    _ATTRIBUTE: {5: _TENSOR, 6: _GRAPH, 10: _TENSOR, 11: _GRAPH, 22: _SPARSE, 23: _SPARSE},
+    _SPARSE: {1: _TENSOR, 2: _TENSOR},
+    _FUNCTION: {7: _NODE, 11: _ATTRIBUTE},
+}
+"""By message type: the fields through which tensors are reached."""
+
+_DATA_TYPE, _FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 2, 4, 9, 10, 13, 14
+
+_SAME_AS_RAW = {(_FLOAT_DATA, 1), (_FLOAT_DATA, 14), (_DOUBLE_DATA, 11), (_DOUBLE_DATA, 15)}
+"""The packed fields and element types (float, complex64, double, complex128) whose bytes are those of raw_data."""
+
+
+class Skeleton(NamedTuple):
+    message: bytes
+    payloads: list[memoryview]
+
+
+def skeleton(data: memoryview, threshold: int = THRESHOLD) -> Skeleton:
+    """A serialized ModelProto without its big payloads, and these, as views of `data`. FormatError if it is damaged.
+
+    What is copied unread is checked by whoever parses the skeleton.
+    """
+    walk = _Walk(data, max(threshold, 1))
+    parts = walk.message(0, len(data), _MODEL, 0)
+    size = sum(map(len, parts)) if parts is not None else len(data)
+    if size > MAX_SKELETON:
+        raise UnsupportedError(
+            f"the model without its weights has {size} bytes, the limit is {MAX_SKELETON}",
+            hint="store small tensors as raw_data, or split the model",
+        )
+    return Skeleton(bytes(data) if parts is None else b"".join(parts), walk.payloads)
+
+
+class _Walk:
+    def __init__(self, data: memoryview, threshold: int) -> None:
+        self.data = data
+        self.threshold = threshold
+        self.payloads: list[memoryview] = []
+        self.fields = 0
+
+    def message(self, start: int, end: int, kind: str, depth: int) -> list[memoryview | bytes] | None:
+        """The pieces of a message after cutting; None if nothing is cut."""
+        if depth > MAX_DEPTH:
+            raise FormatError(f"messages are nested deeper than {MAX_DEPTH} levels", hint=_DAMAGED)
+        if kind == _TENSOR:
+            return self.tensor(start, end)
+        data, threshold, children = self.data, self.threshold, _CHILDREN[kind]
+        parts: list[memoryview | bytes] = []
+        pos = copied = start
+        fields = 0
+        while pos < end:
+            at, tag = pos, data[pos]
+            pos += 1
+            if tag >= 0x80:
+                tag, pos = self.varint(at, end)
+            fields += 1
+            if tag & 7 != _BYTES:
+                pos = self.skip(tag, pos, end)
+                continue
+            length = data[pos] if pos < end else 0x80
+            pos += 1
+            if length >= 0x80:
+                length, pos = self.varint(pos - 1, end)
+            if length > end - pos:
+                raise _truncated(pos)
+            if length >= threshold and (child := children.get(tag >> 3)) is not None:
+                inner = self.message(pos, pos + length, child, depth + 1)
+                if inner is not None:
+                    parts.append(data[copied:at])
+                    parts.append(encode(tag) + encode(sum(map(len, inner))))
+                    parts += inner
+                    copied = pos + length
+            pos += length
+        self.count(fields)
+        if not parts:
+            return None
+        parts.append(data[copied:end])
+        return parts
+
+    def tensor(self, start: int, end: int) -> list[memoryview | bytes] | None:
+        """A tensor without its payload; None where the payload is small or lies in several pieces."""
+        found = []
+        pos, data_type = start, 0
+        count = 0
+        while pos < end:
+            at = pos
+            tag, pos = self.varint(pos, end)
+            field, count = tag >> 3, count + 1
+            if tag & 7 != _BYTES:
+                if field == _DATA_TYPE and tag & 7 == _VARINT:
+                    data_type, _ = self.varint(pos, end)
+                if field in (_DATA_LOCATION, _FLOAT_DATA, _DOUBLE_DATA):
+                    return None
+                pos = self.skip(tag, pos, end)
+                continue
+            length, pos = self.varint(pos, end)
+            if length > end - pos:
+                raise _truncated(pos)
+            if field == _EXTERNAL_DATA:
+                return None
+            if field in (_FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA):
+                found.append((field, at, pos, pos + length))
+            pos += length
+        self.count(count)
+        if len(found) != 1:
+            return None
+        field, at, first, last = found[0]
+        if last - first < self.threshold or (field != _RAW_DATA and (field, data_type) not in _SAME_AS_RAW):
+            return None
+        self.payloads.append(self.data[first:last])
+        return [self.data[start:at], _reference(len(self.payloads) - 1), self.data[last:end]]
+
+    def count(self, fields: int) -> None:
+        self.fields += fields
+        if self.fields > MAX_FIELDS:
+            raise FormatError(f"more than {MAX_FIELDS} fields", hint=_DAMAGED)
+
+    def skip(self, tag: int, pos: int, end: int) -> int:
+        """The position behind a field that is no length-delimited one."""
+        kind = tag & 7
+        if tag < 8:
+            raise FormatError(f"byte {pos}: field number 0", hint=_DAMAGED)
+        if kind == _VARINT:
+            return self.varint(pos, end)[1]
+        if kind not in (_FIXED64, _FIXED32):
+            raise FormatError(f"byte {pos}: wire type {kind} does not occur in ONNX", hint=_DAMAGED)
+        pos += 8 if kind == _FIXED64 else 4
+        if pos > end:
+            raise _truncated(end)
+        return pos
+
+    def varint(self, pos: int, end: int) -> tuple[int, int]:
+        """A number and the position behind it."""
+        data = self.data
+        value = shift = 0
+        for pos in range(pos, min(end, pos + 10)):
+            byte = data[pos]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, pos + 1
+            shift += 7
+        raise _truncated(pos)
+
+
+_DAMAGED = "the file is damaged or no ONNX model: export or download it again"
+
+
+def _truncated(pos: int) -> FormatError:
+    return FormatError(f"a field at byte {pos} runs beyond the message that holds it", hint=_DAMAGED)
+
+
+def encode(number: int) -> bytes:
+    """A number as varint."""
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _reference(number: int) -> bytes:
+    """The fields data_location and external_data that stand for a payload."""
+    location = (MARKER + str(number)).encode()
+    entry = b"\x0a\x08location\x12" + encode(len(location)) + location
+    return (
+        encode(_DATA_LOCATION << 3) + b"\x01" + encode(_EXTERNAL_DATA << 3 | _BYTES) + encode(len(entry)) + entry
+    )

@@ -1,0 +1,134 @@
+"""Attention against onnxruntime."""
+
+import numpy as np
+import pytest
+
+from tests.executor.single_node import assert_same, compare, run_kernel
+
+MS = "com.microsoft"
+BATCH, HEADS, QUERIES, KEYS, SIZE = 2, 3, 4, 6, 8
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(37)
+
+
+def values(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def heads(rng, length=KEYS, count=HEADS):
+    return values(rng, BATCH, count, length, SIZE)
+
+
+MASKS = {
+    "none": lambda rng: None,
+    "bool": lambda rng: rng.random((QUERIES, KEYS)) > 0.3,
+    "float": lambda rng: values(rng, BATCH, 1, QUERIES, KEYS),
+    "per head": lambda rng: values(rng, 1, HEADS, QUERIES, KEYS),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("attributes", [{}, {"scale": 0.3}, {"softcap": 2.0}])
+def test_attention(rng, mask, attributes):
+    inputs = [heads(rng, QUERIES), heads(rng), heads(rng), MASKS[mask](rng)]
+    compare("Attention", inputs, attributes, opset=23, atol=1e-5)
+
+
+def test_attention_causal(rng):
+    inputs = [heads(rng, QUERIES), heads(rng, QUERIES), heads(rng, QUERIES)]
+    compare("Attention", inputs, {"is_causal": 1}, opset=23, atol=1e-5)
+
+
+def test_attention_with_past_is_attention_over_all_keys(rng):
+    q, k, v = heads(rng, QUERIES), heads(rng), heads(rng)
+    got = run_kernel("Attention", [q, k[:, :, 2:], v[:, :, 2:], None, k[:, :, :2], v[:, :, :2]], opset=23, n_outputs=3)
+    assert_same(got, [run_kernel("Attention", [q, k, v], opset=23)[0], k, v])
+    causal = {"is_causal": 1}
+    whole = run_kernel("Attention", [k, k, v], causal, opset=23)[0]
+    last = run_kernel("Attention", [k[:, :, 4:], k[:, :, 4:], v[:, :, 4:], None, k[:, :, :4], v[:, :, :4]], causal, opset=23)[0]
+    assert_same(last, whole[:, :, 4:])
+
+
+def test_attention_shares_key_heads(rng):
+    q, k, v = heads(rng, QUERIES, 6), heads(rng, count=2), heads(rng, count=2)
+    compare("Attention", [q, k, v], opset=23, atol=1e-5)
+    packed = [x.swapaxes(1, 2).reshape(BATCH, x.shape[2], -1) for x in (q, k, v)]
+    compare("Attention", packed, {"q_num_heads": 6, "kv_num_heads": 2}, opset=23, atol=1e-5)
+
+
+def test_a_row_that_sees_nothing_is_zero(rng):
+    mask = np.ones((QUERIES, KEYS), bool)
+    mask[1] = False
+    y = run_kernel("Attention", [heads(rng, QUERIES), heads(rng), heads(rng), mask], opset=23)[0]
+    assert not y[:, :, 1].any()
+    assert np.isfinite(y).all()
+
+
+PADDING = {
+    "none": None,
+    "lengths": np.array([6, 3], np.int32),
+    "raw": np.array([[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0]], np.int32),
+}
+
+
+@pytest.mark.parametrize("padding", PADDING)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("attributes", [{}, {"scale": 0.3}])
+def test_multi_head_attention(rng, padding, bias, attributes):
+    hidden = HEADS * SIZE
+    inputs = [values(rng, BATCH, QUERIES, hidden), values(rng, BATCH, KEYS, hidden), values(rng, BATCH, KEYS, hidden)]
+    inputs += [values(rng, 3 * hidden) if bias else None, PADDING[padding]]
+    compare("MultiHeadAttention", _trimmed(inputs), {"num_heads": HEADS, **attributes}, domain=MS, atol=1e-5)
+
+
+def _trimmed(inputs):
+    while inputs[-1] is None:
+        inputs = inputs[:-1]
+    return inputs
+
+
+def test_multi_head_attention_forms(rng):
+    hidden, attributes = HEADS * SIZE, {"num_heads": HEADS}
+    compare("MultiHeadAttention", [values(rng, BATCH, QUERIES, HEADS, 3, SIZE)], attributes, domain=MS, atol=1e-5)
+    packed = [values(rng, BATCH, QUERIES, hidden), values(rng, BATCH, KEYS, HEADS, 2, SIZE)]
+    compare("MultiHeadAttention", packed, attributes, domain=MS, atol=1e-5)
+    by_head = [values(rng, BATCH, QUERIES, hidden), heads(rng), heads(rng)]
+    compare("MultiHeadAttention", by_head, attributes, domain=MS, atol=1e-5)
+    causal = [values(rng, BATCH, KEYS, hidden) for _ in range(3)]
+    compare("MultiHeadAttention", causal, {**attributes, "unidirectional": 1}, domain=MS, atol=1e-5)
+
+
+def test_multi_head_attention_with_past(rng):
+    hidden = HEADS * SIZE
+    inputs = [values(rng, BATCH, QUERIES, hidden) for _ in range(3)]
+    inputs += [None, None, values(rng, 1, HEADS, QUERIES, QUERIES + 2), heads(rng, 2), heads(rng, 2)]
+    compare("MultiHeadAttention", inputs, {"num_heads": HEADS}, domain=MS, n_outputs=3, atol=1e-5)
+
+
+@pytest.mark.parametrize("padding", PADDING)
+@pytest.mark.parametrize("attributes", [{}, {"unidirectional": 1}, {"scale": 0.3}, {"mask_filter_value": -3.0}])
+def test_attention_of_microsoft(rng, padding, attributes):
+    hidden = HEADS * SIZE
+    inputs = [values(rng, BATCH, KEYS, 5), values(rng, 5, 3 * hidden), values(rng, 3 * hidden), PADDING[padding]]
+    compare("Attention", _trimmed(inputs), {"num_heads": HEADS, **attributes}, domain=MS, atol=1e-5)
+
+
+def test_attention_of_microsoft_with_past_and_bias(rng):
+    hidden = HEADS * SIZE
+    inputs = [values(rng, BATCH, QUERIES, 5), values(rng, 5, 3 * hidden), values(rng, 3 * hidden), None]
+    inputs += [values(rng, 2, BATCH, HEADS, 2, SIZE), values(rng, 1, HEADS, QUERIES, QUERIES + 2)]
+    compare("Attention", inputs, {"num_heads": HEADS, "unidirectional": 1}, domain=MS, n_outputs=2, atol=1e-5)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("dim", [0, 4])
+def test_rotary_embedding(rng, dim, interleaved):
+    cos, sin = values(rng, 10, (dim or SIZE) // 2), values(rng, 10, (dim or SIZE) // 2)
+    positions = rng.integers(0, 10, (BATCH, QUERIES))
+    attributes = {"interleaved": interleaved, "rotary_embedding_dim": dim, "num_heads": HEADS}
+    x = values(rng, BATCH, QUERIES, HEADS * SIZE)
+    compare("RotaryEmbedding", [x, cos, sin, positions], attributes, opset=23)
+    compare("RotaryEmbedding", [x, positions, cos, sin], attributes, domain=MS)
