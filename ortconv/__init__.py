@@ -9,17 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ortconv.executor.session import Session as Session
+    from ortconv.models import load as load
     from ortconv.pipeline import convert as convert
-    from ortconv.pipeline import load as load
     from ortconv.pipeline import optimize as optimize
+    from ortconv.session import Session as Session
 
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "Session": "ortconv.executor.session",
+    "Session": "ortconv.session",
     "convert": "ortconv.pipeline",
-    "load": "ortconv.pipeline",
+    "load": "ortconv.models",
     "optimize": "ortconv.pipeline",
 }
 

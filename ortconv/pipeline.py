@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import replacing, write_text
 from ortconv.ir.model import Model
+from ortconv.models import load
 from ortconv.optimizer.engine import FOLD_LIMIT, Context
 from ortconv.optimizer.levels import LEVELS, above_basic, basic_passes, run_passes
 
@@ -64,18 +65,6 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
         return asdict(self)
-
-
-def load(path: str | Path) -> Model:
-    """The model of an .onnx or .ort file."""
-    path = Path(path)
-    if path.suffix.lower() == ".ort":
-        from ortconv.ortformat.reader import load as load_ort
-
-        return load_ort(path)
-    from ortconv.onnxio.load import load as load_onnx
-
-    return load_onnx(path)
 
 
 def optimize(
@@ -247,12 +236,3 @@ def _write_config(models: Sequence[tuple[str, Model]], target: Path, types: bool
     from ortconv.ortformat.opconfig import required_operators
 
     write_text(target, required_operators(models, types=types))
-
-
-def find_models(path: Path) -> list[Path]:
-    """The .onnx files below a directory, sorted, without those that an earlier conversion wrote; or the one file itself."""
-    if not path.is_dir():
-        return [path]
-    return sorted(
-        p for p in path.rglob("*") if p.suffix.lower() == ".onnx" and not p.name.lower().endswith(".optimized.onnx")
-    )

@@ -15,10 +15,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ortconv"
 
 LAYERS: list[set[str]] = [
-    {"errors"},
+    {"errors", "files"},
     {"ir"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},
     {"nnapi", "backends"},
+    {"models"},
+    {"session"},
     {"compare"},
     {"report"},
     {"pipeline"},
@@ -30,6 +32,7 @@ RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
 SIBLINGS = {
     ("optimizer", "executor"): "constant folding runs the operators' kernels",
     ("optimizer", "onnxio"): "shapes of rewritten nodes are inferred with onnx",
+    ("ortformat", "onnxio"): "operators without a kernel are replaced by onnx's function bodies",
 }
 
 ONLY_IN = {  # library: the modules that may import it

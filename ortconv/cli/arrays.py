@@ -36,8 +36,6 @@ def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays as .npz; strings as fixed-width text."""
     import numpy as np
 
-    plain = {
-        name: (a.astype(str) if getattr(a, "dtype", None) == object else np.asarray(a)) for name, a in arrays.items()
-    }
+    plain = {name: (a.astype(str) if np.asarray(a).dtype.kind == "O" else np.asarray(a)) for name, a in arrays.items()}
     with replacing(path) as draft, draft.open("wb") as file:
-        np.savez(file, **plain)
+        np.savez(file, **plain)  # type: ignore[arg-type]

@@ -76,7 +76,8 @@ def command(
     Writes x.ort (x.LEVEL.ort below level all) and the operator config for minimal builds. Nothing is put in place unless the result
     computes what the source computes.
     """
-    from ortconv.pipeline import Options, config_name, find_models, ort_name, write_config
+    from ortconv.models import find_models
+    from ortconv.pipeline import Options, config_name, ort_name, write_config
 
     batch = model.is_dir()
     sources = find_models(model)

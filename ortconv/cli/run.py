@@ -41,7 +41,7 @@ def command(
 ) -> None:
     """Run MODEL (.onnx or .ort) once or several times and say what comes out."""
     from ortconv.cli.arrays import read_npz, write_npz
-    from ortconv.executor.session import Session
+    from ortconv.session import Session
 
     start = time.perf_counter()
     session = Session(model, backends=backends)

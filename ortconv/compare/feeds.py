@@ -18,7 +18,11 @@ Feeds = dict[str, Any]
 FREE_SIZES = (8, 32, 64, 224, 1, 2, 16)
 """What an unknown dimension is tried with, in this order."""
 
-PASSED_THROUGH = frozenset({"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Slice", "Concat", "Transpose", "Where", "Clip"})  # fmt: skip
+PASSED_THROUGH = frozenset(
+    {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Slice", "Concat", "Transpose", "Where",
+     "Clip"}
+)  # fmt: skip
+"""Operators whose output holds elements of their inputs."""
 
 
 def candidates(graph: Graph, seed: int = 0) -> Iterator[Feeds]:

@@ -24,7 +24,7 @@ SUMMING = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two values differ: largest absolute difference, the same over the largest magnitude, and a reason where not comparable."""
+    """Largest absolute difference, the same over the largest magnitude, and the reason where values cannot be compared."""
 
     max_abs: float = 0.0
     scaled: float = 0.0
@@ -77,7 +77,7 @@ def worst(differences: Iterable[Difference]) -> Difference:
 
 
 def limit(graph: Graph, dtypes: Sequence[DType | None]) -> float:
-    """The scaled difference to allow for outputs of these types: rounding that grows with the longest sum and the number of sums."""
+    """The scaled difference to allow for such outputs: rounding grows with the longest sum and the number of sums."""
     nodes = list(graph.walk())
     if any(n.op in ("QuantizeLinear", "DynamicQuantizeLinear") or n.op.startswith("QLinear") for n in nodes):
         return QUANTIZED_LIMIT

@@ -10,8 +10,8 @@ from typing import Any
 from ortconv.compare.feeds import Feeds, candidates, from_arrays
 from ortconv.compare.tolerance import Difference, difference, limit, worst
 from ortconv.errors import BackendError, MismatchError, OrtconvError
-from ortconv.executor.session import Session
 from ortconv.ir.model import Model
+from ortconv.session import Session
 
 PREFERENCE = ("numpy", "onnxruntime")
 

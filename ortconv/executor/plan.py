@@ -33,6 +33,7 @@ class Plan:
         last_use |= dict.fromkeys(outputs, len(bound))
         self.steps = [self._step(index, *parts, last_use) for index, parts in enumerate(bound)]
         self._outputs = [self._slot(v) for v in outputs]
+        self.output_types = tuple(v.type for v in outputs)
 
     def _step(
         self, index: int, function: Function, reads: list[Value | None], node: Node, last_use: dict[Value, int]
@@ -150,13 +151,27 @@ def _with_bodies(function: Function, attributes: dict[str, Any], count: int, out
     def call(*values: Any) -> Any:
         captured = values[count:]
 
-        def body(plan: Plan) -> Function:
-            return lambda *inputs: tuple(plan.run([*inputs, *captured]))
-
-        bodies = {k: tuple(map(body, p)) if isinstance(p, list) else body(p) for k, p in plans.items()}
+        bodies = {
+            k: tuple(Body(one, captured) for one in p) if isinstance(p, list) else Body(p, captured)
+            for k, p in plans.items()
+        }
         return function(*values[:count], **plain, **bodies)
 
     return call
+
+
+class Body:
+    """A subgraph as a function of its inputs. `output_types` are the types of its outputs as far as they are known."""
+
+    __slots__ = ("_captured", "_plan", "output_types")
+
+    def __init__(self, plan: Plan, captured: Sequence[Any]) -> None:
+        self._plan = plan
+        self._captured = captured
+        self.output_types = plan.output_types
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        return tuple(self._plan.run([*inputs, *self._captured]))
 
 
 def _body_plan(graph: Graph, outer: Sequence[Value]) -> Plan:

@@ -343,9 +343,11 @@ class Graph:
             made.append(value)
         node.outputs = tuple(made)
         self._link(node, before)
-        for sub in node.subgraphs:
-            sub.owner = node
-        self.set_inputs(node, inputs)
+        if attrs:
+            for sub in node.subgraphs:
+                sub.owner = node
+        if inputs:
+            self.set_inputs(node, inputs)
         return node
 
     def set_outputs(self, outputs: Iterable[Value]) -> None:
@@ -481,18 +483,13 @@ class Graph:
 
     def sort(self) -> None:
         """Order the nodes topologically, changing the order only where it must be. GraphError on a cycle."""
-        order = list(self)
-        position = {node: i for i, node in enumerate(order)}
-        reads: list[set[int]] = []
-        in_order = True
-        for i, node in enumerate(order):
-            needed = {position[p] for p in _producers_in(self, node)}
-            in_order = in_order and all(p < i for p in needed)
-            reads.append(needed)
-        if in_order:
+        if self._is_sorted():
             return
         import heapq
 
+        order = list(self)
+        position = {node: i for i, node in enumerate(order)}
+        reads = [{position[p] for p in _producers_in(self, node)} for node in order]
         readers: list[list[int]] = [[] for _ in order]
         for i, needed in enumerate(reads):
             for p in needed:
@@ -513,6 +510,14 @@ class Graph:
         self._head = self._tail = None
         for i in done:
             self._append(order[i])
+
+    def _is_sorted(self) -> bool:
+        seen: set[Node] = set()
+        for node in self:
+            if not seen.issuperset(_producers_in(self, node)):
+                return False
+            seen.add(node)
+        return True
 
     # ------------------------------------------------------------------ links
 
@@ -563,7 +568,7 @@ def _producers_in(graph: Graph, node: Node) -> Iterator[Node]:
     for value in node.inputs:
         if value is not None and value.producer is not None and value.graph is graph:
             yield value.producer
-    for sub in node.subgraphs:
+    for sub in node.subgraphs if node.attrs else ():
         for inner in sub.walk():
             for value in inner.inputs:
                 if value is not None and value.producer is not None and value.graph is graph:

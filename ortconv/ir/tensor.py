@@ -123,7 +123,8 @@ def _pack(array: Array, bits: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     per_byte = 8 // bits
     codes = array.reshape(-1).view(np.uint8) & ((1 << bits) - 1)
     codes = np.concatenate([codes, np.zeros(-len(codes) % per_byte, np.uint8)]).reshape(-1, per_byte)
-    return np.bitwise_or.reduce(codes << (np.arange(per_byte, dtype=np.uint8) * bits), axis=1).astype(np.uint8)
+    shifted = codes << (np.arange(per_byte, dtype=np.uint8) * bits)
+    return np.asarray(np.bitwise_or.reduce(shifted, axis=1), dtype=np.uint8)
 
 
 def _unpack(data: memoryview, dtype: DType, size: int) -> Array:

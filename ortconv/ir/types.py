@@ -100,12 +100,12 @@ _FLOATS = frozenset(
 @cache
 def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
     name = _NUMPY_NAMES[dtype]
-    try:
-        return np.dtype(name)
-    except TypeError:
+    if not hasattr(np, name) and name != "object":
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        name = getattr(ml_dtypes, name)
+    found: np.dtype[Any] = np.dtype(name)
+    return found
 
 
 @cache

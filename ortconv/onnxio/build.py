@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -28,15 +29,18 @@ from ortconv.ir.types import DType, MapType, OptionalType, SequenceType, Shape, 
 Resolve = Callable[[TensorProto], memoryview]
 """Gives the payload of a tensor whose data_location is EXTERNAL."""
 
+Symbol = Callable[[str], str]
+"""Gives the name that the graph uses for a symbolic dimension of the message."""
 
-def build(proto: ModelProto, resolve: Resolve) -> Model:
+
+def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str) -> Model:
     """The model that a message describes; its functions must have been inlined. GraphError if it is no valid graph."""
     if not proto.HasField("graph"):
         raise GraphError("the model has no graph")
     graph = Graph(proto.graph.name)
     for entry in proto.opset_import:
         graph.opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
-    _Builder(graph, {}, resolve, overridable=proto.ir_version >= 4).fill(proto.graph)
+    _Builder(graph, {}, resolve, overridable=proto.ir_version >= 4, read_type=TypeReader(symbol)).fill(proto.graph)
     return Model(
         graph,
         ir_version=proto.ir_version,
@@ -52,34 +56,44 @@ def build(proto: ModelProto, resolve: Resolve) -> Model:
 class _Builder:
     """Fills one graph. `outer` maps the names of the enclosing scopes to their values."""
 
-    def __init__(self, graph: Graph, outer: dict[str, Value], resolve: Resolve, *, overridable: bool) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        outer: dict[str, Value],
+        resolve: Resolve,
+        *,
+        overridable: bool,
+        read_type: TypeReader | None = None,
+    ) -> None:
         self.graph = graph
         self.outer = outer
         self.resolve = resolve
         self.overridable = overridable
+        self.read_type = read_type or TypeReader()
         self.own: dict[str, Value] = {}
         self.types: dict[str, ValueType] = {}
 
     def fill(self, proto: GraphProto) -> None:
-        graph = self.graph
+        graph, read_type = self.graph, self.read_type
         graph.doc = proto.doc_string
-        self.types = {v.name: t for v in proto.value_info if (t := value_type(v.type)) is not None}
+        self.types = {v.name: t for v in proto.value_info if (t := read_type(v.type)) is not None}
         constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
         for info in proto.input:
             if info.name in constants and not self.overridable:
                 continue
-            self._declare(graph.add_input(self._scoped(info.name), value_type(info.type)), info.name)
+            self._declare(graph.add_input(self._scoped(info.name), read_type(info.type)), info.name)
         for tensor in proto.initializer:
             self._initializer(tensor.name, self.tensor(tensor))
         for sparse in proto.sparse_initializer:
             self._initializer(sparse.values.name, self.sparse(sparse))
-        returned = {v.name: value_type(v.type) for v in proto.output}
+        returned = {v.name: read_type(v.type) for v in proto.output}
         for name, type in returned.items():
             if type is not None and (name not in self.types or type != self.types[name]):
                 self.types[name] = merge(self.types.get(name), type) or type
-        made = [(self._node(node), node) for node in proto.node if not self._lift_constant(node)]
-        for node, message in made:
-            self._connect(node, message)
+        made = [None if self._lift_constant(message) else self._node(message) for message in proto.node]
+        for node, message in zip(made, proto.node, strict=True):
+            if node is not None:
+                self._connect(node, message)
         self._returns(proto)
         graph.sort()
 
@@ -130,33 +144,45 @@ class _Builder:
 
     def _node(self, message: NodeProto) -> Node:
         domain = message.domain
-        names = [self._scoped(name) if name else None for name in message.output]
+        names = list(message.output)
         node = self.graph.add_node(
-            message.op_type,
+            sys.intern(message.op_type),
             (),
-            names,
+            [self._scoped(name) if name else None for name in names],
             domain="" if domain == "ai.onnx" else domain,
             name=message.name,
-            types=[self.types.get(name) for name in message.output],
+            types=[self.types.get(name) for name in names],
         )
-        node.doc = message.doc_string
-        for name, value in zip(message.output, node.outputs, strict=True):
+        if message.doc_string:
+            node.doc = message.doc_string
+        for name, value in zip(names, node.outputs, strict=True):
             if value is not None:
                 self._declare(value, name)
         return node
 
     def _connect(self, node: Node, message: NodeProto) -> None:
-        self.graph.set_inputs(node, [self._read(name, node) for name in message.input])
+        own, inputs = self.own, list(message.input)
+        try:
+            self.graph.set_inputs(node, [own[name] if name else None for name in inputs])
+        except KeyError:
+            self.graph.set_inputs(node, [self._read(name, node) for name in inputs])
         for attribute in message.attribute:
+            if attribute.name in node.attrs:
+                raise GraphError(f"attribute '{attribute.name}' is given twice", node=node.label)
             value = self._attribute(attribute, node)
-            node.attrs[attribute.name] = value
+            node.attrs[sys.intern(attribute.name)] = value
             for sub in [value] if isinstance(value, Graph) else value if isinstance(value, Graphs) else ():
                 sub.owner = node
 
     def _lift_constant(self, message: NodeProto) -> bool:
         """A Constant node becomes an initializer named after its output."""
-        if message.op_type != "Constant" or message.domain not in ("", "ai.onnx") or len(message.attribute) != 1:
+        if message.op_type != "Constant" or message.domain not in ("", "ai.onnx"):
             return False
+        if len(message.attribute) != 1 or len(message.output) != 1 or not message.output[0]:
+            raise GraphError(
+                f"{len(message.attribute)} attributes and {len(message.output)} outputs, expected one of each",
+                node=f"Constant '{message.name or next(iter(message.output), '?')}'",
+            )
         attribute = message.attribute[0]
         name = attribute.name
         const: Tensor | SparseTensor
@@ -184,15 +210,15 @@ class _Builder:
         kind = message.type
         kinds = AttributeProto
         if kind == kinds.INT:
-            return message.i
+            return int(message.i)
         if kind == kinds.INTS:
             return Ints(message.ints)
         if kind == kinds.FLOAT:
-            return message.f
+            return float(message.f)
         if kind == kinds.FLOATS:
             return Floats(message.floats)
         if kind == kinds.STRING:
-            return message.s.decode("utf-8", "surrogateescape")
+            return str(message.s, "utf-8", "surrogateescape")
         if kind == kinds.STRINGS:
             return Strings(s.decode("utf-8", "surrogateescape") for s in message.strings)
         if kind == kinds.TENSOR:
@@ -205,16 +231,17 @@ class _Builder:
             return self._subgraph(message.g)
         if kind == kinds.GRAPHS:
             return Graphs(map(self._subgraph, message.graphs))
-        if kind == kinds.TYPE_PROTO and (one := value_type(message.tp)) is not None:
+        if kind == kinds.TYPE_PROTO and (one := self.read_type(message.tp)) is not None:
             return one
         if kind == kinds.TYPE_PROTOS:
-            return Types(t for t in map(value_type, message.type_protos) if t is not None)
+            return Types(t for t in map(self.read_type, message.type_protos) if t is not None)
         name = kinds.AttributeType.Name(kind) if kind in kinds.AttributeType.values() else kind
         raise UnsupportedError(f"attribute '{message.name}' has type {name}", node=node.label)
 
     def _subgraph(self, proto: GraphProto) -> Graph:
         sub = Graph(proto.name, parent=self.graph)
-        _Builder(sub, {**self.outer, **self.own}, self.resolve, overridable=True).fill(proto)
+        outer = {**self.outer, **self.own}
+        _Builder(sub, outer, self.resolve, overridable=True, read_type=self.read_type).fill(proto)
         return sub
 
     # ------------------------------------------------------------------ constants
@@ -276,27 +303,55 @@ def _typed(proto: TensorProto, dtype: DType, shape: tuple[int, ...]) -> Tensor:
 # ---------------------------------------------------------------------- types
 
 
-def value_type(proto: TypeProto) -> ValueType | None:
-    """The type that a message describes, None for an empty one. UnsupportedError for an unknown element type."""
-    kind = proto.WhichOneof("value")
-    if kind == "tensor_type":
-        tensor_type = proto.tensor_type
-        if tensor_type.elem_type == 0:
-            return None
-        return TensorType(_element(tensor_type.elem_type), _shape(tensor_type))
-    if kind == "sequence_type":
-        element = value_type(proto.sequence_type.elem_type)
-        return None if element is None else SequenceType(element)
-    if kind == "optional_type":
-        element = value_type(proto.optional_type.elem_type)
-        return None if element is None else OptionalType(element)
-    if kind == "map_type":
-        value = value_type(proto.map_type.value_type)
-        return None if value is None else MapType(_element(proto.map_type.key_type), value)
-    if kind == "sparse_tensor_type":
-        sparse = proto.sparse_tensor_type
-        return SparseTensorType(_element(sparse.elem_type), _shape(sparse))
-    return None
+class TypeReader:
+    """Types from messages, equal ones as one object; `symbol` renames the symbolic dimensions."""
+
+    def __init__(self, symbol: Symbol = str) -> None:
+        self.symbol = symbol
+        self._known: dict[bytes, ValueType | None] = {}
+
+    def __call__(self, proto: TypeProto) -> ValueType | None:
+        """The type that a message describes, None for an empty one. UnsupportedError for an unknown element type."""
+        key = proto.SerializeToString()
+        try:
+            return self._known[key]
+        except KeyError:
+            return self._known.setdefault(key, self._read(proto))
+
+    def _read(self, proto: TypeProto) -> ValueType | None:
+        kind = proto.WhichOneof("value")
+        if kind == "tensor_type":
+            dense = proto.tensor_type
+            return None if dense.elem_type == 0 else TensorType(_element(dense.elem_type), self._shape(dense))
+        if kind == "sequence_type":
+            element = self._read(proto.sequence_type.elem_type)
+            return None if element is None else SequenceType(element)
+        if kind == "optional_type":
+            element = self._read(proto.optional_type.elem_type)
+            return None if element is None else OptionalType(element)
+        if kind == "map_type":
+            value = self._read(proto.map_type.value_type)
+            return None if value is None else MapType(_element(proto.map_type.key_type), value)
+        if kind == "sparse_tensor_type":
+            sparse = proto.sparse_tensor_type
+            return SparseTensorType(_element(sparse.elem_type), self._shape(sparse))
+        return None
+
+    def _shape(self, proto: Any) -> Shape | None:
+        return tuple(map(self._dim, proto.shape.dim)) if proto.HasField("shape") else None
+
+    def _dim(self, dim: Any) -> int | str | None:
+        kind = dim.WhichOneof("value")
+        if kind == "dim_value":
+            value: int = dim.dim_value
+            return value if value >= 0 else None
+        if kind == "dim_param" and dim.dim_param:
+            return self.symbol(dim.dim_param)
+        return None
+
+
+value_type = TypeReader()._read
+"""The type that a message describes, None for an empty one. UnsupportedError for an unknown element type."""
 
 
 def _element(number: int) -> DType:
@@ -304,22 +359,6 @@ def _element(number: int) -> DType:
         return DType(number)
     except ValueError:
         raise UnsupportedError(f"element type {number} is not defined by ONNX") from None
-
-
-def _shape(proto: Any) -> Shape | None:
-    if not proto.HasField("shape"):
-        return None
-    return tuple(map(_dim, proto.shape.dim))
-
-
-def _dim(dim: Any) -> int | str | None:
-    kind = dim.WhichOneof("value")
-    if kind == "dim_value":
-        value: int = dim.dim_value
-        return value if value >= 0 else None
-    if kind == "dim_param":
-        return dim.dim_param or None
-    return None
 
 
 def merge(a: ValueType | None, b: ValueType | None) -> ValueType | None:

@@ -44,8 +44,7 @@ class ExternalData:
             length = max(data.nbytes - offset, 0)
         if offset + length > data.nbytes:
             raise UnsafeInputError(
-                f"tensor '{tensor.name}': bytes {offset} to {offset + length} of '{location}', "
-                f"which has {data.nbytes}",
+                f"tensor '{tensor.name}': bytes {offset} to {offset + length} of '{location}', which has {data.nbytes}",
                 hint="the external data file is truncated or belongs to another model",
             )
         return data[offset : offset + length]

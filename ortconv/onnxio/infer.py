@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from ortconv.errors import GraphError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import SequenceType, TensorType, ValueType
-from ortconv.onnxio.build import merge, value_type
+from ortconv.onnxio.build import Symbol, merge, value_type
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.proto import node_proto, tensor_proto, type_proto
 
@@ -20,22 +21,56 @@ LARGEST_SHAPE_DATA = 1024
 """Constants of up to so many elements are shown to shape inference."""
 
 
-def infer_model(proto: ModelProto) -> ModelProto:
-    """The message with value types filled in wherever onnx can tell. GraphError if the model contradicts itself."""
+def infer_model(proto: ModelProto | bytes) -> ModelProto:
+    """The message with value types filled in wherever onnx can tell. GraphError if the model contradicts itself.
+
+    Unknown dimensions that are sure to be equal get a name of the form INVENTED.
+    """
     try:
         return shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
-    except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
-        raise GraphError(f"shape inference: {str(error).strip().splitlines()[0]}") from error
+    except Exception as error:
+        raise GraphError(f"shape inference: {first_line(error)}") from error
+
+
+INVENTED = re.compile(r"unk__\d+")
+
+
+def anonymous_symbols(source: bytes) -> Symbol:
+    """Renames the dimensions that `infer_model` invents for a serialized model to ?0, ?1, ...; the model's own ones stay."""
+    own = {name.decode() for name in re.findall(rb"\x12[\x06-\x18](unk__\d+)", source)}
+    first = 1 + max((int(n) for n in re.findall(rb"\x12[\x02-\x10]\?(\d{1,15})", source)), default=-1)
+
+    def symbol(name: str) -> str:
+        if name in own or not INVENTED.fullmatch(name):
+            return name
+        return f"?{first + int(name[5:])}"
+
+    return symbol
+
+
+def first_line(error: Exception) -> str:
+    """What an exception of onnx says, on one line."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def infer_missing(graph: Graph) -> None:
-    """Infer the types of the values that have none yet, in topological order, in subgraphs too."""
+    """Infer the types that onnx's inference over the whole model could not: those behind operators that it does not know."""
+    learned: set[Value] = set()
+    _infer_missing(graph, learned)
+
+
+def _infer_missing(graph: Graph, learned: set[Value]) -> None:
     for node in graph:
-        if any(v is not None and _is_vague(v) for v in node.outputs):
+        vague = [v for v in node.outputs if v is not None and _is_vague(v)]
+        subgraphs = node.subgraphs if node.attrs else ()
+        for sub in subgraphs:
+            _infer_missing(sub, learned)
+        if not vague:
+            continue
+        unknown_to_onnx = subgraphs or (node.domain, node.op) in CONTRIB_TYPES
+        if unknown_to_onnx or any(v in learned for v in node.inputs):
             update_types(node)
-        else:
-            for sub in node.subgraphs:
-                infer_missing(sub)
+            learned.update(v for v in vague if v.type is not None)
 
 
 def update_types(node: Node) -> bool:

@@ -2,33 +2,148 @@
 
 from __future__ import annotations
 
+import gc
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from onnx import ModelProto, TensorProto
-from onnx.inliner import inline_local_functions
+from onnx import GraphProto, ModelProto, TensorProto
 
-from ortconv.errors import OrtconvError
+from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError
 from ortconv.ir.model import Model
-from ortconv.onnxio.build import build
-from ortconv.onnxio.infer import infer_missing, infer_model
+from ortconv.onnxio import wire
+from ortconv.onnxio.build import Resolve, build
+from ortconv.onnxio.check import check_versions, not_onnx
+from ortconv.onnxio.external import ExternalData
+from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing, infer_model
+from ortconv.onnxio.inline import inline_functions
+
+SMALL_EXTERNAL = 8 * wire.THRESHOLD
+"""External payloads of up to so many bytes are shown to shape inference."""
 
 
 def load(path: str | Path) -> Model:
-    """The model of an .onnx file, checked, its functions inlined, types and shapes inferred, weights left in the mapped file."""
+    """The model of an .onnx file, checked, functions inlined, types and shapes inferred, weights left in the mapped file.
+
+    ModelError says what is wrong with the file, UnsafeInputError that its external data points where it must not.
+    """
     try:
-        return from_proto(ModelProto.FromString(Path(path).read_bytes()))
+        model = _load(_mapped(path), ExternalData(os.path.dirname(path)))
     except OrtconvError as error:
         raise error.at(file=path) from error
+    model.path = os.fspath(path)
+    return model
 
 
 def from_proto(proto: ModelProto) -> Model:
     """The model of a message that holds its weights itself."""
+    return _load(memoryview(proto.SerializeToString()), None)
 
-    def resolve(tensor: TensorProto) -> memoryview:
-        raise NotImplementedError
 
-    if proto.functions:
-        proto = inline_local_functions(proto)
-    model = build(infer_model(proto), resolve)
-    infer_missing(model.graph)
+def _mapped(path: str | Path) -> memoryview:
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ModelError("not a regular file")
+            if status.st_size == 0:
+                raise FormatError("the file is empty", hint="export or download it again")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except IsADirectoryError as error:
+        raise ModelError("is a directory, not a model") from error
+    except OSError as error:
+        raise ModelError(error.strerror or str(error), hint="check the path") from error
+
+
+def _load(data: memoryview, external: ExternalData | None) -> Model:
+    message, payloads = _skeleton(data)
+    proto = _parse(data, message)
+    if not proto.HasField("graph"):
+        raise not_onnx(data, "there is no graph in it")
+    check_versions(proto)
+    resolve = _resolver(payloads, external)
+    inlines = bool(proto.functions)
+    if inlines:
+        proto = inline_functions(proto)
+    if _show_small(proto.graph, resolve) or inlines:
+        message = proto.SerializeToString()
+    del proto
+    symbol = anonymous_symbols(message)
+    with _no_gc():
+        proto = infer_model(message)
+        del message
+        model = build(proto, resolve, symbol)
+        del proto
+        infer_missing(model.graph)
     return model
+
+
+def _skeleton(data: memoryview) -> wire.Skeleton:
+    try:
+        return wire.skeleton(data)
+    except FormatError as error:
+        raise not_onnx(data, error.message) from error
+
+
+def _parse(data: memoryview, message: bytes) -> ModelProto:
+    try:
+        return ModelProto.FromString(message)
+    except Exception as error:
+        raise not_onnx(data, first_line(error)) from error
+
+
+def _resolver(payloads: list[memoryview], external: ExternalData | None) -> Resolve:
+    def resolve(tensor: TensorProto) -> memoryview:
+        location = next((e.value for e in tensor.external_data if e.key == "location"), None)
+        if location is None:
+            raise FormatError(f"tensor '{tensor.name}' is stored externally, but without a location")
+        number = location.removeprefix(wire.MARKER)
+        if number != location:
+            if number.isascii() and number.isdecimal() and len(number) < 10 and int(number) < len(payloads):
+                return payloads[int(number)]
+            raise FormatError(f"tensor '{tensor.name}' has an external location that is no file name")
+        if external is None:
+            raise GraphError(
+                f"tensor '{tensor.name}' lies in '{location}', but the model comes from no file",
+                hint="load it by its path, or call onnx.load_external_data_for_model first",
+            )
+        return external.payload(tensor)
+
+    return resolve
+
+
+def _show_small(graph: GraphProto, resolve: Resolve) -> bool:
+    """Put small external payloads into the message, where shape inference sees them. True if there were any."""
+    found = False
+    for tensor in graph.initializer:
+        if tensor.data_location != TensorProto.EXTERNAL or _is_cut(tensor) or tensor.data_type == TensorProto.STRING:
+            continue
+        data = resolve(tensor)
+        if data.nbytes <= SMALL_EXTERNAL:
+            tensor.ClearField("data_location")
+            del tensor.external_data[:]
+            tensor.raw_data = bytes(data)
+            found = True
+    return found
+
+
+def _is_cut(tensor: TensorProto) -> bool:
+    return any(e.key == "location" and e.value.startswith(wire.MARKER) for e in tensor.external_data)
+
+
+@contextmanager
+def _no_gc() -> Iterator[None]:
+    """No garbage collection: building makes many objects and no garbage. They count as old ones afterwards."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+            gc.unfreeze()
+        if enabled:
+            gc.enable()

@@ -170,11 +170,11 @@ class _Walk:
         """A number and the position behind it."""
         data = self.data
         value = shift = 0
-        for pos in range(pos, min(end, pos + 10)):
-            byte = data[pos]
+        for at in range(pos, min(end, pos + 10)):
+            byte = data[at]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return value, pos + 1
+                return value, at + 1
             shift += 7
         raise _truncated(pos)
 
@@ -200,6 +200,4 @@ def _reference(number: int) -> bytes:
     """The fields data_location and external_data that stand for a payload."""
     location = (MARKER + str(number)).encode()
     entry = b"\x0a\x08location\x12" + encode(len(location)) + location
-    return (
-        encode(_DATA_LOCATION << 3) + b"\x01" + encode(_EXTERNAL_DATA << 3 | _BYTES) + encode(len(entry)) + entry
-    )
+    return encode(_DATA_LOCATION << 3) + b"\x01" + encode(_EXTERNAL_DATA << 3 | _BYTES) + encode(len(entry)) + entry

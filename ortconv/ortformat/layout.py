@@ -55,7 +55,8 @@ def _fields(text: str) -> tuple[Field | None, ...]:
         required = kind.endswith("!")
         kind = kind.rstrip("!")
         scalar = kind in SCALARS or kind in ENUMS
-        fields.append(Field(name, kind, required, int(default or 0) if scalar else None))
+        number = float if kind == "f32" else int
+        fields.append(Field(name, kind, required, number(default or 0) if scalar else None))
     return tuple(fields)
 
 

@@ -179,12 +179,12 @@ class _Writer:
         found = edges(graph, order)
         nodes = array("q", [self.node(node, i, found, nesting) for node, i in order.items()])
         dense, sparse = [], []
-        for name, value in graph.initializers.items():
-            self.where = f"initializer '{name}'"
+        for value in _constants(graph):
+            self.where = f"initializer '{value.name}'"
             if isinstance(value.const, SparseTensor):
-                sparse.append(self.sparse_tensor(value.const, name))
+                sparse.append(self.sparse_tensor(value.const, value.name))
             elif value.const is not None:
-                dense.append(self.tensor(value.const, name))
+                dense.append(self.tensor(value.const, value.name))
         values = self.values(graph)
         ends = self.edge_tables(found, len(order))
         self.visits += 1 + len(dense)
@@ -471,11 +471,16 @@ _REFUSED_ATTRIBUTES = (
 )  # fmt: skip
 
 
+def _constants(graph: Graph) -> list[Value]:
+    """Dense ones before sparse ones, the order in which they are read back."""
+    return sorted(graph.initializers.values(), key=lambda value: isinstance(value.const, SparseTensor))
+
+
 def _own_values(graph: Graph) -> Iterator[tuple[Value, bool]]:
     """The values of a graph itself, and whether their shapes say more than a size hint."""
     for value in graph.inputs:
         yield value, True
-    for value in graph.initializers.values():
+    for value in _constants(graph):
         if not value.is_input:
             yield value, True
     for node in graph:

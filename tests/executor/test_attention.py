@@ -48,7 +48,9 @@ def test_attention_with_past_is_attention_over_all_keys(rng):
     assert_same(got, [run_kernel("Attention", [q, k, v], opset=23)[0], k, v])
     causal = {"is_causal": 1}
     whole = run_kernel("Attention", [k, k, v], causal, opset=23)[0]
-    last = run_kernel("Attention", [k[:, :, 4:], k[:, :, 4:], v[:, :, 4:], None, k[:, :, :4], v[:, :, :4]], causal, opset=23)[0]
+    last = run_kernel(
+        "Attention", [k[:, :, 4:], k[:, :, 4:], v[:, :, 4:], None, k[:, :, :4], v[:, :, :4]], causal, opset=23
+    )[0]
     assert_same(last, whole[:, :, 4:])
 
 
@@ -92,9 +94,11 @@ def _trimmed(inputs):
 
 def test_multi_head_attention_forms(rng):
     hidden, attributes = HEADS * SIZE, {"num_heads": HEADS}
-    compare("MultiHeadAttention", [values(rng, BATCH, QUERIES, HEADS, 3, SIZE)], attributes, domain=MS, atol=1e-5)
-    packed = [values(rng, BATCH, QUERIES, hidden), values(rng, BATCH, KEYS, HEADS, 2, SIZE)]
-    compare("MultiHeadAttention", packed, attributes, domain=MS, atol=1e-5)
+    qkv = values(rng, BATCH, QUERIES, HEADS, 3, SIZE)
+    q, k, v = (qkv[..., i, :].reshape(BATCH, QUERIES, hidden) for i in range(3))
+    apart = run_kernel("MultiHeadAttention", [q, k, v], attributes, domain=MS)
+    assert_same(run_kernel("MultiHeadAttention", [qkv], attributes, domain=MS), apart)
+    assert_same(run_kernel("MultiHeadAttention", [q, qkv[..., 1:, :]], attributes, domain=MS), apart)
     by_head = [values(rng, BATCH, QUERIES, hidden), heads(rng), heads(rng)]
     compare("MultiHeadAttention", by_head, attributes, domain=MS, atol=1e-5)
     causal = [values(rng, BATCH, KEYS, hidden) for _ in range(3)]
@@ -116,11 +120,13 @@ def test_attention_of_microsoft(rng, padding, attributes):
     compare("Attention", _trimmed(inputs), {"num_heads": HEADS, **attributes}, domain=MS, atol=1e-5)
 
 
-def test_attention_of_microsoft_with_past_and_bias(rng):
+def test_attention_of_microsoft_with_past_or_bias(rng):
     hidden = HEADS * SIZE
     inputs = [values(rng, BATCH, QUERIES, 5), values(rng, 5, 3 * hidden), values(rng, 3 * hidden), None]
-    inputs += [values(rng, 2, BATCH, HEADS, 2, SIZE), values(rng, 1, HEADS, QUERIES, QUERIES + 2)]
-    compare("Attention", inputs, {"num_heads": HEADS, "unidirectional": 1}, domain=MS, n_outputs=2, atol=1e-5)
+    past = [*inputs, values(rng, 2, BATCH, HEADS, 2, SIZE)]
+    compare("Attention", past, {"num_heads": HEADS, "unidirectional": 1}, domain=MS, n_outputs=2, atol=1e-5)
+    bias = [*inputs, None, values(rng, 1, HEADS, QUERIES, QUERIES)]
+    compare("Attention", bias, {"num_heads": HEADS}, domain=MS, atol=1e-5)
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])

@@ -25,7 +25,11 @@ def positive(rng, *shape, dtype=np.float32):
 @pytest.mark.parametrize("opset", [7, 9, 14, 15])
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 3, 4, 5), (1, 3, 2, 3, 4), (0, 3, 4, 4)])
 def test_batch_normalization(rng, shape, opset, dtype):
-    inputs = [values(rng, *shape, dtype=dtype), *(values(rng, 3, dtype=dtype) for _ in range(3)), positive(rng, 3, dtype=dtype)]
+    inputs = [
+        values(rng, *shape, dtype=dtype),
+        *(values(rng, 3, dtype=dtype) for _ in range(3)),
+        positive(rng, 3, dtype=dtype),
+    ]
     compare("BatchNormalization", inputs, {"epsilon": 1e-3}, opset=opset, atol=1e-5)
 
 
@@ -105,14 +109,22 @@ def skip_sum(inputs, bias_at):
 def test_embed_layer_normalization(rng, segments, mask):
     ids = rng.integers(0, 10, (2, 5)).astype(np.int32)
     segment_ids = rng.integers(0, 2, (2, 5)).astype(np.int32) if segments else None
-    tables = [values(rng, 10, 8), values(rng, 6, 8), values(rng, 2, 8) if segments else None, values(rng, 8), values(rng, 8)]
+    tables = [
+        values(rng, 10, 8),
+        values(rng, 6, 8),
+        values(rng, 2, 8) if segments else None,
+        values(rng, 8),
+        values(rng, 8),
+    ]
     inputs = [ids, segment_ids, *tables]
     if mask:
         inputs.append(np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32))
     compare("EmbedLayerNormalization", inputs, {"epsilon": 1e-6}, domain=MS, n_outputs=2, atol=1e-5)
 
 
-@pytest.mark.parametrize(("groups", "shape"), [(1, (2, 6, 5)), (2, (2, 6, 4, 3)), (6, (1, 6, 4, 3)), (3, (1, 6, 2, 2, 2))])
+@pytest.mark.parametrize(
+    ("groups", "shape"), [(1, (2, 6, 5)), (2, (2, 6, 4, 3)), (6, (1, 6, 4, 3)), (3, (1, 6, 2, 2, 2))]
+)
 def test_group_normalization(rng, groups, shape):
     x, epsilon = values(rng, *shape), {"num_groups": groups, "epsilon": 1e-3}
     compare("GroupNormalization", [x, values(rng, groups), values(rng, groups)], epsilon, opset=18, atol=1e-5)

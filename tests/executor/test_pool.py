@@ -55,7 +55,7 @@ def test_max_pool_column_major_indices(rng, shape, attributes):
 @pytest.mark.parametrize("count_include_pad", [0, 1])
 @pytest.mark.parametrize(("shape", "attributes"), WINDOWS)
 def test_average_pool(rng, shape, attributes, count_include_pad, opset):
-    if opset < 19 and "dilations" in attributes or opset < 10 and "ceil_mode" in attributes:
+    if (opset < 19 and "dilations" in attributes) or (opset < 10 and "ceil_mode" in attributes):
         pytest.skip("not in this version")
     if opset < 19 and count_include_pad and "ceil_mode" in attributes:
         pytest.skip("onnxruntime divides by elements beyond the declared padding before version 19")

@@ -62,7 +62,16 @@ def convolution(rng, x, w, types, per_channel, bias):
     w_zero = np.zeros(w[0] if per_channel else (), types[1]) if types[1] is np.int8 else scalar(130, np.uint8)
     taps = float(np.prod(w[1:]))
     y_scale = scalar(0.02 * 0.05 * 70 * 40 * np.sqrt(taps) / 60)
-    inputs = [codes(rng, x, types[0]), scalar(0.05), zero_point(types[0]), weights, w_scale, w_zero, y_scale, zero_point(types[0])]
+    inputs = [
+        codes(rng, x, types[0]),
+        scalar(0.05),
+        zero_point(types[0]),
+        weights,
+        w_scale,
+        w_zero,
+        y_scale,
+        zero_point(types[0]),
+    ]
     return [*inputs, rng.integers(-5000, 5000, w[0]).astype(np.int32)] if bias else inputs
 
 
@@ -89,7 +98,9 @@ def test_qlinear_conv_channels_last(rng):
 
 
 @pytest.mark.parametrize("types", [(np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8)])
-@pytest.mark.parametrize(("a", "b"), [((3, 4), (4, 5)), ((2, 3, 64), (64, 5)), ((2, 3, 4), (2, 4, 5)), ((7, 900), (900, 3))])
+@pytest.mark.parametrize(
+    ("a", "b"), [((3, 4), (4, 5)), ((2, 3, 64), (64, 5)), ((2, 3, 4), (2, 4, 5)), ((7, 900), (900, 3))]
+)
 def test_qlinear_matmul(rng, a, b, types):
     inputs = [
         codes(rng, a, types[0]), scalar(0.05), zero_point(types[0]),
@@ -102,7 +113,10 @@ def test_qlinear_matmul(rng, a, b, types):
 @pytest.mark.parametrize("types", [(np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8)])
 @pytest.mark.parametrize(("trans_a", "trans_b", "bias", "quantized"), list(product((0, 1), repeat=4)))
 def test_qgemm(rng, trans_a, trans_b, bias, quantized, types):
-    a, b = codes(rng, (40, 6) if trans_a else (6, 40), types[0]), codes(rng, (5, 40) if trans_b else (40, 5), types[1], 60)
+    a, b = (
+        codes(rng, (40, 6) if trans_a else (6, 40), types[0]),
+        codes(rng, (5, 40) if trans_b else (40, 5), types[1], 60),
+    )
     b_scale = (rng.random(5) * 0.02 + 0.01).astype(np.float32)
     inputs = [a, scalar(0.05), zero_point(types[0]), b, b_scale, np.zeros(5, types[1])]
     inputs.append(rng.integers(-3000, 3000, 5).astype(np.int32) if bias else None)
@@ -135,7 +149,9 @@ def test_dynamic_quantize_matmul(rng, dtype, bias):
 
 
 @pytest.mark.parametrize("zero_points", [False, True])
-@pytest.mark.parametrize(("bits", "k", "block_size"), [(4, 64, 32), (4, 70, 16), (4, 128, 128), (8, 64, 32), (2, 64, 16)])
+@pytest.mark.parametrize(
+    ("bits", "k", "block_size"), [(4, 64, 32), (4, 70, 16), (4, 128, 128), (8, 64, 32), (2, 64, 16)]
+)
 def test_matmul_nbits(rng, bits, k, block_size, zero_points):
     n, blocks = 6, -(-k // block_size)
     b = rng.integers(0, 256, (n, blocks, block_size * bits // 8)).astype(np.uint8)
@@ -147,7 +163,9 @@ def test_matmul_nbits(rng, bits, k, block_size, zero_points):
 
 
 @pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
-@pytest.mark.parametrize(("a", "b"), [((3, 40), (3, 40)), ((2, 3, 40), (40,)), ((40,), ()), ((3, 1), (1, 40)), ((0, 3), (3,))])
+@pytest.mark.parametrize(
+    ("a", "b"), [((3, 40), (3, 40)), ((2, 3, 40), (40,)), ((40,), ()), ((3, 1), (1, 40)), ((0, 3), (3,))]
+)
 @pytest.mark.parametrize("dtype", EIGHT_BITS)
 def test_binary(rng, op, a, b, dtype):
     c_scale = scalar(0.0913 if op == "QLinearAdd" else 0.1137)
@@ -181,7 +199,9 @@ def test_concat(rng, axis, dtype):
 
 
 def concatenated(parts, axis, dtype):
-    real = np.concatenate([(x.astype(np.float32) - z) * s for x, s, z in zip(parts[::3], parts[1::3], parts[2::3])], axis)
+    real = np.concatenate(
+        [(x.astype(np.float32) - z) * s for x, s, z in zip(parts[::3], parts[1::3], parts[2::3])], axis
+    )
     info = np.iinfo(dtype)
     return np.clip(np.rint(real.astype(np.float32) / np.float32(0.05)) + 4, info.min, info.max).astype(dtype)
 

@@ -50,7 +50,10 @@ def test_per_axis(rng, axis, dtype):
 def test_blocked(rng, block_size, dtype):
     x = (rng.standard_normal((3, 8, 5)) * 50).astype(np.float32)
     blocks = -(-8 // block_size)
-    scale, zero = (rng.random((3, blocks, 5)) + 0.1).astype(np.float32), rng.integers(0, 5, (3, blocks, 5)).astype(dtype)
+    scale, zero = (
+        (rng.random((3, blocks, 5)) + 0.1).astype(np.float32),
+        rng.integers(0, 5, (3, blocks, 5)).astype(dtype),
+    )
     attributes = {"axis": 1, "block_size": block_size}
     compare("QuantizeLinear", [x, scale, zero], attributes, opset=21)
     q = run_kernel("QuantizeLinear", [x, scale, zero], attributes, opset=21)[0]

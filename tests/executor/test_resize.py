@@ -67,7 +67,9 @@ def test_crop(rng, mode):
         compare("Resize", [image(rng), floats(roi), None, np.array([1, 2, 5, 9])], attributes, opset=13, atol=1e-5)
 
 
-@pytest.mark.parametrize(("mode", "rank"), [("nearest", 1), ("nearest", 3), ("nearest", 5), ("linear", 3), ("linear", 5)])
+@pytest.mark.parametrize(
+    ("mode", "rank"), [("nearest", 1), ("nearest", 3), ("nearest", 5), ("linear", 3), ("linear", 5)]
+)
 def test_ranks(rng, mode, rank):
     shape, scales = (3, 4, 3, 5, 4)[-rank:], (1, 1, 2, 1.5, 2)[-rank:]
     compare("Resize", [image(rng, *shape), None, floats(scales)], {"mode": mode}, opset=19, atol=1e-5)
@@ -100,7 +102,9 @@ def test_integers(rng, mode, dtype):
 def test_antialias_preserves_constants_and_means(rng, sizes, mode, exclude_outside):
     attributes = {"mode": mode, "antialias": 1, "exclude_outside": exclude_outside}
     ones = np.ones((1, 2, 6, 8), np.float32)
-    assert_same(run_kernel("Resize", [ones, None, None, np.array(sizes)], attributes)[0], np.ones(sizes, np.float32), 1e-6)
+    assert_same(
+        run_kernel("Resize", [ones, None, None, np.array(sizes)], attributes)[0], np.ones(sizes, np.float32), 1e-6
+    )
 
 
 @pytest.mark.parametrize("scales", [(1, 1, 2, 3), (1, 1, 1.5, 1), (1, 1, 0.5, 0.5)])

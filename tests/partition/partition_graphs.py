@@ -32,18 +32,20 @@ def i64(*values: int) -> np.ndarray:
 
 
 def make(inputs: str, nodes: str, outputs: str = "y", *, opset: int = 13, **constants: object) -> Graph:
-    """A graph from ONNX's text form, output types inferred. `s` and `z` (uint8 3) are given unless stated otherwise."""
-    header = f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1, "other" : 1]>'
+    """A graph from ONNX's text form, output types inferred. `s` and `z` (uint8 3) are given; None leaves a constant out."""
+    header = f'<ir_version: 8, opset_import: ["" : {max(opset, 7)}, "com.microsoft" : 1, "other" : 1]>'
     declared = ", ".join(f"float {name}" for name in outputs.split())
     proto = parse_model(f"{header} g ({inputs}) => ({declared}) {{ {nodes} }}")
     given = {"s": SCALE, "z": ZERO, **constants}
     read = {name for node in proto.graph.node for name in node.input}
     for name, array in given.items():
-        if name in read:
+        if name in read and array is not None:
             proto.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
     for output in proto.graph.output:
         output.ClearField("type")
-    return from_proto(proto).graph
+    graph = from_proto(proto).graph
+    graph.opsets[""] = opset
+    return graph
 
 
 def node(graph: Graph, op: str) -> Node:

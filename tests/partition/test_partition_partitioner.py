@@ -246,6 +246,7 @@ def chain(length: int) -> Graph:
     return graph
 
 
+@pytest.mark.slow
 def test_cost_is_linear():
     def seconds(graph):
         best = np.inf

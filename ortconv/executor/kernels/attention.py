@@ -120,7 +120,7 @@ def _bias(
     bias = np.zeros((), scores.dtype)
     if mask is not None:
         bias = np.where(mask, scores.dtype.type(0), never) if mask.dtype == bool else widen(mask).astype(scores.dtype)
-        if bias.ndim and bias.shape[-1] not in (1, keys) or bias.ndim and bias.shape[-1] < keys:
+        if (bias.ndim and bias.shape[-1] not in (1, keys)) or (bias.ndim and bias.shape[-1] < keys):
             widths = [(0, 0)] * (bias.ndim - 1) + [(0, keys - bias.shape[-1])]
             bias = np.pad(bias, widths, constant_values=never)
     right = min(r for r in (right, 0) if r >= 0) if causal else right
@@ -168,7 +168,7 @@ def rotary_embedding_ms(
     length = x.shape[-2]
     if position_ids.size == 1:
         position_ids = np.broadcast_to(position_ids.reshape(()) + np.arange(length), (x.shape[0], length))
-    heads = num_heads if num_heads else x.shape[-1] // ((rotary_embedding_dim or cos_cache.shape[-1] * 2))
+    heads = num_heads if num_heads else x.shape[-1] // (rotary_embedding_dim or cos_cache.shape[-1] * 2)
     return _rotated(x, cos_cache[position_ids], sin_cache[position_ids], interleaved, heads, rotary_embedding_dim)
 
 
@@ -234,7 +234,8 @@ def _projected(
         sizes = [x.shape[1] * x.shape[3] for x in by_head]
         pieces = np.split(bias, np.cumsum(sizes)[:2])
         by_head = [
-            x if x is given else x + piece.reshape(heads, 1, -1) for x, piece, given in zip(by_head, pieces, (query, key, value))
+            x if x is given else x + piece.reshape(heads, 1, -1)
+            for x, piece, given in zip(by_head, pieces, (query, key, value))
         ]
     return by_head[0], by_head[1], by_head[2]
 

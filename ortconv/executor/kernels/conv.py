@@ -11,6 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ortconv.errors import GraphError
+from ortconv.executor.kernels import winograd
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.matmul import centred
 from ortconv.executor.kernels.precision import in_float32
@@ -21,7 +22,7 @@ from ortconv.ir.tensor import Array
 _BLOCK_BYTES = 8 << 20
 """Unfolded windows beyond this are multiplied in blocks of output rows."""
 
-_EXACT_SUM = float(1 << 24)
+EXACT_SUM = float(1 << 24)
 """Integer sums up to this are exact in float32."""
 
 _INPUT_REACH = 255
@@ -149,6 +150,15 @@ def _with_bias(y: Array, b: Array | None) -> Array:
     return y
 
 
+def _through_winograd(x: Array, transformed: Array, place: Window) -> Array | None:
+    """None where a non-finite value would spread over its tile, or the input does not suit."""
+    if x.dtype != np.float32 or x.shape[1] != transformed.shape[1] or min(place.begin) < 0 or min(place.end) < 0:
+        return None
+    y = winograd.convolve_3x3(x, transformed, place)
+    finite = np.isfinite(y.min(initial=0)) and np.isfinite(y.max(initial=0))
+    return channels_first(y) if finite else None
+
+
 @kernel("Conv")
 @in_float32
 def conv(
@@ -225,9 +235,13 @@ def _prepared(
     placement: dict[str, Any] = {key: geometry.get(key) for key in ("strides", "dilations", "pads")}
     auto_pad = geometry.get("auto_pad", "NOTSET")
 
+    steps = [d for key in ("strides", "dilations") for d in placement[key] or ()]
+    transformed = winograd.transform_weights(weights) if winograd.suits(weights, group) and set(steps) <= {1} else None
+
     def run(x: Array, w: Array, b: Array | None = None, z: Array | None = None, **_: Any) -> Array:
         place = window(x.shape[2:], laid_out.kernel, auto_pad=auto_pad, **placement)
-        return _finish(_with_bias(convolve(x, laid_out, place), b), z, activation, parameters)
+        y = None if transformed is None else _through_winograd(x, transformed, place)
+        return _finish(_with_bias(convolve(x, laid_out, place) if y is None else y, b), z, activation, parameters)
 
     return run
 
@@ -238,15 +252,17 @@ class IntegerFilters(NamedTuple):
     parts: tuple[tuple[slice, Filters], ...]
     """Input channels, and the weights for them."""
     kernel: tuple[int, ...]
+    reach: float
+    """No sum is further from zero than this."""
 
     def convolve(self, x: Array, w: Window) -> Array:
-        """Centred integer-valued float32 input to exact int32 sums."""
-        total = None
-        for channels, part in self.parts:
-            y = convolve(x[:, channels].astype(part.matrix.dtype, copy=False), part, w)
-            total = y.astype(np.int32) if total is None else total + y.astype(np.int32)
-        assert total is not None
-        return total
+        """Centred integer-valued float32 input to exact sums, as float32 where that holds them and as int32 where not."""
+        sums = [
+            convolve(x[:, channels].astype(part.matrix.dtype, copy=False), part, w) for channels, part in self.parts
+        ]
+        if len(sums) == 1 and sums[0].dtype == np.float32:
+            return sums[0]
+        return np.asarray(sum(y.astype(np.int32) for y in sums))
 
 
 def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFilters:
@@ -254,13 +270,15 @@ def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFi
     if zero_point is not None and zero_point.size > 1:
         zero_point = zero_point.reshape(-1, *(1,) * (w.ndim - 1))
     wide = centred(w, zero_point)
+    reach = _INPUT_REACH * _largest_sum(wide)
     for count in (1, 2, 4, 8, 16) if group == 1 else (1,):
         edges = [w.shape[1] * i // count for i in range(count + 1)]
         slices = [slice(a, b) for a, b in pairwise(edges)]
-        if all(_INPUT_REACH * _largest_sum(wide[:, s]) <= _EXACT_SUM for s in slices):
+        if all(_INPUT_REACH * _largest_sum(wide[:, s]) <= EXACT_SUM for s in slices):
             inputs = slices if count > 1 else [slice(None)]
-            return IntegerFilters(tuple((i, filters(wide[:, s], group)) for i, s in zip(inputs, slices)), w.shape[2:])
-    return IntegerFilters(((slice(None), filters(wide.astype(np.float64), group)),), w.shape[2:])
+            parts = tuple((i, filters(wide[:, s], group)) for i, s in zip(inputs, slices))
+            return IntegerFilters(parts, w.shape[2:], reach)
+    return IntegerFilters(((slice(None), filters(wide.astype(np.float64), group)),), w.shape[2:], reach)
 
 
 def _largest_sum(w: Array) -> float:
@@ -282,7 +300,7 @@ def conv_integer(
     strides: Sequence[int] | None = None,
 ) -> Array:
     place = window(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
-    return integer_filters(w, w_zero_point, group).convolve(centred(x, x_zero_point), place)
+    return integer_filters(w, w_zero_point, group).convolve(centred(x, x_zero_point), place).astype(np.int32)
 
 
 @kernel("ConvTranspose")

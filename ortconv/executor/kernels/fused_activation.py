@@ -21,9 +21,8 @@ def relu(x: Array) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), without overflow."""
+    """1 / (1 + exp(-x)); exp may overflow to infinity, which gives the right zero."""
     np.negative(x, out=x)
-    np.minimum(x, x.dtype.type(np.log(np.finfo(x.dtype).max)), out=x)
     np.exp(x, out=x)
     x += 1
     return np.reciprocal(x, out=x)

@@ -63,7 +63,7 @@ def _linear(x: Array, positions: list[Array], padding: str, align_corners: bool)
     settled = [_settle(p, n, padding, align_corners) for p, n in zip(positions, x.shape[2:])]
     lower = [np.floor(p) for p in settled]
     per_axis = [((b, 1 - (p - b)), (b + 1, p - b)) for p, b in zip(settled, lower)]
-    return _weighted(x, per_axis)
+    return weighted(x, per_axis)
 
 
 def _cubic(x: Array, positions: list[Array], padding: str, align_corners: bool) -> Array:
@@ -79,10 +79,11 @@ def _cubic(x: Array, positions: list[Array], padding: str, align_corners: bool) 
             ((a * (2 - t) - 5 * a) * (2 - t) + 8 * a) * (2 - t) - 4 * a,
         )
         per_axis.append(tuple((_settle(base + k - 1, n, padding, align_corners), w) for k, w in enumerate(weights)))
-    return _weighted(x, per_axis)
+    return weighted(x, per_axis)
 
 
-def _weighted(x: Array, per_axis: Sequence[tuple[tuple[Array, Array], ...]]) -> Array:
+def weighted(x: Array, per_axis: Sequence[tuple[tuple[Array, Array], ...]]) -> Array:
+    """Sums over the corners of a product of (index, weight) per axis: x (N, C, spatial...) to (N, C, out...); zero outside."""
     total: Array | None = None
     for corner in product(*per_axis):
         weight = corner[0][1]

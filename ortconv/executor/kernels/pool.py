@@ -16,7 +16,7 @@ from ortconv.ir.tensor import Array
 
 def _reduce(x: Array, w: Window, ufunc: Any) -> Array:
     """Reduce every window of a padded channels-last array with a binary ufunc."""
-    for axis in range(len(w.kernel), 0, -1):
+    for axis in range(1, len(w.kernel) + 1):
         k, s, d, n = w.kernel[axis - 1], w.strides[axis - 1], w.dilations[axis - 1], w.output[axis - 1]
         before = (slice(None),) * axis
         parts = [x[(*before, slice(t * d, t * d + (n - 1) * s + 1 if n else 0, s))] for t in range(k)]
@@ -123,7 +123,8 @@ def average_pool(
     )
     total = _reduce(pad_channels_last(x, w), w, np.add)
     count = _reduce(_inside(w, bool(count_include_pad)).astype(x.dtype), w, np.add)
-    return channels_first(total / count)
+    first = count.reshape(-1)[:1]
+    return channels_first(total / (first if (count == first).all() else count))
 
 
 @kernel("LpPool")

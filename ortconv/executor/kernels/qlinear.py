@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.conv import IntegerFilters, integer_filters
+from ortconv.executor.kernels.conv import EXACT_SUM, IntegerFilters, integer_filters
 from ortconv.executor.kernels.fused_activation import leaky_relu, sigmoid
 from ortconv.executor.kernels.matmul import centred, exact_product, integer_product
 from ortconv.executor.kernels.pool import average_pool
@@ -29,7 +29,8 @@ _MS = "com.microsoft"
 
 def _requantize(total: Array, factor: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
     """Integer sums times `factor`, rounded half to even, plus the zero point."""
-    y = np.asarray(total.astype(np.float32) * factor.astype(np.float32))
+    y = np.multiply(total.astype(np.float32, copy=False), factor.astype(np.float32))
+    y = np.asarray(y)
     zero = np.float32(0) if zero_point is None else zero_point.astype(np.float32)
     return round_to_integers(y, zero, DType.of(dtype))
 
@@ -92,12 +93,20 @@ def _quantized_convolution(weights: IntegerFilters, is_channels_last: int, geome
             weights.convolve(centred(x, x_zero_point), window(x.shape[2:], weights.kernel, **geometry))
         )
         if b is not None:
-            total += b
+            total = _add_bias(total, b, weights.reach)
         factor = (x_scale * w_scale / y_scale).reshape(-1)
         y = _requantize(total, factor, y_zero_point, _output_dtype(y_zero_point))
         return y if is_channels_last else channels_first(y)
 
     return run
+
+
+def _add_bias(total: Array, b: Array, reach: float) -> Array:
+    """In float32 where every sum stays exact, else in int32."""
+    if total.dtype == np.float32 and reach + float(np.abs(b.astype(np.float64)).max(initial=0)) > EXACT_SUM:
+        total = total.astype(np.int32)
+    total += b.astype(total.dtype)
+    return total
 
 
 def _product_scales(a: Array, b: Array, a_scale: Array, b_scale: Array) -> Array:

@@ -47,7 +47,6 @@ def round_to_integers(y: Array, zero_point: Any, dtype: DType) -> Array:
         y = y.astype(np.float64)
     y += zero_point
     np.clip(y, y.dtype.type(low), y.dtype.type(high), out=y)
-    np.nan_to_num(y, copy=False, nan=low)
     if dtype.bits < 8:
         return y.astype(np.int8).astype(dtype.numpy)
     return y.astype(dtype.numpy)
@@ -74,6 +73,8 @@ def quantize_linear(
         y = y.astype(DType(precision).numpy).astype(compute)
     if target not in _INTEGER_RANGES:
         return convert(y, target, saturate=bool(saturate))
+    if np.isnan(y.min(initial=0)):
+        np.nan_to_num(y, copy=False, nan=-np.inf, neginf=-np.inf, posinf=np.inf)
     zero = 0 if y_zero_point is None else spread(y_zero_point, x, axis, block_size).astype(compute)
     return round_to_integers(y, zero, target)
 

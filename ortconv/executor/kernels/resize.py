@@ -127,7 +127,7 @@ def resample(
     crop = coordinates == "tf_crop_and_resize"
     y = x if mode == "nearest" or x.dtype.kind == "f" else x.astype(np.float32)
     outside: list[tuple[int, Array]] = []
-    for d, a in enumerate(axes):
+    for d, a in reversed(list(enumerate(axes))):
         if a.size == a.output and a.scale == 1 and not crop:
             continue
         position = _COORDINATES[coordinates](np.arange(a.output, dtype=np.float32), a)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.optimizer import shapes
-from ortconv.optimizer.basic import cse, eliminate, fold_conv, fold_matmul, pad, reshape, sharing
+from ortconv.optimizer.basic import cse, eliminate, fold_conv, fold_matmul, pad, reshape, sharing, unused
 from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
 from ortconv.optimizer.engine import FunctionPass, RulePass
 
@@ -16,5 +16,5 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     RulePass("MatMulAddFusion", fold_matmul.MATMUL_ADD_RULES),
     *fold_matmul.PASSES,
     *reshape.PASSES,
-    *cse.UNUSED,
+    *unused.PASSES,
 )

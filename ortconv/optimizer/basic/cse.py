@@ -1,4 +1,4 @@
-"""Nodes that compute the same become one; nodes that nothing reads go."""
+"""Nodes that compute the same become one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ortconv.optimizer.engine import Context, FunctionPass
 
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 PURE_DOMAINS = frozenset({"", "ai.onnx.ml"})
-REMOVABLE_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
 
 
 def merge_common(graph: Graph, context: Context) -> int:
@@ -79,24 +78,4 @@ def _merge(graph: Graph, kept: Node, node: Node) -> bool:
     return True
 
 
-def remove_unused(graph: Graph, context: Context) -> int:
-    """Remove the nodes whose outputs nothing reads, other than those of operators that might do something besides."""
-    changes = 0
-    for node in reversed(graph):
-        if any(v is not None and (v.uses or v.is_output) for v in node.outputs) or not _is_pure(node):
-            continue
-        if context.exhausted:
-            break
-        label = node.label
-        graph.remove(node)
-        context.record("UnusedNodeElimination", label)
-        changes += 1
-    return changes
-
-
-def _is_pure(node: Node) -> bool:
-    return node.domain in REMOVABLE_DOMAINS and all(_is_pure(inner) for sub in node.subgraphs for inner in sub)
-
-
 PASSES = (FunctionPass("CommonSubexpressionElimination", merge_common),)
-UNUSED = (FunctionPass("UnusedNodeElimination", remove_unused),)

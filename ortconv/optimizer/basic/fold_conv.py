@@ -153,4 +153,26 @@ def fold_batch_norm_conv(m: Match) -> Replacement:
     return New("Conv", [m.x, new_w, *bias], like=conv, types=(conv.out.type,))
 
 
-RULES = (*fold_conv_add, *fold_conv_mul, *fold_conv_batch_norm, *fold_batch_norm_conv)
+@rule(
+    "BNArithmeticFusion",
+    P(("Add", "Mul"), _BATCH_NORM, C("k"), commutative=True),
+    P(("Sub", "Div"), _BATCH_NORM, C("k")),
+    P("Sub", C("k"), _BATCH_NORM),
+)
+def fold_batch_norm_arithmetic(m: Match) -> Replacement:
+    """BatchNormalization(x) + k  ->  BatchNormalization(x) with another scale and bias; likewise -, *, /"""
+    bn, gamma = m.bn, m.gamma.constant
+    if batch_norm(bn) is None or m.x.rank is None or m.x.rank < 2:
+        return None
+    affine = arithmetic(m.root, m.k, m.x.rank, gamma.size)
+    if affine is None:
+        return None
+    with np.errstate(all="ignore"):
+        scale = rounded(wide(m.gamma) * affine.scale, gamma.dtype)
+        shift = rounded(wide(m.beta) * affine.scale + affine.shift, m.beta.dtype)
+    if scale is None or shift is None:
+        return None
+    return New("BatchNormalization", [m.x, scale, shift, m.mean, m.var], like=bn, types=(m.root.out.type,))
+
+
+RULES = (*fold_conv_add, *fold_conv_mul, *fold_conv_batch_norm, *fold_batch_norm_conv, *fold_batch_norm_arithmetic)

@@ -35,6 +35,11 @@ def fuse_gemm_sum(m: Match) -> Replacement:
 _TRANSPOSE = P("Transpose", "t", where=lambda node: tuple(node.attr("perm", Ints((1, 0)))) == (1, 0))
 
 
+def _operands(*values: Value | None) -> list[Value]:
+    """The inputs of a Gemm, without the bias where there is none."""
+    return [v for v in values if v is not None]
+
+
 def _flipped(node: Node, *names: str) -> dict[str, Attribute]:
     return {**node.attrs, **{name: int(not node.attr(name, 0)) for name in names}}
 
@@ -42,13 +47,13 @@ def _flipped(node: Node, *names: str) -> dict[str, Attribute]:
 @rule("GemmTransposeFusion", P("Gemm", _TRANSPOSE, "b", "c?"))
 def fuse_transposed_a(m: Match) -> Replacement:
     """Gemm(Transpose(a), b, c)  ->  Gemm(a, b, c) with transA flipped"""
-    return New("Gemm", [m.t, m.b, m.c], _flipped(m.root, "transA"), like=m.root, types=(m.root.out.type,))
+    return New("Gemm", _operands(m.t, m.b, m.c), _flipped(m.root, "transA"), like=m.root, types=(m.root.out.type,))
 
 
 @rule("GemmTransposeFusion", P("Gemm", "a", _TRANSPOSE, "c?"))
 def fuse_transposed_b(m: Match) -> Replacement:
     """Gemm(a, Transpose(b), c)  ->  Gemm(a, b, c) with transB flipped"""
-    return New("Gemm", [m.a, m.t, m.c], _flipped(m.root, "transB"), like=m.root, types=(m.root.out.type,))
+    return New("Gemm", _operands(m.a, m.t, m.c), _flipped(m.root, "transB"), like=m.root, types=(m.root.out.type,))
 
 
 @rule("GemmTransposeFusion", P("Transpose", P("Gemm", "a", "b", name="gemm")))

@@ -1,7 +1,7 @@
 """What is known of small integer tensors that hold shapes, element by element.
 
-Exporters compute shapes in the graph: Shape, Gather, Concat, Mul and so on. Where a shape is partly symbolic, single elements are known all
-the same, and with them everything computed from those alone.
+Exporters compute shapes in the graph: Shape, Gather, Concat, Mul and so on. Where a shape is partly symbolic, single
+elements are known all the same, and with them everything computed from those alone.
 """
 
 from __future__ import annotations
@@ -102,22 +102,21 @@ def _slice(data: ShapeData, node: Node) -> Found:
     source = data.elements(node.inputs[0])
     if source is None or source[1] != 1:
         return None
-    if len(node.inputs) == 1:
-        starts, ends, steps = node.attr("starts", (0,)), node.attr("ends", (0,)), (1,)
-    else:
-        parts = [data.elements(node.input(i)) if node.input(i) is not None else ((1,), 1) for i in (1, 2, 4)]
-        if any(p is None or len(p[0]) != 1 or not isinstance(p[0][0], int) for p in parts):
-            return None
-        starts, ends, steps = (p[0] for p in parts)  # type: ignore[union-attr,assignment]
-    if len(starts) != 1 or steps[0] == 0:
+    start, end, step = (
+        _bound(data, node, *where) for where in (("starts", 1, None), ("ends", 2, None), ("steps", 4, 1))
+    )
+    if start is None or end is None or step is None or step < 1:
         return None
-    start, end, step = starts[0], ends[0], steps[0]
-    return source[0][slice(_clamp(start), _clamp(end, step), step)], 1
+    return source[0][start:end:step], 1
 
 
-def _clamp(bound: int, step: int = 1) -> int | None:
-    """A bound of Slice as one of Python; the smallest integers mean "past the beginning"."""
-    return None if step < 0 and bound <= -(1 << 31) else bound
+def _bound(data: ShapeData, node: Node, name: str, slot: int, default: int | None) -> int | None:
+    """The only entry of an attribute or input of Slice."""
+    if node.input(slot) is None:
+        stated: Any = node.attrs.get(name, (default,))
+        return stated[0] if len(stated) == 1 else None
+    found = data.elements(node.input(slot))
+    return found[0][0] if found is not None and len(found[0]) == 1 and isinstance(found[0][0], int) else None
 
 
 def _concat(data: ShapeData, node: Node) -> Found:

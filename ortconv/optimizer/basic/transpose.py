@@ -1,8 +1,7 @@
 """The transpose optimizer: Transposes move towards the outputs where that lets them cancel, merge or shrink.
 
-One sweep in topological order. A Transpose moves behind a node if that costs less than it saves, counted in axes that
-data moves along: the inputs that must be transposed back against the Transposes that vanish, and the outputs that need
-one unless they lead to a later Transpose.
+Sweeps in topological order. A Transpose moves behind a node if that costs less than it saves: the inputs that must be
+transposed back and the outputs that need one, unless they lead to a later Transpose, against the Transposes that vanish.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from ortconv.optimizer.conditions import ints, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass, constant
 
 NAME = "TransposeOptimizer"
+MAX_SWEEPS = 8
 UNKNOWN_RANK = 5
 SMALL = 1024
 """Bytes up to which a constant that others read too may be transposed into a copy."""
@@ -35,14 +35,19 @@ SMALL = 1024
 
 def optimize_transposes(graph: Graph, context: Context) -> int:
     """Move, merge and cancel the Transposes of one graph; the number of changes."""
-    sweep = _Sweep(graph, context)
-    for node in graph:
-        sweep.visit(node)
-    for node in graph:
-        sweep.unlock_quantization(node)
-    if sweep.out_of_order:
-        graph.sort()
-    return sweep.changes
+    changes = 0
+    for _ in range(MAX_SWEEPS):
+        sweep = _Sweep(graph, context)
+        for node in graph:
+            sweep.visit(node)
+        for node in graph:
+            sweep.unlock_quantization(node)
+        if sweep.out_of_order:
+            graph.sort()
+        changes += sweep.changes
+        if not sweep.changes:
+            break
+    return changes
 
 
 class _Sweep:
@@ -72,7 +77,7 @@ class _Sweep:
                 self.push_through_shape(node, value, before)
                 return
             found = push(node, slot, before)
-            if found is not None and self.cost(node, found, before) < 0:
+            if found is not None and self.cost(node, found, before) < (0, 0):
                 self.apply(node, found, before)
                 return
 
@@ -136,22 +141,28 @@ class _Sweep:
 
     # ------------------------------------------------------------------ moving
 
-    def cost(self, node: Node, found: Push, perm: Perm) -> int:
+    def cost(self, node: Node, found: Push, perm: Perm) -> tuple[float, float]:
+        """What the move adds less what it saves, in Transposes, then in axes along which data moves.
+
+        A Transpose with several readers is saved by all of them together. An output that leads to a later Transpose
+        costs nothing.
+        """
         back = inverse(perm)
-        total = 0
+        count = size = 0.0
         for value in dict.fromkeys(v for slot in found.slots if (v := node.inputs[slot]) is not None):
             first = transpose_perm(value.producer) if value.graph is self.graph else None
+            moved = _size(value.shape)
             if value.constant is not None:
-                total += 0 if len(value.uses) == 1 or value.constant.nbytes <= SMALL else _size(value.shape)
+                size += 0 if len(value.uses) == 1 or value.constant.nbytes <= SMALL else moved
             elif first is not None:
-                cancels = compose(first, back) == identity(len(back)) and self.is_removable(value, first)
-                total -= _size(value.shape) if cancels else 0
+                if compose(first, back) == identity(len(back)) and self.is_removable(value, first):
+                    count, size = count - 1 / len(value.uses), size - moved / len(value.uses)
             elif not _is_dequantized_constant(value):
-                total += _size(value.shape)
+                count, size = count + 1, size + moved
         for output, after in zip(node.outputs, found.perms, strict=True):
             if output is not None and after is not None and output not in self.leads:
-                total += _size(output.shape)
-        return total
+                count, size = count + 1, size + _size(output.shape)
+        return count, size
 
     def is_removable(self, value: Value, perm: Perm) -> bool:
         """True if every reader of a Transpose's output could do without it."""

@@ -1,0 +1,118 @@
+"""Fourier transforms, windows and mel filters. Transforms are computed in the precision of the signal, at least float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ortconv.executor.kernels.precision import widen
+from ortconv.executor.registry import kernel
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+
+
+@kernel("DFT", since=20)
+def dft(
+    x: Array, dft_length: Array | None = None, axis: Array | None = None, *, inverse: int = 0, onesided: int = 0
+) -> Array:
+    return _dft(x, dft_length, -2 if axis is None else int(axis.reshape(())), inverse, onesided)
+
+
+@kernel("DFT", until=19)
+def dft_17(x: Array, dft_length: Array | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Array:
+    return _dft(x, dft_length, axis, inverse, onesided)
+
+
+def _dft(x: Array, dft_length: Array | None, axis: int, inverse: int, onesided: int) -> Array:
+    axis = axis % x.ndim
+    length = None if dft_length is None else int(dft_length.reshape(()))
+    if inverse and onesided:
+        return np.fft.irfft(_complex(x), length, axis=axis)[..., None].astype(x.dtype)
+    y = (np.fft.ifft if inverse else np.fft.fft)(_complex(x), length, axis=axis)
+    if onesided:
+        y = y.take(np.arange(y.shape[axis] // 2 + 1), axis=axis)
+    return _pairs(y, x.dtype)
+
+
+def _complex(x: Array) -> Array:
+    """(..., 1) real or (..., 2) pairs as complex (...)."""
+    x = widen(x)
+    if x.shape[-1] == 1:
+        return np.asarray(x[..., 0])
+    y = np.empty(x.shape[:-1], np.result_type(x.dtype, np.complex64))
+    y.real, y.imag = x[..., 0], x[..., 1]
+    return y
+
+
+def _pairs(y: Array, dtype: np.dtype[np.generic]) -> Array:
+    return np.stack([y.real, y.imag], axis=-1).astype(dtype)
+
+
+@kernel("STFT")
+def stft(
+    signal: Array,
+    frame_step: Array,
+    window: Array | None = None,
+    frame_length: Array | None = None,
+    *,
+    onesided: int = 1,
+) -> Array:
+    if frame_length is not None:
+        length = int(frame_length.reshape(()))
+    else:
+        length = len(window) if window is not None else signal.shape[1]
+    frames = np.lib.stride_tricks.sliding_window_view(_complex(signal), length, axis=1)[
+        :, :: int(frame_step.reshape(()))
+    ]
+    y = np.fft.fft(frames if window is None else frames * window, axis=-1)
+    return _pairs(y[..., : length // 2 + 1] if onesided else y, signal.dtype)
+
+
+def _cosine_window(size: Array, periodic: int, output_datatype: int, coefficients: Sequence[float]) -> Array:
+    n = int(size.reshape(()))
+    period = n if periodic else n - 1
+    phase = 2 * np.pi * np.arange(n) / max(period, 1)
+    y = sum((-1) ** k * a * np.cos(k * phase) for k, a in enumerate(coefficients))
+    return np.asarray(y).astype(DType(output_datatype).numpy)
+
+
+@kernel("HannWindow")
+def hann_window(size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
+    return _cosine_window(size, periodic, output_datatype, (0.5, 0.5))
+
+
+@kernel("HammingWindow")
+def hamming_window(size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
+    return _cosine_window(size, periodic, output_datatype, (25 / 46, 21 / 46))
+
+
+@kernel("BlackmanWindow")
+def blackman_window(size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
+    return _cosine_window(size, periodic, output_datatype, (0.42, 0.5, 0.08))
+
+
+@kernel("MelWeightMatrix")
+def mel_weight_matrix(
+    num_mel_bins: Array,
+    dft_length: Array,
+    sample_rate: Array,
+    lower_edge_hertz: Array,
+    upper_edge_hertz: Array,
+    *,
+    output_datatype: int = 1,
+) -> Array:
+    """Triangles over the one-sided spectrum, (dft_length // 2 + 1, num_mel_bins); their corners are whole bins."""
+    bands, length = int(num_mel_bins.reshape(())), int(dft_length.reshape(()))
+    low, high = (2595 * np.log10(1 + float(f.reshape(())) / 700) for f in (lower_edge_hertz, upper_edge_hertz))
+    mel = low + np.arange(bands + 2) * (high - low) / (bands + 2)
+    hertz = 700 * (10 ** (mel / 2595) - 1)
+    corners = np.floor((length + 1) * hertz / float(sample_rate.reshape(()))).astype(np.int64)
+    lower, centre, upper = corners[:-2], corners[1:-1], corners[2:]
+    bins = np.arange(length // 2 + 1)[:, None]
+    rising = np.where(lower == centre, bins == centre, (bins - lower) / np.maximum(centre - lower, 1))
+    falling = (upper - bins) / np.maximum(upper - centre, 1)
+    y = np.where(bins <= centre, rising, np.where(bins < upper, falling, 0))
+    # The peak belongs to the falling side where there is one.
+    y = np.where((bins == centre) & (upper > centre), 1, y)
+    return np.where(bins < lower, 0, y).astype(DType(output_datatype).numpy)

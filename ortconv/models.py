@@ -1,0 +1,28 @@
+"""Model files of both formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ortconv.ir.model import Model
+
+
+def load(path: str | Path) -> Model:
+    """The model of an .onnx or .ort file, told apart by the file's name."""
+    path = Path(path)
+    if path.suffix.lower() == ".ort":
+        from ortconv.ortformat.reader import load as load_ort
+
+        return load_ort(path)
+    from ortconv.onnxio.load import load as load_onnx
+
+    return load_onnx(path)
+
+
+def find_models(path: Path) -> list[Path]:
+    """The .onnx files below a directory, sorted, without those that an earlier conversion wrote; or the one file itself."""
+    if not path.is_dir():
+        return [path]
+    return sorted(
+        p for p in path.rglob("*") if p.suffix.lower() == ".onnx" and not p.name.lower().endswith(".optimized.onnx")
+    )

@@ -1,0 +1,30 @@
+"""Nodes that nothing reads go."""
+
+from __future__ import annotations
+
+from ortconv.ir.graph import Graph, Node
+from ortconv.optimizer.engine import Context, FunctionPass
+
+REMOVABLE_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
+
+
+def remove_unused(graph: Graph, context: Context) -> int:
+    """Remove the nodes whose outputs nothing reads, other than those of operators that might do something besides."""
+    changes = 0
+    for node in reversed(graph):
+        if any(v is not None and (v.uses or v.is_output) for v in node.outputs) or not _is_pure(node):
+            continue
+        if not context.may_touch(node):
+            continue
+        label = node.label
+        graph.remove(node)
+        context.record("UnusedNodeElimination", label)
+        changes += 1
+    return changes
+
+
+def _is_pure(node: Node) -> bool:
+    return node.domain in REMOVABLE_DOMAINS and all(_is_pure(inner) for sub in node.subgraphs for inner in sub)
+
+
+PASSES = (FunctionPass("UnusedNodeElimination", remove_unused),)

@@ -1,0 +1,461 @@
+"""The transpose optimizer: every operator that a Transpose may pass, what it may not pass, and what it costs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from rewriting import check, ops, optimized, parse, random_feeds, run
+
+from ortconv.ir.tensor import Array
+from ortconv.onnxio.load import from_proto
+from ortconv.optimizer.basic import transpose
+from ortconv.optimizer.basic.transpose_handlers import compose, identity, inverse
+from ortconv.optimizer.engine import Context
+
+SHAPE = (2, 3, 4, 5)
+PERMS = list(itertools.permutations(range(4)))
+
+
+def sandwich(
+    op: str,
+    perm: tuple[int, ...],
+    *,
+    attrs: dict[str, object] | None = None,
+    inputs: dict[str, Array] | None = None,
+    order: list[str] | None = None,
+    shape: tuple[int, ...] = SHAPE,
+    dtype: int = TensorProto.FLOAT,
+    opset: int = 13,
+    outputs: int = 1,
+    domain: str = "",
+    out_rank: int = 4,
+) -> onnx.ModelProto:
+    """x, Transpose<perm>, the operator with constant further inputs, and a Transpose of each output of some rank."""
+    attrs, inputs = attrs or {}, inputs or {}
+    names = order or ["t", *inputs]
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=perm),
+        helper.make_node(op, names, [f"r{i}" for i in range(outputs)], name="op", domain=domain, **attrs),
+    ]
+    results = []
+    for i in range(outputs):
+        if out_rank >= 2:
+            nodes.append(helper.make_node("Transpose", [f"r{i}"], [f"y{i}"], perm=list(reversed(range(out_rank)))))
+        results.append(f"y{i}" if out_rank >= 2 else f"r{i}")
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", dtype, shape)],
+        [onnx.ValueInfoProto(name=name) for name in results],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in inputs.items() if name],
+    )
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    typed = onnx.shape_inference.infer_shapes(model)
+    kinds = {v.name: v.type.tensor_type.elem_type for v in typed.graph.output}
+    for output in model.graph.output:
+        output.type.tensor_type.elem_type = kinds[output.name] or dtype
+    return model
+
+
+def transposes(proto: onnx.ModelProto, **options: object) -> int:
+    """How many Transposes are left, after the result was found equal to the source."""
+    feeds = random_feeds(proto)
+    feeds = {k: np.abs(v) if v.dtype.kind == "f" else v for k, v in feeds.items()}
+    graph, _ = check(proto, transpose.PASSES, feeds=feeds, **options)  # type: ignore[arg-type]
+    return ops(graph).get("Transpose", 0)
+
+
+UNARY = [
+    ("Relu", {}, 13), ("Abs", {}, 13), ("Neg", {}, 13), ("Exp", {}, 13), ("Sqrt", {}, 13), ("Erf", {}, 13),
+    ("Sigmoid", {}, 13), ("Tanh", {}, 13), ("LeakyRelu", {"alpha": 0.2}, 13), ("Elu", {}, 13), ("Selu", {}, 13),
+    ("HardSigmoid", {}, 13), ("HardSwish", {}, 14), ("Softplus", {}, 13), ("Softsign", {}, 13), ("Celu", {}, 13),
+    ("Shrink", {}, 13), ("ThresholdedRelu", {}, 13), ("Identity", {}, 13), ("Dropout", {}, 13), ("Floor", {}, 13),
+    ("IsNaN", {}, 13), ("Cast", {"to": TensorProto.INT32}, 13), ("Clip", {}, 13), ("Gelu", {}, 20),
+    ("Clip", {"min": 0.5, "max": 1.5}, 8), ("Mish", {}, 18),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "attrs", "opset"), UNARY)
+def test_unary(op: str, attrs: dict[str, object], opset: int) -> None:
+    assert transposes(sandwich(op, (0, 2, 3, 1), attrs=attrs, opset=opset)) == 1
+    assert transposes(sandwich(op, (3, 2, 1, 0), attrs=attrs, opset=opset)) == 0
+
+
+BINARY = ["Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Mean", "Sum", "PRelu", "Less", "GreaterOrEqual", "Equal"]
+BROADCASTS = [(), (1,), (1, 1, 1, 1), (1, 1, 1), "last", "first", "whole", "two"]
+
+
+def _other(perm: tuple[int, ...], kind: object) -> tuple[int, ...]:
+    seen = [SHAPE[i] for i in perm]
+    named = {"last": (seen[3],), "first": (seen[0], 1, 1, 1), "whole": tuple(seen), "two": (seen[2], 1)}
+    return named[kind] if isinstance(kind, str) else kind  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("op", BINARY)
+@pytest.mark.parametrize("kind", BROADCASTS)
+def test_broadcast_with_a_constant(op: str, kind: object) -> None:
+    for perm in [(0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 3, 2)]:
+        k = np.abs(np.random.default_rng(1).standard_normal(_other(perm, kind))).astype(np.float32)
+        orders = [["t", "k"]] if op == "PRelu" else [["t", "k"], ["k", "t"]]
+        for order in orders:
+            proto = sandwich(op, perm, inputs={"k": k}, order=order, opset=16)
+            assert transposes(proto) == (0 if perm == (3, 2, 1, 0) else 1)
+
+
+def test_where_with_constants() -> None:
+    seen = [SHAPE[i] for i in (0, 2, 3, 1)]
+    rng = np.random.default_rng(0)
+    inputs = {"c": rng.random((seen[3],)) < 0.5, "k": np.array(7, np.float32)}
+    assert transposes(sandwich("Where", (0, 2, 3, 1), inputs=inputs, order=["c", "t", "k"])) == 1
+
+
+def test_constant_that_enlarges_the_rank_blocks() -> None:
+    k = np.ones((2, 1, 1, 1, 1), np.float32)
+    assert transposes(sandwich("Add", (0, 2, 3, 1), inputs={"k": k}, out_rank=5)) == 2
+
+
+def axis_cases() -> list[tuple[str, dict[str, object], int, int, int]]:
+    """Operator, attributes, opset, outputs, rank of the outputs."""
+    cases: list[tuple[str, dict[str, object], int, int, int]] = []
+    for axis in (0, 1, 3, -1, -3):
+        cases += [(op, {"axis": axis}, 13, 1, 4) for op in ("Softmax", "LogSoftmax", "Hardmax")]
+        cases += [(op, {"axis": axis}, 13, 1, 4) for op in ("ArgMax", "ArgMin")]
+        cases += [("ArgMax", {"axis": axis, "keepdims": 0}, 13, 1, 3)]
+    for op in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"):
+        cases += [(op, {"axes": [1, -1], "keepdims": keep}, 13, 1, 4 if keep else 2) for keep in (0, 1)]
+        cases += [(op, {"keepdims": keep}, 13, 1, 4 if keep else 0) for keep in (0, 1)]
+    cases += [("ReduceLogSum", {"axes": [2]}, 13, 1, 4), ("ReduceLogSumExp", {"axes": [2], "keepdims": 0}, 13, 1, 3)]
+    cases += [("ReduceSum", {"axes": [0, 2], "keepdims": 0}, 11, 1, 2)]
+    cases += [("Unsqueeze", {"axes": axes}, 11, 1, 4 + len(axes)) for axes in ([0], [4], [-1], [1, 3], [2, -6])]
+    cases += [("Slice", {"starts": [1, 0], "ends": [9, 3], "axes": [3, -3]}, 9, 1, 4)]
+    cases += [("Slice", {"starts": [1, 0], "ends": [9, 1]}, 9, 1, 4)]
+    cases += [("Pad", {"pads": [0, 1, 2, 3, 1, 0, 0, 2], "mode": mode}, 10, 1, 4) for mode in ("constant", "edge")]
+    return cases
+
+
+@pytest.mark.parametrize(("op", "attrs", "opset", "outputs", "out_rank"), axis_cases())
+def test_axes_by_attributes(op: str, attrs: dict[str, object], opset: int, outputs: int, out_rank: int) -> None:
+    for perm in [(0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 3, 2)]:
+        proto = sandwich(op, perm, attrs=attrs, opset=opset, outputs=outputs, out_rank=out_rank)
+        assert transposes(proto, rtol=1e-4) <= 1
+
+
+I64 = np.int64
+INPUT_CASES = [
+    ("ReduceSum", {"keepdims": 0}, {"axes": np.array([1, -1], I64)}, 13, 1, 2),
+    ("ReduceSum", {"keepdims": 1}, {"axes": np.array([1, -1], I64)}, 13, 1, 4),
+    ("ReduceSum", {"keepdims": 1, "noop_with_empty_axes": 1}, {"axes": np.array([], I64)}, 13, 1, 4),
+    ("ReduceSum", {"keepdims": 1}, {"axes": np.array([], I64)}, 13, 1, 4),
+    ("ReduceMean", {"keepdims": 0}, {"axes": np.array([2], I64)}, 18, 1, 3),
+    ("ReduceMax", {"keepdims": 1}, {"axes": np.array([2, 0], I64)}, 18, 1, 4),
+    ("Unsqueeze", {}, {"axes": np.array([1, -1], I64)}, 13, 1, 6),
+    ("Tile", {}, {"repeats": np.array([1, 2, 3, 1], I64)}, 13, 1, 4),
+    ("Split", {"axis": 1}, {}, 13, 1, 4),
+    ("Slice", {}, {"s": np.array([1, -3], I64), "e": np.array([9, -1], I64)}, 13, 1, 4),
+    ("Slice", {}, {"s": np.array([1], np.int32), "e": np.array([9], np.int32), "a": np.array([-1], np.int32)}, 13, 1, 4),
+    ("Slice", {}, {"s": np.array([-1], I64), "e": np.array([-9], I64), "a": np.array([2], I64), "p": np.array([-2], I64)}, 13, 1, 4),
+    ("Pad", {}, {"p": np.array([0, 1, 2, 3, 1, 0, 0, 2], I64), "v": np.array(1.5, np.float32)}, 13, 1, 4),
+    ("Pad", {"mode": "reflect"}, {"p": np.array([0, 1, 1, 1, 1, 0, 0, 1], I64)}, 13, 1, 4),
+    ("Pad", {}, {"p": np.array([1, 2, 3, 0], I64), "v": np.array(1.5, np.float32), "a": np.array([1, -1], I64)}, 18, 1, 4),
+    ("Pad", {"mode": "edge"}, {"p": np.array([1, 2], I64), "": np.array(0), "a": np.array([2], I64)}, 18, 1, 4),
+    ("Clip", {}, {"lo": np.array(0.25, np.float32), "hi": np.array(1, np.float32)}, 13, 1, 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "attrs", "inputs", "opset", "outputs", "out_rank"), INPUT_CASES)
+def test_axes_by_inputs(
+    op: str, attrs: dict[str, object], inputs: dict[str, Array], opset: int, outputs: int, out_rank: int
+) -> None:
+    for perm in [(0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 3, 2)]:
+        proto = sandwich(op, perm, attrs=attrs, inputs=inputs, opset=opset, outputs=outputs, out_rank=out_rank)
+        assert transposes(proto, rtol=1e-4) <= 1
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("perm", [(0, 2, 3, 1), (1, 0, 3, 2), (0, 1, 3, 2), (2, 3, 0, 1)])
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
+def test_softmax_before_and_after_opset_13(opset: int, perm: tuple[int, ...], axis: int) -> None:
+    proto = sandwich("Softmax", perm, attrs={"axis": axis}, opset=opset)
+    block = axis % 4
+    passes = opset >= 13 or set(perm[block:]) == set(range(block, 4))
+    assert transposes(proto) == (1 if passes else 2)
+
+
+@pytest.mark.parametrize("axes", [None, [1], [1, -1]])
+def test_squeeze(axes: list[int] | None) -> None:
+    for perm in [(3, 1, 2, 0), (0, 1, 3, 2)]:
+        shape = [[2, 1, 5, 1], [2, 1, 3, 5], [2, 1, 5, 1]][0 if axes is None else len(axes)]
+        source = tuple(shape[perm.index(i)] for i in range(4))
+        attrs = {} if axes is None else {"axes": axes}
+        assert transposes(sandwich("Squeeze", perm, attrs=attrs, opset=11, shape=source, out_rank=2)) <= 1
+        inputs = {} if axes is None else {"axes": np.array(axes, I64)}
+        assert transposes(sandwich("Squeeze", perm, inputs=inputs, opset=13, shape=source, out_rank=2)) <= 1
+
+
+def test_split_counts_its_outputs() -> None:
+    text = """g (float[2,3,4,6] x) => (float a, float b, float c) {
+        t = Transpose<perm = [0, 2, 3, 1]>(x)
+        p, q, r = Split<axis = 2>(t)
+        a = Transpose<perm = [0, 3, 1, 2]>(p) b = Transpose<perm = [0, 3, 1, 2]>(q) c = Transpose<perm = [0, 3, 1, 2]>(r) }"""
+    assert ops(check(text, transpose.PASSES)[0]) == {"Split": 1}
+    one = text.replace("b = Transpose<perm = [0, 3, 1, 2]>(q) c = Transpose<perm = [0, 3, 1, 2]>(r)", "b = Cos(q) c = Sin(r)")
+    assert ops(check(one, transpose.PASSES)[0])["Transpose"] == 2
+
+
+def test_concat_of_transposed_inputs() -> None:
+    text = """g (float[2,3,4,5] x, float[2,3,4,5] y) => (float z) {
+        s = Transpose<perm = [0, 2, 3, 1]>(x) t = Transpose<perm = [0, 2, 3, 1]>(y) z = Concat<axis = -1>(s, t) }"""
+    graph, _ = check(text, transpose.PASSES)
+    assert ops(graph) == {"Concat": 1, "Transpose": 1}
+
+
+def test_binary_of_two_transposed_inputs() -> None:
+    text = """g (float[2,3,4,5] x, float[2,3,4,5] y) => (float z) {
+        s = Transpose<perm = [0, 2, 3, 1]>(x) t = Transpose<perm = [0, 2, 3, 1]>(y) z = Mul(s, t) }"""
+    assert ops(check(text, transpose.PASSES)[0]) == {"Mul": 1, "Transpose": 1}
+
+
+def test_channels_last_network_keeps_no_transposes_but_at_its_ends() -> None:
+    text = """g (float[1,8,8,3] x, float[4,3,3,3] w, float[4,4,3,3] v) => (float y)
+        <float[4] m = {1, 2, 3, 4}, float[1,1,1,4] b = {1, -2, 3, -4}> {
+        a = Transpose<perm = [0, 3, 1, 2]>(x) c = Conv(a, w) d = Transpose<perm = [0, 2, 3, 1]>(c)
+        e = Mul(d, m) f = Add(e, b) h = Relu(f)
+        i = Transpose<perm = [0, 3, 1, 2]>(h) j = Conv(i, v) y = Transpose<perm = [0, 2, 3, 1]>(j) }"""
+    graph, _ = check(text, transpose.PASSES, atol=1e-4)
+    assert ops(graph) == {"Transpose": 2, "Conv": 2, "Mul": 1, "Add": 1, "Relu": 1}
+    assert [o.name for o in graph.outputs] == ["y"]
+
+
+@pytest.mark.parametrize("perm", PERMS)
+def test_pairs_merge(perm: tuple[int, ...]) -> None:
+    for second in [(0, 2, 3, 1), inverse(perm)]:
+        proto = sandwich("Relu", perm)
+        proto.graph.node[1].CopyFrom(helper.make_node("Transpose", ["t"], ["r0"], perm=second))
+        proto.graph.node[2].CopyFrom(helper.make_node("Relu", ["r0"], ["y0"]))
+        assert transposes(proto) == (compose(perm, second) != identity(4))
+
+
+def test_inverse_pair_between_input_and_output_leaves_an_identity() -> None:
+    text = """g (float[2,3] x) => (float y) { t = Transpose(x) y = Transpose(t) }"""
+    assert ops(check(text, transpose.PASSES)[0]) == {"Identity": 1}
+
+
+def test_transpose_that_does_nothing_goes() -> None:
+    text = "g (float[1,1,5] x) => (float y) { t = Transpose<perm = [1, 0, 2]>(x) u = Transpose<perm = [0, 1, 2]>(t) y = Relu(u) }"
+    assert ops(check(text, transpose.PASSES)[0]) == {"Relu": 1}
+
+
+def test_transpose_of_unknown_ones_stays() -> None:
+    text = "g (float[N,M,5] x) => (float y) { t = Transpose<perm = [1, 0, 2]>(x) y = Relu(t) }"
+    assert ops(check(text, transpose.PASSES)[0]) == {"Relu": 1, "Transpose": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("g (float[2,1,4,1] x) => (float y) <int64[2] s = {2, -1}> { t = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(t, s) }", 0),
+        ("g (float[2,1,4,1] x) => (float y) <int64[2] s = {0, -1}> { t = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(t, s) }", 0),
+        ("g (float[2,3,4,1] x) => (float y) <int64[2] s = {2, -1}> { t = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(t, s) }", 1),
+        ("g (float[2,N,4,1] x) => (float y) <int64[2] s = {2, -1}> { t = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(t, s) }", 1),
+        ("g (float[2,4] x) => (float y) <int64[3] s = {2, 1, -1}> { t = Reshape(x, s) y = Transpose<perm = [0, 2, 1]>(t) }", 0),
+        ("g (float[2,4] x) => (float y) <int64[3] s = {0, 1, -1}> { t = Reshape(x, s) y = Transpose<perm = [1, 0, 2]>(t) }", 0),
+        ("g (float[N,4] x) => (float y) <int64[3] s = {0, 1, 4}> { t = Reshape(x, s) y = Transpose<perm = [1, 0, 2]>(t) }", 1),
+        ("g (float[2,4] x) => (float y) <int64[3] s = {2, 2, -1}> { t = Reshape(x, s) y = Transpose<perm = [1, 0, 2]>(t) }", 1),
+        ("g (float[2,4] x) => (float y, float t) <int64[3] s = {2, 1, -1}> { t = Reshape(x, s) y = Transpose<perm = [0, 2, 1]>(t) }", 1),
+        ("g (float[2,1,4] x) => (float y) { t = Transpose<perm = [1, 0, 2]>(x) y = Neg(t) }", 1),
+    ],
+)  # fmt: skip
+def test_axes_of_one(text: str, left: int) -> None:
+    assert ops(check(text, transpose.PASSES)[0]).get("Transpose", 0) == left
+
+
+def test_shape_of_transposed() -> None:
+    text = """g (float[A,B,4] x, float[2,2] z) => (int64 n, int64 s, float y) <int64 i = {1}> {
+        t = Transpose<perm = [2, 0, 1]>(x) h = Shape(t) n = Gather(h, i) s = Shape(t) u = Relu(t)
+        y = Transpose<perm = [1, 2, 0]>(u) }"""
+    graph, _ = check(text, transpose.PASSES)
+    assert ops(graph) == {"Shape": 2, "Gather": 2, "Relu": 1}
+
+
+def test_part_of_the_shape_of_transposed() -> None:
+    text = """g (float[A,B,4] x) => (int64 s, int64 n) <int64[2] i = {1, -1}> {
+        t = Transpose<perm = [2, 0, 1]>(x) s = Shape<start = 1>(t) h = Shape<start = -3, end = 2>(t) n = Gather(h, i) }"""
+    graph, _ = check(text, transpose.PASSES, opset=15)
+    assert ops(graph) == {"Shape": 2, "Gather": 2}
+
+
+QUANTIZED = """g (float[2,3,4,5] x) => (float y) <float s = {0.05}, uint8 z = {128}> {
+    t = Transpose<perm = [0, 2, 3, 1]>(x) q = QuantizeLinear(t, s, z) d = DequantizeLinear(q, s, z)
+    r = Relu(d) y = Transpose<perm = [0, 3, 1, 2]>(r) }"""
+
+
+def test_through_quantization() -> None:
+    assert ops(check(QUANTIZED, transpose.PASSES)[0]) == {"QuantizeLinear": 1, "DequantizeLinear": 1, "Relu": 1}
+
+
+def test_per_axis_quantization_keeps_its_axis() -> None:
+    text = """g (float[2,3,4,5] x) => (float y) <float[3] s = {0.05, 0.1, 0.02}, uint8[3] z = {128, 100, 3}> {
+        t = Transpose<perm = [0, 2, 3, 1]>(x) q = QuantizeLinear<axis = -1>(t, s, z)
+        d = DequantizeLinear<axis = 3>(q, s, z) r = Neg(d) y = Transpose<perm = [0, 3, 1, 2]>(r) }"""
+    graph, _ = check(text, transpose.PASSES)
+    assert ops(graph) == {"QuantizeLinear": 1, "DequantizeLinear": 1, "Neg": 1}
+    assert [n.attrs["axis"] for n in graph if "axis" in n.attrs] == [1, 1]
+
+
+def test_no_transpose_is_left_between_a_pair() -> None:
+    text = """g (float[2,3,4,5] x) => (float y, float w) <float[3] s = {0.05, 0.1, 0.02}, uint8[3] z = {128, 100, 3}> {
+        t = Transpose<perm = [0, 2, 3, 1]>(x) q = QuantizeLinear<axis = -1>(t, s, z)
+        d = DequantizeLinear<axis = 3>(q, s, z) y = Transpose<perm = [0, 3, 1, 2]>(d) w = CumSum(d, i) }"""
+    text = text.replace("uint8[3] z = {128, 100, 3}", "uint8[3] z = {128, 100, 3}, int64 i = {1}")
+    graph, _ = check(text, transpose.PASSES)
+    for node in graph:
+        if node.op == "Transpose" and node.inputs[0].producer is not None:  # type: ignore[union-attr]
+            assert node.inputs[0].producer.op != "QuantizeLinear"  # type: ignore[union-attr]
+
+
+def test_dequantized_constant_is_transposed_as_constant() -> None:
+    text = """g (float[2,3,4,5] x) => (float y)
+        <float[3] s = {0.05, 0.1, 0.02}, int8[1,1,1,3] c = {1, -2, 3}> {
+        t = Transpose<perm = [0, 2, 3, 1]>(x) d = DequantizeLinear<axis = 3>(c, s) r = Mul(t, d)
+        y = Transpose<perm = [0, 3, 1, 2]>(r) }"""
+    graph, _ = check(text, transpose.PASSES)
+    assert ops(graph) == {"DequantizeLinear": 1, "Mul": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[2,3,4,5] x, float[2,4,5,3] k) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = Add(t, k) y = Transpose(r) }",
+        "g (float[2,3,4,5] x, float[3] k) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = Add(t, k) y = Transpose(r) }",
+        "g (float[2,3,4,5] x, float[3] k = {1, 2, 3}) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = Add(t, k) y = Transpose(r) }",
+        "g (float[2,3,4,5] x) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) y = Relu(t) }",
+        "g (float[2,3,4,5] x) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = Flatten(t) y = Transpose(r) }",
+        "g (float[2,3,4,5] x) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = GlobalAveragePool(t) y = Transpose(r) }",
+        "g (float[2,3,4,5] x, int64[1] a) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = ReduceSum(t, a) y = Transpose(r) }",
+        "g (float[2,3,4,5] x, int64[8] p) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = Pad(t, p) y = Transpose(r) }",
+        "g (float[2,3,4,5] x) => (float y, float t) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = Relu(t) y = Neg(r) }",
+    ],
+)  # fmt: skip
+def test_stays(text: str) -> None:
+    proto = parse(text)
+    before = ops(from_proto(proto).graph)
+    model, context = optimized(proto, transpose.PASSES)
+    assert ops(model.graph) == before
+    assert not context.trace
+
+
+def test_reader_in_a_subgraph_keeps_the_transpose() -> None:
+    text = """g (float[2,3] x, bool p) => (float z, float y) {
+        t = Transpose(x) r = Relu(t) y = Transpose(r)
+        z = If (p) <
+            then_branch = g1 () => (float a) { b = Neg(t) a = Transpose(b) },
+            else_branch = g2 () => (float c) { d = Transpose(x) e = Relu(d) c = Transpose(e) }
+        > }"""
+    graph, _ = check(text, transpose.PASSES)
+    assert ops(graph) == {"If": 1, "Relu": 2, "Neg": 1, "Transpose": 2, "Identity": 1}
+
+
+def test_names_of_returned_values_stay() -> None:
+    text = """g (float[2,3] x) => (float r, float y) { t = Transpose(x) r = Relu(t) y = Transpose(r) }"""
+    graph, _ = check(text, transpose.PASSES)
+    assert [o.name for o in graph.outputs] == ["r", "y"]
+
+
+def test_pad_with_dynamic_pads_gets_axes_at_opset_18() -> None:
+    text = """g (float[2,3,4,5] x, int64[8] p) => (float y) {
+        t = Transpose<perm = [0, 2, 3, 1]>(x) r = Pad(t, p) y = Transpose<perm = [0, 3, 1, 2]>(r) }"""
+    feeds = random_feeds(parse(text, 18)) | {"p": np.array([0, 1, 2, 0, 1, 0, 0, 3], I64)}
+    assert ops(check(text, transpose.PASSES, opset=18, feeds=feeds)[0]) == {"Pad": 1}
+
+
+def random_network(seed: int) -> onnx.ModelProto:
+    """A random graph of elementwise, reducing and moving operators full of Transposes."""
+    rng = np.random.default_rng(seed)
+    live: list[tuple[str, tuple[int, ...]]] = [("x", (2, 3, 4)), ("z", (4, 3, 2))]
+    nodes, constants = [], []
+    for i in range(30):
+        name, shape = live[int(rng.integers(max(0, len(live) - 5), len(live)))]
+        out = f"v{i}"
+        kind = rng.integers(0, 10)
+        if kind <= 3 and len(shape) >= 2:
+            perm = [int(p) for p in rng.permutation(len(shape))]
+            nodes.append(helper.make_node("Transpose", [name], [out], perm=perm))
+            shape = tuple(shape[p] for p in perm)
+        elif kind == 4:
+            nodes.append(helper.make_node(str(rng.choice(["Relu", "Neg", "Tanh"])), [name], [out]))
+        elif kind == 5:
+            k = rng.standard_normal(shape[int(rng.integers(0, len(shape) + 1)) :]).astype(np.float32)
+            constants.append(numpy_helper.from_array(np.asarray(k), f"k{i}"))
+            nodes.append(helper.make_node("Add", [name, f"k{i}"], [out]))
+        elif kind == 6:
+            other = [n for n, s in live if s == shape]
+            nodes.append(helper.make_node("Sub", [name, other[int(rng.integers(len(other)))]], [out]))
+        elif kind == 7 and len(shape) >= 2:
+            axis, keep = int(rng.integers(-len(shape), len(shape))), int(rng.integers(2))
+            nodes.append(helper.make_node("ReduceMax", [name], [out], axes=[axis], keepdims=keep))
+            shape = tuple(1 if j == axis % len(shape) else d for j, d in enumerate(shape) if keep or j != axis % len(shape))
+        elif kind == 8 and math.prod(shape) < 500:
+            axis = int(rng.integers(-len(shape), len(shape)))
+            nodes.append(helper.make_node("Concat", [name, name], [out], axis=axis))
+            shape = tuple(2 * d if j == axis % len(shape) else d for j, d in enumerate(shape))
+        elif kind == 9 and len(shape) < 5:
+            axis = int(rng.integers(0, len(shape) + 1))
+            constants.append(numpy_helper.from_array(np.array([axis], I64), f"k{i}"))
+            nodes.append(helper.make_node("Unsqueeze", [name, f"k{i}"], [out]))
+            shape = (*shape[:axis], 1, *shape[axis:])
+        else:
+            nodes.append(helper.make_node("Softmax", [name], [out], axis=int(rng.integers(0, len(shape)))))
+        live.append((out, shape))
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in live[:2]]
+    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n, _ in live[-3:]]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_networks(seed: int) -> None:
+    proto = random_network(seed)
+    feeds = random_feeds(proto)
+    context = Context()
+    model, context = optimized(proto, transpose.PASSES, context)
+    from ortconv.onnxio.proto import model_proto
+
+    result = model_proto(model)
+    for want, got in zip(run(proto, feeds), run(result, feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert len(model.graph) <= len(proto.graph.node) + 1
+
+
+def test_cost_is_linear() -> None:
+    def chain(n: int) -> onnx.ModelProto:
+        nodes = [helper.make_node("Transpose", ["x"], ["v0"])]
+        nodes += [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(n)]
+        nodes += [helper.make_node("Transpose", [f"v{n}"], ["y"])]
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])
+        graph = helper.make_graph(nodes, "g", [x], [y])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+    def fan(n: int) -> onnx.ModelProto:
+        proto = chain(0)
+        for i in range(n):
+            proto.graph.node.append(helper.make_node("Relu", ["v0"], [f"r{i}"]))
+            proto.graph.node.append(helper.make_node("Transpose", [f"r{i}"], [f"s{i}"]))
+        return proto
+
+    for make in (chain, fan):
+        times = []
+        for n in (500, 4000):
+            graph = from_proto(make(n)).graph
+            start = time.perf_counter()
+            transpose.PASSES[0].run(graph, Context())
+            times.append(time.perf_counter() - start)
+            assert ops(graph).get("Transpose", 0) == 0
+        assert times[1] < 8 * 4 * times[0] + 0.05

@@ -1,0 +1,195 @@
+"""Damaged files give one of our errors, quickly and without much memory."""
+
+from __future__ import annotations
+
+import resource
+import struct
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from ort_models import models
+
+from ortconv.errors import FormatError, GraphError, ModelError, UnsupportedError
+from ortconv.ir.verify import verify as verify_graph
+from ortconv.onnxio.load import from_proto
+from ortconv.ortformat.check import check
+from ortconv.ortformat.reader import load, parse
+from ortconv.ortformat.verify import verify
+from ortconv.ortformat.writer import serialize
+
+MODELS = models()
+
+
+def file_of(name: str) -> bytes:
+    return b"".join(serialize(from_proto(MODELS[name])))
+
+
+def outcome(data: bytes) -> str:
+    """What reading does: ok or the name of our error. Anything else is raised."""
+    start = time.perf_counter()
+    try:
+        verify_graph(parse(data).graph)
+        result = "ok"
+    except ModelError as error:
+        result = type(error).__name__ if str(error) else "no message"
+    assert time.perf_counter() - start < 1
+    return result
+
+
+def edits(data: bytes, step: int) -> Counter[str]:
+    """What becomes of each one-byte edit to 0x00, to 0xFF and to the complement."""
+    seen: Counter[str] = Counter()
+    for i in range(0, len(data), step):
+        for value in {0x00, 0xFF, data[i] ^ 0xFF} - {data[i]}:
+            seen[outcome(data[:i] + bytes([value]) + data[i + 1 :])] += 1
+    return seen
+
+
+@pytest.mark.parametrize("name", ["nested", "attributes", "maps"])
+def test_some_edits(name: str) -> None:
+    seen = edits(file_of(name), 7)
+    assert seen["FormatError"] > seen["ok"] > 0
+    assert seen.keys() <= {"ok", "FormatError", "GraphError", "UnsupportedError"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_every_edit(name: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seen = edits(file_of(name), 1)
+    assert seen.keys() <= {"ok", "FormatError", "GraphError", "UnsupportedError"}
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
+
+
+@pytest.mark.parametrize("name", ["if", "quantized"])
+def test_check_of_edits(name: str, tmp_path: Path) -> None:
+    """The report has no better manners with strange numbers than the reader needs."""
+    data, path = file_of(name), tmp_path / "x.ort"
+    good, files = 0, set()
+    for i in range(0, len(data), 5):
+        path.write_bytes(data[:i] + bytes([data[i] ^ 0xFF]) + data[i + 1 :])
+        try:
+            check(path)
+            good += 1
+        except ModelError as error:
+            files.add(error.file)
+    assert good > 10
+    assert files == {str(path)}
+
+
+@pytest.mark.parametrize("name", ["nested", "constants"])
+def test_every_truncation_fails(name: str) -> None:
+    data = file_of(name)
+    for size in range(0, len(data) - 16, 1 if name == "nested" else 61):
+        with pytest.raises(FormatError):
+            verify(data[:size])
+
+
+def test_trailing_bytes_are_ignored() -> None:
+    assert outcome(file_of("if") + bytes(100)) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "0 bytes"),
+        (b"\x08\x00\x00\x00ONNX" + bytes(64), "identifier"),
+        (struct.pack("<I4s", 0, b"ORTM") + bytes(64), "byte 0, the root"),
+        (struct.pack("<I4s", 0xFFFFFFFC, b"ORTM") + bytes(64), "byte 0, the root"),
+        (struct.pack("<I4si", 8, b"ORTM", -(2**31)) + bytes(64), "vtable"),
+    ],
+)
+def test_messages(data: bytes, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        verify(data)
+
+
+def test_vectors_that_share_bytes_are_refused_before_they_are_made() -> None:
+    """Many strings that overlap would need the square of the file's size."""
+    count, body = 5000, 200_000
+    head = struct.pack("<I4s", 28, b"ORTM")
+    vtable = struct.pack("<HHHHHH", 12, 12, 4, 8, 0, 0)  # InferenceSession: ort_version, model
+    vtable_model = struct.pack("<HHHH", 8, 8, 0, 4)  # Model: opset_import
+    start = len(head) + len(vtable) + len(vtable_model)
+    assert start == 28
+    root = struct.pack("<iII", start - 8, 8 + 12, 4)
+    model = struct.pack("<iI", start + 12 - 20, 8)
+    text = struct.pack("<I4s", 1, b"5")
+    vector_at = start + len(root) + len(model) + len(text)
+    rows = struct.pack("<I", count)
+    data_at = vector_at + 4 + 4 * count
+    rows += b"".join(struct.pack("<I", data_at + 4 * i - (vector_at + 4 + 4 * i)) for i in range(count))
+    data = head + vtable + vtable_model + root + model + text + rows + struct.pack("<i", 8) * (body // 4)
+    start_time = time.perf_counter()
+    with pytest.raises(FormatError):
+        verify(data)
+    assert time.perf_counter() - start_time < 1
+
+
+def test_file_errors_name_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.ort"
+    for data in (b"", b"no model at all", file_of("if")[:200]):
+        path.write_bytes(data)
+        with pytest.raises(FormatError) as raised:
+            load(path)
+        assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_shared_tables_count_once_per_reference() -> None:
+    """A file of 20 kB whose sequence types, all shared, would take 2 to the 40 visits."""
+    from ortconv.ortformat.emit import Emitter
+
+    out = Emitter()
+    argument = out.table(out.shape("ArgTypeAndIndex", "arg_type", "index"), 0, 0)
+    args = out.references([argument] * 1100)
+    entry = out.table(out.shape("KernelTypeStrArgsEntry", "kernel_type_str", "args"), out.string("T"), args)
+    row = out.table(
+        out.shape("OpIdKernelTypeStrArgsEntry", "op_id", "kernel_type_str_args"),
+        out.string(":A:1"),
+        out.references([entry] * 1000),
+    )
+    resolver = out.table(out.shape("KernelTypeStrResolver", "op_kernel_type_str_args"), out.references([row]))
+    graph = out.table(out.shape("Graph"))
+    model = out.table(out.shape("Model", "opset_import", "graph"), out.references([]), graph)
+    root = out.table(
+        out.shape("InferenceSession", "ort_version", "model", "kernel_type_str_resolver"),
+        out.string("5"),
+        model,
+        resolver,
+    )
+    with pytest.raises(FormatError, match="more than 1000000 tables"):
+        verify(out.finish(root))
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [("7", UnsupportedError), ("", UnsupportedError), ("five", UnsupportedError), ("4", None)]
+)
+def test_versions(version: str, error: type[ModelError] | None) -> None:
+    from ortconv.ortformat.emit import Emitter
+
+    out = Emitter()
+    model = out.table(out.shape("Model", "opset_import", "graph"), out.references([]), out.table(out.shape("Graph")))
+    root = out.table(out.shape("InferenceSession", "ort_version", "model"), out.string(version), model)
+    data = out.finish(root)
+    if error is None:
+        verify(data)
+    else:
+        with pytest.raises(error, match="format version"):
+            verify(data)
+
+
+def test_version_5_needs_kernel_types() -> None:
+    data = bytearray(file_of("if"))
+    vtable = struct.unpack_from("<I", data)[0] - struct.unpack_from("<i", data, struct.unpack_from("<I", data)[0])[0]
+    struct.pack_into("<H", data, vtable + 4 + 2 * 3, 0)
+    with pytest.raises(FormatError, match="kernel_type_str_resolver"):
+        verify(data)
+
+
+def test_impossible_opset_is_refused() -> None:
+    message = from_proto(MODELS["if"])
+    message.graph.opsets["custom"] = 2**40
+    with pytest.raises(GraphError, match="impossible"):
+        verify(b"".join(serialize(message)))

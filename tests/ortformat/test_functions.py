@@ -1,0 +1,154 @@
+"""Expanded functions compute what the functions do; onnx's node cases survive the format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import parser
+
+from ortconv.errors import OrtconvError, UnsupportedError
+from ortconv.ir.verify import verify
+from ortconv.onnxio.load import from_proto
+from ortconv.ortformat.functions import expand_functions
+from ortconv.ortformat.reader import parse
+from ortconv.ortformat.writer import serialize
+
+NEWEST = 26
+PREFIXES = (
+    "castlike",
+    "mish",
+    "hardswish",
+    "swish",
+    "group_normalization",
+    "sce",
+    "nllloss",
+    "sequence_map",
+    "center_crop",
+)
+
+
+def options() -> Any:
+    made = ort.SessionOptions()
+    made.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    made.log_severity_level = 4
+    made.intra_op_num_threads = 1
+    return made
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Any]:
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        import warnings
+
+        patch.setattr(warnings, "warn", lambda *args, **kwargs: None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from onnx.backend.test.case.node import collect_testcases
+
+            found = collect_testcases(None)
+    return [c for c in found if all(o.version <= NEWEST for o in c.model.opset_import if not o.domain)]
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, np.ndarray) and a.dtype != object:
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return str(a) == str(b)
+
+
+def compare(case: Any) -> str:
+    """Our file in onnxruntime against the case's own model there."""
+    try:
+        reference = ort.InferenceSession(case.model.SerializeToString(), options())
+        feeds = {v.name: x for v, x in zip(reference.get_inputs(), case.data_sets[0][0], strict=True)}
+        expected = reference.run(None, feeds)
+    except Exception:
+        return "not for onnxruntime"
+    try:
+        model = from_proto(case.model)
+        expand_functions(model)
+        verify(model.graph)
+        data = b"".join(serialize(model))
+    except UnsupportedError as error:
+        return f"unsupported: {error.message}"
+    assert b"".join(serialize(parse(data))) == data
+    try:
+        session = ort.InferenceSession(data, options())
+    except Exception as error:
+        return f"refused: {error}"
+    return "same" if same(expected, session.run(None, feeds)) else "different"
+
+
+def test_function_cases(cases: list[Any]) -> None:
+    chosen = [c for c in cases if c.name.removeprefix("test_").startswith(PREFIXES)]
+    results = {c.name: compare(c) for c in chosen}
+    seen = Counter(r.split(":")[0] for r in results.values())
+    assert seen["different"] == seen["refused"] == 0, {k: r for k, r in results.items() if r[:3] in ("dif", "ref")}
+    assert seen["same"] >= 100
+    refusals = {r.split(" is ")[1] if " is " in r else r for r in results.values() if r.startswith("unsupp")}
+    assert refusals <= {"not part of the ORT format"}
+
+
+@pytest.mark.slow
+def test_all_node_cases(cases: list[Any]) -> None:
+    results = {c.name: compare(c) for c in cases}
+    seen = Counter(r.split(":")[0] for r in results.values())
+    assert seen["different"] == 0, [k for k, r in results.items() if r == "different"]
+    assert seen["same"] > 1300
+    # onnxruntime inserts casts around float16 operators without a kernel when it loads .onnx files, not when it loads .ort files
+    for name, result in results.items():
+        if result.startswith("refused"):
+            assert "Could not find an implementation for" in result, name
+            assert any(part in name for part in ("16", "precision")), name
+
+
+def test_names_do_not_clash_and_types_are_known() -> None:
+    model = from_proto(
+        parser.parse_model("""<ir_version: 8, opset_import: ["": 18]>
+        g (float[N,3] x, bool c) => (float[N,3] y, float[N,3] z) {
+            Softplus_X__1 = Neg (x)
+            y = Mish (Softplus_X__1)
+            a = Mish (y)
+            z = If (c) <then_branch = t () => (float[N,3] u) { u = Mish (a) },
+                        else_branch = e () => (float[N,3] v) { v = Neg (a) }>
+        }""")
+    )
+    assert expand_functions(model) == 3
+    verify(model.graph)
+    assert "Mish" not in {node.op for node in model.graph.walk()}
+    assert [v.name for v in model.graph.outputs] == ["y", "z"]
+    for node in model.graph.walk():
+        assert node.out.dtype is not None
+        assert node.out.shape is not None
+    x = np.linspace(-3, 3, 12, dtype=np.float32).reshape(4, 3)
+    got = ort.InferenceSession(b"".join(serialize(model)), options()).run(None, {"x": x, "c": np.array(True)})
+
+    def mish(v: Any) -> Any:
+        return v * np.tanh(np.log1p(np.exp(v)))
+
+    np.testing.assert_allclose(got[0], mish(-x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got[1], mish(mish(mish(-x))), rtol=1e-5, atol=1e-6)
+
+
+def test_nothing_to_expand() -> None:
+    model = from_proto(
+        parser.parse_model('<ir_version: 8, opset_import: ["": 18]> g (float[2] x) => (float[2] y) { y = Relu (x) }')
+    )
+    assert expand_functions(model) == 0
+
+
+def test_body_that_cannot_be_found_names_the_node() -> None:
+    message = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> g (float[2] x, float[2] l) => (float[2] y) { y = CastLike (x, l) }'
+    )
+    message.graph.node[0].name = "c"
+    model = from_proto(message)
+    model.graph.inputs[1].type = None
+    with pytest.raises(OrtconvError) as raised:
+        expand_functions(model)
+    assert raised.value.node == "CastLike 'c'"
