@@ -38,6 +38,7 @@ class Options:
     fold_limit: int = FOLD_LIMIT
     validate: bool = True
     validate_with: Mapping[str, Any] | None = None
+    custom_op_library: Path | None = None
 
     def __post_init__(self) -> None:
         if self.optimization_level not in LEVELS:
@@ -139,7 +140,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         from ortconv.compare.validate import reference
 
         with _timed(result, "validate"):
-            expected = reference(model, source, options.validate_with)
+            expected = reference(model, source, options.validate_with, options.custom_op_library)
     with _timed(result, "optimize"):
         context, partitioning = optimize(
             model, options.optimization_level, _target(options), fold_limit=options.fold_limit, observer=observer
@@ -150,7 +151,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             save(model, draft)
         if options.validate:
             with _timed(result, "validate"):
-                result.validation = _validated(expected, draft)
+                result.validation = _validated(expected, draft, options.custom_op_library)
         result.bytes_after = draft.stat().st_size
     result.files.append(str(output))
     level, types = options.optimization_level, options.enable_type_reduction
@@ -166,10 +167,10 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
     result.nodes_after = sum(result.operators.values())
 
 
-def _validated(expected: Reference | str, draft: Path) -> Validation:
+def _validated(expected: Reference | str, draft: Path, library: Path | None) -> Validation:
     from ortconv.compare.validate import Validation, validate
 
-    return Validation(skipped=expected) if isinstance(expected, str) else validate(expected, draft)
+    return Validation(skipped=expected) if isinstance(expected, str) else validate(expected, draft, library)
 
 
 def _target(options: Options) -> Target | None:

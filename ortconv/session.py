@@ -31,17 +31,24 @@ class Session:
     """Runs a model. The interface is that of onnxruntime's InferenceSession.
 
     `model` is a path (.onnx or .ort) or a loaded Model, `backends` are names in order of preference: a node runs on the first one
-    that has no objection to it. UnsupportedError names the node that none takes.
+    that has no objection to it. UnsupportedError names the node that none takes. A `custom_op_library` holds operators of the
+    user's own for onnxruntime.
     """
 
-    def __init__(self, model: str | Path | Model, backends: Sequence[str] = ("numpy",)) -> None:
+    def __init__(
+        self,
+        model: str | Path | Model,
+        backends: Sequence[str] = ("numpy",),
+        *,
+        custom_op_library: Path | None = None,
+    ) -> None:
         self._file = None if isinstance(model, Model) else Path(model)
         self.model = model if isinstance(model, Model) else load(Path(model))
         self._graph = self.model.graph
         self.backends = tuple(get_backend(name) for name in backends)
         if not self.backends:
             raise UsageError("a session needs at least one backend")
-        regions = split(self._graph, self.backends, self._file)
+        regions = split(self._graph, self.backends, self._file, custom_op_library)
         self.regions = tuple((backend.name, region) for backend, region in regions)
         self._programs: list[tuple[Program, Region]] = [(b.compile(r), r) for b, r in regions]
 

@@ -33,6 +33,8 @@ class OnnxRuntime:
         options.intra_op_num_threads = 1
         options.add_session_config_entry("session.x64quantprecision", "1")
         try:
+            if region.custom_op_library is not None:
+                options.register_custom_ops_library(str(region.custom_op_library))
             session = onnxruntime.InferenceSession(
                 str(region.file) if region.file is not None else _serialized(region),
                 options,

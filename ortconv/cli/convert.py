@@ -53,6 +53,11 @@ LEVELS = ("disable", "basic", "extended", "layout", "all")
     help="Where the model will run; no level writes code bound to one CPU.",
 )
 @click.option(
+    "--custom-op-library",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Shared library with your own operators, for validation with onnxruntime.",
+)
+@click.option(
     "--fold-limit",
     type=click.IntRange(0),
     default=64 << 20,
@@ -97,6 +102,7 @@ def command(
         validate=flags["validate"],
         validate_with=_arrays(flags["validate_with"]),
         write_config=not batch,
+        custom_op_library=flags["custom_op_library"],
     )
     exact = output if output is not None and output.suffix.lower() == ".ort" and not batch else None
     folder = output_dir or (None if exact else output)

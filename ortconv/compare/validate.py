@@ -39,13 +39,15 @@ class Reference:
 
 
 def reference(
-    model: Model, source: Path, feeds: Mapping[str, Any] | None = None, backend: str | None = None
+    model: Model, source: Path, feeds: Mapping[str, Any] | None = None, custom_op_library: Path | None = None
 ) -> Reference | str:
     """Run a source model on the user's feeds, or on feeds made up for it; why not, where no backend can."""
     reasons = []
-    for name in (backend,) if backend else PREFERENCE:
+    for name in PREFERENCE:
         try:
-            session = Session(model if name == "numpy" else source, backends=[name])
+            session = Session(
+                model if name == "numpy" else source, backends=[name], custom_op_library=custom_op_library
+            )
             return _first_that_runs(session, name, feeds)
         except BackendError as error:
             reasons.append(error.message)
@@ -70,9 +72,9 @@ def _first_that_runs(session: Session, name: str, feeds: Mapping[str, Any] | Non
     raise failure
 
 
-def validate(expected: Reference, converted: Path) -> Validation:
+def validate(expected: Reference, converted: Path, custom_op_library: Path | None = None) -> Validation:
     """Hold a converted file against the source's outputs. MismatchError where they differ by more than rounding explains."""
-    session = Session(converted, backends=[expected.backend])
+    session = Session(converted, backends=[expected.backend], custom_op_library=custom_op_library)
     got = session.run(None, expected.feeds)
     each = [difference(a, b) for a, b in zip(expected.outputs, got, strict=True)]
     found = worst(each)

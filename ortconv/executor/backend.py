@@ -31,6 +31,8 @@ class Region:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     file: Path | None = None
+    custom_op_library: Path | None = None
+    """A shared library with operators of the user's own, for backends that can load it."""
 
 
 class Program(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ortconv.errors import UnsupportedError
@@ -10,7 +11,9 @@ from ortconv.executor.backend import Backend, Region
 from ortconv.ir.graph import Graph, Node, Value, captures
 
 
-def split(graph: Graph, backends: Sequence[Backend], file: Path | None) -> list[tuple[Backend, Region]]:
+def split(
+    graph: Graph, backends: Sequence[Backend], file: Path | None = None, custom_op_library: Path | None = None
+) -> list[tuple[Backend, Region]]:
     """Runs of nodes, in topological order, each on the first backend that takes all of its nodes."""
     runs: list[tuple[Backend, list[Node]]] = []
     for node in graph:
@@ -19,7 +22,7 @@ def split(graph: Graph, backends: Sequence[Backend], file: Path | None) -> list[
             runs.append((backend, []))
         runs[-1][1].append(node)
     whole = file if len(runs) == 1 else None
-    return [(backend, _region(graph, nodes, whole)) for backend, nodes in runs]
+    return [(b, replace(_region(graph, nodes, whole), custom_op_library=custom_op_library)) for b, nodes in runs]
 
 
 def _place(node: Node, backends: Sequence[Backend]) -> Backend:

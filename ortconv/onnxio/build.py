@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from ortconv.errors import GraphError, UnsupportedError
+from ortconv.errors import FormatError, GraphError, UnsupportedError
 from ortconv.ir.graph import (
     Attribute,
     Floats,
@@ -37,6 +37,9 @@ def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str) -> Model:
     """The model that a message describes; its functions must have been inlined. GraphError if it is no valid graph."""
     if not proto.HasField("graph"):
         raise GraphError("the model has no graph")
+    check_text(proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
+    for entry in proto.metadata_props:
+        check_text(entry.key, entry.value)
     graph = Graph(proto.graph.name)
     for entry in proto.opset_import:
         graph.opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
@@ -75,6 +78,7 @@ class _Builder:
 
     def fill(self, proto: GraphProto) -> None:
         graph, read_type = self.graph, self.read_type
+        check_text(proto.name, proto.doc_string)
         graph.doc = proto.doc_string
         self.types = {v.name: t for v in proto.value_info if (t := read_type(v.type)) is not None}
         constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
@@ -101,6 +105,7 @@ class _Builder:
 
     def _scoped(self, name: str) -> str:
         """The name itself, or a fresh one where it would hide an outer value."""
+        check_text(name)
         return self.graph.fresh(name) if name in self.outer else name
 
     def _declare(self, value: Value, name: str) -> None:
@@ -143,18 +148,23 @@ class _Builder:
     # ------------------------------------------------------------------ nodes
 
     def _node(self, message: NodeProto) -> Node:
-        domain = message.domain
-        names = list(message.output)
+        op, domain, title, doc, names = (
+            message.op_type,
+            message.domain,
+            message.name,
+            message.doc_string,
+            list(message.output),
+        )
+        check_text(op, domain, title, doc, *names)
         node = self.graph.add_node(
-            sys.intern(message.op_type),
+            sys.intern(op),
             (),
-            [self._scoped(name) if name else None for name in names],
-            domain="" if domain == "ai.onnx" else domain,
-            name=message.name,
+            [self._scoped(name) if name else None for name in names] if self.outer else [n or None for n in names],
+            domain="" if domain == "ai.onnx" else sys.intern(domain),
+            name=title,
             types=[self.types.get(name) for name in names],
         )
-        if message.doc_string:
-            node.doc = message.doc_string
+        node.doc = doc
         for name, value in zip(names, node.outputs, strict=True):
             if value is not None:
                 self._declare(value, name)
@@ -167,10 +177,12 @@ class _Builder:
         except KeyError:
             self.graph.set_inputs(node, [self._read(name, node) for name in inputs])
         for attribute in message.attribute:
-            if attribute.name in node.attrs:
-                raise GraphError(f"attribute '{attribute.name}' is given twice", node=node.label)
+            title = attribute.name
+            check_text(title)
+            if title in node.attrs:
+                raise GraphError(f"attribute '{title}' is given twice", node=node.label)
             value = self._attribute(attribute, node)
-            node.attrs[sys.intern(attribute.name)] = value
+            node.attrs[sys.intern(title)] = value
             for sub in [value] if isinstance(value, Graph) else value if isinstance(value, Graphs) else ():
                 sub.owner = node
 
@@ -251,6 +263,15 @@ class _Builder:
 
     def sparse(self, proto: Any) -> SparseTensor:
         return SparseTensor(self.tensor(proto.values), self.tensor(proto.indices), proto.dims)
+
+
+def check_text(*strings: str) -> None:
+    """FormatError unless all strings are text: protobuf gives bytes for what is not UTF-8."""
+    try:
+        "".join(strings)
+    except TypeError:
+        broken = next(s for s in strings if not isinstance(s, str))
+        raise FormatError(f"the text {broken!r} is not UTF-8") from None
 
 
 def tensor(proto: TensorProto, resolve: Resolve) -> Tensor:
@@ -345,9 +366,10 @@ class TypeReader:
         if kind == "dim_value":
             value: int = dim.dim_value
             return value if value >= 0 else None
-        if kind == "dim_param" and dim.dim_param:
-            return self.symbol(dim.dim_param)
-        return None
+        if kind != "dim_param" or not dim.dim_param:
+            return None
+        check_text(dim.dim_param)
+        return self.symbol(dim.dim_param)
 
 
 value_type = TypeReader()._read

@@ -8,6 +8,7 @@ import onnx
 from onnx import ModelProto, defs
 
 from ortconv.errors import FormatError, GraphError, UnsupportedError
+from ortconv.onnxio.build import check_text
 
 OLDEST_OPSET = 7
 OLDEST_IR = 3
@@ -56,6 +57,7 @@ def _check_opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> None:
     newest = {domain: versions[1] for domain, versions in defs.C.schema_version_map().items()}
     versions: dict[str, int] = {}
     for entry in imports:
+        check_text(entry.domain)
         domain = "" if entry.domain == "ai.onnx" else entry.domain
         version, limit = entry.version, newest.get(domain)
         if versions.setdefault(domain, version) != version:

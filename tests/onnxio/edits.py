@@ -41,7 +41,7 @@ def main(file: str, first: int, step: int) -> None:
             load(edited)
             result = "ok"
         except OrtconvError as error:
-            result = "error" if error.exit_code != 1 and str(error).isprintable() else f"message: {error!r}"
+            result = "error" if error.exit_code != 1 else f"message: {error!r}"
         except BaseException as error:
             result = f"{type(error).__name__}: {str(error)[:200]!r}"
         seconds = time.process_time() - start

@@ -67,7 +67,7 @@ def functions() -> onnx.ModelProto:
 def shapes() -> onnx.ModelProto:
     model = parser.parse_model(SHAPES)
     weights = np.arange(108, dtype=np.float32).reshape(4, 3, 3, 3)
-    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "w"))
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
     sparse = helper.make_sparse_tensor(
         helper.make_tensor("sp", 1, [2], [1.0, 2.0]), helper.make_tensor("", 7, [2], [1, 5]), [2, 3]
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -154,7 +155,8 @@ def _through_winograd(x: Array, transformed: Array, place: Window) -> Array | No
     """None where a non-finite value would spread over its tile, or the input does not suit."""
     if x.dtype != np.float32 or x.shape[1] != transformed.shape[1] or min(place.begin) < 0 or min(place.end) < 0:
         return None
-    y = winograd.convolve_3x3(x, transformed, place)
+    with np.errstate(all="ignore"):
+        y = winograd.convolve_3x3(x, transformed, place)
     finite = np.isfinite(y.min(initial=0)) and np.isfinite(y.max(initial=0))
     return channels_first(y) if finite else None
 
@@ -231,7 +233,7 @@ def _prepared(
     weights = operands[1]
     if weights is None or weights.dtype not in (np.float32, np.float64):
         return None
-    laid_out = filters(weights, group)
+    direct = cache(lambda: filters(weights, group))
     placement: dict[str, Any] = {key: geometry.get(key) for key in ("strides", "dilations", "pads")}
     auto_pad = geometry.get("auto_pad", "NOTSET")
 
@@ -239,9 +241,9 @@ def _prepared(
     transformed = winograd.transform_weights(weights) if winograd.suits(weights, group) and set(steps) <= {1} else None
 
     def run(x: Array, w: Array, b: Array | None = None, z: Array | None = None, **_: Any) -> Array:
-        place = window(x.shape[2:], laid_out.kernel, auto_pad=auto_pad, **placement)
+        place = window(x.shape[2:], weights.shape[2:], auto_pad=auto_pad, **placement)
         y = None if transformed is None else _through_winograd(x, transformed, place)
-        return _finish(_with_bias(convolve(x, laid_out, place) if y is None else y, b), z, activation, parameters)
+        return _finish(_with_bias(convolve(x, direct(), place) if y is None else y, b), z, activation, parameters)
 
     return run
 

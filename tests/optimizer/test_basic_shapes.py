@@ -1,0 +1,117 @@
+"""Shapes as symbolic quantities."""
+
+from __future__ import annotations
+
+import pytest
+from onnx import parser
+
+from ortconv.ir.graph import Graph
+from ortconv.onnxio.load import from_proto
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.shapes import DimOf, Element, elements, expressed, propagate, target
+
+CONSTANTS = (
+    "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}, int64[1] start = {1}, "
+    "int64[1] end = {3}, int64[1] step = {2}, int64[2] both = {0, 1}, int64[1] seven = {7}"
+)
+
+
+def graph(body: str, inputs: str = "float[N,4,?] x, int64[2] s", outputs: str = "float[] y") -> Graph:
+    inputs = inputs.replace("?", "unknown")
+    found = from_proto(
+        parser.parse_model(
+            f'<ir_version: 8, opset_import: ["": 17]> g ({inputs}) => ({outputs}) <{CONSTANTS}> {{ {body} }}'
+        )
+    ).graph
+    return found
+
+
+def value(g: Graph, name: str):  # noqa: ANN201
+    return next(v for node in g for v in node.outputs if v is not None and v.name == name)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("s1 = Shape(x) t = Identity(s1)", ("N", 4, "unknown")),
+        ("t = Shape<start = 1>(x)", (4, "unknown")),
+        ("t = Shape<start = -2, end = -1>(x)", (4,)),
+        ("s1 = Shape(x) t = Gather(s1, zero)", ("N",)),
+        ("s1 = Shape(x) t = Gather(s1, both)", ("N", 4)),
+        ("s1 = Shape(x) t = Slice(s1, start, end)", (4, "unknown")),
+        ("s1 = Shape(x) t = Slice(s1, axis, end, axis, step)", ("N", "unknown")),
+        ("s1 = Shape(x) g = Gather(s1, one) m = Mul(g, two) t = Unsqueeze(m, axis)", (8,)),
+        ("s1 = Shape(x) g = Gather(s1, zero) m = Mul(one, g) d = Div(m, one) a = Add(d, zero) t = Sub(a, zero)", ("N",)),
+        ("s1 = Shape(x) g = Gather(s1, zero) t = Mul(g, two)", (None,)),
+        ("s1 = Shape(x) c = Cast<to = 6>(s1) t = Cast<to = 7>(c)", ("N", 4, "unknown")),
+        ("s1 = Shape(x) t = Concat<axis = 0>(s1, seven, s)", ("N", 4, "unknown", 7, None, None)),
+    ],
+)  # fmt: skip
+def test_elements(body: str, expected: tuple[Element, ...]) -> None:
+    g = graph(body + " y = Identity(t)", outputs="int64[] y")
+    assert elements(value(g, "t")) == expected
+
+
+def test_a_dimension_without_a_name_stands_for_itself() -> None:
+    g = graph("r = Reshape(x, s) z = Shape(r) t = Gather(z, one) y = Identity(t)", outputs="int64[] y")
+    r = value(g, "r")
+    r.type = None
+    assert elements(value(g, "t")) == (DimOf(r, 1),)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "spec"),
+    [
+        (("N", 2, 2, "unknown"), (0, 2, 2, -1)),
+        (("N", 4), (0, 4)),
+        (("unknown", "N"), None),
+        (("N", "M"), (0, -1)),
+        (("M", 4, "unknown"), (-1, 4, 0)),
+        (("N", -1, 2), (0, -1, 2)),
+        (("N", -1, None), None),
+        ((0, 4), None),
+    ],
+)
+def test_expressed(wanted: tuple[Element, ...], spec: tuple[int, ...] | None) -> None:
+    x = graph("y = Neg(x)", outputs="float[N,4,u] y").inputs[0]
+    assert expressed(wanted, x) == spec
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = Unsqueeze(x, start)", ("N", 1, 4, "unknown")),
+        ("y = Flatten(x)", ("N", -1)),
+        ("y = Flatten<axis = 0>(x)", (1, -1)),
+        ("a = Unsqueeze(x, start) y = Squeeze(a, start)", ("N", 4, "unknown")),
+        ("a = Unsqueeze(x, start) y = Squeeze(a)", None),
+        ("y = Reshape(x, both)", ("N", 1)),
+        ("y = Reshape<allowzero = 1>(x, both)", (0, 1)),
+    ],
+)
+def test_target(body: str, expected: tuple[Element, ...] | None) -> None:
+    assert target(list(graph(body))[-1]) == expected
+
+
+def test_types_follow_in_one_walk() -> None:
+    g = graph(
+        "s1 = Shape(x) n = Gather(s1, zero) n1 = Unsqueeze(n, axis) t = Concat<axis = 0>(n1, m1) r = Reshape(x, t)"
+        " a = Exp(r) b = Transpose<perm = [1, 0]>(a) c = Add(b, one1) y = MatMul(c, r)",
+        inputs="float[N,4,6] x, int64[1] m1, float[1] one1",
+    )
+    for name in ("r", "a", "b", "c", "y"):
+        value(g, name).type = None
+    assert propagate(g, Context()) == 0
+    assert value(g, "r").shape == ("N", None)
+    assert value(g, "c").shape == (None, "N")
+    assert value(g, "y").rank == 2
+
+
+def test_what_is_left_over_is_computed() -> None:
+    g = graph("r = Reshape(x, t) y = Neg(r)", inputs="float[N,4,6] x", outputs="float[] y")
+    g = graph(
+        "s1 = Shape(x) n = Gather(s1, zero) n1 = Unsqueeze(n, axis) t = Concat<axis = 0>(n1, end, minus) y = Reshape(x, t)"
+        .replace("minus", "seven"),
+        inputs="float[N,4,6] x",
+    ) if False else g
+    assert value(g, "y").rank is not None
