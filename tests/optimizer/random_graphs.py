@@ -165,7 +165,7 @@ def gemm(b: Builder, x: str, shape: tuple[int, ...]) -> None:
         return
     flip, columns = b.pick(0, 1), 3
     inner, rows = (shape[0], shape[1]) if flip else (shape[1], shape[0])
-    inputs = [x, b.random(inner, columns)] + b.pick([], [b.random(columns)])
+    inputs = [x, b.random(inner, columns), *b.pick([], [b.random(columns)])]
     b.add(b.node("Gemm", inputs, transA=flip, alpha=b.pick(1.0, 0.5)), (rows, columns))
 
 
@@ -173,7 +173,7 @@ def convolution(b: Builder, x: str, shape: tuple[int, ...]) -> None:
     if len(shape) < 3:
         return
     spatial = len(shape) - 2
-    inputs = [x, b.random(2, shape[1], *[1] * spatial)] + b.pick([], [b.random(2)])
+    inputs = [x, b.random(2, shape[1], *([1] * spatial)), *b.pick([], [b.random(2)])]
     b.add(b.node("Conv", inputs), (shape[0], 2, *shape[2:]))
 
 

@@ -5,28 +5,25 @@ from __future__ import annotations
 import pytest
 from onnx import parser
 
-from ortconv.ir.graph import Graph
+from ortconv.ir.graph import Graph, Value
+from ortconv.ir.types import Dim
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.shapes import DimOf, Element, elements, expressed, propagate, target
 
 CONSTANTS = (
     "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}, int64[1] start = {1}, "
-    "int64[1] end = {3}, int64[1] step = {2}, int64[2] both = {0, 1}, int64[1] seven = {7}"
+    "int64[1] end = {3}, int64[1] step = {2}, int64[2] both = {0, 1}, int64[1] seven = {7}, "
+    "int64[3] copied = {0, -1, 3}, int64[2] last = {-1, 24}, int64[2] first = {-1, 5}, int64[1] flat = {-1}"
 )
 
 
-def graph(body: str, inputs: str = "float[N,4,?] x, int64[2] s", outputs: str = "float[] y") -> Graph:
-    inputs = inputs.replace("?", "unknown")
-    found = from_proto(
-        parser.parse_model(
-            f'<ir_version: 8, opset_import: ["": 17]> g ({inputs}) => ({outputs}) <{CONSTANTS}> {{ {body} }}'
-        )
-    ).graph
-    return found
+def graph(body: str, inputs: str = "float[N,4,unknown] x, int64[2] s", outputs: str = "float[] y") -> Graph:
+    text = f'<ir_version: 8, opset_import: ["": 17]> g ({inputs}) => ({outputs}) <{CONSTANTS}> {{ {body} }}'
+    return from_proto(parser.parse_model(text)).graph
 
 
-def value(g: Graph, name: str):  # noqa: ANN201
+def value(g: Graph, name: str) -> Value:
     return next(v for node in g for v in node.outputs if v is not None and v.name == name)
 
 
@@ -107,11 +104,12 @@ def test_types_follow_in_one_walk() -> None:
     assert value(g, "y").rank == 2
 
 
-def test_what_is_left_over_is_computed() -> None:
-    g = graph("r = Reshape(x, t) y = Neg(r)", inputs="float[N,4,6] x", outputs="float[] y")
-    g = graph(
-        "s1 = Shape(x) n = Gather(s1, zero) n1 = Unsqueeze(n, axis) t = Concat<axis = 0>(n1, end, minus) y = Reshape(x, t)"
-        .replace("minus", "seven"),
-        inputs="float[N,4,6] x",
-    ) if False else g
-    assert value(g, "y").rank is not None
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [("copied", ("N", 8, 3)), ("last", ("N", 24)), ("first", (None, 5)), ("flat", (None,))],
+)
+def test_what_is_left_over(shape: str, expected: tuple[Dim, ...]) -> None:
+    g = graph(f"y = Reshape(x, {shape})", inputs="float[N,4,6] x")
+    value(g, "y").type = None
+    propagate(g, Context())
+    assert value(g, "y").shape == expected

@@ -66,4 +66,3 @@ def compare(expected: np.ndarray, actual: np.ndarray, tolerance: float) -> None:
         np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale, equal_nan=True)
     else:
         np.testing.assert_array_equal(actual, expected)
-

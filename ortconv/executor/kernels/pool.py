@@ -123,8 +123,8 @@ def average_pool(
     )
     total = _reduce(pad_channels_last(x, w), w, np.add)
     count = _reduce(_inside(w, bool(count_include_pad)).astype(x.dtype), w, np.add)
-    first = count.reshape(-1)[:1]
-    return channels_first(total / (first if (count == first).all() else count))
+    uniform = count.size > 0 and count.min() == count.max()
+    return channels_first(total / (count.max() if uniform else count))
 
 
 @kernel("LpPool")

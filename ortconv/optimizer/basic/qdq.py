@@ -1,0 +1,269 @@
+"""QuantizeLinear and DequantizeLinear: redundant pairs, pairs around operators that move data, a DQ for every reader."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.types import DType, TensorType
+from ortconv.optimizer.engine import Context, FunctionPass, Replacement, RulePass, constant, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+DOMAINS = ("", "com.microsoft")
+INTEGERS = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)
+SMALLEST_SCALE, LARGEST_SCALE = 1e-30, 1e30
+"""Scales for which quantizing a dequantized 16-bit integer gives that integer back in float32."""
+
+MOVES_DATA = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
+"""Operators that commute with quantization: their results are elements of input 0."""
+
+
+def is_quantizer(node: Node | None, op: str) -> bool:
+    return node is not None and node.op == op and node.domain in DOMAINS
+
+
+class Parameters(NamedTuple):
+    """The constant parameters of a Q or DQ node between float32 and an integer type."""
+
+    scale: Value
+    zero_point: Value | None
+    dtype: DType
+
+
+def parameters(node: Node) -> Parameters | None:
+    """What a Q or DQ node quantizes with; None unless quantizing undoes dequantizing exactly."""
+    scale, zero = node.input(1), node.input(2)
+    quantized = node.out if node.op == "QuantizeLinear" else node.input(0)
+    if scale is None or scale.constant is None or scale.dtype is not DType.FLOAT or quantized is None:
+        return None
+    if quantized.dtype not in INTEGERS or (
+        zero is not None and (zero.constant is None or zero.dtype != quantized.dtype)
+    ):
+        return None
+    if any(node.attr(name, 0) for name in ("block_size", "output_dtype", "precision")):
+        return None
+    scales = scale.constant.numpy()
+    if scales.size == 0 or not np.all((scales >= SMALLEST_SCALE) & (scales <= LARGEST_SCALE)):
+        return None
+    return Parameters(scale, zero, quantized.dtype)
+
+
+def _per_tensor(node: Node) -> Parameters | None:
+    found = parameters(node)
+    const = None if found is None else found.scale.constant
+    return found if const is not None and const.size == 1 else None
+
+
+# ---------------------------------------------------------------------- redundant pairs
+
+
+def _pair(domain: str) -> P:
+    dq = P("DequantizeLinear", "x", C("s"), C("z", optional=True), name="dq", domain=domain, shared=True)
+    return P("QuantizeLinear", dq, C("t"), C("u", optional=True), domain=domain)
+
+
+@rule("DoubleQDQPairsRemover", *map(_pair, DOMAINS))
+def drop_dequantize_quantize(m: Match) -> Replacement:
+    "QuantizeLinear(DequantizeLinear(x, s, z), s, z)  ->  x"
+    first, second = parameters(m.dq), parameters(m.root)
+    if first is None or second is None or first.dtype is not second.dtype:
+        return None
+    if not _same_elements(first.scale, second.scale) or not _same_zero(first.zero_point, second.zero_point):
+        return None
+    assert first.scale.constant is not None
+    if first.scale.constant.size > 1 and _axis(m.dq) != _axis(m.root):
+        return None
+    value: Value = m.x
+    return value
+
+
+def _axis(node: Node) -> int | None:
+    rank, axis = node.out.rank, node.attr("axis", 1)
+    return axis if axis >= 0 else None if rank is None else axis + rank
+
+
+def _same_elements(a: Value, b: Value) -> bool:
+    assert a.constant is not None
+    assert b.constant is not None
+    return a is b or bool(np.array_equal(a.constant.numpy().reshape(-1), b.constant.numpy().reshape(-1)))
+
+
+def _same_zero(a: Value | None, b: Value | None) -> bool:
+    if a is not None and b is not None:
+        return _same_elements(a, b)
+    return all(v is None or v.constant is None or not v.constant.numpy().any() for v in (a, b))
+
+
+# ---------------------------------------------------------------------- propagation
+
+
+def propagate(graph: Graph, context: Context) -> int:
+    """Put Q/DQ pairs around the operators that only move data, so that these too work on integers."""
+    changes = 0
+    for node in list(graph):
+        if not context.may_touch(node):
+            continue
+        if is_quantizer(node, "DequantizeLinear"):
+            changes += _forward(node, context)
+        elif is_quantizer(node, "QuantizeLinear"):
+            changes += _backward(node, context)
+    return changes
+
+
+def _forward(dq: Node, context: Context) -> int:
+    """DQ -> op -> other  becomes  DQ -> op -> Q -> DQ -> other, as far as such operators reach."""
+    found, changes, value = _per_tensor(dq), 0, dq.out
+    while found is not None:
+        mover = _only_reader(value)
+        if mover is None or not _moves_data(mover) or mover.inputs[0] is not value or not context.may_touch(dq, mover):
+            break
+        reader = _only_reader(mover.out)
+        if reader is None or (is_quantizer(reader, "QuantizeLinear") and reader.inputs[0] is mover.out):
+            break
+        value = _insert_pair(dq, found, mover.out, reader)
+        context.record("QDQPropagation", mover.label, 0, 2)
+        changes += 1
+    return changes
+
+
+def _backward(q: Node, context: Context) -> int:
+    """other -> op -> Q  becomes  other -> Q -> DQ -> op -> Q, as far as such operators reach."""
+    found, changes, value = _per_tensor(q), 0, q.inputs[0]
+    while found is not None and value is not None and value.producer is not None:
+        mover = value.producer
+        if mover.graph is not q.graph or _only_reader(value) is None or not _moves_data(mover):
+            break
+        source = mover.inputs[0]
+        if source is None or source.const is not None or source.graph is not q.graph or not context.may_touch(q, mover):
+            break
+        if is_quantizer(source.producer, "DequantizeLinear"):
+            break
+        _insert_pair(q, found, source, mover)
+        context.record("QDQPropagation", mover.label, 0, 2)
+        changes += 1
+        value = source
+    return changes
+
+
+def _moves_data(node: Node) -> bool:
+    assert node.graph is not None
+    return (
+        node.op in MOVES_DATA
+        and node.domain == ""
+        and all(v is None for v in node.outputs[1:])
+        and (node.op != "MaxPool" or node.graph.opset() >= 12)
+    )
+
+
+def _only_reader(value: Value) -> Node | None:
+    """The one node that reads a value, in one slot; None if there are more, or it is returned or captured."""
+    if len(value.uses) != 1 or value.is_output:
+        return None
+    ((reader, _),) = value.uses
+    return reader if reader.graph is value.graph else None
+
+
+def _insert_pair(like: Node, found: Parameters, value: Value, reader: Node) -> Value:
+    """Quantize and dequantize what a node reads in one slot."""
+    graph = like.graph
+    assert graph is not None
+    slot = next(s for node, s in value.uses if node is reader)
+    zero = found.zero_point
+    if zero is None and found.dtype is not DType.UINT8:
+        zero = constant(like, np.zeros((), found.dtype.numpy))
+    operands = [found.scale] if zero is None else [found.scale, zero]
+    types = (TensorType(found.dtype, value.shape), value.type)
+    for op, type in zip(("QuantizeLinear", "DequantizeLinear"), types, strict=True):
+        node = graph.add_node(
+            op,
+            [value, *operands],
+            [graph.fresh(f"{value.name}_{op}")],
+            domain=like.domain,
+            name=graph.fresh(f"{value.name}/{op}"),
+            types=[type],
+            before=reader,
+        )
+        node.ep = like.ep
+        value = node.out
+    graph.set_input(reader, slot, value)
+    return value
+
+
+# ---------------------------------------------------------------------- one DQ for every reader
+
+QUANTIZED_RESULT = frozenset({
+    "Abs", "Add", "Asin", "Atan", "AveragePool", "BatchNormalization", "Ceil", "Clip", "Concat", "Conv", "ConvTranspose",
+    "Cos", "DepthToSpace", "Div", "Einsum", "Elu", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements",
+    "Gelu", "GlobalAveragePool", "GlobalMaxPool", "GridSample", "HardSwish", "InstanceNormalization",
+    "LayerNormalization", "LRN", "LeakyRelu", "Log", "LogSoftmax", "LpNormalization", "Max", "MaxPool", "Min", "Mul",
+    "Neg", "PRelu", "Pad", "Pow", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+    "Relu", "Reshape", "Resize", "Round", "Sigmoid", "Sign", "Sin", "Slice", "Softmax", "SpaceToDepth", "Split", "Sqrt",
+    "Squeeze", "Sub", "Tanh", "Tile", "TopK", "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
+"""Operators that form a unit with the DQ nodes before and the Q nodes behind them."""
+
+ANY_RESULT = frozenset({
+    "ArgMax", "ArgMin", "Equal", "Gemm", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "MatMul",
+})  # fmt: skip
+"""Operators that form a unit with the DQ nodes before them alone."""
+
+
+def give_each_reader_its_own(graph: Graph, context: Context) -> int:
+    """Duplicate the DQ nodes that operators of quantized units share with others; the number of copies.
+
+    A unit must own its DQ nodes. The original stays with the readers that are in no unit, with the graph's outputs and
+    with subgraphs, or else with the first reader.
+    """
+    copies = 0
+    for dq in list(graph):
+        if not is_quantizer(dq, "DequantizeLinear") or len(dq.out.uses) + dq.out.is_output < 2:
+            continue
+        edges = [(user, slot) for user, slot in dq.out.uses if user.graph is graph and _may_be_unit(user, slot)]
+        if len(edges) == len(dq.out.uses) and not dq.out.is_output:
+            edges = edges[1:]
+        for user, slot in edges:
+            if context.may_touch(dq, user):
+                graph.set_input(user, slot, _duplicate(graph, dq))
+                context.record("EnsureUniqueDQForNodeUnit", dq.label, 0, 1)
+                copies += 1
+    return copies
+
+
+def _may_be_unit(node: Node, slot: int) -> bool:
+    if node.domain != "":
+        return False
+    if node.op in ANY_RESULT or (slot == 0 and _moves_data(node)):
+        return True
+    return node.op in QUANTIZED_RESULT and any(v is not None and _is_quantized(v) for v in node.outputs)
+
+
+def _is_quantized(value: Value) -> bool:
+    """True if a Q node reads the value, perhaps behind an activation."""
+    for user in value.consumers:
+        if is_quantizer(user, "QuantizeLinear"):
+            return True
+        if user.op in ("Relu", "Clip") and any(is_quantizer(u, "QuantizeLinear") for u in user.out.consumers):
+            return True
+    return False
+
+
+def _duplicate(graph: Graph, dq: Node) -> Value:
+    node = graph.add_node(
+        dq.op,
+        dq.inputs,
+        [graph.fresh(f"{dq.out.name}/duplicated")],
+        dq.attrs,
+        domain=dq.domain,
+        name=graph.fresh(f"{dq.name or dq.out.name}/duplicated"),
+        types=[dq.out.type],
+        before=dq,
+    )
+    node.ep, node.doc = dq.ep, dq.doc
+    return node.out
+
+
+DOUBLE_PAIRS = RulePass("DoubleQDQPairsRemover", drop_dequantize_quantize)
+PROPAGATION = FunctionPass("QDQPropagation", propagate)
+UNIQUE_DQ = FunctionPass("EnsureUniqueDQForNodeUnit", give_each_reader_its_own)
