@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings
@@ -137,7 +137,7 @@ def _attribute(value: Any, kind: str) -> Attribute:
 
 @cache
 def _document() -> dict[str, Any]:
-    text = files("ortconv.ir").joinpath("operators.json").read_text()
+    text = Path(__file__).with_name("operators.json").read_text(encoding="utf-8")
     return json.loads(text)  # type: ignore[no-any-return]
 
 

@@ -118,10 +118,8 @@ class _Builder:
     def _initializer(self, name: str, const: Tensor | SparseTensor) -> None:
         known = self.own.get(name)
         if known is not None and not known.is_input:
-            known.const = const
-            return
-        value = self.graph.add_initializer(known.name if known else self._scoped(name), const)
-        self.own[name] = value
+            del self.graph.initializers[known.name]
+        self.own[name] = self.graph.add_initializer(known.name if known else self._scoped(name), const)
 
     def _read(self, name: str, node: Node) -> Value | None:
         if not name:

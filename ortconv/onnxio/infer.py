@@ -55,22 +55,19 @@ def first_line(error: Exception) -> str:
 
 def infer_missing(graph: Graph) -> None:
     """Infer the types that onnx's inference over the whole model could not: those behind operators that it does not know."""
-    learned: set[Value] = set()
+    learned: set[Value | None] = set()
     _infer_missing(graph, learned)
 
 
-def _infer_missing(graph: Graph, learned: set[Value]) -> None:
+def _infer_missing(graph: Graph, learned: set[Value | None]) -> None:
     for node in graph:
-        vague = [v for v in node.outputs if v is not None and _is_vague(v)]
+        vague = any(v is not None and _is_vague(v) for v in node.outputs)
         subgraphs = node.subgraphs if node.attrs else ()
         for sub in subgraphs:
             _infer_missing(sub, learned)
-        if not vague:
-            continue
-        unknown_to_onnx = subgraphs or (node.domain, node.op) in CONTRIB_TYPES
-        if unknown_to_onnx or any(v in learned for v in node.inputs):
-            update_types(node)
-            learned.update(v for v in vague if v.type is not None)
+        unknown_to_onnx = vague and (subgraphs or (node.domain, node.op) in CONTRIB_TYPES)
+        if (unknown_to_onnx or not learned.isdisjoint(node.inputs)) and update_types(node):
+            learned.update(v for v in node.outputs if v is not None)
 
 
 def update_types(node: Node) -> bool:

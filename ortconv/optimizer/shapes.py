@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
@@ -22,6 +22,9 @@ class DimOf(NamedTuple):
 
 Element = int | str | DimOf | None
 """An element of a computed shape: a number, a symbol, a dimension of a value, or unknown."""
+
+ANONYMOUS = "?"
+"""What the names of symbols begin with that shape inference makes up."""
 
 DEPTH = 16
 """How many nodes deep the computation of a shape is followed."""
@@ -223,17 +226,21 @@ def keeps_shape(wanted: Sequence[Element], x: Value) -> bool:
     return x.rank == len(wanted) and all(e is not None and e == dim_of(x, i) for i, e in enumerate(wanted))
 
 
-# ---------------------------------------------------------------------- types
+# ---------------------------------------------------------------------- shapes of results
 
 
-def _reshape_type(node: Node) -> TensorType | None:
+def _same(node: Node) -> Shape | None:
+    return None if node.inputs[0] is None else node.inputs[0].shape
+
+
+def _reshaped(node: Node) -> Shape | None:
     x, wanted = node.inputs[0], target(node)
-    if x is None or wanted is None or x.dtype is None:
+    if x is None or wanted is None:
         return None
     dims: list[Dim] = [d if isinstance(d, str) or (isinstance(d, int) and d >= 0) else None for d in wanted]
     if wanted.count(-1) == 1 and dims.count(None) == 1:
         dims[dims.index(None)] = _left_over(x.shape, dims)
-    return TensorType(x.dtype, tuple(dims))
+    return tuple(dims)
 
 
 def _left_over(shape: Shape | None, dims: Sequence[Dim]) -> Dim:
@@ -254,15 +261,18 @@ def _left_over(shape: Shape | None, dims: Sequence[Dim]) -> Dim:
     return rest[0] if len(rest) == 1 and total == others else None
 
 
-def _broadcast(node: Node) -> TensorType | None:
-    """The type of an elementwise result from those of all its operands; None where a dimension is not certain."""
-    shapes = [None if v is None else v.shape for v in node.inputs]
-    dtype = node.inputs[0].dtype if node.inputs and node.inputs[0] is not None else None
-    if dtype is None or any(s is None for s in shapes):
+def _broadcast(node: Node) -> Shape | None:
+    return _broadcast_shapes([None if v is None else v.shape for v in node.inputs])
+
+
+def _broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
+    """The shape that these broadcast to, None where a dimension is not certain."""
+    known = [s for s in shapes if s is not None]
+    if len(known) < len(shapes) or not known:
         return None
-    rank = max(len(s or ()) for s in shapes)
-    padded = [(1,) * (rank - len(s or ())) + (s or ()) for s in shapes]
-    return TensorType(dtype, tuple(_broadcast_dims(dims) for dims in zip(*padded)))
+    rank = max(map(len, known))
+    padded = [(1,) * (rank - len(s)) + s for s in known]
+    return tuple(_broadcast_dims(dims) for dims in zip(*padded))
 
 
 def _broadcast_dims(dims: Sequence[Dim]) -> Dim:
@@ -274,65 +284,160 @@ def _broadcast_dims(dims: Sequence[Dim]) -> Dim:
     return next((d for d in others if isinstance(d, int)), None)
 
 
-def _transposed(node: Node) -> TensorType | None:
-    x = node.inputs[0]
-    if x is None or x.dtype is None or x.shape is None:
+def _multiplied(node: Node) -> Shape | None:
+    a, b = (None if v is None else v.shape for v in node.inputs[:2])
+    if a is None or b is None or len(a) < 2 or len(b) < 2:
         return None
-    perm = node.attr("perm", Ints(reversed(range(len(x.shape)))))
-    return TensorType(x.dtype, tuple(x.shape[i] for i in perm)) if len(perm) == len(x.shape) else None
+    outer = _broadcast_shapes([a[:-2], b[:-2]])
+    return None if outer is None else (*outer, a[-2], b[-1])
 
 
-_SAME = (
+def _transposed(node: Node) -> Shape | None:
+    shape = _same(node)
+    if shape is None:
+        return None
+    perm = node.attr("perm", Ints(reversed(range(len(shape)))))
+    return tuple(shape[i] for i in perm) if len(perm) == len(shape) else None
+
+
+_RETYPING = frozenset({"Cast", "DynamicQuantizeLinear", "MatMulInteger"})
+_SAME_SHAPE = [
+    "Abs",
+    "Cast",
+    "Clip",
+    "Cos",
+    "DynamicQuantizeLinear",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Gelu",
+    "HardSigmoid",
+    "Identity",
+    "LayerNormalization",
+    "LeakyRelu",
+    "Log",
+    "Neg",
+    "Reciprocal",
     "Relu",
     "Sigmoid",
-    "Tanh",
-    "Exp",
-    "Log",
-    "Sqrt",
-    "Neg",
-    "Abs",
-    "Erf",
-    "LeakyRelu",
-    "Clip",
-    "Identity",
+    "Sin",
     "Softmax",
-)
-_TYPES: dict[str, Callable[[Node], TensorType | None]] = {
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _broadcast),
+    "Sqrt",
+    "Tanh",
+]
+_SHAPES: dict[str, Callable[[Node], Shape | None]] = {
+    **dict.fromkeys(_SAME_SHAPE, _same),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow"), _broadcast),
+    **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
     "Transpose": _transposed,
-    "Reshape": _reshape_type,
+    "Reshape": _reshaped,
 }
+"""The shape of the first output from those of the inputs, for the operators that models are mostly made of."""
 
 
-def _quick_type(node: Node) -> TensorType | None:
-    if node.domain != "":
-        return None
-    if node.op in _SAME:
-        first = node.inputs[0]
-        return first.type if first is not None and isinstance(first.type, TensorType) else None
-    rule = _TYPES.get(node.op)
-    return rule(node) if rule is not None else None
+# ---------------------------------------------------------------------- propagation
+
+
+def is_anonymous(dim: Dim) -> bool:
+    """True for a symbol that shape inference made up."""
+    return isinstance(dim, str) and dim.startswith(ANONYMOUS)
+
+
+class Equalities:
+    """Which anonymous symbols turned out to be other symbols, or numbers."""
+
+    def __init__(self) -> None:
+        self._stands_for: dict[str, Dim] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._stands_for)
+
+    def resolve(self, dim: Dim) -> Dim:
+        while isinstance(dim, str) and dim in self._stands_for:
+            dim = self._stands_for[dim]
+        return dim
+
+    def note(self, a: Dim, b: Dim) -> None:
+        """Take note that two dimensions are one."""
+        a, b = self.resolve(a), self.resolve(b)
+        if a == b or a is None or b is None:
+            return
+        if isinstance(a, str) and is_anonymous(a):
+            self._stands_for[a] = b
+        elif isinstance(b, str) and is_anonymous(b):
+            self._stands_for[b] = a
+
+    def apply(self, value: Value) -> bool:
+        """Write the type of a value with what is known. True if it changed."""
+        if not isinstance(value.type, TensorType) or value.type.shape is None:
+            return False
+        shape = tuple(map(self.resolve, value.type.shape))
+        if shape == value.type.shape:
+            return False
+        value.type = TensorType(value.type.dtype, shape)
+        return True
 
 
 def propagate(graph: Graph, context: Context) -> int:
-    """Find out the ranks and dimensions that are not known yet but follow from others. Changes no node: returns 0."""
-    from ortconv.onnxio.build import merge
+    """Find out ranks and dimensions that follow from others. Returns the number of types that became more exact.
+
+    What holds in a branch or a loop body need not hold outside, so only the main graph teaches about symbols.
+    """
     from ortconv.onnxio.infer import update_types
 
+    equal = Equalities()
+    changed = 0
     for node in graph:
         out = node.outputs[0] if node.outputs else None
-        if out is None:
+        if out is None or not _is_vague(out.shape):
             continue
-        shape = out.shape
-        if shape is None:
-            quick = _quick_type(node)
-            if quick is not None:
-                out.type = quick
-            elif all(v is None or v.rank is not None for v in node.inputs):
-                update_types(node)
-        elif None in shape and node.op == "Reshape" and node.domain == "":
-            out.type = merge(out.type, _reshape_type(node))
-    return 0
+        rule = _SHAPES.get(node.op) if node.domain == "" else None
+        shape = rule(node) if rule is not None else None
+        if out.shape is None:
+            changed += _set_shape(node, out, shape) or (
+                shape is None and all(v is None or v.rank is not None for v in node.inputs) and update_types(node)
+            )
+        elif shape is not None and len(shape) == len(out.shape):
+            if graph.owner is None:
+                for known, found in zip(out.shape, shape):
+                    equal.note(known, found)
+            changed += _refine(out, shape)
+        if equal:
+            changed += equal.apply(out)
+    if equal:
+        changed += sum(map(equal.apply, _values(graph)))
+    return changed
+
+
+def _is_vague(shape: Shape | None) -> bool:
+    return shape is None or any(d is None or is_anonymous(d) for d in shape)
+
+
+def _set_shape(node: Node, out: Value, shape: Shape | None) -> bool:
+    dtype = out.dtype
+    if dtype is None and node.op not in _RETYPING and node.inputs[0] is not None:
+        dtype = node.inputs[0].dtype
+    if shape is None or dtype is None:
+        return False
+    out.type = TensorType(dtype, shape)
+    return True
+
+
+def _refine(out: Value, shape: Shape) -> bool:
+    """Fill in the dimensions of a type that are not known."""
+    known = out.shape or ()
+    merged = tuple(f if k is None else k for k, f in zip(known, shape))
+    if merged == known or out.dtype is None:
+        return False
+    out.type = TensorType(out.dtype, merged)
+    return True
+
+
+def _values(graph: Graph) -> Iterator[Value]:
+    for each in graph.graphs():
+        yield from each.inputs
+        for node in each:
+            yield from (v for v in node.outputs if v is not None)
 
 
 PASSES = (FunctionPass("ShapePropagation", propagate),)

@@ -24,6 +24,9 @@ class Finding:
     node: str
     message: str
 
+    def __str__(self) -> str:
+        return f"{self.node}: {self.message}" if self.node else self.message
+
 
 @dataclass
 class Report:
@@ -45,6 +48,12 @@ class Report:
     operators: dict[str, int] = field(default_factory=dict)
     """How often each operator occurs, most frequent first."""
     findings: list[Finding] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"format version {self.format_version}, {self.nodes} nodes in {self.graphs} graphs, "
+            f"{self.initializers} constants of {self.weight_bytes} bytes, {len(self.findings)} findings"
+        )
 
 
 def check(path: str | Path) -> Report:

@@ -40,8 +40,8 @@ twice <alpha> (a) => (c) {
 
 SHAPES = """
 <ir_version: 8, opset_import: ["" : 17]>
-shapes (float[B, C, 4] x, float[2, 3, 5, 5] image, string[2] words) => (float[D, 4] y, float[2, 4, 3, 3] conv, string[2] t)
-<float[4, 3, 3, 3] w, int64[2] tail = {-1, 4}>
+shapes (float[B, C, 4] x, float[2, 3, 5, 5] image, string[2] words) => (float[D, 4] y, float[2, 4, 1, 1] conv, string[2] t)
+<int64[2] tail = {-1, 4}>
 {
   s = Shape(x)
   zero = Constant<value_ints = [0]>()
@@ -50,7 +50,7 @@ shapes (float[B, C, 4] x, float[2, 3, 5, 5] image, string[2] words) => (float[D,
   n = NonZero(r)
   k = Transpose(n)
   y = Relu(r)
-  conv = Conv<strides = [1, 1], kernel_shape = [3, 3]>(image, w)
+  conv = Conv<strides = [1, 1], kernel_shape = [5, 5]>(image, w)
   t = Identity(words)
 }
 """
@@ -66,7 +66,7 @@ def functions() -> onnx.ModelProto:
 
 def shapes() -> onnx.ModelProto:
     model = parser.parse_model(SHAPES)
-    weights = np.arange(108, dtype=np.float32).reshape(4, 3, 3, 3)
+    weights = np.arange(300, dtype=np.float32).reshape(4, 3, 5, 5)
     model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
     sparse = helper.make_sparse_tensor(
         helper.make_tensor("sp", 1, [2], [1.0, 2.0]), helper.make_tensor("", 7, [2], [1, 5]), [2, 3]

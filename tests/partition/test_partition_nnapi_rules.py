@@ -244,6 +244,8 @@ FLOAT_CASES = [
     ("float[4,3] x, int64[1] i", "y = Slice (x, i, j, j, j)", {"j": i64(1)}, [f"constant: input 1 'i' {CONST}"]),
     ("float[4,0] x", "y = Slice (x, i, j)", {"i": i64(0), "j": i64(1)},
      ["empty: input 0 'x' has shape [4, 0]: no dimension may be 0"]),
+    (R5, "y = Slice (x, i, j)", {"i": i64(0), "j": i64(1)}, [AT_MOST_4]),
+    ("float[4,3] x, int64[1] t", "y = Slice (x, i, j, i, t)", {"i": i64(0), "j": i64(1)}, [f"constant: input 4 't' {CONST}"]),
     ("float[4,6] x", "y, y2 = Split <axis = 1> (x, n)", {"n": i64(3, 3)}, []),
     ("float[4,6] x", "y, y2 = Split <axis = 1> (x, n)", {"n": i64(2, 4)},
      ["shape: the parts of dimension 6 are [2, 4]: NNAPI needs them equal"]),
@@ -321,6 +323,8 @@ PER_CHANNEL = {"sw": f32(2), "zw": np.zeros(2, np.int8)}
 QUANTIZED_CASES = [
     (Q8, CONV, GOOD, []),
     (Q8, CONV, S8, []),
+    (Q8, CONV, GOOD | {"w": np.zeros((2, 4, 3, 3), np.uint16), "zw": np.uint16(0)},
+     ["quantization: input 1 'w' is uint16: NNAPI takes uint8 or int8"]),
     (Q8, CONV, S8 | PER_CHANNEL, []),
     (Q8, CONV, S8 | {"sw": f32(2)}, []),
     (Q8, CONV, S8 | PER_CHANNEL | {"feature_level": 28},

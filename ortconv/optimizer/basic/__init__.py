@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from ortconv.optimizer import shapes
-from ortconv.optimizer.basic import cse, eliminate, fold_conv, fold_matmul, pad, reshape, sharing, unused
+from ortconv.optimizer.basic import (
+    cse,
+    eliminate,
+    fold_conv,
+    fold_matmul,
+    layer_norm,
+    pad,
+    qdq,
+    reshape,
+    sharing,
+    space_to_depth,
+    transpose,
+    unused,
+)
 from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
 from ortconv.optimizer.engine import FunctionPass, RulePass
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *shapes.PASSES,
     RulePass("Level1Rules", eliminate.RULES, fold_conv.RULES, pad.RULES, fold_matmul.GEMM_RULES),
+    qdq.DOUBLE_PAIRS,
     *sharing.PASSES,
     *cse.PASSES,
     FOLD_CONSTANTS,
     RulePass("MatMulAddFusion", fold_matmul.MATMUL_ADD_RULES),
     *fold_matmul.PASSES,
     *reshape.PASSES,
+    space_to_depth.SPACE_TO_DEPTH,
+    layer_norm.GELU,
+    layer_norm.LAYER_NORM,
+    qdq.PROPAGATION,
+    qdq.UNIQUE_DQ,
+    *transpose.PASSES,
     *unused.PASSES,
 )

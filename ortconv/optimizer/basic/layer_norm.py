@@ -1,0 +1,159 @@
+"""LayerNormalization and Gelu, where the operator set has them, in place of the nodes that spell them out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.types import DType, Shape
+from ortconv.optimizer.conditions import axes_of, same_dim, scalar
+from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+GELU_OPSET = 20
+LAYER_NORM_OPSET = 17
+DOUBLE_STASH = int(DType.DOUBLE)
+TOLERANCE = 1e-5
+"""Relative deviation allowed to constants like the square root of 2, which exporters round."""
+
+
+def _near(number: float) -> Callable[[Value], bool]:
+    def condition(value: Value) -> bool:
+        found = scalar(value)
+        return found is not None and abs(found - number) <= TOLERANCE * abs(number)
+
+    return condition
+
+
+def _exactly(number: float) -> Callable[[Value], bool]:
+    return lambda value: scalar(value) == number
+
+
+def _keeps_shape(x: Value, constants: tuple[Value, ...]) -> bool:
+    """True if none of these constants of one element enlarges the rank of x."""
+    ranks = [0 if v.constant is None else v.constant.rank for v in constants]
+    return max(ranks) == 0 or (x.rank is not None and max(ranks) <= x.rank)
+
+
+# ---------------------------------------------------------------------- Gelu
+
+
+def _gelu_patterns() -> list[P]:
+    half = C("half", one=True, where=_exactly(0.5))
+    one = C("one", one=True, where=_exactly(1.0))
+    patterns = []
+    for scaled in (
+        P("Div", "x", C("root_constant", one=True, where=_near(math.sqrt(2)))),
+        P("Mul", "x", C("root_constant", one=True, where=_near(math.sqrt(0.5))), commutative=True),
+    ):
+        factor = P("Add", P("Erf", scaled), one, commutative=True)
+        patterns += [
+            P("Mul", P("Mul", "x", half, commutative=True), factor, commutative=True),
+            P("Mul", P("Mul", "x", factor, commutative=True), half, commutative=True),
+            P("Mul", "x", P("Mul", factor, half, commutative=True), commutative=True),
+        ]
+    return patterns
+
+
+@rule("GeluFusion", *_gelu_patterns())
+def fuse_gelu(m: Match) -> Replacement:
+    "0.5 * x * (1 + Erf(x / sqrt(2)))  ->  Gelu(x)"
+    if m.graph.opset() < GELU_OPSET or m.x.dtype is not DType.FLOAT:
+        return None
+    if not _keeps_shape(m.x, (m.half, m.one, m.root_constant)):
+        return None
+    return New("Gelu", [m.x], types=[m.root.out.type])
+
+
+# ---------------------------------------------------------------------- LayerNormalization
+
+
+def _centred(mean: str) -> P:
+    return P("Sub", "x", P("ReduceMean", "x", ..., name=mean))
+
+
+def _layer_norm_patterns() -> list[P]:
+    squares = (
+        P("Pow", _centred("mean_of_square"), C("two", one=True, where=_exactly(2.0))),
+        P("Mul", _centred("mean_of_square"), _centred("mean_of_factor")),
+    )
+    patterns = []
+    for square in squares:
+        variance = P("ReduceMean", square, ..., name="variance")
+        deviation = P("Sqrt", P("Add", variance, C("epsilon", one=True), commutative=True))
+        patterns.append(P("Mul", P("Div", _centred("mean"), deviation), "scale", commutative=True))
+    return patterns
+
+
+@rule("LayerNormFusion", *_layer_norm_patterns())
+def fuse_layer_norm(m: Match) -> Replacement:
+    "(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale)"
+    x: Value = m.x
+    shape = x.shape
+    if m.graph.opset() < LAYER_NORM_OPSET or shape is None or x.dtype not in (DType.FLOAT, DType.DOUBLE):
+        return None
+    reductions = [n for name in ("mean", "mean_of_square", "mean_of_factor", "variance") if (n := m.bound.get(name))]
+    axis = _trailing_axis(reductions, len(shape))
+    constants = tuple(v for name in ("two", "epsilon") if (v := m.bound.get(name)) is not None)
+    if axis is None or not _keeps_shape(x, constants):
+        return None
+    epsilon = float(scalar(m.epsilon) or 0.0)
+    single = float(np.float32(epsilon))
+    if not (0 <= epsilon < math.inf) or (x.dtype is DType.DOUBLE and single != epsilon):
+        return None
+    scale = _affine(m.scale, shape, axis)
+    if scale is None:
+        return None
+    attrs: dict[str, Attribute] = {"axis": axis - len(shape), "epsilon": single}
+    if x.dtype is DType.DOUBLE:
+        attrs["stash_type"] = DOUBLE_STASH
+    return New("LayerNormalization", [x, scale], attrs, types=[m.root.out.type])
+
+
+@rule("LayerNormFusion", P("Add", P("LayerNormalization", "x", "scale", name="norm"), "bias", commutative=True))
+def fuse_layer_norm_bias(m: Match) -> Replacement:
+    "LayerNormalization(x, scale) + bias  ->  LayerNormalization(x, scale, bias)"
+    shape = m.x.shape
+    if shape is None or any(v is not None for v in m.norm.outputs[1:]) or m.x.dtype is not m.bias.dtype:
+        return None
+    axis = m.norm.attr("axis", -1) % max(1, len(shape))
+    bias = _affine(m.bias, shape, axis)
+    return (
+        None if bias is None else New("LayerNormalization", [m.x, m.scale, bias], like=m.norm, types=[m.root.out.type])
+    )
+
+
+def _trailing_axis(reductions: list[Node], rank: int) -> int | None:
+    """The first of the last axes over which all these nodes reduce, keeping them; None if they do anything else."""
+    found = set()
+    for node in reductions:
+        stated = axes_of(node)
+        if not stated or not node.attr("keepdims", 1) or not all(-rank <= a < rank for a in stated):
+            return None
+        axes = sorted({a % rank for a in stated})
+        if axes != list(range(axes[0], rank)):
+            return None
+        found.add(axes[0])
+    return found.pop() if len(found) == 1 else None
+
+
+def _affine(value: Value, shape: Shape, axis: int) -> Source:
+    """A scale or bias in the shape of the normalized axes; None unless it has that shape but for leading axes of 1."""
+    wanted = shape[axis:]
+    own = value.shape
+    if own is None or value.dtype is None or not 0 < len(wanted) <= len(own) <= len(shape):
+        return None
+    lead, tail = own[: len(own) - len(wanted)], own[len(own) - len(wanted) :]
+    if any(d != 1 for d in lead) or not all(map(same_dim, tail, wanted)):
+        return None
+    if not lead:
+        return value
+    const = value.constant
+    return None if const is None else const.numpy().reshape(const.shape[len(lead) :])
+
+
+GELU = RulePass("GeluFusion", fuse_gelu)
+LAYER_NORM = RulePass("LayerNormFusion", fuse_layer_norm, fuse_layer_norm_bias)

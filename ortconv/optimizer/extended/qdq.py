@@ -1,0 +1,141 @@
+"""Quantized tensors as rules see them: what stands before a DequantizeLinear and behind a QuantizeLinear."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+from ortconv.optimizer.engine import New, Source, constant
+from ortconv.optimizer.pattern import P
+
+MICROSOFT = "com.microsoft"
+DOMAINS = ("", MICROSOFT)
+"""Domains that have QuantizeLinear and DequantizeLinear."""
+
+BYTES = frozenset({DType.UINT8, DType.INT8})
+INTEGERS = BYTES | {DType.UINT16, DType.INT16}
+
+LIMITS: dict[DType | None, tuple[int, int]] = {
+    DType.UINT8: (0, 255), DType.INT8: (-128, 127), DType.UINT16: (0, 65535), DType.INT16: (-32768, 32767),
+    DType.UINT4: (0, 15), DType.INT4: (-8, 7), DType.UINT2: (0, 3), DType.INT2: (-2, 1),
+}  # fmt: skip
+"""The least and the greatest code of a type."""
+
+SMALLEST_SCALE, LARGEST_SCALE = 1e-30, 1e30
+"""Scales between them neither underflow nor overflow: x is exactly what quantizing the dequantized x gives."""
+
+
+class Quantized(NamedTuple):
+    """Integers that stand for (value - zero_point) * scale, in float32, with one scale or one for each index of `axis`."""
+
+    value: Value
+    scale: Value
+    zero_point: Value | None
+    axis: int
+
+    @property
+    def dtype(self) -> DType | None:
+        return self.value.dtype
+
+    @property
+    def zero(self) -> Source:
+        """The zero point, made where it is left out."""
+        assert self.dtype is not None
+        return np.zeros((), self.dtype.numpy) if self.zero_point is None else self.zero_point
+
+    @property
+    def is_per_tensor(self) -> bool:
+        return all(v is None or v.static_shape in ((), (1,)) for v in (self.scale, self.zero_point))
+
+    @property
+    def is_constant(self) -> bool:
+        """True if scale and zero point are constants."""
+        return self.scale.constant is not None and (self.zero_point is None or self.zero_point.constant is not None)
+
+    @property
+    def operand(self) -> list[Source]:
+        """Tensor, scale, zero point: how operators on integers take a tensor."""
+        return [self.value, self.scale, self.zero]
+
+    @property
+    def parameters(self) -> list[Source]:
+        """Scale, zero point: how operators on integers take their output's parameters."""
+        return [self.scale, self.zero]
+
+
+def dequantized(value: Value | None, reader: Node) -> Quantized | None:
+    """The integers behind a DequantizeLinear of the reader's graph and provider that makes this float32 value."""
+    node = None if value is None else value.producer
+    if node is None or node.op != "DequantizeLinear" or node.domain not in DOMAINS:
+        return None
+    if node.graph is not reader.graph or node.ep != reader.ep:
+        return None
+    return _quantized(node, node.input(0), node.out)
+
+
+def quantizer(node: Node) -> Quantized | None:
+    """The integers that a QuantizeLinear of a float32 value makes."""
+    if node.attr("precision", 0) not in (0, DType.FLOAT):
+        return None
+    return _quantized(node, node.out, node.input(0))
+
+
+def _quantized(node: Node, integers: Value | None, reals: Value | None) -> Quantized | None:
+    scale = node.input(1)
+    if integers is None or reals is None or scale is None or node.attr("block_size", 0):
+        return None
+    if scale.dtype is not DType.FLOAT or reals.dtype is not DType.FLOAT or integers.dtype is None:
+        return None
+    return Quantized(integers, scale, node.input(2), int(node.attr("axis", 1)))
+
+
+def elements(value: Value | None) -> Array | None:
+    """A constant's elements as one row in float64, None if it is no constant."""
+    const = None if value is None else value.constant
+    return None if const is None else const.numpy().reshape(-1).astype(np.float64)
+
+
+def zero_points(q: Quantized) -> Array | None:
+    """The constant zero points as one row in float64, one 0 where they are left out; None if they are computed."""
+    return np.zeros(1) if q.zero_point is None else elements(q.zero_point)
+
+
+def same_parameters(a: Quantized, b: Quantized) -> bool:
+    """True if both have the same type and, as equal constants, the same positive scale and zero point for all elements."""
+    scale, other = elements(a.scale), elements(b.scale)
+    if scale is None or other is None or a.dtype is not b.dtype or not (a.is_per_tensor and b.is_per_tensor):
+        return False
+    zero, other_zero = zero_points(a), zero_points(b)
+    if zero is None or other_zero is None or scale[0] != other[0] or zero[0] != other_zero[0]:
+        return False
+    return bool(SMALLEST_SCALE < scale[0] < LARGEST_SCALE)
+
+
+def is_signed_constant(q: Quantized) -> bool:
+    """True for a constant of int8 with constant parameters, per tensor."""
+    return q.value.constant is not None and q.dtype is DType.INT8 and q.is_constant and q.is_per_tensor
+
+
+def as_unsigned(q: Quantized, near: Node) -> Quantized:
+    """A signed constant as uint8 that stands for the same reals."""
+    const, zero = q.value.constant, zero_points(q)
+    assert const is not None
+    assert zero is not None
+    codes = (const.numpy().astype(np.int16) + 128).astype(np.uint8)
+    return q._replace(value=constant(near, codes), zero_point=constant(near, np.array(zero[0] + 128, np.uint8)))
+
+
+def quantize_patterns(*inner: P) -> tuple[P, ...]:
+    """QuantizeLinear, of either domain, of one of the patterns."""
+    return tuple(P("QuantizeLinear", p, "scale", "zero_point?", domain=d) for p in inner for d in DOMAINS)
+
+
+def microsoft(op: str, inputs: list[Source], like: Node, attrs: dict[str, object] | None = None) -> New:
+    """A node of ONNX Runtime's own domain, named after the node that it replaces."""
+    assert like.graph is not None
+    like.graph.opsets.setdefault(MICROSOFT, 1)
+    return New(op, inputs, attrs or {}, domain=MICROSOFT, like=like)  # type: ignore[arg-type]

@@ -1,0 +1,163 @@
+"""Operators that only move or select elements work on the integers: the DequantizeLinear and QuantizeLinear go.
+
+Also the clamps that quantizing makes redundant, and pairs that cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Node
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import clip_bounds
+from ortconv.optimizer.engine import New, Out, Replacement, RulePass, rule
+from ortconv.optimizer.extended.qdq import (
+    BYTES,
+    DOMAINS,
+    INTEGERS,
+    LARGEST_SCALE,
+    LIMITS,
+    SMALLEST_SCALE,
+    Quantized,
+    dequantized,
+    elements,
+    quantize_patterns,
+    quantizer,
+    same_parameters,
+    zero_points,
+)
+from ortconv.optimizer.pattern import C, Match, P
+
+# ---------------------------------------------------------------------- operators that leave the elements as they are
+
+
+def _interpolates_within_range(node: Node) -> bool:
+    """Nearest and linear only: cubic overshoots, and the integer kernels wrap. No value from outside the tensor."""
+    if node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize" or node.attr("antialias", 0):
+        return False
+    return node.attr("mode", "nearest") in ("nearest", "linear")
+
+
+class Mover(NamedTuple):
+    """An operator that works on integers as on reals: from which opset, of which types, under which condition."""
+
+    since: int
+    types: frozenset[DType]
+    where: Callable[[Node], bool] | None = None
+
+
+MOVERS = {
+    **dict.fromkeys(("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Gather", "GatherElements", "Slice",
+                     "Expand", "Tile"), Mover(9, INTEGERS)),
+    **dict.fromkeys(("MaxPool", "ReduceMax", "ReduceMin"), Mover(12, BYTES)),
+    "DepthToSpace": Mover(13, BYTES),
+    "Resize": Mover(10, BYTES, _interpolates_within_range),
+}  # fmt: skip
+
+
+@rule("QDQSelectorActionTransformer", *quantize_patterns(P(tuple(MOVERS), ..., name="target")))
+def drop_around_mover(m: Match) -> Replacement:
+    "Q(op(DQ(x), ...))  ->  op(x, ...)"
+    x, y, mover = dequantized(m.target.input(0), m.root), quantizer(m.root), MOVERS[m.target.op]
+    if x is None or y is None or x.dtype not in mover.types or not same_parameters(x, y):
+        return None
+    if m.graph.opset() < mover.since or (mover.where is not None and not mover.where(m.target)):
+        return None
+    return New(m.target.op, [x.value, *m.target.inputs[1:]], like=m.target)
+
+
+@rule("QDQSelectorActionTransformer", P("Split", ..., where=lambda split: split.input(0) is not None))
+def drop_before_split(m: Match) -> Replacement:
+    "Split(DQ(x)), every output quantized as x is  ->  DQ(Split(x)), which cancels"
+    x = dequantized(m.root.input(0), m.root)
+    if x is None or x.dtype not in INTEGERS or not all(_is_requantized(m.root, i, x) for i in range(len(m.root.outputs))):
+        return None
+    split = New("Split", [x.value, *m.root.inputs[1:]], like=m.root, outputs=len(m.root.outputs))
+    return tuple(New("DequantizeLinear", [Out(split, i), *x.parameters]) for i in range(len(m.root.outputs)))
+
+
+def _is_requantized(split: Node, slot: int, x: Quantized) -> bool:
+    """True if the only reader of an output quantizes it with the parameters of x."""
+    value = split.output(slot)
+    if value is None or value.is_output or len(value.uses) != 1:
+        return False
+    ((reader, at),) = value.uses
+    if reader.op != "QuantizeLinear" or reader.domain not in DOMAINS or at != 0 or reader.graph is not split.graph:
+        return False
+    y = quantizer(reader)
+    return y is not None and reader.ep == split.ep and same_parameters(x, y)
+
+
+@rule("QDQSelectorActionTransformer", P("ArgMax", ...))
+def drop_before_arg_max(m: Match) -> Replacement:
+    "ArgMax(DQ(x))  ->  ArgMax(x)"
+    x = dequantized(m.root.input(0), m.root)
+    if x is None or x.dtype not in BYTES or not x.is_per_tensor or m.graph.opset() < 13:
+        return None
+    scale = elements(x.scale)
+    if scale is None or not SMALLEST_SCALE < scale[0] < LARGEST_SCALE:
+        return None
+    return New("ArgMax", [x.value], like=m.root)
+
+
+# ---------------------------------------------------------------------- redundant clamps
+
+
+def _saturates(q: Node, number: float | None, *, low: bool) -> bool:
+    """True if quantizing the number, in float32, gives the least or the greatest code everywhere; no number always does."""
+    y = quantizer(q)
+    if y is None or y.dtype not in LIMITS:
+        return False
+    if number is None or number == (-np.inf if low else np.inf):
+        return True
+    scale, zero = elements(y.scale), zero_points(y)
+    if scale is None or zero is None or np.isnan(number) or not np.all(scale > 0):
+        return False
+    bottom, top = LIMITS[y.dtype]
+    with np.errstate(over="ignore"):
+        codes: Array = np.rint(np.float32(number) / scale.astype(np.float32)) + zero
+    return bool(np.all(codes <= bottom) if low else np.all(codes >= top))
+
+
+@rule("ClipQuantRewrite", *quantize_patterns(P("Clip", "x", C("low", optional=True), C("high", optional=True), name="clip")))
+def drop_clip(m: Match) -> Replacement:
+    "Q(Clip(x))  ->  Q(x), where Q saturates no later than Clip"
+    bounds = clip_bounds(m.clip)
+    if bounds is None or not (_saturates(m.root, bounds[0], low=True) and _saturates(m.root, bounds[1], low=False)):
+        return None
+    return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
+
+
+@rule("ReluQuantRewrite", *quantize_patterns(P("Relu", "x")))
+def drop_relu(m: Match) -> Replacement:
+    "Q(Relu(x))  ->  Q(x), where Q gives no code below that of 0"
+    if not _saturates(m.root, 0.0, low=True):
+        return None
+    return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
+
+
+# ---------------------------------------------------------------------- pairs that cancel
+
+
+@rule(
+    "QDQFinalCleanupTransformer",
+    *quantize_patterns(*(P("DequantizeLinear", "x", ..., domain=d, shared=True) for d in DOMAINS)),
+)
+def cancel_pair(m: Match) -> Replacement:
+    "Q(DQ(x)) with equal parameters  ->  x"
+    x, y = dequantized(m.root.input(0), m.root), quantizer(m.root)
+    if x is None or y is None or x.dtype not in INTEGERS or not same_parameters(x, y):
+        return None
+    return m.x  # type: ignore[no-any-return]
+
+
+CLAMP_RULES = drop_clip + drop_relu
+RULES = drop_around_mover + drop_before_split + drop_before_arg_max
+CLEANUP_RULES = cancel_pair
+
+CLAMPS = (RulePass("ClipQuantRewrite", drop_clip), RulePass("ReluQuantRewrite", drop_relu))
+CLEANUP = RulePass("QDQFinalCleanupTransformer", cancel_pair)

@@ -1,0 +1,72 @@
+"""Products of dynamically quantized tensors: com.microsoft:MatMulIntegerToFloat and DynamicQuantizeMatMul."""
+
+from __future__ import annotations
+
+from ortconv.ir.graph import Value
+from ortconv.ir.types import DType
+from ortconv.optimizer.engine import Replacement, RulePass, rule
+from ortconv.optimizer.extended.qdq import MICROSOFT, microsoft
+from ortconv.optimizer.pattern import C, Match, P
+
+_PRODUCT = P("Cast", P("MatMulInteger", "a", "b", "a_zero?", "b_zero?", name="product"), name="cast")
+_SCALED = P("MatMulIntegerToFloat", "a", "b", "a_scale", "b_scale", "a_zero?", "b_zero?", name="product", domain=MICROSOFT)
+
+
+def _is_single(value: Value | None) -> bool:
+    return value is None or value.static_shape in ((), (1,))
+
+
+def _is_single_or_columns(value: Value | None, b: Value) -> bool:
+    """One element, or one for each column of a matrix."""
+    if _is_single(value):
+        return True
+    assert value is not None
+    columns = b.dim(-1)
+    return b.rank == 2 and isinstance(columns, int) and value.static_shape == (columns,)
+
+
+@rule("MatMulIntegerToFloatFusion", P("Mul", _PRODUCT, P("Mul", "s", "t", commutative=True), commutative=True))
+def fuse_scales(m: Match) -> Replacement:
+    "Cast(MatMulInteger(a, b)) * (s * t)  ->  MatMulIntegerToFloat(a, b, s, t)"
+    if m.cast.attr("to", 0) != DType.FLOAT or m.s.dtype is not DType.FLOAT or m.t.dtype is not DType.FLOAT:
+        return None
+    if min(m.a.rank or 0, m.b.rank or 0) < 2 or (m.a.dtype is DType.INT8 and m.b.dtype is not DType.INT8):
+        return None
+    if not _is_single(m.s) or not _is_single_or_columns(m.t, m.b):
+        return None
+    if not _is_single(m.a_zero) or not _is_single_or_columns(m.b_zero, m.b):
+        return None
+    inputs = [m.a, m.b, m.s, m.t, m.a_zero, m.b_zero]
+    while inputs[-1] is None:
+        inputs.pop()
+    return microsoft("MatMulIntegerToFloat", inputs, m.product)
+
+
+@rule("MatMulIntegerToFloatFusion", P("Add", _SCALED, C("bias"), commutative=True))
+def fuse_bias(m: Match) -> Replacement:
+    "MatMulIntegerToFloat(a, b) + bias  ->  MatMulIntegerToFloat(a, b, bias)"
+    columns = m.b.dim(-1)
+    if m.bias.dtype is not DType.FLOAT or not isinstance(columns, int) or m.bias.static_shape != (columns,):
+        return None
+    return microsoft("MatMulIntegerToFloat", [*(list(m.product.inputs) + [None] * 6)[:6], m.bias], m.product)
+
+
+@rule(
+    "DynamicQuantizeMatMulFusion",
+    P("MatMulIntegerToFloat", P("DynamicQuantizeLinear", "x", name="quantize"), C("b"), "a_scale", C("b_scale"),
+      "a_zero", C("b_zero", optional=True), C("bias", optional=True), domain=MICROSOFT),
+)  # fmt: skip
+def fuse_quantization(m: Match) -> Replacement:
+    "MatMulIntegerToFloat(DynamicQuantizeLinear(x), b)  ->  DynamicQuantizeMatMul(x, b)"
+    if (m.a_scale, m.a_zero) != tuple(m.quantize.outputs[1:3]):
+        return None
+    inputs = [m.x, m.b, m.b_scale, m.b_zero, m.bias]
+    while inputs[-1] is None:
+        inputs.pop()
+    return microsoft("DynamicQuantizeMatMul", inputs, m.root)
+
+
+PASSES = (
+    RulePass("MatMulIntegerToFloatFusion", fuse_scales, fuse_bias),
+    RulePass("DynamicQuantizeMatMulFusion", fuse_quantization),
+)

@@ -1,0 +1,190 @@
+"""Convolutions and matrix products on 8-bit integers: QLinearConv, QLinearMatMul, QGemm, MatMulIntegerToFloat."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.extended.qdq import (
+    BYTES,
+    DOMAINS,
+    Quantized,
+    dequantized,
+    elements,
+    microsoft,
+    quantize_patterns,
+    quantizer,
+    zero_points,
+)
+from ortconv.optimizer.pattern import Match, P
+
+CLOSE = 1e-6
+"""Relative difference up to which a bias counts as given in the unit of the sum."""
+
+FINE = 1 / 8
+"""Largest unit of the sum, in steps of the result, in which a bias may be rounded anew."""
+
+
+def _fits(x: Quantized | None, w: Quantized | None, y: Quantized | None) -> bool:
+    """Types that the integer kernels take: bytes, int8 only times int8, a result of the type of x."""
+    if x is None or w is None or x.dtype not in BYTES or w.dtype not in BYTES or not x.is_per_tensor:
+        return False
+    if y is not None and (y.dtype is not x.dtype or not y.is_per_tensor):
+        return False
+    return x.dtype is DType.UINT8 or w.dtype is DType.INT8
+
+
+def _weights_fit(w: Quantized, axis: int) -> bool:
+    """One scale, or one for each index of an axis, with a single zero point."""
+    if w.is_per_tensor:
+        return True
+    rank, zero = w.value.rank, zero_points(w)
+    if rank is None or zero is None or not -rank <= w.axis < rank or w.axis % rank != axis % rank:
+        return False
+    length, scales = w.value.dim(axis), w.scale.static_shape
+    return isinstance(length, int) and scales == (length,) and len({zero.size, length, 1}) <= 2 and bool((zero == zero[0]).all())
+
+
+def _unit(x: Quantized, w: Quantized, factor: float = 1.0) -> Array | None:
+    """What one unit of the integer sum stands for, a row of one or one for each output channel; None if computed."""
+    a, b = elements(x.scale), elements(w.scale)
+    if a is None or b is None or not (np.all(a > 0) and np.all(b > 0)) or factor <= 0:
+        return None
+    return a * b * factor
+
+
+class _Refused(Exception):
+    pass
+
+
+def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None, beta: float = 1.0) -> Source:
+    """A bias along the last axis as int32 in the unit of the sum, rounded anew where that is far finer than y's steps."""
+    if value is None or beta == 0:
+        return None
+    q = dequantized(value, reader)
+    if unit is None or (q is not None and not q.is_constant):
+        raise _Refused
+    if q is not None and q.dtype is DType.INT32 and beta == 1 and _is_in(q, unit):
+        return q.value
+    reals, step = _reals(value, q), None if y is None else elements(y.scale)
+    if reals is None or step is None or not np.all(unit <= step[0] * FINE):
+        raise _Refused
+    if unit.size not in (1, *reals.shape[-1:]):
+        raise _Refused
+    codes = np.rint(reals * beta / unit)
+    if not np.all(np.abs(codes) < 2**31 - 1):
+        raise _Refused
+    return codes.astype(np.int32)
+
+
+def _is_in(q: Quantized, unit: Array) -> bool:
+    """True if a bias has zero point 0 and, up to rounding of the scale, this unit."""
+    scale, zero = elements(q.scale), zero_points(q)
+    if scale is None or zero is None or zero.any():
+        return False
+    length = q.value.dim(-1) if q.value.rank else 1
+    if scale.size not in (1, length) or unit.size not in (1, length):
+        return False
+    if not q.is_per_tensor and q.value.rank != 1:
+        return False
+    return bool(np.all(np.abs(scale - unit) <= CLOSE * unit))
+
+
+def _reals(value: Value, q: Quantized | None) -> Array | None:
+    """The numbers of a bias that is a constant, or dequantized from one; None if it is not, or not finite."""
+    const = value.constant if q is None else q.value.constant
+    if const is None or const.dtype not in (DType.FLOAT, DType.INT32, *BYTES):
+        return None
+    array = const.numpy().astype(np.float64)
+    if q is not None:
+        scale, zero = elements(q.scale), zero_points(q)
+        if scale is None or zero is None or not (q.is_per_tensor or array.ndim == 1):
+            return None
+        array = (array - zero) * scale
+    return array if np.all(np.isfinite(array)) else None
+
+
+@rule("QDQSelectorActionTransformer", *quantize_patterns(P("Conv", ..., name="target")))
+def fuse_conv(m: Match) -> Replacement:
+    "Q(Conv(DQ(x), DQ(w), DQ(b)))  ->  QLinearConv(x, w, b)"
+    x, w, y = _operands(m.target, m.root)
+    if x is None or w is None or y is None or not _fits(x, w, y) or not _weights_fit(w, 0):
+        return None
+    try:
+        bias = _bias(m.target.input(2), m.root, _unit(x, w), y)
+    except _Refused:
+        return None
+    inputs = [*x.operand, *w.operand, *y.parameters]
+    return New("QLinearConv", inputs if bias is None else [*inputs, bias], like=m.target)
+
+
+def _operands(target: Node, reader: Node) -> tuple[Quantized | None, Quantized | None, Quantized | None]:
+    """The quantized inputs 0 and 1 of a target and, where the reader quantizes, the result."""
+    y = quantizer(reader) if reader is not target else None
+    return dequantized(target.input(0), reader), dequantized(target.input(1), reader), y
+
+
+@rule("QDQSelectorActionTransformer", *quantize_patterns(P("MatMul", "a", "b", name="target")))
+def fuse_matmul(m: Match) -> Replacement:
+    "Q(MatMul(DQ(a), DQ(b)))  ->  QLinearMatMul(a, b)"
+    a, b, y = _operands(m.target, m.root)
+    if a is None or b is None or y is None or not _fits(a, b, y) or not _columns_fit(b, -1):
+        return None
+    return New("QLinearMatMul", [*a.operand, *b.operand, *y.parameters], like=m.target)
+
+
+def _columns_fit(b: Quantized, axis: int) -> bool:
+    """Per tensor, or a matrix with one scale for each of its columns, the indices of an axis."""
+    return b.is_per_tensor or (b.value.rank == 2 and _weights_fit(b, axis))
+
+
+@rule("QDQSelectorActionTransformer", *quantize_patterns(P("Gemm", ..., name="target")))
+def fuse_gemm(m: Match) -> Replacement:
+    "Q(Gemm(DQ(a), DQ(b), DQ(c)))  ->  QGemm(a, b, c)"
+    return _gemm(m.target, m.root)
+
+
+def _gemm(target: Node, reader: Node) -> Replacement:
+    a, b, y = _operands(target, reader)
+    trans_a, trans_b, alpha = target.attr("transA", 0), target.attr("transB", 0), target.attr("alpha", 1.0)
+    if a is None or b is None or (y is None) != (reader is target) or not _fits(a, b, y):
+        return None
+    if not _columns_fit(b, 0 if trans_b else -1):
+        return None
+    try:
+        bias = _bias(target.input(2), reader, _unit(a, b, alpha), y, target.attr("beta", 1.0))
+    except _Refused:
+        return None
+    attrs: dict[str, object] = {"alpha": float(alpha), "transA": trans_a, "transB": trans_b}
+    parameters = [] if y is None else y.parameters
+    tail = [bias, *parameters] if bias is not None or parameters else []
+    return microsoft("QGemm", [*a.operand, *b.operand, *tail], target, attrs)
+
+
+def _feeds_quantizer(node: Node) -> bool:
+    """True if the only reader of a node quantizes what it reads."""
+    readers = node.out.consumers
+    return len(readers) == 1 and not node.out.is_output and readers[0].op == "QuantizeLinear" and readers[0].domain in DOMAINS
+
+
+@rule("QDQSelectorActionTransformer", P("Gemm", ...))
+def fuse_gemm_to_float(m: Match) -> Replacement:
+    "Gemm(DQ(a), DQ(b), DQ(c))  ->  QGemm(a, b, c) in float32"
+    return _gemm(m.root, m.root)
+
+
+@rule("QDQSelectorActionTransformer", P("MatMul", "a", "b"))
+def fuse_matmul_to_float(m: Match) -> Replacement:
+    "MatMul(DQ(a), DQ(b))  ->  MatMulIntegerToFloat(a, b)"
+    a, b, _ = _operands(m.root, m.root)
+    if a is None or b is None or not _fits(a, b, None) or not _columns_fit(b, -1):
+        return None
+    return microsoft("MatMulIntegerToFloat", [a.value, b.value, a.scale, b.scale, a.zero, b.zero], m.root)
+
+
+RULES = fuse_conv + fuse_matmul + fuse_gemm
+FLOAT_RULES = fuse_gemm_to_float + fuse_matmul_to_float
+"""Rules for results that nothing quantizes; they come after the others."""
