@@ -21,8 +21,8 @@ ORT_BASIC = {
     "mobilenet_v2_small": 43,
     "bert_tiny": 126,
     "qdq_cnn": 51,
-    "if_branch": 5,
-    "loop_accumulate": 3,
+    "if_branch": 9,
+    "loop_accumulate": 9,
 }
 """Nodes after onnxruntime 1.31.1's own basic level, those in subgraphs included."""
 

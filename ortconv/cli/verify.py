@@ -21,7 +21,7 @@ def command(model: Path, as_json: bool, quiet: bool) -> None:
 
     Exits with 3 if the file is damaged or would mislead a minimal build.
     """
-    from ortconv.ortformat.verify import check
+    from ortconv.ortformat.check import check
 
     report = check(model)
     if as_json:

@@ -214,6 +214,7 @@ class Graph:
         self.initializers: dict[str, Value] = {}
         self.opsets: dict[str, int] = {} if parent is None else parent.opsets
         self._names: set[str] = set() if parent is None else parent._names
+        self._tried: dict[str, int] = {} if parent is None else parent._tried
         self._head: Node | None = None
         self._tail: Node | None = None
         self._count = 0
@@ -271,10 +272,13 @@ class Graph:
 
     def fresh(self, hint: str) -> str:
         """A name that no value of the model has, resembling the hint; it is taken from then on."""
-        name, n = hint or "value", 0
-        while name in self._names:
-            n += 1
-            name = f"{hint}_{n}"
+        hint = hint or "value"
+        name = hint
+        if hint in self._names:
+            n = self._tried.get(hint, 0) + 1
+            while (name := f"{hint}_{n}") in self._names:
+                n += 1
+            self._tried[hint] = n
         self._names.add(name)
         return name
 

@@ -100,7 +100,7 @@ _FLOATS = frozenset(
 @cache
 def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
     name = _NUMPY_NAMES[dtype]
-    if not hasattr(np, name) and name != "object":
+    if name != "object" and not hasattr(np, name):
         import ml_dtypes
 
         name = getattr(ml_dtypes, name)

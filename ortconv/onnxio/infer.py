@@ -65,7 +65,11 @@ def _infer_missing(graph: Graph, learned: set[Value | None]) -> None:
         subgraphs = node.subgraphs if node.attrs else ()
         for sub in subgraphs:
             _infer_missing(sub, learned)
-        unknown_to_onnx = vague and (subgraphs or (node.domain, node.op) in CONTRIB_TYPES)
+        unknown_to_onnx = vague and (
+            subgraphs
+            or (node.domain, node.op) in CONTRIB_TYPES
+            or any(v is not None and v.type is None for v in node.outputs)
+        )
         if (unknown_to_onnx or not learned.isdisjoint(node.inputs)) and update_types(node):
             learned.update(v for v in node.outputs if v is not None)
 

@@ -192,11 +192,11 @@ def _product(dims: Sequence[Dim]) -> Element:
 
 
 def refined(wanted: Sequence[Element], out: Value) -> tuple[Element, ...]:
-    """The dimensions of a value, each from where it is known best: a number before a symbol before anything else."""
+    """The dimensions of a value, each from where it is known best: its type where that has a number or all else fails."""
     if out.rank != len(wanted):
         return tuple(wanted)
     return tuple(
-        d if isinstance(d, int) or (isinstance(d, str) and not isinstance(e, int)) else e
+        d if isinstance(d, int) or (d is not None and (e is None or (is_anonymous(e) and not is_anonymous(d)))) else e
         for e, d in zip(wanted, out.shape or ())
     )
 
@@ -301,30 +301,10 @@ def _transposed(node: Node) -> Shape | None:
 
 
 _RETYPING = frozenset({"Cast", "DynamicQuantizeLinear", "MatMulInteger"})
-_SAME_SHAPE = [
-    "Abs",
-    "Cast",
-    "Clip",
-    "Cos",
-    "DynamicQuantizeLinear",
-    "Elu",
-    "Erf",
-    "Exp",
-    "Gelu",
-    "HardSigmoid",
-    "Identity",
-    "LayerNormalization",
-    "LeakyRelu",
-    "Log",
-    "Neg",
-    "Reciprocal",
-    "Relu",
-    "Sigmoid",
-    "Sin",
-    "Softmax",
-    "Sqrt",
-    "Tanh",
-]
+_SAME_SHAPE = (
+    "Abs", "Cast", "Clip", "Cos", "DynamicQuantizeLinear", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "Identity",
+    "LayerNormalization", "LeakyRelu", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sin", "Softmax", "Sqrt", "Tanh",
+)  # fmt: skip
 _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     **dict.fromkeys(_SAME_SHAPE, _same),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow"), _broadcast),
@@ -338,7 +318,7 @@ _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
 # ---------------------------------------------------------------------- propagation
 
 
-def is_anonymous(dim: Dim) -> bool:
+def is_anonymous(dim: Element) -> bool:
     """True for a symbol that shape inference made up."""
     return isinstance(dim, str) and dim.startswith(ANONYMOUS)
 

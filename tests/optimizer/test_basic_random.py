@@ -46,5 +46,5 @@ def test_nothing_is_left_to_do(example: tuple[onnx.ModelProto, dict[str, np.ndar
     model = from_proto(example[0])
     optimize(model, basic_passes())
     once = dump(model)
-    assert optimize(model, basic_passes()).trace == []
+    assert optimize(model, tuple(p for p in basic_passes() if not p.once)).trace == []
     assert dump(model) == once

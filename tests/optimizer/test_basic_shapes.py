@@ -6,10 +6,10 @@ import pytest
 from onnx import parser
 
 from ortconv.ir.graph import Graph, Value
-from ortconv.ir.types import Dim
+from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.shapes import DimOf, Element, elements, expressed, propagate, target
+from ortconv.optimizer.shapes import DimOf, Element, Equalities, elements, expressed, propagate, refined, target
 
 CONSTANTS = (
     "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}, int64[1] start = {1}, "
@@ -98,6 +98,7 @@ def test_types_follow_in_one_walk() -> None:
     )
     for name in ("r", "a", "b", "c", "y"):
         value(g, name).type = None
+    assert propagate(g, Context()) == 5
     assert propagate(g, Context()) == 0
     assert value(g, "r").shape == ("N", None)
     assert value(g, "c").shape == (None, "N")
@@ -113,3 +114,42 @@ def test_what_is_left_over(shape: str, expected: tuple[Dim, ...]) -> None:
     value(g, "y").type = None
     propagate(g, Context())
     assert value(g, "y").shape == expected
+
+
+def test_invented_symbols_give_way_everywhere() -> None:
+    g = graph("a = Exp(x) b = Neg(a) c = Abs(x) y = Add(b, c)", outputs="float[] y")
+    for name, first in (("a", "?1"), ("b", "?2"), ("c", "?3"), ("y", "?4")):
+        value(g, name).type = TensorType(DType.FLOAT, (first, 4, "unknown"))
+    assert propagate(g, Context()) > 0
+    assert {v.shape for node in g for v in node.outputs if v is not None} == {("N", 4, "unknown")}
+    assert propagate(g, Context()) == 0
+
+
+def test_symbols_of_the_model_stay() -> None:
+    g = graph("a = Exp(x) y = Neg(a)", outputs="float[] y")
+    value(g, "a").type = TensorType(DType.FLOAT, ("M", 4, None))
+    propagate(g, Context())
+    assert value(g, "a").shape == ("M", 4, "unknown")
+
+
+def test_equalities_meet() -> None:
+    equal = Equalities()
+    for a, b in (("?1", "?2"), ("?2", "?3"), ("?3", "?1"), ("?3", 5), ("N", "M"), (None, "?4"), ("?5", "N")):
+        equal.note(a, b)
+    assert [equal.resolve(d) for d in ("?1", "?2", "?3", "?4", "?5", "N", "M", None, 7)] == [
+        5, 5, 5, "?4", "N", "N", "M", None, 7,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wanted", "known", "expected"),
+    [
+        (("N", -1, None, "?1", "?1"), ("?2", 4, "M", "M", "?3"), ("N", 4, "M", "M", "?1")),
+        ((-1, None), ("?2", None), (-1, None)),
+        ((2, 3), (6,), (2, 3)),
+    ],
+)
+def test_refined(wanted: tuple[Element, ...], known: tuple[Dim, ...], expected: tuple[Element, ...]) -> None:
+    out = value(graph("y = Neg(x)"), "y")
+    out.type = TensorType(DType.FLOAT, known)
+    assert refined(wanted, out) == expected

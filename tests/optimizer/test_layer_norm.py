@@ -25,7 +25,8 @@ PARTS = {
 def norm(x: str = "2,3,8", g: str = "8", b: str = "8", kind: str = "float", eps: str = "1e-5", **parts: str) -> str:
     body = " ".join((PARTS | parts).values())
     return f"""g ({kind}[{x}] x, {kind}[{g}] g, {kind}[{b}] b) => ({kind} y)
-        <{kind} two = {{2.0}}, {kind} three = {{3.0}}, {kind} eps = {{{eps}}}, {kind}[1] eps1 = {{1e-3}}, {kind}[1,1,1,1] eps4 = {{1e-5}}> {{ {body} }}"""
+        <{kind} two = {{2.0}}, {kind} three = {{3.0}}, {kind} eps = {{{eps}}}, {kind}[1] eps1 = {{1e-3}},
+        {kind}[1,1,1,1] eps4 = {{1e-5}}> {{ {body} }}"""
 
 
 VARIANTS: dict[str, dict[str, str]] = {

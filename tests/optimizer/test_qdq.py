@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from rewriting import check, ops, optimized, parse, random_feeds
 
+from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.basic import qdq
+from ortconv.optimizer.engine import Context
 
 DOUBLE = [qdq.DOUBLE_PAIRS]
 PROPAGATION = [qdq.PROPAGATION]
@@ -48,7 +50,8 @@ def test_pair_between_integers() -> None:
 
 
 def test_every_integer_survives() -> None:
-    text = f"g (uint8[256] x) => (uint8 y) <float s = {{0.0123}}, uint8 z = {{77}}> {{ b = {D}(x, s, z) c = {Q}(b, s, z) y = Max(c, c) }}"
+    params = "<float s = {0.0123}, uint8 z = {77}>"
+    text = f"g (uint8[256] x) => (uint8 y) {params} {{ b = {D}(x, s, z) c = {Q}(b, s, z) y = Max(c, c) }}"
     assert len(check(text, DOUBLE, feeds={"x": np.arange(256, dtype=np.uint8)})[0]) == 1
 
 
@@ -108,13 +111,15 @@ def test_backward(op: str) -> None:
 
 @pytest.mark.parametrize("zero", ["", ", i", ", j"])
 def test_signed_and_missing_zero_points(zero: str) -> None:
-    text = f"g (int8[1,3,4,5] x) => (float y) {PARAMS} {{ b = {D}(x, s{zero}) m = Transpose(b) n = Transpose<perm = [1, 0, 2, 3]>(m) y = Neg(n) }}"
+    text = f"""g (int8[1,3,4,5] x) => (float y) {PARAMS} {{
+        b = {D}(x, s{zero}) m = Transpose(b) n = Transpose<perm = [1, 0, 2, 3]>(m) y = Neg(n) }}"""
     graph, _ = check(text, PROPAGATION)
     assert [n.op for n in graph] == [D, "Transpose", Q, D, "Transpose", Q, D, "Neg"]
 
 
 def test_chain_backward_from_an_input() -> None:
-    text = f"g (float[1,3,4,5] x) => (uint8 y) {PARAMS} {{ m = Transpose(x) n = Transpose<perm = [1, 0, 2, 3]>(m) y = {Q}(n, s, z) }}"
+    text = f"""g (float[1,3,4,5] x) => (uint8 y) {PARAMS} {{
+        m = Transpose(x) n = Transpose<perm = [1, 0, 2, 3]>(m) y = {Q}(n, s, z) }}"""
     graph, _ = check(text, PROPAGATION)
     assert [n.op for n in graph] == [Q, D, "Transpose", Q, D, "Transpose", Q]
 
@@ -207,3 +212,13 @@ def test_shared_weights() -> None:
 def test_all_together_reach_a_fixpoint() -> None:
     graph, _ = check(RESIDUAL, ALL)
     assert ops(graph) == {D: 4, Q: 2, "Conv": 1, "Add": 1}
+
+
+def test_nodes_of_another_provider_stay() -> None:
+    for only_cpu in (True, False):
+        graph = from_proto(parse(RESIDUAL)).graph
+        for node in graph:
+            node.ep = "nnapi"
+        changes = sum(p.run(graph, Context(only_cpu=only_cpu)) for p in ALL)
+        assert bool(changes) != only_cpu
+        assert all(node.ep == "nnapi" for node in graph)

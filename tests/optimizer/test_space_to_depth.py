@@ -7,9 +7,8 @@ import itertools
 import pytest
 from rewriting import check, ops, optimized, parse
 
-from ortconv.optimizer.basic.space_to_depth import SPACE_TO_DEPTH
+from ortconv.optimizer.basic.space_to_depth import PASSES
 
-PASSES = [SPACE_TO_DEPTH]
 BLOCKS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 YOLO = [0, 2, 1, 3]
 
@@ -31,7 +30,8 @@ def chained(order: list[int], shared: bool) -> str:
             lines.append(f"q{i} = Slice(x, {row}, e, h, t)")
         lines.append(f"p{i} = Slice({source}, {column}, e, w, t)")
     return f"""g (float[1,3,4,6] x) => (float y) <int64[1] z = {{0}}, int64[1] o = {{1}}, int64[1] e = {{2147483647}},
-        int64[1] h = {{2}}, int64[1] w = {{-1}}, int64[1] t = {{2}}> {{ {" ".join(lines)} y = Concat<axis = -3>(p0, p1, p2, p3) }}"""
+        int64[1] h = {{2}}, int64[1] w = {{-1}}, int64[1] t = {{2}}> {{
+        {" ".join(lines)} y = Concat<axis = -3>(p0, p1, p2, p3) }}"""
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))

@@ -160,7 +160,7 @@ INPUT_CASES = [
     ("Split", {"axis": 1}, {}, 13, 1, 4),
     ("Slice", {}, {"s": np.array([1, -3], I64), "e": np.array([9, -1], I64)}, 13, 1, 4),
     ("Slice", {}, {"s": np.array([1], np.int32), "e": np.array([9], np.int32), "a": np.array([-1], np.int32)}, 13, 1, 4),
-    ("Slice", {}, {"s": np.array([-1], I64), "e": np.array([-9], I64), "a": np.array([2], I64), "p": np.array([-2], I64)}, 13, 1, 4),
+    ("Slice", {}, {n: np.array([i], I64) for n, i in (("s", -1), ("e", -9), ("a", 2), ("p", -2))}, 13, 1, 4),
     ("Pad", {}, {"p": np.array([0, 1, 2, 3, 1, 0, 0, 2], I64), "v": np.array(1.5, np.float32)}, 13, 1, 4),
     ("Pad", {"mode": "reflect"}, {"p": np.array([0, 1, 1, 1, 1, 0, 0, 1], I64)}, 13, 1, 4),
     ("Pad", {}, {"p": np.array([1, 2, 3, 0], I64), "v": np.array(1.5, np.float32), "a": np.array([1, -1], I64)}, 18, 1, 4),
@@ -263,20 +263,20 @@ def test_transpose_of_unknown_ones_stays() -> None:
 @pytest.mark.parametrize(
     ("text", "left"),
     [
-        ("g (float[2,1,4,1] x) => (float y) <int64[2] s = {2, -1}> { t = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(t, s) }", 0),
-        ("g (float[2,1,4,1] x) => (float y) <int64[2] s = {0, -1}> { t = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(t, s) }", 0),
-        ("g (float[2,3,4,1] x) => (float y) <int64[2] s = {2, -1}> { t = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(t, s) }", 1),
-        ("g (float[2,N,4,1] x) => (float y) <int64[2] s = {2, -1}> { t = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(t, s) }", 1),
-        ("g (float[2,4] x) => (float y) <int64[3] s = {2, 1, -1}> { t = Reshape(x, s) y = Transpose<perm = [0, 2, 1]>(t) }", 0),
-        ("g (float[2,4] x) => (float y) <int64[3] s = {0, 1, -1}> { t = Reshape(x, s) y = Transpose<perm = [1, 0, 2]>(t) }", 0),
-        ("g (float[N,4] x) => (float y) <int64[3] s = {0, 1, 4}> { t = Reshape(x, s) y = Transpose<perm = [1, 0, 2]>(t) }", 1),
-        ("g (float[2,4] x) => (float y) <int64[3] s = {2, 2, -1}> { t = Reshape(x, s) y = Transpose<perm = [1, 0, 2]>(t) }", 1),
-        ("g (float[2,4] x) => (float y, float t) <int64[3] s = {2, 1, -1}> { t = Reshape(x, s) y = Transpose<perm = [0, 2, 1]>(t) }", 1),
-        ("g (float[2,1,4] x) => (float y) { t = Transpose<perm = [1, 0, 2]>(x) y = Neg(t) }", 1),
+        ("(float[2,1,4,1] x) => (float y) <int64[2] s = {2, -1}> { t = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(t, s) }", 0),
+        ("(float[2,1,4,1] x) => (float y) <int64[2] s = {0, -1}> { t = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(t, s) }", 0),
+        ("(float[2,3,4,1] x) => (float y) <int64[2] s = {2, -1}> { t = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(t, s) }", 1),
+        ("(float[2,N,4,1] x) => (float y) <int64[2] s = {2, -1}> { t = Transpose<perm = [0, 2, 1, 3]>(x) y = Reshape(t, s) }", 1),
+        ("(float[2,4] x) => (float y) <int64[3] s = {2, 1, -1}> { t = Reshape(x, s) y = Transpose<perm = [0, 2, 1]>(t) }", 0),
+        ("(float[2,4] x) => (float y) <int64[3] s = {0, 1, -1}> { t = Reshape(x, s) y = Transpose<perm = [1, 0, 2]>(t) }", 0),
+        ("(float[N,4] x) => (float y) <int64[3] s = {0, 1, 4}> { t = Reshape(x, s) y = Transpose<perm = [1, 0, 2]>(t) }", 1),
+        ("(float[2,4] x) => (float y) <int64[3] s = {2, 2, -1}> { t = Reshape(x, s) y = Transpose<perm = [1, 0, 2]>(t) }", 1),
+        ("(float[2,4] x) => (float y, float t) <int64[3] s = {2, 1, 4}> { t = Reshape(x, s) y = Transpose<perm = [0, 2, 1]>(t) }", 1),
+        ("(float[2,1,4] x) => (float y) { t = Transpose<perm = [1, 0, 2]>(x) y = Neg(t) }", 1),
     ],
 )  # fmt: skip
 def test_axes_of_one(text: str, left: int) -> None:
-    assert ops(check(text, transpose.PASSES)[0]).get("Transpose", 0) == left
+    assert ops(check("g " + text, transpose.PASSES)[0]).get("Transpose", 0) == left
 
 
 def test_shape_of_transposed() -> None:
@@ -335,19 +335,19 @@ def test_dequantized_constant_is_transposed_as_constant() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "g (float[2,3,4,5] x, float[2,4,5,3] k) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = Add(t, k) y = Transpose(r) }",
-        "g (float[2,3,4,5] x, float[3] k) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = Add(t, k) y = Transpose(r) }",
-        "g (float[2,3,4,5] x, float[3] k = {1, 2, 3}) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = Add(t, k) y = Transpose(r) }",
-        "g (float[2,3,4,5] x) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) y = Relu(t) }",
-        "g (float[2,3,4,5] x) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = Flatten(t) y = Transpose(r) }",
-        "g (float[2,3,4,5] x) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = GlobalAveragePool(t) y = Transpose(r) }",
-        "g (float[2,3,4,5] x, int64[1] a) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = ReduceSum(t, a) y = Transpose(r) }",
-        "g (float[2,3,4,5] x, int64[8] p) => (float y) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = Pad(t, p) y = Transpose(r) }",
-        "g (float[2,3,4,5] x) => (float y, float t) { t = Transpose<perm = [0, 2, 3, 1]>(x) r = Relu(t) y = Neg(r) }",
+        "(float[2,3,4,5] x, float[2,4,5,3] k) => (float y) { {T} r = Add(t, k) y = Transpose(r) }",
+        "(float[2,3,4,5] x, float[3] k) => (float y) { {T} r = Add(t, k) y = Transpose(r) }",
+        "(float[2,3,4,5] x, float[3] k = {1, 2, 3}) => (float y) { {T} r = Add(t, k) y = Transpose(r) }",
+        "(float[2,3,4,5] x) => (float y) { {T} y = Relu(t) }",
+        "(float[2,3,4,5] x) => (float y) { {T} r = Flatten(t) y = Transpose(r) }",
+        "(float[2,3,4,5] x) => (float y) { {T} r = GlobalAveragePool(t) y = Transpose(r) }",
+        "(float[2,3,4,5] x, int64[1] a) => (float y) { {T} r = ReduceSum(t, a) y = Transpose(r) }",
+        "(float[2,3,4,5] x, int64[8] p) => (float y) { {T} r = Pad(t, p) y = Transpose(r) }",
+        "(float[2,3,4,5] x) => (float y, float t) { {T} r = Relu(t) y = Neg(r) }",
     ],
 )  # fmt: skip
 def test_stays(text: str) -> None:
-    proto = parse(text)
+    proto = parse("g " + text.replace("{T}", "t = Transpose<perm = [0, 2, 3, 1]>(x)"))
     before = ops(from_proto(proto).graph)
     model, context = optimized(proto, transpose.PASSES)
     assert ops(model.graph) == before
@@ -472,3 +472,35 @@ def test_cost_is_linear() -> None:
             times.append(time.perf_counter() - start)
             assert ops(graph).get("Transpose", 0) == 0
         assert times[1] < 8 * 4 * times[0] + 0.05
+
+
+def test_nodes_of_another_provider_stay() -> None:
+    for only_cpu, eps, fires in (
+        (True, ["nnapi"] * 5, False),
+        (False, ["nnapi"] * 5, True),
+        (False, ["", "nnapi", "", "", ""], False),
+    ):
+        graph = from_proto(parse(QUANTIZED)).graph
+        for node, ep in zip(graph, eps, strict=True):
+            node.ep = ep
+        assert bool(transpose.PASSES[0].run(graph, Context(only_cpu=only_cpu))) == fires
+        assert all(node.ep == "nnapi" for node in graph) == (eps == ["nnapi"] * 5)
+
+
+def test_it_stops_at_the_limit() -> None:
+    for limit in range(4):
+        model, context = optimized_once(parse(QUANTIZED), Context(limit=limit))
+        assert len(context.trace) == limit
+        feeds = random_feeds(parse(QUANTIZED))
+        for want, got in zip(run(parse(QUANTIZED), feeds), run(model, feeds), strict=True):
+            np.testing.assert_array_equal(want, got)
+
+
+def optimized_once(proto: onnx.ModelProto, context: Context) -> tuple[onnx.ModelProto, Context]:
+    from ortconv.ir.verify import verify
+    from ortconv.onnxio.proto import model_proto
+
+    model = from_proto(proto)
+    transpose.PASSES[0].run(model.graph, context)
+    verify(model.graph)
+    return model_proto(model), context

@@ -21,6 +21,7 @@ from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
 from ortconv.optimizer.engine import FunctionPass, RulePass
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
+    *unused.PASSES,
     *shapes.PASSES,
     RulePass("Level1Rules", eliminate.RULES, fold_conv.RULES, pad.RULES, fold_matmul.GEMM_RULES),
     qdq.DOUBLE_PAIRS,
@@ -30,11 +31,9 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     RulePass("MatMulAddFusion", fold_matmul.MATMUL_ADD_RULES),
     *fold_matmul.PASSES,
     *reshape.PASSES,
-    space_to_depth.SPACE_TO_DEPTH,
-    layer_norm.GELU,
-    layer_norm.LAYER_NORM,
+    *space_to_depth.PASSES,
+    *layer_norm.PASSES,
     qdq.PROPAGATION,
     qdq.UNIQUE_DQ,
     *transpose.PASSES,
-    *unused.PASSES,
 )

@@ -28,11 +28,11 @@ def _near(number: float) -> Callable[[Value], bool]:
     return condition
 
 
-def _exactly(number: float) -> Callable[[Value], bool]:
+def exactly(number: float) -> Callable[[Value], bool]:
     return lambda value: scalar(value) == number
 
 
-def _keeps_shape(x: Value, constants: tuple[Value, ...]) -> bool:
+def keeps_shape(x: Value, constants: tuple[Value, ...]) -> bool:
     """True if none of these constants of one element enlarges the rank of x."""
     ranks = [0 if v.constant is None else v.constant.rank for v in constants]
     return max(ranks) == 0 or (x.rank is not None and max(ranks) <= x.rank)
@@ -42,8 +42,8 @@ def _keeps_shape(x: Value, constants: tuple[Value, ...]) -> bool:
 
 
 def _gelu_patterns() -> list[P]:
-    half = C("half", one=True, where=_exactly(0.5))
-    one = C("one", one=True, where=_exactly(1.0))
+    half = C("half", one=True, where=exactly(0.5))
+    one = C("one", one=True, where=exactly(1.0))
     patterns = []
     for scaled in (
         P("Div", "x", C("root_constant", one=True, where=_near(math.sqrt(2)))),
@@ -63,7 +63,7 @@ def fuse_gelu(m: Match) -> Replacement:
     "0.5 * x * (1 + Erf(x / sqrt(2)))  ->  Gelu(x)"
     if m.graph.opset() < GELU_OPSET or m.x.dtype is not DType.FLOAT:
         return None
-    if not _keeps_shape(m.x, (m.half, m.one, m.root_constant)):
+    if not keeps_shape(m.x, (m.half, m.one, m.root_constant)):
         return None
     return New("Gelu", [m.x], types=[m.root.out.type])
 
@@ -77,7 +77,7 @@ def _centred(mean: str) -> P:
 
 def _layer_norm_patterns() -> list[P]:
     squares = (
-        P("Pow", _centred("mean_of_square"), C("two", one=True, where=_exactly(2.0))),
+        P("Pow", _centred("mean_of_square"), C("two", one=True, where=exactly(2.0))),
         P("Mul", _centred("mean_of_square"), _centred("mean_of_factor")),
     )
     patterns = []
@@ -91,14 +91,19 @@ def _layer_norm_patterns() -> list[P]:
 @rule("LayerNormFusion", *_layer_norm_patterns())
 def fuse_layer_norm(m: Match) -> Replacement:
     "(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale)"
+    return None if m.graph.opset() < LAYER_NORM_OPSET else normalized(m)
+
+
+def normalized(m: Match) -> Replacement:
+    """LayerNormalization for what one of `fuse_layer_norm`'s patterns matched; None where that computes something else."""
     x: Value = m.x
     shape = x.shape
-    if m.graph.opset() < LAYER_NORM_OPSET or shape is None or x.dtype not in (DType.FLOAT, DType.DOUBLE):
+    if shape is None or x.dtype not in (DType.FLOAT, DType.DOUBLE):
         return None
     reductions = [n for name in ("mean", "mean_of_square", "mean_of_factor", "variance") if (n := m.bound.get(name))]
-    axis = _trailing_axis(reductions, len(shape))
+    axis = trailing_axis(reductions, len(shape))
     constants = tuple(v for name in ("two", "epsilon") if (v := m.bound.get(name)) is not None)
-    if axis is None or not _keeps_shape(x, constants):
+    if axis is None or not keeps_shape(x, constants):
         return None
     epsilon = float(scalar(m.epsilon) or 0.0)
     single = float(np.float32(epsilon))
@@ -126,7 +131,7 @@ def fuse_layer_norm_bias(m: Match) -> Replacement:
     )
 
 
-def _trailing_axis(reductions: list[Node], rank: int) -> int | None:
+def trailing_axis(reductions: list[Node], rank: int) -> int | None:
     """The first of the last axes over which all these nodes reduce, keeping them; None if they do anything else."""
     found = set()
     for node in reductions:
@@ -157,3 +162,4 @@ def _affine(value: Value, shape: Shape, axis: int) -> Source:
 
 GELU = RulePass("GeluFusion", fuse_gelu)
 LAYER_NORM = RulePass("LayerNormFusion", fuse_layer_norm, fuse_layer_norm_bias)
+PASSES = (GELU, LAYER_NORM)

@@ -267,3 +267,4 @@ def _duplicate(graph: Graph, dq: Node) -> Value:
 DOUBLE_PAIRS = RulePass("DoubleQDQPairsRemover", drop_dequantize_quantize)
 PROPAGATION = FunctionPass("QDQPropagation", propagate)
 UNIQUE_DQ = FunctionPass("EnsureUniqueDQForNodeUnit", give_each_reader_its_own)
+PASSES = (DOUBLE_PAIRS, PROPAGATION, UNIQUE_DQ)

@@ -94,4 +94,4 @@ def _is_odd(x: Value, axis: int) -> bool:
     return isinstance(size, int) and size % 2 == 1
 
 
-SPACE_TO_DEPTH = RulePass("SliceConcatToSpaceToDepthFusion", fuse_space_to_depth)
+PASSES = (RulePass("SliceConcatToSpaceToDepthFusion", fuse_space_to_depth),)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ortconv.optimizer.engine import FunctionPass, RulePass
-from ortconv.optimizer.extended import fuse_conv, fuse_gemm, fuse_matmul
+from ortconv.optimizer.extended import fuse_conv, fuse_gemm, fuse_matmul, gelu, layer_norm, skip_layer_norm
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
-    RulePass("GemmActivationFusion", fuse_gemm.RULES),
-    RulePass("ConvActivationFusion", fuse_conv.RULES),
-    RulePass("MatmulTransposeFusion", fuse_matmul.TRANSPOSE_RULES),
-    RulePass("MatMulScaleFusion", fuse_matmul.SCALE_RULES),
+    *fuse_gemm.PASSES,
+    *fuse_conv.PASSES,
+    *fuse_matmul.PASSES,
 )

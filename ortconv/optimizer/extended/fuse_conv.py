@@ -7,7 +7,7 @@ import math
 from ortconv.ir.graph import Attribute, Floats, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 LARGEST_FLOAT = 3.4028234663852886e38
@@ -84,4 +84,4 @@ def fuse_conv_activation(m: Match) -> Replacement:
     )
 
 
-RULES = fuse_conv_activation
+PASSES = (RulePass("ConvActivationFusion", fuse_conv_activation),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.ir.schema import attribute
-from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.extended.fuse_conv import is_float
 from ortconv.optimizer.pattern import Match, P
 
@@ -34,4 +34,4 @@ def fuse_gemm_activation(m: Match) -> Replacement:
     return New("FusedGemm", m.gemm.inputs, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.gemm)
 
 
-RULES = fuse_gemm_activation
+PASSES = (RulePass("GemmActivationFusion", fuse_gemm_activation),)

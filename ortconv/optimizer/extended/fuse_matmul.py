@@ -8,7 +8,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 Perm = tuple[int, ...]
@@ -122,5 +122,7 @@ def _fused(m: Match, operands: tuple[Source, Source], attrs: dict[str, Attribute
     return New("FusedMatMul", operands, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.matmul)
 
 
-TRANSPOSE_RULES = fuse_transpose_a + fuse_transpose_b
-SCALE_RULES = fuse_scaled_a + fuse_scaled_b + fuse_scaled_product
+PASSES = (
+    RulePass("MatmulTransposeFusion", fuse_transpose_a, fuse_transpose_b),
+    RulePass("MatMulScaleFusion", fuse_scaled_a, fuse_scaled_b, fuse_scaled_product),
+)

@@ -74,7 +74,11 @@ def drop_around_mover(m: Match) -> Replacement:
 def drop_before_split(m: Match) -> Replacement:
     "Split(DQ(x)), every output quantized as x is  ->  DQ(Split(x)), which cancels"
     x = dequantized(m.root.input(0), m.root)
-    if x is None or x.dtype not in INTEGERS or not all(_is_requantized(m.root, i, x) for i in range(len(m.root.outputs))):
+    if (
+        x is None
+        or x.dtype not in INTEGERS
+        or not all(_is_requantized(m.root, i, x) for i in range(len(m.root.outputs)))
+    ):
         return None
     split = New("Split", [x.value, *m.root.inputs[1:]], like=m.root, outputs=len(m.root.outputs))
     return tuple(New("DequantizeLinear", [Out(split, i), *x.parameters]) for i in range(len(m.root.outputs)))
@@ -123,7 +127,10 @@ def _saturates(q: Node, number: float | None, *, low: bool) -> bool:
     return bool(np.all(codes <= bottom) if low else np.all(codes >= top))
 
 
-@rule("ClipQuantRewrite", *quantize_patterns(P("Clip", "x", C("low", optional=True), C("high", optional=True), name="clip")))
+@rule(
+    "ClipQuantRewrite",
+    *quantize_patterns(P("Clip", "x", C("low", optional=True), C("high", optional=True), name="clip")),
+)
 def drop_clip(m: Match) -> Replacement:
     "Q(Clip(x))  ->  Q(x), where Q saturates no later than Clip"
     bounds = clip_bounds(m.clip)

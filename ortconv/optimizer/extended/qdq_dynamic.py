@@ -9,7 +9,9 @@ from ortconv.optimizer.extended.qdq import MICROSOFT, microsoft
 from ortconv.optimizer.pattern import C, Match, P
 
 _PRODUCT = P("Cast", P("MatMulInteger", "a", "b", "a_zero?", "b_zero?", name="product"), name="cast")
-_SCALED = P("MatMulIntegerToFloat", "a", "b", "a_scale", "b_scale", "a_zero?", "b_zero?", name="product", domain=MICROSOFT)
+_SCALED = P(
+    "MatMulIntegerToFloat", "a", "b", "a_scale", "b_scale", "a_zero?", "b_zero?", name="product", domain=MICROSOFT
+)
 
 
 def _is_single(value: Value | None) -> bool:
@@ -31,6 +33,9 @@ def fuse_scales(m: Match) -> Replacement:
     if m.cast.attr("to", 0) != DType.FLOAT or m.s.dtype is not DType.FLOAT or m.t.dtype is not DType.FLOAT:
         return None
     if min(m.a.rank or 0, m.b.rank or 0) < 2 or (m.a.dtype is DType.INT8 and m.b.dtype is not DType.INT8):
+        return None
+    quantize = m.a.producer
+    if quantize is not None and m.t in quantize.outputs:
         return None
     if not _is_single(m.s) or not _is_single_or_columns(m.t, m.b):
         return None

@@ -10,7 +10,6 @@ from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, Replacement, Source, rule
 from ortconv.optimizer.extended.qdq import (
     BYTES,
-    DOMAINS,
     Quantized,
     dequantized,
     elements,
@@ -45,7 +44,12 @@ def _weights_fit(w: Quantized, axis: int) -> bool:
     if rank is None or zero is None or not -rank <= w.axis < rank or w.axis % rank != axis % rank:
         return False
     length, scales = w.value.dim(axis), w.scale.static_shape
-    return isinstance(length, int) and scales == (length,) and len({zero.size, length, 1}) <= 2 and bool((zero == zero[0]).all())
+    return (
+        isinstance(length, int)
+        and scales == (length,)
+        and len({zero.size, length, 1}) <= 2
+        and bool((zero == zero[0]).all())
+    )
 
 
 def _unit(x: Quantized, w: Quantized, factor: float = 1.0) -> Array | None:
@@ -162,12 +166,6 @@ def _gemm(target: Node, reader: Node) -> Replacement:
     parameters = [] if y is None else y.parameters
     tail = [bias, *parameters] if bias is not None or parameters else []
     return microsoft("QGemm", [*a.operand, *b.operand, *tail], target, attrs)
-
-
-def _feeds_quantizer(node: Node) -> bool:
-    """True if the only reader of a node quantizes what it reads."""
-    readers = node.out.consumers
-    return len(readers) == 1 and not node.out.is_output and readers[0].op == "QuantizeLinear" and readers[0].domain in DOMAINS
 
 
 @rule("QDQSelectorActionTransformer", P("Gemm", ...))

@@ -5,4 +5,4 @@ from __future__ import annotations
 from ortconv.optimizer.engine import FunctionPass, RulePass
 from ortconv.optimizer.layout import conv_add
 
-PASSES: tuple[FunctionPass | RulePass, ...] = (RulePass("ConvAddActivationFusion", conv_add.RULES),)
+PASSES: tuple[FunctionPass | RulePass, ...] = conv_add.PASSES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import Shape
-from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes, is_float
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -68,4 +68,4 @@ def _output_shape(conv: Node) -> Shape | None:
     return tuple(dims)
 
 
-RULES = fuse_conv_add + fuse_activation
+PASSES = (RulePass("ConvAddActivationFusion", fuse_conv_add, fuse_activation),)

@@ -1,0 +1,170 @@
+"""Gelu and its approximations, with and without a bias, become the operators that ONNX Runtime's CPU provider has for them."""
+
+from __future__ import annotations
+
+import math
+
+from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.types import DType
+from ortconv.optimizer.basic import layer_norm as basic
+from ortconv.optimizer.conditions import scalar
+from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+MICROSOFT = "com.microsoft"
+CUBIC = 0.044715
+SLOPE = math.sqrt(2 / math.pi)
+TOLERANCE = 1e-5
+DEEPEST = 8
+
+Polynomial = dict[int, float]
+"""Coefficients by power."""
+
+
+def microsoft(m: Match, op: str, inputs: list[Source], attrs: dict[str, Attribute] | None = None) -> New:
+    """A node of ONNX Runtime's own domain in place of a match's root."""
+    m.graph.opsets.setdefault(MICROSOFT, 1)
+    return New(op, inputs, attrs, domain=MICROSOFT, types=[m.root.out.type])
+
+
+# ---------------------------------------------------------------------- exact Gelu
+
+
+@rule("GeluFusion", *(r.pattern for r in basic.fuse_gelu))
+def fuse_gelu(m: Match) -> Replacement:
+    "0.5 * x * (1 + Erf(x / sqrt(2)))  ->  com.microsoft:Gelu(x)"
+    if m.x.dtype is not DType.FLOAT or not basic.keeps_shape(m.x, (m.half, m.one, m.root_constant)):
+        return None
+    return microsoft(m, "Gelu", [m.x])
+
+
+# ---------------------------------------------------------------------- tanh approximation
+
+
+def _tanh_patterns() -> list[P]:
+    half = C("half", one=True, where=basic.exactly(0.5))
+    factor = P("Add", P("Tanh", "inner"), C("one", one=True, where=basic.exactly(1.0)), commutative=True)
+    return [
+        P("Mul", P("Mul", "x", half, commutative=True), factor, commutative=True),
+        P("Mul", P("Mul", "x", factor, commutative=True), half, commutative=True),
+        P("Mul", "x", P("Mul", factor, half, commutative=True), commutative=True),
+    ]
+
+
+@rule("FastGeluFusion", *_tanh_patterns())
+def fuse_fast_gelu(m: Match) -> Replacement:
+    "0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x ^ 3)))  ->  FastGelu(x), however the cubic is written"
+    nodes: dict[Node, None] = {}
+    constants: list[Value] = [m.half, m.one]
+    cubic = _polynomial(m.inner, m.x, nodes, constants, DEEPEST) if m.x.dtype is DType.FLOAT else None
+    if cubic is None or not _is_gelu_cubic(cubic) or not basic.keeps_shape(m.x, tuple(constants)):
+        return None
+    (reader,) = m.inner.consumers
+    return microsoft(m, "FastGelu", [m.x]) if _is_private(nodes, reader, m.root) else None
+
+
+def _is_gelu_cubic(found: Polynomial) -> bool:
+    wanted = {1: SLOPE, 3: SLOPE * CUBIC}
+    known = {power: c for power, c in found.items() if c != 0}
+    return known.keys() == wanted.keys() and all(abs(known[p] - c) <= TOLERANCE * c for p, c in wanted.items())
+
+
+def _is_private(nodes: dict[Node, None], reader: Node, root: Node) -> bool:
+    """True if nothing but these nodes and the reader sees what these nodes compute, and the root's provider has them all."""
+    inside = {*nodes, reader}
+    return all(
+        node.ep == root.ep
+        and not any(v is not None and (v.is_output or not inside.issuperset(v.consumers)) for v in node.outputs)
+        for node in nodes
+    )
+
+
+def _polynomial(
+    value: Value, x: Value, nodes: dict[Node, None], constants: list[Value], depth: int
+) -> Polynomial | None:
+    """The coefficients of a value as a polynomial of x; its nodes and constants are added to those given."""
+    if value is x:
+        return {1: 1.0}
+    number = scalar(value)
+    if number is not None:
+        constants.append(value)
+        return {0: float(number)}
+    node = value.producer
+    if node is None or node.domain != "" or node.op not in _ARITHMETIC or not depth or node.graph is not x.graph:
+        return None
+    operands = [_polynomial(v, x, nodes, constants, depth - 1) for v in node.inputs if v is not None]
+    nodes[node] = None
+    left, right = operands if len(operands) == 2 else (None, None)
+    return None if left is None or right is None else _ARITHMETIC[node.op](left, right)
+
+
+def _sum(a: Polynomial, b: Polynomial) -> Polynomial:
+    return {p: a.get(p, 0.0) + b.get(p, 0.0) for p in a.keys() | b.keys()}
+
+
+def _product(a: Polynomial, b: Polynomial) -> Polynomial | None:
+    total: Polynomial = {}
+    for p, c in a.items():
+        for q, d in b.items():
+            total[p + q] = total.get(p + q, 0.0) + c * d
+    return total if max(total) <= 3 else None
+
+
+def _quotient(a: Polynomial, b: Polynomial) -> Polynomial | None:
+    divisor = b.get(0, 0.0)
+    return {p: c / divisor for p, c in a.items()} if b.keys() == {0} and divisor else None
+
+
+def _power(a: Polynomial, b: Polynomial) -> Polynomial | None:
+    if b == {0: 2.0}:
+        return _product(a, a)
+    square = _product(a, a) if b == {0: 3.0} else None
+    return None if square is None else _product(square, a)
+
+
+_ARITHMETIC = {"Add": _sum, "Mul": _product, "Div": _quotient, "Pow": _power}
+
+# ---------------------------------------------------------------------- sigmoid approximation
+
+
+@rule(
+    "QuickGeluFusion",
+    P("Mul", "x", P("Sigmoid", "x"), commutative=True),
+    P("Mul", "x", P("Sigmoid", P("Mul", "x", C("alpha", one=True), commutative=True)), commutative=True),
+)
+def fuse_quick_gelu(m: Match) -> Replacement:
+    "x * Sigmoid(alpha * x)  ->  QuickGelu<alpha>(x)"
+    factor = m.bound.get("alpha")
+    alpha = 1.0 if factor is None else scalar(factor)
+    if m.x.dtype is not DType.FLOAT or alpha is None or not math.isfinite(alpha):
+        return None
+    if factor is not None and not basic.keeps_shape(m.x, (factor,)):
+        return None
+    return microsoft(m, "QuickGelu", [m.x], {"alpha": float(alpha)})
+
+
+# ---------------------------------------------------------------------- bias
+
+_SUM = P("Add", "x", "bias", commutative=True)
+
+
+@rule(
+    "BiasGeluFusion",
+    P("Gelu", _SUM),
+    P("Gelu", _SUM, domain=MICROSOFT),
+    P("FastGelu", _SUM, domain=MICROSOFT),
+)
+def fuse_bias_gelu(m: Match) -> Replacement:
+    "Gelu(x + bias)  ->  BiasGelu(x, bias); FastGelu where it is approximated by tanh"
+    x, bias = m.x, m.bias
+    width = bias.dim(0)
+    if x.dtype is not DType.FLOAT or bias.rank != 1 or not isinstance(width, int) or x.dim(-1) != width:
+        return None
+    by_tanh = m.root.op == "FastGelu" or m.root.attr("approximate", "none") == "tanh"
+    return microsoft(m, "FastGelu" if by_tanh else "BiasGelu", [x, bias])
+
+
+GELU_RULES = fuse_gelu
+FAST_GELU_RULES = fuse_fast_gelu
+QUICK_GELU_RULES = fuse_quick_gelu
+BIAS_GELU_RULES = fuse_bias_gelu

@@ -1,0 +1,134 @@
+"""Products with a weight of few bits in blocks: com.microsoft:MatMulNBits, which keeps the activations in float32."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+from ortconv.optimizer.engine import Replacement, Source, rule
+from ortconv.optimizer.extended.qdq import DOMAINS, LIMITS, microsoft
+from ortconv.optimizer.pattern import C, Match, P
+
+SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256
+UNBLOCKED = 32
+"""The block size for weights that have one scale, or one for each column."""
+
+FLOAT32 = 1
+"""The accuracy level that computes in float32."""
+
+
+class Blocks(NamedTuple):
+    """A weight (K, N) as MatMulNBits stores it: codes (N, blocks, bytes), scales (N * blocks,), zero points or None."""
+
+    codes: Array
+    scales: Array
+    zero_points: Array | None
+    attrs: dict[str, object]
+
+
+def _blocks(dq: Node) -> Blocks | None:
+    weight, scale, zero = (None if v is None else v.constant for v in (dq.input(0), dq.input(1), dq.input(2)))
+    if weight is None or scale is None or (zero is None and dq.input(2) is not None):
+        return None
+    size, bits = int(dq.attr("block_size", 0)), weight.dtype.bits
+    if (
+        weight.dtype not in LIMITS
+        or bits not in (4, 8)
+        or (bits == 8 and not size)
+        or weight.rank != 2
+        or not weight.size
+    ):
+        return None
+    if scale.dtype is not DType.FLOAT or dq.out.dtype is not DType.FLOAT:
+        return None
+    rows, columns = weight.shape
+    low, _ = LIMITS[weight.dtype]
+    scales = _by_block(scale.numpy(), dq, rows, columns, size)
+    zeros = np.zeros(scale.shape, np.int16) if zero is None else zero.numpy().astype(np.int16)
+    offsets = _by_block(zeros - low, dq, rows, columns, size)
+    size = size or UNBLOCKED
+    if scales is None or offsets is None or not SMALLEST_BLOCK <= size <= LARGEST_BLOCK or size & (size - 1):
+        return None
+    count = len(scales)
+    codes = np.zeros((count * size, columns), np.uint8)
+    codes[:rows] = weight.numpy().astype(np.int16) - low
+    packed = _packed(codes.T.reshape(columns, count, size), bits)
+    is_default = bool((offsets == 1 << (bits - 1)).all())
+    attrs = {"K": rows, "N": columns, "bits": bits, "block_size": size, "accuracy_level": FLOAT32}
+    zero_points = None if is_default else _packed(offsets.T.astype(np.uint8), bits).reshape(-1)
+    return Blocks(packed, np.ascontiguousarray(scales.T).reshape(-1), zero_points, attrs)
+
+
+def _by_block(parameter: Array, dq: Node, rows: int, columns: int, size: int) -> Array | None:
+    """A scale or zero point as (blocks, N), None if it does not go along the rows or for each column."""
+    axis = int(dq.attr("axis", 1)) % 2
+    if size:
+        blocks = -(-rows // size)
+        return parameter if axis == 0 and parameter.shape == (blocks, columns) else None
+    blocks = -(-rows // UNBLOCKED)
+    if parameter.size != 1 and (axis != 1 or parameter.shape != (columns,)):
+        return None
+    return np.ascontiguousarray(np.broadcast_to(parameter.reshape(1, -1), (blocks, columns)))
+
+
+def _packed(codes: Array, bits: int) -> Array:
+    """Unsigned codes, the first in the low bits of a byte, along the last axis; a rest is filled with zeros."""
+    if bits == 8:
+        return np.ascontiguousarray(codes)
+    if codes.shape[-1] % 2:
+        codes = np.concatenate([codes, np.zeros((*codes.shape[:-1], 1), np.uint8)], axis=-1)
+    return np.ascontiguousarray(codes[..., 0::2] | (codes[..., 1::2] << 4))
+
+
+_WEIGHTS = tuple(P("DequantizeLinear", C("weight"), ..., name="dequantize", domain=d) for d in DOMAINS)
+
+
+@rule("QDQSelectorActionTransformer", *(P("MatMul", "a", w) for w in _WEIGHTS))
+def fuse_matmul(m: Match) -> Replacement:
+    "MatMul(a, DQ(w)), w of 4 bits or in blocks  ->  MatMulNBits(a, w)"
+    return _fused(m, None)
+
+
+@rule("QDQSelectorActionTransformer", *(P("Gemm", "a", w, "c?") for w in _WEIGHTS))
+def fuse_gemm(m: Match) -> Replacement:
+    "Gemm(a, DQ(w), c), w of 4 bits or in blocks  ->  MatMulNBits(a, w, c)"
+    if m.root.attr("transA", 0) or m.root.attr("transB", 0) or m.root.attr("alpha", 1.0) != 1:
+        return None
+    columns = m.weight.dim(-1)
+    if m.c is not None and (m.root.attr("beta", 1.0) != 1 or m.c.static_shape != (columns,)):
+        return None
+    return _fused(m, m.c)
+
+
+def _fused(m: Match, bias: Value | None) -> Replacement:
+    if m.a.dtype is not DType.FLOAT or (m.a.rank or 0) < 2:
+        return None
+    blocks = _blocks(m.dequantize)
+    if blocks is None:
+        return None
+    inputs: list[Source] = [m.a, blocks.codes, blocks.scales, blocks.zero_points, None, bias]
+    while inputs[-1] is None:
+        inputs.pop()
+    return microsoft("MatMulNBits", inputs, m.root, blocks.attrs)
+
+
+@rule(
+    "MatMulNBitsFusion",
+    P("Add", P("MatMulNBits", ..., name="product", domain="com.microsoft"), C("bias"), commutative=True),
+)
+def fuse_bias(m: Match) -> Replacement:
+    "MatMulNBits(a, w) + bias  ->  MatMulNBits(a, w, bias)"
+    if m.product.input(5) is not None or m.bias.static_shape != (m.product.attr("N", 0),):
+        return None
+    if m.bias.dtype is not m.product.inputs[0].dtype:
+        return None
+    inputs = [*(list(m.product.inputs) + [None] * 5)[:5], m.bias]
+    return microsoft("MatMulNBits", inputs, m.product, dict(m.product.attrs))
+
+
+RULES = fuse_matmul + fuse_gemm
+BIAS_RULES = fuse_bias

@@ -1,0 +1,99 @@
+"""The sum of two branches and its normalization become com.microsoft:SkipLayerNormalization."""
+
+from __future__ import annotations
+
+from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.schema import attribute
+from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import equal_shapes
+from ortconv.optimizer.engine import Context, FunctionPass
+
+MICROSOFT = "com.microsoft"
+SUM_OUTPUT = 3
+"""The output by which SkipLayerNormalization also returns the sum."""
+
+
+def fuse(graph: Graph, context: Context) -> int:
+    """LayerNormalization(x + skip)  ->  SkipLayerNormalization(x, skip), which returns the sum too where others read it."""
+    return sum(_fuse(node, context) for node in graph if node.is_op("LayerNormalization"))
+
+
+def _fuse(norm: Node, context: Context) -> bool:
+    total = norm.inputs[0]
+    add = None if total is None else total.producer
+    if total is None or add is None or not add.is_op("Add") or add.graph is not norm.graph:
+        return False
+    x, skip = add.inputs
+    scale, shift = norm.input(1), norm.input(2)
+    if x is None or skip is None or scale is None or not context.may_touch(norm, add):
+        return False
+    if not _is_supported(norm, total) or not equal_shapes(x.shape, skip.shape):
+        return False
+    width = x.dim(-1)
+    if any(v is not None and (v.shape != (width,) or v.producer is not None) for v in (scale, shift)):
+        return False
+    operands = _with_bias(add, x, skip) or _with_bias(add, skip, x)
+    inner, x, skip, bias = operands or (None, x, skip, None)
+    _replace(norm, add, [x, skip, scale, shift, bias], context, inner)
+    return True
+
+
+def _is_supported(norm: Node, total: Value) -> bool:
+    """True if SkipLayerNormalization can do what this node does to the sum: rows of floats along the last of 2 or 3 axes."""
+    rank = total.rank
+    return (
+        rank in (2, 3)
+        and attribute(norm, "axis") in (-1, rank - 1)
+        and attribute(norm, "stash_type") == DType.FLOAT
+        and all(v is None or v.dtype is DType.FLOAT for v in (total, *norm.inputs[1:]))
+        and all(v is None for v in norm.outputs[1:])
+    )
+
+
+def _with_bias(add: Node, x: Value, skip: Value) -> tuple[Node, Value, Value, Value] | None:
+    """The addition of a bias that makes x, then x without it, skip and the bias; None if x is no such sum."""
+    inner = x.producer
+    if inner is None or not inner.is_op("Add") or x is skip or x.is_output or x.consumers != [add]:
+        return None
+    if inner.graph is not add.graph or inner.ep != add.ep:
+        return None
+    for value, bias in (inner.inputs, inner.inputs[::-1]):
+        if value is not None and bias is not None and bias.constant is not None and bias.shape == (x.dim(-1),):
+            return (inner, value, skip, bias) if equal_shapes(value.shape, skip.shape) else None
+    return None
+
+
+def _replace(norm: Node, add: Node, inputs: list[Value | None], context: Context, inner: Node | None) -> None:
+    graph = norm.graph
+    assert graph is not None
+    graph.opsets.setdefault(MICROSOFT, 1)
+    shared = add.out.is_output or len(add.out.consumers) > 1
+    outputs: list[str | None] = [graph.fresh(f"{norm.out.name}_out")]
+    outputs += [None, None, graph.fresh(f"{add.out.name}_out")] if shared else []
+    attrs: dict[str, Attribute] = {"epsilon": attribute(norm, "epsilon")}
+    while inputs[-1] is None:
+        inputs.pop()
+    fused = graph.add_node(
+        "SkipLayerNormalization",
+        inputs,
+        outputs,
+        attrs,
+        domain=MICROSOFT,
+        name=norm.name,
+        types=[norm.out.type, None, None, add.out.type],
+        before=add,
+    )
+    fused.ep = norm.ep
+    before, label = len(graph), norm.label
+    graph.replace(norm.out, fused.out)
+    graph.remove(norm)
+    if shared:
+        total = fused.outputs[SUM_OUTPUT]
+        assert total is not None
+        graph.replace(add.out, total)
+    graph.remove_dead(add)
+    name = "SkipLayerNormFusion" if inner is None else "BiasSkipLayerNormFusion"
+    context.record(name, label, before - len(graph), 1)
+
+
+PASSES = (FunctionPass("SkipLayerNormFusion", fuse),)

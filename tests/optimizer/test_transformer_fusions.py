@@ -1,0 +1,295 @@
+"""Fusions for transformers: normalizations, Gelu and its kin, skip connections, splits, attention."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rewriting import check, ops, optimized, parse, random_feeds
+
+from ortconv.optimizer.engine import Context, RulePass
+from ortconv.optimizer.extended import gelu, layer_norm, skip_layer_norm
+
+NORM = (
+    RulePass("LayerNormFusion", layer_norm.LAYER_NORM_RULES),
+    RulePass("SimplifiedLayerNormFusion", layer_norm.ROOT_MEAN_SQUARE_RULES),
+)
+GELU = (
+    RulePass("GeluFusion", gelu.GELU_RULES),
+    RulePass("FastGeluFusion", gelu.FAST_GELU_RULES),
+    RulePass("BiasGeluFusion", gelu.BIAS_GELU_RULES),
+    RulePass("QuickGeluFusion", gelu.QUICK_GELU_RULES),
+)
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e20, -1e20, 100.0], np.float32)
+
+
+def special_feeds(proto) -> dict[str, np.ndarray]:
+    """Feeds that hold NaN, infinities, zeros of both signs and large numbers."""
+    feeds = random_feeds(proto)
+    for value in feeds.values():
+        if value.dtype == np.float32 and value.size >= 8:
+            value.reshape(-1)[:8] = SPECIAL
+    return feeds
+
+
+# ---------------------------------------------------------------------- normalizations
+
+NORM_CONSTANTS = "float two = {2.0}, float three = {3.0}, float one = {1.0}, float eps = {1e-5}, float negative = {-1.0}"
+
+
+def layer_norm_text(kind: str = "float", **steps: str) -> str:
+    parts = {
+        "mean": "m = ReduceMean<axes = [-1]>(x)", "sub": "d = Sub(x, m)", "square": "p = Pow(d, two)",
+        "variance": "v = ReduceMean<axes = [-1]>(p)", "add": "e = Add(v, eps)", "sqrt": "s = Sqrt(e)",
+        "div": "n = Div(d, s)", "mul": "k = Mul(n, g)", "bias": "y = Add(k, b)",
+    } | steps  # fmt: skip
+    constants = NORM_CONSTANTS.replace("float ", f"{kind} ")
+    return f"g ({kind}[2,s,8] x, {kind}[8] g, {kind}[8] b) => ({kind} y) <{constants}> {{ {' '.join(parts.values())} }}"
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13, 16, 17])
+def test_layer_norm_below_opset_17(opset: int) -> None:
+    graph, _ = check(layer_norm_text(), NORM, opset=opset)
+    assert ops(graph) == {"LayerNormalization": 1}
+
+
+def test_layer_norm_refused() -> None:
+    for text in (layer_norm_text(square="p = Pow(d, three)"), layer_norm_text("double"), layer_norm_text(div="n = Div(s, d)")):
+        assert not optimized(parse(text, 13), NORM)[1].trace
+
+
+def rms(kind: str = "float", x: str = "2,s,8", g: str = "8", **steps: str) -> str:
+    parts = {
+        "square": "p = Pow(x, two)", "mean": "v = ReduceMean<axes = [-1]>(p)", "add": "e = Add(v, eps)", "sqrt": "s = Sqrt(e)",
+        "div": "n = Div(x, s)", "mul": "y = Mul(g, n)",
+    } | steps  # fmt: skip
+    constants = NORM_CONSTANTS.replace("float ", f"{kind} ")
+    return f"g ({kind}[{x}] x, {kind}[{g}] g) => ({kind} y) <{constants}> {{ {' '.join(parts.values())} }}"
+
+
+@pytest.mark.parametrize("opset", [11, 13, 17])
+@pytest.mark.parametrize("square", ["p = Pow(x, two)", "p = Mul(x, x)"])
+@pytest.mark.parametrize(
+    "div", ["n = Div(x, s)", "r = Reciprocal(s) n = Mul(x, r)", "r = Reciprocal(s) n = Mul(r, x)", "r = Div(one, s) n = Mul(x, r)"]
+)
+def test_root_mean_square(opset: int, square: str, div: str) -> None:
+    for mul in ("y = Mul(g, n)", "y = Mul(n, g)"):
+        for add in ("e = Add(v, eps)", "e = Add(eps, v)"):
+            graph, _ = check(rms(square=square, div=div, mul=mul, add=add), NORM, opset=opset)
+            assert ops(graph) == {"SimplifiedLayerNormalization": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        rms(square="p = Pow(x, three)"),
+        rms(square="q = Neg(x) p = Mul(x, q)"),
+        rms(mean="v = ReduceMean<axes = [1]>(p)"),
+        rms(mean="v = ReduceMean<axes = [1, 2]>(p)"),
+        rms(mean="v = ReduceSum<axes = [-1]>(p)"),
+        rms(add="e = Add(v, negative)"),
+        rms(add="e = Sub(v, eps)"),
+        rms(div="n = Div(s, x)"),
+        rms(div="r = Div(two, s) n = Mul(x, r)"),
+        rms(g="1"),
+        rms(g="1,8"),
+        rms("double"),
+    ],
+)  # fmt: skip
+def test_root_mean_square_refused(text: str) -> None:
+    assert not optimized(parse(text, 11), NORM)[1].trace
+
+
+# ---------------------------------------------------------------------- Gelu
+
+CONSTANTS = (
+    "float half = {0.5}, float one = {1.0}, float root = {1.4142135381698608}, float three = {3.0}, float two = {2.0}, "
+    "float cubic = {0.044715}, float slope = {0.7978845608}, float off = {0.05}, float[1,1,1,1] wide = {0.5}, float alpha = {1.702}"
+)
+
+
+def unary(body: str, x: str = "float[3,4]", more: str = "") -> str:
+    return f"g ({x} x{more}) => (float y) <{CONSTANTS}> {{ {body} }}"
+
+
+ERF = "t = Div(x, root) e = Erf(t) a = Add(e, one) h = Mul(x, a) y = Mul(h, half)"
+CUBICS = {
+    "pow": "p = Pow(x, three) c = Mul(cubic, p) s = Add(x, c) t = Mul(s, slope)",
+    "product": "q = Mul(x, x) p = Mul(q, x) c = Mul(p, cubic) s = Add(c, x) t = Mul(slope, s)",
+    "fast": "k = Mul(x, slope) c = Mul(x, cubic) d = Mul(c, x) s = Add(d, one) t = Mul(k, s)",
+    "square": "q = Pow(x, two) c = Mul(q, cubic) s = Add(one, c) k = Mul(x, s) t = Mul(k, slope)",
+}
+FINAL = [
+    "h = Mul(x, half) y = Mul(h, a)",
+    "h = Mul(half, x) y = Mul(a, h)",
+    "h = Mul(x, a) y = Mul(half, h)",
+    "h = Mul(a, half) y = Mul(x, h)",
+]
+
+
+@pytest.mark.parametrize("opset", [11, 13, 19, 20])
+def test_gelu(opset: int) -> None:
+    proto = parse(unary(ERF), opset)
+    graph, _ = check(proto, GELU, feeds=special_feeds(proto), rtol=1e-6)
+    assert ops(graph) == {"com.microsoft.Gelu": 1}
+
+
+@pytest.mark.parametrize("cubic", CUBICS)
+@pytest.mark.parametrize("final", FINAL)
+def test_fast_gelu(cubic: str, final: str) -> None:
+    proto = parse(unary(f"{CUBICS[cubic]} u = Tanh(t) a = Add(u, one) {final}"))
+    graph, _ = check(proto, GELU, feeds=special_feeds(proto), rtol=1e-4)
+    assert ops(graph) == {"com.microsoft.FastGelu": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        unary(ERF.replace("Div(x, root)", "Div(x, two)")),
+        unary(ERF.replace("Add(e, one)", "Sub(e, one)")),
+        unary(ERF.replace("Mul(h, half)", "Mul(h, wide)")),
+        unary(ERF).replace("(float y)", "(float y, float e)"),
+        unary(f"{CUBICS['pow']} u = Tanh(t) a = Add(u, one) {FINAL[0]}").replace("Pow(x, three)", "Pow(x, two)"),
+        unary(f"{CUBICS['pow']} u = Tanh(t) a = Add(u, one) {FINAL[0]}").replace("Mul(cubic, p)", "Mul(off, p)"),
+        unary(f"{CUBICS['pow']} u = Tanh(t) a = Add(u, one) {FINAL[0]}").replace("Add(x, c)", "Sub(x, c)"),
+        unary(f"{CUBICS['pow']} u = Tanh(t) a = Add(u, one) {FINAL[0]}").replace("(float y)", "(float y, float c)"),
+        unary(f"{CUBICS['pow']} u = Tanh(t) a = Add(u, one) {FINAL[0]}").replace("Mul(s, slope)", "Mul(s, wide)"),
+        unary("s = Sigmoid(x) y = Mul(s, s)"),
+        unary("s = Sigmoid(x) y = Mul(x, s)").replace("(float y)", "(float y, float s)"),
+        unary("m = Mul(x, wide) s = Sigmoid(m) y = Mul(x, s)"),
+    ],
+)
+def test_gelu_refused(text: str) -> None:
+    assert not optimized(parse(text), GELU)[1].trace
+
+
+@pytest.mark.parametrize("kind", ["double", "float16"])
+def test_only_float(kind: str) -> None:
+    bodies = [ERF, f"{CUBICS['pow']} u = Tanh(t) a = Add(u, one) {FINAL[0]}", "s = Sigmoid(x) y = Mul(x, s)"]
+    for body in bodies:
+        text = unary(body).replace("float", kind)
+        if kind == "float16":
+            text = text.split("<")[0] + "{" + body.replace("root", "x").replace("one", "x") + "}"
+            text = text.replace("half", "x").replace("three", "x").replace("cubic", "x").replace("slope", "x")
+        assert not optimized(parse(text), GELU)[1].trace
+
+
+@pytest.mark.parametrize("body", ["s = Sigmoid(x) y = Mul(x, s)", "s = Sigmoid(x) y = Mul(s, x)"])
+def test_silu_is_exact(body: str) -> None:
+    proto = parse(unary(body))
+    graph, _ = check(proto, GELU, feeds=special_feeds(proto), rtol=0, atol=0)
+    (node,) = graph
+    assert (node.op, node.attrs) == ("QuickGelu", {"alpha": 1.0})
+
+
+def test_quick_gelu() -> None:
+    for body in ("m = Mul(x, alpha) s = Sigmoid(m) y = Mul(x, s)", "m = Mul(alpha, x) s = Sigmoid(m) y = Mul(s, x)"):
+        proto = parse(unary(body))
+        (node,) = check(proto, GELU, feeds=special_feeds(proto), rtol=1e-6)[0]
+        assert node.attrs["alpha"] == pytest.approx(1.702)
+
+
+@pytest.mark.parametrize(("body", "op"), [(ERF, "BiasGelu"), (f"{CUBICS['pow']} u = Tanh(t) a = Add(u, one) {FINAL[0]}", "FastGelu")])
+def test_bias(body: str, op: str) -> None:
+    for add in ("x = Add(z, b)", "x = Add(b, z)"):
+        text = unary(f"{add} {body}", "float[2,s,4]", ", float[4] b").replace("] x,", "] z,")
+        graph, _ = check(text, GELU)
+        assert ops(graph) == {f"com.microsoft.{op}": 1}
+
+
+def test_bias_of_standard_gelu() -> None:
+    for approximate, op in (("none", "BiasGelu"), ("tanh", "FastGelu")):
+        text = f"g (float[3,4] z, float[4] b) => (float y) {{ x = Add(z, b) y = Gelu<approximate = '{approximate}'>(x) }}"
+        assert ops(check(text.replace("'", '"'), GELU, opset=20, rtol=1e-4)[0]) == {f"com.microsoft.{op}": 1}
+
+
+@pytest.mark.parametrize("b", ["1", "1,4", "n"])
+def test_bias_refused(b: str) -> None:
+    text = f'g (float[3,4] z, float[{b}] b) => (float y) {{ x = Add(z, b) y = com.microsoft.Gelu(x) }}'
+    assert not optimized(parse(text), GELU)[1].trace
+
+
+# ---------------------------------------------------------------------- skip connections
+
+SKIP = skip_layer_norm.PASSES
+
+
+def skip(body: str, x: str = "b,s,8", s: str = "b,s,8", outputs: str = "float y", kind: str = "float") -> str:
+    norm = "y = LayerNormalization<epsilon = 0.001>(t, g, h)"
+    return (
+        f"g ({kind}[{x}] x, {kind}[{s}] s) => ({outputs}) <{kind}[8] g = {{1, 2, 3, 4, 5, 6, 7, 8}}, {kind}[8] h = {{8, 7, 6, 5, 4, 3, 2, 1}},"
+        f" {kind}[8] b = {{1, 0, 1, 2, 1, 0, 1, 2}}, {kind}[1] one = {{1}}> {{ {body} {'' if 'Layer' in body else norm} }}"
+    )
+
+
+@pytest.mark.parametrize("dims", ["b,s,8", "2,3,8", "3,8"])
+def test_skip_layer_norm(dims: str) -> None:
+    graph, _ = check(skip("t = Add(x, s)", dims, dims), SKIP, opset=17)
+    assert ops(graph) == {"com.microsoft.SkipLayerNormalization": 1}
+    (node,) = graph
+    assert len(node.outputs) == 1
+    assert node.attrs == {"epsilon": pytest.approx(0.001)}
+
+
+@pytest.mark.parametrize("body", ["i = Add(x, b) t = Add(i, s)", "i = Add(b, s) t = Add(x, i)", "i = Add(b, x) t = Add(s, i)"])
+def test_skip_with_bias(body: str) -> None:
+    graph, _ = check(skip(body), SKIP, opset=17)
+    (node,) = graph
+    assert len(node.inputs) == 5
+
+
+def test_skip_without_shift() -> None:
+    (node,) = check(skip("t = Add(x, s) y = LayerNormalization(t, g)"), SKIP, opset=17)[0]
+    assert len(node.inputs) == 3
+    (node,) = check(skip("i = Add(x, b) t = Add(i, s) y = LayerNormalization(t, g)"), SKIP, opset=17)[0]
+    assert node.inputs[3] is None
+
+
+def test_sum_that_others_read() -> None:
+    graph, _ = check(skip("t = Add(x, s) z = Relu(t)", outputs="float y, float z"), SKIP, opset=17)
+    assert ops(graph) == {"com.microsoft.SkipLayerNormalization": 1, "Relu": 1}
+
+
+def test_sum_that_is_returned() -> None:
+    graph, _ = check(skip("i = Add(x, b) t = Add(i, s)", outputs="float t, float y"), SKIP, opset=17)
+    assert ops(graph) == {"com.microsoft.SkipLayerNormalization": 1}
+
+
+def test_sum_with_two_norms() -> None:
+    text = skip("t = Add(x, s) y = LayerNormalization(t, g, h) z = LayerNormalization(t, h, g)", outputs="float y, float z")
+    graph, _ = check(text, SKIP, opset=17)
+    assert ops(graph) == {"com.microsoft.SkipLayerNormalization": 1, "LayerNormalization": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        skip("t = Add(x, s)", "2,3,8", "1,3,8"),
+        skip("t = Add(x, s)", "b,s,8", "b,t,8"),
+        skip("t = Add(x, s)", "1,2,3,8", "1,2,3,8"),
+        skip("t = Add(x, one)"),
+        skip("t = Sub(x, s)"),
+        skip("t = Add(x, s)", kind="double"),
+        skip("t = Add(x, s) y = LayerNormalization<axis = 1>(t, x)", "8,2", "8,2"),
+        skip("t = Add(x, s) y = LayerNormalization(t, one, one)"),
+        skip("t = Add(x, s) g2 = Relu(g) y = LayerNormalization(t, g2)"),
+        skip("t = Add(x, s) y, m = LayerNormalization(t, g, h)", outputs="float y, float m"),
+    ],
+)
+def test_skip_refused(text: str) -> None:
+    assert not optimized(parse(text, 17), SKIP)[1].trace
+
+
+def test_inner_sum_with_another_reader_is_no_bias() -> None:
+    text = skip("i = Add(x, b) t = Add(i, s) z = Relu(i)", outputs="float y, float z")
+    graph, _ = check(text, SKIP, opset=17)
+    assert ops(graph) == {"com.microsoft.SkipLayerNormalization": 1, "Add": 1, "Relu": 1}
+
+
+def test_other_providers_are_left_alone() -> None:
+    from ortconv.onnxio.load import from_proto
+
+    for text, passes in ((skip("t = Add(x, s)"), SKIP), (unary("s = Sigmoid(x) y = Mul(x, s)"), GELU)):
+        for taken in (0, 1):
+            model = from_proto(parse(text, 17))
+            list(model.graph)[taken].ep = "NNAPI"
+            assert sum(p.run(model.graph, Context(only_cpu=True)) for p in passes) == 0
