@@ -20,9 +20,8 @@ def load(path: str | Path) -> Model:
 
 
 def find_models(path: Path) -> list[Path]:
-    """The .onnx files below a directory, sorted, without those that an earlier conversion wrote; or the one file itself."""
+    """The .onnx files below a directory, sorted, but no hidden ones and none that a conversion wrote; or the one file itself."""
     if not path.is_dir():
         return [path]
-    return sorted(
-        p for p in path.rglob("*") if p.suffix.lower() == ".onnx" and not p.name.lower().endswith(".optimized.onnx")
-    )
+    found = (p for p in path.rglob("*") if p.suffix.lower() == ".onnx" and not p.name.startswith("."))
+    return sorted(p for p in found if not p.name.lower().endswith(".optimized.onnx"))

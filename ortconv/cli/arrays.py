@@ -15,14 +15,10 @@ def read_npz(path: Path) -> dict[str, Any]:
     """The arrays of an .npz file by name. FormatError if it is none, UnsafeInputError for pickled objects."""
     import numpy as np
 
+    if not zipfile.is_zipfile(path):
+        raise FormatError("is no .npz archive", file=path, hint="write one with numpy.savez(path, name=array)")
     try:
         with np.load(path, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
-                raise FormatError(
-                    "this is a single array, not an .npz archive",
-                    file=path,
-                    hint="save it with numpy.savez(path, name=array)",
-                )
             return {name: archive[name] for name in archive.files}
     except ValueError as error:
         if "pickle" in str(error):

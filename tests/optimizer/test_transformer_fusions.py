@@ -6,19 +6,11 @@ import numpy as np
 import pytest
 from rewriting import check, ops, optimized, parse, random_feeds
 
-from ortconv.optimizer.engine import Context, RulePass
+from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended import gelu, layer_norm, skip_layer_norm
 
-NORM = (
-    RulePass("LayerNormFusion", layer_norm.LAYER_NORM_RULES),
-    RulePass("SimplifiedLayerNormFusion", layer_norm.ROOT_MEAN_SQUARE_RULES),
-)
-GELU = (
-    RulePass("GeluFusion", gelu.GELU_RULES),
-    RulePass("FastGeluFusion", gelu.FAST_GELU_RULES),
-    RulePass("BiasGeluFusion", gelu.BIAS_GELU_RULES),
-    RulePass("QuickGeluFusion", gelu.QUICK_GELU_RULES),
-)
+NORM = layer_norm.PASSES
+GELU = gelu.PASSES
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e20, -1e20, 100.0], np.float32)
 
 

@@ -28,13 +28,13 @@ def file_of(name: str) -> bytes:
 
 def outcome(data: bytes) -> str:
     """What reading does: ok or the name of our error. Anything else is raised."""
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         verify_graph(parse(data).graph)
         result = "ok"
     except ModelError as error:
         result = type(error).__name__ if str(error) else "no message"
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     return result
 
 
@@ -122,10 +122,10 @@ def test_vectors_that_share_bytes_are_refused_before_they_are_made() -> None:
     data_at = vector_at + 4 + 4 * count
     rows += b"".join(struct.pack("<I", data_at + 4 * i - (vector_at + 4 + 4 * i)) for i in range(count))
     data = head + vtable + vtable_model + root + model + text + rows + struct.pack("<i", 8) * (body // 4)
-    start_time = time.perf_counter()
+    start_time = time.process_time()
     with pytest.raises(FormatError):
         verify(data)
-    assert time.perf_counter() - start_time < 1
+    assert time.process_time() - start_time < 1
 
 
 def test_file_errors_name_the_file(tmp_path: Path) -> None:

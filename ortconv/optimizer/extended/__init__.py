@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from ortconv.optimizer.engine import FunctionPass, RulePass
-from ortconv.optimizer.extended import fuse_conv, fuse_gemm, fuse_matmul, gelu, layer_norm, skip_layer_norm
+from ortconv.optimizer.extended import fuse_conv, fuse_gemm, fuse_matmul, gelu, layer_norm, qdq_passes, skip_layer_norm
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
+    *qdq_passes.PASSES,
     *fuse_gemm.PASSES,
     *fuse_conv.PASSES,
+    *gelu.PASSES,
+    *layer_norm.PASSES,
+    *skip_layer_norm.PASSES,
     *fuse_matmul.PASSES,
 )

@@ -8,7 +8,7 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.conditions import scalar
-from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 MICROSOFT = "com.microsoft"
@@ -164,7 +164,9 @@ def fuse_bias_gelu(m: Match) -> Replacement:
     return microsoft(m, "FastGelu" if by_tanh else "BiasGelu", [x, bias])
 
 
-GELU_RULES = fuse_gelu
-FAST_GELU_RULES = fuse_fast_gelu
-QUICK_GELU_RULES = fuse_quick_gelu
-BIAS_GELU_RULES = fuse_bias_gelu
+PASSES = (
+    RulePass("GeluFusion", fuse_gelu),
+    RulePass("FastGeluFusion", fuse_fast_gelu),
+    RulePass("QuickGeluFusion", fuse_quick_gelu),
+    RulePass("BiasGeluFusion", fuse_bias_gelu),
+)

@@ -10,7 +10,7 @@ from ortconv.ir.graph import Attribute, Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.conditions import same_dim, scalar
-from ortconv.optimizer.engine import New, Replacement, rule
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -55,5 +55,7 @@ def fuse_root_mean_square(m: Match) -> Replacement:
     return New("SimplifiedLayerNormalization", [x, m.scale], attrs, types=[m.root.out.type])
 
 
-LAYER_NORM_RULES = fuse_layer_norm + basic.fuse_layer_norm_bias
-ROOT_MEAN_SQUARE_RULES = fuse_root_mean_square
+PASSES = (
+    RulePass("LayerNormFusion", fuse_layer_norm, basic.fuse_layer_norm_bias),
+    RulePass("SimplifiedLayerNormFusion", fuse_root_mean_square),
+)

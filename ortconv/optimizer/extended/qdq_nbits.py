@@ -58,7 +58,7 @@ def _blocks(dq: Node) -> Blocks | None:
     codes[:rows] = weight.numpy().astype(np.int16) - low
     packed = _packed(codes.T.reshape(columns, count, size), bits)
     is_default = bool((offsets == 1 << (bits - 1)).all())
-    attrs = {"K": rows, "N": columns, "bits": bits, "block_size": size, "accuracy_level": FLOAT32}
+    attrs: dict[str, object] = {"K": rows, "N": columns, "bits": bits, "block_size": size, "accuracy_level": FLOAT32}
     zero_points = None if is_default else _packed(offsets.T.astype(np.uint8), bits).reshape(-1)
     return Blocks(packed, np.ascontiguousarray(scales.T).reshape(-1), zero_points, attrs)
 

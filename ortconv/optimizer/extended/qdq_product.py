@@ -60,8 +60,8 @@ def _unit(x: Quantized, w: Quantized, factor: float = 1.0) -> Array | None:
     return a * b * factor
 
 
-class _Refused(Exception):
-    pass
+class _RefusedError(Exception):
+    """A bias that integers cannot hold."""
 
 
 def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None, beta: float = 1.0) -> Source:
@@ -70,17 +70,17 @@ def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | 
         return None
     q = dequantized(value, reader)
     if unit is None or (q is not None and not q.is_constant):
-        raise _Refused
+        raise _RefusedError
     if q is not None and q.dtype is DType.INT32 and beta == 1 and _is_in(q, unit):
         return q.value
     reals, step = _reals(value, q), None if y is None else elements(y.scale)
     if reals is None or step is None or not np.all(unit <= step[0] * FINE):
-        raise _Refused
+        raise _RefusedError
     if unit.size not in (1, *reals.shape[-1:]):
-        raise _Refused
+        raise _RefusedError
     codes = np.rint(reals * beta / unit)
     if not np.all(np.abs(codes) < 2**31 - 1):
-        raise _Refused
+        raise _RefusedError
     return codes.astype(np.int32)
 
 
@@ -119,7 +119,7 @@ def fuse_conv(m: Match) -> Replacement:
         return None
     try:
         bias = _bias(m.target.input(2), m.root, _unit(x, w), y)
-    except _Refused:
+    except _RefusedError:
         return None
     inputs = [*x.operand, *w.operand, *y.parameters]
     return New("QLinearConv", inputs if bias is None else [*inputs, bias], like=m.target)
@@ -160,7 +160,7 @@ def _gemm(target: Node, reader: Node) -> Replacement:
         return None
     try:
         bias = _bias(target.input(2), reader, _unit(a, b, alpha), y, target.attr("beta", 1.0))
-    except _Refused:
+    except _RefusedError:
         return None
     attrs: dict[str, object] = {"alpha": float(alpha), "transA": trans_a, "transB": trans_b}
     parameters = [] if y is None else y.parameters
