@@ -301,9 +301,11 @@ class Graph:
         self.inputs.append(value)
         return value
 
-    def add_initializer(self, name: str, const: Tensor | SparseTensor) -> Value:
-        """A constant with exactly this name. Where a graph input of that name exists, that becomes overridable."""
-        value = next((v for v in self.inputs if v.name == name), None)
+    def add_initializer(self, name: str, const: Tensor | SparseTensor, input: Value | None = None) -> Value:
+        """A constant with exactly this name. A graph input of that name, looked up if not given, becomes overridable."""
+        value = input
+        if value is None and name in self._names:
+            value = next((v for v in self.inputs if v.name == name), None)
         if value is None:
             dtype = const.values.dtype if isinstance(const, SparseTensor) else const.dtype
             value = Value(name, TensorType(dtype, const.shape), self)

@@ -119,7 +119,9 @@ class _Builder:
         known = self.own.get(name)
         if known is not None and not known.is_input:
             del self.graph.initializers[known.name]
-        self.own[name] = self.graph.add_initializer(known.name if known else self._scoped(name), const)
+            known = None
+        own_name = known.name if known else self._scoped(name)
+        self.own[name] = self.graph.add_initializer(own_name, const, known)
 
     def _read(self, name: str, node: Node) -> Value | None:
         if not name:
@@ -130,7 +132,7 @@ class _Builder:
         return value
 
     def _returns(self, proto: GraphProto) -> None:
-        outputs = []
+        outputs: dict[Value, None] = {}
         for info in proto.output:
             value = self.own.get(info.name)
             if value is None:
@@ -140,7 +142,7 @@ class _Builder:
                 value = self.graph.add_node("Identity", [outer], types=[outer.type]).out
             if value in outputs:
                 value = self.graph.add_node("Identity", [value], types=[value.type]).out
-            outputs.append(value)
+            outputs[value] = None
         self.graph.set_outputs(outputs)
 
     # ------------------------------------------------------------------ nodes

@@ -7,6 +7,7 @@ import math
 from ortconv.ir.graph import Attribute, Floats, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import clip_bounds
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -26,7 +27,11 @@ def activation_attributes(node: Node) -> dict[str, Attribute] | None:
     """The attributes by which FusedConv applies what this node does to its first input; None if it cannot."""
     if node.op == "Clip":
         bounds = clip_bounds(node)
-        return None if bounds is None else {"activation": "Clip", "activation_params": Floats(bounds)}
+        if bounds is None or any(b is not None and math.isnan(b) for b in bounds):
+            return None
+        low = -LARGEST_FLOAT if bounds[0] is None else bounds[0]
+        high = LARGEST_FLOAT if bounds[1] is None else bounds[1]
+        return {"activation": "Clip", "activation_params": Floats((low, high))}
     names = ACTIVATION_PARAMETERS.get(node.op)
     if names is None or len(node.inputs) != 1:
         return None
@@ -34,26 +39,6 @@ def activation_attributes(node: Node) -> dict[str, Attribute] | None:
     if names:
         attrs["activation_params"] = Floats(float(attribute(node, name)) for name in names)
     return attrs
-
-
-def clip_bounds(node: Node) -> tuple[float, float] | None:
-    """The bounds of a float Clip, from attributes or inputs; None unless they are constant numbers."""
-    assert node.graph is not None
-    if node.graph.opset() < 11:
-        low, high = float(node.attr("min", -LARGEST_FLOAT)), float(node.attr("max", LARGEST_FLOAT))
-    else:
-        found = [_bound(node.input(1), -LARGEST_FLOAT), _bound(node.input(2), LARGEST_FLOAT)]
-        if found[0] is None or found[1] is None:
-            return None
-        low, high = found[0], found[1]
-    return None if math.isnan(low) or math.isnan(high) else (low, high)
-
-
-def _bound(value: Value | None, default: float) -> float | None:
-    if value is None:
-        return default
-    constant = value.constant
-    return float(constant.item()) if constant is not None and constant.size == 1 else None
 
 
 def is_float(value: Value | None) -> bool:

@@ -1,0 +1,262 @@
+"""Convolutions and matrix products of quantized models, as onnxruntime's integer kernels compute them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from qdq_net import MICROSOFT, PER_CHANNEL, Net, around, check, refused
+from rewriting import ops, optimized, random_feeds, run
+
+from ortconv.onnxio.proto import model_proto
+from ortconv.optimizer.extended.qdq_passes import PASSES
+
+# ---------------------------------------------------------------------- convolutions and products
+
+
+def convolution(net: Net, weights: str, *bias: str, groups: int = 1, scale: float = 0.05) -> Net:
+    x = net.activations(2, 4, 9, 9)
+    y = net.add("Conv", x, weights, *bias, group=groups, pads=[1, 0, 1, 2], strides=[2, 1])
+    return net.quantized(y, scale)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("weights", ["int8", "uint8"])
+@pytest.mark.parametrize("scale", [0.004, PER_CHANNEL / 5], ids=["tensor", "channel"])
+@pytest.mark.parametrize("bias", ["none", "int32", "float", "other scale"])
+def test_conv(kind: str, weights: str, scale: object, bias: str) -> None:
+    net = Net(kind)
+    w = net.weights(6, 4, 3, 3, scale=scale, kind=weights, zero=0 if weights == "int8" else 40)
+    assert check(convolution(net, w, *_bias(net, bias, scale, 6))) == around("QLinearConv")
+
+
+def _bias(net: Net, bias: str, scale: object, count: int) -> list[str]:
+    unit = np.float32(0.03) * np.asarray(scale, np.float32)
+    if bias == "none":
+        return []
+    if bias == "float":
+        return [net.const(net.rng.normal(size=count).astype(np.float32))]
+    factor = 1.0 if bias == "int32" else 1.7
+    codes = net.const(net.rng.integers(-3000, 3000, count).astype(np.int32))
+    zero = np.zeros(np.shape(unit), np.int32)
+    axis = {"axis": 0} if np.ndim(unit) else {}
+    return [net.dq(codes, unit * np.float32(factor), zero, "int32", **axis)]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_conv_in_groups(groups: int) -> None:
+    net = Net()
+    w = net.weights(8, 4 // groups, 3, 3, scale=0.004)
+    assert check(convolution(net, w, groups=groups)) == around("QLinearConv")
+
+
+def test_conv_of_one_axis() -> None:
+    net = Net()
+    y = net.add("Conv", net.activations(2, 4, 9), net.weights(3, 4, 3, scale=0.01), auto_pad="SAME_UPPER")
+    assert check(net.quantized(y)) == around("QLinearConv")
+
+
+@pytest.mark.parametrize("case", ["axis", "zero points", "coarse bias", "computed bias", "int16"])
+def test_conv_that_stays(case: str) -> None:
+    net = Net("int16" if case == "int16" else "uint8", opset=21)
+    scale: object = np.full(4, 0.01) if case == "axis" else PER_CHANNEL
+    zero = np.arange(6) if case == "zero points" else 0
+    w = net.weights(6, 4, 3, 3, scale=scale, zero=zero, axis=1 if case == "axis" else 0)
+    bias: list[str] = []
+    if case == "coarse bias":
+        bias = _bias(net, "float", scale, 6)
+    if case == "computed bias":
+        bias = [net.input(6)]
+    refused(convolution(net, w, *bias, scale=0.001 if case == "coarse bias" else 0.05))
+
+
+def test_conv_of_which_the_result_has_another_reader_stays() -> None:
+    net = Net()
+    y = net.add("Conv", net.activations(1, 4, 5, 5), net.weights(3, 4, 3, 3))
+    net.returned(net.add("Neg", y))
+    refused(net.quantized(y))
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("weights", ["int8", "uint8"])
+@pytest.mark.parametrize("scale", [0.004, PER_CHANNEL / 5], ids=["tensor", "column"])
+@pytest.mark.parametrize("shape", [(3, 5), (2, 3, 5)])
+def test_matmul(kind: str, weights: str, scale: object, shape: tuple[int, ...]) -> None:
+    for quantize in (True, False):
+        net = Net(kind)
+        w = net.weights(5, 6, scale=scale, kind=weights, axis=1, zero=0 if weights == "int8" else 40)
+        y = net.add("MatMul", net.activations(*shape), w)
+        if quantize:
+            assert check(net.quantized(y, 0.01)) == around("QLinearMatMul")
+        else:
+            assert check(net.returned(y)) == {"QuantizeLinear": 1, f"{MICROSOFT}MatMulIntegerToFloat": 1}
+
+
+def test_matmul_of_activations() -> None:
+    net = Net()
+    a, b = net.activations(2, 3, 4), net.activations(2, 4, 5, at=0.6)
+    assert check(net.quantized(net.add("MatMul", a, b), 0.1))["QLinearMatMul"] == 1
+
+
+def test_matmul_with_a_bias_becomes_one_node() -> None:
+    net = Net()
+    y = net.add("MatMul", net.activations(3, 5), net.weights(5, 6, scale=PER_CHANNEL, axis=1))
+    bias = net.const(net.rng.normal(size=6).astype(np.float32))
+    assert check(net.returned(net.add("Add", bias, y))) == {"QuantizeLinear": 1, f"{MICROSOFT}MatMulIntegerToFloat": 1}
+
+
+@pytest.mark.parametrize("case", ["rows", "float operand"])
+def test_matmul_that_stays(case: str) -> None:
+    net = Net()
+    if case == "rows":
+        y = net.add("MatMul", net.activations(3, 5), net.weights(5, 6, scale=np.full(5, 0.01), axis=0))
+    else:
+        y = net.add("MatMul", net.input(3, 5), net.weights(5, 6))
+    refused(net.quantized(y))
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("weights", ["int8", "uint8"])
+@pytest.mark.parametrize("scale", [0.004, PER_CHANNEL / 5], ids=["tensor", "column"])
+@pytest.mark.parametrize("trans", [(0, 0), (1, 1), (0, 1)])
+@pytest.mark.parametrize("bias", ["none", "int32"])
+def test_gemm(kind: str, weights: str, scale: object, trans: tuple[int, int], bias: str) -> None:
+    for quantize in (True, False):
+        net = Net(kind)
+        shape = (6, 5) if trans[1] else (5, 6)
+        w = net.weights(
+            *shape, scale=scale, kind=weights, axis=0 if trans[1] else 1, zero=0 if weights == "int8" else 40
+        )
+        x = net.activations(*((5, 3) if trans[0] else (3, 5)))
+        y = net.add("Gemm", x, w, *_bias(net, bias, scale, 6), transA=trans[0], transB=trans[1])
+        if quantize:
+            assert check(net.quantized(y, 0.01)) == around(f"{MICROSOFT}QGemm")
+        else:
+            assert check(net.returned(y)) == {"QuantizeLinear": 1, f"{MICROSOFT}QGemm": 1}
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 6), (1, 6), (3, 1), (1,), ()])
+def test_gemm_with_factors(shape: tuple[int, ...]) -> None:
+    net = Net()
+    bias = net.const(net.rng.normal(size=shape).astype(np.float32))
+    y = net.add("Gemm", net.activations(3, 5), net.weights(5, 6, scale=0.004), bias, alpha=0.5, beta=2.0)
+    assert check(net.quantized(y, 0.01)) == around(f"{MICROSOFT}QGemm")
+
+
+def test_gemm_with_a_float_bias_and_result_stays() -> None:
+    net = Net()
+    bias = net.const(net.rng.normal(size=6).astype(np.float32))
+    refused(net.returned(net.add("Gemm", net.activations(3, 5), net.weights(5, 6), bias)))
+
+
+# ---------------------------------------------------------------------- dynamic quantization
+
+
+def dynamic(
+    *, columns: bool, bias: bool, shared: bool = False, swapped: bool = False, zero: bool = True
+) -> onnx.ModelProto:
+    net = Net()
+    x = net.input(2, 3, 8)
+    net.add("DynamicQuantizeLinear", x, outputs=3)
+    a, a_scale, a_zero = net.nodes[-1].output
+    for _ in range(1 + shared):
+        b = net.const(net.rng.integers(-60, 60, (8, 6)).astype(np.int8))
+        b_scale = net.const((PER_CHANNEL if columns else np.asarray(0.02)).astype(np.float32))
+        b_zero = [net.const(np.zeros(6 if columns else (), np.int8) + np.int8(3))] if zero else []
+        product = net.add("Cast", net.add("MatMulInteger", a, b, a_zero, *b_zero), to=TensorProto.FLOAT)
+        scales = net.add("Mul", *((b_scale, a_scale) if swapped else (a_scale, b_scale)))
+        y = net.add("Mul", *((scales, product) if swapped else (product, scales)))
+        net.returned(net.add("Add", y, net.const(net.rng.normal(size=6).astype(np.float32))) if bias else y)
+    return net.proto()
+
+
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("zero", [False, True])
+def test_dynamic_product(*, columns: bool, bias: bool, shared: bool, swapped: bool, zero: bool) -> None:
+    proto = dynamic(columns=columns, bias=bias, shared=shared, swapped=swapped, zero=zero)
+    model, _ = optimized(proto, PASSES)
+    feeds = random_feeds(proto)
+    for want, got in zip(run(proto, feeds), run(model_proto(model), feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    if shared:
+        assert ops(model.graph) == {"DynamicQuantizeLinear": 1, f"{MICROSOFT}MatMulIntegerToFloat": 2}
+    else:
+        assert ops(model.graph) == {f"{MICROSOFT}DynamicQuantizeMatMul": 1}
+
+
+@pytest.mark.parametrize("case", ["double", "rows", "wide scale"])
+def test_dynamic_product_that_stays(case: str) -> None:
+    proto = dynamic(columns=False, bias=False)
+    for node in proto.graph.node:
+        if case == "double" and node.op_type == "Cast":
+            node.attribute[0].i = TensorProto.FLOAT16
+    shape = {"rows": (3, 1), "wide scale": (1, 1, 6)}.get(case)
+    if shape is not None:
+        scale = next(t for t in proto.graph.initializer if t.data_type == TensorProto.FLOAT)
+        scale.CopyFrom(numpy_helper.from_array(np.full(shape, 0.02, np.float32), scale.name))
+    assert not optimized(proto, PASSES)[1].trace
+
+
+# ---------------------------------------------------------------------- weights in blocks
+
+
+def blocked(kind: int, *, block: int, zero: bool, op: str = "MatMul", rows: int = 64, axis: int = 0) -> onnx.ModelProto:
+    rng = np.random.default_rng(1)
+    columns, blocks = 6, -(-rows // block) if block else 1
+    bits = 4 if kind in (TensorProto.INT4, TensorProto.UINT4) else 8
+    low = -(1 << (bits - 1)) if kind in (TensorProto.INT4, TensorProto.INT8) else 0
+    codes = rng.integers(low, low + (1 << bits), (rows, columns))
+    shape = (blocks, columns) if block else (columns,)
+    constants = [
+        helper.make_tensor("w", kind, [rows, columns], codes.reshape(-1)),
+        numpy_helper.from_array(rng.uniform(0.01, 0.1, shape).astype(np.float32), "s"),
+        numpy_helper.from_array(rng.normal(size=columns).astype(np.float32), "b"),
+    ]
+    if zero:
+        zeros = rng.integers(low, low + (1 << bits), shape)
+        constants.append(helper.make_tensor("z", kind, shape, zeros.reshape(-1)))
+    attrs = {"axis": axis, "block_size": block} if block else {"axis": 1}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s", *(["z"] if zero else [])], ["d"], **attrs),
+        helper.make_node(op, ["x", "d", *(["b"] if op == "Gemm" else [])], ["p" if op == "Biased" else "y"]),
+    ]
+    if op == "Biased":
+        nodes[1].op_type = "MatMul"
+        nodes.append(helper.make_node("Add", ["b", "p"], ["y"]))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, rows])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, columns])
+    graph = helper.make_graph(nodes, "g", [x], [y], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8, TensorProto.UINT8])
+@pytest.mark.parametrize("block", [0, 16, 32])
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize("op", ["MatMul", "Gemm", "Biased"])
+@pytest.mark.parametrize("rows", [64, 40])
+def test_few_bits(kind: int, block: int, op: str, rows: int, *, zero: bool) -> None:
+    if block and rows % block:
+        pytest.skip("ONNX wants whole blocks")
+    proto = blocked(kind, block=block, zero=zero, op=op, rows=rows)
+    model, _ = optimized(proto, PASSES)
+    if not block and kind in (TensorProto.INT8, TensorProto.UINT8):
+        assert ops(model.graph)["DequantizeLinear"] == 1
+        return
+    assert ops(model.graph) == {f"{MICROSOFT}MatMulNBits": 1}
+    (node,) = model.graph
+    assert node.attrs["accuracy_level"] == 1
+    feeds = random_feeds(proto)
+    np.testing.assert_allclose(run(model_proto(model), feeds)[0], run(proto, feeds)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("change", [{"block": 8}, {"block": 2, "axis": 1}])
+def test_few_bits_in_other_blocks_stay(change: dict[str, int]) -> None:
+    proto = blocked(TensorProto.INT4, **{"block": 16, "zero": False} | change)  # type: ignore[arg-type]
+    if "axis" in change:
+        shape = np.full((64, 3), 0.02, np.float32)
+        proto.graph.initializer[1].CopyFrom(numpy_helper.from_array(shape, "s"))
+    assert not optimized(proto, PASSES)[1].trace
