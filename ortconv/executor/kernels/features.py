@@ -1,0 +1,259 @@
+"""Feature preparation of ai.onnx.ml: encoders, scalers, selection, maps. Maps are dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ortconv.errors import GraphError
+from ortconv.executor.kernels.built import built
+from ortconv.executor.registry import kernel
+from ortconv.ir.tensor import Array
+
+_ML = "ai.onnx.ml"
+
+
+def as_float(x: Array) -> Array:
+    """Anything but double as float32."""
+    return x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
+
+
+@kernel("ArrayFeatureExtractor", domain=_ML)
+def array_feature_extractor(x: Array, indices: Array) -> Array:
+    """Columns of the last axis; a vector counts as one row."""
+    rows = x.reshape(1, -1) if x.ndim == 1 else x
+    at = indices.reshape(-1)
+    if at.size and (at.min() < 0 or at.max() >= rows.shape[-1]):
+        raise GraphError(f"a feature index is outside [0, {rows.shape[-1]})")
+    return rows[..., at]
+
+
+@kernel("Binarizer", domain=_ML)
+def binarizer(x: Array, *, threshold: float = 0.0) -> Array:
+    return (x > x.dtype.type(threshold) if x.dtype.kind == "f" else x > threshold).astype(x.dtype)
+
+
+@kernel("FeatureVectorizer", domain=_ML)
+def feature_vectorizer(*inputs: Array, inputdimensions: Sequence[int] | None = None) -> Array:
+    """Rows side by side, each part cut or filled with zeros to its stated width."""
+    parts = [x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), -1) for x in inputs]
+    widths = inputdimensions or [p.shape[1] for p in parts]
+    if len(widths) != len(parts):
+        raise GraphError(f"FeatureVectorizer has {len(widths)} inputdimensions for {len(parts)} inputs")
+    out = np.zeros((len(parts[0]), sum(widths)), np.float32)
+    at = 0
+    for part, width in zip(parts, widths):
+        used = min(width, part.shape[1])
+        out[:, at : at + used] = part[:, :used]
+        at += width
+    return out
+
+
+@kernel("Imputer", domain=_ML)
+def imputer(
+    x: Array,
+    *,
+    imputed_value_floats: Sequence[float] | None = None,
+    imputed_value_int64s: Sequence[int] | None = None,
+    replaced_value_float: float = 0.0,
+    replaced_value_int64: int = 0,
+) -> Array:
+    values = imputed_value_floats if x.dtype.kind == "f" else imputed_value_int64s
+    if not values:
+        raise GraphError(f"Imputer has no imputed values for {x.dtype}")
+    if x.dtype.kind != "f":
+        missing = x == replaced_value_int64
+    elif np.isnan(replaced_value_float):
+        missing = np.isnan(x)
+    else:
+        missing = x == x.dtype.type(replaced_value_float)
+    return np.where(missing, np.asarray(values, x.dtype), x)
+
+
+@kernel("Normalizer", domain=_ML)
+def normalizer(x: Array, *, norm: str = "MAX") -> Array:
+    """Rows divided by their maximum, their sum of magnitudes, or their length; unchanged where that is zero."""
+    wide = as_float(x)
+    if norm == "MAX":
+        size = wide.max(axis=-1, keepdims=True, initial=-np.inf)
+    elif norm == "L1":
+        size = np.abs(wide).sum(axis=-1, keepdims=True)
+    elif norm == "L2":
+        size = np.sqrt((wide * wide).sum(axis=-1, keepdims=True))
+    else:
+        raise GraphError(f"Normalizer has no norm '{norm}', only MAX, L1 and L2")
+    return np.asarray(wide / np.where(size == 0, wide.dtype.type(1), size)).astype(np.float32, copy=False)
+
+
+@kernel("Scaler", domain=_ML)
+def scaler(x: Array, *, offset: Sequence[float] | None = None, scale: Sequence[float] | None = None) -> Array:
+    wide = as_float(x)
+    shift = np.asarray(offset or (0.0,), np.float32)
+    factor = np.asarray(scale or (1.0,), np.float32)
+    return ((wide - shift) * factor).astype(np.float32, copy=False)
+
+
+def _mapper(keys: Sequence[Any], values: Array, default: Any) -> Callable[[Array], Array]:
+    """Element-wise table look-up. Later keys win, NaN finds NaN."""
+    table = {key: i for i, key in enumerate(keys)}
+    choices = np.empty(len(values) + 1, values.dtype)
+    choices[:-1], choices[-1] = values, default
+    missing = len(values)
+    nan = next((i for i in reversed(range(len(keys))) if keys[i] != keys[i]), missing)
+
+    def look_up(x: Array) -> Array:
+        if x.dtype.kind == "O":
+            found = np.fromiter((table.get(key, missing) for key in x.ravel()), np.int64, x.size)
+            return choices[found].reshape(x.shape)
+        unique, inverse = np.unique(x, return_inverse=True)
+        at = [nan if u != u else table.get(u, missing) for u in unique.tolist()]
+        return choices[np.asarray(at, np.int64)[inverse]].reshape(x.shape)
+
+    return look_up
+
+
+def _texts(values: Sequence[str]) -> Array:
+    out = np.empty(len(values), object)
+    out[:] = list(values)
+    return out
+
+
+_UNKNOWN = "_Unused"
+
+
+@built("LabelEncoder", domain=_ML)
+def label_encoder(
+    *,
+    classes_strings: Sequence[str] | None = None,
+    default_float: float = -0.0,
+    default_int64: int = -1,
+    default_string: str = _UNKNOWN,
+    default_tensor: Array | None = None,
+    keys_floats: Sequence[float] | None = None,
+    keys_int64s: Sequence[int] | None = None,
+    keys_strings: Sequence[str] | None = None,
+    keys_tensor: Array | None = None,
+    values_floats: Sequence[float] | None = None,
+    values_int64s: Sequence[int] | None = None,
+    values_strings: Sequence[str] | None = None,
+    values_tensor: Array | None = None,
+) -> Callable[[Array], Array]:
+    if classes_strings is not None:
+        return _both_ways(range(len(classes_strings)), classes_strings, default_int64, default_string)
+    keys: Sequence[Any]
+    if keys_tensor is not None:
+        keys = keys_tensor.tolist()
+    elif keys_floats is not None:
+        keys = np.asarray(keys_floats, np.float32).tolist()
+    else:
+        keys = keys_int64s if keys_int64s is not None else keys_strings or ()
+    default: Any
+    if values_tensor is not None:
+        values = values_tensor
+        default = {"O": default_string, "f": default_float}.get(values.dtype.kind, default_int64)
+    elif values_floats is not None:
+        values, default = np.asarray(values_floats, np.float32), default_float
+    elif values_int64s is not None:
+        values, default = np.asarray(values_int64s, np.int64), default_int64
+    else:
+        values, default = _texts(values_strings or ()), default_string
+    if len(keys) != len(values):
+        raise GraphError(f"LabelEncoder has {len(keys)} keys and {len(values)} values")
+    return _mapper(keys, values, default if default_tensor is None else default_tensor.item())
+
+
+def _both_ways(
+    numbers: Sequence[int], texts: Sequence[str], default_int64: int, default_string: str
+) -> Callable[[Array], Array]:
+    """Strings to int64, int64 to strings, by what comes in."""
+    to_number = _mapper(texts, np.asarray(numbers, np.int64), default_int64)
+    to_text = _mapper(numbers, _texts(texts), default_string)
+    return lambda x: to_number(x) if x.dtype.kind == "O" else to_text(x)
+
+
+@built("CategoryMapper", domain=_ML)
+def category_mapper(
+    *,
+    cats_int64s: Sequence[int] = (),
+    cats_strings: Sequence[str] = (),
+    default_int64: int = -1,
+    default_string: str = _UNKNOWN,
+) -> Callable[[Array], Array]:
+    if len(cats_int64s) != len(cats_strings):
+        raise GraphError(f"CategoryMapper has {len(cats_int64s)} integers and {len(cats_strings)} strings")
+    return _both_ways(cats_int64s, cats_strings, default_int64, default_string)
+
+
+@built("OneHotEncoder", domain=_ML)
+def one_hot_encoder(
+    *, cats_int64s: Sequence[int] | None = None, cats_strings: Sequence[str] | None = None, zeros: int = 1
+) -> Callable[[Array], Array]:
+    categories = cats_strings or cats_int64s or ()
+    find = _mapper(categories, np.arange(len(categories)), len(categories))
+    rows = np.eye(len(categories) + 1, len(categories), dtype=np.float32)
+
+    def encode(x: Array) -> Array:
+        at = find(x if x.dtype.kind in "OiU" else x.astype(np.int64))
+        if not zeros and (at == len(categories)).any():
+            raise GraphError("OneHotEncoder met an unknown category, which zeros=0 forbids")
+        return rows[at]
+
+    return encode
+
+
+@kernel("ZipMap", domain=_ML)
+def zip_map(
+    x: Array, *, classlabels_int64s: Sequence[int] | None = None, classlabels_strings: Sequence[str] | None = None
+) -> list[dict[Any, float]]:
+    keys = classlabels_strings or classlabels_int64s or ()
+    rows = x.reshape(1, -1) if x.ndim < 2 else x
+    if rows.shape[1] != len(keys):
+        raise GraphError(f"ZipMap has {len(keys)} labels for {rows.shape[1]} columns")
+    return [dict(zip(keys, row)) for row in rows.tolist()]
+
+
+@kernel("DictVectorizer", domain=_ML)
+def dict_vectorizer(
+    x: dict[Any, Any], *, int64_vocabulary: Sequence[int] | None = None, string_vocabulary: Sequence[str] | None = None
+) -> Array:
+    """One row, (1, size of the vocabulary). Python floats become float32, numpy doubles stay double."""
+    vocabulary = string_vocabulary or int64_vocabulary or ()
+    values = list(x.values())
+    dtype: Any = np.float32
+    if values and isinstance(values[0], str):
+        dtype = object
+    elif values and isinstance(values[0], int | np.integer):
+        dtype = np.int64
+    elif values and isinstance(values[0], np.float64):
+        dtype = np.float64
+    empty = "" if dtype is object else 0
+    row = np.empty(len(vocabulary), dtype)
+    row[:] = [x.get(key, empty) for key in vocabulary]
+    return row.reshape(1, -1)
+
+
+_CASTS: dict[str, tuple[Any, Callable[[Any], Any], Any]] = {
+    "TO_FLOAT": (np.float32, float, 0.0),
+    "TO_INT64": (np.int64, int, 0),
+    "TO_STRING": (object, lambda v: v if isinstance(v, str) else f"{v:f}", "0.f"),
+}
+"""Type, conversion of a value, and what stands in a sparse row where there is no key."""
+
+
+@kernel("CastMap", domain=_ML)
+def cast_map(x: dict[int, Any], *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1) -> Array:
+    """One row of the values in the order of their keys, or at the place of their key."""
+    if cast_to not in _CASTS or map_form not in ("DENSE", "SPARSE"):
+        raise GraphError(f"CastMap has no cast_to '{cast_to}' with map_form '{map_form}'")
+    dtype, convert, empty = _CASTS[cast_to]
+    if map_form == "DENSE":
+        values = [convert(x[key]) for key in sorted(x)]
+    else:
+        if any(not 0 <= key < max_map for key in x):
+            raise GraphError(f"a key of a sparse map is outside [0, {max_map})")
+        values = [convert(x[i]) if i in x else empty for i in range(max_map)]
+    row = np.empty(len(values), dtype)
+    row[:] = values
+    return row.reshape(1, -1)

@@ -1,0 +1,57 @@
+"""Loss functions. Scores are (N, C, d1, ..., dk), labels and losses (N, d1, ..., dk)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ortconv.errors import GraphError
+from ortconv.executor.kernels.precision import in_float32
+from ortconv.executor.registry import kernel
+from ortconv.ir.tensor import Array
+
+
+@kernel("NegativeLogLikelihoodLoss")
+@in_float32
+def negative_log_likelihood_loss(
+    log_prob: Array,
+    target: Array,
+    weight: Array | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Array:
+    classes = log_prob.shape[1]
+    ignored = np.zeros(target.shape, bool) if ignore_index is None else target == ignore_index
+    label = np.where(ignored, 0, target)
+    if label.size and (label.min() < 0 or label.max() >= classes):
+        raise GraphError(f"a class label is outside [0, {classes})")
+    weights = np.ones((), log_prob.dtype) if weight is None else weight[label]
+    weights = np.where(ignored, log_prob.dtype.type(0), weights)
+    picked = np.take_along_axis(log_prob, label[:, None], axis=1)[:, 0]
+    # An ignored sample counts nothing, not even a NaN.
+    loss = np.where(ignored, log_prob.dtype.type(0), -picked * weights)
+    if reduction == "none":
+        return loss
+    if reduction not in ("sum", "mean"):
+        raise GraphError(f"there is no reduction '{reduction}', only none, sum and mean")
+    total = loss.sum(dtype=log_prob.dtype)
+    return np.asarray(total if reduction == "sum" else total / weights.sum(dtype=log_prob.dtype))
+
+
+@kernel("SoftmaxCrossEntropyLoss")
+@in_float32
+def softmax_cross_entropy_loss(
+    scores: Array,
+    labels: Array,
+    weights: Array | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+    n_outputs: int = 1,
+) -> Any:
+    shifted = scores - scores.max(axis=1, keepdims=True, initial=-np.inf)
+    log_prob = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    loss = negative_log_likelihood_loss(log_prob, labels, weights, ignore_index=ignore_index, reduction=reduction)
+    return loss if n_outputs == 1 else (loss, log_prob)

@@ -1,0 +1,82 @@
+"""Class scores of ai.onnx.ml: the transforms after a model, and labels. Scores are (N, classes)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ortconv.errors import GraphError
+from ortconv.ir.tensor import Array
+
+
+def logistic(x: Array) -> Array:
+    v = 1 / (1 + np.exp(-np.abs(x)))
+    return np.where(x < 0, 1 - v, v)
+
+
+def _softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(axis=1, keepdims=True, initial=-np.inf))
+    return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+
+def _softmax_zero(x: Array) -> Array:
+    """Softmax in which scores of zero keep no share."""
+    e = np.where(np.abs(x) > 1e-7, np.exp(x - x.max(axis=1, keepdims=True, initial=-np.inf)), x.dtype.type(0))
+    return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+
+def _probit(x: Array) -> Array:
+    """The inverse of the normal distribution function by Winitzki's formula with a = 0.147, as runtimes compute it."""
+    centered = 2 * x - 1
+    log = np.log((1 - centered) * (1 + centered))
+    half = 2 / (np.pi * 0.147) + log / 2
+    return np.asarray(np.copysign(np.sqrt(2) * np.sqrt(np.sqrt(half * half - log / 0.147) - half), centered))
+
+
+_TRANSFORMS: dict[str, Any] = {
+    "NONE": lambda x: x, "SOFTMAX": _softmax, "LOGISTIC": logistic, "SOFTMAX_ZERO": _softmax_zero, "PROBIT": _probit,
+}  # fmt: skip
+
+TRANSFORMS = tuple(_TRANSFORMS)
+"""Names in the order of their numbers in TreeEnsemble."""
+
+
+def transformed(scores: Array, transform: str) -> Array:
+    """Scores after a post_transform, as float32. A lone column only knows PROBIT, as in ONNX Runtime."""
+    if transform not in _TRANSFORMS:
+        raise GraphError(f"there is no post_transform '{transform}', only {', '.join(_TRANSFORMS)}")
+    if scores.shape[1] == 1 and transform != "PROBIT":
+        transform = "NONE"
+    with np.errstate(all="ignore"):
+        return np.asarray(_TRANSFORMS[transform](scores)).astype(np.float32, copy=False)
+
+
+def both_classes(positive: Array, transform: str, complement: bool) -> Array:
+    """The scores of two classes from that of the second, (N,) to (N, 2): LOGISTIC and PROBIT apply, softmax does not.
+
+    The first score is 1 - s where the scores complement each other, else -s.
+    """
+    if transform == "LOGISTIC":
+        pair = [logistic(-positive), logistic(positive)]
+    elif transform == "PROBIT":
+        with np.errstate(all="ignore"):
+            pair = [-_probit(positive), _probit(positive)]
+    else:
+        transformed(positive[:, None], transform)
+        pair = [1 - positive if complement else -positive, positive]
+    return np.stack(pair, axis=1).astype(np.float32, copy=False)
+
+
+def class_labels(ints: Sequence[int] | None, strings: Sequence[str] | None) -> Array:
+    """The labels as an array of int64 or of strings."""
+    if not ints and not strings:
+        raise GraphError("a classifier has no class labels")
+    return np.array(strings, object) if strings else np.asarray(ints, np.int64)
+
+
+def as_rows(x: Array) -> Array:
+    """(N, features) of float64 or float32; a vector is one row."""
+    rows = x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), -1)
+    return rows if rows.dtype == np.float64 else rows.astype(np.float32, copy=False)

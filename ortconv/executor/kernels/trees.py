@@ -1,0 +1,291 @@
+"""Tree ensembles of ai.onnx.ml: all trees descend together, one level per step, for all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ortconv.errors import GraphError
+from ortconv.executor.kernels.built import built
+from ortconv.executor.kernels.scores import TRANSFORMS, both_classes, class_labels, transformed
+from ortconv.ir.tensor import Array
+
+_ML = "ai.onnx.ml"
+_BLOCK = 1 << 19
+"""Rows times trees that descend at once."""
+
+_MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
+_MEMBER = _MODES.index("BRANCH_MEMBER")
+_COMPARE = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Nodes of all trees under one numbering. A leaf is a node of mode -1 whose votes are a slice of targets and weights."""
+
+    roots: Array
+    features: Array
+    thresholds: Array
+    modes: Array
+    on_true: Array
+    on_false: Array
+    nan_is_true: Array
+    members: Array
+    """Sorted (node, value) pairs of set membership, as complex numbers."""
+    vote_start: Array
+    vote_count: Array
+    vote_target: Array
+    vote_weight: Array
+
+    def leaves(self, x: Array) -> Array:
+        """(N, features) to the leaf that each row reaches in each tree, (N, trees)."""
+        at = np.tile(self.roots, len(x))
+        rows = np.repeat(np.arange(len(x)), len(self.roots))
+        active = np.flatnonzero(self.modes[at] >= 0)
+        for _ in range(len(self.modes) + 1):
+            if not active.size:
+                return at.reshape(len(x), -1)
+            node = at[active]
+            following = np.where(self._branch(x[rows[active], self.features[node]], node), self.on_true[node], self.on_false[node])
+            at[active] = following
+            active = active[self.modes[following] >= 0]
+        raise GraphError("a tree of the ensemble has a cycle")
+
+    def _branch(self, x: Array, node: Array) -> Array:
+        modes = self.modes[node]
+        present = np.unique(modes)
+        taken = np.zeros(len(x), bool)
+        for mode in present:
+            chosen = slice(None) if len(present) == 1 else modes == mode
+            if mode == _MEMBER:
+                taken[chosen] = np.isin(node[chosen] + 1j * x[chosen].astype(np.float64), self.members)
+            else:
+                taken[chosen] = _COMPARE[mode](x[chosen], self.thresholds[node[chosen]])
+        if x.dtype.kind == "f":
+            missing = np.isnan(x)
+            taken[missing] = self.nan_is_true[node[missing]]
+        return taken
+
+    def votes(self, x: Array, targets: int, aggregate: str) -> tuple[Array, Array]:
+        """The aggregate of the votes for each target, (N, targets) in double precision, 0 without any; and where there are any."""
+        if aggregate not in _AGGREGATES:
+            raise GraphError(f"there is no aggregate_function '{aggregate}', only {', '.join(_AGGREGATES)}")
+        total = np.zeros((len(x), targets))
+        voted = np.zeros((len(x), targets), bool)
+        step = max(1, _BLOCK // max(1, len(self.roots)))
+        for start in range(0, len(x), step):
+            part = slice(start, start + step)
+            self._count(x[part], aggregate, total[part], voted[part])
+        return (total / max(1, len(self.roots)) if aggregate == "AVERAGE" else total), voted
+
+    def _count(self, x: Array, aggregate: str, total: Array, voted: Array) -> None:
+        leaf = self.leaves(x).ravel()
+        count = self.vote_count[leaf]
+        first = np.cumsum(count) - count
+        vote = np.repeat(self.vote_start[leaf] - first, count) + np.arange(count.sum())
+        rows = np.repeat(np.repeat(np.arange(len(x)), len(self.roots)), count)
+        slot = rows * total.shape[1] + self.vote_target[vote]
+        weight = self.vote_weight[vote]
+        voted.reshape(-1)[slot] = True
+        flat = total.reshape(-1)
+        if aggregate in ("SUM", "AVERAGE"):
+            flat += np.bincount(slot, weight, len(flat))
+            return
+        reduce = np.minimum if aggregate == "MIN" else np.maximum
+        flat[slot] = np.inf if aggregate == "MIN" else -np.inf
+        reduce.at(flat, slot, weight)
+
+
+def _numbers(exact: Array | None, rounded: Sequence[float] | None) -> Array:
+    """A float attribute that may come as a tensor of doubles instead."""
+    return np.asarray(rounded or (), np.float32) if exact is None else np.asarray(exact).reshape(-1)
+
+
+def _forest(nodes: Mapping[str, Any], thresholds: Array, votes: Sequence[Sequence[int]], weights: Array) -> Forest:
+    """The forest of the operators that number nodes within trees. `votes` are the tree, the node and the target of each weight."""
+    trees, ids = nodes["nodes_treeids"], nodes["nodes_nodeids"]
+    number = {key: i for i, key in enumerate(zip(trees, ids))}
+    if len(number) != len(ids) or len(thresholds) != len(ids):
+        raise GraphError("the node attributes of a tree ensemble do not fit together")
+    modes = np.array([-1 if m == "LEAF" else _MODES.index(m) for m in nodes["nodes_modes"]], np.int64)
+
+    def children(name: str) -> Array:
+        return np.array(
+            [i if modes[i] < 0 else number[trees[i], child] for i, child in enumerate(nodes[name])], np.int64
+        )
+
+    try:
+        on_true, on_false = children("nodes_truenodeids"), children("nodes_falsenodeids")
+        holder = np.array([number[key] for key in zip(votes[0], votes[1])], np.int64)
+    except KeyError as error:
+        raise GraphError(f"a tree ensemble refers to node {error.args[0]}, which it does not have") from None
+    inner = modes >= 0
+    roots = np.setdiff1d(np.arange(len(ids)), np.concatenate([on_true[inner], on_false[inner]]))
+    order = np.argsort(holder, kind="stable")
+    count = np.bincount(holder, minlength=len(ids))
+    return Forest(
+        roots, np.asarray(nodes["nodes_featureids"], np.int64), thresholds, modes, on_true, on_false,
+        _flags(nodes["nodes_missing_value_tracks_true"], len(ids)), np.zeros(0, complex),
+        np.cumsum(count) - count, count, np.asarray(votes[2], np.int64)[order], weights[order],
+    )  # fmt: skip
+
+
+def _flags(given: Sequence[int] | None, size: int) -> Array:
+    return np.asarray(given or (0,) * size, bool)
+
+
+def _rows(x: Array) -> Array:
+    return x.reshape(1, -1) if x.ndim < 2 else x
+
+
+def _based(scores: Array, base: Array) -> Array:
+    if base.size not in (0, scores.shape[1]):
+        raise GraphError(f"{base.size} base values do not go with {scores.shape[1]} targets")
+    return scores + base if base.size else scores
+
+
+@built("TreeEnsembleRegressor", domain=_ML)
+def tree_ensemble_regressor(
+    *,
+    aggregate_function: str = "SUM",
+    base_values: Sequence[float] | None = None,
+    base_values_as_tensor: Array | None = None,
+    n_targets: int = 1,
+    nodes_falsenodeids: Sequence[int] = (),
+    nodes_featureids: Sequence[int] = (),
+    nodes_hitrates: Sequence[float] | None = None,
+    nodes_hitrates_as_tensor: Array | None = None,
+    nodes_missing_value_tracks_true: Sequence[int] | None = None,
+    nodes_modes: Sequence[str] = (),
+    nodes_nodeids: Sequence[int] = (),
+    nodes_treeids: Sequence[int] = (),
+    nodes_truenodeids: Sequence[int] = (),
+    nodes_values: Sequence[float] | None = None,
+    nodes_values_as_tensor: Array | None = None,
+    post_transform: str = "NONE",
+    target_ids: Sequence[int] = (),
+    target_nodeids: Sequence[int] = (),
+    target_treeids: Sequence[int] = (),
+    target_weights: Sequence[float] | None = None,
+    target_weights_as_tensor: Array | None = None,
+) -> Callable[[Array], Array]:
+    thresholds = _numbers(nodes_values_as_tensor, nodes_values)
+    weights = _numbers(target_weights_as_tensor, target_weights)
+    forest = _forest(locals(), thresholds, (target_treeids, target_nodeids, target_ids), weights)
+    base = _numbers(base_values_as_tensor, base_values)
+
+    def regress(x: Array) -> Array:
+        votes, _ = forest.votes(_rows(x), n_targets, aggregate_function)
+        return transformed(_based(votes, base), post_transform)
+
+    return regress
+
+
+@built("TreeEnsembleClassifier", domain=_ML)
+def tree_ensemble_classifier(
+    *,
+    base_values: Sequence[float] | None = None,
+    base_values_as_tensor: Array | None = None,
+    class_ids: Sequence[int] = (),
+    class_nodeids: Sequence[int] = (),
+    class_treeids: Sequence[int] = (),
+    class_weights: Sequence[float] | None = None,
+    class_weights_as_tensor: Array | None = None,
+    classlabels_int64s: Sequence[int] | None = None,
+    classlabels_strings: Sequence[str] | None = None,
+    nodes_falsenodeids: Sequence[int] = (),
+    nodes_featureids: Sequence[int] = (),
+    nodes_hitrates: Sequence[float] | None = None,
+    nodes_hitrates_as_tensor: Array | None = None,
+    nodes_missing_value_tracks_true: Sequence[int] | None = None,
+    nodes_modes: Sequence[str] = (),
+    nodes_nodeids: Sequence[int] = (),
+    nodes_treeids: Sequence[int] = (),
+    nodes_truenodeids: Sequence[int] = (),
+    nodes_values: Sequence[float] | None = None,
+    nodes_values_as_tensor: Array | None = None,
+    post_transform: str = "NONE",
+) -> Callable[[Array], tuple[Array, Array]]:
+    """Two classes of which only one is ever voted for are a binary model: the votes are the score of the second class."""
+    labels = class_labels(classlabels_int64s, classlabels_strings)
+    thresholds = _numbers(nodes_values_as_tensor, nodes_values)
+    weights = _numbers(class_weights_as_tensor, class_weights)
+    forest = _forest(locals(), thresholds, (class_treeids, class_nodeids, class_ids), weights)
+    base = _numbers(base_values_as_tensor, base_values)
+    voted_for = set(class_ids)
+    positive = bool((weights >= 0).all())
+
+    def classify(x: Array) -> tuple[Array, Array]:
+        votes, voted = forest.votes(_rows(x), len(labels), "SUM")
+        if len(labels) == 2 and len(voted_for) == 1:
+            score = votes[:, next(iter(voted_for))] + (base[-1] if base.size else 0)
+            label = labels[(score > (0.5 if positive else 0)).astype(int)]
+            if voted_for == {0}:
+                return label, both_classes(score, post_transform, complement=positive)
+            return label, transformed(_based(votes, base), post_transform)
+        scores = _based(votes, base)
+        top = np.where(voted | bool(base.size), scores, -np.inf).argmax(axis=1)
+        return labels[top], transformed(scores, post_transform)
+
+    return classify
+
+
+@built("TreeEnsemble", domain=_ML)
+def tree_ensemble(
+    *,
+    aggregate_function: int = 1,
+    leaf_targetids: Sequence[int],
+    leaf_weights: Array,
+    membership_values: Array | None = None,
+    n_targets: int = 1,
+    nodes_falseleafs: Sequence[int],
+    nodes_falsenodeids: Sequence[int],
+    nodes_featureids: Sequence[int],
+    nodes_hitrates: Array | None = None,
+    nodes_missing_value_tracks_true: Sequence[int] | None = None,
+    nodes_modes: Array,
+    nodes_splits: Array,
+    nodes_trueleafs: Sequence[int],
+    nodes_truenodeids: Sequence[int],
+    post_transform: int = 0,
+    tree_roots: Sequence[int],
+) -> Callable[[Array], Array]:
+    """Leaves are numbered behind the nodes."""
+    size, leaves = len(nodes_modes), len(leaf_targetids)
+    own = np.arange(size, size + leaves)
+
+    def children(ids: Sequence[int], is_leaf: Sequence[int]) -> Array:
+        return np.concatenate([np.asarray(ids, np.int64) + size * np.asarray(is_leaf, np.int64), own])
+
+    def padded(values: Any, fill: Any) -> Array:
+        return np.concatenate([np.asarray(values), np.full(leaves, fill, np.asarray(values).dtype)])
+
+    forest = Forest(
+        np.asarray(tree_roots, np.int64), padded(np.asarray(nodes_featureids, np.int64), 0), padded(nodes_splits, 0),
+        padded(nodes_modes.astype(np.int64), -1), children(nodes_truenodeids, nodes_trueleafs),
+        children(nodes_falsenodeids, nodes_falseleafs), padded(_flags(nodes_missing_value_tracks_true, size), False),
+        _members(nodes_modes, membership_values),
+        np.concatenate([np.zeros(size, np.int64), np.arange(leaves)]), np.repeat([0, 1], [size, leaves]),
+        np.asarray(leaf_targetids, np.int64), leaf_weights,
+    )  # fmt: skip
+
+    def run(x: Array) -> Array:
+        votes, _ = forest.votes(_rows(x), n_targets, _AGGREGATES[aggregate_function])
+        return transformed(votes, TRANSFORMS[post_transform]).astype(x.dtype, copy=False)
+
+    return run
+
+
+def _members(modes: Array, values: Array | None) -> Array:
+    """The sets of the membership nodes, in the order of the nodes; a NaN ends each."""
+    nodes = np.flatnonzero(modes == _MEMBER)
+    given = np.zeros(0) if values is None else values.astype(np.float64)
+    ends = np.isnan(given)
+    if ends.sum() != len(nodes):
+        raise GraphError(f"{len(nodes)} set membership nodes have {ends.sum()} sets of membership_values")
+    owner = (np.cumsum(ends) - ends)[~ends]
+    return nodes[owner] + 1j * given[~ends]
