@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections import ChainMap
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 import onnx
@@ -62,7 +63,7 @@ class _Builder:
     def __init__(
         self,
         graph: Graph,
-        outer: dict[str, Value],
+        outer: MutableMapping[str, Value],
         resolve: Resolve,
         *,
         overridable: bool,
@@ -252,7 +253,7 @@ class _Builder:
 
     def _subgraph(self, proto: GraphProto) -> Graph:
         sub = Graph(proto.name, parent=self.graph)
-        outer = {**self.outer, **self.own}
+        outer = ChainMap(self.own, self.outer)
         _Builder(sub, outer, self.resolve, overridable=True, read_type=self.read_type).fill(proto)
         return sub
 

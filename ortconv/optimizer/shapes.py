@@ -29,6 +29,9 @@ ANONYMOUS = "?"
 DEPTH = 16
 """How many nodes deep the computation of a shape is followed."""
 
+LONGEST = 64
+"""Elements of the longest value that counts as a shape."""
+
 # ---------------------------------------------------------------------- elements
 
 
@@ -38,31 +41,66 @@ def dim_of(value: Value, axis: int) -> Element:
     return DimOf(value, axis) if dim is None else dim
 
 
-def elements(value: Value | None, depth: int = DEPTH) -> tuple[Element, ...] | None:
+def elements(value: Value | None) -> tuple[Element, ...] | None:
     """The elements of an integer value of rank 0 or 1; None if not even their number is known."""
+    found: dict[Value, tuple[Element, ...] | None] = {}
+
+    def look(value: Value | None, depth: int) -> tuple[Element, ...] | None:
+        if value is None:
+            return None
+        if value not in found:
+            found[value] = _look_back(value, lambda v: look(v, depth - 1) if depth else None)
+        return found[value]
+
+    return look(value, DEPTH)
+
+
+def static_elements(node: Node) -> tuple[int, ...] | None:
+    """The elements of the only output of a shape computation, where all are known; not for a node of constants only."""
+    out = node.output(0)
+    if node.op not in _ELEMENTS or node.domain != "" or len(node.outputs) != 1 or out is None:
+        return None
+    if out.dtype not in (DType.INT64, DType.INT32) or (out.rank or 0) > 1:
+        return None
+    found = _ELEMENTS[node.op](node, elements)
+    known = tuple(e for e in found or () if isinstance(e, int))
+    return known if found is not None and len(known) == len(found) else None
+
+
+Elements = tuple[Element, ...] | None
+Look = Callable[[Value | None], Elements]
+"""Gives the elements of an input."""
+
+
+def _look_back(value: Value, look: Look) -> Elements:
     known = ints(value)
-    if known is not None or value is None:
+    if known is not None:
         return known
     node = value.producer
-    if node is not None and node.domain == "" and depth:
-        rule = _ELEMENTS.get(node.op)
-        found = rule(node, depth - 1) if rule is not None else None
+    if node is not None and node.op in _ELEMENTS and node.domain == "":
+        found = _ELEMENTS[node.op](node, look)
         if found is not None:
             return found
     shape = value.static_shape
-    if shape is None or len(shape) > 1 or math.prod(shape) > 64:
+    if shape is None or len(shape) > 1 or math.prod(shape) > LONGEST:
         return None
     return (None,) * math.prod(shape)
 
 
-def _shape(node: Node, depth: int) -> tuple[Element, ...] | None:
+def _shape(node: Node, look: Look) -> Elements:
     x = node.inputs[0]
     if x is None or x.rank is None:
         return None
     return tuple(dim_of(x, i) for i in range(x.rank))[slice(node.attr("start", 0), node.attr("end", x.rank))]
 
 
-def _gather(node: Node, depth: int) -> tuple[Element, ...] | None:
+def _size(node: Node, look: Look) -> Elements:
+    x = node.inputs[0]
+    shape = None if x is None else x.static_shape
+    return None if shape is None else (math.prod(shape),)
+
+
+def _gather(node: Node, look: Look) -> Elements:
     data, index = node.inputs
     picked = ints(index)
     if data is None or picked is None:
@@ -71,30 +109,30 @@ def _gather(node: Node, depth: int) -> tuple[Element, ...] | None:
         x = data.producer.inputs[0]
         if x is not None and x.rank is None and min(picked, default=0) >= 0:
             return tuple(DimOf(x, i) for i in picked)
-    source = elements(data, depth)
+    source = look(data)
     if source is None or not all(-len(source) <= i < len(source) for i in picked):
         return None
     return tuple(source[i] for i in picked)
 
 
-def _same_elements(node: Node, depth: int) -> tuple[Element, ...] | None:
+def _same_elements(node: Node, look: Look) -> Elements:
     rank = node.out.rank
-    return elements(node.inputs[0], depth) if rank is None or rank <= 1 else None
+    return look(node.inputs[0]) if rank is None or rank <= 1 else None
 
 
-def _cast(node: Node, depth: int) -> tuple[Element, ...] | None:
-    return elements(node.inputs[0], depth) if node.out.dtype in (DType.INT64, DType.INT32) else None
+def _cast(node: Node, look: Look) -> Elements:
+    return look(node.inputs[0]) if node.out.dtype in (DType.INT64, DType.INT32) else None
 
 
-def _concat(node: Node, depth: int) -> tuple[Element, ...] | None:
-    parts = [elements(v, depth) for v in node.inputs]
+def _concat(node: Node, look: Look) -> Elements:
+    parts = [look(v) for v in node.inputs]
     if any(p is None for p in parts):
         return None
     return tuple(e for p in parts for e in p or ())
 
 
-def _slice(node: Node, depth: int) -> tuple[Element, ...] | None:
-    source = elements(node.inputs[0], depth)
+def _slice(node: Node, look: Look) -> Elements:
+    source = look(node.inputs[0])
     if source is None:
         return None
     if "starts" in node.attrs:
@@ -107,8 +145,8 @@ def _slice(node: Node, depth: int) -> tuple[Element, ...] | None:
     return source[slice(*bounds)]
 
 
-def _arithmetic(node: Node, depth: int) -> tuple[Element, ...] | None:
-    left, right = (elements(v, depth) for v in node.inputs)
+def _arithmetic(node: Node, look: Look) -> Elements:
+    left, right = (look(v) for v in node.inputs)
     if left is None or right is None or len({len(left), len(right)} - {1}) > 1:
         return None
     size = 0 if 0 in (len(left), len(right)) else max(len(left), len(right))
@@ -128,8 +166,9 @@ def _combine(op: str, a: Element, b: Element) -> Element:
     return None
 
 
-_ELEMENTS: dict[str, Callable[[Node, int], tuple[Element, ...] | None]] = {
+_ELEMENTS: dict[str, Callable[[Node, Look], Elements]] = {
     "Shape": _shape,
+    "Size": _size,
     "Gather": _gather,
     "Unsqueeze": _same_elements,
     "Squeeze": _same_elements,

@@ -228,6 +228,31 @@ def test_pool_with_dilations_stays() -> None:
     refused(net.quantized(net.add("AveragePool", net.activations(1, 2, 7, 7), kernel_shape=[2, 2], dilations=[2, 2])))
 
 
+@pytest.mark.parametrize("include", [0, 1])
+def test_pool_with_windows_beyond_the_padding(include: int) -> None:
+    """onnxruntime's QLinearAveragePool divides by another number than AveragePool where ceil_mode lets windows stick out."""
+    net = Net()
+    x = net.activations(1, 2, 7, 7)
+    net.quantized(
+        net.add("AveragePool", x, kernel_shape=[1, 3], strides=[3, 3], ceil_mode=1, count_include_pad=include)
+    )
+    if include:
+        refused(net)
+    else:
+        assert f"{MICROSOFT}QLinearAveragePool" in check(net)
+
+
+@pytest.mark.parametrize(("shape", "opset", "fits"), [((3, 1), 13, False), ((3, 2), 13, True), ((3, 2, 1), 12, True)])
+def test_softmax_of_few_elements(shape: tuple[int, ...], opset: int, *, fits: bool) -> None:
+    """onnxruntime's QLinearSoftmax overflows, and gives 0 for 1, where the sum is short and the steps are fine."""
+    net = Net(opset=opset)
+    y = net.quantized(net.add("Softmax", net.activations(*shape, scale=0.3), axis=1), 1 / 255, 0.0)
+    if fits:
+        assert check(y) == around(f"{MICROSOFT}QLinearSoftmax")
+    else:
+        refused(y)
+
+
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("op", ["Add", "Mul"])
 @pytest.mark.parametrize(

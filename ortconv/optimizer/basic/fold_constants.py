@@ -15,8 +15,8 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import is_deterministic
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.basic.shape_data import ShapeData
 from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.shapes import static_elements
 
 EXPANDING = frozenset(
     {"Expand", "Tile", "ConstantOfShape", "Range", "Resize", "Upsample", "Pad", "OneHot", "EyeLike", "CenterCropPad"}
@@ -28,7 +28,6 @@ def fold(graph: Graph, context: Context) -> int:
     """Fold every node of one graph that can be folded. Returns how many were."""
     changes = 0
     fresh: set[Value] = set()
-    shapes = ShapeData()
     for node in graph:
         if context.exhausted:
             break
@@ -36,15 +35,13 @@ def fold(graph: Graph, context: Context) -> int:
             continue
         if fresh and any(v in fresh for v in node.inputs if v is not None) and _update_types(node):
             fresh.update(v for v in node.outputs if v is not None)
-        results = _known(node, shapes, context)
+        results = _known(node, context)
         if results is not None:
             fresh.update(_replace(node, results, context))
             changes += 1
         elif node.op == "If" and node.domain == "" and (taken := _decided(node)) is not None:
             fresh.update(_inline(node, taken, context))
             changes += 1
-        else:
-            shapes.visit(node)
     return changes
 
 
@@ -62,16 +59,15 @@ def _update_types(node: Node) -> bool:
 # ---------------------------------------------------------------------- what is known
 
 
-def _known(node: Node, shapes: ShapeData, context: Context) -> list[Tensor | None] | None:
+def _known(node: Node, context: Context) -> list[Tensor | None] | None:
     """The constant outputs of a node, or None if they are not known or not wanted as constants."""
     if node.domain != "" and not (node.domain == "com.microsoft" and node.op in ("QuantizeLinear", "DequantizeLinear")):
         return None
     if not node.outputs or node.subgraphs:
         return None
-    data = shapes.static_result(node)
-    if data is not None:
-        return [data]
-    if not all(v is None or v.constant is not None for v in node.inputs) or not is_deterministic(node):
+    if not all(v is None or v.constant is not None for v in node.inputs):
+        return _known_shape(node)
+    if not is_deterministic(node):
         return None
     if node.op == "DequantizeLinear" and not _dequantized_for_nothing(node):
         return None
@@ -80,6 +76,15 @@ def _known(node: Node, shapes: ShapeData, context: Context) -> list[Tensor | Non
     if not _fits(node, _static_bytes(node), context):
         return None
     return _evaluate(node, context)
+
+
+def _known_shape(node: Node) -> list[Tensor | None] | None:
+    """The output of a shape computation that does not depend on what is fed."""
+    elements = static_elements(node)
+    if elements is None or node.out.rank is None:
+        return None
+    shape = () if node.out.rank == 0 else (len(elements),)
+    return [Tensor.of(np.asarray(elements).reshape(shape), node.out.dtype)]
 
 
 def _evaluate(node: Node, context: Context) -> list[Tensor | None] | None:

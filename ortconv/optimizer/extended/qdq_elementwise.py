@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
+from typing import NamedTuple
+
 from ortconv.ir.graph import Node
 from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import DType
@@ -11,6 +15,7 @@ from ortconv.optimizer.extended.qdq import (
     Quantized,
     as_unsigned,
     dequantized,
+    elements,
     is_signed_constant,
     microsoft,
     quantize_patterns,
@@ -35,30 +40,63 @@ def _operands(m: Match, slots: range) -> tuple[list[Quantized], Quantized] | Non
     return None
 
 
+HEADROOM = 128
+"""How often the kernel of QLinearSoftmax can add up its largest exponential, for each element that it sums, in float32."""
+
+
+def _pool_fits(node: Node, y: Quantized) -> bool:
+    """No dilations, and no windows beyond the padding where padding counts: the kernel divides by another number there."""
+    rank = node.inputs[0].rank if node.inputs[0] is not None else None
+    dilations: tuple[int, ...] = node.attr("dilations", ())
+    if rank not in (3, 4, 5) or any(d != 1 for d in dilations):
+        return False
+    return not (node.attr("ceil_mode", 0) and node.attr("count_include_pad", 0))
+
+
+def _softmax_fits(node: Node, y: Quantized) -> bool:
+    """Sums long enough for the steps of the result: the kernel overflows where a sum is short and the steps are fine."""
+    shape, step = node.out.shape, elements(y.scale)
+    axis = attribute(node, "axis")
+    if shape is None or step is None or not -len(shape) <= axis < len(shape):
+        return False
+    axis %= len(shape)
+    summed = shape[axis:] if since_version(node) < 13 else shape[axis : axis + 1]
+    lengths = [d for d in summed if isinstance(d, int)]
+    return len(lengths) == len(summed) and step[0] > 0 and 1 / step[0] <= HEADROOM * prod(lengths)
+
+
+def _any(node: Node, y: Quantized) -> bool:
+    return True
+
+
 def _softmax(node: Node) -> dict[str, object]:
     return {"axis": attribute(node, "axis"), "opset": since_version(node)}
 
 
+class Unary(NamedTuple):
+    """An operator with one input: the attributes of its counterpart, and when that computes the same."""
+
+    attrs: Callable[[Node], dict[str, object]]
+    fits: Callable[[Node, Quantized], bool] = _any
+
+
 UNARY = {
-    "AveragePool": lambda node: {k: v for k, v in node.attrs.items() if k != "dilations"},
-    "GlobalAveragePool": lambda node: {"channels_last": 0},
-    "LeakyRelu": lambda node: {"alpha": attribute(node, "alpha")},
-    "Sigmoid": lambda node: {},
-    "Softmax": _softmax,
+    "AveragePool": Unary(lambda node: {k: v for k, v in node.attrs.items() if k != "dilations"}, _pool_fits),
+    "GlobalAveragePool": Unary(lambda node: {"channels_last": 0}, _pool_fits),
+    "LeakyRelu": Unary(lambda node: {"alpha": attribute(node, "alpha")}),
+    "Sigmoid": Unary(lambda node: {}),
+    "Softmax": Unary(_softmax, _softmax_fits),
 }
-"""Operators with one input, and the attributes of their counterparts."""
 
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P(tuple(UNARY), "x", name="target")))
 def fuse_unary(m: Match) -> Replacement:
     "Q(op(DQ(x)))  ->  QLinear<op>(x)"
-    found = _operands(m, range(1))
-    if found is None or any(d != 1 for d in m.target.attr("dilations", ())):
+    found, unary = _operands(m, range(1)), UNARY[m.target.op]
+    if found is None or not unary.fits(m.target, found[1]):
         return None
     (x,), y = found
-    if "Pool" in m.target.op and not 3 <= (m.x.rank or 0) <= 5:
-        return None
-    return microsoft(f"QLinear{m.target.op}", [*x.operand, *y.parameters], m.target, UNARY[m.target.op](m.target))
+    return microsoft(f"QLinear{m.target.op}", [*x.operand, *y.parameters], m.target, unary.attrs(m.target))
 
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P(("Add", "Mul"), "a", "b", name="target")))

@@ -28,12 +28,10 @@ FINE = 1 / 8
 
 
 def _fits(x: Quantized | None, w: Quantized | None, y: Quantized | None) -> bool:
-    """Types that the integer kernels take: bytes, int8 only times int8, a result of the type of x."""
-    if x is None or w is None or x.dtype not in BYTES or w.dtype not in BYTES or not x.is_per_tensor:
+    """Types that the integer kernels take and are fast with: uint8 times any byte, a result of uint8."""
+    if x is None or w is None or x.dtype is not DType.UINT8 or w.dtype not in BYTES or not x.is_per_tensor:
         return False
-    if y is not None and (y.dtype is not x.dtype or not y.is_per_tensor):
-        return False
-    return x.dtype is DType.UINT8 or w.dtype is DType.INT8
+    return y is None or (y.dtype is DType.UINT8 and y.is_per_tensor)
 
 
 def _weights_fit(w: Quantized, axis: int) -> bool:
