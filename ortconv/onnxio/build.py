@@ -30,8 +30,8 @@ from ortconv.ir.types import DType, MapType, OptionalType, SequenceType, Shape, 
 Resolve = Callable[[TensorProto], memoryview]
 """Gives the payload of a tensor whose data_location is EXTERNAL."""
 
-Symbol = Callable[[str], str]
-"""Gives the name that the graph uses for a symbolic dimension of the message."""
+Symbol = Callable[[str], str | None]
+"""Gives the name that the graph uses for a symbolic dimension of the message, None for an unknown dimension."""
 
 
 def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str) -> Model:

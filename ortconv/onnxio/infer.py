@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -24,12 +26,48 @@ LARGEST_SHAPE_DATA = 1024
 def infer_model(proto: ModelProto | bytes) -> ModelProto:
     """The message with value types filled in wherever onnx can tell. GraphError if the model contradicts itself.
 
-    Unknown dimensions that are sure to be equal get a name of the form INVENTED.
+    Unknown dimensions that are sure to be equal get a name of the form INVENTED. Values of shape computations are
+    followed unless that takes too much memory, as it does for ranges and shapes of millions of elements.
     """
+    if isinstance(proto, ModelProto):
+        proto = proto.SerializeToString()
+    allowance = MEMORY_BASE + MEMORY_FACTOR * len(proto)
+    for follow_values in (True, False):
+        try:
+            with memory_limit(allowance):
+                return shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=follow_values)
+        except Exception as error:
+            out_of_memory = isinstance(error, MemoryError) or "bad_alloc" in str(error)
+            if not (out_of_memory and follow_values):
+                raise GraphError(f"shape inference: {first_line(error)}") from error
+    raise AssertionError
+
+
+MEMORY_BASE = 256 << 20
+MEMORY_FACTOR = 64
+"""Shape inference may take so many bytes, and so many for each byte of the message."""
+
+
+@contextmanager
+def memory_limit(allowance: int) -> Iterator[None]:
+    """Let allocations fail, where the system can do that, once the process has grown by so many bytes."""
     try:
-        return shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
-    except Exception as error:
-        raise GraphError(f"shape inference: {first_line(error)}") from error
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError):
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = pages * resource.getpagesize() + allowance
+    if any(other != resource.RLIM_INFINITY and other < limit for other in (soft, hard)):
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 INVENTED = re.compile(r"unk__\d+")
@@ -92,15 +130,25 @@ def _is_vague(value: Value) -> bool:
 
 
 def infer_node(node: Node) -> list[ValueType | None]:
-    """The types of a node's outputs as far as they follow from its inputs' types and constants."""
+    """The types of a node's outputs as far as they follow from its inputs' types and constants.
+
+    Of a node with wrong inputs or attributes nothing follows.
+    """
     rule = CONTRIB_TYPES.get((node.domain, node.op))
-    if rule is not None:
-        return list(rule(node))
     special = _CONTROL_FLOW.get(node.op) if node.domain == "" else None
-    if special is not None:
-        for sub in node.subgraphs:
-            infer_missing(sub)
-        return special(node)
+    try:
+        if rule is not None:
+            return list(rule(node))
+        if special is not None:
+            for sub in node.subgraphs:
+                infer_missing(sub)
+            return special(node)
+        return _infer_by_onnx(node)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return [None] * len(node.outputs)
+
+
+def _infer_by_onnx(node: Node) -> list[ValueType | None]:
     assert node.graph is not None
     try:
         found = defs.get_schema(node.op, max(1, node.graph.opset(node.domain)), node.domain)
@@ -123,7 +171,7 @@ def infer_node(node: Node) -> list[ValueType | None]:
             data,
             opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in node.graph.opsets.items()],
         )
-    except (shape_inference.InferenceError, RuntimeError, ValueError, defs.SchemaError):
+    except Exception:  # whatever class of its own the C++ code raises, nothing is known
         return [None] * len(node.outputs)
     return [None if v is None or v.name not in inferred else value_type(inferred[v.name]) for v in node.outputs]
 

@@ -56,6 +56,28 @@ shapes (float[B, C, 4] x, float[2, 3, 5, 5] image, string[2] words) => (float[D,
 """
 
 
+CONTRIBUTED = """
+<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+contributed (float[1, 2, 4, 4] x, float[2, 3, 8] t, float[2, 1, 4] s) =>
+  (float[A, B, C, D] y, float[E, F, G] u, float[S, T, U] scanned)
+<float[3, 2, 1, 1] w = {1, 2, 3, 4, 5, 6}, float[8] scale = {1, 1, 1, 1, 1, 1, 1, 1}, float zero = {0}>
+{
+  c = com.microsoft.FusedConv<activation = "Relu", kernel_shape = [1, 1]>(x, w)
+  y = com.microsoft.Gelu(c)
+  a, m, v, k = com.microsoft.SkipLayerNormalization<epsilon = 0.1>(t, t, scale)
+  u = com.microsoft.FusedMatMul<transA = 1, alpha = 2.0>(a, k)
+  last, scanned = Scan (zero, s) <
+    num_scan_inputs = 1,
+    body = step (float sum, float[1, 4] row) => (float next, float[1, 4] out) { next = Identity(sum)  out = Neg(row) }
+  >
+}
+"""
+
+
+def contributed() -> onnx.ModelProto:
+    return parser.parse_model(CONTRIBUTED)
+
+
 def control_flow() -> onnx.ModelProto:
     return parser.parse_model(CONTROL_FLOW)
 
@@ -78,4 +100,4 @@ def shapes() -> onnx.ModelProto:
     return model
 
 
-ALL = {"control_flow": control_flow, "functions": functions, "shapes": shapes}
+ALL = {"control_flow": control_flow, "functions": functions, "shapes": shapes, "contributed": contributed}

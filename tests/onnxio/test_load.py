@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from pathlib import Path
 
 import ml_dtypes  # noqa: F401  the names of numpy dtypes
@@ -165,6 +167,39 @@ def test_tensors_that_do_not_fit(tensor: TensorProto) -> None:
     proto.graph.initializer.append(tensor)
     with pytest.raises(ModelError, match="'bad'"):
         from_proto(proto)
+
+
+HUGE = 1 << 62
+
+SHAPE_BOMBS = {
+    "range": f"k = Constant<value_int = {HUGE}>() o = Constant<value_int = 1>() r = Range(o, k, o) z = Add(r, r) y = Relu(x)",
+    "fill": f"k = Constant<value_ints = [{HUGE}, {HUGE}]>() f = ConstantOfShape(k) y = Relu(x)",
+    "doubling": "y = Relu(x) c0 = Identity(x) "
+    + " ".join(f"c{i + 1} = Concat<axis = 0>(c{i}, c{i})" for i in range(60)),
+}
+
+
+MEASURE = """
+import resource, sys
+from ortconv.onnxio.load import load
+before = resource.getrlimit(resource.RLIMIT_AS), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+(relu,) = [n for n in load(sys.argv[1]).graph if n.op == "Relu"]
+assert resource.getrlimit(resource.RLIMIT_AS) == before[0]
+print(relu.out.static_shape, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before[1])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+@pytest.mark.parametrize("name", SHAPE_BOMBS)
+def test_shape_computations_of_any_size_take_little(name: str, tmp_path: Path) -> None:
+    text = f"g (float[2] x) => (float[2] y) {{ {SHAPE_BOMBS[name]} }}"
+    onnx.save(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}'), tmp_path / "m.onnx")
+    command = [sys.executable, "-c", MEASURE, str(tmp_path / "m.onnx")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    shape, kilobytes = done.stdout.rsplit(" ", 1)
+    assert shape == "(2,)"
+    assert int(kilobytes) < 320 << 10
 
 
 def test_dims_without_elements_need_no_data() -> None:
@@ -538,7 +573,7 @@ def test_deep_nesting(tmp_path: Path) -> None:
     assert len(list(graph.graphs())) == 41
     for levels in (40, 400):
         (tmp_path / "m.onnx").write_bytes(nested(levels))
-        with pytest.raises(FormatError, match="nested deeper|MaxDepth"):
+        with pytest.raises(FormatError, match=r"nested deeper|MaxDepth"):
             load(tmp_path / "m.onnx")
 
 

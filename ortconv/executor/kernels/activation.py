@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.kernels.elementwise import blockwise, erf, erf_block
-from ortconv.executor.kernels.precision import in_float32
+from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -216,8 +216,13 @@ def fast_gelu(x: Array, bias: Array | None = None) -> Array:
 
 
 @kernel("Softmax", since=13)
-@in_float32
 def softmax(x: Array, *, axis: int = -1) -> Array:
+    """Half precision is rounded after each step of the operator's function body."""
+    if is_narrow(x.dtype) and x.size:
+        wide, rounded = widen(x), rounding(x.dtype)
+        out = rounded(np.exp(rounded(wide - wide.max(axis=axis, keepdims=True))))
+        total = rounded(out.sum(axis=axis, keepdims=True))
+        return np.divide(out, total, out=out).astype(x.dtype)
     out, total = _shifted_exponential(x, axis)
     return np.divide(out, total, out=out)
 

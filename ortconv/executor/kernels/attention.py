@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.precision import in_float32, widen
+from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -87,28 +87,45 @@ def attention(
         q, k, v = split_heads(q, q_num_heads), split_heads(k, kv_num_heads), split_heads(v, kv_num_heads)
     if past_key is not None and past_value is not None:
         k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
-    queries, keys = widen(q), widen(_shared(k, q.shape[1]))
-    factor = 1 / np.sqrt(q.shape[-1]) if scale is None else scale
-    scores = np.matmul(queries * queries.dtype.type(factor), keys.swapaxes(-1, -2))
+    rounded = rounding(dtype)
+    scores = rounded(_scaled_product(q, _shared(k, q.shape[1]), scale))
     stages = [scores]
     if softcap:
         cap = scores.dtype.type(softcap)
-        scores = np.tanh(scores / cap) * cap
+        scores = rounded(rounded(np.tanh(rounded(scores / cap))) * cap)
     stages.append(scores)
     past = past_key.shape[2] if past_key is not None else 0
-    scores = scores + _bias(scores, attn_mask, past, nonpad_kv_seqlen, is_causal, left_window_size, right_window_size)
+    bias = _bias(scores, attn_mask, past, nonpad_kv_seqlen, is_causal, left_window_size, right_window_size)
+    scores = rounded(scores + bias)
     stages.append(scores)
-    weights = _softmax_as(scores.copy(), dtype, softmax_precision)
+    weights = rounded(_softmax_as(scores, dtype, softmax_precision))
     stages.append(weights)
     y = np.matmul(weights, widen(_shared(v, q.shape[1])))
     y = (merge_heads(y) if packed else y).astype(dtype, copy=False)
     return y if n_outputs == 1 else (y, k, v, stages[qk_matmul_output_mode].astype(dtype, copy=False))[:n_outputs]
 
 
+def _scaled_product(q: Array, k: Array, scale: float | None) -> Array:
+    factor = 1 / np.sqrt(q.shape[-1]) if scale is None else scale
+    if not is_narrow(q.dtype):
+        return np.asarray(np.matmul(q * q.dtype.type(factor), k.swapaxes(-1, -2)))
+    # Half precision is rounded after each step of the function body, which scales both sides by the root.
+    root = np.sqrt(np.float32(factor)).astype(q.dtype)
+    return np.asarray(np.matmul(widen(q * root), widen(k * root).swapaxes(-1, -2)))
+
+
 def _softmax_as(scores: Array, dtype: np.dtype[Any], precision: int | None) -> Array:
+    """Softmax in the precision asked for, by default that of the operands; in the type of the scores."""
     if precision == DType.DOUBLE and scores.dtype != np.float64:
         return softmax_rows(scores.astype(np.float64)).astype(scores.dtype)
-    return softmax_rows(scores)
+    kind = dtype if precision is None else DType(precision).numpy
+    if not is_narrow(kind):
+        return softmax_rows(scores.copy())
+    rounded = rounding(kind)
+    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    out = rounded(np.exp(rounded(scores - np.where(np.isneginf(top), scores.dtype.type(0), top))))
+    total = rounded(out.sum(axis=-1, keepdims=True))
+    return np.asarray(out / np.where(total == 0, scores.dtype.type(1), total))
 
 
 def _bias(

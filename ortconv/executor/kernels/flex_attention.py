@@ -47,7 +47,7 @@ def flex_attention(
     if prob_mod is not None:
         probs = np.asarray(prob_mod(probs)[0])
     probs = widen(probs).reshape(q.shape[0], k.shape[1], group * q.shape[2], k.shape[2])
-    y = np.matmul(probs, v.astype(probs.dtype, copy=False))
+    y: Array = np.matmul(probs, v.astype(probs.dtype, copy=False))
     return y.reshape(*q.shape[:3], v.shape[3]).astype(dtype, copy=False)
 
 

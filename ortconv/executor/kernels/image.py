@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +19,7 @@ _MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
 def image_decoder(stream: Array, *, pixel_format: str = "RGB") -> Array:
     """Bytes of an image file to (height, width, channels) uint8; (0, 0, 0) where they cannot be decoded."""
     try:
-        from PIL import Image
+        pillow: Any = import_module("PIL.Image")
     except ImportError:
         raise BackendError(
             "ImageDecoder decodes with Pillow, which is not installed", backend="numpy", hint="pip install Pillow"
@@ -25,7 +27,7 @@ def image_decoder(stream: Array, *, pixel_format: str = "RGB") -> Array:
     if pixel_format not in _MODES:
         raise BackendError(f"ImageDecoder has no pixel format '{pixel_format}'", backend="numpy")
     try:
-        with Image.open(io.BytesIO(stream.tobytes())) as image:
+        with pillow.open(io.BytesIO(stream.tobytes())) as image:
             pixels = np.array(image.convert(_MODES[pixel_format]))
     except (OSError, SyntaxError, ValueError):
         return np.zeros((0, 0, 0), np.uint8)

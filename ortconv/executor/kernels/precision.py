@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 _NARROW = frozenset({np.dtype(np.float16), DType.BFLOAT16.numpy})
@@ -25,6 +26,13 @@ def _is_half(x: Any) -> bool:
 def widen(x: Any) -> Any:
     """float16 and bfloat16 arrays as float32, anything else unchanged."""
     return x.astype(np.float32) if _is_half(x) else x
+
+
+def rounding(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
+    """What rounds a float32 intermediate result to float16 or bfloat16; for any other type, what does nothing."""
+    if not is_narrow(dtype):
+        return lambda x: x
+    return lambda x: x.astype(dtype).astype(np.float32)
 
 
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -154,7 +154,8 @@ def rnn(
 
         return step
 
-    names = activations or ("Tanh",) * len(w)
+    # The schema's default has two names whatever the number of directions.
+    names = tuple(activations or ("Tanh",) * len(w))[: len(w)]
     outputs = _run(
         x, w, r, b, sequence_lens, (initial_h,), make_step, direction=direction, hidden_size=hidden_size, activations=names,
         activation_alpha=activation_alpha, activation_beta=activation_beta, layout=layout,

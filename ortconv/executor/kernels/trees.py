@@ -50,7 +50,8 @@ class Forest:
             if not active.size:
                 return at.reshape(len(x), -1)
             node = at[active]
-            following = np.where(self._branch(x[rows[active], self.features[node]], node), self.on_true[node], self.on_false[node])
+            taken = self._branch(x[rows[active], self.features[node]], node)
+            following = np.where(taken, self.on_true[node], self.on_false[node])
             at[active] = following
             active = active[self.modes[following] >= 0]
         raise GraphError("a tree of the ensemble has a cycle")
@@ -288,4 +289,4 @@ def _members(modes: Array, values: Array | None) -> Array:
     if ends.sum() != len(nodes):
         raise GraphError(f"{len(nodes)} set membership nodes have {ends.sum()} sets of membership_values")
     owner = (np.cumsum(ends) - ends)[~ends]
-    return nodes[owner] + 1j * given[~ends]
+    return np.asarray(nodes[owner] + 1j * given[~ends])

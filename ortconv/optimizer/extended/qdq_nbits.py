@@ -1,4 +1,7 @@
-"""Products with a weight of few bits in blocks: com.microsoft:MatMulNBits, which keeps the activations in float32."""
+"""Products with a weight of 4 bits: com.microsoft:MatMulNBits, which keeps the activations in float32.
+
+Weights of 8 bits stay as they are: in float32 that kernel is slower than DequantizeLinear and MatMul.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256
 UNBLOCKED = 32
 """The block size for weights that have one scale, or one for each column."""
 
+DEFAULT_ZERO_POINT = 8
+
 FLOAT32 = 1
 """The accuracy level that computes in float32."""
 
@@ -34,32 +39,24 @@ def _blocks(dq: Node) -> Blocks | None:
     weight, scale, zero = (None if v is None else v.constant for v in (dq.input(0), dq.input(1), dq.input(2)))
     if weight is None or scale is None or (zero is None and dq.input(2) is not None):
         return None
-    size, bits = int(dq.attr("block_size", 0)), weight.dtype.bits
-    if (
-        weight.dtype not in LIMITS
-        or bits not in (4, 8)
-        or (bits == 8 and not size)
-        or weight.rank != 2
-        or not weight.size
-    ):
+    if weight.dtype not in (DType.INT4, DType.UINT4) or weight.rank != 2 or not weight.size:
         return None
     if scale.dtype is not DType.FLOAT or dq.out.dtype is not DType.FLOAT:
         return None
     rows, columns = weight.shape
-    low, _ = LIMITS[weight.dtype]
+    size, (low, _) = int(dq.attr("block_size", 0)), LIMITS[weight.dtype]
+    zeros = np.zeros(scale.shape, np.int8) if zero is None else zero.numpy().astype(np.int8)
     scales = _by_block(scale.numpy(), dq, rows, columns, size)
-    zeros = np.zeros(scale.shape, np.int16) if zero is None else zero.numpy().astype(np.int16)
-    offsets = _by_block(zeros - low, dq, rows, columns, size)
+    offsets = _by_block((zeros - low).astype(np.uint8), dq, rows, columns, size)
     size = size or UNBLOCKED
     if scales is None or offsets is None or not SMALLEST_BLOCK <= size <= LARGEST_BLOCK or size & (size - 1):
         return None
     count = len(scales)
     codes = np.zeros((count * size, columns), np.uint8)
-    codes[:rows] = weight.numpy().astype(np.int16) - low
-    packed = _packed(codes.T.reshape(columns, count, size), bits)
-    is_default = bool((offsets == 1 << (bits - 1)).all())
-    attrs: dict[str, object] = {"K": rows, "N": columns, "bits": bits, "block_size": size, "accuracy_level": FLOAT32}
-    zero_points = None if is_default else _packed(offsets.T.astype(np.uint8), bits).reshape(-1)
+    codes[:rows] = weight.numpy().astype(np.int8) - low
+    packed = _packed(codes.T.reshape(columns, count, size))
+    zero_points = None if (offsets == DEFAULT_ZERO_POINT).all() else _packed(offsets.T).reshape(-1)
+    attrs: dict[str, object] = {"K": rows, "N": columns, "bits": 4, "block_size": size, "accuracy_level": FLOAT32}
     return Blocks(packed, np.ascontiguousarray(scales.T).reshape(-1), zero_points, attrs)
 
 
@@ -75,10 +72,8 @@ def _by_block(parameter: Array, dq: Node, rows: int, columns: int, size: int) ->
     return np.ascontiguousarray(np.broadcast_to(parameter.reshape(1, -1), (blocks, columns)))
 
 
-def _packed(codes: Array, bits: int) -> Array:
-    """Unsigned codes, the first in the low bits of a byte, along the last axis; a rest is filled with zeros."""
-    if bits == 8:
-        return np.ascontiguousarray(codes)
+def _packed(codes: Array) -> Array:
+    """Unsigned codes of 4 bits, two in a byte along the last axis, the first in the low bits; a rest is filled with 0."""
     if codes.shape[-1] % 2:
         codes = np.concatenate([codes, np.zeros((*codes.shape[:-1], 1), np.uint8)], axis=-1)
     return np.ascontiguousarray(codes[..., 0::2] | (codes[..., 1::2] << 4))
@@ -89,13 +84,13 @@ _WEIGHTS = tuple(P("DequantizeLinear", C("weight"), ..., name="dequantize", doma
 
 @rule("QDQSelectorActionTransformer", *(P("MatMul", "a", w) for w in _WEIGHTS))
 def fuse_matmul(m: Match) -> Replacement:
-    "MatMul(a, DQ(w)), w of 4 bits or in blocks  ->  MatMulNBits(a, w)"
+    "MatMul(a, DQ(w)), w of 4 bits  ->  MatMulNBits(a, w)"
     return _fused(m, None)
 
 
 @rule("QDQSelectorActionTransformer", *(P("Gemm", "a", w, "c?") for w in _WEIGHTS))
 def fuse_gemm(m: Match) -> Replacement:
-    "Gemm(a, DQ(w), c), w of 4 bits or in blocks  ->  MatMulNBits(a, w, c)"
+    "Gemm(a, DQ(w), c), w of 4 bits  ->  MatMulNBits(a, w, c)"
     if m.root.attr("transA", 0) or m.root.attr("transB", 0) or m.root.attr("alpha", 1.0) != 1:
         return None
     columns = m.weight.dim(-1)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from ortconv.optimizer.engine import FunctionPass, RulePass
-from ortconv.optimizer.layout import conv_add
+from ortconv.optimizer.layout import conv_add, nhwc
 
-PASSES: tuple[FunctionPass | RulePass, ...] = conv_add.PASSES
+PASSES: tuple[FunctionPass | RulePass, ...] = (*nhwc.PASSES, *conv_add.PASSES)

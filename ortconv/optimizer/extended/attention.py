@@ -1,0 +1,292 @@
+"""Attention that is spelled out becomes com.microsoft:Attention, or MultiHeadAttention where the projections stay apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.schema import attribute
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.types import Dim, DType, Shape, TensorType
+from ortconv.optimizer.conditions import scalar
+from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.extended import attention_mask
+from ortconv.optimizer.extended.attention_heads import Heads, alone, is_known, length, perm_of, split_heads, unscaled
+from ortconv.optimizer.extended.attention_projection import Projection, projection_of
+from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
+
+MICROSOFT = "com.microsoft"
+MERGE = (0, 2, 1, 3)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Found:
+    """Attention as it stands in a graph: Transpose(MatMul(Softmax(q k^T * scale + bias), v))."""
+
+    root: Node
+    query: Heads
+    key: Heads
+    value: Heads
+    scale: float
+    bias: Value | None
+    """What is added to the scores, (1 or batch, 1 or heads, queries, keys)."""
+    nodes: tuple[Node, ...]
+    projections: tuple[Projection, Projection, Projection] | None
+    """How query, key and value come from one tensor, where they do."""
+
+
+def fuse(graph: Graph, context: Context) -> int:
+    """Softmax(q k^T * scale + bias) v over heads  ->  Attention or MultiHeadAttention"""
+    masks = attention_mask.Masks(graph)
+    found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
+    packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
+    owners = _owners(found)
+    for f in found:
+        if context.exhausted:
+            break
+        before, label = len(graph), f.root.label
+        if f.projections is not None and _may_pack(f.projections, owners):
+            fused = _attention(f, packed)
+        else:
+            fused = _multi_head_attention(f)
+        _put(f, fused)
+        context.record("AttentionFusion", label, before - len(graph) + 1, 1)
+    return len(found)
+
+
+# ---------------------------------------------------------------------- finding
+
+
+def _find(softmax: Node, masks: attention_mask.Masks, context: Context) -> Found | None:
+    scores, weights = softmax.inputs[0], softmax.out
+    if not softmax.is_op("Softmax") or scores is None or scores.dtype is not DType.FLOAT or scores.rank != 4:
+        return None
+    if attribute(softmax, "axis") not in (-1, 3):
+        return None
+    guard = _guard(softmax)
+    weights = weights if guard is None else guard[0].out
+    product = alone(weights)
+    if product is None or not product.is_op("MatMul") or product.inputs[0] is not weights:
+        return None
+    root = alone(product.out)
+    if root is None or perm_of(root) != MERGE:
+        return None
+    biased = masks.split(scores)
+    if biased is None:
+        return None
+    plain, factor = unscaled(biased.scores)
+    multiply = plain.producer
+    if multiply is None or not multiply.is_op("MatMul") or alone(plain) is None:
+        return None
+    heads = _heads(multiply, product)
+    if heads is None:
+        return None
+    query, key, value = heads
+    scale = factor * query.scale * key.scale
+    nodes = (root, product, softmax, multiply, *(guard or ()))
+    if not is_known(scale) or not context.may_touch(*nodes, *query.nodes, *key.nodes, *value.nodes, *biased.nodes):
+        return None
+    projections = _projections(query, key, value)
+    if guard is not None and (projections is None or not attention_mask.is_finite(biased.mask) or biased.replaced):
+        return None
+    bias = (
+        masks.fitting(biased, query, key, biased.nodes[0], bounded=_is_bounded(root, query, value))
+        if biased.mask
+        else None
+    )
+    if biased.mask is not None and bias is None:
+        return None
+    return Found(root, query, key, value, scale, bias, nodes, projections)
+
+
+def _guard(softmax: Node) -> tuple[Node, Node] | None:
+    """Where(IsNaN(softmax), 0, softmax), where that is all that reads a Softmax.
+
+    Without infinities in the mask, NaN comes from the tensor that query, key and value are made of, and then the values
+    hold NaN too, whatever the weights are.
+    """
+    weights = softmax.out
+    nodes = {node.op: node for node in weights.consumers}
+    if weights.is_output or len(weights.uses) != 2 or nodes.keys() != {"IsNaN", "Where"}:
+        return None
+    where, test = nodes["Where"], nodes["IsNaN"]
+    if where.graph is not softmax.graph or where.inputs[0] is not test.out or where.inputs[2] is not weights:
+        return None
+    return (where, test) if scalar(where.inputs[1]) == 0 and alone(test.out) is where else None
+
+
+def _is_bounded(root: Node, query: Heads, value: Heads) -> bool:
+    """True if the result is known to have as many elements as the queries, so that no mask can have enlarged it."""
+    reader = alone(root.out)
+    wanted = target(reader) if reader is not None and reader.is_op("Reshape") else None
+    if reader is None or wanted is None or len(wanted) != 3:
+        return False
+    dims, hidden = refined(wanted, reader.out), value.count * value.size
+    rows = all(length(query, axis) & {wanted[axis], dims[axis]} - {None} for axis in range(2))
+    return rows and (dims[2] == hidden or (wanted[2] == -1 and _columns(reader.out) == hidden))
+
+
+def _columns(rows: Value) -> Dim:
+    """The last dimension of rows as the products with weights demand it that read them."""
+    for node in rows.consumers:
+        readers = node.out.consumers if node.is_op("DynamicQuantizeLinear") else [node]
+        for reader in readers:
+            weight = reader.input(1)
+            if reader.op in _PRODUCTS and weight is not None and weight.rank == 2:
+                return weight.dim(0)
+    return None
+
+
+_PRODUCTS = ("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+
+
+def _heads(multiply: Node, product: Node) -> tuple[Heads, Heads, Heads] | None:
+    """Query, key and value, if they have the same batch, heads and head size."""
+    query, key = split_heads(multiply.inputs[0]), split_heads(multiply.inputs[1], transposed=True)
+    value = split_heads(product.inputs[1])
+    if query is None or key is None or value is None or value.scale != 1:
+        return None
+    if (query.count, query.size) != (key.count, key.size) or value.count != query.count:
+        return None
+    same_batch = length(query, 0) & length(key, 0) and length(query, 0) & length(value, 0)
+    return (query, key, value) if same_batch else None
+
+
+def _projections(*sides: Heads) -> tuple[Projection, Projection, Projection] | None:
+    found = [projection_of(side) for side in sides]
+    query, key, value = found
+    if query is None or key is None or value is None or not query.x is key.x is value.x:
+        return None
+    return query, key, value
+
+
+def _owners(found: list[Found]) -> dict[Node, tuple[Value, ...]]:
+    """For every product that a fusion would take away: the weights that are packed with its own."""
+    return {p.product: tuple(q.weight for q in f.projections) for f in found if f.projections for p in f.projections}
+
+
+def _may_pack(projections: tuple[Projection, ...], owners: dict[Node, tuple[Value, ...]]) -> bool:
+    """True if the weights are read by nothing that stays, and nothing that packs them otherwise."""
+    weights = tuple(p.weight for p in projections)
+    return all(owners.get(node) == weights for p in projections for node in p.weight.consumers)
+
+
+# ---------------------------------------------------------------------- making
+
+
+def _multi_head_attention(f: Found) -> Node:
+    graph = f.root.graph
+    assert graph is not None
+    inputs: list[Value | None] = [_packed_rows(side, f.root) for side in (f.query, f.key, f.value)]
+    if f.bias is not None:
+        inputs += [None, None, f.bias]
+    return _make(f, "MultiHeadAttention", inputs, {})
+
+
+def _attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Value]]) -> Node:
+    graph = f.root.graph
+    assert graph is not None
+    assert f.projections is not None
+    key = tuple(v for p in f.projections for v in (p.weight, p.bias))
+    if key not in packed:
+        packed[key] = _pack(graph, f.projections)
+    weight, bias = packed[key]
+    source = f.projections[0].x
+    shape = f.query.rows
+    if source.rank == 2:
+        assert shape is not None
+        source = _reshaped(source, (*shape[:2], source.dim(1)), f.root)
+    inputs = [source, weight, bias] + ([None, None, f.bias] if f.bias is not None else [])
+    sizes = tuple(p.width for p in f.projections)
+    attrs: dict[str, Attribute] = {} if len(set(sizes)) == 1 else {"qkv_hidden_sizes": sizes}
+    return _make(f, "Attention", inputs, attrs)
+
+
+def _pack(graph: Graph, projections: tuple[Projection, ...]) -> tuple[Value, Value]:
+    """The weights side by side, (hidden, sum of widths), and the biases one after the other.
+
+    ONNX Runtime's kernel takes the bias for granted, although its schema does not.
+    """
+    name = projections[0].weight.name
+    weight = np.concatenate([p.matrix() for p in projections], axis=1)
+    bias = np.concatenate([p.vector() for p in projections])
+    return graph.constant(Tensor.of(weight), f"{name}_qkv"), graph.constant(Tensor.of(bias), f"{name}_qkv_bias")
+
+
+def _make(f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attribute]) -> Node:
+    graph = f.root.graph
+    assert graph is not None
+    graph.opsets.setdefault(MICROSOFT, 1)
+    attrs = {"num_heads": f.query.count, "scale": float(np.float32(f.scale))} | attrs
+    batch, queries = (f.root.out.dim(i) for i in range(2))
+    type = TensorType(DType.FLOAT, (batch, queries, f.value.count * f.value.size))
+    node = graph.add_node(
+        op, inputs, 1, attrs, domain=MICROSOFT, name=graph.fresh(f"{f.root.name or f.root.out.name}/{op}"), types=[type],
+        before=f.root,
+    )  # fmt: skip
+    node.ep = f.root.ep
+    return node
+
+
+def _packed_rows(side: Heads, before: Node) -> Value:
+    """Query, key or value as (batch, length, hidden)."""
+    source = side.source
+    if source.constant is not None and source.rank == 4:
+        heads: Array = source.constant.numpy()
+        batch, _, rows, _ = heads.shape
+        merged = heads.transpose(MERGE).reshape(batch, rows, side.count * side.size)
+        assert before.graph is not None
+        return before.graph.constant(Tensor.of(merged), f"{source.name}_rows")
+    if source.rank == 3:
+        return source
+    assert side.rows is not None
+    return _reshaped(source, side.rows, before)
+
+
+def _reshaped(value: Value, shape: Shape, before: Node) -> Value:
+    graph = before.graph
+    assert graph is not None
+    spec = graph.constant(Tensor.of(np.array(shape, np.int64)), f"{value.name}_shape")
+    node = graph.add_node("Reshape", [value, spec], 1, types=[TensorType(DType.FLOAT, shape)], before=before)
+    node.ep = before.ep
+    return node.out
+
+
+def _put(f: Found, fused: Node) -> None:
+    """Let the fused node stand for the merged heads, without the Reshape that made rows of them where there is one."""
+    graph, root = f.root.graph, f.root
+    assert graph is not None
+    reader = alone(root.out)
+    wanted = target(reader) if reader is not None and reader.is_op("Reshape") else None
+    if reader is not None and wanted is not None and reader.inputs[0] is root.out and reader.ep == root.ep:
+        hidden = f.value.count * f.value.size
+        dims = refined(wanted, reader.out)
+        if _are_rows(dims, f, hidden) or _are_rows(wanted, f, hidden):
+            fused.out.type = reader.out.type
+            graph.replace(reader.out, fused.out)
+            graph.remove_dead(reader)
+            return
+        if all(isinstance(d, int) for d in dims):
+            numbers: tuple[Dim, ...] = tuple(d for d in dims if isinstance(d, int))
+            graph.replace(reader.out, _reshaped(fused.out, numbers, root))
+            graph.remove_dead(reader)
+            return
+    split = _reshaped(fused.out, (0, 0, f.value.count, f.value.size), root)
+    split.type = root.out.type
+    graph.replace(root.out, split)
+    graph.remove_dead(root)
+
+
+def _are_rows(dims: tuple[Element, ...], f: Found, hidden: int) -> bool:
+    """True if these are the dimensions (batch, queries, hidden); one of them may be what is left."""
+    if len(dims) != 3 or dims.count(-1) > 1:
+        return False
+    out = f.root.out
+    batch, queries = (length(f.query, axis) | {dim_of(out, axis), DimOf(out, axis)} for axis in range(2))
+    allowed: tuple[set[Element], ...] = (batch, queries, {hidden})
+    return all(d == -1 or (d is not None and d in known) for d, known in zip(dims, allowed))
+
+
+PASSES = (FunctionPass("AttentionFusion", fuse),)

@@ -1,0 +1,161 @@
+"""How attention splits rows into heads: Transpose(Reshape(x)), with a scale before or after."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.types import DType, Shape
+from ortconv.optimizer.conditions import scalar
+from ortconv.optimizer.shapes import Element, dim_of, refined, target
+
+SPLIT = (0, 2, 1, 3)
+SPLIT_TRANSPOSED = (0, 2, 3, 1)
+SWAP = (0, 1, 3, 2)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Heads:
+    """Query, key or value: `source` holds rows (batch, length, count * size), or is a constant of heads."""
+
+    source: Value
+    count: int
+    size: int
+    scale: float
+    nodes: tuple[Node, ...]
+    """What lies between the source and the product, from the product on."""
+    rows: Shape | None
+    """The shape (batch, length, hidden) that the source stands for, where it has another rank."""
+
+
+def alone(value: Value) -> Node | None:
+    """The node that reads a value, if there is exactly one reading and the graph does not return it."""
+    if value.is_output or len(value.uses) != 1:
+        return None
+    ((node, _),) = value.uses
+    return node if node.graph is value.graph else None
+
+
+def perm_of(node: Node) -> tuple[int, ...]:
+    """The permutation of a Transpose of rank 4; () for any other node."""
+    return tuple(node.attr("perm", Ints((3, 2, 1, 0)))) if node.is_op("Transpose") else ()
+
+
+def is_known(scale: float) -> bool:
+    """True for a factor that the `scale` attribute can hold, in which zero stands for the default."""
+    return math.isfinite(scale) and scale != 0
+
+
+def unscaled(value: Value) -> tuple[Value, float]:
+    """A value without the constant factors that it is multiplied by, and their product."""
+    inner, factor, _ = _unscaled(value)
+    return inner, factor
+
+
+def _unscaled(value: Value) -> tuple[Value, float, tuple[Node, ...]]:
+    factor, nodes = 1.0, []
+    while (node := value.producer) is not None and node.domain == "" and node.op in ("Mul", "Div"):
+        a, b = node.inputs
+        if node.op == "Mul" and scalar(b) is None:
+            a, b = b, a
+        number = scalar(b)
+        if a is None or b is None or b.constant is None or number is None or alone(value) is None:
+            break
+        if b.constant.rank > (a.rank or 0) or not number:
+            break
+        factor = factor * number if node.op == "Mul" else factor / number
+        nodes.append(node)
+        value = a
+    return value, factor, tuple(nodes)
+
+
+def split_heads(value: Value | None, *, transposed: bool = False) -> Heads | None:
+    """The rows from which an operand of (batch, heads, length, size) is made; of (batch, heads, size, length) if transposed."""
+    if value is None or value.dtype is not DType.FLOAT:
+        return None
+    value, scale, nodes = _unscaled(value)
+    node = value.producer
+    if node is None:
+        return None if transposed else _constant_heads(value, scale, nodes)
+    if transposed and perm_of(node) == SWAP and node.inputs[0] is not None:
+        value, more, scaling = _unscaled(node.inputs[0])
+        nodes, scale, transposed = (*nodes, node, *scaling), scale * more, False
+        node = value.producer
+    if node is None or perm_of(node) != (SPLIT_TRANSPOSED if transposed else SPLIT) or node.inputs[0] is None:
+        return None
+    reshape = node.inputs[0].producer
+    found = None if reshape is None or not reshape.is_op("Reshape") else _split_of(reshape)
+    if reshape is None or found is None or reshape.inputs[0] is None:
+        return None
+    source, more, scaling = _unscaled(reshape.inputs[0])
+    count, size, rows = found
+    return Heads(source, count, size, scale * more, (*nodes, node, reshape, *scaling), rows)
+
+
+def _constant_heads(value: Value, scale: float, nodes: tuple[Node, ...]) -> Heads | None:
+    const = value.constant
+    if const is None or const.rank != 4:
+        return None
+    batch, count, rows, size = const.shape
+    return Heads(value, count, size, scale, nodes, (batch, rows, count * size))
+
+
+def _split_of(reshape: Node) -> tuple[int, int, Shape | None] | None:
+    """The number and size of the heads into which a Reshape splits the last axis, and the rows that its input stands for."""
+    x, wanted = reshape.inputs[0], target(reshape)
+    if x is None or wanted is None or len(wanted) != 4 or wanted.count(-1) > 1:
+        return None
+    dims = refined(wanted, reshape.out)
+    hidden = x.dim(-1)
+    if not isinstance(hidden, int) or hidden <= 0:
+        return None
+    pair = _divided(hidden, dims[2], dims[3])
+    if pair is None:
+        return None
+    if x.rank == 3:
+        kept = all(dims[i] == -1 or dim_of(x, i) in (wanted[i], dims[i]) for i in range(2))
+        return (*pair, None) if kept else None
+    batch, rows = dims[:2]
+    if x.rank != 2 or not isinstance(batch, int) or not isinstance(rows, int) or batch * rows != x.dim(0):
+        return None
+    return (*pair, (batch, rows, hidden)) if batch > 0 and rows > 0 else None
+
+
+def _divided(hidden: int, count: Element, size: Element) -> tuple[int, int] | None:
+    """The number of heads and their size, one of which may be what is left, as long as they make up the hidden size."""
+    if isinstance(count, int) and count > 0 and not isinstance(size, int):
+        return None
+    if not isinstance(size, int) or not (isinstance(count, int) or count is None):
+        return None
+    if count in (-1, None) and size > 0:
+        count = hidden // size
+    elif size == -1 and isinstance(count, int) and count > 0:
+        size = hidden // count
+    if not isinstance(count, int) or count <= 0 or size <= 0 or count * size != hidden:
+        return None
+    return count, size
+
+
+def length(heads: Heads, axis: int) -> set[Element]:
+    """Everything that is known to equal the batch (axis 0) or the number of rows (axis 1)."""
+    if heads.rows is not None:
+        return {heads.rows[axis]}
+    return {dim_of(value, axis) for value in row_sources(heads.source)}
+
+
+def row_sources(value: Value | None) -> Iterator[Value]:
+    """The values of equal batch and number of rows along the projection that made these rows, last one first."""
+    while value is not None and value.rank == 3:
+        yield value
+        node = value.producer
+        if node is None or node.domain != "":
+            return
+        a, b = (node.input(i) for i in range(2))
+        if node.op == "Add" and a is not None and b is not None:
+            value = a if b.rank == 1 else b if a.rank == 1 else None
+        elif node.op == "MatMul" and b is not None and b.rank == 2:
+            value = a
+        else:
+            return

@@ -1,0 +1,170 @@
+"""What is added to the scores of attention before the softmax, in the form that the fused kernels take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import DType, TensorType
+from ortconv.optimizer.conditions import scalar
+from ortconv.optimizer.extended.attention_heads import Heads, alone, length, row_sources
+from ortconv.optimizer.shapes import Element, dim_of
+
+LARGEST_BLEND = -1e30
+"""A value from which on a sum with any reasonable score is that value."""
+
+SLICE_BY_INPUTS = 10
+"""The operator set from which Slice takes its bounds as inputs."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Biased:
+    """Scores and what is added to them."""
+
+    scores: Value
+    mask: Value | None
+    nodes: tuple[Node, ...]
+    replaced: float | None = None
+    """Where `mask` is a condition: what stands for the scores where it does not hold."""
+    inverted: bool = False
+
+
+class Masks:
+    """The masks of one graph; what is made of one serves every layer."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.made: dict[tuple[object, ...], Value] = {}
+        self.expanded: dict[Value, list[tuple[Value, set[Element], set[Element]]]] = {}
+        self.sizes: dict[Value, Value] = {}
+
+    def split(self, total: Value) -> Biased | None:
+        """Scores and mask of the softmax's input; None if the scores are replaced in a way that no sum can express."""
+        node = total.producer
+        if node is None or node.domain != "" or alone(total) is None:
+            return None
+        if node.op == "Add":
+            a, b = node.inputs
+            if a is None or b is None:
+                return None
+            a, b = (a, b) if _may_be_scores(a) else (b, a)
+            return Biased(a, b, (node,)) if alone(a) is not None else None
+        if node.op == "Where":
+            condition, a, b = node.inputs
+            if condition is None or a is None or b is None:
+                return None
+            inverted = a.constant is not None
+            scores, other = (b, a) if inverted else (a, b)
+            number = scalar(other)
+            if number is None or number > LARGEST_BLEND or math.isnan(number) or alone(scores) is None:
+                return None
+            return Biased(scores, condition, (node,), float(number), inverted)
+        return Biased(total, None, ())
+
+    def fitting(self, biased: Biased, query: Heads, key: Heads, before: Node, *, bounded: bool) -> Value | None:
+        """The mask as (1 or batch, 1 or heads, queries, keys); None if it cannot be given that shape.
+
+        `bounded` vouches that the mask does not enlarge the scores. What has to be made is put before a node.
+        """
+        mask = biased.mask
+        if mask is None or (biased.replaced is None and mask.dtype is not DType.FLOAT):
+            return None
+        rows, columns = length(query, 1), length(key, 1)
+        if mask.constant is not None:
+            return self._constant(biased, mask.constant, rows, columns, query.count)
+        if mask.rank is None or mask.rank > 4 or biased.replaced is not None:
+            return None
+        dims = (*(1,) * (4 - mask.rank), *(dim_of(mask, i) for i in range(mask.rank)))
+        outer = (dims[0] == 1 or dims[0] in length(query, 0)) and dims[1] in (1, query.count)
+        if outer and mask.rank == 4 and dims[2] in rows and dims[3] in columns:
+            return mask
+        inner = (dims[2] == 1 or dims[2] in rows) and (dims[3] == 1 or dims[3] in columns)
+        return self._expanded(mask, query, key, before) if bounded or (outer and inner) else None
+
+    def _constant(
+        self, biased: Biased, const: Tensor, rows: set[Element], columns: set[Element], heads: int
+    ) -> Value | None:
+        sizes = [d for known in (rows, columns) for d in known if isinstance(d, int)]
+        if const.rank > 4 or len(sizes) != 2 or const.size == 0:
+            return None
+        key = (biased.mask, biased.replaced, biased.inverted, *sizes)
+        if key in self.made:
+            return self.made[key]
+        array = const.numpy().reshape((1,) * (4 - const.rank) + const.shape)
+        if array.shape[0] != 1 or array.shape[1] not in (1, heads):
+            return None
+        if biased.replaced is not None:
+            array = np.where(array != biased.inverted, np.float32(0), np.float32(biased.replaced))
+        try:
+            array = np.broadcast_to(array, (*array.shape[:2], *sizes))
+        except ValueError:
+            return None
+        assert biased.mask is not None
+        if array.shape == const.shape and biased.replaced is None:
+            return biased.mask
+        self.made[key] = self.graph.constant(Tensor.of(np.ascontiguousarray(array)), f"{biased.mask.name}_bias")
+        return self.made[key]
+
+    def _expanded(self, mask: Value, query: Heads, key: Heads, before: Node) -> Value | None:
+        """Expand(mask) to (..., queries, keys), once for all layers of the same lengths."""
+        rows, columns = length(query, 1), length(key, 1)
+        for value, its_rows, its_columns in self.expanded.get(mask, ()):
+            if rows & its_rows and columns & its_columns:
+                return value
+        if self.graph.opset() < SLICE_BY_INPUTS or mask.graph is not self.graph:
+            return None
+        height, width = self._size(query, before), self._size(key, before)
+        if height is None or width is None:
+            return None
+        parts = [self._ints((1, 1), mask), height, width]
+        shape = self._node("Concat", parts, {"axis": 0}, TensorType(DType.INT64, (4,)), before)
+        dims = (None, None, *(next((d for d in s if isinstance(d, (int, str))), None) for s in (rows, columns)))
+        result = self._node("Expand", [mask, shape], {}, TensorType(DType.FLOAT, dims), before)
+        self.expanded.setdefault(mask, []).append((result, rows, columns))
+        return result
+
+    def _size(self, side: Heads, before: Node) -> Value | None:
+        """The number of rows as a tensor of one element."""
+        known = next((d for d in length(side, 1) if isinstance(d, int)), None)
+        if known is not None:
+            return self._ints((known,), side.source)
+        if side.source.rank != 3 or side.source.graph is not self.graph:
+            return None
+        *_, rows = (v for v in row_sources(side.source) if v.graph is self.graph)
+        if rows not in self.sizes:
+            shape = self._node("Shape", [rows], {}, TensorType(DType.INT64, (3,)), before)
+            bounds = [self._ints((i,), rows) for i in (1, 2)]
+            self.sizes[rows] = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (1,)), before)
+        return self.sizes[rows]
+
+    def _ints(self, numbers: tuple[int, ...], near: Value) -> Value:
+        return self.graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
+
+    def _node(self, op: str, inputs: list[Value], attrs: dict[str, Attribute], type: TensorType, before: Node) -> Value:
+        return self.graph.add_node(op, inputs, 1, attrs, types=[type], before=before).out
+
+
+def is_finite(mask: Value | None) -> bool:
+    """True if no element of a mask can be infinite or NaN."""
+    if mask is None:
+        return True
+    if mask.constant is not None:
+        return bool(np.all(np.isfinite(mask.constant.numpy())))
+    node = mask.producer
+    if node is None or node.domain != "":
+        return False
+    if node.op == "Where":
+        return is_finite(node.inputs[1]) and is_finite(node.inputs[2])
+    return node.op in ("Expand", "Unsqueeze", "Reshape", "Slice", "Identity") and is_finite(node.inputs[0])
+
+
+def _may_be_scores(value: Value) -> bool:
+    node = value.producer
+    while node is not None and node.domain == "" and node.op in ("Mul", "Div"):
+        inner = next((v for v in node.inputs if v is not None and v.constant is None), None)
+        node = None if inner is None else inner.producer
+    return node is not None and node.is_op("MatMul")

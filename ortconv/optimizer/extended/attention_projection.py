@@ -1,0 +1,99 @@
+"""The products that make query, key and value from one tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.schema import attribute
+from ortconv.ir.tensor import Array
+from ortconv.optimizer.extended.attention_heads import Heads, alone
+from ortconv.optimizer.shapes import target
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Projection:
+    """x @ weight + bias, where both are constant and nothing else reads the result."""
+
+    x: Value
+    product: Node
+    weight: Value
+    bias: Value | None
+    transposed: bool
+    width: int
+
+    def matrix(self) -> Array:
+        """The weight, (hidden, width)."""
+        assert self.weight.constant is not None
+        weight = self.weight.constant.numpy()
+        return weight.T if self.transposed else weight
+
+    def vector(self) -> Array:
+        """The bias, (width,), zero where there is none."""
+        if self.bias is None:
+            return np.zeros(self.width, np.float32)
+        assert self.bias.constant is not None
+        return self.bias.constant.numpy().reshape(-1)
+
+
+def projection_of(heads: Heads) -> Projection | None:
+    """The projection whose result a side of attention splits into heads."""
+    node = heads.source.producer
+    width = heads.count * heads.size
+    if node is None or node.domain != "" or not heads.nodes or node.ep != heads.nodes[-1].ep:
+        return None
+    if any(alone(value) is None for value in (heads.source, *(n.out for n in heads.nodes))):
+        return None
+    if node.op == "Gemm":
+        return _from_gemm(node, heads, width)
+    bias = None
+    if node.op == "Add":
+        a, b = node.inputs
+        if a is not None and a.constant is not None:
+            a, b = b, a
+        if (
+            a is None
+            or b is None
+            or b.constant is None
+            or b.shape != (width,)
+            or alone(a) is None
+            or a.producer is None
+        ):
+            return None
+        node, bias = a.producer, b
+    x, weight = (node.input(i) for i in range(2))
+    if not node.is_op("MatMul") or x is None or weight is None or x.rank != 3 or not _is_weight(weight, x, 0, width):
+        return None
+    return Projection(x, node, weight, bias, False, width)
+
+
+def _from_gemm(node: Node, heads: Heads, width: int) -> Projection | None:
+    x, weight, bias = (node.input(i) for i in range(3))
+    if x is None or weight is None or heads.rows is None or attribute(node, "transA"):
+        return None
+    if attribute(node, "alpha") != 1 or (bias is not None and attribute(node, "beta") != 1):
+        return None
+    transposed = bool(attribute(node, "transB"))
+    if not _is_weight(weight, x, int(transposed), width):
+        return None
+    if bias is not None and (bias.constant is None or bias.shape not in ((width,), (1, width))):
+        return None
+    return Projection(_rows(x, heads), node, weight, bias, transposed, width)
+
+
+def _is_weight(weight: Value, x: Value, axis: int, width: int) -> bool:
+    const = weight.constant
+    return const is not None and const.rank == 2 and const.shape[axis] == x.dim(-1) and const.shape[1 - axis] == width
+
+
+def _rows(x: Value, heads: Heads) -> Value:
+    """What was flattened to x, if it has the shape of the rows."""
+    assert heads.rows is not None
+    node = x.producer
+    if node is not None and node.is_op("Reshape") and target(node) is not None:
+        before = node.inputs[0]
+        if before is not None and before.static_shape == (*heads.rows[:2], x.dim(1)):
+            return before
+    return x

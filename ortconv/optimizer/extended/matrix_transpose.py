@@ -1,0 +1,40 @@
+"""The transposition of a batch of matrices that is written with the batch flattened."""
+
+from __future__ import annotations
+
+from ortconv.ir.graph import Ints, Value
+from ortconv.optimizer.basic.reshape import merge_transposes
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.shapes import Element, dim_of, refined, target
+
+
+@rule("MatrixTransposeFusion", P("Reshape", P("Transpose", P("Reshape", "x", ..., name="flat"), name="transpose"), ...))
+def fuse_matrix_transpose(m: Match) -> Replacement:
+    "Reshape(Transpose<0, 2, 1>(Reshape(x, (-1, rows, columns))), (..., columns, rows))  ->  Transpose(x) of the last two axes"
+    x: Value = m.x
+    rank = x.rank
+    if rank is None or rank < 3 or tuple(m.transpose.attr("perm", Ints((2, 1, 0)))) != (0, 2, 1):
+        return None
+    rows, columns = dim_of(x, rank - 2), dim_of(x, rank - 1)
+    flat, whole = target(m.flat), target(m.root)
+    if flat is None or whole is None or len(flat) != 3 or len(whole) != rank or whole.count(-1) > 1:
+        return None
+    if not _are(flat, refined(flat, m.flat.out), (-1, rows, columns)):
+        return None
+    if not _are(whole, refined(whole, m.root.out), (*(dim_of(x, i) for i in range(rank - 2)), columns, rows)):
+        return None
+    perm = Ints((*range(rank - 2), rank - 1, rank - 2))
+    return New("Transpose", [x], {"perm": perm}, like=m.transpose, types=[m.root.out.type])
+
+
+def _are(stated: tuple[Element, ...], known: tuple[Element, ...], wanted: tuple[Element, ...]) -> bool:
+    """True if the dimensions are those wanted, where at most one may be what is left: one wanted as -1 is not looked at."""
+    open_ended = -1 in wanted
+    return all(
+        w == -1 or (w is not None and w in (s, k)) or (s == -1 and not open_ended)
+        for s, k, w in zip(stated, known, wanted)
+    )
+
+
+PASSES = (RulePass("MatrixTransposeFusion", fuse_matrix_transpose, merge_transposes),)

@@ -1,0 +1,227 @@
+"""Convolutions of bytes, and what lies between them, work on images with the channels last.
+
+ONNX Runtime's integer convolution transposes its input and output by itself where the channels come first. A region of
+nodes that all take channels last needs Transposes at its border only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.types import DType
+from ortconv.optimizer.basic.transpose import permuted
+from ortconv.optimizer.engine import Context, FunctionPass, constant
+
+NAME = "NhwcTransformer"
+MICROSOFT = "com.microsoft"
+BYTES = (DType.UINT8, DType.INT8)
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+
+Attributes = dict[str, Attribute]
+
+
+class Form(NamedTuple):
+    """The channels-last counterpart of an operator: the inputs that are images, its operator, its attributes."""
+
+    images: Callable[[Node], range]
+    op: str
+    attrs: Callable[[Node], Attributes]
+
+
+def _first(node: Node) -> range:
+    return range(1)
+
+
+def _channels_last(node: Node) -> Attributes:
+    return {**node.attrs, "channels_last": 1}
+
+
+def _same(node: Node) -> Attributes:
+    return node.attrs
+
+
+def _last_axis(node: Node) -> Attributes:
+    axis = int(node.attr("axis", 0)) % 4
+    return {**node.attrs, "axis": TO_LAST.index(axis)}
+
+
+def _without_order(node: Node) -> Attributes:
+    return {k: v for k, v in node.attrs.items() if k != "storage_order"}
+
+
+FORMS: dict[tuple[str, str], Form] = {
+    ("", "QLinearConv"): Form(_first, "QLinearConv", _channels_last),
+    ("", "MaxPool"): Form(_first, "NhwcMaxPool", _without_order),
+    **{(MICROSOFT, op): Form(_first, op, _channels_last) for op in ("QLinearAveragePool", "QLinearGlobalAveragePool")},
+    **{(MICROSOFT, op): Form(_first, op, _same) for op in ("QLinearSigmoid", "QLinearLeakyRelu")},
+    **{(MICROSOFT, op): Form(lambda node: range(0, 4, 3), op, _same) for op in ("QLinearAdd", "QLinearMul")},
+    (MICROSOFT, "QLinearConcat"): Form(lambda node: range(2, len(node.inputs), 3), "QLinearConcat", _last_axis),
+}
+
+
+def channels_last(graph: Graph, context: Context) -> int:
+    """Give every region that gains from it the channels-last form; the number of nodes changed."""
+    changes = 0
+    for region in _regions(graph, context):
+        chosen = _worthwhile(region)
+        if chosen and not context.exhausted:
+            _convert(graph, chosen)
+            context.record(NAME, chosen[0].label, len(chosen), len(chosen))
+            changes += len(chosen)
+    return changes
+
+
+# ---------------------------------------------------------------------- regions
+
+
+def _images(node: Node) -> list[Value]:
+    """The inputs of a node that can take the form which are images, constants excepted; none if it cannot take it."""
+    form = FORMS.get((node.domain, node.op))
+    if form is None or node.out.rank != 4 or node.out.dtype not in BYTES or node.attr("channels_last", 0):
+        return []
+    if any(v is not None and (v.uses or v.is_output) for v in node.outputs[1:]):
+        return []
+    found = []
+    for slot in form.images(node):
+        value = node.input(slot)
+        if value is None or value.dtype not in BYTES:
+            return []
+        if value.constant is None:
+            if value.rank != 4:
+                return []
+            found.append(value)
+    return found
+
+
+def _regions(graph: Graph, context: Context) -> list[list[Node]]:
+    """The connected sets of nodes that can take the form, each in order."""
+    able = {node: _images(node) for node in graph}
+    able = {node: images for node, images in able.items() if images and context.may_touch(node)}
+    root = {node: node for node in able}
+
+    def find(node: Node) -> Node:
+        while root[node] is not node:
+            root[node] = root[root[node]]
+            node = root[node]
+        return node
+
+    for node, images in able.items():
+        for value in images:
+            producer = value.producer
+            if producer is not None and producer in able and producer.ep == node.ep:
+                root[find(node)] = find(producer)
+    regions: dict[Node, list[Node]] = {}
+    for node in able:
+        regions.setdefault(find(node), []).append(node)
+    return list(regions.values())
+
+
+def _worthwhile(region: list[Node]) -> list[Node]:
+    """The part of a region that gains: without the nodes at its border that cost more Transposes than they save."""
+    chosen = dict.fromkeys(region)
+    changed = True
+    while changed:
+        changed = False
+        for node in list(chosen):
+            if node.op != "QLinearConv" and _cost(node, chosen) > 0:
+                del chosen[node]
+                changed = True
+    convolutions = sum(node.op == "QLinearConv" for node in chosen)
+    return list(chosen) if convolutions and _border(chosen) < 2 * convolutions else []
+
+
+def _cost(node: Node, chosen: dict[Node, None]) -> int:
+    """How many more edges of a node lead out of the set than into it."""
+    outside = 0
+    for value in set(_images(node)):
+        outside += -1 if value.producer in chosen else 1
+    inner = [user in chosen for user in node.out.consumers]
+    if inner:
+        outside += (1 if not all(inner) or node.out.is_output else 0) - (1 if any(inner) else 0)
+    return outside + (not inner)
+
+
+def _border(chosen: dict[Node, None]) -> int:
+    """How many Transposes stand around the set."""
+    entering = {value for node in chosen for value in _images(node) if value.producer not in chosen}
+    entering -= {value for value in entering if _source_of_transpose(value) is not None}
+    leaving = sum(node.out.is_output or any(user not in chosen for user in node.out.consumers) for node in chosen)
+    return len(entering) + leaving
+
+
+# ---------------------------------------------------------------------- conversion
+
+
+def _convert(graph: Graph, chosen: list[Node]) -> None:
+    graph.opsets.setdefault(MICROSOFT, 1)
+    last: dict[Value, Value] = {}
+    for node in chosen:
+        form = FORMS[node.domain, node.op]
+        inputs = list(node.inputs)
+        for slot in form.images(node):
+            value = inputs[slot]
+            assert value is not None
+            inputs[slot] = last[value] if value in last else last.setdefault(value, _entering(graph, node, value))
+        made = graph.add_node(form.op, inputs, 1, form.attrs(node), domain=MICROSOFT, name=node.name,
+                              types=[permuted(node.out.type, TO_LAST)], before=node)  # fmt: skip
+        made.ep = node.ep
+        last[node.out] = made.out
+    for node in reversed(chosen):
+        _leave(graph, node, last[node.out])
+        graph.remove_dead(node)
+
+
+def _entering(graph: Graph, node: Node, value: Value) -> Value:
+    """A value with its channels last, made before a node."""
+    if value.constant is not None:
+        array = value.constant.numpy()
+        if array.size == 1:
+            return value
+        return constant(node, np.transpose(array.reshape((1,) * (4 - array.ndim) + array.shape), TO_LAST))
+    return _source_of_transpose(value) or _transposed(graph, value, TO_LAST, node)
+
+
+def _source_of_transpose(value: Value) -> Value | None:
+    """What a value was before a Transpose put its channels first, if one did."""
+    producer = value.producer
+    if producer is None or not producer.is_op("Transpose") or tuple(producer.attr("perm", ())) != TO_FIRST:
+        return None
+    return producer.inputs[0]
+
+
+def _leave(graph: Graph, node: Node, last: Value) -> None:
+    """Let the readers outside, which want the channels first, read what became of a node."""
+    old = node.out
+    for user in old.consumers:
+        if user.graph is graph and _takes_either(user, last) and not user.out.is_output:
+            if user.op == "Transpose":
+                graph.replace_uses(user.out, last)
+                graph.remove(user)
+            else:
+                graph.set_input(user, 0, last)
+    if old.uses or old.is_output:
+        graph.replace(old, _transposed(graph, last, TO_FIRST, node))
+
+
+def _takes_either(user: Node, last: Value) -> bool:
+    """True for a Transpose that puts the channels last, and a Flatten of images of one pixel."""
+    if user.is_op("Transpose"):
+        return tuple(user.attr("perm", ())) == TO_LAST and not user.ep
+    return user.is_op("Flatten") and user.attr("axis", 1) == 1 and last.dim(1) == last.dim(2) == 1 and not user.ep
+
+
+def _transposed(graph: Graph, value: Value, perm: tuple[int, ...], before: Node) -> Value:
+    name = graph.fresh(f"{value.name}/Transpose")
+    node = graph.add_node(
+        "Transpose", [value], 1, {"perm": Ints(perm)}, name=name, types=[permuted(value.type, perm)], before=before
+    )
+    node.ep = before.ep
+    return node.out
+
+
+NHWC = FunctionPass(NAME, channels_last)
+PASSES = (NHWC,)

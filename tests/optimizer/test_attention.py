@@ -1,0 +1,342 @@
+"""Attention as exporters spell it out, against the fused operators, run by onnxruntime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from rewriting import check, ops, optimized, random_feeds, run
+
+from ortconv.onnxio.proto import model_proto
+from ortconv.optimizer.basic.reshape import PASSES as RESHAPE
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.extended import attention, matrix_transpose
+
+PASSES = (*RESHAPE, *matrix_transpose.PASSES, *attention.PASSES)
+HEADS, SIZE = 2, 4
+HIDDEN = HEADS * SIZE
+LOWEST = float(np.finfo(np.float32).min)
+
+
+@dataclass
+class Builder:
+    """A graph of attention over x (batch, rows, hidden), each part of which a test may write differently."""
+
+    batch: int | str = 2
+    rows: int | str = 5
+    opset: int = 13
+    memory: bool = False
+    """Keys and values come from another input, of 7 rows."""
+    gemm: bool = False
+    key: str = "once"
+    scale: str = "div"
+    mask: str = ""
+    guard: bool = False
+    bias: tuple[bool, bool, bool] = (True, True, True)
+    axis: int = -1
+    merge: str = "copies"
+    extra: tuple[str, ...] = ()
+    shared_weights: bool = False
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+
+    def const(self, name: str, content: object, dtype: object = None) -> str:
+        if name not in {c.name for c in self.constants}:
+            self.constants.append(numpy_helper.from_array(np.asarray(content, dtype), name))
+        return name
+
+    def node(self, op: str, *inputs: str, out: str = "", **attrs: object) -> str:
+        out = out or f"{op}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [out], **attrs))
+        return out
+
+    def project(self, x: str, name: str, biased: bool, rng: np.random.Generator) -> str:
+        weight = self.const("w" if self.shared_weights else f"w_{name}", rng.normal(size=(HIDDEN, HIDDEN)), np.float32)
+        bias = self.const(f"b_{name}", rng.normal(size=HIDDEN), np.float32)
+        if self.gemm:
+            flat = self.node("Reshape", x, self.const(f"flat_{x}", [-1, HIDDEN], np.int64))
+            return self.node("Gemm", flat, weight, *([bias] if biased else []))
+        product = self.node("MatMul", x, weight)
+        return self.node("Add", product, bias) if biased else product
+
+    def split(self, rows: str, length: int | str, perm: list[int]) -> str:
+        fixed = self.gemm or (isinstance(length, int) and isinstance(self.batch, int) and self.merge == "fixed")
+        spec = [self.batch, length, HEADS, SIZE] if fixed else [0, 0, -1, SIZE]
+        name = f"split_{length}" if fixed else "split"
+        return self.node("Transpose", self.node("Reshape", rows, self.const(name, spec, np.int64)), perm=perm)
+
+    def keys(self, rows: str, length: int | str) -> str:
+        if self.key == "once":
+            return self.split(rows, length, [0, 2, 3, 1])
+        heads = self.split(rows, length, [0, 2, 1, 3])
+        if self.key == "twice":
+            return self.node("Transpose", heads, perm=[0, 1, 3, 2])
+        flat = self.node("Reshape", heads, self.const("flat_heads", [-1, length, SIZE], np.int64))
+        swapped = self.node("Transpose", flat, perm=[0, 2, 1])
+        return self.node("Reshape", swapped, self.const("whole", [-1, HEADS, SIZE, length], np.int64))
+
+    def model(self) -> onnx.ModelProto:
+        rng = np.random.default_rng(0)
+        source, length = ("memory", 7) if self.memory else ("x", self.rows)
+        q, k, v = (self.project(s, n, b, rng) for s, n, b in zip(("x", source, source), "qkv", self.bias))
+        if self.scale == "query":
+            q = self.node("Mul", q, self.const("c", 0.5, np.float32))
+        query, keys = self.split(q, self.rows, [0, 2, 1, 3]), self.keys(k, length)
+        value = self.split(v, length, [0, 2, 1, 3])
+        if self.scale == "both":
+            c = self.const("c", 0.7, np.float32)
+            query, keys = self.node("Mul", query, c), self.node("Mul", c, keys)
+        scores = self.node("MatMul", query, keys)
+        if self.scale == "div":
+            scores = self.node("Div", scores, self.const("c", 2.0, np.float32))
+        scores, extra = self.masked(scores, length)
+        weights = self.node("Softmax", scores, axis=self.axis, out="weights")
+        if self.guard:
+            weights = self.node("Where", self.node("IsNaN", weights), self.const("zero", 0, np.float32), weights)
+        rows = self.node("Transpose", self.node("MatMul", weights, value), perm=[0, 2, 1, 3])
+        spec = {
+            "copies": [0, 0, HIDDEN],
+            "fixed": [self.batch, self.rows, HIDDEN],
+            "flat": [-1, HIDDEN],
+            "heads": [0, 0, 0, -1],
+        }
+        merged = self.node("Reshape", rows, self.const("merged", spec[self.merge], np.int64))
+        self.node(
+            "MatMul",
+            merged,
+            self.const("out", rng.normal(size=(SIZE if self.merge == "heads" else HIDDEN, 3)), np.float32),
+            out="y",
+        )
+        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [self.batch, self.rows, HIDDEN])]
+        if self.memory:
+            inputs.append(helper.make_tensor_value_info("memory", TensorProto.FLOAT, [self.batch, 7, HIDDEN]))
+        outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("y", *self.extra)]
+        graph = helper.make_graph(self.nodes, "g", inputs + extra, outputs, self.constants)
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+    def masked(self, scores: str, length: int | str) -> tuple[str, list[onnx.ValueInfoProto]]:
+        shapes = {
+            "full": [self.batch, 1, self.rows, length], "heads": [1, HEADS, self.rows, length], "row": [self.batch, 1, 1, length],
+            "plane": [self.rows, length], "batches": ["other", 1, self.rows, length],
+        }  # fmt: skip
+        if self.mask in shapes:
+            given = helper.make_tensor_value_info("mask", TensorProto.FLOAT, shapes[self.mask])
+            return self.node("Add", scores, "mask") if self.mask != "heads" else self.node("Add", "mask", scores), [
+                given
+            ]
+        if self.mask == "causal":
+            causal = np.triu(np.full((5, 5), LOWEST, np.float32), 1)
+            return self.node("Add", scores, self.const("causal", causal)), []
+        if self.mask in ("where", "where mild"):
+            seen = np.tril(np.ones((1, 1, 5, 5), bool))
+            low = self.const("low", LOWEST if self.mask == "where" else -100.0, np.float32)
+            return self.node("Where", self.const("seen", seen), scores, low), []
+        if self.mask in ("padding", "infinite padding"):
+            given = helper.make_tensor_value_info("seen", TensorProto.BOOL, [self.batch, 1, self.rows, length])
+            low = self.const("low", LOWEST if self.mask == "padding" else -np.inf, np.float32)
+            mask = self.node("Where", "seen", self.const("zero", 0, np.float32), low)
+            return self.node("Add", scores, mask), [given]
+        return scores, []
+
+
+def fused(builder: Builder, feeds: dict[str, np.ndarray] | None = None, **dims: int) -> dict[str, int]:
+    """The operators of the result, whose numbers are checked."""
+    proto = builder.model()
+    graph, _ = check(proto, PASSES, feeds=random_feeds(proto, **dims) if feeds is None else feeds, rtol=1e-4, atol=1e-4)
+    return ops(graph)
+
+
+ATTENTION = {"com.microsoft.Attention": 1, "MatMul": 1}
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13, 17, 21])
+@pytest.mark.parametrize("batch", [2, "b"])
+@pytest.mark.parametrize("key", ["once", "twice", "flat"])
+def test_self_attention(opset: int, batch: int | str, key: str) -> None:
+    assert fused(Builder(opset=opset, batch=batch, key=key)) == ATTENTION
+
+
+@pytest.mark.parametrize("scale", ["div", "query", "both", "none"])
+@pytest.mark.parametrize("bias", [(True, True, True), (True, False, True), (False, False, False)])
+def test_scales_and_biases(scale: str, bias: tuple[bool, bool, bool]) -> None:
+    assert fused(Builder(scale=scale, bias=bias, rows="r", batch="b")) == ATTENTION
+
+
+def test_weights_are_packed_in_order() -> None:
+    model, _ = optimized(Builder().model(), PASSES)
+    node = next(n for n in model.graph if n.op == "Attention")
+    assert node.inputs[1].shape == (HIDDEN, 3 * HIDDEN)
+    assert node.attrs["num_heads"] == HEADS
+    assert node.attrs["scale"] == 0.5
+
+
+@pytest.mark.parametrize("mask", ["full", "heads", "causal", "where", "padding"])
+@pytest.mark.parametrize("memory", [False, True])
+def test_masks(mask: str, memory: bool) -> None:
+    if memory and mask in ("causal", "where"):
+        pytest.skip("a square mask")
+    found = fused(Builder(mask=mask, memory=memory))
+    assert "Softmax" not in found
+    assert found.get("com.microsoft.MultiHeadAttention" if memory else "com.microsoft.Attention") == 1
+
+
+@pytest.mark.parametrize("rows", [5, "r"])
+@pytest.mark.parametrize("batch", [2, "b"])
+@pytest.mark.parametrize("mask", ["row", "plane"])
+def test_masks_that_are_expanded(rows: int | str, batch: int | str, mask: str) -> None:
+    builder = Builder(mask=mask, rows=rows, batch=batch, merge="copies" if rows == "r" or batch == "b" else "fixed")
+    found = fused(builder)
+    assert found["com.microsoft.Attention"] == 1
+    assert found["Expand"] == 1
+
+
+def test_rows_that_are_masked_altogether() -> None:
+    for mask in ("padding", "infinite padding"):
+        proto = Builder(mask=mask).model()
+        feeds = random_feeds(proto)
+        feeds["seen"][0, 0, 1] = False
+        assert fused(Builder(mask=mask), feeds)["com.microsoft.Attention"] == 1
+
+
+def test_guard_of_a_finite_mask() -> None:
+    proto = Builder(mask="padding", guard=True).model()
+    feeds = random_feeds(proto)
+    feeds["seen"][0, 0, 1] = False
+    assert fused(Builder(mask="padding", guard=True), feeds)["com.microsoft.Attention"] == 1
+    feeds["x"][0, 1, 2] = np.nan
+    assert fused(Builder(mask="padding", guard=True), feeds)["com.microsoft.Attention"] == 1
+    feeds["x"][0, 1, 2] = np.inf
+    assert fused(Builder(mask="padding", guard=True), feeds)["com.microsoft.Attention"] == 1
+    assert fused(Builder(guard=True))["com.microsoft.Attention"] == 1
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [
+        Builder(mask="infinite padding", guard=True),
+        Builder(mask="full", guard=True),
+        Builder(guard=True, memory=True),
+        Builder(mask="where mild"),
+        Builder(mask="batches", batch=1),
+        Builder(mask="batches", batch="b"),
+        Builder(axis=1),
+        Builder(axis=2),
+        Builder(extra=("weights",)),
+    ],
+)
+def test_refused(builder: Builder) -> None:
+    proto = builder.model()
+    _, context = optimized(proto, attention.PASSES)
+    assert context.trace == []
+
+
+def test_memory() -> None:
+    assert fused(Builder(memory=True)) == {"com.microsoft.MultiHeadAttention": 1, "MatMul": 4, "Add": 3}
+    assert fused(Builder(memory=True, batch="b", rows="r", key="twice"))["com.microsoft.MultiHeadAttention"] == 1
+
+
+def test_projection_by_gemm() -> None:
+    found = fused(Builder(gemm=True, merge="fixed"))
+    assert found == ATTENTION
+    found = fused(Builder(gemm=True, merge="fixed", memory=True))
+    assert found["com.microsoft.MultiHeadAttention"] == 1
+    assert found["Gemm"] == 3
+
+
+@pytest.mark.parametrize("merge", ["copies", "fixed", "flat", "heads"])
+def test_what_follows(merge: str) -> None:
+    found = fused(Builder(merge=merge))
+    assert found["com.microsoft.Attention"] == 1
+    assert found.get("Reshape", 0) == (0 if merge in ("copies", "fixed") else 1)
+
+
+def test_weights_that_are_shared_are_packed_once() -> None:
+    first, second = Builder(), Builder()
+    proto, other = first.model(), second.model()
+    for node in other.graph.node:
+        node.input[:] = [
+            "y_first" if i == "x" else i if i in {c.name for c in second.constants} else f"{i}_2" for i in node.input
+        ]
+        node.output[:] = [f"{o}_2" for o in node.output]
+    proto.graph.node.append(helper.make_node("Concat", ["y", "y", "y"], ["wide"], axis=2))
+    proto.graph.node.append(helper.make_node("Slice", ["wide", "from", "to", "along"], ["y_first"]))
+    for name, number in (("from", 0), ("to", HIDDEN), ("along", 2)):
+        proto.graph.initializer.append(numpy_helper.from_array(np.array([number]), name))
+    proto.graph.node.extend(other.graph.node)
+    proto.graph.output.append(helper.make_tensor_value_info("y_2", TensorProto.FLOAT, None))
+    graph, _ = check(proto, PASSES, rtol=1e-4, atol=1e-4)
+    packed = {n.inputs[1] for n in graph if n.op == "Attention"}
+    assert ops(graph)["com.microsoft.Attention"] == 2
+    assert len(packed) == 1
+
+
+def test_weights_that_others_read_stay() -> None:
+    proto = Builder().model()
+    proto.graph.node.append(helper.make_node("MatMul", ["x", "w_q"], ["z"]))
+    proto.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    graph, _ = check(proto, PASSES, rtol=1e-4, atol=1e-4)
+    assert ops(graph)["com.microsoft.MultiHeadAttention"] == 1
+    model, _ = optimized(Builder(shared_weights=True).model(), PASSES)
+    assert ops(model.graph)["com.microsoft.Attention"] == 1
+
+
+def test_overridable_weights_stay() -> None:
+    proto = Builder().model()
+    proto.graph.input.append(helper.make_tensor_value_info("w_k", TensorProto.FLOAT, [HIDDEN, HIDDEN]))
+    graph, _ = check(proto, PASSES, rtol=1e-4, atol=1e-4)
+    assert ops(graph)["com.microsoft.MultiHeadAttention"] == 1
+
+
+def test_returned_heads_stay() -> None:
+    builder = Builder(key="twice")
+    proto = builder.model()
+    heads = next(n.output[0] for n in proto.graph.node if n.op_type == "Transpose")
+    proto.graph.output.append(helper.make_tensor_value_info(heads, TensorProto.FLOAT, None))
+    graph, _ = check(proto, PASSES, rtol=1e-4, atol=1e-4)
+    assert ops(graph)["com.microsoft.MultiHeadAttention"] == 1
+
+
+@pytest.mark.parametrize("kind", [TensorProto.DOUBLE, TensorProto.FLOAT16])
+def test_only_float(kind: int) -> None:
+    proto = Builder().model()
+    for constant in proto.graph.initializer:
+        if constant.data_type == TensorProto.FLOAT:
+            array = numpy_helper.to_array(constant).astype(helper.tensor_dtype_to_np_dtype(kind))
+            constant.CopyFrom(numpy_helper.from_array(array, constant.name))
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.elem_type = kind
+    assert optimized(proto, attention.PASSES)[1].trace == []
+
+
+def test_batches_that_are_broadcast_stay() -> None:
+    proto = Builder(memory=True).model()
+    proto.graph.input[1].type.tensor_type.shape.dim[0].dim_value = 1
+    assert optimized(proto, attention.PASSES)[1].trace == []
+
+
+@pytest.mark.parametrize("op", ["Softmax", "MatMul", "Transpose", "Reshape"])
+def test_other_providers_are_left_alone(op: str) -> None:
+    from ortconv.onnxio.load import from_proto
+
+    model = from_proto(Builder().model())
+    taken = [n for n in model.graph if n.op == op]
+    taken[-2 if op == "MatMul" else 0].ep = "NNAPI"
+    assert attention.fuse(model.graph, Context(only_cpu=True)) == 0
+
+
+def test_empty_and_single(tmp_path) -> None:
+    for batch, rows in ((0, 4), (2, 1), (1, 0)):
+        builder = Builder(batch="b", rows="r")
+        proto = builder.model()
+        model, _ = optimized(proto, PASSES)
+        feeds = random_feeds(proto, b=batch, r=rows)
+        try:
+            want = run(proto, feeds)
+        except Exception:
+            continue
+        got = run(model_proto(model), feeds)
+        np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-4)

@@ -1,0 +1,172 @@
+"""Regions of quantized convolutions with the channels last, held against the same nodes with the channels first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from qdq_net import Net
+from rewriting import ops, optimized, parse, random_feeds, run
+
+from ortconv.onnxio.load import from_proto
+from ortconv.onnxio.proto import model_proto
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.extended.qdq_passes import PASSES as QUANTIZED
+from ortconv.optimizer.layout.nhwc import PASSES
+
+SCALE = 0.05
+
+
+def image(net: Net, y: str) -> str:
+    """A result, quantized and dequantized: always with the same parameters, so that MaxPool goes on integers."""
+    return net.qdq(y, SCALE, net.zero(0.5))
+
+
+def conv(net: Net, x: str, channels: int, given: int, *, groups: int = 1, kernel: int = 3, **attrs: object) -> str:
+    w = net.weights(channels, given // groups, kernel, kernel, scale=0.01)
+    return image(net, net.add("Conv", x, w, group=groups, pads=[kernel // 2] * 4, **attrs))
+
+
+def chain(net: Net, x: str) -> str:
+    return conv(net, conv(net, x, 6, 4), 5, 6, strides=[2, 2])
+
+
+def depthwise(net: Net, x: str) -> str:
+    return conv(net, conv(net, conv(net, x, 8, 4, kernel=1), 8, 8, groups=8), 4, 8, groups=2, kernel=1)
+
+
+def residual(net: Net, x: str) -> str:
+    first = conv(net, x, 4, 4)
+    return image(net, net.add("Add", conv(net, first, 4, 4), first))
+
+
+def concat(net: Net, x: str) -> str:
+    first = conv(net, x, 4, 4)
+    return conv(net, image(net, net.add("Concat", first, conv(net, first, 3, 4), axis=-3)), 2, 7)
+
+
+def swish(net: Net, x: str) -> str:
+    first = conv(net, x, 4, 4)
+    gate = image(net, net.add("Sigmoid", first))
+    return conv(net, image(net, net.add("Mul", first, gate)), 4, 4)
+
+
+def squeeze_and_excite(net: Net, x: str) -> str:
+    first = conv(net, x, 4, 4)
+    gate = conv(net, image(net, net.add("GlobalAveragePool", first)), 4, 4, kernel=1)
+    return conv(net, image(net, net.add("Mul", first, image(net, net.add("LeakyRelu", gate)))), 4, 4)
+
+
+def pools(net: Net, x: str) -> str:
+    first = image(net, net.add("MaxPool", conv(net, x, 4, 4), kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1]))
+    return conv(net, image(net, net.add("AveragePool", first, kernel_shape=[2, 2], pads=[1, 0, 0, 1])), 3, 4)
+
+
+def constants(net: Net, x: str) -> str:
+    first = conv(net, x, 4, 4)
+    for shape in ((4, 1, 1), (1, 4, 7, 9), (), (9,)):
+        codes = net.const(net.rng.integers(0, 256, shape).astype(np.uint8))
+        first = image(net, net.add("Add", first, net.dq(codes, 0.01, 128)))
+    return conv(net, first, 4, 4)
+
+
+REGIONS = [chain, depthwise, residual, concat, swish, squeeze_and_excite, pools, constants]
+
+
+def network(build: Callable[[Net, str], str]) -> Net:
+    net = Net()
+    x = image(net, net.input(2, 4, 7, 9))
+    return net.returned(build(net, x))
+
+
+def quantized(net: Net) -> tuple[object, dict[str, np.ndarray]]:
+    """The network with operators on integers, and inputs."""
+    model, _ = optimized(net.proto(), QUANTIZED)
+    return model_proto(model), random_feeds(net.proto())
+
+
+def check(net: Net) -> dict[str, int]:
+    """The operators of the converted network, which gives the same bits."""
+    before, feeds = quantized(net)
+    model, _ = optimized(before, PASSES)  # type: ignore[arg-type]
+    for want, got in zip(run(before, feeds), run(model_proto(model), feeds), strict=True):  # type: ignore[arg-type]
+        assert np.ptp(want) > 0
+        np.testing.assert_array_equal(got, want)
+    return ops(model.graph)
+
+
+@pytest.mark.parametrize("build", REGIONS)
+def test_region(build: Callable[[Net, str], str]) -> None:
+    found = check(network(build))
+    assert found["Transpose"] == 2
+    assert found["com.microsoft.QLinearConv"] >= 2
+    assert not found.keys() & {"QLinearConv", "MaxPool"}
+
+
+def test_one_convolution_stays() -> None:
+    before, _ = quantized(network(lambda net, x: conv(net, x, 4, 4)))
+    assert not optimized(before, PASSES)[1].trace  # type: ignore[arg-type]
+
+
+def test_node_at_the_border_that_costs_a_transpose_stays() -> None:
+    def build(net: Net, x: str) -> str:
+        other = image(net, net.input(2, 4, 7, 9))
+        return image(net, net.add("Add", conv(net, conv(net, x, 4, 4), 4, 4), other))
+
+    found = check(network(build))
+    assert found["Transpose"] == 2
+
+
+def test_flatten_of_single_pixels_takes_either_order() -> None:
+    def build(net: Net, x: str) -> str:
+        return image(net, net.add("Flatten", image(net, net.add("GlobalAveragePool", chain(net, x)))))
+
+    assert check(network(build))["Transpose"] == 1
+
+
+def test_transposes_of_a_model_with_channels_last_vanish() -> None:
+    net = Net()
+    x = image(net, net.input(2, 7, 9, 4))
+    x = image(net, net.add("Transpose", x, perm=[0, 3, 1, 2]))
+    net.returned(image(net, net.add("Transpose", chain(net, x), perm=[0, 2, 3, 1])))
+    assert "Transpose" not in check(net)
+
+
+def test_returned_in_the_middle() -> None:
+    def build(net: Net, x: str) -> str:
+        first = conv(net, x, 4, 4)
+        net.returned(net.add("Neg", first))
+        return conv(net, conv(net, first, 4, 4), 4, 4)
+
+    assert check(network(build))["Transpose"] == 3
+
+
+def test_names_of_returned_integers_stay() -> None:
+    net = network(chain)
+    before, feeds = quantized(net)
+    del before.graph.node[-1]  # type: ignore[attr-defined]
+    name = before.graph.node[-1].output[0]  # type: ignore[attr-defined]
+    before.graph.output[0].CopyFrom(helper.make_tensor_value_info(name, TensorProto.UINT8, None))  # type: ignore[attr-defined]
+    model, _ = optimized(before, PASSES)  # type: ignore[arg-type]
+    after = model_proto(model)
+    assert after.graph.output[0].name == name
+    np.testing.assert_array_equal(run(after, feeds)[0], run(before, feeds)[0])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("taken", ["all", "one"])
+def test_nodes_of_another_provider_stay(taken: str) -> None:
+    before, _ = quantized(network(chain))
+    graph = from_proto(before).graph  # type: ignore[arg-type]
+    nodes = [n for n in graph if n.op == "QLinearConv"]
+    for node in nodes if taken == "all" else nodes[:1]:
+        node.ep = "nnapi"
+    assert sum(p.run(graph, Context(only_cpu=True)) for p in PASSES) == 0
+
+
+def test_images_of_other_ranks_stay() -> None:
+    text = """g (uint8[1,4,9] x) => (uint8[1,4,9] y)
+        <float s = {0.05}, uint8 z = {100}, uint8[4,4,1] w = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7}> {
+        c = QLinearConv(x, s, z, w, s, z, s, z) y = QLinearConv(c, s, z, w, s, z, s, z) }"""
+    assert not optimized(parse(text), PASSES)[1].trace
