@@ -83,9 +83,16 @@ def run(arguments: Sequence[str]) -> int:
 
 def fail(error: OrtconvError) -> None:
     """Print an error and its hint to stderr."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True, color=color())
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(str(error))}", err=True, color=color())
     if error.hint:
-        click.echo(f"{click.style('hint:', fg='cyan')} {error.hint}", err=True, color=color())
+        click.echo(f"{click.style('hint:', fg='cyan')} {printable(error.hint)}", err=True, color=color())
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped: names come from model files and must not move the cursor."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
 
 
 def color() -> bool | None:

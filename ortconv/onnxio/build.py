@@ -44,7 +44,7 @@ def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str) -> Model:
     graph = Graph(proto.graph.name)
     for entry in proto.opset_import:
         graph.opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
-    _Builder(graph, {}, resolve, overridable=proto.ir_version >= 4, read_type=TypeReader(symbol)).fill(proto.graph)
+    GraphBuilder(graph, {}, resolve, overridable=proto.ir_version >= 4, read_type=TypeReader(symbol)).fill(proto.graph)
     return Model(
         graph,
         ir_version=proto.ir_version,
@@ -57,7 +57,7 @@ def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str) -> Model:
     )
 
 
-class _Builder:
+class GraphBuilder:
     """Fills one graph. `outer` maps the names of the enclosing scopes to their values."""
 
     def __init__(
@@ -254,7 +254,7 @@ class _Builder:
     def _subgraph(self, proto: GraphProto) -> Graph:
         sub = Graph(proto.name, parent=self.graph)
         outer = ChainMap(self.own, self.outer)
-        _Builder(sub, outer, self.resolve, overridable=True, read_type=self.read_type).fill(proto)
+        GraphBuilder(sub, outer, self.resolve, overridable=True, read_type=self.read_type).fill(proto)
         return sub
 
     # ------------------------------------------------------------------ constants

@@ -74,11 +74,13 @@ INVENTED = re.compile(r"unk__\d+")
 
 
 def anonymous_symbols(source: bytes) -> Symbol:
-    """Renames the dimensions that `infer_model` invents for a serialized model to ?0, ?1, ...; the model's own ones stay."""
+    """Renames the dimensions that `infer_model` invents to ?0, ?1, ...; those of the serialized model stay, but for "?"."""
     own = {name.decode() for name in re.findall(rb"\x12[\x06-\x18](unk__\d+)", source)}
     first = 1 + max((int(n) for n in re.findall(rb"\x12[\x02-\x10]\?(\d{1,15})", source)), default=-1)
 
-    def symbol(name: str) -> str:
+    def symbol(name: str) -> str | None:
+        if name == "?":
+            return None
         if name in own or not INVENTED.fullmatch(name):
             return name
         return f"?{first + int(name[5:])}"

@@ -71,8 +71,8 @@ def _expand(node: Node) -> None:
 
 def _body(node: Node) -> Graph:
     """The function body as a graph without inputs that reads the values of the node's graph."""
-    from ortconv.onnxio.build import _Builder
-    from ortconv.onnxio.infer import infer_model
+    from ortconv.onnxio.build import GraphBuilder, TypeReader
+    from ortconv.onnxio.infer import INVENTED, infer_model
 
     proto = infer_model(_inlined(node))
     graph = node.graph
@@ -81,7 +81,10 @@ def _body(node: Node) -> Graph:
     del proto.graph.initializer[:]
     body = Graph(parent=graph)
     body.owner = node
-    _Builder(body, _visible(graph), lambda tensor: memoryview(b""), overridable=True).fill(proto.graph)
+    named = TypeReader(lambda name: None if INVENTED.fullmatch(name) else name)
+    GraphBuilder(body, _visible(graph), lambda tensor: memoryview(b""), overridable=True, read_type=named).fill(
+        proto.graph
+    )
     return body
 
 

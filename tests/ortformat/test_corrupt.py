@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import struct
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,14 @@ from ortconv.ortformat.verify import verify
 from ortconv.ortformat.writer import serialize
 
 MODELS = models()
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_collection() -> Iterator[None]:
+    """The process of a whole test run holds so many objects that one collection takes longer than reading may."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def file_of(name: str) -> bytes:

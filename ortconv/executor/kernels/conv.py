@@ -23,6 +23,9 @@ from ortconv.ir.tensor import Array
 _BLOCK_BYTES = 8 << 20
 """Unfolded windows beyond this are multiplied in blocks of output rows."""
 
+_DEPTHWISE_BYTES = 1 << 20
+"""What a block of a depthwise convolution may read and write."""
+
 EXACT_SUM = float(1 << 24)
 """Integer sums up to this are exact in float32."""
 
@@ -62,8 +65,8 @@ def convolve(x: Array, f: Filters, w: Window) -> Array:
         )
     if f.depthwise:
         return channels_first(_depthwise(x, f, w))
-    if w.is_pointwise and f.group == 1:
-        return _pointwise(x, f.matrix[0], w)
+    if w.is_pointwise:
+        return _pointwise(x, f.matrix, w)
     rows = pad_channels_last(x, w)
     out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
     if f.group == 1:
@@ -78,11 +81,19 @@ def convolve(x: Array, f: Filters, w: Window) -> Array:
 def _pointwise(x: Array, matrix: Array, w: Window) -> Array:
     steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
     x = x[steps]
-    n, c, *spatial = x.shape
+    n, _, *spatial = x.shape
+    group, c, m = matrix.shape
     if x.flags.c_contiguous and prod(spatial) > 1:
-        return np.asarray(np.matmul(matrix.T, x.reshape(n, c, prod(spatial)))).reshape(n, matrix.shape[1], *spatial)
-    rows = channels_last(x).reshape(n * prod(spatial), c)
-    return channels_first((rows @ matrix).reshape(n, *spatial, matrix.shape[1]))
+        columns = x.reshape(n, c, prod(spatial)) if group == 1 else x.reshape(n, group, c, prod(spatial))
+        weights = matrix[0] if group == 1 else matrix
+        return np.asarray(np.matmul(weights.swapaxes(-1, -2), columns)).reshape(n, group * m, *spatial)
+    rows = channels_last(x).reshape(n * prod(spatial), group, c)
+    out = np.empty((len(rows), group, m), x.dtype)
+    if group == 1:
+        np.matmul(rows[:, 0], matrix[0], out=out[:, 0])
+    else:
+        np.matmul(rows.swapaxes(0, 1), matrix, out=out.swapaxes(0, 1))
+    return channels_first(out.reshape(n, *spatial, group * m))
 
 
 def _unfold_and_multiply(x: Array, matrix: Array, w: Window, out: Array) -> None:
@@ -134,15 +145,20 @@ def _depthwise_plane(x: Array, weights: Array, w: Window, out: Array) -> None:
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
     c = x.shape[-1]
     tiled = np.tile(weights, (1, 1, ow)).reshape(kh, kw, ow * c)
-    for image, target in zip(x, out):
-        if sw == 1:
-            by_row, by_column, item = image.strides
-            by_tap = dw * by_column
-        else:
-            image = np.stack([image[:, j * dw : j * dw + (ow - 1) * sw + 1 : sw] for j in range(kw)])
-            by_tap, by_row, _, item = image.strides
-        view = as_strided(image, (kh, kw, oh, ow * c), (dh * by_row, by_tap, sh * by_row, item), writeable=False)
-        np.einsum("ijhx,ijx->hx", view, tiled, out=target.reshape(oh, ow * c))
+    # Blocks of output rows whose inputs stay in the cache while they are read kernel element by kernel element.
+    block = max(1, _DEPTHWISE_BYTES // max(1, (sh + sw) * ow * c * x.itemsize))
+    for image, target in zip(x, out.reshape(len(out), oh, ow * c)):
+        for start in range(0, oh, block):
+            rows = min(block, oh - start)
+            part = image[start * sh : (start + rows - 1) * sh + (kh - 1) * dh + 1]
+            if sw == 1:
+                by_row, by_column, item = part.strides
+                by_tap = dw * by_column
+            else:
+                part = np.stack([part[:, t * dw : t * dw + (ow - 1) * sw + 1 : sw] for t in range(kw)])
+                by_tap, by_row, _, item = part.strides
+            view = as_strided(part, (kh, kw, rows, ow * c), (dh * by_row, by_tap, sh * by_row, item), writeable=False)
+            np.einsum("ijhx,ijx->hx", view, tiled, out=target[start : start + rows])
 
 
 def _with_bias(y: Array, b: Array | None) -> Array:

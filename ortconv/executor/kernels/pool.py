@@ -13,20 +13,64 @@ from ortconv.executor.kernels.windows import Window, channels_first, channels_la
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
 
+_LONG_ROW = 64
 
-def _reduce(x: Array, w: Window, ufunc: Any) -> Array:
-    """Reduce every window of a padded channels-last array with a binary ufunc."""
-    for axis in range(1, len(w.kernel) + 1):
-        k, s, d, n = w.kernel[axis - 1], w.strides[axis - 1], w.dilations[axis - 1], w.output[axis - 1]
-        before = (slice(None),) * axis
-        parts = [x[(*before, slice(t * d, t * d + (n - 1) * s + 1 if n else 0, s))] for t in range(k)]
-        if k == 1:
-            x = parts[0]
-            continue
-        x = ufunc(parts[0], parts[1])
-        for part in parts[2:]:
-            ufunc(x, part, out=x)
-    return x
+
+def _reduce(x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
+    """(N, C, spatial...) to (N, C, output...) with every window reduced by a binary ufunc, in the memory order of x.
+
+    Padding is not there to be read: it counts as the identity.
+    """
+    # Short rows are dear: their channels make longer ones.
+    last = not x.flags.c_contiguous or x.shape[-1] < _LONG_ROW
+    y = channels_last(x) if last else x
+    for i in range(len(w.kernel)):
+        y = _reduce_axis(y, i + (1 if last else 2), _taps(w, i), w.output[i], ufunc, identity)
+    y = y.copy() if np.shares_memory(y, x) else y
+    return channels_first(y) if last else y
+
+
+def _taps(w: Window, i: int) -> list[tuple[slice, slice]]:
+    """Per kernel element along a spatial axis, the outputs that it has an input for and these inputs; the widest first."""
+    taps = []
+    for t in range(w.kernel[i]):
+        shift, step = t * w.dilations[i] - w.begin[i], w.strides[i]
+        first = max(0, -(shift // step))
+        stop = max(first, min(w.output[i], (w.size[i] - 1 - shift) // step + 1))
+        source = slice(first * step + shift, (stop - 1) * step + shift + 1, step) if stop > first else slice(0, 0)
+        taps.append((slice(first, stop), source))
+    return sorted(taps, key=lambda tap: tap[0].start - tap[0].stop)
+
+
+def _reduce_axis(
+    x: Array, axis: int, taps: Sequence[tuple[slice, slice]], size: int, ufunc: Any, identity: Any
+) -> Array:
+    before = (slice(None),) * axis
+    parts = [(target, x[(*before, source)]) for target, source in taps]
+    whole = [part for target, part in parts if part.shape[axis] == size]
+    if len(parts) == 1 and whole:
+        return whole[0]
+    if len(whole) > 1:
+        y = ufunc(whole[0], whole[1])
+    elif whole:
+        y = whole[0].copy()
+    else:
+        y = np.full((*x.shape[:axis], size, *x.shape[axis + 1 :]), identity, x.dtype)
+    # The widest come first, so those already in y are the first of the parts.
+    for target, part in parts[min(len(whole), 2) :]:
+        inside = y[(*before, target)]
+        ufunc(inside, part, out=inside)
+    return np.asarray(y)
+
+
+def _counts(w: Window, declared_padding: bool) -> Array:
+    """(output...): how many elements of each window lie in the input, or also in its declared padding."""
+    counts = np.ones(())
+    for i, n in enumerate(w.size):
+        low, high = (-w.begin[i], n + w.end[i]) if declared_padding else (0, n)
+        at = np.arange(w.output[i])[:, None] * w.strides[i] + np.arange(w.kernel[i]) * w.dilations[i] - w.begin[i]
+        counts = np.multiply.outer(counts, ((at >= low) & (at < high)).sum(axis=1))
+    return np.asarray(counts)
 
 
 def _lowest(dtype: np.dtype[Any]) -> Any:
@@ -56,11 +100,9 @@ def max_pool(
         auto_pad=auto_pad,
         ceil_mode=ceil_mode,
     )
-    padded = pad_channels_last(x, w, _lowest(x.dtype))
     if n_outputs > 1:
-        return _max_with_indices(padded, w, storage_order)
-    y = _reduce(padded, w, np.maximum)
-    return channels_first(y.copy() if np.shares_memory(y, x) else y)
+        return _max_with_indices(pad_channels_last(x, w, _lowest(x.dtype)), w, storage_order)
+    return _reduce(x, w, np.maximum, _lowest(x.dtype))
 
 
 def _max_with_indices(padded: Array, w: Window, column_major: int) -> tuple[Array, Array]:
@@ -83,12 +125,10 @@ def _max_with_indices(padded: Array, w: Window, column_major: int) -> tuple[Arra
     return values, (plane + flat).astype(np.int64)
 
 
-def _inside(w: Window, declared_padding: bool = False) -> Array:
-    """(1, padded..., 1), true where the input is; with `declared_padding` also where its declared padding is."""
+def _inside(w: Window) -> Array:
+    """(1, padded..., 1), true where the input is."""
     inside = np.zeros((1, *w.padded, 1), bool)
-    place = []
-    for n, b, e in zip(w.size, w.begin, w.end):
-        place.append(slice(0, b + n + e) if declared_padding else slice(max(b, 0), max(b + n, 0)))
+    place = [slice(max(b, 0), max(b + n, 0)) for n, b in zip(w.size, w.begin)]
     index: tuple[Any, ...] = (0, *place, 0)
     inside[index] = True
     return inside
@@ -121,10 +161,10 @@ def average_pool(
         auto_pad=auto_pad,
         ceil_mode=ceil_mode,
     )
-    total = _reduce(pad_channels_last(x, w), w, np.add)
-    count = _reduce(_inside(w, bool(count_include_pad)).astype(x.dtype), w, np.add)
+    total = _reduce(x, w, np.add, 0)
+    count = _counts(w, bool(count_include_pad)).astype(x.dtype)
     uniform = count.size > 0 and count.min() == count.max()
-    return channels_first(total / (count.max() if uniform else count))
+    return np.asarray(np.divide(total, count.max() if uniform else count, out=total))
 
 
 @kernel("LpPool")
@@ -149,8 +189,7 @@ def lp_pool(
         auto_pad=auto_pad,
         ceil_mode=ceil_mode,
     )
-    total = _reduce(_power(pad_channels_last(x, w), p), w, np.add)
-    return channels_first(_root(total, p))
+    return _root(_reduce(_power(x, p), w, np.add, 0), p)
 
 
 def _power(x: Array, p: float) -> Array:

@@ -87,8 +87,8 @@ def _quantized_convolution(weights: IntegerFilters, is_channels_last: int, geome
         b: Array | None = None,
         **_: Any,
     ) -> Array:
-        if is_channels_last:
-            x = channels_first(x)
+        # Reordered while elements are bytes, so that the sums come channels last.
+        x = channels_first(x if is_channels_last else channels_last(x))
         total = channels_last(
             weights.convolve(centred(x, x_zero_point), window(x.shape[2:], weights.kernel, **geometry))
         )

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from ortconv.optimizer.engine import FunctionPass, RulePass
-from ortconv.optimizer.extended import fuse_conv, fuse_gemm, fuse_matmul, gelu, layer_norm, qdq_passes, skip_layer_norm
+from ortconv.optimizer.extended import (
+    attention,
+    fuse_conv,
+    fuse_gemm,
+    fuse_matmul,
+    gelu,
+    layer_norm,
+    matrix_transpose,
+    qdq_passes,
+    skip_layer_norm,
+)
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq_passes.PASSES,
@@ -11,6 +21,8 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *fuse_conv.PASSES,
     *gelu.PASSES,
     *layer_norm.PASSES,
+    *matrix_transpose.PASSES,
+    *attention.PASSES,
     *fuse_matmul.PASSES,
 )
 

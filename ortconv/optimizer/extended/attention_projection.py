@@ -64,7 +64,9 @@ def projection_of(heads: Heads) -> Projection | None:
             return None
         node, bias = a.producer, b
     x, weight = (node.input(i) for i in range(2))
-    if not node.is_op("MatMul") or x is None or weight is None or x.rank != 3 or not _is_weight(weight, x, 0, width):
+    if not node.is_op("MatMul") or node.ep != heads.nodes[-1].ep or x is None or x.rank != 3:
+        return None
+    if weight is None or not _is_weight(weight, x, 0, width):
         return None
     return Projection(x, node, weight, bias, False, width)
 
@@ -80,7 +82,7 @@ def _from_gemm(node: Node, heads: Heads, width: int) -> Projection | None:
         return None
     if bias is not None and (bias.constant is None or bias.shape not in ((width,), (1, width))):
         return None
-    return Projection(_rows(x, heads), node, weight, bias, transposed, width)
+    return Projection(_rows(x, heads, node.ep), node, weight, bias, transposed, width)
 
 
 def _is_weight(weight: Value, x: Value, axis: int, width: int) -> bool:
@@ -88,11 +90,11 @@ def _is_weight(weight: Value, x: Value, axis: int, width: int) -> bool:
     return const is not None and const.rank == 2 and const.shape[axis] == x.dim(-1) and const.shape[1 - axis] == width
 
 
-def _rows(x: Value, heads: Heads) -> Value:
+def _rows(x: Value, heads: Heads, ep: str) -> Value:
     """What was flattened to x, if it has the shape of the rows."""
     assert heads.rows is not None
     node = x.producer
-    if node is not None and node.is_op("Reshape") and target(node) is not None:
+    if node is not None and node.is_op("Reshape") and node.ep == ep and target(node) is not None:
         before = node.inputs[0]
         if before is not None and before.static_shape == (*heads.rows[:2], x.dim(1)):
             return before

@@ -1,0 +1,181 @@
+"""Parts of a tensor that are picked one by one become Split, and rows picked by a Range become Slice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import Dim, DType, TensorType
+from ortconv.optimizer.conditions import axes_of, ints, scalar
+from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, RulePass, rule
+from ortconv.optimizer.pattern import C, Match, P
+from ortconv.optimizer.shapes import elements
+
+SPLIT_BY_INPUT = 13
+"""The operator set from which Split and Squeeze take sizes and axes as inputs."""
+
+SLICE_BY_INPUTS = 10
+
+SPLIT_TYPES = frozenset({DType.FLOAT, DType.INT32, DType.INT64, DType.UINT8})
+"""Element types of the CPU kernel in all releases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A node that picks [start, end) along an axis; `drops` says that it drops the axis too."""
+
+    node: Node
+    axis: int
+    start: int
+    end: int
+    drops: bool
+
+
+def fuse(graph: Graph, context: Context) -> int:
+    """Gathers and Slices that share out x along one axis  ->  Split(x), with Squeeze where a Gather drops the axis"""
+    sources = [v for v in graph.inputs if len(v.uses) > 1]
+    sources += [v for node in graph for v in node.outputs if v is not None and len(v.uses) > 1]
+    return sum(_fuse(x, context) for x in sources)
+
+
+def _fuse(x: Value, context: Context) -> bool:
+    graph = x.graph
+    if graph is None or x.dtype not in SPLIT_TYPES or x.rank is None:
+        return False
+    parts = [p for node in x.consumers if node.graph is graph and (p := _part(node, x)) is not None]
+    axes = {p.axis for p in parts}
+    if len(parts) < 2 or len(axes) != 1 or not context.may_touch(*(p.node for p in parts)):
+        return False
+    parts.sort(key=lambda p: (p.start, p.end))
+    (axis,) = axes
+    borders = [0, *(p.end for p in parts)]
+    if any(p.start != border for p, border in zip(parts, borders)) or borders[-1] != x.dim(axis):
+        return False
+    label = parts[0].node.label
+    _replace(graph, x, parts, axis)
+    context.record("GatherSliceToSplitFusion", label, len(parts), 1 + sum(p.drops for p in parts))
+    return True
+
+
+def _part(node: Node, x: Value) -> Part | None:
+    if node.domain != "" or not node.inputs or node.inputs[0] is not x or len(node.outputs) != 1:
+        return None
+    found = _gather_part(node, x) if node.op == "Gather" else _slice_part(node, x) if node.op == "Slice" else None
+    return found if found is not None and found.start < found.end else None
+
+
+def _gather_part(node: Node, x: Value) -> Part | None:
+    index, rank = ints(node.input(1)), x.rank or 0
+    axis = node.attr("axis", 0)
+    size = x.dim(axis)
+    if index is None or len(index) != 1 or not isinstance(size, int) or not -size <= index[0] < size:
+        return None
+    start = index[0] % size
+    indices = node.inputs[1]
+    assert indices is not None
+    return Part(node, axis % rank, start, start + 1, indices.rank == 0)
+
+
+def _slice_part(node: Node, x: Value) -> Part | None:
+    rank = x.rank or 0
+    if "starts" in node.attrs:
+        starts, ends, axes, steps = node.attr("starts", Ints()), node.attr("ends", Ints()), node.attrs.get("axes"), (1,)
+    else:
+        starts, ends = (ints(node.input(i)) or () for i in (1, 2))
+        axes = ints(node.input(3)) if node.input(3) is not None else None
+        steps = ints(node.input(4)) or () if node.input(4) is not None else (1,)
+        if node.input(3) is not None and axes is None:
+            return None
+    axes = (0,) if axes is None else axes
+    if not isinstance(axes, tuple) or not len(starts) == len(ends) == len(axes) == 1 or steps != (1,):
+        return None
+    axis = axes[0]
+    size = x.dim(axis)
+    if not isinstance(size, int):
+        return None
+    start, end, _ = slice(starts[0], ends[0]).indices(size)
+    return Part(node, axis % rank, start, end, False)
+
+
+def _replace(graph: Graph, x: Value, parts: list[Part], axis: int) -> None:
+    first = parts[0].node
+    producer = x.producer
+    before = producer.next if producer is not None else next(iter(graph))
+    assert x.shape is not None
+    assert x.dtype is not None
+    sizes = Ints(p.end - p.start for p in parts)
+    types = [TensorType(x.dtype, _with(x.shape, axis, size)) for size in sizes]
+    attrs: dict[str, Attribute] = {"axis": axis}
+    inputs = [x]
+    if graph.opset() >= SPLIT_BY_INPUT:
+        inputs.append(_constant(graph, sizes, x))
+    else:
+        attrs["split"] = sizes
+    name = graph.fresh(f"{first.name or first.out.name}/Split")
+    split = graph.add_node("Split", inputs, len(parts), attrs, name=name, types=types, before=before)
+    split.ep = first.ep
+    for part, out in zip(parts, split.outputs):
+        assert out is not None
+        result = _squeezed(graph, out, axis, part.node) if part.drops else out
+        graph.replace(part.node.out, result)
+        graph.remove(part.node)
+
+
+def _with(shape: tuple[Dim, ...], axis: int, size: int) -> tuple[Dim, ...]:
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+def _squeezed(graph: Graph, value: Value, axis: int, like: Node) -> Value:
+    by_input = graph.opset() >= SPLIT_BY_INPUT
+    inputs = [value, _constant(graph, (axis,), value)] if by_input else [value]
+    attrs: dict[str, Attribute] = {} if by_input else {"axes": Ints((axis,))}
+    node = graph.add_node("Squeeze", inputs, 1, attrs, name=like.name, types=[like.out.type], before=like)
+    node.ep = like.ep
+    return node.out
+
+
+def _constant(graph: Graph, numbers: tuple[int, ...], near: Value) -> Value:
+    return graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
+
+
+# ---------------------------------------------------------------------- ranges
+
+
+@rule(
+    "GatherToSliceFusion",
+    P("Gather", "x", P("Range", C("start", one=True), "limit", C("step", one=True)), name="gather"),
+)
+def fuse_range(m: Match) -> Replacement:
+    "Gather(x, Range(start, limit, step))  ->  Slice(x, start, limit, axis, step), where none of them is negative"
+    start, step = scalar(m.start), scalar(m.step)
+    if m.graph.opset() < SLICE_BY_INPUTS or m.x.rank is None or m.limit.dtype not in (DType.INT64, DType.INT32):
+        return None
+    if not isinstance(start, int) or not isinstance(step, int) or start < 0 or step <= 0:
+        return None
+    known = elements(m.limit)
+    if known is None or len(known) != 1 or known[0] is None or (isinstance(known[0], int) and known[0] < 0):
+        return None
+    dtype = m.limit.dtype.numpy
+    limit = _as_vector(m)
+    if limit is None:
+        return None
+    axis = m.gather.attr("axis", 0) % m.x.rank
+    numbers = [np.array([n], dtype) for n in (start, axis, step)]
+    return New("Slice", [m.x, numbers[0], limit, *numbers[1:]], {}, like=m.root, types=[m.root.out.type])
+
+
+def _as_vector(m: Match) -> Value | None:
+    """The limit as a tensor of rank 1, if the one is at hand from which a Squeeze or Gather makes the scalar."""
+    limit: Value = m.limit
+    node = limit.producer
+    if limit.rank == 1:
+        return limit
+    if node is None or not node.is_op("Squeeze") or node.inputs[0] is None or node.inputs[0].rank != 1:
+        return None
+    return node.inputs[0] if axes_of(node) in ((), (0,), (-1,)) else None
+
+
+PASSES = (FunctionPass("GatherSliceToSplitFusion", fuse), RulePass("GatherToSliceFusion", fuse_range))
