@@ -140,6 +140,11 @@ class Builder:
             low = self.const("low", LOWEST if self.mask == "padding" else -np.inf, np.float32)
             mask = self.node("Where", "seen", self.const("zero", 0, np.float32), low)
             return self.node("Add", scores, mask), [given]
+        if self.mask in ("condition", "inverted condition"):
+            given = helper.make_tensor_value_info("seen", TensorProto.BOOL, [self.batch, 1, 1, length])
+            low = self.const("low", LOWEST, np.float32)
+            branches = [scores, low] if self.mask == "condition" else [low, scores]
+            return self.node("Where", "seen", *branches), [given]
         return scores, []
 
 
@@ -192,6 +197,18 @@ def test_masks_that_are_expanded(rows: int | str, batch: int | str, mask: str) -
     found = fused(builder)
     assert found["com.microsoft.Attention"] == 1
     assert found["Expand"] == 1
+
+
+@pytest.mark.parametrize("mask", ["condition", "inverted condition"])
+@pytest.mark.parametrize("rows", [5, "r"])
+def test_scores_that_are_replaced(mask: str, rows: int | str) -> None:
+    proto = Builder(mask=mask, rows=rows).model()
+    feeds = random_feeds(proto, r=5)
+    feeds["seen"][0] = False
+    feeds["seen"][1] = True
+    found = fused(Builder(mask=mask, rows=rows), feeds)
+    assert found["com.microsoft.Attention"] == 1
+    assert found["Where"] == 1
 
 
 def test_rows_that_are_masked_altogether() -> None:

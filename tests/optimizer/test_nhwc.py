@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from qdq_net import Net
 from rewriting import ops, optimized, parse, random_feeds, run
 
+from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
@@ -72,7 +73,17 @@ def constants(net: Net, x: str) -> str:
     return conv(net, first, 4, 4)
 
 
-REGIONS = [chain, depthwise, residual, concat, swish, squeeze_and_excite, pools, constants]
+def reals(net: Net, x: str) -> str:
+    """Operators without integer kernel, between DequantizeLinear and QuantizeLinear."""
+    first = conv(net, x, 4, 4)
+    slope = net.const(net.rng.uniform(-1, 1, (4, 1, 1)).astype(np.float32))
+    first = image(net, net.add("Mul", net.add("HardSigmoid", first), net.add("PRelu", first, slope)))
+    first = conv(net, first, 4, 4)
+    low = net.const(np.float32(-0.3))
+    return conv(net, image(net, net.add("Max", net.add("Clip", first, low), net.add("Tanh", first), low)), 4, 4)
+
+
+REGIONS = [reals, chain, depthwise, residual, concat, swish, squeeze_and_excite, pools, constants]
 
 
 def network(build: Callable[[Net, str], str]) -> Net:
@@ -103,6 +114,23 @@ def test_region(build: Callable[[Net, str], str]) -> None:
     assert found["Transpose"] == 2
     assert found["com.microsoft.QLinearConv"] >= 2
     assert not found.keys() & {"QLinearConv", "MaxPool"}
+
+
+def test_reals_are_not_transposed() -> None:
+    """Q at the start and DQ at the end stay outside, so that what is transposed is bytes."""
+    before, _ = quantized(network(chain))
+    model, _ = optimized(before, PASSES)  # type: ignore[arg-type]
+    for node in model.graph:
+        if node.op == "Transpose":
+            assert node.out.dtype is DType.UINT8
+
+
+def test_scales_of_channels_stay_outside() -> None:
+    net = Net()
+    x = conv(net, conv(net, image(net, net.input(2, 4, 7, 9)), 4, 4), 4, 4)
+    scales, zeros = np.array([0.1, 0.2, 0.3, 0.1]), np.full(4, 100)
+    net.returned(net.dq(net.q(net.add("Tanh", x), scales, zeros), scales, zeros))
+    assert check(net)["Transpose"] == 2
 
 
 def test_one_convolution_stays() -> None:

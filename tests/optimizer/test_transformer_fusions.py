@@ -7,7 +7,7 @@ import pytest
 from rewriting import check, ops, optimized, parse, random_feeds
 
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended import gelu, layer_norm, skip_layer_norm
+from ortconv.optimizer.extended import gelu, layer_norm, skip_layer_norm, split
 
 NORM = layer_norm.PASSES
 GELU = gelu.PASSES
@@ -25,7 +25,9 @@ def special_feeds(proto) -> dict[str, np.ndarray]:
 
 # ---------------------------------------------------------------------- normalizations
 
-NORM_CONSTANTS = "float two = {2.0}, float three = {3.0}, float one = {1.0}, float eps = {1e-5}, float negative = {-1.0}"
+NORM_CONSTANTS = (
+    "float two = {2.0}, float three = {3.0}, float one = {1.0}, float eps = {1e-5}, float negative = {-1.0}"
+)
 
 
 def layer_norm_text(kind: str = "float", **steps: str) -> str:
@@ -45,7 +47,11 @@ def test_layer_norm_below_opset_17(opset: int) -> None:
 
 
 def test_layer_norm_refused() -> None:
-    for text in (layer_norm_text(square="p = Pow(d, three)"), layer_norm_text("double"), layer_norm_text(div="n = Div(s, d)")):
+    for text in (
+        layer_norm_text(square="p = Pow(d, three)"),
+        layer_norm_text("double"),
+        layer_norm_text(div="n = Div(s, d)"),
+    ):
         assert not optimized(parse(text, 13), NORM)[1].trace
 
 
@@ -61,7 +67,13 @@ def rms(kind: str = "float", x: str = "2,s,8", g: str = "8", **steps: str) -> st
 @pytest.mark.parametrize("opset", [11, 13, 17])
 @pytest.mark.parametrize("square", ["p = Pow(x, two)", "p = Mul(x, x)"])
 @pytest.mark.parametrize(
-    "div", ["n = Div(x, s)", "r = Reciprocal(s) n = Mul(x, r)", "r = Reciprocal(s) n = Mul(r, x)", "r = Div(one, s) n = Mul(x, r)"]
+    "div",
+    [
+        "n = Div(x, s)",
+        "r = Reciprocal(s) n = Mul(x, r)",
+        "r = Reciprocal(s) n = Mul(r, x)",
+        "r = Div(one, s) n = Mul(x, r)",
+    ],
 )
 def test_root_mean_square(opset: int, square: str, div: str) -> None:
     for mul in ("y = Mul(g, n)", "y = Mul(n, g)"):
@@ -180,7 +192,10 @@ def test_quick_gelu() -> None:
         assert node.attrs["alpha"] == pytest.approx(1.702)
 
 
-@pytest.mark.parametrize(("body", "op"), [(ERF, "BiasGelu"), (f"{CUBICS['pow']} u = Tanh(t) a = Add(u, one) {FINAL[0]}", "FastGelu")])
+TANH = f"{CUBICS['pow']} u = Tanh(t) a = Add(u, one) {FINAL[0]}"
+
+
+@pytest.mark.parametrize(("body", "op"), [(ERF, "BiasGelu"), (TANH, "FastGelu")])
 def test_bias(body: str, op: str) -> None:
     for add in ("x = Add(z, b)", "x = Add(b, z)"):
         text = unary(f"{add} {body}", "float[2,s,4]", ", float[4] b").replace("] x,", "] z,")
@@ -190,13 +205,15 @@ def test_bias(body: str, op: str) -> None:
 
 def test_bias_of_standard_gelu() -> None:
     for approximate, op in (("none", "BiasGelu"), ("tanh", "FastGelu")):
-        text = f"g (float[3,4] z, float[4] b) => (float y) {{ x = Add(z, b) y = Gelu<approximate = '{approximate}'>(x) }}"
+        text = (
+            f"g (float[3,4] z, float[4] b) => (float y) {{ x = Add(z, b) y = Gelu<approximate = '{approximate}'>(x) }}"
+        )
         assert ops(check(text.replace("'", '"'), GELU, opset=20, rtol=1e-4)[0]) == {f"com.microsoft.{op}": 1}
 
 
 @pytest.mark.parametrize("b", ["1", "1,4", "n"])
 def test_bias_refused(b: str) -> None:
-    text = f'g (float[3,4] z, float[{b}] b) => (float y) {{ x = Add(z, b) y = com.microsoft.Gelu(x) }}'
+    text = f"g (float[3,4] z, float[{b}] b) => (float y) {{ x = Add(z, b) y = com.microsoft.Gelu(x) }}"
     assert not optimized(parse(text), GELU)[1].trace
 
 
@@ -208,7 +225,8 @@ SKIP = skip_layer_norm.PASSES
 def skip(body: str, x: str = "b,s,8", s: str = "b,s,8", outputs: str = "float y", kind: str = "float") -> str:
     norm = "y = LayerNormalization<epsilon = 0.001>(t, g, h)"
     return (
-        f"g ({kind}[{x}] x, {kind}[{s}] s) => ({outputs}) <{kind}[8] g = {{1, 2, 3, 4, 5, 6, 7, 8}}, {kind}[8] h = {{8, 7, 6, 5, 4, 3, 2, 1}},"
+        f"g ({kind}[{x}] x, {kind}[{s}] s) => ({outputs}) <"
+        f"{kind}[8] g = {{1, 2, 3, 4, 5, 6, 7, 8}}, {kind}[8] h = {{8, 7, 6, 5, 4, 3, 2, 1}},"
         f" {kind}[8] b = {{1, 0, 1, 2, 1, 0, 1, 2}}, {kind}[1] one = {{1}}> {{ {body} {'' if 'Layer' in body else norm} }}"
     )
 
@@ -222,7 +240,9 @@ def test_skip_layer_norm(dims: str) -> None:
     assert node.attrs == {"epsilon": pytest.approx(0.001)}
 
 
-@pytest.mark.parametrize("body", ["i = Add(x, b) t = Add(i, s)", "i = Add(b, s) t = Add(x, i)", "i = Add(b, x) t = Add(s, i)"])
+@pytest.mark.parametrize(
+    "body", ["i = Add(x, b) t = Add(i, s)", "i = Add(b, s) t = Add(x, i)", "i = Add(b, x) t = Add(s, i)"]
+)
 def test_skip_with_bias(body: str) -> None:
     graph, _ = check(skip(body), SKIP, opset=17)
     (node,) = graph
@@ -247,7 +267,9 @@ def test_sum_that_is_returned() -> None:
 
 
 def test_sum_with_two_norms() -> None:
-    text = skip("t = Add(x, s) y = LayerNormalization(t, g, h) z = LayerNormalization(t, h, g)", outputs="float y, float z")
+    text = skip(
+        "t = Add(x, s) y = LayerNormalization(t, g, h) z = LayerNormalization(t, h, g)", outputs="float y, float z"
+    )
     graph, _ = check(text, SKIP, opset=17)
     assert ops(graph) == {"com.microsoft.SkipLayerNormalization": 1, "LayerNormalization": 1}
 
@@ -285,3 +307,102 @@ def test_other_providers_are_left_alone() -> None:
             model = from_proto(parse(text, 17))
             list(model.graph)[taken].ep = "NNAPI"
             assert sum(p.run(model.graph, Context(only_cpu=True)) for p in passes) == 0
+
+
+# ---------------------------------------------------------------------- splits
+
+
+def picks(body: str, outputs: str, x: str = "float[2,6,s]") -> str:
+    numbers = {"i0": 0, "i1": 1, "im": -1}
+    vectors = {"v0": 0, "v1": 1, "v2": 2, "v3": 3, "v6": 6, "far": 2**63 - 1, "back": -3, "last": -1}
+    given = ", ".join(f"int64 {name} = {{{number}}}" for name, number in numbers.items())
+    given += (
+        "".join(f", int64[1] {name} = {{{number}}}" for name, number in vectors.items()) + ", int64[2] both = {0, 1}"
+    )
+    kind = x.split("[")[0]
+    returned = ", ".join(f"{kind} {name}" for name in outputs.split())
+    return f"g ({x} x) => ({returned}) <{given}> {{ {body} }}"
+
+
+HALVES = "a = Slice(x, v0, v3, v1) b = Slice(x, v3, far, v1)"
+
+
+@pytest.mark.parametrize(
+    ("body", "outputs", "wanted"),
+    [
+        (HALVES, "a b", {"Split": 1}),
+        ("b = Slice(x, back, far, v1, v1) a = Slice(x, v0, back, v1)", "b a", {"Split": 1}),
+        (f"{HALVES} c = Relu(x)", "a b c", {"Split": 1, "Relu": 1}),
+        (
+            "a = Gather<axis = 1>(x, v0) b = Gather<axis = 1>(x, im) c = Slice(x, v1, last, v1)",
+            "a b c",
+            {"Split": 1, "Squeeze": 1},
+        ),
+        ("a = Gather(x, v0) b = Gather(x, v1)", "a b", {"Split": 1}),
+        (
+            "a = Slice(x, v1, v2, v1) b = Slice(x, v2, v3, v1) c = Slice(x, v3, last, v1)",
+            "a b c",
+            {"Slice": 1, "Split": 1},
+        ),
+        ("a = Gather<axis = -3>(x, v0) b = Slice(x, v1, far)", "a b", {"Split": 1}),
+        ("a = Slice(x, v0, v1, v1) b = Slice(x, v1, v2, v1) c = Slice(x, v2, v6, v1)", "a b c", {"Split": 1}),
+    ],
+)
+def test_split(body: str, outputs: str, wanted: dict[str, int]) -> None:
+    for opset in (11, 13, 18):
+        for kind in ("float", "int64"):
+            if kind == "int64" and "Relu" in body and opset < 14:
+                continue
+            graph, _ = check(picks(body, outputs, f"{kind}[2,6,s]"), split.PASSES, opset=opset, rtol=0, atol=0)
+            assert ops(graph) == wanted
+
+
+def test_split_by_attributes_of_slice() -> None:
+    body = "a = Slice<axes = [1], starts = [0], ends = [2]>(x) b = Slice<axes = [1], starts = [2], ends = [99]>(x)"
+    graph, _ = check(picks(body, "a b"), split.PASSES, opset=9, rtol=0, atol=0)
+    assert ops(graph) == {"Split": 1}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = Slice(x, v0, v3, v1) b = Slice(x, v2, far, v1)",
+        "a = Slice(x, v0, v2, v1) b = Slice(x, v3, far, v1)",
+        "a = Slice(x, v1, v3, v1) b = Slice(x, v3, far, v1)",
+        "a = Slice(x, v0, v3, v1) b = Slice(x, v3, far, v2)",
+        "a = Slice(x, v0, v3, v1, v2) b = Slice(x, v3, far, v1)",
+        "a = Slice(x, v0, v1, v2) b = Slice(x, v1, far, v2)",
+        "a = Gather(x, i0) b = Gather(x, both)",
+        "a = Gather(x, i0) b = Gather(x, i0)",
+        "a = Gather(x, i0) b = Relu(x)",
+        "a = Gather(x, i0) b = Gather(x, i1)",
+        "a = Gather(x, im) b = Gather(x, v0)",
+    ],
+)
+def test_split_refused(body: str) -> None:
+    assert not optimized(parse(picks(body, "a b"), 14), split.PASSES)[1].trace
+
+
+def test_split_of_other_types_refused() -> None:
+    assert not optimized(parse(picks(HALVES, "a b", "bool[2,6,s]")), split.PASSES)[1].trace
+
+
+@pytest.mark.parametrize(("start", "step"), [(0, 1), (1, 2)])
+def test_range(start: int, step: int) -> None:
+    text = f"""g (float[8,4] x, float[n] z) => (float y) <int64 a = {{{start}}}, int64 s = {{{step}}}> {{
+        l = Shape(z) k = Squeeze(l) r = Range(a, k, s) y = Gather(x, r) }}"""
+    for n in (0, 1, 5, 8):
+        proto = parse(text, 13)
+        graph, _ = check(proto, split.PASSES, feeds=random_feeds(proto, n=n), rtol=0, atol=0)
+        assert ops(graph) == {"Shape": 1, "Slice": 1}
+
+
+@pytest.mark.parametrize("text", ["a = {-3}", "a = {0}, int64 t = {-1}"])
+def test_range_refused(text: str) -> None:
+    step = "t" if " t " in text else "s"
+    body = f"l = Shape(z) k = Squeeze(l) r = Range(a, k, {step}) y = Gather(x, r)"
+    model = f"g (float[8,4] x, float[n] z) => (float y) <int64 s = {{1}}, int64 {text}> {{ {body} }}"
+    assert not optimized(parse(model), split.PASSES)[1].trace
+    body = "k = Sub(s, i) r = Range(a, k, s) y = Gather(x, r)"
+    model = f"g (float[8,4] x, int64 i) => (float y) <int64 s = {{1}}, int64 {text}> {{ {body} }}"
+    assert not optimized(parse(model), split.PASSES)[1].trace

@@ -251,10 +251,17 @@ def qlinear_add(
     c_scale: Array,
     c_zero_point: Array | None = None,
 ) -> Array:
-    ratio_a, ratio_b = np.float32(a_scale / c_scale), np.float32(b_scale / c_scale)
-    y = np.asarray(centred(a, a_zero_point) * ratio_a + centred(b, b_zero_point) * ratio_b)
-    zero = np.float32(0) if c_zero_point is None else c_zero_point.astype(np.float32)
-    return round_to_integers(y, zero, DType.of(a.dtype))
+    """Two fused multiply-adds, b first, as ONNX Runtime: their rounding decides where the exact sum is half-way."""
+    ratio_a, ratio_b = ((scale / c_scale).astype(np.float32).reshape(()) for scale in (a_scale, b_scale))
+    zero_a, zero_b, zero_c = (
+        np.float32(0) if zero is None else zero.astype(np.float32).reshape(())
+        for zero in (a_zero_point, b_zero_point, c_zero_point)
+    )
+    offset = zero_c - (ratio_a * zero_a + ratio_b * zero_b)
+    codes = np.arange(256, dtype=np.uint8).view(b.dtype)
+    addend = (codes.astype(np.float64) * ratio_b + offset).astype(np.float32)
+    y = np.multiply(a, ratio_a, dtype=np.float64) + addend[b.view(np.uint8)]
+    return round_to_integers(np.asarray(y, np.float32), 0, DType.of(a.dtype))
 
 
 @kernel("QLinearMul", domain=_MS)

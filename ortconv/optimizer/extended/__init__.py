@@ -13,6 +13,7 @@ from ortconv.optimizer.extended import (
     matrix_transpose,
     qdq_passes,
     skip_layer_norm,
+    split,
 )
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
@@ -23,6 +24,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *layer_norm.PASSES,
     *matrix_transpose.PASSES,
     *attention.PASSES,
+    *split.PASSES,
     *fuse_matmul.PASSES,
 )
 

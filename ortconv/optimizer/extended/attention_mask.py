@@ -76,8 +76,10 @@ class Masks:
         rows, columns = length(query, 1), length(key, 1)
         if mask.constant is not None:
             return self._constant(biased, mask.constant, rows, columns, query.count)
-        if mask.rank is None or mask.rank > 4 or biased.replaced is not None:
+        if mask.rank is None or mask.rank > 4:
             return None
+        if biased.replaced is not None:
+            return self._blended(biased, biased.replaced, query, key, before, bounded)
         dims = (*(1,) * (4 - mask.rank), *(dim_of(mask, i) for i in range(mask.rank)))
         outer = (dims[0] == 1 or dims[0] in length(query, 0)) and dims[1] in (1, query.count)
         if outer and mask.rank == 4 and dims[2] in rows and dims[3] in columns:
@@ -108,6 +110,29 @@ class Masks:
             return biased.mask
         self.made[key] = self.graph.constant(Tensor.of(np.ascontiguousarray(array)), f"{biased.mask.name}_bias")
         return self.made[key]
+
+    def _blended(
+        self, biased: Biased, low: float, query: Heads, key: Heads, before: Node, bounded: bool
+    ) -> Value | None:
+        """What is added to the scores instead of replacing them where a condition does not hold."""
+        condition = biased.mask
+        assert condition is not None
+        blend = (condition, low, biased.inverted)
+        if condition.graph is not self.graph:
+            return None
+        if blend not in self.made:
+            near = f"{condition.name}_bias"
+            zero, other = (self.graph.constant(Tensor.of(np.float32(n)), near) for n in (0, low))
+            branches = [other, zero] if biased.inverted else [zero, other]
+            self.made[blend] = self._node(
+                "Where", [condition, *branches], {}, TensorType(DType.FLOAT, condition.shape), before
+            )
+        mask = self.made[blend]
+        fitting = self.fitting(Biased(biased.scores, mask, biased.nodes), query, key, before, bounded=bounded)
+        if fitting is None and mask.producer is not None and not mask.uses:
+            del self.made[blend]
+            self.graph.remove(mask.producer)
+        return fitting
 
     def _expanded(self, mask: Value, query: Heads, key: Heads, before: Node) -> Value | None:
         """Expand(mask) to (..., queries, keys), once for all layers of the same lengths."""

@@ -35,11 +35,10 @@ from ortconv.optimizer.pattern import C, Match, P
 # ---------------------------------------------------------------------- operators that leave the elements as they are
 
 
-def _interpolates_within_range(node: Node) -> bool:
-    """Nearest and linear only: cubic overshoots, and the integer kernels wrap. No value from outside the tensor."""
-    if node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize" or node.attr("antialias", 0):
-        return False
-    return node.attr("mode", "nearest") in ("nearest", "linear")
+def _picks(node: Node) -> bool:
+    """Nearest only, nothing from outside the tensor: interpolating kernels truncate integers, or let them overflow."""
+    mode, coordinates = node.attr("mode", "nearest"), node.attr("coordinate_transformation_mode", "half_pixel")
+    return mode == "nearest" and coordinates != "tf_crop_and_resize"
 
 
 class Mover(NamedTuple):
@@ -55,7 +54,7 @@ MOVERS = {
                      "Expand", "Tile"), Mover(9, INTEGERS)),
     **dict.fromkeys(("MaxPool", "ReduceMax", "ReduceMin"), Mover(12, BYTES)),
     "DepthToSpace": Mover(13, BYTES),
-    "Resize": Mover(10, BYTES, _interpolates_within_range),
+    "Resize": Mover(10, BYTES, _picks),
 }  # fmt: skip
 
 

@@ -25,15 +25,25 @@ Attributes = dict[str, Attribute]
 
 
 class Form(NamedTuple):
-    """The channels-last counterpart of an operator: the inputs that are images, its operator, its attributes."""
+    """The channels-last counterpart of an operator: the inputs that are images, its operator and domain, its attributes.
+
+    `on_reals` says that images may be float32 too; `gains` that a node is worth having even where it saves no Transpose.
+    """
 
     images: Callable[[Node], range]
     op: str
+    domain: str
     attrs: Callable[[Node], Attributes]
+    on_reals: bool = False
+    gains: bool = False
 
 
 def _first(node: Node) -> range:
     return range(1)
+
+
+def _all(node: Node) -> range:
+    return range(len(node.inputs))
 
 
 def _channels_last(node: Node) -> Attributes:
@@ -49,18 +59,32 @@ def _last_axis(node: Node) -> Attributes:
     return {**node.attrs, "axis": TO_LAST.index(axis)}
 
 
-def _without_order(node: Node) -> Attributes:
-    return {k: v for k, v in node.attrs.items() if k != "storage_order"}
+def _without(*names: str) -> Callable[[Node], Attributes]:
+    return lambda node: {k: v for k, v in node.attrs.items() if k not in names}
 
 
 FORMS: dict[tuple[str, str], Form] = {
-    ("", "QLinearConv"): Form(_first, "QLinearConv", _channels_last),
-    ("", "MaxPool"): Form(_first, "NhwcMaxPool", _without_order),
-    **{(MICROSOFT, op): Form(_first, op, _channels_last) for op in ("QLinearAveragePool", "QLinearGlobalAveragePool")},
-    **{(MICROSOFT, op): Form(_first, op, _same) for op in ("QLinearSigmoid", "QLinearLeakyRelu")},
-    **{(MICROSOFT, op): Form(lambda node: range(0, 4, 3), op, _same) for op in ("QLinearAdd", "QLinearMul")},
-    (MICROSOFT, "QLinearConcat"): Form(lambda node: range(2, len(node.inputs), 3), "QLinearConcat", _last_axis),
-}
+    ("", "QLinearConv"): Form(_first, "QLinearConv", MICROSOFT, _channels_last, gains=True),
+    ("", "MaxPool"): Form(_first, "NhwcMaxPool", MICROSOFT, _without("storage_order"), gains=True),
+    **{(MICROSOFT, op): Form(_first, op, MICROSOFT, _channels_last, gains=True)
+       for op in ("QLinearAveragePool", "QLinearGlobalAveragePool")},
+    **{(MICROSOFT, op): Form(_first, op, MICROSOFT, _same) for op in ("QLinearSigmoid", "QLinearLeakyRelu")},
+    **{(MICROSOFT, op): Form(lambda node: range(0, 4, 3), op, MICROSOFT, _same) for op in ("QLinearAdd", "QLinearMul")},
+    (MICROSOFT, "QLinearConcat"): Form(lambda node: range(2, len(node.inputs), 3), "QLinearConcat", MICROSOFT, _last_axis),
+    **{(domain, op): Form(_first, op, domain, _without("axis"), on_reals=True)
+       for op in ("QuantizeLinear", "DequantizeLinear") for domain in ("", MICROSOFT)},
+    **{("", op): Form(_first, op, "", _same, on_reals=True)
+       for op in ("Relu", "Clip", "LeakyRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Erf",
+                  "Softplus", "Softsign", "Mish", "Gelu", "Sqrt", "Exp", "Log", "Abs", "Neg", "Reciprocal")},
+    **{("", op): Form(_all, op, "", _same, on_reals=True) for op in ("Add", "Sub", "Mul", "Div", "PRelu", "Max", "Min")},
+}  # fmt: skip
+
+
+def _is_per_tensor(node: Node) -> bool:
+    """True for one scale and zero point; other operators than Q and DQ have no such parameters."""
+    if node.op not in ("QuantizeLinear", "DequantizeLinear"):
+        return True
+    return all(v is None or v.static_shape in ((), (1,)) for v in node.inputs[1:])
 
 
 def channels_last(graph: Graph, context: Context) -> int:
@@ -81,20 +105,18 @@ def channels_last(graph: Graph, context: Context) -> int:
 def _images(node: Node) -> list[Value]:
     """The inputs of a node that can take the form which are images, constants excepted; none if it cannot take it."""
     form = FORMS.get((node.domain, node.op))
-    if form is None or node.out.rank != 4 or node.out.dtype not in BYTES or node.attr("channels_last", 0):
+    if form is None or node.attr("channels_last", 0) or not _is_per_tensor(node):
+        return []
+    types = (*BYTES, DType.FLOAT) if form.on_reals else BYTES
+    slots = form.images(node)
+    if node.out.rank != 4 or node.out.dtype not in types:
         return []
     if any(v is not None and (v.uses or v.is_output) for v in node.outputs[1:]):
         return []
-    found = []
-    for slot in form.images(node):
-        value = node.input(slot)
-        if value is None or value.dtype not in BYTES:
-            return []
-        if value.constant is None:
-            if value.rank != 4:
-                return []
-            found.append(value)
-    return found
+    images = [node.input(slot) for slot in slots]
+    if any(v is None or v.dtype not in types or (v.constant is None and v.rank != 4) for v in images):
+        return []
+    return [v for v in images if v is not None and v.constant is None]
 
 
 def _regions(graph: Graph, context: Context) -> list[list[Node]]:
@@ -127,7 +149,7 @@ def _worthwhile(region: list[Node]) -> list[Node]:
     while changed:
         changed = False
         for node in list(chosen):
-            if node.op != "QLinearConv" and _cost(node, chosen) > 0:
+            if node.op != "QLinearConv" and _cost(node, chosen) + (not FORMS[node.domain, node.op].gains) > 0:
                 del chosen[node]
                 changed = True
     convolutions = sum(node.op == "QLinearConv" for node in chosen)
@@ -166,7 +188,7 @@ def _convert(graph: Graph, chosen: list[Node]) -> None:
             value = inputs[slot]
             assert value is not None
             inputs[slot] = last[value] if value in last else last.setdefault(value, _entering(graph, node, value))
-        made = graph.add_node(form.op, inputs, 1, form.attrs(node), domain=MICROSOFT, name=node.name,
+        made = graph.add_node(form.op, inputs, 1, form.attrs(node), domain=form.domain, name=node.name,
                               types=[permuted(node.out.type, TO_LAST)], before=node)  # fmt: skip
         made.ep = node.ep
         last[node.out] = made.out
