@@ -125,7 +125,7 @@ def _default(value: Value) -> Any:
 
 def _result(value: Any, fed: list[Any]) -> Any:
     """An output as an array of its own: never a view of a weight, of an input, or of another output's memory."""
-    if value is None or isinstance(value, list):
+    if value is None or isinstance(value, (list, dict)):
         return value
     array = np.asarray(value)
     if not array.flags.writeable or array.base is not None or any(array is f for f in fed):

@@ -434,8 +434,9 @@ def _is_vague(shape: Shape | None) -> bool:
 
 def _set_shape(node: Node, out: Value, shape: Shape | None) -> bool:
     dtype = out.dtype
-    if dtype is None and node.op not in _RETYPING and node.inputs[0] is not None:
-        dtype = node.inputs[0].dtype
+    source = node.input(0)
+    if dtype is None and node.op not in _RETYPING and source is not None:
+        dtype = source.dtype
     if shape is None or dtype is None:
         return False
     out.type = TensorType(dtype, shape)

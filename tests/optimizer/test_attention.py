@@ -14,6 +14,7 @@ from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.basic.reshape import PASSES as RESHAPE
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended import attention, matrix_transpose
+from ortconv.session import Session
 
 PASSES = (*RESHAPE, *matrix_transpose.PASSES, *attention.PASSES)
 HEADS, SIZE = 2, 4
@@ -217,6 +218,20 @@ def test_rows_that_are_masked_altogether() -> None:
         feeds = random_feeds(proto)
         feeds["seen"][0, 0, 1] = False
         assert fused(Builder(mask=mask), feeds)["com.microsoft.Attention"] == 1
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_numpy_kernels_agree(memory: bool) -> None:
+    for mask in ("", "infinite padding"):
+        proto = Builder(mask=mask, memory=memory).model()
+        feeds = random_feeds(proto)
+        if mask:
+            feeds["seen"][0, 0, 1] = False
+        model, _ = optimized(proto, PASSES)
+        want = run(model_proto(model), feeds)
+        got = Session(model).run(None, feeds)
+        assert np.isnan(want[0]).any() == bool(mask)
+        np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-4)
 
 
 def test_guard_of_a_finite_mask() -> None:

@@ -263,7 +263,12 @@ def _attend(q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None
         scores += mask
     if bias is not None:
         scores += widen(bias)
-    return np.asarray(np.matmul(softmax_rows(scores), v))
+    # Unlike in ONNX's own Attention, a row of nothing but -inf is NaN.
+    unseen = np.isneginf(scores.max(axis=-1, keepdims=True, initial=-np.inf)) & (scores.shape[-1] > 0)
+    weights = softmax_rows(scores)
+    if unseen.any():
+        weights[np.broadcast_to(unseen, weights.shape)] = np.nan
+    return np.asarray(np.matmul(weights, v))
 
 
 def _microsoft_mask(

@@ -13,7 +13,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.types import DType
-from ortconv.optimizer.basic.transpose import permuted
+from ortconv.optimizer.basic.transpose import optimize_transposes, permuted
 from ortconv.optimizer.engine import Context, FunctionPass, constant
 
 NAME = "NhwcTransformer"
@@ -96,7 +96,7 @@ def channels_last(graph: Graph, context: Context) -> int:
             _convert(graph, chosen)
             context.record(NAME, chosen[0].label, len(chosen), len(chosen))
             changes += len(chosen)
-    return changes
+    return changes + (optimize_transposes(graph, context) if changes else 0)
 
 
 # ---------------------------------------------------------------------- regions
