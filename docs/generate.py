@@ -1,4 +1,4 @@
-"""Write the generated documentation: the command reference, from the program's own help.
+"""Write the generated documentation: the command reference from the program's own help, the table of passes from the rules.
 
 python docs/generate.py [--check]
 """
@@ -11,14 +11,15 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from ortconv.cli import VERBS, cli
+from ortconv.optimizer.catalogue import entries
 
-TARGET = Path(__file__).parent / "commands.md"
-HEAD = "# Commands\n\nThis page is written by `make docs` from the program's own help.\n"
+FOLDER = Path(__file__).parent
+NOTE = "This page is written by `make docs` from the program itself.\n"
 
 
-def reference() -> str:
-    """The page."""
-    parts = [HEAD]
+def commands() -> str:
+    """The command reference."""
+    parts = [f"# Commands\n\n{NOTE}"]
     for arguments in ([], *([verb] for verb in VERBS)):
         name = " ".join(["ortconv", *arguments])
         shown = CliRunner().invoke(cli, [*arguments, "--help"], prog_name="ortconv", terminal_width=100).output
@@ -26,8 +27,23 @@ def reference() -> str:
     return "".join(parts)
 
 
+def passes() -> str:
+    """The table of passes."""
+    rows = [
+        f"# Passes\n\n{NOTE}\nIn the order in which the levels run them.\n\n| pass | level | what it does |\n|---|---|---|\n"
+    ]
+    for entry in entries():
+        text = "<br>".join(line.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*") for line in entry.doc)
+        rows.append(f"| {entry.name} | {entry.level} | {text} |\n")
+    return "".join(rows)
+
+
+PAGES = {"commands.md": commands, "passes.md": passes}
+
 if __name__ == "__main__":
-    text = reference()
-    if "--check" in sys.argv[1:]:
-        sys.exit(0 if TARGET.read_text() == text else f"{TARGET.name} is out of date: run `make docs`")
-    TARGET.write_text(text)
+    for name, write in PAGES.items():
+        page, text = FOLDER / name, write()
+        if "--check" not in sys.argv[1:]:
+            page.write_text(text, encoding="utf-8")
+        elif page.read_text(encoding="utf-8") != text:
+            sys.exit(f"{name} is out of date: run `make docs`")

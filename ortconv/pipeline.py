@@ -13,7 +13,7 @@ from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import replacing, write_text
 from ortconv.ir.model import Model
 from ortconv.models import load
-from ortconv.optimizer.engine import FOLD_LIMIT, Context
+from ortconv.optimizer.engine import FOLD_LIMIT, Context, Rewrite
 from ortconv.optimizer.levels import LEVELS, above_basic, basic_passes, run_passes
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ class Options:
     save_optimized_onnx_model: bool = False
     write_config: bool = True
     fold_limit: int = FOLD_LIMIT
+    disable_passes: tuple[str, ...] = ()
+    only_passes: tuple[str, ...] = ()
+    stop_after: int | None = None
+    verify_each: bool = False
     validate: bool = True
     validate_with: Mapping[str, Any] | None = None
     custom_op_library: Path | None = None
@@ -56,6 +60,7 @@ class Result:
     nodes_before: int = 0
     nodes_after: int = 0
     rewrites: dict[str, int] = field(default_factory=dict)
+    trace: list[Rewrite] = field(default_factory=list)
     partitions: list[dict[str, Any]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     validation: Validation | None = None
@@ -73,11 +78,14 @@ def optimize(
     optimization_level: str = "all",
     target: Target | None = None,
     *,
-    fold_limit: int = FOLD_LIMIT,
+    context: Context | None = None,
     observer: Observer | None = None,
 ) -> tuple[Context, Partitioning | None]:
-    """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them."""
-    context = Context(fold_limit=fold_limit)
+    """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them.
+
+    `context` says which passes run and how far; it comes back with the trace of all rewrites.
+    """
+    context = context or Context()
     partitioning = None
     if optimization_level != "disable":
         _run(model, basic_passes(), context, observer)
@@ -130,6 +138,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
     from ortconv.ortformat.functions import expand_functions
     from ortconv.ortformat.writer import save
 
+    level, types = options.optimization_level, options.enable_type_reduction
     with _timed(result, "load"):
         model = load(source)
         _tell(observer, "load", model)
@@ -143,7 +152,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             expected = reference(model, source, options.validate_with, options.custom_op_library)
     with _timed(result, "optimize"):
         context, partitioning = optimize(
-            model, options.optimization_level, _target(options), fold_limit=options.fold_limit, observer=observer
+            model, level, _target(options), context=_context(options), observer=_watching(options, expected, observer)
         )
         expand_functions(model)
     with replacing(output) as draft:
@@ -154,7 +163,6 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
                 result.validation = _validated(expected, draft, options.custom_op_library)
         result.bytes_after = draft.stat().st_size
     result.files.append(str(output))
-    level, types = options.optimization_level, options.enable_type_reduction
     if options.write_config:
         config = output.with_name(f"{output.stem.removesuffix(level_suffix(level))}.{config_name(level, types=types)}")
         _write_config([(str(output), model)], config, types)
@@ -162,6 +170,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
     if options.save_optimized_onnx_model:
         result.files.append(str(_save_onnx(model, output)))
     result.rewrites = context.counts()
+    result.trace = context.trace
     result.partitions = [] if partitioning is None else partitioning.to_dict()["partitions"]
     result.operators = operator_counts(model)
     result.nodes_after = sum(result.operators.values())
@@ -171,6 +180,33 @@ def _validated(expected: Reference | str, draft: Path, library: Path | None) -> 
     from ortconv.compare.validate import Validation, validate
 
     return Validation(skipped=expected) if isinstance(expected, str) else validate(expected, draft, library)
+
+
+def _context(options: Options) -> Context:
+    from ortconv.optimizer.catalogue import checked
+
+    return Context(
+        fold_limit=options.fold_limit,
+        limit=options.stop_after,
+        disabled=checked(options.disable_passes),
+        only=checked(options.only_passes) or None,
+    )
+
+
+def _watching(options: Options, expected: Reference | str, observer: Observer | None) -> Observer | None:
+    """The observer, and before it a run of the model after every pass, where that is wanted."""
+    if not options.verify_each:
+        return observer
+    if isinstance(expected, str):
+        raise UsageError(f"--verify-each needs a run of the source to compare with: {expected}")
+    from ortconv.compare.validate import hold
+
+    def watch(stage: str, model: Model) -> None:
+        if stage != "load":
+            hold(expected, model, stage)
+        _tell(observer, stage, model)
+
+    return watch
 
 
 def _target(options: Options) -> Target | None:

@@ -8,5 +8,5 @@ import sys
 from tests.conftest import ROOT
 
 
-def test_command_reference_equals_help() -> None:
+def test_generated_pages_are_up_to_date() -> None:
     subprocess.run([sys.executable, ROOT / "docs/generate.py", "--check"], check=True)

@@ -16,6 +16,7 @@ from ortconv.errors import OrtconvError
 VERBS = {
     "convert": ("ortconv.cli.convert", "Convert .onnx models to optimized, NNAPI-aware .ort files."),
     "run": ("ortconv.cli.run", "Run an .onnx or .ort model on this machine."),
+    "passes": ("ortconv.cli.passes", "Say what the optimizer's passes do."),
     "verify": ("ortconv.cli.verify", "Check an .ort file: structure, and what a minimal build would trust."),
 }
 SETTINGS: dict[str, Any] = {

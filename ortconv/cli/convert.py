@@ -6,13 +6,12 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ortconv.cli import color, fail
+from ortconv.cli import color, fail, printable
 from ortconv.cli.render import convert_summary
 from ortconv.errors import BatchError, OrtconvError, UsageError
 
@@ -58,6 +57,16 @@ LEVELS = ("disable", "basic", "extended", "layout", "all")
     help="Shared library with your own operators, for validation with onnxruntime.",
 )
 @click.option(
+    "--disable-pass", "disable_passes", multiple=True, metavar="NAME", help="Leave out a pass; see ortconv passes list."
+)
+@click.option(
+    "--only-pass", "only_passes", multiple=True, metavar="NAME", help="Run this pass and no other; may be repeated."
+)
+@click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites.")
+@click.option(
+    "--verify-each", is_flag=True, help="Run the model after every pass and name the first that changes the numbers."
+)
+@click.option(
     "--fold-limit",
     type=click.IntRange(0),
     default=64 << 20,
@@ -99,6 +108,10 @@ def command(
         enable_type_reduction=flags["enable_type_reduction"],
         save_optimized_onnx_model=flags["save_optimized_onnx_model"],
         fold_limit=flags["fold_limit"],
+        disable_passes=flags["disable_passes"],
+        only_passes=flags["only_passes"],
+        stop_after=flags["stop_after"],
+        verify_each=flags["verify_each"],
         validate=flags["validate"],
         validate_with=_arrays(flags["validate_with"]),
         write_config=not batch,
@@ -140,7 +153,12 @@ def _convert_one(source: Path, target: Path, options: Any, verbose: bool) -> Any
     def narrate(stage: str, model: Any) -> None:
         click.echo(f"{source.name}: {stage}: {sum(1 for _ in model.graph.walk())} nodes", err=True)
 
-    return convert(source, target, options=replace(options), observer=narrate)
+    result = convert(source, target, options=options, observer=narrate)
+    for rewrite in result.trace:
+        click.echo(
+            f"{source.name}: {rewrite.rule} at {printable(rewrite.root)}: -{rewrite.removed} +{rewrite.added}", err=True
+        )
+    return result
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -79,16 +79,30 @@ def _first_that_runs(session: Session, name: str, feeds: Mapping[str, Any] | Non
 def validate(expected: Reference, converted: Path, custom_op_library: Path | None = None) -> Validation:
     """Hold a converted file against the source's outputs. MismatchError where they differ by more than rounding explains."""
     session = Session(converted, backends=[expected.backend], custom_op_library=custom_op_library)
+    found = _held(
+        expected,
+        session,
+        "",
+        "nothing was written; --verify-each names the pass at fault, --no-validate writes it all the same",
+    )
+    return Validation(expected.backend, found.max_abs, found.scaled, expected.limit)
+
+
+def hold(expected: Reference, model: Model, stage: str) -> None:
+    """Run a model as it is after a stage of the pipeline. MismatchError naming the stage where the numbers differ."""
+    _held(expected, Session(model), f"after {stage}: ", f"leave it out with --disable-pass {stage}")
+
+
+def _held(expected: Reference, session: Session, where: str, hint: str) -> Difference:
     got = session.run(None, expected.feeds)
     each = [difference(a, b) for a, b in zip(expected.outputs, got, strict=True)]
     found = worst(each)
     if not found.within(expected.limit):
         name, bad = max(zip(expected.names, each, strict=True), key=lambda p: (p[1].mismatch is not None, p[1].scaled))
         raise MismatchError(
-            f"output '{name}' differs from the source's: {_text(bad)}, allowed {expected.limit:.1e}",
-            hint="nothing was written; try a lower --optimization_level, or --no-validate to write it all the same",
+            f"{where}output '{name}' differs from the source's: {_text(bad)}, allowed {expected.limit:.1e}", hint=hint
         )
-    return Validation(expected.backend, found.max_abs, found.scaled, expected.limit)
+    return found
 
 
 def _text(d: Difference) -> str:

@@ -112,10 +112,18 @@ class Context:
     """Leave nodes alone that an execution provider other than the CPU has taken."""
     limit: int | None = None
     """Stop after so many rewrites."""
+    disabled: frozenset[str] = frozenset()
+    """Names of rules and passes that do not run."""
+    only: frozenset[str] | None = None
+    """Names of the rules and passes that run, if not all do."""
     trace: list[Rewrite] = field(default_factory=list)
 
     def record(self, rule: str, root: str, removed: int = 1, added: int = 0) -> None:
         self.trace.append(Rewrite(rule, root, removed, added))
+
+    def allows(self, name: str) -> bool:
+        """True if the rule or pass of that name is to run."""
+        return name not in self.disabled and (self.only is None or name in self.only)
 
     def may_touch(self, *nodes: Node) -> bool:
         """True if a pass may rewrite these nodes together."""
@@ -165,7 +173,11 @@ class RulePass:
                 self._by_root.setdefault((r.pattern.domain, op), []).append(r)
 
     def run(self, graph: Graph, context: Context) -> int:
-        queue = deque(node for node in graph if (node.domain, node.op) in self._by_root)
+        by_root = self._by_root
+        if context.disabled or context.only is not None:
+            allowed = {key: [r for r in rules if context.allows(r.name)] for key, rules in by_root.items()}
+            by_root = {key: rules for key, rules in allowed.items() if rules}
+        queue = deque(node for node in graph if (node.domain, node.op) in by_root)
         queued = set(queue)
         changes = 0
         while queue and not context.exhausted:
@@ -173,13 +185,13 @@ class RulePass:
             queued.discard(node)
             if node.graph is not graph:
                 continue
-            for r in self._by_root[node.domain, node.op]:
+            for r in by_root[node.domain, node.op]:
                 touched = apply(r, node, context)
                 if touched is None:
                     continue
                 changes += 1
                 for other in touched:
-                    if other.graph is graph and other not in queued and (other.domain, other.op) in self._by_root:
+                    if other.graph is graph and other not in queued and (other.domain, other.op) in by_root:
                         queue.append(other)
                         queued.add(other)
                 if node.graph is not graph:

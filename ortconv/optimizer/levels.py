@@ -51,7 +51,7 @@ def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> I
     for step in range(MAX_STEPS):
         changed = 0
         for p in passes:
-            if step and p.once:
+            if (step and p.once) or (isinstance(p, FunctionPass) and not context.allows(p.name)):
                 continue
             count = sum(p.run(g, context) for g in graphs if g is graph or _is_alive(g))
             changed += count

@@ -372,3 +372,31 @@ def test_empty_and_single(tmp_path) -> None:
             continue
         got = run(model_proto(model), feeds)
         np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("mask", ["", "full"])
+def test_values_of_another_size(memory: bool, mask: str) -> None:
+    wide = 2 * HIDDEN
+    proto = Builder(memory=memory, mask=mask).model()
+    rng = np.random.default_rng(1)
+    content = {
+        "w_v": rng.normal(size=(HIDDEN, wide)), "b_v": rng.normal(size=wide), "merged": np.array([0, 0, wide]),
+        "out": rng.normal(size=(wide, 3)),
+    }  # fmt: skip
+    for constant in proto.graph.initializer:
+        if constant.name in content:
+            array = content[constant.name]
+            array = array if array.dtype.kind == "i" else array.astype(np.float32)
+            constant.CopyFrom(numpy_helper.from_array(array, constant.name))
+    split = [n for n in proto.graph.node if n.op_type == "Reshape"][2]
+    split.input[1] = "split_value"
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([0, 0, HEADS, 2 * SIZE]), "split_value"))
+    graph, _ = check(proto, PASSES, rtol=1e-4, atol=1e-4)
+    fused_node = next(n for n in graph if n.domain)
+    assert fused_node.op == ("MultiHeadAttention" if memory else "Attention")
+    assert memory or fused_node.attrs["qkv_hidden_sizes"] == (HIDDEN, HIDDEN, wide)
+    feeds = random_feeds(proto)
+    np.testing.assert_allclose(
+        Session(optimized(proto, PASSES)[0]).run(None, feeds)[0], run(proto, feeds)[0], rtol=1e-4, atol=1e-4
+    )

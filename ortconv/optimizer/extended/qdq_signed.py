@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.engine import Context, FunctionPass, constant
 from ortconv.optimizer.extended.qdq import DOMAINS, dequantized, elements, quantizer, zero_points
 
@@ -13,10 +13,11 @@ from ortconv.optimizer.extended.qdq import DOMAINS, dequantized, elements, quant
 def shift_activations(graph: Graph, context: Context) -> int:
     """Q -> DQ pairs of int8 and one scale become uint8 with the zero point 128 higher: the same reals, exactly."""
     changes = 0
+    shared: dict[tuple[int, Shape], Value] = {}
     for node in graph:
         readers = _readers(node)
         if readers and context.may_touch(node, *readers):
-            _shift(node, readers)
+            _shift(node, readers, shared)
             context.record(SIGNED.name, node.label, 0, 0)
             changes += 1
     return changes
@@ -48,12 +49,13 @@ def _readers(node: Node) -> list[Node]:
     return readers
 
 
-def _shift(node: Node, readers: list[Node]) -> None:
+def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Value]) -> None:
     graph, zero = node.graph, node.input(2)
     assert graph is not None
     old = 0 if zero is None or zero.constant is None else int(zero.constant.item())
-    shape: tuple[int, ...] = () if zero is None else zero.static_shape or ()
-    new = constant(node, np.full(shape, old + 128, np.uint8))
+    shape: Shape = () if zero is None else zero.static_shape or ()
+    new = shared.get((old, shape)) or constant(node, np.full(shape, old + 128, np.uint8))
+    shared[old, shape] = new
     node.attrs.pop("output_dtype", None)
     for user in (node, *readers):
         graph.set_input(user, 2, new)
