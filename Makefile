@@ -22,13 +22,13 @@ demo: $(VENV)/.run ## convert the digit model, run it on two backends, compare, 
 	$(BIN)/python sample_models/demo.py --out $(OUT)
 
 test: $(VENV)/.dev ## the whole test suite
-	$(PYTEST)
+	$(PYTEST) -n auto
 
 check: $(VENV)/.dev ## lint, formatting, types and the fast tests, in under a minute
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) -m "not slow" -x
+	$(PYTEST) -n auto -m "not slow" -x
 
 bench: $(VENV)/.dev ## run the benchmarks of tests/bench
 	@found=0; for file in tests/bench/*.py; do \

@@ -25,11 +25,11 @@ MODELS = models()
 
 
 @pytest.fixture(autouse=True)
-def no_garbage_collection() -> Iterator[None]:
+def short_collections() -> Iterator[None]:
     """The process of a whole test run holds so many objects that one collection takes longer than reading may."""
-    gc.disable()
+    gc.freeze()
     yield
-    gc.enable()
+    gc.unfreeze()
 
 
 def file_of(name: str) -> bytes:
