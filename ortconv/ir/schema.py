@@ -93,33 +93,38 @@ def default_attributes(node: Node) -> dict[str, Attribute]:
 
 @cache
 def _onnx_schema(domain: str, op: str, opset: int) -> Schema | None:
-    from onnx import defs, helper
+    from ortconv.onnxlib import AttributeProto, SchemaError, get_schema
 
     try:
-        found = defs.get_schema(op, max(opset, 1), domain)
-    except defs.SchemaError:
+        found = get_schema(op, max(opset, 1), domain)
+    except SchemaError:
         return None
     if found.deprecated:
         return None
-    kinds = {
-        defs.OpSchema.FormalParameterOption.Single: "single",
-        defs.OpSchema.FormalParameterOption.Optional: "optional",
-        defs.OpSchema.FormalParameterOption.Variadic: "variadic",
-    }
     defaults = {}
     for name, declared in found.attributes.items():
-        if declared.default_value.name:
-            defaults[name] = _attribute(helper.get_attribute_value(declared.default_value), declared.type.name)
+        if declared._default_value:
+            defaults[name] = _default(AttributeProto.FromString(declared._default_value))
     return Schema(
         domain,
         op,
         found.since_version,
-        tuple(Formal(p.name, p.type_str, kinds[p.option]) for p in found.inputs),
-        tuple(Formal(p.name, p.type_str, kinds[p.option]) for p in found.outputs),
+        tuple(map(_formal, found.inputs)),
+        tuple(map(_formal, found.outputs)),
         frozenset(t.type_param_str for t in found.type_constraints),
         defaults,
         bool(found.has_function or found.has_context_dependent_function),
     )
+
+
+def _formal(parameter: Any) -> Formal:
+    return Formal(parameter.name, parameter.type_str, parameter.option.name.lower())
+
+
+def _default(attribute: Any) -> Attribute:
+    kind = attribute.AttributeType.Name(attribute.type)
+    field = {"INT": "i", "FLOAT": "f", "STRING": "s"}.get(kind, kind.lower())
+    return _attribute(getattr(attribute, field), kind)
 
 
 def _attribute(value: Any, kind: str) -> Attribute:

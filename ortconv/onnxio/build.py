@@ -7,8 +7,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
-import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+import numpy as np
 
 from ortconv.errors import FormatError, GraphError, UnsupportedError
 from ortconv.ir.graph import (
@@ -24,8 +23,9 @@ from ortconv.ir.graph import (
     Value,
 )
 from ortconv.ir.model import Model
-from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.tensor import Array, SparseTensor, Tensor
 from ortconv.ir.types import DType, MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
+from ortconv.onnxlib import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 Resolve = Callable[[TensorProto], memoryview]
 """Gives the payload of a tensor whose data_location is EXTERNAL."""
@@ -310,12 +310,28 @@ def tensor(proto: TensorProto, resolve: Resolve) -> Tensor:
     return made
 
 
+_TYPED_FIELDS = {
+    DType.FLOAT: "float_data", DType.DOUBLE: "double_data", DType.INT64: "int64_data", DType.UINT64: "uint64_data",
+    DType.UINT32: "uint64_data", DType.INT32: "int32_data", DType.INT16: "int32_data", DType.UINT16: "int32_data",
+    DType.INT8: "int32_data", DType.UINT8: "int32_data", DType.BOOL: "int32_data",
+}  # fmt: skip
+
+
+def _typed_array(proto: TensorProto, dtype: DType) -> Array:
+    field = _TYPED_FIELDS.get(dtype)
+    if field is not None:
+        return np.array(getattr(proto, field), dtype=dtype.numpy)
+    from onnx.numpy_helper import to_array
+
+    return np.asarray(to_array(proto))
+
+
 def _typed(proto: TensorProto, dtype: DType, shape: tuple[int, ...]) -> Tensor:
     size = Tensor(dtype, shape, memoryview(b"")).size
     if size == 0:
         return Tensor(dtype, shape, memoryview(b""))
     try:
-        return Tensor.of(onnx.numpy_helper.to_array(proto), dtype)
+        return Tensor.of(_typed_array(proto, dtype).reshape(shape), dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise GraphError(
             f"tensor '{proto.name}': its data does not fit {dtype.name.lower()}{list(shape)} ({error})"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import onnx
-from onnx import ModelProto, defs
-
 from ortconv.errors import FormatError, GraphError, UnsupportedError
 from ortconv.onnxio.build import check_text
+from ortconv.onnxlib import IR_VERSION, ModelProto, OperatorSetIdProto, newest_opsets
 
 OLDEST_OPSET = 7
 OLDEST_IR = 3
@@ -42,9 +40,9 @@ def check_versions(proto: ModelProto) -> None:
     """UnsupportedError for IR and operator set versions that are too old, or newer than the onnx package knows."""
     if proto.ir_version < OLDEST_IR:
         raise UnsupportedError(f"IR version {proto.ir_version}, the oldest supported is {OLDEST_IR}", hint=_CONVERT)
-    if proto.ir_version > onnx.IR_VERSION:
+    if proto.ir_version > IR_VERSION:
         raise UnsupportedError(
-            f"IR version {proto.ir_version}, onnx {onnx.__version__} knows {onnx.IR_VERSION}", hint=_UPGRADE
+            f"IR version {proto.ir_version}, onnx {version_of_onnx()} knows {IR_VERSION}", hint=_UPGRADE
         )
     if not proto.opset_import:
         raise GraphError("the model imports no operator set", hint="opset_import must name the versions it uses")
@@ -53,8 +51,14 @@ def check_versions(proto: ModelProto) -> None:
         _check_opsets(function.opset_import)
 
 
-def _check_opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> None:
-    newest = {domain: versions[1] for domain, versions in defs.C.schema_version_map().items()}
+def version_of_onnx() -> str:
+    from importlib.metadata import version
+
+    return version("onnx")
+
+
+def _check_opsets(imports: Iterable[OperatorSetIdProto]) -> None:
+    newest = newest_opsets()
     versions: dict[str, int] = {}
     for entry in imports:
         check_text(entry.domain)
@@ -64,7 +68,7 @@ def _check_opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> None:
             raise GraphError(f"operator set '{domain}' is imported twice, as {versions[domain]} and {version}")
         if limit is not None and version > limit:
             raise UnsupportedError(
-                f"opset {version} of '{domain or 'ai.onnx'}', onnx {onnx.__version__} knows {limit}", hint=_UPGRADE
+                f"opset {version} of '{domain or 'ai.onnx'}', onnx {version_of_onnx()} knows {limit}", hint=_UPGRADE
             )
         if version < (OLDEST_OPSET if domain == "" else 0) or version >= 1 << 31:
             raise UnsupportedError(

@@ -9,10 +9,9 @@ import os
 import stat
 from pathlib import Path
 
-from onnx import TensorProto
-
 from ortconv.errors import FormatError, ModelError, UnsafeInputError
 from ortconv.ir.types import DType
+from ortconv.onnxlib import TensorProto
 
 SMALL = 1 << 16
 """Files of up to so many bytes are read rather than mapped: a map holds a file descriptor."""

@@ -8,16 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import onnx
-from onnx import ModelProto, TypeProto, defs, shape_inference
-
 from ortconv.errors import GraphError
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import SequenceType, TensorType, ValueType
-from ortconv.onnxio.build import Symbol, merge, value_type
+from ortconv.onnxio.build import Symbol, TypeReader, merge
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
-from ortconv.onnxio.proto import node_proto, tensor_proto, type_proto
+from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
+from ortconv.onnxlib import IR_VERSION, ModelProto, infer_shapes
 
 LARGEST_SHAPE_DATA = 1024
 """Constants of up to so many elements are shown to shape inference."""
@@ -35,7 +32,7 @@ def infer_model(proto: ModelProto | bytes) -> ModelProto:
     for follow_values in (True, False):
         try:
             with memory_limit(allowance):
-                return shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=follow_values)
+                return ModelProto.FromString(infer_shapes(proto, data_prop=follow_values))
         except Exception as error:
             out_of_memory = isinstance(error, MemoryError) or "bad_alloc" in str(error)
             if not (out_of_memory and follow_values):
@@ -71,6 +68,8 @@ def memory_limit(allowance: int) -> Iterator[None]:
 
 
 INVENTED = re.compile(r"unk__\d+")
+
+_READ_TYPE = TypeReader(lambda name: None if INVENTED.fullmatch(name) else name)
 
 
 def anonymous_symbols(source: bytes) -> Symbol:
@@ -151,31 +150,26 @@ def infer_node(node: Node) -> list[ValueType | None]:
 
 
 def _infer_by_onnx(node: Node) -> list[ValueType | None]:
+    """What onnx infers for a model of this one node."""
     assert node.graph is not None
-    try:
-        found = defs.get_schema(node.op, max(1, node.graph.opset(node.domain)), node.domain)
-    except defs.SchemaError:
-        return [None] * len(node.outputs)
-    types: dict[str, TypeProto] = {}
-    data: dict[str, onnx.TensorProto] = {}
-    for value in node.inputs:
+    model = ModelProto(ir_version=IR_VERSION)
+    for domain, version in node.graph.opsets.items():
+        model.opset_import.add(domain=domain, version=version)
+    model.graph.node.append(node_proto(node))
+    for value in dict.fromkeys(node.inputs):
         if value is None or value.type is None:
             continue
-        types[value.name] = type_proto(value.type)
         const = value.constant
-        if isinstance(const, Tensor) and const.size <= LARGEST_SHAPE_DATA:
-            data[value.name] = tensor_proto(const, value.name)
+        if const is not None and const.size <= LARGEST_SHAPE_DATA:
+            model.graph.initializer.append(tensor_proto(const, value.name))
+        else:
+            model.graph.input.append(value_info(value))
     try:
-        inferred = shape_inference.infer_node_outputs(
-            found,
-            node_proto(node),
-            types,
-            data,
-            opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in node.graph.opsets.items()],
-        )
+        inferred = ModelProto.FromString(infer_shapes(model.SerializeToString(), data_prop=False))
     except Exception:  # whatever class of its own the C++ code raises, nothing is known
         return [None] * len(node.outputs)
-    return [None if v is None or v.name not in inferred else value_type(inferred[v.name]) for v in node.outputs]
+    types = {info.name: _READ_TYPE(info.type) for info in inferred.graph.value_info}
+    return [None if v is None else types.get(v.name) for v in node.outputs]
 
 
 def _if(node: Node) -> list[ValueType | None]:

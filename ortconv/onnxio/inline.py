@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from onnx import FunctionProto, ModelProto, NodeProto, inliner
-
 from ortconv.errors import GraphError, UnsupportedError
 from ortconv.onnxio.infer import first_line
+from ortconv.onnxlib import FunctionProto, ModelProto, NodeProto
 
 MAX_NODES = 1_000_000
 """Nodes that a model may have after inlining."""
@@ -27,8 +26,10 @@ def inline_functions(proto: ModelProto) -> ModelProto:
     _import_domains(proto)
     own = {_domain(entry.domain): entry.version for entry in proto.opset_import}
     convert = any(own[_domain(e.domain)] != e.version for f in proto.functions for e in f.opset_import)
+    from onnx.inliner import inline_local_functions
+
     try:
-        inlined = inliner.inline_local_functions(proto, convert_version=convert)
+        inlined = inline_local_functions(proto, convert_version=convert)
     except Exception as error:
         raise GraphError(f"inlining functions: {first_line(error)}") from error
     left = next((node for node in _walk(inlined.graph.node) if _key(node) in functions), None)

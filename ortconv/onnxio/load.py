@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from onnx import GraphProto, ModelProto, TensorProto
-
 from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError
 from ortconv.ir.model import Model
 from ortconv.onnxio import wire
@@ -20,6 +18,7 @@ from ortconv.onnxio.check import check_versions, not_onnx
 from ortconv.onnxio.external import ExternalData
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing, infer_model
 from ortconv.onnxio.inline import inline_functions
+from ortconv.onnxlib import GraphProto, ModelProto, TensorProto
 
 SMALL_EXTERNAL = 8 * wire.THRESHOLD
 """External payloads of up to so many bytes are shown to shape inference."""

@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    SparseTensorProto,
-    TensorProto,
-    TypeProto,
-    ValueInfoProto,
-)
-
 from ortconv.ir.graph import (
     Attribute,
     Floats,
@@ -30,6 +19,16 @@ from ortconv.ir.graph import (
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
+from ortconv.onnxlib import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
 
 
 def model_proto(model: Model) -> ModelProto:

@@ -1,0 +1,89 @@
+"""The two modules of the onnx package that every conversion needs: its messages and its C++ library.
+
+`import onnx` runs all of the package, its model hub and helpers included, and takes longer than converting a small model. Both
+modules are therefore loaded by themselves, under their own names, so that a later `import onnx` finds and uses them.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+
+def _load(name: str) -> Any:
+    full = f"onnx.{name}"
+    package = None if "onnx" in sys.modules or full in sys.modules else find_spec("onnx")
+    if package is None:
+        return import_module(full)
+    spec = PathFinder.find_spec(full, package.submodule_search_locations)
+    if spec is None or spec.loader is None:
+        return import_module(full)
+    module: ModuleType = module_from_spec(spec)
+    sys.modules[full] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[full]
+        raise
+    return module
+
+
+messages: Any = _load("onnx_ml_pb2")
+native: Any = _load("onnx_cpp2py_export")
+
+if TYPE_CHECKING:
+    from onnx import (
+        AttributeProto,
+        FunctionProto,
+        GraphProto,
+        ModelProto,
+        NodeProto,
+        OperatorSetIdProto,
+        SparseTensorProto,
+        TensorProto,
+        TypeProto,
+        ValueInfoProto,
+    )
+else:
+    AttributeProto = messages.AttributeProto
+    FunctionProto = messages.FunctionProto
+    GraphProto = messages.GraphProto
+    ModelProto = messages.ModelProto
+    NodeProto = messages.NodeProto
+    OperatorSetIdProto = messages.OperatorSetIdProto
+    SparseTensorProto = messages.SparseTensorProto
+    TensorProto = messages.TensorProto
+    TypeProto = messages.TypeProto
+    ValueInfoProto = messages.ValueInfoProto
+
+IR_VERSION: int = messages.IR_VERSION
+"""The newest IR version that the package knows."""
+
+SchemaError: type[Exception] = native.defs.SchemaError
+
+
+__all__ = [
+    "IR_VERSION", "AttributeProto", "FunctionProto", "GraphProto", "ModelProto", "NodeProto", "OperatorSetIdProto",
+    "SchemaError", "SparseTensorProto", "TensorProto", "TypeProto", "ValueInfoProto", "get_schema", "infer_shapes",
+    "messages", "native", "newest_opsets",
+]  # fmt: skip
+
+
+def get_schema(op: str, opset: int, domain: str) -> Any:
+    """The OpSchema of an operator as of a version of its operator set. SchemaError if there is none."""
+    return native.defs.get_schema(op, opset, domain)
+
+
+def newest_opsets() -> dict[str, int]:
+    """The newest version of each operator set that the package knows."""
+    return {domain: versions[1] for domain, versions in native.defs.schema_version_map().items()}
+
+
+def infer_shapes(message: bytes, *, data_prop: bool) -> bytes:
+    """A serialized model with the types filled in that follow from others."""
+    inferred: bytes = native.shape_inference.infer_shapes(message, False, False, data_prop)
+    return inferred
