@@ -166,9 +166,11 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 
 def _arrays(path: Path | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
     from ortconv.cli.arrays import read_npz
 
-    return None if path is None else read_npz(path)
+    return read_npz(path)
 
 
 def _beside(source: Path, root: Path, folder: Path | None) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from ortconv.errors import UsageError
@@ -46,6 +45,8 @@ def find(name: str) -> Entry:
     known = {entry.name: entry for entry in entries()}
     if name in known:
         return known[name]
+    from difflib import get_close_matches
+
     near = get_close_matches(name, known, 1, 0.4)
     raise UsageError(
         f"there is no pass '{name}'", hint=f"did you mean {near[0]}?" if near else "see: ortconv passes list"

@@ -45,18 +45,25 @@ def above_basic(level: str) -> tuple[AnyPass, ...]:
 def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> Iterator[tuple[AnyPass, int]]:
     """Run passes over a graph and all below it, again and again until none changes anything.
 
-    Yields each pass after it ran, with the number of its changes, so that a caller can watch.
+    Yields each pass after it ran, with the number of its changes, so that a caller can watch. A pass that found nothing to do
+    is not asked again until another one has changed something.
     """
     graphs = list(graph.graphs())
+    total = 0
+    idle_at: dict[AnyPass, int] = {}
     for step in range(MAX_STEPS):
-        changed = 0
+        before = total
         for p in passes:
-            if (step and p.once) or (isinstance(p, FunctionPass) and not context.allows(p.name)):
+            if (step and p.once) or idle_at.get(p) == total:
+                continue
+            if isinstance(p, FunctionPass) and not context.allows(p.name):
                 continue
             count = sum(p.run(g, context) for g in graphs if g is graph or _is_alive(g))
-            changed += count
+            total += count
+            if not count:
+                idle_at[p] = total
             yield p, count
-        if not changed or context.exhausted:
+        if total == before or context.exhausted:
             return
 
 

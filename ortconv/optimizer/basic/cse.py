@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable
 from typing import Any
 
@@ -49,8 +48,7 @@ def _attributes(node: Node) -> Hashable:
 
 def _content(value: Any) -> Hashable:
     if isinstance(value, Tensor):
-        data = value.data if isinstance(value.data, tuple) else hashlib.blake2b(value.data).digest()
-        return value.dtype, value.shape, data
+        return value.dtype, value.shape, value.digest()
     if isinstance(value, SparseTensor):
         return value.shape, _content(value.values), _content(value.indices)
     if isinstance(value, Tensors):

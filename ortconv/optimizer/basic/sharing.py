@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable
 
 from ortconv.ir.graph import Graph, Value
@@ -49,7 +48,7 @@ def _share(graph: Graph, values: list[Value], context: Context) -> int:
         const = value.constant
         assert const is not None
         sampled = isinstance(const.data, memoryview) and const.data.nbytes > SMALL
-        key = hashlib.blake2b(const.data).digest() if sampled else b""  # type: ignore[arg-type]
+        key = const.digest() if sampled else b""
         kept = first.setdefault(key, value)
         if kept is value or context.exhausted:
             continue
