@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
 
 
 def main() -> None:
@@ -14,7 +15,12 @@ def main() -> None:
     gc.set_threshold(500_000, 20, 20)
     from ortconv.cli import run
 
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BrokenPipeError):
+            stream.flush()
+    # All files are written and closed. Taking the interpreter and onnx's registries apart would cost a fifth of a conversion.
+    os._exit(code)
 
 
 if __name__ == "__main__":
