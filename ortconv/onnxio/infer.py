@@ -10,11 +10,12 @@ from typing import Any
 
 from ortconv.errors import GraphError
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.types import SequenceType, TensorType, ValueType
+from ortconv.ir.schema import Schema, schema_of
+from ortconv.ir.types import DType, SequenceType, TensorType, ValueType
 from ortconv.onnxio.build import Symbol, TypeReader, merge
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
-from ortconv.onnxlib import IR_VERSION, ModelProto, infer_shapes
+from ortconv.onnxlib import IR_VERSION, ModelProto, get_schema, infer_shapes
 
 LARGEST_SHAPE_DATA = 1024
 """Constants of up to so many elements are shown to shape inference."""
@@ -150,7 +151,7 @@ def infer_node(node: Node) -> list[ValueType | None]:
 
 
 def _infer_by_onnx(node: Node) -> list[ValueType | None]:
-    """What onnx infers for a model of this one node."""
+    """What onnx infers for a model of this one node; of outputs that it says nothing of, what the schema declares."""
     assert node.graph is not None
     model = ModelProto(ir_version=IR_VERSION)
     for domain, version in node.graph.opsets.items():
@@ -169,7 +170,28 @@ def _infer_by_onnx(node: Node) -> list[ValueType | None]:
     except Exception:  # whatever class of its own the C++ code raises, nothing is known
         return [None] * len(node.outputs)
     types = {info.name: _READ_TYPE(info.type) for info in inferred.graph.value_info}
-    return [None if v is None else types.get(v.name) for v in node.outputs]
+    return [None if v is None else types.get(v.name) or _declared_type(node, v.index) for v in node.outputs]
+
+
+def _declared_type(node: Node, slot: int) -> ValueType | None:
+    """The element type of an output that the schema leaves no choice about."""
+    found = schema_of(node)
+    if found is None or slot >= len(found.outputs):
+        return None
+    declared = found.outputs[slot].type
+    like = (v for i, v in enumerate(node.inputs) if (formal := found.formal_input(i)) and formal.type == declared)
+    dtype = next((v.dtype for v in like if v is not None and v.dtype is not None), None)
+    return TensorType(dtype) if dtype is not None else _only_type(found, declared)
+
+
+def _only_type(found: Schema, declared: str) -> ValueType | None:
+    """The tensor type that a fixed type, or a type parameter with a single choice, stands for."""
+    if declared in found.type_parameters:
+        constraints = get_schema(found.op, found.since, found.domain).type_constraints
+        allowed = [t for c in constraints if c.type_param_str == declared for t in c.allowed_type_strs]
+        declared = allowed[0] if len(allowed) == 1 else ""
+    element = re.fullmatch(r"tensor\((\w+)\)", declared)
+    return TensorType(DType[element[1].upper()]) if element else None
 
 
 def _if(node: Node) -> list[ValueType | None]:

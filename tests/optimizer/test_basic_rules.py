@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import basic_passes, run_passes
+from tests.counting import calls
 
 BASIC = "ortconv.optimizer.basic."
 
@@ -137,22 +136,6 @@ def test_a_run_stops_at_the_limit(limit: int) -> None:
     assert len(context.trace) == limit
     x = np.array([1, 2, -3, 0], np.float32)
     np.testing.assert_array_equal(run(model_proto(result), {"x": x})[0], run(proto, {"x": x})[0])
-
-
-def calls(function: Callable[[], object]) -> int:
-    """How many Python functions a call enters: its cost, the same on every machine."""
-    count = 0
-
-    def enter(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(enter)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def redundant(blocks: int, fan_out: bool) -> Graph:
