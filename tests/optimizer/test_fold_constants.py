@@ -1,0 +1,147 @@
+"""Constant folding: what folds, what must not, and that the numbers stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from rewriting import parse, random_feeds, run
+
+from ortconv.ir.graph import Graph
+from ortconv.ir.verify import verify
+from ortconv.onnxio.load import from_proto
+from ortconv.onnxio.proto import model_proto
+from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
+from ortconv.optimizer.engine import Context
+
+
+def fold(proto: onnx.ModelProto, context: Context | None = None) -> Graph:
+    """The graph after folding, checked: same numbers as the source, nothing left to fold."""
+    model, context = from_proto(proto), context or Context()
+    FOLD_CONSTANTS.run(model.graph, context)
+    verify(model.graph)
+    if context.limit is None:
+        assert FOLD_CONSTANTS.run(model.graph, context) == 0
+    model.graph.prune()
+    feeds = random_feeds(proto)
+    for want, got in zip(run(proto, feeds), run(model_proto(model), feeds), strict=True):
+        np.testing.assert_array_equal(got, want)
+    return model.graph
+
+
+def ops(graph: Graph) -> list[str]:
+    return [node.op for node in graph]
+
+
+FOLDS = {
+    "arithmetic": ("g (float[2] x) => (float y) <float[2] a = {1, 2}> { b = Add(a, a) c = Mul(b, a) y = Add(x, c) }", ["Add"]),
+    "static shape": ("g (float[2,3] x) => (int64 y) { s = Shape(x) y = Identity(s) }", []),
+    "rest of a partly known shape": (
+        "g (float[n,3] x) => (float y) <int64 i = {1}, int64[1] z = {0}, int64[1] m = {-1}>"
+        "{ s = Shape(x) d = Gather(s, i) e = Unsqueeze(d, z) f = Concat<axis=0>(m, e) y = Reshape(x, f) }",
+        ["Reshape"],
+    ),
+    "size": ("g (float[2,3] x) => (int64 y) { y = Size(x) }", []),
+    "arithmetic on a dimension": (
+        "g (float[n,6] x) => (int64 y) <int64 i = {1}, int64 two = {2}> { s = Shape(x) d = Gather(s, i) y = Div(d, two) }",
+        [],
+    ),
+    "a graph output": ("g (float[2] x) => (float y, float z) <float[2] a = {1, 2}> { y = Exp(x) z = Neg(a) }", ["Exp"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_folds(name: str) -> None:
+    text, left = FOLDS[name]
+    assert ops(fold(parse(text))) == left
+
+
+def test_shapes_that_become_known_are_used_in_the_same_walk() -> None:
+    text = """g (float[2,3] x) => (int64 y) <int64[2] s = {3, 2}, int64[2] one = {1, 1}>
+              { t = Mul(s, one) r = Reshape(x, t) y = Shape(r) }"""
+    proto = parse(text)
+    model = from_proto(proto)
+    assert FOLD_CONSTANTS.run(model.graph, Context()) == 2
+    assert ops(model.graph) == []
+
+
+def test_an_overridable_initializer_stays() -> None:
+    proto = parse("g (float[2] x, float[2] a) => (float y) <float[2] a = {1, 2}> { b = Neg(a) y = Add(x, b) }")
+    assert ops(fold(proto)) == ["Neg", "Add"]
+
+
+def test_a_symbolic_shape_stays() -> None:
+    assert ops(fold(parse("g (float[n,3] x) => (int64 y) { y = Shape(x) }"))) == ["Shape"]
+
+
+def test_random_numbers_stay() -> None:
+    graph = from_proto(parse("g (float[2] x) => (float y) { r = RandomNormal<shape=[2]>() y = Add(r, x) }")).graph
+    assert FOLD_CONSTANTS.run(graph, Context()) == 0
+
+
+def test_weights_of_quantized_units_stay_quantized() -> None:
+    text = """g (float[1,2] x) => (float y) <int8[2,2] w = {1, 2, 3, 4}, float s = {0.5}, int8 z = {0}>
+              { d = DequantizeLinear(w, s, z) y = MatMul(x, d) }"""
+    assert ops(fold(parse(text))) == ["DequantizeLinear", "MatMul"]
+
+
+def test_a_weight_quantized_again_folds() -> None:
+    text = """g (float[1,2] x) => (int8 y) <int8[2,2] w = {1, 2, 3, 4}, float s = {0.5}, int8 z = {0}>
+              { d = DequantizeLinear(w, s, z) t = Transpose(d) y = QuantizeLinear(t, s, z) }"""
+    assert ops(fold(parse(text))) == []
+
+
+def test_growth_is_bounded() -> None:
+    text = "g (float[1] x) => (float y) <int64[1] n = {1000}> { c = ConstantOfShape(n) y = Add(x, c) }"
+    assert ops(fold(parse(text), Context(fold_limit=3_991))) == ["ConstantOfShape", "Add"]
+    assert ops(fold(parse(text), Context(fold_limit=3_992))) == ["Add"]
+    twice = """g (float[1] x) => (float y, float z) <int64[1] n = {1000}, int64[1] m = {1001}>
+               { c = ConstantOfShape(n) y = Add(x, c) d = ConstantOfShape(m) z = Add(x, d) }"""
+    assert ops(fold(parse(twice), Context(fold_limit=5_000))) == ["Add", "ConstantOfShape", "Add"]
+
+
+def test_an_expansion_of_unknown_size_is_not_tried() -> None:
+    limit = numpy_helper.from_array(np.array(1 << 40), "limit")
+    step = numpy_helper.from_array(np.array(1), "step")
+    start = numpy_helper.from_array(np.array(0), "start")
+    nodes = [helper.make_node("Range", ["start", "limit", "step"], ["r"]), helper.make_node("Shape", ["r"], ["y"])]
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, [1])
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", [], [y], [start, limit, step]),
+        opset_imports=[helper.make_opsetid("", 13)],
+        ir_version=8,
+    )
+    graph = from_proto(proto).graph
+    FOLD_CONSTANTS.run(graph, Context())
+    verify(graph)
+    assert "Range" not in ops(graph) or all(v.const is None for v in graph.outputs)
+    assert sum(v.const.nbytes for v in graph.initializers.values()) < 1_000
+
+
+@pytest.mark.parametrize(("taken", "op"), [("1", "Exp"), ("0", "Neg")])
+def test_a_decided_branch_takes_the_place_of_the_if(taken: str, op: str) -> None:
+    text = f"""g (float[2] x) => (float y) <bool c = {{{taken}}}> {{
+        z = If(c) <then_branch = t () => (float[2] a) {{ a = Exp(x) }}, else_branch = e () => (float[2] b) {{ b = Neg(x) }}>
+        y = Relu(z) }}"""
+    assert ops(fold(parse(text))) == [op, "Relu"]
+
+
+def test_a_decided_branch_that_the_graph_returns_keeps_its_name() -> None:
+    text = """g (float[2] x) => (float y) <bool c = {1}> {
+        y = If(c) <then_branch = t () => (float[2] a) { k = Exp(x) a = Add(k, x) },
+                   else_branch = e () => (float[2] b) { b = Neg(x) }> }"""
+    graph = fold(parse(text))
+    assert ops(graph) == ["Exp", "Add"]
+    assert [v.name for v in graph.outputs] == ["y"]
+
+
+def test_constants_of_outer_scopes_fold_inside() -> None:
+    text = """g (float[2] x, bool c) => (float y) <float[2] k = {1, 2}> {
+        y = If(c) <then_branch = t () => (float[2] a) { n = Neg(k) a = Add(x, n) },
+                   else_branch = e () => (float[2] b) { b = Neg(x) }> }"""
+    model = from_proto(parse(text))
+    for graph in list(model.graph.graphs()):
+        FOLD_CONSTANTS.run(graph, Context())
+    verify(model.graph)
+    assert sorted(node.op for node in model.graph.walk()) == ["Add", "If", "Neg"]
