@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,21 @@ def replacing(target: Path) -> Iterator[Path]:
     finally:
         with suppress(FileNotFoundError):
             draft.unlink()
+
+
+def mapped(descriptor: int) -> memoryview:
+    """The content of a file as a read-only view of its pages, which are read when they are looked at."""
+    return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+
+
+def let_go(view: memoryview) -> None:
+    """Take the pages of a mapped file out of the process's memory, where the system can; a later look reads them again.
+
+    A look at one byte may bring megabytes along.
+    """
+    if isinstance(view.obj, mmap.mmap):
+        with suppress(AttributeError, OSError):
+            view.obj.madvise(mmap.MADV_DONTNEED)
 
 
 def write_text(target: Path, text: str) -> None:

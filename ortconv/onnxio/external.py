@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import math
-import mmap
 import os
 import stat
 from pathlib import Path
 
 from ortconv.errors import FormatError, ModelError, UnsafeInputError
+from ortconv.files import mapped
 from ortconv.ir.types import DType
 from ortconv.onnxlib import TensorProto
 
@@ -89,7 +89,7 @@ def _map(directory: str, parts: list[str], location: str) -> memoryview:
             raise UnsafeInputError(f"external data '{location}' is a hard link ({status.st_nlink} names)", hint=_COPY)
         if status.st_size <= SMALL:
             return memoryview(_read(at, status.st_size))
-        return memoryview(mmap.mmap(at, status.st_size, access=mmap.ACCESS_READ))
+        return mapped(at)
     except OSError as error:
         raise _system_error(error, location) from error
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import mmap
 import os
 import stat
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError
+from ortconv.files import let_go, mapped
 from ortconv.ir.model import Model
 from ortconv.onnxio import wire
 from ortconv.onnxio.build import Resolve, build
@@ -30,7 +30,9 @@ def load(path: str | Path) -> Model:
     ModelError says what is wrong with the file, UnsafeInputError that its external data points where it must not.
     """
     try:
-        model = _load(_mapped(path), ExternalData(os.path.dirname(path)))
+        data = _mapped(path)
+        model = _load(data, ExternalData(os.path.dirname(path)))
+        let_go(data)
     except OrtconvError as error:
         raise error.at(file=path) from error
     model.path = os.fspath(path)
@@ -50,7 +52,7 @@ def _mapped(path: str | Path) -> memoryview:
                 raise ModelError("not a regular file")
             if status.st_size == 0:
                 raise FormatError("the file is empty", hint="export or download it again")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            return mapped(file.fileno())
     except IsADirectoryError as error:
         raise ModelError("is a directory, not a model") from error
     except OSError as error:

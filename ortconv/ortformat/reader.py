@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import mmap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ortconv.errors import FormatError, GraphError, OrtconvError, UsageError
+from ortconv.files import mapped
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import SparseTensor, Tensor
@@ -49,7 +49,7 @@ def map_file(path: str | Path) -> memoryview:
         with open(path, "rb") as file:
             if file.seek(0, 2) == 0:
                 raise FormatError("the file is empty")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            return mapped(file.fileno())
     except OSError as error:
         raise UsageError(f"cannot read: {error.strerror or error}") from error
 

@@ -7,10 +7,10 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from ortconv.errors import GraphError, OrtconvError, UnsupportedError, UsageError
-from ortconv.files import replacing
+from ortconv.files import let_go, replacing
 from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Node, Strings, Tensors, Types, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import Schema, schema_of
@@ -35,6 +35,9 @@ NO_MODEL_VERSION = 2**63 - 1
 INLINE_BYTES = 127
 """Payloads up to this size are part of the metadata and shared; onnxruntime copies those in any case."""
 
+PIECE = 1 << 20
+"""Bytes of a large payload that are written at a time."""
+
 UNLOADABLE = frozenset({DType.UNDEFINED, DType.COMPLEX64, DType.COMPLEX128}) | {t for t in DType if t > 20}
 FLOAT8 = frozenset({DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ})
 
@@ -48,11 +51,20 @@ def save(model: Model, path: str | Path) -> None:
         segments = serialize(model)
         with replacing(path) as draft, draft.open("xb") as file:
             for segment in segments:
-                file.write(segment)
+                _stream(segment, file)
     except OSError as error:
         raise UsageError(f"cannot write: {error.strerror or error}", file=path) from error
     except OrtconvError as error:
         raise error.at(file=model.path or None) from error
+
+
+def _stream(segment: Segment, file: BinaryIO) -> None:
+    """Write a segment piece by piece, letting go of the pages of a mapped file that have been written."""
+    view = memoryview(segment)
+    for start in range(0, len(view), PIECE):
+        file.write(view[start : start + PIECE])
+        if len(view) > PIECE:
+            let_go(view)
 
 
 def serialize(model: Model) -> list[Segment]:
