@@ -138,6 +138,10 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
     from ortconv.ortformat.functions import expand_functions
     from ortconv.ortformat.writer import save
 
+    if source.suffix.lower() == ".ort" or (output.exists() and output.samefile(source)):
+        raise UsageError(
+            "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
+        )
     level, types = options.optimization_level, options.enable_type_reduction
     with _timed(result, "load"):
         model = load(source)

@@ -118,6 +118,20 @@ def test_a_wrong_result_is_refused_and_the_old_file_stays(
     assert [p.name for p in tmp_path.iterdir()] == ["model.ort"]
 
 
+def test_the_source_is_never_written_over(samples: Path, tmp_path: Path) -> None:
+    first = tmp_path / "model.ort"
+    ortconv.convert(samples / "mnist.onnx", first)
+    before = first.read_bytes()
+    for output in (first, tmp_path / "other.ort"):
+        with pytest.raises(UsageError, match=r"reads \.onnx models"):
+            ortconv.convert(first, output)
+    source = tmp_path / "named.onnx"
+    source.write_bytes((samples / "mnist.onnx").read_bytes())
+    with pytest.raises(UsageError, match="never writes over its source"):
+        ortconv.convert(source, source)
+    assert first.read_bytes() == before
+
+
 def test_validation_with_own_inputs(samples: Path, tmp_path: Path) -> None:
     images = np.load(samples / "mnist_test.npz")["images"]
     feeds = {"Input3": images[:1].astype(np.float32)}
