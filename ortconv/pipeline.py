@@ -61,7 +61,9 @@ class Result:
     nodes_after: int = 0
     rewrites: dict[str, int] = field(default_factory=dict)
     trace: list[Rewrite] = field(default_factory=list)
-    partitions: list[dict[str, Any]] = field(default_factory=list)
+    partitions: list[dict[str, Any]] | None = None
+    refusals: list[dict[str, Any]] = field(default_factory=list)
+    """Why nodes were left to the CPU: rule, number of nodes, an example and what helps, most frequent first."""
     seconds: dict[str, float] = field(default_factory=dict)
     validation: Validation | None = None
     operators: dict[str, int] = field(default_factory=dict)
@@ -175,9 +177,26 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         result.files.append(str(_save_onnx(model, output)))
     result.rewrites = context.counts()
     result.trace = context.trace
-    result.partitions = [] if partitioning is None else partitioning.to_dict()["partitions"]
+    if partitioning is not None:
+        result.partitions = [p.to_dict() for p in partitioning.partitions]
+        result.refusals = _refusals(partitioning)
     result.operators = operator_counts(model)
     result.nodes_after = sum(result.operators.values())
+
+
+def _refusals(partitioning: Partitioning) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for verdict in partitioning.verdicts.values():
+        for rule in dict.fromkeys(o.rule for o in verdict.objections):
+            first = next(o for o in verdict.objections if o.rule == rule)
+            row = {
+                "rule": rule,
+                "nodes": 0,
+                "example": f"{verdict.node.label}: {first.message}",
+                "advice": first.advice,
+            }
+            found.setdefault(rule, row)["nodes"] += 1
+    return sorted(found.values(), key=lambda row: -row["nodes"])
 
 
 def _validated(expected: Reference | str, draft: Path, library: Path | None) -> Validation:

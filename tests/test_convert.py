@@ -167,3 +167,13 @@ def test_the_optimized_graph_as_onnx(sample: Path, tmp_path: Path) -> None:
     want = onnxruntime_session(tmp_path / "model.ort").run(None, feeds)
     got = onnxruntime_session(saved).run(None, feeds)
     assert all(difference(a, b).within(1e-6) for a, b in zip(want, got, strict=True))
+
+
+def test_the_result_says_why_nodes_leave_nnapi(samples: Path, tmp_path: Path) -> None:
+    result = ortconv.convert(samples / "bert_tiny.onnx", tmp_path / "m.ort", use_nnapi=True)
+    assert result.partitions is not None
+    assert result.refusals == sorted(result.refusals, key=lambda row: -row["nodes"])
+    shapes = next(row for row in result.refusals if row["rule"] == "static-shape")
+    assert "NNAPI needs every dimension" in shapes["example"]
+    assert "fixed shapes" in shapes["advice"]
+    assert ortconv.convert(samples / "bert_tiny.onnx", tmp_path / "n.ort").partitions is None

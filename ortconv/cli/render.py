@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ortconv.cli import printable
+
 if TYPE_CHECKING:
     from ortconv.pipeline import Result
+
+
+SHOWN_REFUSALS = 3
+"""How many reasons against nodes a summary names."""
 
 
 def convert_summary(result: Result) -> str:
@@ -16,11 +22,16 @@ def convert_summary(result: Result) -> str:
     lines.append(_line("nodes", f"{result.nodes_before} -> {result.nodes_after}   {_counts(result.operators)}"))
     if result.rewrites:
         lines.append(_line("rewrites", _counts(result.rewrites)))
-    if result.partitions:
+    if result.partitions is not None:
         taken = sum(len(p["nodes"]) for p in result.partitions)
         what = "partition" if len(result.partitions) == 1 else "partitions"
         share = f"{taken} of {result.nodes_after} nodes" if taken <= result.nodes_after else f"{taken} nodes"
         lines.append(_line("NNAPI", f"{len(result.partitions)} {what}, {share}"))
+        for row in result.refusals[:SHOWN_REFUSALS]:
+            advice = f" ({row['advice']})" if row["advice"] else ""
+            lines.append(
+                _line("", f"{row['nodes']} refused by {row['rule']}, such as {printable(row['example'])}{advice}")
+            )
     lines.append(_line("size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"))
     check = result.validation
     if check is None:
