@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ortconv.ir.model import Model
 
 
-def load(path: str | Path) -> Model:
-    """The model of an .onnx or .ort file, told apart by the file's name."""
+def load(path: str | Path, fix_dims: Mapping[str, int] | None = None) -> Model:
+    """The model of an .onnx or .ort file, told apart by the file's name.
+
+    `fix_dims` gives numbers for symbolic dimensions of an .onnx model.
+    """
     path = Path(path)
     if path.suffix.lower() == ".ort":
         from ortconv.ortformat.reader import load as load_ort
@@ -16,7 +20,7 @@ def load(path: str | Path) -> Model:
         return load_ort(path)
     from ortconv.onnxio.load import load as load_onnx
 
-    return load_onnx(path)
+    return load_onnx(path, fix_dims)
 
 
 def find_models(path: Path) -> list[Path]:

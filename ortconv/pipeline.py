@@ -35,6 +35,7 @@ class Options:
     enable_type_reduction: bool = False
     save_optimized_onnx_model: bool = False
     write_config: bool = True
+    fix_dims: Mapping[str, int] = field(default_factory=dict)
     fold_limit: int = FOLD_LIMIT
     disable_passes: tuple[str, ...] = ()
     only_passes: tuple[str, ...] = ()
@@ -146,7 +147,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         )
     level, types = options.optimization_level, options.enable_type_reduction
     with _timed(result, "load"):
-        model = load(source)
+        model = load(source, options.fix_dims)
         _tell(observer, "load", model)
     result.nodes_before = sum(1 for _ in model.graph.walk())
     result.bytes_before = source.stat().st_size

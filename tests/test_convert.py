@@ -177,3 +177,23 @@ def test_the_result_says_why_nodes_leave_nnapi(samples: Path, tmp_path: Path) ->
     assert "NNAPI needs every dimension" in shapes["example"]
     assert "fixed shapes" in shapes["advice"]
     assert ortconv.convert(samples / "bert_tiny.onnx", tmp_path / "n.ort").partitions is None
+
+
+def test_fixed_dimensions_bring_nodes_to_nnapi(samples: Path, tmp_path: Path) -> None:
+    source, target = samples / "bert_tiny.onnx", tmp_path / "m.ort"
+    symbols = {d for v in ortconv.load(source).graph.inputs for d in v.shape or () if isinstance(d, str)}
+    sizes = dict.fromkeys(sorted(symbols), 4)
+    free = ortconv.convert(source, tmp_path / "free.ort", use_nnapi=True)
+    fixed = ortconv.convert(source, target, use_nnapi=True, fix_dims=sizes)
+    assert all(a.shape == [4] * len(a.shape or ()) for a in ortconv.Session(target).get_inputs())
+
+    def taken(result: ortconv.pipeline.Result) -> int:
+        return sum(len(p["nodes"]) for p in result.partitions or ())
+
+    assert taken(fixed) > taken(free)
+    feeds = {v.name: np.ones((4, 4), np.int64) for v in ortconv.load(target).graph.inputs}
+    want = onnxruntime_session(source).run(None, feeds)
+    got = onnxruntime_session(target).run(None, feeds)
+    assert all(difference(a, b).within(1e-5) for a, b in zip(want, got, strict=True))
+    with pytest.raises(UsageError, match="no input has a dimension named 'n'"):
+        ortconv.convert(source, target, fix_dims={"n": 1})

@@ -57,6 +57,13 @@ LEVELS = ("disable", "basic", "extended", "layout", "all")
     help="Shared library with your own operators, for validation with onnxruntime.",
 )
 @click.option(
+    "--fix-dim",
+    "fix_dims",
+    multiple=True,
+    metavar="NAME=N",
+    help="Give a symbolic input dimension a number; may be repeated.",
+)
+@click.option(
     "--disable-pass", "disable_passes", multiple=True, metavar="NAME", help="Leave out a pass; see ortconv passes list."
 )
 @click.option(
@@ -107,6 +114,7 @@ def command(
         nnapi_partitioning_stop_ops=_names(flags["nnapi_partitioning_stop_ops"]),
         enable_type_reduction=flags["enable_type_reduction"],
         save_optimized_onnx_model=flags["save_optimized_onnx_model"],
+        fix_dims=_dims(flags["fix_dims"]),
         fold_limit=flags["fold_limit"],
         disable_passes=flags["disable_passes"],
         only_passes=flags["only_passes"],
@@ -163,6 +171,16 @@ def _convert_one(source: Path, target: Path, options: Any, verbose: bool) -> Any
 
 def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _dims(texts: tuple[str, ...]) -> dict[str, int]:
+    fixed = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        if not name or not number.isdecimal() or int(number) < 1:
+            raise UsageError(f"--fix-dim takes NAME=N with a positive number, got '{text}'")
+        fixed[name] = int(number)
+    return fixed
 
 
 def _arrays(path: Path | None) -> dict[str, Any] | None:

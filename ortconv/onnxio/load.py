@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError
+from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, UsageError
 from ortconv.files import let_go, mapped
 from ortconv.ir.model import Model
 from ortconv.onnxio import wire
@@ -24,14 +24,15 @@ SMALL_EXTERNAL = 8 * wire.THRESHOLD
 """External payloads of up to so many bytes are shown to shape inference."""
 
 
-def load(path: str | Path) -> Model:
+def load(path: str | Path, fix_dims: Mapping[str, int] | None = None) -> Model:
     """The model of an .onnx file, checked, functions inlined, types and shapes inferred, weights left in the mapped file.
 
-    ModelError says what is wrong with the file, UnsafeInputError that its external data points where it must not.
+    ModelError says what is wrong with the file, UnsafeInputError that its external data points where it must not. `fix_dims` gives
+    numbers for symbolic dimensions, UsageError if the model's inputs have no such symbol.
     """
     try:
         data = _mapped(path)
-        model = _load(data, ExternalData(os.path.dirname(path)))
+        model = _load(data, ExternalData(os.path.dirname(path)), fix_dims)
         let_go(data)
     except OrtconvError as error:
         raise error.at(file=path) from error
@@ -59,7 +60,7 @@ def _mapped(path: str | Path) -> memoryview:
         raise ModelError(error.strerror or str(error), hint="check the path") from error
 
 
-def _load(data: memoryview, external: ExternalData | None) -> Model:
+def _load(data: memoryview, external: ExternalData | None, fix_dims: Mapping[str, int] | None = None) -> Model:
     message, payloads = _skeleton(data)
     proto = _parse(data, message)
     if not proto.HasField("graph"):
@@ -69,7 +70,9 @@ def _load(data: memoryview, external: ExternalData | None) -> Model:
     inlines = bool(proto.functions)
     if inlines:
         proto = inline_functions(proto)
-    if _show_small(proto.graph, resolve) or inlines:
+    if fix_dims:
+        _fix_dims(proto.graph, fix_dims)
+    if _show_small(proto.graph, resolve) or inlines or fix_dims:
         message = proto.SerializeToString()
     del proto
     symbol = anonymous_symbols(message)
@@ -129,6 +132,21 @@ def _show_small(graph: GraphProto, resolve: Resolve) -> bool:
             tensor.raw_data = bytes(data)
             found = True
     return found
+
+
+def _fix_dims(graph: GraphProto, fixed: Mapping[str, int]) -> None:
+    """Put numbers in place of symbolic dimensions, wherever the graph states them."""
+    symbols = {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
+    unknown = [name for name in fixed if name not in symbols]
+    if unknown:
+        known = ", ".join(sorted(symbols)) or "none"
+        raise UsageError(
+            f"no input has a dimension named '{unknown[0]}'", hint=f"symbolic dimensions of the inputs: {known}"
+        )
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in fixed:
+                dim.dim_value = fixed[dim.dim_param]
 
 
 def _is_cut(tensor: TensorProto) -> bool:

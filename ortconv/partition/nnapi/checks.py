@@ -66,7 +66,7 @@ def static_shapes(unit: Unit, target: Target) -> Objections:
 
 
 def _dynamic(value: Value) -> Objection:
-    advice = "give the graph inputs fixed shapes"
+    advice = "give the graph inputs fixed shapes: convert --fix-dim NAME=N"
     if value.shape is None:
         return Objection("static-shape", f"the shape of '{value.name}' is unknown: NNAPI needs every dimension", advice)
     dims = ",".join("?" if d is None else str(d) for d in value.shape)
