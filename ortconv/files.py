@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import mmap
 import os
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ def replacing(target: Path) -> Iterator[Path]:
     The name keeps the target's suffix, so that what is written can be read back under it.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
+    _clear_away(target)
     draft = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
     try:
         yield draft
@@ -23,6 +25,27 @@ def replacing(target: Path) -> Iterator[Path]:
     finally:
         with suppress(FileNotFoundError):
             draft.unlink()
+
+
+def _clear_away(target: Path) -> None:
+    """Remove drafts of the same target whose processes were killed."""
+    if os.name != "posix":
+        return
+    for draft in target.parent.glob(f".{glob.escape(target.stem)}.*.tmp{target.suffix}"):
+        number = draft.name.removeprefix(f".{target.stem}.").split(".")[0]
+        if number.isdecimal() and not _is_running(int(number)):
+            with suppress(OSError):
+                draft.unlink()
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def mapped(descriptor: int) -> memoryview:
