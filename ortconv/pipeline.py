@@ -139,7 +139,7 @@ def convert(
 
 def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
     from ortconv.ortformat.functions import expand_functions
-    from ortconv.ortformat.writer import save
+    from ortconv.ortformat.writer import write
 
     if source.suffix.lower() == ".ort" or (output.exists() and output.samefile(source)):
         raise UsageError(
@@ -164,7 +164,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         expand_functions(model)
     with replacing(output) as draft:
         with _timed(result, "write"):
-            save(model, draft)
+            write(model, draft)
         if options.validate:
             with _timed(result, "validate"):
                 result.validation = _validated(expected, draft, options.custom_op_library)

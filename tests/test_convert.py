@@ -103,7 +103,7 @@ def test_a_wrong_result_is_refused_and_the_old_file_stays(
 
     target = tmp_path / "model.ort"
     target.write_bytes(b"what was there before")
-    real = writer.save
+    real = writer.write
 
     def corrupting(model: ortconv.ir.model.Model, path: Path) -> None:
         for value in model.graph.initializers.values():
@@ -111,7 +111,7 @@ def test_a_wrong_result_is_refused_and_the_old_file_stays(
                 value.const = ortconv.ir.tensor.Tensor.of(value.constant.numpy() * np.float32(1.01))
         real(model, path)
 
-    monkeypatch.setattr(writer, "save", corrupting)
+    monkeypatch.setattr(writer, "write", corrupting)
     with pytest.raises(MismatchError, match="differs from the source"):
         ortconv.convert(samples / "mnist.onnx", target)
     assert target.read_bytes() == b"what was there before"

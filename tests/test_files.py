@@ -15,9 +15,14 @@ from ortconv.files import replacing, write_text
 def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     target = tmp_path / "a.txt"
     write_text(target, "before")
-    with pytest.raises(RuntimeError), replacing(target) as draft:
-        draft.write_text("half")
-        raise RuntimeError
+
+    def fail() -> None:
+        with replacing(target) as draft:
+            draft.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert target.read_text() == "before"
     assert list(tmp_path.iterdir()) == [target]
 

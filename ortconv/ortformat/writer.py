@@ -45,11 +45,19 @@ Segment = bytes | memoryview
 
 
 def save(model: Model, path: str | Path) -> None:
-    """Write a model as an .ort file. The file appears whole or not at all; UsageError where it cannot be written."""
-    path = Path(path)
+    """Write a model as an .ort file, which appears whole or not at all; UsageError where it cannot be written."""
+    try:
+        with replacing(Path(path)) as draft:
+            write(model, draft)
+    except OSError as error:
+        raise UsageError(f"cannot write: {error.strerror or error}", file=path) from error
+
+
+def write(model: Model, path: Path) -> None:
+    """Write a model to a file that does not exist yet."""
     try:
         segments = serialize(model)
-        with replacing(path) as draft, draft.open("xb") as file:
+        with path.open("xb") as file:
             for segment in segments:
                 _stream(segment, file)
     except OSError as error:
