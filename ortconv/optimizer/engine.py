@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -142,18 +142,9 @@ class Context:
         return counts
 
 
-class Pass(Protocol):
-    """A step of the pipeline. `run` works on one graph, not on its subgraphs, and returns the number of changes."""
-
-    @property
-    def name(self) -> str: ...
-
-    def run(self, graph: Graph, context: Context) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class FunctionPass:
-    """A pass that is a function."""
+    """A pass that is a function. It works on one graph, not on its subgraphs, and returns the number of changes."""
 
     name: str
     run: Callable[[Graph, Context], int]

@@ -133,12 +133,16 @@ def _fits(node: Node, size: int | None, context: Context) -> bool:
     """True if storing so many bytes, less what becomes unused, stays within the growth budget."""
     if size is None:
         return node.op not in EXPANDING
-    freed = sum(
+    return context.grown + size - _freed_by(node) <= context.fold_limit
+
+
+def _freed_by(node: Node) -> int:
+    """Bytes of the constants that nothing else than this node reads."""
+    return sum(
         v.constant.nbytes
         for v in set(node.inputs)
         if v is not None and v.constant is not None and _read_only_by(v, node)
     )
-    return context.grown + size - freed <= context.fold_limit
 
 
 def _read_only_by(value: Value, node: Node) -> bool:
@@ -153,11 +157,7 @@ def _replace(node: Node, tensors: Sequence[Tensor | None], context: Context) -> 
     graph = node.graph
     assert graph is not None
     before = len(graph)
-    freed = sum(
-        v.constant.nbytes
-        for v in set(node.inputs)
-        if v is not None and v.constant is not None and _read_only_by(v, node)
-    )
+    freed = _freed_by(node)
     made: list[Value] = []
     for old, tensor in zip(node.outputs, tensors, strict=False):
         if old is None or tensor is None:
