@@ -116,12 +116,14 @@ def test_many_nodes_of_a_kind_merge_together(pairs):
     assert (found[0].partitions_after, len(found[0].nodes)) == (1, pairs)
 
 
-def test_the_search_is_bounded():
+def test_the_search_is_bounded(monkeypatch):
+    monkeypatch.setattr("ortconv.partition.advice.WORK_LIMIT", 20_000)
+
     def cost(pairs: int) -> int:
         graph = chain("Relu Erf Tanh Softsign " * pairs)
         return calls(lambda: advise(graph))
 
-    assert cost(400) < 40 * cost(40)
+    assert cost(120) < 4 * cost(60)
 
 
 def test_units_that_ask_what_is_in_the_group_are_asked_again():
