@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,10 @@ from ortconv.optimizer.levels import LEVELS, above_basic, basic_passes, run_pass
 if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
     from ortconv.partition import Partitioning, Target
+    from ortconv.partition.advice import Merge
+    from ortconv.partition.cost import Estimate
+    from ortconv.partition.limits import Limits
+    from ortconv.partition.profile import Device
 
 Observer = Callable[[str, Model], None]
 """Called after every stage and pass with its name and the model as it is then."""
@@ -32,6 +36,10 @@ class Options:
     use_nnapi: bool = False
     nnapi_feature_level: int = 31
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
+    device: Device | None = None
+    max_partitions: int | None = None
+    min_nodes: int = 1
+    only_worthwhile: bool = False
     enable_type_reduction: bool = False
     save_optimized_onnx_model: bool = False
     write_config: bool = True
@@ -83,10 +91,11 @@ def optimize(
     *,
     context: Context | None = None,
     observer: Observer | None = None,
+    limits: Limits | None = None,
 ) -> tuple[Context, Partitioning | None]:
     """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them.
 
-    `context` says which passes run and how far; it comes back with the trace of all rewrites.
+    `context` says which passes run and how far; it comes back with the trace of all rewrites. `limits` say which partitions count.
     """
     context = context or Context()
     partitioning = None
@@ -96,6 +105,10 @@ def optimize(
         from ortconv.partition import assign, partition
 
         partitioning = partition(model.graph, target)
+        if limits:
+            from ortconv.partition.limits import limit
+
+            partitioning = limit(partitioning, limits)
         assign(model.graph, partitioning)
         _tell(observer, "partition", model)
     context.only_cpu = True
@@ -159,7 +172,12 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             expected = reference(model, source, options.validate_with, options.custom_op_library)
     with _timed(result, "optimize"):
         context, partitioning = optimize(
-            model, level, _target(options), context=_context(options), observer=_watching(options, expected, observer)
+            model,
+            level,
+            _target(options),
+            context=_context(options),
+            observer=_watching(options, expected, observer),
+            limits=_limits(options),
         )
         expand_functions(model)
     with replacing(output) as draft:
@@ -238,9 +256,19 @@ def _target(options: Options) -> Target | None:
         return None
     from ortconv.partition import Target
 
-    if options.nnapi_partitioning_stop_ops is None:
-        return Target(feature_level=options.nnapi_feature_level)
-    return Target(feature_level=options.nnapi_feature_level, stop_ops=options.nnapi_partitioning_stop_ops)
+    target = Target(feature_level=options.nnapi_feature_level)
+    if options.nnapi_partitioning_stop_ops is not None:
+        target = replace(target, stop_ops=options.nnapi_partitioning_stop_ops)
+    return target if options.device is None else options.device.narrow(target)
+
+
+def _limits(options: Options) -> Limits | None:
+    if not options.use_nnapi:
+        return None
+    from ortconv.partition.limits import Limits
+    from ortconv.partition.profile import Device
+
+    return Limits(options.max_partitions, options.min_nodes, options.only_worthwhile, options.device or Device())
 
 
 def _save_onnx(model: Model, output: Path) -> Path:
@@ -268,6 +296,61 @@ def _timed(result: Result, stage: str) -> Iterator[None]:
         yield
     finally:
         result.seconds[stage] = result.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+
+# ---------------------------------------------------------------------- partitions
+
+STUDIED = ("disable", "basic", "extended", "aware")
+"""How a model can be prepared before it is divided: by a level, or as conversion for the target prepares it."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A model as prepared, what a target takes of it, and what that costs."""
+
+    model: Model
+    level: str
+    partitioning: Partitioning
+    estimate: Estimate
+
+    def advice(self) -> list[Merge]:
+        """What keeps the partitions apart."""
+        from ortconv.partition.advice import advise
+
+        return advise(self.model.graph, self.partitioning.target)
+
+
+def study(
+    source: str | Path,
+    target: Target,
+    level: str | None = None,
+    *,
+    limits: Limits | None = None,
+    device: Device | None = None,
+    fix_dims: Mapping[str, int] | None = None,
+) -> Study:
+    """Divide the model of an .onnx or .ort file for a target.
+
+    `level` is one of STUDIED; None is basic for an .onnx file, and disable, the only one there is, for an .ort file.
+    """
+    from ortconv.partition import partition
+    from ortconv.partition.cost import estimate
+    from ortconv.partition.limits import Limits, limit
+
+    source = Path(source)
+    ready = source.suffix.lower() == ".ort"
+    level = level or ("disable" if ready else "basic")
+    if level not in STUDIED or (ready and level != "disable"):
+        raise UsageError(f"level {level} is not one of {', '.join(STUDIED[:1] if ready else STUDIED)}", file=source)
+    model = load(source, fix_dims)
+    if level == "aware":
+        optimize(model, "extended", target, limits=limits)
+    else:
+        optimize(model, level)
+    for node in model.graph:
+        node.ep = ""  # ONNX Runtime divides a model anew when it loads it
+    partitioning = limit(partition(model.graph, target), limits or Limits())
+    return Study(model, level, partitioning, estimate(partitioning, device))
 
 
 # ---------------------------------------------------------------------- file names

@@ -42,6 +42,18 @@ LEVELS = ("disable", "basic", "extended", "layout", "all")
     metavar="OPS",
     help="Operators, comma separated, from which on NNAPI gets nothing.  [default: NonMaxSuppression]",
 )
+@click.option(
+    "--device",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Device profile for --use-nnapi: a TOML file with what a phone refuses, and its speeds.",
+)
+@click.option(
+    "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep the N partitions that save most time."
+)
+@click.option(
+    "--min-nodes", type=click.IntRange(1), default=1, metavar="N", help="Leave out partitions of fewer nodes."
+)
+@click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time.")
 @click.option("--enable-type-reduction", is_flag=True, help="List the types of operators in the operator config, too.")
 @click.option("--save-optimized-onnx-model", is_flag=True, help="Write the optimized graph as .onnx, too.")
 @click.option("--allow-conversion-failures", is_flag=True, help="Exit 0 even if some models of a directory fail.")
@@ -111,10 +123,14 @@ def command(
         optimization_level=level,
         use_nnapi=flags["use_nnapi"],
         nnapi_feature_level=flags["nnapi_feature_level"],
-        nnapi_partitioning_stop_ops=_names(flags["nnapi_partitioning_stop_ops"]),
+        nnapi_partitioning_stop_ops=names(flags["nnapi_partitioning_stop_ops"]),
+        device=_device(flags["device"]),
+        max_partitions=flags["max_partitions"],
+        min_nodes=flags["min_nodes"],
+        only_worthwhile=flags["only_worthwhile"],
         enable_type_reduction=flags["enable_type_reduction"],
         save_optimized_onnx_model=flags["save_optimized_onnx_model"],
-        fix_dims=_dims(flags["fix_dims"]),
+        fix_dims=dims(flags["fix_dims"]),
         fold_limit=flags["fold_limit"],
         disable_passes=flags["disable_passes"],
         only_passes=flags["only_passes"],
@@ -169,11 +185,13 @@ def _convert_one(source: Path, target: Path, options: Any, verbose: bool) -> Any
     return result
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
+def names(text: str | None) -> tuple[str, ...] | None:
+    """The operators of a comma separated list."""
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _dims(texts: tuple[str, ...]) -> dict[str, int]:
+def dims(texts: tuple[str, ...]) -> dict[str, int]:
+    """The numbers of --fix-dim NAME=N, by name."""
     fixed = {}
     for text in texts:
         name, _, number = text.rpartition("=")
@@ -181,6 +199,14 @@ def _dims(texts: tuple[str, ...]) -> dict[str, int]:
             raise UsageError(f"--fix-dim takes NAME=N with a positive number, got '{text}'")
         fixed[name] = int(number)
     return fixed
+
+
+def _device(path: Path | None) -> Any:
+    if path is None:
+        return None
+    from ortconv.partition.profile import read_device
+
+    return read_device(path)
 
 
 def _arrays(path: Path | None) -> dict[str, Any] | None:
