@@ -38,7 +38,7 @@ class Merge:
         verb = OUTSIDE.get(self.rules[0], "rewrite") if len(self.rules) == 1 else "rewrite"
         what = ", ".join(_plural(count, f"{op} node") for op, count in ops[:SHOWN_OPS])
         if rest := sum(count for _, count in ops[SHOWN_OPS:]):
-            what += f" and {rest} others"
+            what += f" and {_plural(rest, 'other')}"
         if self.partitions_before == self.partitions_after:
             effect = f"the number of partitions stays {self.partitions_after}"
         else:
@@ -76,8 +76,8 @@ def advise(graph: Graph, target: Target | None = None, most: int = SHOWN) -> lis
     search = _Search(Grouping(graph, target))
     if not search.work.against:
         return []
-    exact = search.is_small and search.now[0] > 0
-    found = [search.merge(units) for units in (search.smallest() if exact else search.candidates())]
+    sets = [*(search.smallest() if search.is_small else ()), *search.candidates()]
+    found = [search.merge(units) for units in dict.fromkeys(sets)]
     found = [m for m in found if m.taken_after > m.taken_before]
     if search.now[0] == 0:
         return sorted(found, key=lambda m: m.taken_before - m.taken_after)[:1]
