@@ -86,8 +86,12 @@ def test_taken_nodes_are_unchanged_in_the_file(path, level, tmp_path):
     for part in before.partitions:
         for node in part.nodes:
             assert described(written[node.out.name], own) == described(node, own)
-    after = partition(graph, target)
-    assert places(after) == places(before)
+    divided = places(partition(graph, target))
+    if any(o.rule == "qdq" for v in before.verdicts.values() for o in v.objections):
+        # The extended level takes refused QDQ groups apart, and NNAPI may take what is left of them: that only joins partitions.
+        assert all(any(set(part) <= set(other) for other in divided) for part in places(before))
+    else:
+        assert divided == places(before)
 
 
 @pytest.mark.parametrize(("path", "level"), CASES + SLOW_CASES)
