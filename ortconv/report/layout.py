@@ -15,6 +15,8 @@ Point = tuple[float, float]
 
 GAP_X = 18.0
 GAP_Y = 30.0
+GRAVITY = 0.2
+"""How far lines that join are drawn to the middle, lest long graphs drift to one side."""
 LINE = 6.0
 """The width that is kept free for a line that passes a layer."""
 SWEEPS = 8
@@ -191,25 +193,36 @@ class _Work:
         for layer in self.layers:
             self._fit(layer, [0.0] * len(layer), [1.0] * len(layer))
         for sweep in range(FITS):
-            going_down = sweep % 2 == 0
-            nearer, farther = (self.up, self.down) if going_down else (self.down, self.up)
-            for layer in self.layers if going_down else reversed(self.layers):
-                wanted, weights = [], []
-                for item in layer:
-                    near = nearer[item] or farther[item]
-                    pulls = [self._pull(item, n) for n in near]
-                    weight = sum(pulls)
-                    at = (
-                        sum(p * self.x[n] for p, n in zip(pulls, near, strict=True)) / weight
-                        if weight
-                        else self.x[item]
-                    )
-                    wanted.append(at)
-                    weights.append(weight or 0.1)
-                self._fit(layer, wanted, weights)
+            wish = self._wish_below if sweep % 2 == 0 else self._wish_above
+            for layer in self.layers if sweep % 2 == 0 else reversed(self.layers):
+                wishes = [wish(item) for item in layer]
+                self._fit(layer, [at for at, _ in wishes], [weight for _, weight in wishes])
+
+    def _wish_above(self, item: int) -> tuple[float, float]:
+        """Where an item would like to be above what reads it, and how much."""
+        near = self.down[item] or self.up[item]
+        pulls = [self._pull(item, n) for n in near]
+        if not near:
+            return self.x[item], 0.1
+        return self._mean(near, pulls) * (1 - GRAVITY * (len(near) > 1)), sum(pulls)
+
+    def _wish_below(self, item: int) -> tuple[float, float]:
+        """Where an item would like to be below what it reads, and how much. What reads nothing goes beside its partners."""
+        near = self.up[item]
+        if near:
+            pulls = [self._pull(item, n) * (1.0 if self.up[n] else 0.01) for n in near]
+            joins = sum(bool(self.up[n]) for n in near) > 1
+            return self._mean(near, pulls) * (1 - GRAVITY * joins), sum(pulls)
+        partners = [p for d in self.down[item][:1] for p in self.up[d] if self.up[p]]
+        if partners:
+            return self._wish_below(partners[0])[0], 0.1
+        return self._wish_above(item)
+
+    def _mean(self, items: list[int], weights: list[float]) -> float:
+        return sum(w * self.x[i] for i, w in zip(items, weights, strict=True)) / sum(weights)
 
     def _pull(self, a: int, b: int) -> float:
-        return (1.0, 2.0, 8.0)[(a >= self.boxes) + (b >= self.boxes)]
+        return 8.0 if a >= self.boxes and b >= self.boxes else 1.0
 
     def _fit(self, layer: list[int], wanted: list[float], weights: list[float]) -> None:
         """The centres nearest to the wanted ones that keep order and distance: isotonic regression by pooling."""

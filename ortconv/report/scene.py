@@ -18,7 +18,7 @@ from ortconv.report.layout import Layout, Net, layered
 
 ACCELERATOR, CPU, INPUT, OUTPUT, PORT = "accelerator", "cpu", "input", "output", "port"
 
-INNER_LIMIT = 4000
+INNER_LIMIT = 6000
 """Groups of more nodes have no inner picture: nobody could read it."""
 
 NODE_HEIGHT = 38.0

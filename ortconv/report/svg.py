@@ -50,6 +50,8 @@ DEFS = (
 )
 
 EDGE = 20.0
+LABEL_EVERY = 1200.0
+"""A tall area says what it is again and again."""
 LEGEND = (
     (ACCELERATOR, "runs on the accelerator, kept as it is"),
     (CPU, "left to the CPU, open to its optimizations"),
@@ -122,10 +124,11 @@ def opened(group: Group, width: float, height: float) -> str:
     inner = group.inner
     assert inner is not None
     kind = group.box.kind
-    parts = [
-        f'<rect class="area {kind}" width="{num(width)}" height="{num(height)}" rx="10"/>',
-        f'<text class="label {kind}" transform="translate(17 {num(height / 2)}) rotate(-90)">{escape(clean(group.label))}</text>',
-    ]
+    parts = [f'<rect class="area {kind}" width="{num(width)}" height="{num(height)}" rx="10"/>']
+    labels = max(1, int(height / LABEL_EVERY))
+    for i in range(labels):
+        place = f'transform="translate(17 {num(height * (i + 0.5) / labels)}) rotate(-90)"'
+        parts.append(f'<text class="label {kind}" {place}>{escape(clean(group.label))}</text>')
     left, top = GUTTER, (height - inner.layout.height) / 2
     lines = [
         line_svg([(x + left, y + top) for x, y in inner.layout.line(r)], _title(inner, r.net))
