@@ -194,7 +194,11 @@ def test_to_dict_is_json():
     assert (document["nodes"], document["nodes_taken"], document["ep"]) == (2, 1, NNAPI)
     assert document["partitions"][0]["nodes"] == ["a"]
     assert document["verdicts"][1]["objections"] == [
-        {"rule": "operator", "message": "NNAPI has no operation for Erf", "advice": ""}
+        {
+            "rule": "operator",
+            "message": "NNAPI has no operation for Erf",
+            "advice": "export GELU in its approximate form, by Tanh",
+        }
     ]
 
 
