@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import mmap
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -66,3 +67,25 @@ def let_go(view: memoryview) -> None:
 def write_text(target: Path, text: str) -> None:
     with replacing(target) as draft:
         draft.write_text(text, encoding="utf-8")
+
+
+UNITS = {
+    "": 1,
+    "k": 1 << 10,
+    "m": 1 << 20,
+    "g": 1 << 30,
+    "t": 1 << 40,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+}
+
+
+def byte_count(text: str) -> int:
+    """A size as people write it: 4096, 64M or 64MiB (binary), 64MB (decimal), 1.5G. ValueError for anything else."""
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([a-z]*)", text.strip().lower())
+    unit = None if parts is None else UNITS.get(parts[2].removesuffix("ib") if parts[2] != "b" else "")
+    if parts is None or unit is None:
+        raise ValueError(f"'{text}' is no size; write 4096, 64M, 64MB or 1.5GiB")
+    return int(float(parts[1]) * unit) if "." in parts[1] else int(parts[1]) * unit
