@@ -5,20 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ortconv.errors import OrtconvError, UsageError
+from ortconv.errors import MismatchError, OrtconvError, UsageError
 from ortconv.files import replacing, write_text
+from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.models import load
+from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT, Context, Rewrite
-from ortconv.optimizer.levels import LEVELS, above_basic, basic_passes, run_passes
+from ortconv.optimizer.levels import LEVELS, AnyPass, run_passes
 
 if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
     from ortconv.partition import Partitioning, Target
+
+SHOWN_FOLDS = 3
 
 Observer = Callable[[str, Model], None]
 """Called after every stage and pass with its name and the model as it is then."""
@@ -37,9 +41,14 @@ class Options:
     write_config: bool = True
     fix_dims: Mapping[str, int] = field(default_factory=dict)
     fold_limit: int = FOLD_LIMIT
+    enable_passes: tuple[str, ...] = ()
     disable_passes: tuple[str, ...] = ()
     only_passes: tuple[str, ...] = ()
     stop_after: int | None = None
+    pipeline: str | None = None
+    """The passes as text (see `ortconv.optimizer.recipe`), in place of all that the options from the level on say of them."""
+    details: bool = False
+    """Trace what each rewrite changed."""
     verify_each: bool = False
     validate: bool = True
     validate_with: Mapping[str, Any] | None = None
@@ -50,6 +59,19 @@ class Options:
             raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
         if not 27 <= self.nnapi_feature_level <= 31:
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in 27..31")
+
+    def recipe(self) -> recipes.Recipe:
+        """What the optimizer is to do."""
+        if self.pipeline is not None:
+            return recipes.parse(self.pipeline)
+        return recipes.make(
+            self.optimization_level,
+            enable=self.enable_passes,
+            disable=self.disable_passes,
+            only=self.only_passes,
+            fold_limit=self.fold_limit,
+            stop_after=self.stop_after,
+        )
 
 
 @dataclass
@@ -70,10 +92,16 @@ class Result:
     operators: dict[str, int] = field(default_factory=dict)
     bytes_before: int = 0
     bytes_after: int = 0
+    folded_bytes: int = 0
+    """By how much constant folding made the model grow, negative where it shrank."""
+    folds: list[dict[str, Any]] = field(default_factory=list)
+    """The folds that made it grow most: node and bytes."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
-        return asdict(self)
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        validation = None if self.validation is None else asdict(self.validation)
+        return {**found, "trace": [rewrite.to_dict() for rewrite in self.trace], "validation": validation}
 
 
 def optimize(
@@ -81,17 +109,18 @@ def optimize(
     optimization_level: str = "all",
     target: Target | None = None,
     *,
+    recipe: recipes.Recipe | None = None,
     context: Context | None = None,
     observer: Observer | None = None,
 ) -> tuple[Context, Partitioning | None]:
     """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them.
 
-    `context` says which passes run and how far; it comes back with the trace of all rewrites.
+    A recipe says which passes run, in place of the level. `context` says how far; it comes back with the trace of all rewrites.
     """
-    context = context or Context()
+    recipe = recipe or recipes.make(optimization_level)
+    context = context or _context(recipe)
     partitioning = None
-    if optimization_level != "disable":
-        _run(model, basic_passes(), context, observer)
+    _run(model, recipe.basic, context, observer)
     if target is not None:
         from ortconv.partition import assign, partition
 
@@ -99,12 +128,16 @@ def optimize(
         assign(model.graph, partitioning)
         _tell(observer, "partition", model)
     context.only_cpu = True
-    _run(model, above_basic(optimization_level), context, observer)
+    _run(model, recipe.above_basic, context, observer)
     model.graph.prune()
     return context, partitioning
 
 
-def _run(model: Model, passes: Any, context: Context, observer: Observer | None) -> None:
+def _context(recipe: recipes.Recipe) -> Context:
+    return Context(fold_limit=recipe.fold_limit, limit=recipe.stop_after)
+
+
+def _run(model: Model, passes: tuple[AnyPass, ...], context: Context, observer: Observer | None) -> None:
     for p, changes in run_passes(model.graph, passes, context):
         if changes:
             _tell(observer, p.name, model)
@@ -145,7 +178,8 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         raise UsageError(
             "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
         )
-    level, types = options.optimization_level, options.enable_type_reduction
+    recipe = options.recipe()
+    level, types = recipe.level, options.enable_type_reduction
     with _timed(result, "load"):
         model = load(source, options.fix_dims)
         _tell(observer, "load", model)
@@ -158,9 +192,13 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         with _timed(result, "validate"):
             expected = reference(model, source, options.validate_with, options.custom_op_library)
     with _timed(result, "optimize"):
-        context, partitioning = optimize(
-            model, level, _target(options), context=_context(options), observer=_watching(options, expected, observer)
-        )
+        context = _context(recipe)
+        watch = _watching(source, options, recipe, expected, context, observer)
+        if options.details:
+            context.journal = Journal(model.graph)
+        partitioning = optimize(model, target=_target(options), recipe=recipe, context=context, observer=watch)[1]
+        if context.journal is not None:
+            context.journal.close()
         expand_functions(model)
     with replacing(output) as draft:
         with _timed(result, "write"):
@@ -178,6 +216,8 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         result.files.append(str(_save_onnx(model, output)))
     result.rewrites = context.counts()
     result.trace = context.trace
+    result.folded_bytes = context.grown
+    result.folds = [{"node": node, "bytes": size} for size, node in sorted(context.folds, reverse=True)[:SHOWN_FOLDS]]
     if partitioning is not None:
         result.partitions = [p.to_dict() for p in partitioning.partitions]
         result.refusals = _refusals(partitioning)
@@ -206,18 +246,14 @@ def _validated(expected: Reference | str, draft: Path, library: Path | None) -> 
     return Validation(skipped=expected) if isinstance(expected, str) else validate(expected, draft, library)
 
 
-def _context(options: Options) -> Context:
-    from ortconv.optimizer.catalogue import checked
-
-    return Context(
-        fold_limit=options.fold_limit,
-        limit=options.stop_after,
-        disabled=checked(options.disable_passes),
-        only=checked(options.only_passes) or None,
-    )
-
-
-def _watching(options: Options, expected: Reference | str, observer: Observer | None) -> Observer | None:
+def _watching(
+    source: Path,
+    options: Options,
+    recipe: recipes.Recipe,
+    expected: Reference | str,
+    context: Context,
+    observer: Observer | None,
+) -> Observer | None:
     """The observer, and before it a run of the model after every pass, where that is wanted."""
     if not options.verify_each:
         return observer
@@ -225,12 +261,44 @@ def _watching(options: Options, expected: Reference | str, observer: Observer | 
         raise UsageError(f"--verify-each needs a run of the source to compare with: {expected}")
     from ortconv.compare.validate import hold
 
+    good = 0
+
+    def until(count: int) -> Model:
+        model = load(source, options.fix_dims)
+        optimize(model, target=_target(options), recipe=replace(recipe, stop_after=count))
+        return model
+
     def watch(stage: str, model: Model) -> None:
-        if stage != "load":
+        nonlocal good
+        try:
             hold(expected, model, stage)
+        except MismatchError as error:
+            count = _first_wrong(until, expected, good, len(context.trace))
+            if not count:
+                raise
+            rewrite = context.trace[count - 1]
+            message = f"{error.message}; rewrite {count} is the first to do so: {rewrite.rule} at {rewrite.root}"
+            raise MismatchError(message, hint=f"leave it out with --disable-pass {rewrite.rule}") from error
+        good = len(context.trace)
         _tell(observer, stage, model)
 
     return watch
+
+
+def _first_wrong(until: Callable[[int], Model], expected: Reference, good: int, bad: int) -> int:
+    """The number of the first rewrite that changes the numbers, by bisection; 0 if there was none in between."""
+    from ortconv.compare.validate import hold
+
+    if bad == good:
+        return 0
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            hold(expected, until(middle), "")
+            good = middle
+        except OrtconvError:
+            bad = middle
+    return bad
 
 
 def _target(options: Options) -> Target | None:

@@ -33,6 +33,10 @@ def convert_summary(result: Result) -> str:
                 _line("", f"{row['nodes']} refused by {row['rule']}, such as {printable(row['example'])}{advice}")
             )
     lines.append(_line("size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"))
+    if result.bytes_after > result.bytes_before and result.folded_bytes > 0:
+        most = ", ".join(f"{printable(fold['node'])} {size(fold['bytes'])}" for fold in result.folds)
+        why = f"constant folding added {size(result.folded_bytes)}, most of it {most}"
+        lines.append(_line("", f"{why}; --fold-limit SIZE bounds that, 0 prevents it"))
     check = result.validation
     if check is None:
         lines.append(_line("numbers", click.style("not checked", fg="yellow")))

@@ -34,6 +34,17 @@ def layout_passes() -> tuple[AnyPass, ...]:
     return layout.PASSES
 
 
+STAGES = {"basic": basic_passes, "extended": extended_passes, "layout": layout_passes}
+"""What each level adds to the ones before; `all` adds nothing."""
+
+
+def opt_in_passes(stage: str) -> tuple[AnyPass, ...]:
+    """The passes of a stage that run only on request, behind its others."""
+    from importlib import import_module
+
+    return getattr(import_module(f"ortconv.optimizer.{stage}"), "OPT_IN", ())
+
+
 def above_basic(level: str) -> tuple[AnyPass, ...]:
     """The passes of a level that follow the basic ones."""
     if level not in LEVELS:
@@ -56,8 +67,8 @@ def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> I
         for p in passes:
             if (step and p.once) or idle_at.get(p) == total:
                 continue
-            if isinstance(p, FunctionPass) and not context.allows(p.name):
-                continue
+            if context.journal is not None:
+                context.journal.take()
             count = sum(p.run(g, context) for g in graphs if g is graph or _is_alive(g))
             total += count
             if not count:
