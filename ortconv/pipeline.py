@@ -16,7 +16,7 @@ from ortconv.ir.model import Model
 from ortconv.models import load
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT, Context, Rewrite
-from ortconv.optimizer.levels import LEVELS, AnyPass, run_passes
+from ortconv.optimizer.levels import LEVELS, AnyPass, is_inexact, run_passes
 
 if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
@@ -205,7 +205,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             write(model, draft)
         if options.validate:
             with _timed(result, "validate"):
-                result.validation = _validated(expected, draft, options.custom_op_library)
+                result.validation = _validated(expected, draft, options.custom_op_library, _inexact(context))
         result.bytes_after = draft.stat().st_size
     result.files.append(str(output))
     if options.write_config:
@@ -240,10 +240,15 @@ def _refusals(partitioning: Partitioning) -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda row: -row["nodes"])
 
 
-def _validated(expected: Reference | str, draft: Path, library: Path | None) -> Validation:
+def _validated(expected: Reference | str, draft: Path, library: Path | None, excused: tuple[str, ...]) -> Validation:
     from ortconv.compare.validate import Validation, validate
 
-    return Validation(skipped=expected) if isinstance(expected, str) else validate(expected, draft, library)
+    return Validation(skipped=expected) if isinstance(expected, str) else validate(expected, draft, library, excused)
+
+
+def _inexact(context: Context) -> tuple[str, ...]:
+    """The rewrites so far that were asked for although they change the numbers."""
+    return tuple(name for name in context.counts() if is_inexact(name))
 
 
 def _watching(
@@ -263,17 +268,17 @@ def _watching(
 
     good = 0
 
-    def until(count: int) -> Model:
+    def check(count: int) -> None:
         model = load(source, options.fix_dims)
-        optimize(model, target=_target(options), recipe=replace(recipe, stop_after=count))
-        return model
+        done, _ = optimize(model, target=_target(options), recipe=replace(recipe, stop_after=count))
+        hold(expected, model, "", _inexact(done))
 
     def watch(stage: str, model: Model) -> None:
         nonlocal good
         try:
-            hold(expected, model, stage)
+            hold(expected, model, stage, _inexact(context))
         except MismatchError as error:
-            count = _first_wrong(until, expected, good, len(context.trace))
+            count = _first_wrong(check, good, len(context.trace))
             if not count:
                 raise
             rewrite = context.trace[count - 1]
@@ -285,16 +290,14 @@ def _watching(
     return watch
 
 
-def _first_wrong(until: Callable[[int], Model], expected: Reference, good: int, bad: int) -> int:
-    """The number of the first rewrite that changes the numbers, by bisection; 0 if there was none in between."""
-    from ortconv.compare.validate import hold
-
+def _first_wrong(check: Callable[[int], None], good: int, bad: int) -> int:
+    """The least number of rewrites after which a check fails, by bisection; 0 if there was no rewrite in between."""
     if bad == good:
         return 0
     while bad - good > 1:
         middle = (good + bad) // 2
         try:
-            hold(expected, until(middle), "")
+            check(middle)
             good = middle
         except OrtconvError:
             bad = middle

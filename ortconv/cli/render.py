@@ -46,7 +46,9 @@ def convert_summary(result: Result) -> str:
         lines.append(_line("numbers", click.style("equal to the source's", fg="green") + f" on {check.backend}"))
     else:
         text = f"max abs {check.max_abs:.1e}, scaled {check.scaled:.1e} of {check.limit:.1e} allowed"
-        lines.append(_line("numbers", click.style(text, fg="green") + f" on {check.backend}"))
+        tone = "green" if check.scaled <= check.limit else "yellow"
+        excuse = f", with {', '.join(check.excused)} asked for" if check.excused else ""
+        lines.append(_line("numbers", click.style(text, fg=tone) + f" on {check.backend}{excuse}"))
     if len(result.files) > 1:
         lines.append(_line("beside it", ", ".join(result.files[1:])))
     lines.append(_line("time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())))

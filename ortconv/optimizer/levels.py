@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
@@ -40,9 +41,12 @@ STAGES = {"basic": basic_passes, "extended": extended_passes, "layout": layout_p
 
 def opt_in_passes(stage: str) -> tuple[AnyPass, ...]:
     """The passes of a stage that run only on request, behind its others."""
-    from importlib import import_module
-
     return getattr(import_module(f"ortconv.optimizer.{stage}"), "OPT_IN", ())
+
+
+def is_inexact(name: str) -> bool:
+    """True for a rewrite that changes the numbers by more than rounding does: all such run only on request."""
+    return any(name in getattr(import_module(f"ortconv.optimizer.{stage}"), "INEXACT", ()) for stage in STAGES)
 
 
 def above_basic(level: str) -> tuple[AnyPass, ...]:
