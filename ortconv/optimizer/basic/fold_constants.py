@@ -25,7 +25,15 @@ EXPANDING = frozenset(
 
 
 def fold(graph: Graph, context: Context) -> int:
-    """Fold every node of one graph that can be folded. Returns how many were."""
+    """Fold every node that can be computed now, shapes known in part, and branches that are decided.
+
+    Returns how many nodes of this graph were.
+
+    Counterpart: ConstantFolding
+    Differs: elements of partly known shapes fold, and arithmetic on them; bounded by the net growth of the model
+        (--fold-limit), where ONNX Runtime bounds each output at 1 GiB and skips those of unknown size.
+    Also: IfInlining
+    """
     changes = 0
     fresh: set[Value] = set()
     for node in graph:
