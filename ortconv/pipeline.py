@@ -16,7 +16,7 @@ from ortconv.ir.model import Model
 from ortconv.models import load
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT, Context, Rewrite
-from ortconv.optimizer.levels import LEVELS, AnyPass, is_inexact, run_passes
+from ortconv.optimizer.levels import LEVELS, AnyPass, inexact, run_passes
 
 if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
@@ -205,7 +205,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             write(model, draft)
         if options.validate:
             with _timed(result, "validate"):
-                result.validation = _validated(expected, draft, options.custom_op_library, _inexact(context))
+                result.validation = _validated(expected, draft, options.custom_op_library, _excused(context, recipe))
         result.bytes_after = draft.stat().st_size
     result.files.append(str(output))
     if options.write_config:
@@ -246,9 +246,10 @@ def _validated(expected: Reference | str, draft: Path, library: Path | None, exc
     return Validation(skipped=expected) if isinstance(expected, str) else validate(expected, draft, library, excused)
 
 
-def _inexact(context: Context) -> tuple[str, ...]:
+def _excused(context: Context, recipe: recipes.Recipe) -> tuple[str, ...]:
     """The rewrites so far that were asked for although they change the numbers."""
-    return tuple(name for name in context.counts() if is_inexact(name))
+    names = inexact(recipe.stages)
+    return tuple(name for name in context.counts() if name in names)
 
 
 def _watching(
@@ -271,12 +272,12 @@ def _watching(
     def check(count: int) -> None:
         model = load(source, options.fix_dims)
         done, _ = optimize(model, target=_target(options), recipe=replace(recipe, stop_after=count))
-        hold(expected, model, "", _inexact(done))
+        hold(expected, model, "", _excused(done, recipe))
 
     def watch(stage: str, model: Model) -> None:
         nonlocal good
         try:
-            hold(expected, model, stage, _inexact(context))
+            hold(expected, model, stage, _excused(context, recipe))
         except MismatchError as error:
             count = _first_wrong(check, good, len(context.trace))
             if not count:

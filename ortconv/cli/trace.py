@@ -63,7 +63,8 @@ def _table(trace: list[Rewrite]) -> None:
             row[i] += amount
     table = Table(box=None, header_style="dim", pad_edge=False)
     for name in ("rule", "rewrites", "nodes", "constants", "ms", "time"):
-        table.add_column(name, justify="left" if name in ("rule", "time") else "right")
+        table.add_column(name, justify="left" if name in ("rule", "time") else "right", no_wrap=True)
+    table.columns[0].min_width = max(map(len, rows))
     longest = max(row[3] for row in rows.values()) or 1
     for rule, (times, net, held, seconds) in sorted(rows.items(), key=lambda item: -item[1][3]):
         bar = "█" * round(BAR * seconds / longest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 
 from ortconv.errors import UsageError
@@ -44,9 +44,10 @@ def opt_in_passes(stage: str) -> tuple[AnyPass, ...]:
     return getattr(import_module(f"ortconv.optimizer.{stage}"), "OPT_IN", ())
 
 
-def is_inexact(name: str) -> bool:
-    """True for a rewrite that changes the numbers by more than rounding does: all such run only on request."""
-    return any(name in getattr(import_module(f"ortconv.optimizer.{stage}"), "INEXACT", ()) for stage in STAGES)
+def inexact(stages: Iterable[str] = STAGES) -> frozenset[str]:
+    """Names of the rewrites of these stages that change the numbers by more than rounding does: all run only on request."""
+    modules = (import_module(f"ortconv.optimizer.{stage}") for stage in stages)
+    return frozenset(name for module in modules for name in getattr(module, "INEXACT", ()))
 
 
 def above_basic(level: str) -> tuple[AnyPass, ...]:
