@@ -159,7 +159,6 @@ def command(
 
 
 def _convert_one(source: Path, target: Path, options: Any, verbose: bool) -> Any:
-    from ortconv.cli.trace import show
     from ortconv.pipeline import convert
 
     if not verbose:
@@ -167,6 +166,8 @@ def _convert_one(source: Path, target: Path, options: Any, verbose: bool) -> Any
 
     def narrate(stage: str, model: Any) -> None:
         click.echo(f"{source.name}: {stage}: {sum(1 for _ in model.graph.walk())} nodes", err=True)
+
+    from ortconv.cli.trace import show
 
     result = convert(source, target, options=options, observer=narrate)
     show(source.name, result.trace)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -63,8 +63,9 @@ def _table(trace: list[Rewrite]) -> None:
             row[i] += amount
     table = Table(box=None, header_style="dim", pad_edge=False)
     for name in ("rule", "rewrites", "nodes", "constants", "ms", "time"):
-        table.add_column(name, justify="left" if name in ("rule", "time") else "right", no_wrap=True)
-    table.columns[0].min_width = max(map(len, rows))
+        side: Literal["left", "right"] = "left" if name in ("rule", "time") else "right"
+        width = max(map(len, rows)) if name == "rule" else len(name)
+        table.add_column(name, justify=side, no_wrap=True, min_width=width)
     longest = max(row[3] for row in rows.values()) or 1
     for rule, (times, net, held, seconds) in sorted(rows.items(), key=lambda item: -item[1][3]):
         bar = "█" * round(BAR * seconds / longest)
