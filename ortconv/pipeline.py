@@ -46,7 +46,7 @@ class Options:
     only_passes: tuple[str, ...] = ()
     stop_after: int | None = None
     pipeline: str | None = None
-    """The passes as text (see `ortconv.optimizer.recipe`), in place of all that the options from the level on say of them."""
+    """The passes as text (see `ortconv.optimizer.recipe`). It takes the place of level, fold limit and all choices of passes."""
     details: bool = False
     """Trace what each rewrite changed."""
     verify_each: bool = False
@@ -55,6 +55,14 @@ class Options:
     custom_op_library: Path | None = None
 
     def __post_init__(self) -> None:
+        if self.pipeline is not None:
+            found = recipes.parse(self.pipeline)
+            for name, value in (
+                ("optimization_level", found.level),
+                ("fold_limit", found.fold_limit),
+                ("stop_after", found.stop_after),
+            ):
+                object.__setattr__(self, name, value)
         if self.optimization_level not in LEVELS:
             raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
         if not 27 <= self.nnapi_feature_level <= 31:
@@ -179,7 +187,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
         )
     recipe = options.recipe()
-    level, types = recipe.level, options.enable_type_reduction
+    level, types = options.optimization_level, options.enable_type_reduction
     with _timed(result, "load"):
         model = load(source, options.fix_dims)
         _tell(observer, "load", model)

@@ -130,7 +130,7 @@ def command(
         write_config=not batch,
         custom_op_library=flags["custom_op_library"],
     )
-    level = _level(options, flags["pipeline"])
+    level = options.optimization_level
     exact = output if output is not None and output.suffix.lower() == ".ort" and not batch else None
     folder = output_dir or (None if exact else output)
     results, failures = [], []
@@ -183,17 +183,16 @@ def _pipeline(path: Path | None) -> str | None:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             flag = next(p.opts[0] for p in context.command.params if p.name == name)
             raise UsageError(f"--pipeline and {flag} exclude each other", hint="change the file instead")
+    from ortconv.optimizer.recipe import parse
+
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
+        parse(text)
     except UnicodeDecodeError as error:
         raise UsageError(f"no text: {error}", file=path) from error
-
-
-def _level(options: Any, pipeline: Path | None) -> str:
-    try:
-        return str(options.recipe().level)
     except UsageError as error:
-        raise error.at(file=pipeline) from error
+        raise error.at(file=path) from error
+    return text
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -47,7 +47,7 @@ class Recipe:
 
     @property
     def above_basic(self) -> tuple[AnyPass, ...]:
-        return self.stages.get("extended", ()) + self.stages.get("layout", ())
+        return tuple(p for stage in STAGES if stage != "basic" for p in self.stages.get(stage, ()))
 
 
 def make(
@@ -80,7 +80,8 @@ def make(
 
 def stages_of(level: str) -> dict[str, tuple[AnyPass, ...]]:
     """The passes of each stage up to a level, without those that must be asked for."""
-    return {stage: passes() for stage, passes in list(STAGES.items())[: LEVELS.index(level)]}
+    rank = LEVELS.index(level)
+    return {stage: passes() for stage, passes in STAGES.items() if LEVELS.index(stage) <= rank}
 
 
 def names_of(p: AnyPass) -> set[str]:
