@@ -13,6 +13,7 @@ from ortconv.errors import MismatchError, OrtconvError, UsageError
 from ortconv.files import replacing, write_text
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
+from ortconv.ir.tensor import Tensor
 from ortconv.models import load
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT, Context, Rewrite
@@ -100,6 +101,9 @@ class Result:
     operators: dict[str, int] = field(default_factory=dict)
     bytes_before: int = 0
     bytes_after: int = 0
+    constants_before: int = 0
+    constants_after: int = 0
+    """Bytes of the constants, wherever they are stored."""
     folded_bytes: int = 0
     """By how much constant folding made the model grow, negative where it shrank."""
     folds: list[dict[str, Any]] = field(default_factory=list)
@@ -193,6 +197,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         _tell(observer, "load", model)
     result.nodes_before = sum(1 for _ in model.graph.walk())
     result.bytes_before = source.stat().st_size
+    result.constants_before = constant_bytes(model)
     expected: Reference | str = "switched off"
     if options.validate:
         from ortconv.compare.validate import reference
@@ -224,6 +229,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         result.files.append(str(_save_onnx(model, output)))
     result.rewrites = context.counts()
     result.trace = context.trace
+    result.constants_after = constant_bytes(model)
     result.folded_bytes = context.grown
     result.folds = [{"node": node, "bytes": size} for size, node in sorted(context.folds, reverse=True)[:SHOWN_FOLDS]]
     if partitioning is not None:
@@ -339,6 +345,12 @@ def operator_counts(model: Model) -> dict[str, int]:
         name = f"{node.domain}:{node.op}" if node.domain else node.op
         counts[name] = counts.get(name, 0) + 1
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def constant_bytes(model: Model) -> int:
+    """Bytes of all constants, those of subgraphs included."""
+    consts = (v.const for graph in model.graph.graphs() for v in graph.initializers.values())
+    return sum(const.nbytes for const in consts if isinstance(const, Tensor))
 
 
 @contextmanager

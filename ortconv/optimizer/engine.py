@@ -114,7 +114,7 @@ class Context:
     """What a run of passes shares: options in, the trace out."""
 
     fold_limit: int = FOLD_LIMIT
-    """Bytes by which constant folding may make the model grow, all folds together."""
+    """Bytes by which constant folding may make the model grow, all folds together; shapes fold in any case."""
     grown: int = 0
     folds: list[tuple[int, str]] = field(default_factory=list)
     """Bytes by which a fold made the model grow, and the node's label, where it did."""

@@ -260,6 +260,30 @@ def test_the_summary_says_why_the_output_grew(tmp_path: Path, capsys: pytest.Cap
     assert "constant folding" not in capsys.readouterr().out
 
 
+def test_other_reasons_for_which_it_grew(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    convert(samples / "mnist.onnx", tmp_path / "m.ort")
+    assert "larger since the graph takes more room in ORT format; constants are 24.0 kB" in capsys.readouterr().out
+    source = tmp_path / "outside.onnx"
+    onnx.save(onnx.load(samples / "mnist.onnx"), source, save_as_external_data=True, size_threshold=100)
+    convert(source, tmp_path / "m.ort")
+    assert "larger since the source keeps weights in other files" in capsys.readouterr().out
+
+
+def test_a_weight_that_fusions_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """g (float[1,1,9,9] x) => (float[1,16,1,1] y, float[1,16,1,1] z)
+        <float[16,1,9,9] w, float[16] s, float[16] t, float[16] b, float[16] m, float[16] v> {
+        c = Conv(x, w) y = BatchNormalization(c, s, b, m, v) d = Conv(x, w) z = BatchNormalization(d, t, b, m, v) }"""
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 13]>\n{text}')
+    draw = np.random.default_rng(0)
+    for value in proto.graph.value_info:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        array = draw.uniform(0.5, 1.5, shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
+    onnx.save(proto, tmp_path / "m.onnx")
+    convert(tmp_path / "m.onnx", tmp_path / "m.ort", "--disable-pass", "CommonSubexpressionElimination")
+    assert "larger since constants grew by 5.0 kB; -v names the rewrites" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("limit", [0, 1990, 1992, 1999, 4000, 6000, 9980, 20000])
 def test_the_limit_bounds_what_all_folds_together_add(limit: int, tmp_path: Path) -> None:
     source = write(tmp_path / "m.onnx", GROWING)
