@@ -184,7 +184,7 @@ def _pad(x: Array, pads: Sequence[int], mode: str, value: object, axes: Sequence
     x = x[tuple(slice(max(-b, 0), n + min(a, 0)) for b, a, n in zip(before, after, x.shape))]
     before, after = [max(b, 0) for b in before], [max(a, 0) for a in after]
     if mode == "constant":
-        out = np.full([b + n + a for b, n, a in zip(before, x.shape, after)], value, dtype=x.dtype)
+        out = np.full_like(x, value, shape=[b + n + a for b, n, a in zip(before, x.shape, after)])
         out[tuple(slice(b, b + n) for b, n in zip(before, x.shape))] = x
         return out
     for axis, (b, a) in enumerate(zip(before, after)):
