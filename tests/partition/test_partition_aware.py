@@ -15,7 +15,8 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.text import text
 from ortconv.models import load
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.levels import above_basic, run_passes
+from ortconv.optimizer.levels import run_passes
+from ortconv.optimizer.recipe import make as recipe_of
 from ortconv.partition import Partitioning, Target, partition
 from ortconv.pipeline import convert, optimize
 from tests.conftest import NAMES, SAMPLES
@@ -104,7 +105,7 @@ def test_the_rest_is_what_the_extended_level_makes(path, level):
     taken = {n: n.domain for n, v in before.verdicts.items() if v.taken}
     for node in taken:
         node.domain = "opaque"
-    for _ in run_passes(graph, above_basic("extended"), Context(only_cpu=True)):
+    for _ in run_passes(graph, recipe_of("extended").above_basic, Context(only_cpu=True)):
         pass
     graph.prune()
     for node, domain in taken.items():
