@@ -71,7 +71,7 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     found = study(flags["level"])
     numbers = metrics(found.partitioning, found.estimate)
     conditions = parse_gates(flags["fail_on"], numbers) if flags["fail_on"] is not None else ()
-    advice = found.advice()
+    advice = [] if quiet and not as_json else found.advice()
     rows = _levels(model, study) if flags["compare_levels"] else []
     _draw(found, model, flags)
     if as_json:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_PARTITIONS = 20
 MOST_REASONS = 20
+WIDE = 110
+"""Columns of a terminal that has room for sizes."""
 NAMES = {"disable": "as it is", "basic": "basic", "extended": "extended", "aware": "NNAPI-aware"}
 
 
@@ -40,7 +42,7 @@ def show(study: Study, advice: Sequence[Merge], levels: Sequence[dict[str, Any]]
             f"{_count(e.multiply_adds_taken)} of {_count(e.multiply_adds)} multiply-adds",
         )
     )
-    for table in (_levels(levels), _partitions(study), _reasons(study)):
+    for table in (_levels(levels), _partitions(study, console.width), _reasons(study)):
         if table is not None and table.row_count:
             console.print(table)
     if advice:
@@ -56,17 +58,19 @@ def show(study: Study, advice: Sequence[Merge], levels: Sequence[dict[str, Any]]
 
 
 def _table(title: str, *columns: str) -> Table:
+    """A table; columns with a star hold words, the others numbers, which are never broken."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         words = column.startswith("*")
-        table.add_column(column.removeprefix("*"), justify="left" if words else "right", overflow="fold")
+        name = column.removeprefix("*")
+        table.add_column(
+            name, justify="left" if words else "right", overflow="fold", no_wrap=not words, min_width=len(name)
+        )
     return table
 
 
 def _levels(rows: Sequence[dict[str, Any]]) -> Table | None:
-    table = _table(
-        "Levels", "*level", "nodes", "partitions", "taken", "coverage", "largest", "CPU alone", "with partitions"
-    )
+    table = _table("Levels", "*level", "nodes", "partitions", "taken", "coverage", "largest", "CPU", "divided")
     for r in rows:
         coverage = f"{r['coverage_percent']:.1f} %"
         times = (_ms(r["cpu_seconds"]), _ms(r["seconds"]))
@@ -75,20 +79,19 @@ def _levels(rows: Sequence[dict[str, Any]]) -> Table | None:
     return table
 
 
-def _partitions(study: Study) -> Table:
+def _partitions(study: Study, width: int) -> Table:
     shown = study.partitioning.partitions[:MOST_PARTITIONS]
     rest = len(study.partitioning.partitions) - len(shown)
     title = f"Partitions, the first {len(shown)} of {len(study.partitioning.partitions)}" if rest else "Partitions"
-    table = _table(
-        title, "#", "nodes", "*operators", "in", "out", "multiply-adds", "CPU", "accelerator", "copies", "*worth it"
-    )
+    wide = width >= WIDE
+    sizes = ("in", "out", "mult-adds") if wide else ()
+    table = _table(title, "#", "nodes", "*operators", *sizes, "CPU", "accelerator", "copies", "*worth it")
     for i, (p, c) in enumerate(zip(shown, study.estimate.partitions, strict=False)):
         ops = Counter(n.op for n in p.nodes).most_common()
         named = ", ".join(f"{op} x{n}" if n > 1 else op for op, n in ops[:4]) + (", ..." if len(ops) > 4 else "")
-        table.add_row(
-            str(i), str(len(p.nodes)), printable(named), size(c.bytes_in), size(c.bytes_out), _count(c.multiply_adds),
-            _ms(c.cpu_seconds), _ms(c.accelerator_seconds), _ms(c.copy_seconds), "yes" if c.is_worthwhile else "no",
-        )  # fmt: skip
+        amounts = (size(c.bytes_in), size(c.bytes_out), _count(c.multiply_adds)) if wide else ()
+        times = (_ms(c.cpu_seconds), _ms(c.accelerator_seconds), _ms(c.copy_seconds))
+        table.add_row(str(i), str(len(p.nodes)), printable(named), *amounts, *times, "yes" if c.is_worthwhile else "no")
     return table
 
 

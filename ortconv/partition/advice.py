@@ -12,39 +12,48 @@ from ortconv.ir.graph import Graph, Node
 from ortconv.partition.partitioner import Grouping, node_name
 from ortconv.partition.policy import Target, gate
 
-OUTSIDE = {"static-shape": "give static shapes to", "stop-op": "take out of the stop ops", "assigned": "hand over"}
+OUTSIDE = {
+    "static-shape": "give static shapes to",
+    "feature-level": "raise the feature level for",
+    "stop-op": "take out of the stop ops",
+    "assigned": "hand over",
+}
 """Rules whose cause lies outside of the operator, so that one change mends nodes of every kind; and what to do with these."""
 
-WORK_LIMIT = 2_000_000
+WORK_LIMIT = 800_000
 """How many units may be grouped in search of advice. It bounds the time, and equally on every machine."""
 
+REWRITE = "rewrite"
 SHOWN = 5
 SHOWN_OPS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Some refused nodes, and what the partitions would be if the target took them."""
+    """Some refused nodes, and what the partitions would be if the target took them.
 
-    nodes: tuple[Node, ...]
+    `steps` says what to do with which of them: a verb, and nodes.
+    """
+
+    steps: tuple[tuple[str, tuple[Node, ...]], ...]
     rules: tuple[str, ...]
     partitions_before: int
     partitions_after: int
     taken_before: int
     taken_after: int
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(node for _, nodes in self.steps for node in nodes)
+
     def __str__(self) -> str:
-        ops = Counter(n.op for n in self.nodes).most_common()
-        verb = OUTSIDE.get(self.rules[0], "rewrite") if len(self.rules) == 1 else "rewrite"
-        what = ", ".join(_plural(count, f"{op} node") for op, count in ops[:SHOWN_OPS])
-        if rest := sum(count for _, count in ops[SHOWN_OPS:]):
-            what += f" and {_plural(rest, 'other')}"
         if self.partitions_before == self.partitions_after:
             effect = f"the number of partitions stays {self.partitions_after}"
         else:
             effect = f"{_plural(self.partitions_before, 'partition')} become {self.partitions_after}"
         gained = self.taken_after - self.taken_before
-        return f"{verb} {what} ({', '.join(self.rules)}): {effect}, {_plural(gained, 'node')} more taken"
+        steps = ", ".join(f"{verb} {_counted(nodes)}" for verb, nodes in self.steps)
+        return f"{steps} ({', '.join(self.rules)}): {effect}, {_plural(gained, 'node')} more taken"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -57,6 +66,13 @@ class Merge:
             "nodes_taken_after": self.taken_after,
             "text": str(self),
         }
+
+
+def _counted(nodes: tuple[Node, ...]) -> str:
+    ops = Counter(n.op for n in nodes).most_common()
+    rest = sum(count for _, count in ops[SHOWN_OPS:])
+    shown = [_plural(count, f"{op} node") for op, count in ops[:SHOWN_OPS]]
+    return ", ".join(shown) + (f" and {_plural(rest, 'other')}" if rest else "")
 
 
 def _plural(count: int, what: str) -> str:
@@ -115,7 +131,7 @@ class _Search:
     def outcome(self, supposed: Collection[int]) -> Outcome:
         self.spent += len(self.work.units)
         kept = [group for group in self.work.groups(supposed) if self.work.makes_partition(group)]
-        return len(kept), sum(len(self.work.nodes(group)) for group in kept)
+        return len(kept), sum(len(self.work.units[u].nodes) for group in kept for u in group)
 
     @property
     def exhausted(self) -> bool:
@@ -189,7 +205,12 @@ class _Search:
         return frozenset(kept)
 
     def merge(self, units: Iterable[int]) -> Merge:
-        chosen = frozenset(units)
-        partitions, taken = self.outcome(chosen)
-        rules = dict.fromkeys(o.rule for u in sorted(chosen) for o in self.work.against[u])
-        return Merge(self.work.nodes(sorted(chosen)), tuple(rules), self.now[0], partitions, self.now[1], taken)
+        chosen = sorted(units)
+        partitions, taken = self.outcome(frozenset(chosen))
+        steps: dict[str, list[int]] = {}
+        for u in chosen:
+            rules = {o.rule for o in self.work.against[u]}
+            steps.setdefault(OUTSIDE.get(min(rules), REWRITE) if len(rules) == 1 else REWRITE, []).append(u)
+        todo = tuple((verb, self.work.nodes(group)) for verb, group in steps.items())
+        why = dict.fromkeys(o.rule for u in chosen for o in self.work.against[u])
+        return Merge(todo, tuple(why), self.now[0], partitions, self.now[1], taken)

@@ -177,8 +177,16 @@ class Grouping:
 
     def makes_partition(self, group: Sequence[int]) -> bool:
         """False for a group that only relabels memory, or reads nothing but constants."""
-        nodes = self.nodes(group)
-        return not is_trivial(nodes) and not all(map(_is_fixed, region_inputs(nodes)))
+        if len(group) == 1 and is_trivial(self.units[group[0]].nodes):
+            return False
+        inside = set(group)
+        return any(
+            not _is_fixed(value) and (value.producer is None or self.number.get(value.producer) not in inside)
+            for u in group
+            for node in self.units[u].nodes
+            for value in ((*node.inputs, *captures(node)) if node.subgraphs else node.inputs)
+            if value is not None
+        )
 
     def nodes(self, group: Iterable[int]) -> tuple[Node, ...]:
         return tuple(node for u in group for node in self.units[u].nodes)
