@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from onnx.parser import parse_model
 from partition_graphs import mnist
 
 from ortconv.cli import run
@@ -136,6 +137,18 @@ def test_fix_dim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path.write_bytes(proto.SerializeToString())
     assert document(capsys, path)["nodes_taken"] < 8
     assert document(capsys, path, "--fix-dim", "N=1")["nodes_taken"] == 8
+
+
+def test_fix_dim_reaches_subgraphs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "branches.onnx"
+    body = "g{0} () => (float[N,4] e{0}) {{ e{0} = {1} (x) }}"
+    nodes = f"a = If (c) <then_branch = {body.format(1, 'Relu')}, else_branch = {body.format(2, 'Neg')}>  y = Tanh (a)"
+    header = '<ir_version: 8, opset_import: ["" : 13]>'
+    path.write_bytes(
+        parse_model(f"{header} g (bool c, float[N,4] x) => (float[N,4] y) {{ {nodes} }}").SerializeToString()
+    )
+    assert document(capsys, path)["nodes_taken"] == 0
+    assert document(capsys, path, "--fix-dim", "N=2")["partitions"][0]["ops"] == {"Tanh": 1}
 
 
 @pytest.mark.parametrize(
