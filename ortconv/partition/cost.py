@@ -17,7 +17,7 @@ ASSUMPTIONS = (
     "a partition adds one start and a copy of every tensor that crosses its border",
     "nodes run one after the other; caches, fusions and the vendor's own compiler are not modelled",
     "unknown dimensions count as 1; subgraphs count once",
-    "QDQ groups count at 8-bit speed, their DequantizeLinear and QuantizeLinear nodes as bytes only",
+    "QDQ groups count as one 8-bit operator each",
 )
 """What the estimate rests on."""
 
@@ -87,9 +87,26 @@ def multiply_adds(node: Node) -> int:
 def touched(node: Node) -> int:
     """The bytes that a node reads and writes, constants included, those in its subgraphs once."""
     inside = sum(touched(n) for sub in node.subgraphs for n in sub)
-    if node.op in FREE:
+    if node.op in FREE or _is_within_group(node):
         return inside
-    return inside + sum(size(v) for v in dict.fromkeys((*node.inputs, *node.outputs)))
+    return inside + sum(map(_stored, dict.fromkeys((*node.inputs, *node.outputs))))
+
+
+def _is_within_group(node: Node) -> bool:
+    """True for a DequantizeLinear or QuantizeLinear whose float side lies between operators: these compute in 8 bits."""
+    if node.op == "DequantizeLinear":
+        return not node.out.is_output
+    return node.op == "QuantizeLinear" and node.inputs[0] is not None and node.inputs[0].producer is not None
+
+
+def _stored(value: Value | None) -> int:
+    """The bytes of a tensor, where it is quantised those of its quantised form."""
+    if value is None or value.producer is None or value.is_output:
+        return size(value)
+    if value.producer.op == "DequantizeLinear":
+        return size(value.producer.input(0))
+    quantized = next((n for n in value.consumers if n.op == "QuantizeLinear"), None)
+    return size(value if quantized is None else quantized.output(0))
 
 
 def _is_quantized(node: Node) -> bool:

@@ -51,6 +51,14 @@ def test_bytes_touched():
     assert touched(node(make("float[1,4] x", "y = Reshape (x, shape)", shape=i64(4)), "Reshape")) == 0
 
 
+def test_qdq_groups_count_as_one_8_bit_operator():
+    nodes = """a = QuantizeLinear (x, s, z)  b = DequantizeLinear (a, s, z)  c = Relu (b)  d = QuantizeLinear (c, s, z)
+        y = DequantizeLinear (d, s, z)"""
+    graph = make("float[1,100] x", nodes)
+    parameters = 4 + 1
+    assert [touched(n) for n in graph] == [400 + 100 + parameters, 0, 100 + 100, 0, 100 + 400 + parameters]
+
+
 SPEED = Speed(1e6, 4e6, 1e6)
 
 
