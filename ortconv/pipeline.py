@@ -21,7 +21,8 @@ from ortconv.optimizer.levels import LEVELS, AnyPass, inexact, run_passes
 
 if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
-    from ortconv.partition import Partitioning, Target
+    from ortconv.ir.graph import Node
+    from ortconv.partition import Objection, Partitioning, Target
     from ortconv.partition.advice import Merge
     from ortconv.partition.cost import Estimate
     from ortconv.partition.limits import Limits
@@ -41,6 +42,11 @@ class Options:
     use_nnapi: bool = False
     nnapi_feature_level: int = 31
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
+    use_coreml: bool = False
+    coreml_format: str = "NeuralNetwork"
+    coreml_version: int = 7
+    coreml_static_inputs: bool = False
+    coreml_on_subgraphs: bool = False
     device: Device | None = None
     max_partitions: int | None = None
     min_nodes: int = 1
@@ -127,36 +133,41 @@ class Result:
 def optimize(
     model: Model,
     optimization_level: str = "all",
-    target: Target | None = None,
+    target: Target | Sequence[Target] | None = None,
     *,
     recipe: recipes.Recipe | None = None,
     context: Context | None = None,
     observer: Observer | None = None,
     limits: Limits | None = None,
-) -> tuple[Context, Partitioning | None]:
+) -> tuple[Context, tuple[Partitioning, ...]]:
     """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them.
 
-    A recipe says which passes run, in place of the level. `context` says how far; it comes back with the trace of all rewrites.
-    `limits` say which partitions count.
+    Of several targets, the first that takes a node has it. The partitionings come back in the order of the targets, those of
+    subgraphs behind that of the main graph where a target takes them. A recipe says which passes run, in place of the level.
+    `context` says how far; it comes back with the trace of all rewrites. `limits` say which partitions count.
     """
     recipe = recipe or recipes.make(optimization_level)
     context = context or _context(recipe)
-    partitioning = None
+    targets = target if isinstance(target, Sequence) else () if target is None else (target,)
     _run(model, recipe.basic, context, observer)
-    if target is not None:
-        from ortconv.partition import assign, partition
-
-        partitioning = partition(model.graph, target)
-        if limits:
-            from ortconv.partition.limits import limit
-
-            partitioning = limit(partitioning, limits)
-        assign(model.graph, partitioning)
+    partitionings = tuple(p for t in targets for p in _divide(model, t, limits))
+    if targets:
         _tell(observer, "partition", model)
     context.only_cpu = True
     _run(model, recipe.above_basic, context, observer)
     model.graph.prune()
-    return context, partitioning
+    return context, partitionings
+
+
+def _divide(model: Model, target: Target, limits: Limits | None) -> Iterator[Partitioning]:
+    """Give a target what it takes of the main graph, and of those inside where it takes such."""
+    from ortconv.partition import assign, partition
+    from ortconv.partition.limits import Limits, limit
+
+    for graph in model.graph.graphs() if target.takes_subgraphs else (model.graph,):
+        partitioning = limit(partition(graph, target), limits or Limits())
+        assign(graph, partitioning)
+        yield partitioning
 
 
 def _context(recipe: recipes.Recipe) -> Context:
@@ -223,8 +234,10 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         watch = _watching(source, options, recipe, expected, context, observer)
         if options.details:
             context.journal = Journal(model.graph)
-        target, limits = _target(options), _limits(options)
-        partitioning = optimize(model, target=target, recipe=recipe, context=context, observer=watch, limits=limits)[1]
+        targets, limits = _targets(options), _limits(options)
+        partitionings = optimize(model, target=targets, recipe=recipe, context=context, observer=watch, limits=limits)[
+            1
+        ]
         if context.journal is not None:
             context.journal.close()
         expand_functions(model)
@@ -247,24 +260,27 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
     result.constants_after = constant_bytes(model)
     result.folded_bytes = context.grown
     result.folds = [{"node": node, "bytes": size} for size, node in sorted(context.folds, reverse=True)[:SHOWN_FOLDS]]
-    if partitioning is not None:
-        result.partitions = [p.to_dict() for p in partitioning.partitions]
-        result.refusals = _refusals(partitioning)
+    if partitionings:
+        result.partitions = [
+            {"provider": found.target.provider.name, **p.to_dict()} for found in partitionings for p in found.partitions
+        ]
+        result.refusals = _refusals(partitionings)
     result.operators = operator_counts(model)
     result.nodes_after = sum(result.operators.values())
 
 
-def _refusals(partitioning: Partitioning) -> list[dict[str, Any]]:
+def _refusals(partitionings: Sequence[Partitioning]) -> list[dict[str, Any]]:
+    taken = {node for p in partitionings for node, verdict in p.verdicts.items() if verdict.taken}
+    against: dict[Node, list[Objection]] = {}
+    for p in partitionings:
+        for node, verdict in p.verdicts.items():
+            if node not in taken:
+                against.setdefault(node, []).extend(verdict.objections)
     found: dict[str, dict[str, Any]] = {}
-    for verdict in partitioning.verdicts.values():
-        for rule in dict.fromkeys(o.rule for o in verdict.objections):
-            first = next(o for o in verdict.objections if o.rule == rule)
-            row = {
-                "rule": rule,
-                "nodes": 0,
-                "example": f"{verdict.node.label}: {first.message}",
-                "advice": first.advice,
-            }
+    for node, objections in against.items():
+        for rule in dict.fromkeys(o.rule for o in objections):
+            first = next(o for o in objections if o.rule == rule)
+            row = {"rule": rule, "nodes": 0, "example": f"{node.label}: {first.message}", "advice": first.advice}
             found.setdefault(rule, row)["nodes"] += 1
     return sorted(found.values(), key=lambda row: -row["nodes"])
 
@@ -300,7 +316,7 @@ def _watching(
 
     def check(count: int) -> None:
         model = load(source, options.fix_dims)
-        done, _ = optimize(model, target=_target(options), recipe=replace(recipe, stop_after=count))
+        done, _ = optimize(model, target=_targets(options), recipe=replace(recipe, stop_after=count))
         hold(expected, model, "", _excused(done, recipe))
 
     def watch(stage: str, model: Model) -> None:
@@ -334,19 +350,24 @@ def _first_wrong(check: Callable[[int], None], good: int, bad: int) -> int:
     return bad
 
 
-def _target(options: Options) -> Target | None:
-    if not options.use_nnapi:
-        return None
+def _targets(options: Options) -> tuple[Target, ...]:
+    """What the conversion protects, in the order in which ONNX Runtime asks its execution providers."""
     from ortconv.partition import Target
 
-    target = Target(feature_level=options.nnapi_feature_level)
-    if options.nnapi_partitioning_stop_ops is not None:
-        target = replace(target, stop_ops=options.nnapi_partitioning_stop_ops)
-    return target if options.device is None else options.device.narrow(target)
+    found = []
+    if options.use_nnapi:
+        stop_ops = options.nnapi_partitioning_stop_ops
+        found.append(Target(feature_level=options.nnapi_feature_level))
+        if stop_ops is not None:
+            found[0] = replace(found[0], stop_ops=stop_ops)
+    if options.use_coreml:
+        names = ("coreml_format", "coreml_version", "coreml_static_inputs", "coreml_on_subgraphs")
+        found.append(Target("coreml", **{name: getattr(options, name) for name in names}))
+    return tuple(target if options.device is None else options.device.narrow(target) for target in found)
 
 
 def _limits(options: Options) -> Limits | None:
-    if not options.use_nnapi:
+    if not (options.use_nnapi or options.use_coreml):
         return None
     from ortconv.partition.limits import Limits
     from ortconv.partition.profile import Device

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ortconv.cli import color, fail
-from ortconv.cli.options import LEVELS, PASS_CHOICE, Size, add
+from ortconv.cli.options import COREML, LEVELS, PASS_CHOICE, Size, add
 from ortconv.cli.render import convert_summary
 from ortconv.errors import BatchError, OrtconvError, UsageError
 
@@ -44,10 +44,12 @@ REPLACED = ("optimization_level", "enable_passes", "disable_passes", "only_passe
     metavar="OPS",
     help="Operators, comma separated, from which on NNAPI gets nothing.  [default: NonMaxSuppression]",
 )
+@click.option("--use-coreml", is_flag=True, help="Keep the nodes that CoreML would take as CoreML wants them.")
+@add(COREML)
 @click.option(
     "--device",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Device profile for --use-nnapi: a TOML file with what a phone refuses, and its speeds.",
+    help="Device profile for --use-nnapi and --use-coreml: a TOML file with what a phone refuses, and its speeds.",
 )
 @click.option(
     "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep the N partitions that save most time."
@@ -126,6 +128,11 @@ def command(
         use_nnapi=flags["use_nnapi"],
         nnapi_feature_level=flags["nnapi_feature_level"],
         nnapi_partitioning_stop_ops=names(flags["nnapi_partitioning_stop_ops"]),
+        use_coreml=flags["use_coreml"],
+        coreml_format=flags["coreml_format"],
+        coreml_version=flags["coreml_version"],
+        coreml_static_inputs=flags["coreml_static_inputs"],
+        coreml_on_subgraphs=flags["coreml_on_subgraphs"],
         device=_device(flags["device"]),
         max_partitions=flags["max_partitions"],
         min_nodes=flags["min_nodes"],

@@ -36,7 +36,7 @@ def show(study: Study, advice: Sequence[Merge], levels: Sequence[dict[str, Any]]
     console.print(
         Text.assemble(
             (printable(str(model)), "bold"),
-            f", {NAMES[study.level]}, for {p.target.ep.upper()} at feature level {p.target.feature_level}{refused}: ",
+            f", {NAMES[study.level]}, for {p.target.label}{refused}: ",
             (f"{len(p.partitions)} partition{'' if len(p.partitions) == 1 else 's'}", "bold"),
             f", {p.taken} of {p.total} nodes ({p.coverage:.1f} %), ",
             f"{_count(e.multiply_adds_taken)} of {_count(e.multiply_adds)} multiply-adds",

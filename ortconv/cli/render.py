@@ -23,10 +23,15 @@ def convert_summary(result: Result) -> str:
     if result.rewrites:
         lines.append(_line("rewrites", _counts(result.rewrites)))
     if result.partitions is not None:
-        taken = sum(len(p["nodes"]) for p in result.partitions)
-        what = "partition" if len(result.partitions) == 1 else "partitions"
-        share = f"{taken} of {result.nodes_after} nodes" if taken <= result.nodes_after else f"{taken} nodes"
-        lines.append(_line("NNAPI", f"{len(result.partitions)} {what}, {share}"))
+        for provider in dict.fromkeys(p["provider"] for p in result.partitions):
+            own = [len(p["nodes"]) for p in result.partitions if p["provider"] == provider]
+            what = "partition" if len(own) == 1 else "partitions"
+            share = (
+                f"{sum(own)} of {result.nodes_after} nodes" if sum(own) <= result.nodes_after else f"{sum(own)} nodes"
+            )
+            lines.append(_line(provider, f"{len(own)} {what}, {share}"))
+        if not result.partitions:
+            lines.append(_line("taken", "nothing"))
         for row in result.refusals[:SHOWN_REFUSALS]:
             advice = f" ({row['advice']})" if row["advice"] else ""
             lines.append(

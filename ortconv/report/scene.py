@@ -110,7 +110,7 @@ def scene(partitioning: Partitioning, estimate: Estimate | None = None) -> Scene
 def headline(p: Partitioning) -> str:
     """Target, partitions and coverage in one line."""
     count = f"{len(p.partitions)} partition{'' if len(p.partitions) == 1 else 's'}"
-    target = f"{p.target.ep.upper()}, feature level {p.target.feature_level}"
+    target = p.target.label
     return f"{target}: {count}, {p.taken} of {p.total} nodes ({p.coverage:.1f} %)"
 
 
@@ -189,7 +189,7 @@ def _cpu_group(part: Sequence[Node], partitioning: Partitioning) -> Group:
 
 
 def _partition_group(index: int, part: Sequence[Node], partitioning: Partitioning, estimate: Estimate | None) -> Group:
-    label = f"{partitioning.target.ep.upper()} partition {index} · {len(part)} nodes"
+    label = f"{partitioning.target.provider.name} partition {index} · {len(part)} nodes"
     lines = [label, _operators(part)]
     if estimate is not None:
         cost = estimate.partitions[index]

@@ -58,7 +58,8 @@ def extent(unit: Unit, target: Target) -> Objections:
     if value is None or value.shape is None or const is None or len(value.shape) < 3:
         return
     shape, given = value.shape, const.numpy().ravel().tolist()
-    axes = [axis % len(shape) for axis in unit.target.attr("axes", ())] or list(range(len(shape)))
+    stated: tuple[int, ...] = unit.target.attr("axes", ())
+    axes = [axis % len(shape) for axis in stated] or list(range(len(shape)))
     if len(given) != len(axes):
         yield Objection("shape", f"{role(unit, slot)} has {len(given)} elements for {len(axes)} axes")
         return
@@ -71,7 +72,7 @@ def extent(unit: Unit, target: Target) -> Objections:
         if axis < len(shape) - 2:
             yield from _unchanged(axis, wanted, 1 if slot == 2 else size, target)
         elif isinstance(size, int):
-            yield from (_scaled if slot == 2 else _sized)(axis, wanted, size, target)
+            yield from _scaled(axis, wanted, size, target) if slot == 2 else _sized(axis, wanted, size, target)
             yield from _half_pixel(unit, axis, floor(size * wanted) if slot == 2 else wanted, target)
 
 
