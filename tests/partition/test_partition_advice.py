@@ -57,6 +57,16 @@ def test_stop_ops_are_one_class():
     assert str(found[-1]).startswith("take out of the stop ops")
 
 
+def test_qdq_groups_go_by_their_operator():
+    graph = make(
+        "uint8[1,4] x",
+        """a = DequantizeLinear (x, s, z)  b = Neg (a)  c = DequantizeLinear (x, s, z)  t = Tanh (c)
+           q = QuantizeLinear (t, s, z)  d = DequantizeLinear (q, s, z)  y = Add (b, d)""", "y",
+    )  # fmt: skip
+    (merge,) = advise(graph)
+    assert str(merge).startswith("rewrite 1 Tanh node (qdq): the number of partitions stays 1, 3 nodes more taken")
+
+
 def random_net(rng: random.Random) -> Graph:
     graph = Graph()
     graph.opsets[""] = 13
