@@ -33,6 +33,11 @@ class Schema(NamedTuple):
     has_function: bool
     """True if ONNX defines the operator by a function body."""
 
+    @property
+    def id(self) -> str:
+        """domain:operator:since_version, as an .ort file writes it."""
+        return f"{self.domain}:{self.op}:{self.since}"
+
     def formal_input(self, slot: int) -> Formal | None:
         """The formal parameter of an actual input; the last one takes all the rest where it is variadic."""
         if slot < len(self.inputs):

@@ -12,8 +12,8 @@ from typing import BinaryIO, NamedTuple
 from ortconv.errors import GraphError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import let_go, replacing
 from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Node, Strings, Tensors, Types, Value
-from ortconv.ir.model import Model
-from ortconv.ir.schema import Schema, schema_of
+from ortconv.ir.model import Model, SavedFusion
+from ortconv.ir.schema import Schema, schema, schema_of
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import (
     Dim,
@@ -25,6 +25,7 @@ from ortconv.ir.types import (
     TensorType,
     ValueType,
 )
+from ortconv.ortformat import runtime
 from ortconv.ortformat.derived import Edges, argument_counts, edges, linear_indices, resolved_schema, type_arguments
 from ortconv.ortformat.emit import Emitter
 from ortconv.ortformat.layout import CPU, LARGEST_FILE, LARGEST_NESTING, LARGEST_VISITS
@@ -121,6 +122,7 @@ class _Writer:
         self.payload_bytes = 0
         self.operators: dict[tuple[str, str], _Operator] = {}
         self.types: dict[ValueType, tuple[int, int]] = {}
+        self.saved = _by_graph(model.saved)
         self.empty = self.out.references(())
         self.no_text = self.out.string("")
         out = self.out
@@ -173,7 +175,12 @@ class _Writer:
         out = self.out
         argument = out.shape("ArgTypeAndIndex", "arg_type", "index")
         entry = out.shape("KernelTypeStrArgsEntry", "kernel_type_str", "args")
-        schemas = {f"{s.domain}:{s.op}:{s.since}": s for s in (op.schema for op in self.operators.values())}
+        schemas = {op.schema.id: op.schema for op in self.operators.values()}
+        for op_id in {op_id for fusions in self.saved.values() for fusion in fusions for op_id in fusion.produced}:
+            domain, op, since = op_id.rsplit(":", 2)
+            found = schema(domain, op, int(since))
+            if found is not None:
+                schemas.setdefault(op_id, found)
         tables = []
         for op_id in sorted(schemas, key=str.encode):
             entries = []
@@ -208,12 +215,20 @@ class _Writer:
         values = self.values(graph)
         ends = self.edge_tables(found, len(order))
         self.visits += 1 + len(dense)
-        return out.table(
-            out.shape("Graph", "initializers", "node_args", "nodes", "max_node_index", "node_edges", "inputs",
-                      "outputs", "sparse_initializers"),
-            out.references(dense), values, out.references(nodes), len(order), ends, self.names(graph.inputs),
-            self.names(graph.outputs), out.references(sparse),
-        )  # fmt: skip
+        fields = {
+            "initializers": out.references(dense),
+            "node_args": values,
+            "nodes": out.references(nodes),
+            "max_node_index": len(order),
+            "node_edges": ends,
+            "inputs": self.names(graph.inputs),
+            "outputs": self.names(graph.outputs),
+            "sparse_initializers": out.references(sparse),
+        }
+        if graph in self.saved:
+            fields["runtime_optimizations"], below = runtime.emit(out, self.saved[graph], order)
+            self.visits += below
+        return out.table(out.shape("Graph", *fields), *fields.values())
 
     def values(self, graph: Graph) -> int:
         """The types of all values that the graph's inputs, constants and nodes mention."""
@@ -489,6 +504,16 @@ _REFUSED_ATTRIBUTES = (
     (Graphs, "a list of graphs"), (Types, "a list of types"), (SparseTensor, "a sparse tensor"),
     ((TensorType, SparseTensorType, SequenceType, OptionalType, MapType), "a type"),
 )  # fmt: skip
+
+
+def _by_graph(saved: Sequence[SavedFusion]) -> dict[Graph, list[SavedFusion]]:
+    """Saved fusions by their graph, without those of which a node is gone."""
+    found: dict[Graph, list[SavedFusion]] = {}
+    for fusion in saved:
+        graph = fusion.target.graph
+        if graph is not None and all(node is None or node.graph is graph for node in fusion.nodes):
+            found.setdefault(graph, []).append(fusion)
+    return found
 
 
 def _constants(graph: Graph) -> list[Value]:
