@@ -18,10 +18,15 @@ from ortconv.optimizer.levels import LEVELS, above_basic, basic_passes, run_pass
 
 if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
+    from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.partition import Partitioning, Target
 
 Observer = Callable[[str, Model], None]
 """Called after every stage and pass with its name and the model as it is then."""
+
+
+STYLES = ("Fixed", "Runtime")
+"""Fixed: all fusions are made. Runtime: fusions above the basic level are saved for onnxruntime to make when it loads the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,8 @@ class Options:
     """What a conversion does beyond its defaults. The names are those of the command line's flags."""
 
     optimization_level: str = "all"
+    optimization_style: str = "Fixed"
+    target_platform: str = "arm"
     use_nnapi: bool = False
     nnapi_feature_level: int = 31
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
@@ -48,6 +55,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.optimization_level not in LEVELS:
             raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
+        if self.optimization_style not in STYLES:
+            raise UsageError(f"optimization style '{self.optimization_style}' is not one of {', '.join(STYLES)}")
         if not 27 <= self.nnapi_feature_level <= 31:
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in 27..31")
 
@@ -60,6 +69,7 @@ class Result:
     files: list[str] = field(default_factory=list)
     nodes_before: int = 0
     nodes_after: int = 0
+    saved_fusions: int = 0
     rewrites: dict[str, int] = field(default_factory=dict)
     trace: list[Rewrite] = field(default_factory=list)
     partitions: list[dict[str, Any]] | None = None
@@ -81,11 +91,14 @@ def optimize(
     optimization_level: str = "all",
     target: Target | None = None,
     *,
+    optimization_style: str = "Fixed",
+    target_platform: str = "arm",
     context: Context | None = None,
     observer: Observer | None = None,
 ) -> tuple[Context, Partitioning | None]:
     """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them.
 
+    In Runtime style, fusions above the basic level are recorded in `model.saved`; `target_platform` matters there only.
     `context` says which passes run and how far; it comes back with the trace of all rewrites.
     """
     context = context or Context()
@@ -99,7 +112,13 @@ def optimize(
         assign(model.graph, partitioning)
         _tell(observer, "partition", model)
     context.only_cpu = True
-    _run(model, above_basic(optimization_level), context, observer)
+    if optimization_style == "Runtime":
+        from ortconv.optimizer.runtime_style import passes, save_fusions
+
+        _run(model, passes(optimization_level), context, observer)
+        save_fusions(model, optimization_level, context, target_platform)
+    else:
+        _run(model, above_basic(optimization_level), context, observer)
     model.graph.prune()
     return context, partitioning
 
@@ -139,13 +158,13 @@ def convert(
 
 def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
     from ortconv.ortformat.functions import expand_functions
+    from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.ortformat.writer import write
 
     if source.suffix.lower() == ".ort" or (output.exists() and output.samefile(source)):
         raise UsageError(
             "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
         )
-    level, types = options.optimization_level, options.enable_type_reduction
     with _timed(result, "load"):
         model = load(source, options.fix_dims)
         _tell(observer, "load", model)
@@ -159,23 +178,15 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             expected = reference(model, source, options.validate_with, options.custom_op_library)
     with _timed(result, "optimize"):
         context, partitioning = optimize(
-            model, level, _target(options), context=_context(options), observer=_watching(options, expected, observer)
+            model,
+            options.optimization_level,
+            _target(options),
+            optimization_style=options.optimization_style,
+            target_platform=options.target_platform,
+            context=_context(options),
+            observer=_watching(options, expected, observer),
         )
         expand_functions(model)
-    with replacing(output) as draft:
-        with _timed(result, "write"):
-            write(model, draft)
-        if options.validate:
-            with _timed(result, "validate"):
-                result.validation = _validated(expected, draft, options.custom_op_library)
-        result.bytes_after = draft.stat().st_size
-    result.files.append(str(output))
-    if options.write_config:
-        config = output.with_name(f"{output.stem.removesuffix(level_suffix(level))}.{config_name(level, types=types)}")
-        _write_config([(str(output), model)], config, types)
-        result.files.append(str(config))
-    if options.save_optimized_onnx_model:
-        result.files.append(str(_save_onnx(model, output)))
     result.rewrites = context.counts()
     result.trace = context.trace
     if partitioning is not None:
@@ -183,6 +194,43 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         result.refusals = _refusals(partitioning)
     result.operators = operator_counts(model)
     result.nodes_after = sum(result.operators.values())
+    result.saved_fusions = len(model.saved)
+    with replacing(output) as draft:
+        with _timed(result, "write"):
+            write(model, draft)
+        if options.validate:
+            with _timed(result, "validate"):
+                result.validation = _validated(expected, draft, options.custom_op_library)
+        result.bytes_after = draft.stat().st_size
+        required = RequiredOperators(types=options.enable_type_reduction)
+        with _timed(result, "validate"):
+            _require(required, model, options, expected)
+    result.files.append(str(output))
+    if options.write_config:
+        write_text(config := _config_beside(output, options), required.text([str(output)]))
+        result.files.append(str(config))
+    if options.save_optimized_onnx_model:
+        result.files.append(str(_save_onnx(model, output)))
+
+
+def _require(
+    required: RequiredOperators, model: Model, options: Options, expected: Reference | str = "not asked for"
+) -> None:
+    """Add what a model needs as it is and, in Runtime style, as onnxruntime makes it by replaying the saved fusions.
+
+    The model is left as the latter; MismatchError where that computes something else than expected.
+    """
+    required.add(model)
+    if options.optimization_style == "Fixed":
+        return
+    from ortconv.optimizer.runtime_style import replay
+
+    replay(model, options.optimization_level, options.target_platform)
+    required.add(model)
+    if not isinstance(expected, str) and expected.backend == "numpy":
+        from ortconv.compare.validate import hold
+
+        hold(expected, model, "the replay of saved fusions", "--optimization-style Fixed makes them at once")
 
 
 def _refusals(partitioning: Partitioning) -> list[dict[str, Any]]:
@@ -273,27 +321,32 @@ def _timed(result: Result, stage: str) -> Iterator[None]:
 # ---------------------------------------------------------------------- file names
 
 
-def level_suffix(level: str) -> str:
-    """What ONNX Runtime puts into file names for a level: nothing for all."""
-    return "" if level == "all" else f".{level}"
+def suffix(level: str, style: str) -> str:
+    """What ONNX Runtime puts into file names: the level where it is not all, and what stands for Runtime style."""
+    return ("" if level == "all" else f".{level}") + (".with_runtime_opt" if style == "Runtime" else "")
 
 
-def ort_name(source: Path, level: str) -> str:
-    """ONNX Runtime's name for a converted file: x.ort, or x.LEVEL.ort where the level is not all."""
-    return f"{source.stem}{level_suffix(level)}.ort"
+def ort_name(source: Path, level: str, style: str = "Fixed") -> str:
+    """ONNX Runtime's name for a converted file: x.ort, x.LEVEL.ort where the level is not all, x.with_runtime_opt.ort."""
+    return f"{source.stem}{suffix(level, style)}.ort"
 
 
-def config_name(level: str, *, types: bool) -> str:
+def config_name(options: Options) -> str:
     """ONNX Runtime's name for an operator config; that of a single model has the model's name in front."""
-    return f"required_operators{'_and_types' if types else ''}{level_suffix(level)}.config"
+    types = "_and_types" if options.enable_type_reduction else ""
+    return f"required_operators{types}{suffix(options.optimization_level, options.optimization_style)}.config"
 
 
-def write_config(ort_files: Sequence[Path], target: Path, *, types: bool) -> None:
-    """Write the operator config of some .ort files."""
-    _write_config([(str(path), load(path)) for path in ort_files], target, types)
+def _config_beside(output: Path, options: Options) -> Path:
+    stem = output.stem.removesuffix(suffix(options.optimization_level, options.optimization_style))
+    return output.with_name(f"{stem}.{config_name(options)}")
 
 
-def _write_config(models: Sequence[tuple[str, Model]], target: Path, types: bool) -> None:
-    from ortconv.ortformat.opconfig import required_operators
+def write_config(ort_files: Sequence[Path], target: Path, options: Options) -> None:
+    """Write the operator config of some .ort files that were converted with these options."""
+    from ortconv.ortformat.opconfig import RequiredOperators
 
-    write_text(target, required_operators(models, types=types))
+    required = RequiredOperators(types=options.enable_type_reduction)
+    for path in ort_files:
+        _require(required, load(path), options)
+    write_text(target, required.text(map(str, ort_files)))

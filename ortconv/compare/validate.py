@@ -88,9 +88,9 @@ def validate(expected: Reference, converted: Path, custom_op_library: Path | Non
     return Validation(expected.backend, found.max_abs, found.scaled, expected.limit)
 
 
-def hold(expected: Reference, model: Model, stage: str) -> None:
+def hold(expected: Reference, model: Model, stage: str, hint: str = "") -> None:
     """Run a model as it is after a stage of the pipeline. MismatchError naming the stage where the numbers differ."""
-    _held(expected, Session(model), f"after {stage}: ", f"leave it out with --disable-pass {stage}")
+    _held(expected, Session(model), f"after {stage}: ", hint or f"leave it out with --disable-pass {stage}")
 
 
 def _held(expected: Reference, session: Session, where: str, hint: str) -> Difference:

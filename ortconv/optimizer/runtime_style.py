@@ -90,8 +90,12 @@ def _rules(*, signed: bool) -> tuple[tuple[Rule, ...], ...]:
     return quantized, floats, activations.rules, qdq_nbits.BIAS_RULES
 
 
-PACKED = RulePass(QDQ, qdq_nbits.RULES)
-"""What is made at once: weights of 4 bits cannot be written to an .ort file as they are."""
+_PACKED = RulePass(QDQ, qdq_nbits.RULES)
+
+
+def passes(level: str) -> tuple[AnyPass, ...]:
+    """What is done at once above the basic level: weights of 4 bits cannot be written to an .ort file as they are."""
+    return (_PACKED,) if _saves(level) else ()
 
 
 def _passes_behind(level: str) -> tuple[AnyPass, ...]:
@@ -101,35 +105,42 @@ def _passes_behind(level: str) -> tuple[AnyPass, ...]:
     return (qdq_drop.CLEANUP, *(nhwc.PASSES if LEVELS.index(level) >= LEVELS.index("layout") else ()))
 
 
+def _saves(level: str) -> bool:
+    return LEVELS.index(level) >= LEVELS.index("extended")
+
+
 # ---------------------------------------------------------------------- what is saved
 
 
-def save_fusions(model: Model, context: Context, *, signed: bool) -> None:
-    """Record the fusions of a model and all its subgraphs, in place of those that it had.
+def save_fusions(model: Model, level: str, context: Context, target_platform: str) -> None:
+    """Record the fusions of a model and all its subgraphs, in place of those that it had; below extended, none.
 
     The graph stays as it is but for what onnxruntime's actions take for granted: a DequantizeLinear that one of them takes has no
     other reader, and a zero point.
     """
     model.saved = []
-    for graph in list(model.graph.graphs()):
-        model.saved += [_prepared(saved) for _, _, saved in _fusions(graph, context, signed)]
+    for graph in list(model.graph.graphs()) if _saves(level) else ():
+        found = _fusions(graph, context, signed=target_platform == "arm")
+        model.saved += [_prepared(saved) for _, _, saved in found]
     model.graph.prune()
 
 
-def replay(model: Model, level: str, *, signed: bool) -> None:
+def replay(model: Model, level: str, target_platform: str) -> None:
     """Make the fusions that `save_fusions` records, and what onnxruntime makes of the result."""
     context = Context(only_cpu=True)
+    model.saved = []
+    if not _saves(level):
+        return
     for graph in list(model.graph.graphs()):
-        for r, root, _ in list(_fusions(graph, context, signed)):
+        for r, root, _ in list(_fusions(graph, context, signed=target_platform == "arm")):
             if root.graph is graph:
                 apply(r, root, context)
     for _ in run_passes(model.graph, _passes_behind(level), context):
         pass
-    model.saved = []
     model.graph.prune()
 
 
-def _fusions(graph: Graph, context: Context, signed: bool) -> Iterator[tuple[Rule, Node, SavedFusion]]:
+def _fusions(graph: Graph, context: Context, *, signed: bool) -> Iterator[tuple[Rule, Node, SavedFusion]]:
     """What is to be saved of one graph, group by group in the order of its nodes, with the rule that fits and its root."""
     taken: set[tuple[str, Node]] = set()
     for rules in _rules(signed=signed):
