@@ -19,6 +19,18 @@ class Arity(NamedTuple):
         return self.formal if self.variadic is None else self.formal - 1 + self.variadic
 
 
+NODES_MADE: dict[tuple[str, str], int] = {
+    **{("QDQSelectorActionTransformer", action): 0 for action in (
+        "drop", "drop_no_int16_support", "drop_no_int16_support_and_positive_scale", "dropDQ")},
+    **{("QDQSelectorActionTransformer", action): 1 for action in (
+        "dropSplitQDQ", "1DQ", "1DQ_CPU", "2DQ", "*DQ", "Where", "Conv", "Gemm", "MatMul", "DQMatMulToMatMulNBits")},
+    ("ConvActivationFusion", "ConvAct"): 1,
+    ("MatMulNBitsFusion", "FuseBias"): 0,
+}  # fmt: skip
+"""The optimizers of onnxruntime that replay saved fusions, their actions, and how many nodes each makes; where it makes none,
+the target stays and loses its neighbours."""
+
+
 @dataclass(frozen=True, slots=True)
 class SavedFusion:
     """A fusion that onnxruntime may make when it loads the model: an action of one of its optimizers, and its nodes.

@@ -57,6 +57,13 @@ def schema(domain: str, op: str, opset: int) -> Schema | None:
     return _table_schema(domain, op, max(versions)) if versions else None
 
 
+def schema_of_id(text: str) -> Schema | None:
+    """The schema that domain:operator:since_version stands for; None if there is none."""
+    domain, op, since = text.rsplit(":", 2)
+    found = schema(domain, op, int(since))
+    return found if found is not None and found.id == text else None
+
+
 def schema_of(node: Node) -> Schema | None:
     """The schema of a node under the operator sets of its graph."""
     assert node.graph is not None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.model import Arity, Model, SavedFusion
+from ortconv.ir.model import NODES_MADE, Arity, Model, SavedFusion
 from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Shape
@@ -34,19 +34,16 @@ class Action(NamedTuple):
 
     name: str
     slots: tuple[int, ...] | None
-    makes_node: bool = True
-    """False where the target stays and only loses its neighbours."""
-
-
-def _drop(name: str) -> Action:
-    return Action(name, (0,), makes_node=False)
 
 
 ACTIONS: dict[tuple[str, str], Action] = {
-    **{(QDQ, op): _drop("drop") for op in qdq_drop.MOVERS},
-    **{(QDQ, op): _drop("drop_no_int16_support_and_positive_scale") for op in ("MaxPool", "ReduceMax", "ReduceMin")},
-    **{(QDQ, op): _drop("drop_no_int16_support") for op in ("Resize", "DepthToSpace")},
-    (QDQ, "ArgMax"): _drop("dropDQ"),
+    **{(QDQ, op): Action("drop", (0,)) for op in qdq_drop.MOVERS},
+    **dict.fromkeys(
+        ((QDQ, op) for op in ("MaxPool", "ReduceMax", "ReduceMin")),
+        Action("drop_no_int16_support_and_positive_scale", (0,)),
+    ),
+    **{(QDQ, op): Action("drop_no_int16_support", (0,)) for op in ("Resize", "DepthToSpace")},
+    (QDQ, "ArgMax"): Action("dropDQ", (0,)),
     (QDQ, "Split"): Action("dropSplitQDQ", (0,)),
     **{(QDQ, op): Action("1DQ", (0,)) for op in ("AveragePool", "GlobalAveragePool", "Sigmoid")},
     **{(QDQ, op): Action("1DQ_CPU", (0,)) for op in ("LeakyRelu", "Softmax")},
@@ -57,7 +54,7 @@ ACTIONS: dict[tuple[str, str], Action] = {
     (QDQ, "Gemm"): Action("Gemm", (0, 1, 2)),
     (QDQ, "MatMul"): Action("MatMul", (0, 1)),
     ("ConvActivationFusion", "Conv"): Action("ConvAct", ()),
-    ("MatMulNBitsFusion", "MatMulNBits"): Action("FuseBias", (), makes_node=False),
+    ("MatMulNBitsFusion", "MatMulNBits"): Action("FuseBias", ()),
 }
 """By the name of the optimizer, which is the rule's, and the target's operator."""
 
@@ -102,7 +99,7 @@ def _passes_behind(level: str) -> tuple[AnyPass, ...]:
     """What onnxruntime runs behind saved fusions, by the level that the model is made for."""
     from ortconv.optimizer.layout import nhwc
 
-    return (qdq_drop.CLEANUP, *(nhwc.PASSES if LEVELS.index(level) >= LEVELS.index("layout") else ()))
+    return (qdq_drop.CLEANUP, *((nhwc.ALWAYS_NHWC,) if LEVELS.index(level) >= LEVELS.index("layout") else ()))
 
 
 def _saves(level: str) -> bool:
@@ -115,13 +112,15 @@ def _saves(level: str) -> bool:
 def save_fusions(model: Model, level: str, context: Context, target_platform: str) -> None:
     """Record the fusions of a model and all its subgraphs, in place of those that it had; below extended, none.
 
-    The graph stays as it is but for what onnxruntime's actions take for granted: a DequantizeLinear that one of them takes has no
-    other reader, and a zero point.
+    The graph stays as it is, but nodes that onnxruntime takes the zero point from state it.
     """
     model.saved = []
     for graph in list(model.graph.graphs()) if _saves(level) else ():
-        found = _fusions(graph, context, signed=target_platform == "arm")
-        model.saved += [_prepared(saved) for _, _, saved in found]
+        model.saved += [saved for _, _, saved in _fusions(graph, context, signed=target_platform == "arm")]
+    for saved in model.saved:
+        for node in saved.nodes if saved.produced else ():
+            if node is not None and node.op in ("DequantizeLinear", "QuantizeLinear") and node.input(2) is None:
+                _state_zero_point(node)
     model.graph.prune()
 
 
@@ -179,7 +178,7 @@ def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> Sav
         (*before, target, *behind, *clamp),
         Arity(len(before)) if action.slots is not None else Arity(1, len(before)),
         Arity(len(behind)) if target.op != "Split" else Arity(1, len(behind)),
-        (_operator_id(new, m.graph),) if action.makes_node else (),
+        (_operator_id(new, m.graph),) * NODES_MADE[r.name, action.name],
     )
 
 
@@ -192,8 +191,8 @@ def _made(replacement: Replacement) -> New:
 
 
 def _dequantizer(value: Value | None, new: New) -> Node | None:
-    """The DequantizeLinear that makes a value, if the node that a rule makes reads its input instead."""
-    node = None if value is None else value.producer
+    """The DequantizeLinear that makes a value for one reader alone, if the node that a rule makes reads its input instead."""
+    node = None if value is None or value.is_output or len(value.uses) > 1 else value.producer
     if node is None or node.op != "DequantizeLinear" or node.domain not in DOMAINS:
         return None
     return node if any(source is node.inputs[0] for source in new.inputs) else None
@@ -223,39 +222,6 @@ def _operator_id(new: New, graph: Graph) -> str:
     found = schema(new.domain, new.op, graph.opset(new.domain))
     assert found is not None
     return found.id
-
-
-# ---------------------------------------------------------------------- what onnxruntime's actions take for granted
-
-
-def _prepared(saved: SavedFusion) -> SavedFusion:
-    """The fusion once each DequantizeLinear has no reader but the target, and all quantizing nodes a zero point."""
-    if saved.optimizer != QDQ:
-        return saved
-    target, nodes = saved.target, list(saved.nodes)
-    slots = ACTIONS[QDQ, target.op].slots or range(len(target.inputs))
-    for i, slot in enumerate(slots):
-        dq = nodes[i]
-        if dq is not None and (dq.out.is_output or len(dq.out.uses) > 1):
-            nodes[i] = _copied(dq, target, slot)
-    if saved.produced:
-        for node in nodes:
-            if node is not None and node is not target and node.input(2) is None and node.op not in ("Relu", "Clip"):
-                _state_zero_point(node)
-    return replace(saved, nodes=tuple(nodes))
-
-
-def _copied(dq: Node, target: Node, slot: int) -> Node:
-    """A DequantizeLinear of its own for one input of the target."""
-    graph = target.graph
-    assert graph is not None
-    name = graph.fresh(f"{dq.out.name}/duplicated")
-    copy = graph.add_node(
-        dq.op, dq.inputs, [name], dq.attrs, domain=dq.domain, name=name, types=[dq.out.type], before=target
-    )
-    copy.ep = dq.ep
-    graph.set_input(target, slot, copy.out)
-    return copy
 
 
 def _state_zero_point(node: Node) -> None:

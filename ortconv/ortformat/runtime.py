@@ -21,12 +21,10 @@ MOST_MENTIONS = 8
 def emit(out: Emitter, saved: Iterable[SavedFusion], order: Mapping[Node, int]) -> tuple[int, int]:
     """The RuntimeOptimizations table of one graph, whose nodes have these indices, and the visits that it costs."""
     by_optimizer: dict[str, list[int]] = {}
-    for fusion in saved:
+    for fusion in sorted(saved, key=lambda fusion: fusion.optimizer):
         by_optimizer.setdefault(fusion.optimizer, []).append(_emit_record(out, fusion, order))
     entry = out.shape("RuntimeOptimizationRecordContainerEntry", "optimizer_name", "runtime_optimization_records")
-    entries = [
-        out.table(entry, out.string(name), out.references(records)) for name, records in sorted(by_optimizer.items())
-    ]
+    entries = [out.table(entry, out.string(name), out.references(records)) for name, records in by_optimizer.items()]
     table = out.table(out.shape("RuntimeOptimizations", "records"), out.references(entries))
     return table, 1 + len(entries) + 2 * sum(map(len, by_optimizer.values()))
 
@@ -117,7 +115,7 @@ def _check_produced(produced: Sequence[str], most: int, what: str) -> None:
         raise GraphError(f"{what}: it makes {len(produced)} nodes of {most}")
     for op_id in produced:
         parts = op_id.rsplit(":", 2)
-        if len(parts) != 3 or not parts[1] or not (parts[2].isascii() and parts[2].isdigit()):
+        if len(parts) != 3 or not parts[1] or not (parts[2].isascii() and parts[2].isdigit() and len(parts[2]) < 10):
             raise GraphError(f"{what}: '{op_id[:80]}' is not domain:operator:since_version")
 
 

@@ -13,7 +13,7 @@ from ortconv.errors import GraphError, OrtconvError, UnsupportedError, UsageErro
 from ortconv.files import let_go, replacing
 from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Node, Strings, Tensors, Types, Value
 from ortconv.ir.model import Model, SavedFusion
-from ortconv.ir.schema import Schema, schema, schema_of
+from ortconv.ir.schema import Schema, schema_of, schema_of_id
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import (
     Dim,
@@ -177,8 +177,7 @@ class _Writer:
         entry = out.shape("KernelTypeStrArgsEntry", "kernel_type_str", "args")
         schemas = {op.schema.id: op.schema for op in self.operators.values()}
         for op_id in {op_id for fusions in self.saved.values() for fusion in fusions for op_id in fusion.produced}:
-            domain, op, since = op_id.rsplit(":", 2)
-            found = schema(domain, op, int(since))
+            found = schema_of_id(op_id)
             if found is not None:
                 schemas.setdefault(op_id, found)
         tables = []
