@@ -203,7 +203,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
                 result.validation = _validated(expected, draft, options.custom_op_library)
         result.bytes_after = draft.stat().st_size
         required = RequiredOperators(types=options.enable_type_reduction)
-        with _timed(result, "validate"):
+        with _timed(result, "config"):
             _require(required, model, options, expected)
     result.files.append(str(output))
     if options.write_config:

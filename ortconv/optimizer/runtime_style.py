@@ -61,6 +61,9 @@ ACTIONS: dict[tuple[str, str], Action] = {
 TARGETS = ("target", "conv", "product")
 """How rules name the node that is not their root but the target."""
 
+ABSORBED = {"beta"}
+"""Attributes that an action does not hand on from the target to the node that it makes, where they would be unknown."""
+
 BIAS = 2
 """The slot of a Conv or Gemm that may be empty."""
 
@@ -125,14 +128,14 @@ def save_fusions(model: Model, level: str, context: Context, target_platform: st
 
 
 def replay(model: Model, level: str, target_platform: str) -> None:
-    """Make the fusions that `save_fusions` records, and what onnxruntime makes of the result."""
-    context = Context(only_cpu=True)
-    model.saved = []
+    """Make the fusions that `save_fusions` recorded, and what onnxruntime makes of the result."""
     if not _saves(level):
         return
+    context, saved, model.saved = Context(only_cpu=True), model.saved, []
+    wanted = {(fusion.optimizer, fusion.target) for fusion in saved}
     for graph in list(model.graph.graphs()):
-        for r, root, _ in list(_fusions(graph, context, signed=target_platform == "arm")):
-            if root.graph is graph:
+        for r, root, fusion in list(_fusions(graph, context, signed=target_platform == "arm")):
+            if root.graph is graph and (fusion.optimizer, fusion.target) in wanted:
                 apply(r, root, context)
     for _ in run_passes(model.graph, _passes_behind(level), context):
         pass
@@ -170,7 +173,10 @@ def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> Sav
     clamp = [m.clamp] if "clamp" in m.bound else []
     if clamp and not any(find(c, m.root, context) for c in qdq_drop.CLAMP_RULES):
         return None
+    made = NODES_MADE[r.name, action.name]
     if not _is_made_of(new, [target, *behind, *(dq for dq in before if dq is not None)]):
+        return None
+    if made and target.attrs.keys() - new.attrs.keys() - ABSORBED:
         return None
     return SavedFusion(
         r.name,
@@ -178,7 +184,7 @@ def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> Sav
         (*before, target, *behind, *clamp),
         Arity(len(before)) if action.slots is not None else Arity(1, len(before)),
         Arity(len(behind)) if target.op != "Split" else Arity(1, len(behind)),
-        (_operator_id(new, m.graph),) * NODES_MADE[r.name, action.name],
+        (_operator_id(new, m.graph),) * made,
     )
 
 

@@ -223,6 +223,10 @@ def test_what_must_not_be_saved() -> None:
         assert runtime_model(proto, level=level).saved == []
     assert len(runtime_model(proto, level="extended").saved) == 1
     assert [s.action for s in runtime_model(nets.QUANTIZED["conv"]("int8").proto(), "amd64").saved] == []
+    pool = nets.unary("AveragePool", opset=19, kernel_shape=[2, 2], dilations=[1, 1])("uint8")
+    assert runtime_model(pool.proto()).saved == [], (
+        "the action would hand on the dilations, which QLinearAveragePool lacks"
+    )
     model = from_proto(nets.FLOAT["activations"])
     for node in model.graph:
         node.ep = "NnapiExecutionProvider"
