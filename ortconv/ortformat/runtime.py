@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ortconv.errors import FormatError, GraphError
-from ortconv.ir.graph import Node
+from ortconv.ir.graph import Graph, Node
 from ortconv.ir.model import Arity, SavedFusion
 from ortconv.ortformat.decode import Record
 from ortconv.ortformat.emit import Emitter
@@ -16,6 +16,16 @@ NO_NODE = 0xFFFFFFFF
 
 MOST_MENTIONS = 8
 """How often, on average, the saved fusions of a graph may mention a node."""
+
+
+def by_graph(saved: Iterable[SavedFusion]) -> dict[Graph, list[SavedFusion]]:
+    """Saved fusions by their graph, without those of which a node is gone."""
+    found: dict[Graph, list[SavedFusion]] = {}
+    for fusion in saved:
+        graph = fusion.target.graph
+        if graph is not None and all(node is None or node.graph is graph for node in fusion.nodes):
+            found.setdefault(graph, []).append(fusion)
+    return found
 
 
 def emit(out: Emitter, saved: Iterable[SavedFusion], order: Mapping[Node, int]) -> tuple[int, int]:

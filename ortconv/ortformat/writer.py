@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple
 from ortconv.errors import GraphError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import let_go, replacing
 from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Node, Strings, Tensors, Types, Value
-from ortconv.ir.model import Model, SavedFusion
+from ortconv.ir.model import Model
 from ortconv.ir.schema import Schema, schema_of, schema_of_id
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import (
@@ -122,7 +122,7 @@ class _Writer:
         self.payload_bytes = 0
         self.operators: dict[tuple[str, str], _Operator] = {}
         self.types: dict[ValueType, tuple[int, int]] = {}
-        self.saved = _by_graph(model.saved)
+        self.saved = runtime.by_graph(model.saved)
         self.empty = self.out.references(())
         self.no_text = self.out.string("")
         out = self.out
@@ -503,16 +503,6 @@ _REFUSED_ATTRIBUTES = (
     (Graphs, "a list of graphs"), (Types, "a list of types"), (SparseTensor, "a sparse tensor"),
     ((TensorType, SparseTensorType, SequenceType, OptionalType, MapType), "a type"),
 )  # fmt: skip
-
-
-def _by_graph(saved: Sequence[SavedFusion]) -> dict[Graph, list[SavedFusion]]:
-    """Saved fusions by their graph, without those of which a node is gone."""
-    found: dict[Graph, list[SavedFusion]] = {}
-    for fusion in saved:
-        graph = fusion.target.graph
-        if graph is not None and all(node is None or node.graph is graph for node in fusion.nodes):
-            found.setdefault(graph, []).append(fusion)
-    return found
 
 
 def _constants(graph: Graph) -> list[Value]:

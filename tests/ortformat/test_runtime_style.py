@@ -117,6 +117,7 @@ def test_float_as_onnxruntime(name: str, tmp_path: Path) -> None:
     theirs, ours = both(proto, tmp_path)
     assert nets.saved(ours) == nets.saved(theirs)
     assert len(nets.saved(ours)) == (0 if name == "none" else 2)
+    assert not check(ours).findings
     assert nets.type_strings(ours) == nets.type_strings(theirs)
     got, made = outputs(ours, feeds, replaying=True)
     want, made_by_them = outputs(theirs, feeds, replaying=True)
@@ -343,7 +344,7 @@ FAULTS = {
 def test_faults_are_refused(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     edit, message = FAULTS[fault]
     model = runtime_model(nets.QUANTIZED["conv_redundant_relu"]("uint8").proto())
-    monkeypatch.setattr("ortconv.ortformat.writer._by_graph", lambda saved: {model.graph: saved})
+    monkeypatch.setattr("ortconv.ortformat.runtime.by_graph", lambda saved: {model.graph: saved})
     monkeypatch.setattr("ortconv.ortformat.writer.schema_of_id", lambda text: None)
     model.saved = [edit(model.saved[0])]
     with pytest.raises(ModelError, match=message) as caught:
@@ -389,6 +390,13 @@ def test_optimizers_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reader.parse(data)
     with pytest.raises(ModelError, match="the saved optimizations of 'AAAA' are given twice"):
         reader.parse(data.replace(b"BBBB", b"AAAA"))
+
+
+def test_more_records_than_there_can_be() -> None:
+    model = runtime_model(nets.FLOAT["activations"])
+    model.saved *= 9
+    with pytest.raises(ModelError, match=r"saved optimization 16, .*: 34 mentions of nodes are too many for 4 nodes"):
+        reader.parse(b"".join(serialize(model)))
 
 
 def test_findings(tmp_path: Path) -> None:
