@@ -187,14 +187,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             observer=_watching(options, expected, observer),
         )
         expand_functions(model)
-    result.rewrites = context.counts()
-    result.trace = context.trace
-    if partitioning is not None:
-        result.partitions = [p.to_dict() for p in partitioning.partitions]
-        result.refusals = _refusals(partitioning)
-    result.operators = operator_counts(model)
-    result.nodes_after = sum(result.operators.values())
-    result.saved_fusions = len(model.saved)
+    _tell_result(result, model, context, partitioning)
     with replacing(output) as draft:
         with _timed(result, "write"):
             write(model, draft)
@@ -211,6 +204,17 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         result.files.append(str(config))
     if options.save_optimized_onnx_model:
         result.files.append(str(_save_onnx(model, output)))
+
+
+def _tell_result(result: Result, model: Model, context: Context, partitioning: Partitioning | None) -> None:
+    result.rewrites = context.counts()
+    result.trace = context.trace
+    if partitioning is not None:
+        result.partitions = [p.to_dict() for p in partitioning.partitions]
+        result.refusals = _refusals(partitioning)
+    result.operators = operator_counts(model)
+    result.nodes_after = sum(result.operators.values())
+    result.saved_fusions = len(model.saved)
 
 
 def _require(
