@@ -195,11 +195,17 @@ class RulePass:
 
 def apply(r: Rule, root: Node, context: Context) -> list[Node] | None:
     """Try one rule at one node. None if it does not apply, else the nodes around the change, worth another look."""
+    found = find(r, root, context)
+    return None if found is None else _rewrite(r, *found, context)
+
+
+def find(r: Rule, root: Node, context: Context) -> tuple[Match, Replacement] | None:
+    """Where one rule applies at one node, and what it would put there; None if it does not."""
     for m in matches(r.pattern, root):
         if context.may_touch(root, *(node for node, _ in m.nodes)) and _is_closed(m):
             replacement = r.build(m)
             if replacement is not None:
-                return _rewrite(r, m, replacement, context)
+                return m, replacement
     return None
 
 
