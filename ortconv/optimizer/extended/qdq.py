@@ -59,12 +59,18 @@ class Quantized(NamedTuple):
     @property
     def operand(self) -> list[Source]:
         """Tensor, scale, zero point: how operators on integers take a tensor."""
-        return [self.value, self.scale, self.zero]
+        return [self.value, *self.parameters]
 
     @property
     def parameters(self) -> list[Source]:
         """Scale, zero point: how operators on integers take their output's parameters."""
-        return [self.scale, self.zero]
+        return [_without_axis(self.scale), _without_axis(self.zero)]
+
+
+def _without_axis(parameter: Source) -> Source:
+    """A constant of shape (1,) as scalar, since not all operators on integers take the former."""
+    const = parameter.constant if isinstance(parameter, Value) else None
+    return parameter if const is None or const.shape != (1,) else const.numpy().reshape(())
 
 
 def dequantized(value: Value | None, reader: Node) -> Quantized | None:
@@ -89,6 +95,9 @@ def _quantized(node: Node, integers: Value | None, reals: Value | None) -> Quant
     if integers is None or reals is None or scale is None or node.attr("block_size", 0):
         return None
     if scale.dtype is not DType.FLOAT or reals.dtype is not DType.FLOAT or integers.dtype is None:
+        return None
+    known = elements(scale)
+    if known is not None and not np.all((SMALLEST_SCALE < known) & (known < LARGEST_SCALE)):
         return None
     return Quantized(integers, scale, node.input(2), int(node.attr("axis", 1)))
 
