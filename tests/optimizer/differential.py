@@ -29,6 +29,8 @@ VARIANTS: tuple[tuple[str, bool], ...] = (
     ("basic", False), ("extended", False), ("layout", False), ("all", False), ("all", True), ("basic", True),
 )  # fmt: skip
 NOISE_RUNS = 6
+TINY = 1e-7
+"""onnxruntime's Sigmoid, Tanh, Exp and Erf are no more exact than that."""
 NAN_BY_PLACE = frozenset({"MaxPool", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin"})
 """Operators of onnxruntime that let a NaN pass or not depending on where in a vector it stands."""
 
@@ -135,6 +137,8 @@ def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], g
         tally.outcomes["NaN by place"] += 1
         return
     for output, one, noise in zip(proto.graph.output, found, spread, strict=True):
+        if one.mismatch is None and one.max_abs < TINY:
+            continue
         if noise.mismatch is None and not one.within(allowed + 10 * noise.scaled):
             text = one.mismatch or f"scaled {one.scaled:.3g}, allowed {allowed:.3g}, rounding explains {noise.scaled:.3g}"
             raise Differs(f"{where}: output {output.name}: {text}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 from onnx import TensorProto
-from typed_graphs import Builder, clipped, padded, product, reduced, sliced, split, squeezed, value_info
+from typed_graphs import Builder, Impossible, clipped, padded, product, reduced, sliced, split, squeezed, value_info
 
 UNARY = ("Relu", "Neg", "Tanh", "Sigmoid", "Abs", "Exp", "Sqrt", "Erf", "Softplus", "LeakyRelu", "Elu", "HardSigmoid", "Identity",
          "Dropout", "Floor", "Sign", "Reciprocal", "Selu")  # fmt: skip
@@ -306,6 +306,8 @@ def conditional(b: Builder, condition: str | None = None, x: str | None = None) 
         y = found[-1] if found else x
         bodies.append(inner.closed([y]))
         results.append(inner.values[bodies[-1].output[0].name])
+    if b.opset < 11 and results[0].shape != results[1].shape:
+        raise Impossible
     taken = results[0 if b.values[condition].all() else 1]
     name = b.fresh("v")
     b.nodes.append(onnx.helper.make_node("If", [condition], [name], then_branch=bodies[0], else_branch=bodies[1]))
