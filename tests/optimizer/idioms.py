@@ -329,7 +329,7 @@ def loop(b: Builder) -> None:
     dims = list(b.shape(x))
     infos = [value_info(i, TensorProto.INT64, []), value_info(c, TensorProto.BOOL, []), inner._info(carried, b.near(None, dims))]
     body = inner.closed([inner.op("Identity", c), y, inner.op("Neg", y)], infos)
-    trips = b.const(b.pick(0, 1, 2, 3), np.int64)
+    trips = b.const(b.pick(1, 2, 3), np.int64)
     names = [b.fresh("v") for _ in range(2)]
     b.nodes.append(onnx.helper.make_node("Loop", [trips, b.near("", b.const(True, bool)), x], names, body=body))
     count = int(b.values[trips])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from typed_graphs import Builder, clipped, padded, reduced, sliced, split, squeezed
+from typed_graphs import Builder, Impossible, clipped, padded, reduced, sliced, split, squeezed
 
 # ---------------------------------------------------------------------- convolutions
 
@@ -78,6 +78,8 @@ def pooled(b: Builder, x: str) -> str:
     op = b.pick("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
     if op.startswith("Global"):
         return b.op(op, x)
+    if min(b.shape(x)[2:]) < 2:
+        raise Impossible
     pads = [b.pick(0, 1) for _ in range(2 * size)] if b.chance(0.4) else None
     counted = b.pick(None, 1, 0) if op == "AveragePool" else None
     return b.op(op, x, kernel_shape=[2] * size, pads=pads, count_include_pad=counted, strides=b.pick(None, [2] * size))

@@ -17,6 +17,9 @@ FAMILIES = (
 )  # fmt: skip
 
 
+SPARED = ("Reduce", "Conv", "Softmax", "Shape", "Reshape", "Concat")
+
+
 def example(rng: Random) -> Example:
     """A model of a few steps of one or several families."""
     opset = OPSETS[rng.randrange(len(OPSETS))]
@@ -28,7 +31,7 @@ def example(rng: Random) -> Example:
 
 def feeds(rng: Random, found: Example) -> list[dict[str, np.ndarray]]:
     """The example's own, the same with special values, and with other sizes for its symbols."""
-    return [found.feeds, _special(rng, found.feeds), _resized(rng, found)]
+    return [found.feeds, _special(rng, found.feeds | found.defaults), _resized(rng, found)]
 
 
 def _special(rng: Random, usual: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -46,8 +49,9 @@ def _special(rng: Random, usual: dict[str, np.ndarray]) -> dict[str, np.ndarray]
 def _resized(rng: Random, found: Example) -> dict[str, np.ndarray]:
     shapes = {name: list(array.shape) for name, array in found.feeds.items()}
     # Where there is nothing, onnxruntime keeps the size of a reduced axis, does not return from Conv and fails in QLinearSoftmax;
-    # in the target of a Reshape a dimension of 0 is that of the input.
-    spared = any(n.op_type.startswith(("Reduce", "Conv", "Softmax", "Shape")) for n in found.proto.graph.node)
+    # in the target of a Reshape a 0 copies a dimension, and beside it there is nothing that -1 could stand for; Concat takes empty
+    # tensors of any shape.
+    spared = any(n.op_type.startswith(SPARED) for n in found.proto.graph.node)
     sizes = (1, 2, 3, 5) if spared else (0, 1, 2, 3, 5)
     for places in found.free.values():
         size = sizes[rng.randrange(len(sizes))]

@@ -32,11 +32,15 @@ class Impossible(Exception):
 
 @dataclass
 class Example:
-    """A model with feeds for its inputs; `free` maps symbols to the inputs' axes that they name."""
+    """A model with feeds for its inputs; `free` maps symbols to the inputs' axes that they name.
+
+    `defaults` are other values for float initializers that a caller may override.
+    """
 
     proto: onnx.ModelProto
     feeds: dict[str, np.ndarray]
     free: dict[str, list[tuple[str, int]]]
+    defaults: dict[str, np.ndarray]
 
 
 def since_version(domain: str, op: str, opset: int) -> int:
@@ -70,7 +74,7 @@ class Builder:
     # ------------------------------------------------------------------ choices
 
     def chance(self, p: float) -> bool:
-        return self.rng.randrange(1000) < 1000 * p
+        return self.rng.randrange(1000) >= 1000 * (1 - p)
 
     def pick(self, *options: Any) -> Any:
         return options[self.rng.randrange(len(options))]
@@ -200,7 +204,7 @@ class Builder:
         self.made += names
         if self.chance(0.01):
             self.taps.append(names[0])
-        if self.chance(0.008):
+        if op != "Identity" and self.chance(0.008):
             names[0] = self.op("Identity", names[0])
         return names
 
@@ -225,6 +229,8 @@ class Builder:
 
     def branch(self) -> Builder:
         """A subgraph that can read what is here."""
+        if self.outer is not None and self.outer.outer is not None:
+            raise Impossible
         return Builder(self.rng, self.opset, self.dtype, self)
 
     def closed(self, outputs: Sequence[str], inputs: Sequence[onnx.ValueInfoProto] = ()) -> onnx.GraphProto:
@@ -263,7 +269,8 @@ class Builder:
         imports = [helper.make_opsetid("", self.opset), helper.make_opsetid("com.microsoft", 1)]
         imports.append(helper.make_opsetid("ai.onnx.ml", 3))
         proto = helper.make_model(graph, opset_imports=imports, ir_version=8 if self.opset < 19 else 10)
-        return Example(proto, {name: self.values[name] for name in inputs}, free)
+        others = {v: self.values[v] + 1 for v in self.overridable if v in read and self.values[v].dtype.kind == "f"}
+        return Example(proto, {name: self.values[name] for name in inputs}, free, others)
 
     def _symbols(self, name: str, free: dict[str, list[tuple[str, int]]]) -> list[Any]:
         dims: list[Any] = list(self.shape(name))
