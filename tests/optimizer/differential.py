@@ -45,7 +45,7 @@ class Tally:
     rules: Counter[str] = field(default_factory=Counter)
 
 
-class Differs(AssertionError):
+class DifferenceError(AssertionError):
     """A result is not what the source computes, is refused, or was not reached."""
 
 
@@ -58,8 +58,10 @@ def session(model: bytes) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def examine(proto: onnx.ModelProto, feeds: Iterable[Feeds], tally: Tally | None = None, *, executor: bool = True) -> None:
-    """Hold the result at every level against the source. Differs where one fails that onnxruntime takes the source of."""
+def examine(
+    proto: onnx.ModelProto, feeds: Iterable[Feeds], tally: Tally | None = None, *, executor: bool = True
+) -> None:
+    """Hold the result at every level against the source. DifferenceError where one fails that onnxruntime takes the source of."""
     tally = tally or Tally()
     source = proto.SerializeToString()
     try:
@@ -117,12 +119,12 @@ def _examine_level(
         try:
             optimized = session(data)
         except Exception as error:
-            raise Differs(f"{where}{form}: refused: {str(error).splitlines()[0][:300]}") from None
+            raise DifferenceError(f"{where}{form}: refused: {str(error).splitlines()[0][:300]}") from None
         for one in runs:
             try:
                 got = optimized.run(None, one[0])
             except Exception as error:
-                raise Differs(f"{where}{form}: {str(error).splitlines()[0][:300]}") from None
+                raise DifferenceError(f"{where}{form}: {str(error).splitlines()[0][:300]}") from None
             _compare(where + form, proto, one, got, tally)
 
 
@@ -140,7 +142,9 @@ def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], g
         return
     spread = _spread(proto, run)
     tiny = max(TINY, STEPS * step)
-    unordered = any(isinstance(v, np.ndarray) and v.dtype.kind == "f" and np.isnan(v).any() for v in (*feeds.values(), *want, *got))
+    unordered = any(
+        isinstance(v, np.ndarray) and v.dtype.kind == "f" and np.isnan(v).any() for v in (*feeds.values(), *want, *got)
+    )
     if unordered and any(n.op in NAN_BY_PLACE for n in graph.walk()):
         tally.outcomes["NaN by place"] += 1
         return
@@ -148,14 +152,20 @@ def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], g
         if one.mismatch is None and one.max_abs < tiny:
             continue
         if noise.mismatch is None and not one.within(allowed + 10 * noise.scaled):
-            text = one.mismatch or f"scaled {one.scaled:.3g}, allowed {allowed:.3g}, rounding explains {noise.scaled:.3g}"
-            raise Differs(f"{where}: output {output.name}: {text}")
+            text = (
+                one.mismatch or f"scaled {one.scaled:.3g}, allowed {allowed:.3g}, rounding explains {noise.scaled:.3g}"
+            )
+            raise DifferenceError(f"{where}: output {output.name}: {text}")
     tally.outcomes["ill-conditioned"] += 1
 
 
 def _of_codes(found: Difference, want: Any, got: Any) -> Difference:
     """No difference where quantized integers are at most as many steps apart as are let pass."""
-    if not isinstance(want, np.ndarray) or want.dtype.str[1:] not in ("i1", "u1", "i2", "u2") or want.shape != got.shape:
+    if (
+        not isinstance(want, np.ndarray)
+        or want.dtype.str[1:] not in ("i1", "u1", "i2", "u2")
+        or want.shape != got.shape
+    ):
         return found
     apart = np.abs(want.astype(np.int64) - got.astype(np.int64))
     return Difference() if apart.max(initial=0) <= STEPS else found

@@ -5,11 +5,29 @@ from __future__ import annotations
 import numpy as np
 import onnx
 from onnx import TensorProto
-from typed_graphs import Builder, Impossible, clipped, padded, product, reduced, sliced, split, squeezed, value_info
+from typed_graphs import (
+    Builder,
+    ImpossibleError,
+    clipped,
+    padded,
+    product,
+    reduced,
+    sliced,
+    split,
+    squeezed,
+    value_info,
+)
 
 UNARY = ("Relu", "Neg", "Tanh", "Sigmoid", "Abs", "Exp", "Sqrt", "Erf", "Softplus", "LeakyRelu", "Elu", "HardSigmoid", "Identity",
          "Dropout", "Floor", "Sign", "Reciprocal", "Selu")  # fmt: skip
-FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
+FLOAT_TYPES = (
+    TensorProto.FLOAT,
+    TensorProto.DOUBLE,
+    TensorProto.FLOAT16,
+    TensorProto.INT32,
+    TensorProto.INT64,
+    TensorProto.BOOL,
+)
 
 
 # ---------------------------------------------------------------------- single operators
@@ -267,7 +285,9 @@ def pads(b: Builder) -> None:
     x = b.float((2, 3, 4))
     rank = len(b.shape(x))
     amounts = [b.pick(0, 0, 0, 1, 2) for _ in range(2 * rank)]
-    padded(b, x, b.near(amounts, [0] * 2 * rank, [-1, *amounts[1:]]), b.near(0.0, 1.0, -np.inf), b.near("constant", "edge"))
+    padded(
+        b, x, b.near(amounts, [0] * 2 * rank, [-1, *amounts[1:]]), b.near(0.0, 1.0, -np.inf), b.near("constant", "edge")
+    )
 
 
 def expand(b: Builder) -> None:
@@ -307,7 +327,7 @@ def conditional(b: Builder, condition: str | None = None, x: str | None = None) 
         bodies.append(inner.closed([y]))
         results.append(inner.values[bodies[-1].output[0].name])
     if b.opset < 11 and results[0].shape != results[1].shape:
-        raise Impossible
+        raise ImpossibleError
     taken = results[0 if b.values[condition].all() else 1]
     name = b.fresh("v")
     b.nodes.append(onnx.helper.make_node("If", [condition], [name], then_branch=bodies[0], else_branch=bodies[1]))
@@ -327,7 +347,11 @@ def loop(b: Builder) -> None:
     y = inner.op("Add", same[-1] if same else x, b.pick(x, carried))
     inner.values[y] = b.values[x]
     dims = list(b.shape(x))
-    infos = [value_info(i, TensorProto.INT64, []), value_info(c, TensorProto.BOOL, []), inner._info(carried, b.near(None, dims))]
+    infos = [
+        value_info(i, TensorProto.INT64, []),
+        value_info(c, TensorProto.BOOL, []),
+        inner._info(carried, b.near(None, dims)),
+    ]
     body = inner.closed([inner.op("Identity", c), y, inner.op("Neg", y)], infos)
     trips = b.const(b.pick(1, 2, 3), np.int64)
     names = [b.fresh("v") for _ in range(2)]

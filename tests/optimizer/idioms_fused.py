@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from typed_graphs import Builder, Impossible, clipped, padded, reduced, sliced, split, squeezed
+from typed_graphs import Builder, ImpossibleError, clipped, padded, reduced, sliced, split, squeezed
 
 # ---------------------------------------------------------------------- convolutions
 
@@ -45,7 +45,9 @@ def along_channels(b: Builder, y: str) -> str:
     """A constant that has one element for each channel of y, or is beside that."""
     shape = b.shape(y)
     ones = [1] * (len(shape) - 2)
-    dims = b.near([shape[1], *ones], [1, shape[1], *ones], [], [1] * len(shape), [shape[-1]], list(shape), [2, shape[1], *ones])
+    dims = b.near(
+        [shape[1], *ones], [1, shape[1], *ones], [], [1] * len(shape), [shape[-1]], list(shape), [2, shape[1], *ones]
+    )
     return b.weight(*dims)
 
 
@@ -79,7 +81,7 @@ def pooled(b: Builder, x: str) -> str:
     if op.startswith("Global"):
         return b.op(op, x)
     if min(b.shape(x)[2:]) < 2:
-        raise Impossible
+        raise ImpossibleError
     pads = [b.pick(0, 1) for _ in range(2 * size)] if b.chance(0.4) else None
     counted = b.pick(None, 1, 0) if op == "AveragePool" else None
     return b.op(op, x, kernel_shape=[2] * size, pads=pads, count_include_pad=counted, strides=b.pick(None, [2] * size))
@@ -219,7 +221,9 @@ def normalized(b: Builder) -> None:
     x = b.float((2, 3))
     width = b.shape(x)[-1]
     x = b.op("Add", x, b.pick(b.x(*b.shape(x)), b.weight(width)))
-    y = b.op("LayerNormalization", x, b.weight(width), *([b.weight(width)] if b.chance(0.5) else []), axis=b.near(-1, 1))
+    y = b.op(
+        "LayerNormalization", x, b.weight(width), *([b.weight(width)] if b.chance(0.5) else []), axis=b.near(-1, 1)
+    )
     b.op("Add", *b.pick((y, k := b.weight(width)), (k, y)))
 
 
@@ -320,7 +324,11 @@ def masked(b: Builder, scores: str) -> str:
     if kind == "none":
         return scores
     if kind == "bias":
-        mask = b.x(*b.near((batch, 1, 1, columns), (batch, 1, rows, columns), (1, 1, rows, columns), (batch, HEADS, rows, columns)))
+        mask = b.x(
+            *b.near(
+                (batch, 1, 1, columns), (batch, 1, rows, columns), (1, 1, rows, columns), (batch, HEADS, rows, columns)
+            )
+        )
         return b.op("Add", *b.pick((scores, mask), (mask, scores)))
     lowest = b.near(-10000.0, -65504.0, float(np.finfo(np.float16).min))
     if kind == "causal":
@@ -338,13 +346,15 @@ def masked(b: Builder, scores: str) -> str:
 def rotary(b: Builder) -> None:
     """x * cos + rotated x * sin, half of x negated and swapped."""
     x = b.x(b.pick(1, 2), HEADS, 3, SIZE)
-    first, second = (sliced(b, x, b.near(3, -1), s, e) for s, e in ((0, SIZE // 2), (SIZE // 2, b.near(SIZE, 2**31 - 1))))
+    first, second = (
+        sliced(b, x, b.near(3, -1), s, e) for s, e in ((0, SIZE // 2), (SIZE // 2, b.near(SIZE, 2**31 - 1)))
+    )
     turned = b.op("Concat", b.op("Neg", second), first, axis=-1)
     angles = [b.near(b.weight(1, 1, 3, SIZE), b.x(1, 1, 3, SIZE)) for _ in range(2)]
     b.op("Add", b.op("Mul", x, angles[0]), b.op("Mul", turned, angles[1]))
 
 
 STEPS = (
-    conv_chain, conv_chain, conv_chain, pooling, product_chain, product_chain, product_chain, matrix_transpose, layer_norm, layer_norm,
-    normalized, gelu, gelu, attention, rotary,
+    conv_chain, conv_chain, conv_chain, pooling, product_chain, product_chain, product_chain, matrix_transpose, layer_norm,
+    layer_norm, normalized, gelu, gelu, attention, rotary,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from idioms_fused import activated
-from typed_graphs import Builder, Impossible, clipped, split
+from typed_graphs import Builder, ImpossibleError, clipped, split
 
 KINDS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
 
@@ -46,7 +46,7 @@ def qdq(b: Builder, x: str, p: Parameters | None = None) -> str:
 def start(b: Builder) -> None:
     """Settle what most pairs of a model look like."""
     if b.dtype != np.float32 or b.opset < 10:
-        raise Impossible
+        raise ImpossibleError
     if not b.kind:
         b.kind = b.pick("uint8", "uint8", "int8")
         b.domain = "com.microsoft" if b.chance(0.1) else ""
@@ -124,7 +124,19 @@ def product(b: Builder) -> None:
 def elementwise(b: Builder) -> None:
     start(b)
     x = activations(b, (2, 3, 4), (1, 3, 4, 4), (6,))
-    op = b.pick("Add", "Mul", "Sigmoid", "LeakyRelu", "Where", "Softmax", "AveragePool", "GlobalAveragePool", "Relu", "Clip", "Sub")
+    op = b.pick(
+        "Add",
+        "Mul",
+        "Sigmoid",
+        "LeakyRelu",
+        "Where",
+        "Softmax",
+        "AveragePool",
+        "GlobalAveragePool",
+        "Relu",
+        "Clip",
+        "Sub",
+    )
     if op in ("Add", "Mul", "Sub"):
         y = activations(b, b.shape(x), (*([1] * (len(b.shape(x)) - 1)), b.shape(x)[-1]))
         y = b.op(op, *b.pick((x, y), (y, x)))
@@ -148,7 +160,19 @@ def move(b: Builder) -> None:
     x = b.input(b.pick((2, 3, 4), (1, 3, 4, 4)))
     x = dq(b, q(b, x, p), p)
     shape = b.shape(x)
-    op = b.pick("Transpose", "Reshape", "MaxPool", "Squeeze", "Gather", "Slice", "Split", "Concat", "ArgMax", "Resize", "ReduceMax")
+    op = b.pick(
+        "Transpose",
+        "Reshape",
+        "MaxPool",
+        "Squeeze",
+        "Gather",
+        "Slice",
+        "Split",
+        "Concat",
+        "ArgMax",
+        "Resize",
+        "ReduceMax",
+    )
     after = b.near(p, parameters(b))
     if op == "Split":
         for part in split(b, x, 0 if shape[0] == 2 else 2, [shape[0 if shape[0] == 2 else 2] // 2] * 2):
@@ -173,7 +197,7 @@ def move(b: Builder) -> None:
     elif op == "ReduceMax":
         y = b.op(op, x, keepdims=b.pick(0, 1))
     else:
-        raise Impossible
+        raise ImpossibleError
     if b.chance(0.25):
         y = b.op(b.pick("Relu", "Transpose", "Flatten"), y)
     dq(b, q(b, y, after), after)

@@ -13,19 +13,21 @@ from typed_graphs import SPECIAL
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 
 
-class Unchanged(Exception):
+class UnchangedError(Exception):
     """A mutation has nothing to act on."""
 
 
 def pick(rng: Random, options: object) -> object:
     found = list(options)  # type: ignore[call-overload]
     if not found:
-        raise Unchanged
+        raise UnchangedError
     return found[rng.randrange(len(found))]
 
 
 def fresh(graph: onnx.GraphProto, hint: str) -> str:
-    taken = {v for n in graph.node for v in (*n.input, *n.output)} | {v.name for v in (*graph.input, *graph.initializer)}
+    taken = {v for n in graph.node for v in (*n.input, *n.output)} | {
+        v.name for v in (*graph.input, *graph.initializer)
+    }
     return next(name for i in range(10_000) if (name := f"{hint}_{i}") not in taken)
 
 
@@ -38,10 +40,10 @@ def output_type(proto: onnx.ModelProto, name: str) -> onnx.ValueInfoProto:
     try:
         infos = onnx.shape_inference.infer_shapes(proto).graph.value_info
     except Exception:
-        raise Unchanged from None
+        raise UnchangedError from None
     found = next((v for v in infos if v.name == name), None)
     if found is None or not found.type.HasField("tensor_type"):
-        raise Unchanged
+        raise UnchangedError
     return helper.make_tensor_value_info(name, found.type.tensor_type.elem_type, None)
 
 
@@ -58,7 +60,7 @@ def read_again(proto: onnx.ModelProto, rng: Random) -> None:
     name = pick(rng, inner_values(graph))
     info = output_type(proto, name)
     if info.type.tensor_type.elem_type not in FLOATS:
-        raise Unchanged
+        raise UnchangedError
     info.name = fresh(graph, "again")
     graph.node.append(helper.make_node("Abs", [name], [info.name]))
     graph.output.append(info)
@@ -71,17 +73,21 @@ def capture(proto: onnx.ModelProto, rng: Random) -> None:
     info = output_type(proto, name)
     kind = info.type.tensor_type.elem_type
     if kind not in FLOATS:
-        raise Unchanged
+        raise UnchangedError
     condition = fresh(graph, "condition")
     graph.input.append(helper.make_tensor_value_info(condition, TensorProto.BOOL, []))
     branches = []
     for op in ("Abs", "Neg"):
         out = fresh(graph, f"inner_{op}")
         branches.append(
-            helper.make_graph([helper.make_node(op, [name], [out])], op, [], [helper.make_tensor_value_info(out, kind, None)])
+            helper.make_graph(
+                [helper.make_node(op, [name], [out])], op, [], [helper.make_tensor_value_info(out, kind, None)]
+            )
         )
     info.name = fresh(graph, "chosen")
-    graph.node.append(helper.make_node("If", [condition], [info.name], then_branch=branches[0], else_branch=branches[1]))
+    graph.node.append(
+        helper.make_node("If", [condition], [info.name], then_branch=branches[0], else_branch=branches[1])
+    )
     graph.output.append(info)
 
 
@@ -113,7 +119,7 @@ def change_elements(proto: onnx.ModelProto, rng: Random) -> None:
     tensor = pick(rng, [t for t in proto.graph.initializer if t.data_type in FLOATS])
     array = numpy_helper.to_array(tensor).copy()
     if not array.size:
-        raise Unchanged
+        raise UnchangedError
     kind = rng.randrange(4)
     with np.errstate(all="ignore"):
         if kind == 0:
@@ -131,7 +137,7 @@ def change_integers(proto: onnx.ModelProto, rng: Random) -> None:
     tensor = pick(rng, [t for t in proto.graph.initializer if t.data_type in (6, 7, 2, 3)])
     array = numpy_helper.to_array(tensor).copy()
     if not array.size:
-        raise Unchanged
+        raise UnchangedError
     place = rng.randrange(array.size)
     array.reshape(-1)[place] = pick(rng, (0, 1, 2, 3, array.reshape(-1)[place] // 2))
     tensor.CopyFrom(numpy_helper.from_array(np.asarray(array), tensor.name))
@@ -165,7 +171,10 @@ def insert(proto: onnx.ModelProto, rng: Random) -> None:
     place = rng.randrange(len(graph.node)) if graph.node else pick(rng, ())
     node = graph.node[place]
     slot = pick(rng, [i for i, v in enumerate(node.input) if v])
-    chain = pick(rng, (("Identity",), ("Relu",), ("Neg", "Neg"), ("Transpose",), ("Transpose", "Transpose"), ("Dropout",), ("Abs",)))
+    chain = pick(
+        rng,
+        (("Identity",), ("Relu",), ("Neg", "Neg"), ("Transpose",), ("Transpose", "Transpose"), ("Dropout",), ("Abs",)),
+    )
     value = node.input[slot]
     for op in chain:
         name = fresh(graph, f"put_{op}")
@@ -189,14 +198,20 @@ def reconnect(proto: onnx.ModelProto, rng: Random) -> None:
     place = rng.randrange(len(graph.node)) if graph.node else pick(rng, ())
     node = graph.node[place]
     slot = pick(rng, range(len(node.input)))
-    known = [v.name for v in (*graph.input, *graph.initializer)] + [v for n in graph.node[:place] for v in n.output if v]
+    known = [v.name for v in (*graph.input, *graph.initializer)] + [
+        v for n in graph.node[:place] for v in n.output if v
+    ]
     node.input[slot] = pick(rng, known)
 
 
 def change_attribute(proto: onnx.ModelProto, rng: Random) -> None:
     attribute = pick(rng, [a for n in proto.graph.node for a in n.attribute])
     if attribute.type == onnx.AttributeProto.INT:
-        choices = (1 - attribute.i,) if attribute.i in (0, 1) and "axis" not in attribute.name else (0, 1, -1, 2, attribute.i + 1)
+        choices = (
+            (1 - attribute.i,)
+            if attribute.i in (0, 1) and "axis" not in attribute.name
+            else (0, 1, -1, 2, attribute.i + 1)
+        )
         attribute.i = pick(rng, choices)
     elif attribute.type == onnx.AttributeProto.FLOAT:
         attribute.f = pick(rng, (0.0, 1.0, attribute.f * 2, -attribute.f))
@@ -208,7 +223,7 @@ def change_attribute(proto: onnx.ModelProto, rng: Random) -> None:
             order[first] += pick(rng, (1, -1))
         attribute.ints[:] = order
     else:
-        raise Unchanged
+        raise UnchangedError
 
 
 def drop_attribute(proto: onnx.ModelProto, rng: Random) -> None:
@@ -271,8 +286,8 @@ def change_dims(proto: onnx.ModelProto, rng: Random) -> None:
 
 MUTATIONS: tuple[Callable[[onnx.ModelProto, Random], None], ...] = (
     return_inner, read_again, capture, make_overridable, make_input, make_node, change_elements, change_elements, change_integers,
-    change_shape, swap_operands, insert, insert, bypass, reconnect, change_attribute, change_attribute, drop_attribute, drop_operand,
-    change_type, change_opset, change_dims,
+    change_shape, swap_operands, insert, insert, bypass, reconnect, change_attribute, change_attribute, drop_attribute,
+    drop_operand, change_type, change_opset, change_dims,
 )  # fmt: skip
 
 
@@ -285,6 +300,6 @@ def mutated(proto: onnx.ModelProto, rng: Random, count: int) -> onnx.ModelProto:
     for _ in range(count):
         try:
             MUTATIONS[rng.randrange(len(MUTATIONS))](result, rng)
-        except Unchanged:
+        except UnchangedError:
             continue
     return result

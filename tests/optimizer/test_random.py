@@ -16,11 +16,11 @@ import golden
 import onnx
 import pytest
 import random_examples
-from differential import Differs, Tally, examine
+from differential import DifferenceError, Tally, examine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mutations import mutated
-from typed_graphs import Impossible
+from typed_graphs import ImpossibleError
 
 FEW = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 DRAWS = ("dropout_training", "random")
@@ -31,7 +31,7 @@ def grown(rng: Random, tally: Tally | None = None) -> None:
     """Examine a model grown step by step."""
     try:
         found = random_examples.example(rng)
-    except Impossible:
+    except ImpossibleError:
         return
     examine(found.proto, random_examples.feeds(rng, found), tally)
 
@@ -73,7 +73,7 @@ def test_many(request: pytest.FixtureRequest) -> None:
 def _difference(seed: int, tally: Tally) -> str | None:
     try:
         (changed if seed % 4 == 3 else grown)(Random(seed), tally)
-    except Differs as error:
+    except DifferenceError as error:
         return f"seed {seed}: {error}"
     return None
 
@@ -81,7 +81,7 @@ def _difference(seed: int, tally: Tally) -> str | None:
 DIGEST = """
 import hashlib, random_examples
 from random import Random
-from typed_graphs import Impossible
+from typed_graphs import ImpossibleError
 from ortconv.onnxio.load import from_proto
 from ortconv.ortformat.writer import serialize
 from ortconv.pipeline import optimize
@@ -90,7 +90,7 @@ digest = hashlib.sha256()
 for seed in range(60):
     try:
         model = from_proto(random_examples.example(Random(seed)).proto)
-    except Impossible:
+    except ImpossibleError:
         continue
     optimize(model)
     digest.update(b"".join(serialize(model)))

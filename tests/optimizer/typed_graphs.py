@@ -1,7 +1,7 @@
 """Random typed models grown step by step. Every value is computed as it is made, so that each step knows types and shapes.
 
-A step is a function of a Builder that reads values made before and adds some. All choices come from one `Random`: hypothesis's, which
-shrinks, or a seeded one, which is fast.
+A step is a function of a Builder that reads values made before and adds some. All choices come from one `Random`: hypothesis's,
+which shrinks, or a seeded one, which is fast.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIZES = (1, 2, 3, 4, 6, 8)
 Step = Callable[["Builder"], None]
 
 
-class Impossible(Exception):
+class ImpossibleError(Exception):
     """A step does not fit the values there are."""
 
 
@@ -44,13 +44,13 @@ class Example:
 
 
 def since_version(domain: str, op: str, opset: int) -> int:
-    """The version of an operator's definition at an opset; Impossible where there is none."""
+    """The version of an operator's definition at an opset; ImpossibleError where there is none."""
     if domain == "com.microsoft":
         return 1
     try:
         return onnx.defs.get_schema(op, 3 if domain else opset, domain).since_version
     except onnx.defs.SchemaError:
-        raise Impossible from None
+        raise ImpossibleError from None
 
 
 class Builder:
@@ -102,7 +102,7 @@ class Builder:
         """Small multiples of 1/4, with which most arithmetic is exact."""
         dtype = self.dtype if dtype is None else np.dtype(dtype)
         rng = self.seeded()
-        if dtype == bool:
+        if dtype.kind == "b":
             return np.asarray(rng.random(shape) < 0.5)
         numbers = np.asarray(rng.integers(-8, 9, shape))
         if dtype.kind == "f":
@@ -110,7 +110,7 @@ class Builder:
         return np.asarray(np.abs(numbers) if dtype.kind == "u" else numbers).astype(dtype)
 
     def const(self, array: Any, dtype: Any = None) -> str:
-        """A constant: mostly an initializer, at times a Constant node, an input's default, or one made before with the same content."""
+        """A constant: mostly an initializer, at times a Constant node, an input's default, or one that is there already."""
         array = np.asarray(array, self.dtype if dtype is None else dtype)
         for tensor in self.constants:
             if self.values[tensor.name].dtype == array.dtype and np.array_equal(self.values[tensor.name], array):
@@ -163,7 +163,7 @@ class Builder:
         """A value that fits, preferably a late one."""
         found = self.known(fits)
         if not found:
-            raise Impossible
+            raise ImpossibleError
         return found[-1 - self.rng.randrange(min(4, len(found)))]
 
     def x(self, *shape: int, dtype: Any = None) -> str:
@@ -190,7 +190,7 @@ class Builder:
     # ------------------------------------------------------------------ nodes
 
     def op(self, op: str, *inputs: str, domain: str = "", **attrs: Any) -> str:
-        """A node with one output, evaluated. Impossible where it has no result or a large one."""
+        """A node with one output, evaluated. ImpossibleError where it has no result or a large one."""
         return self.several(op, 1, *inputs, domain=domain, **attrs)[0]
 
     def several(self, op: str, outputs: int, *inputs: str, domain: str = "", **attrs: Any) -> list[str]:
@@ -213,7 +213,7 @@ class Builder:
     ) -> list[np.ndarray]:
         found = lookup(domain, op, since_version(domain, op, self.opset))
         if found is None:
-            raise Impossible
+            raise ImpossibleError
         extra = {"n_outputs": outputs} if found.wants_n_outputs else {}
         arrays = [self.values[name] if name else None for name in inputs]
         given = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
@@ -221,16 +221,16 @@ class Builder:
             with np.errstate(all="ignore"):
                 results = found.function(*arrays, **given, **extra)
         except Exception:
-            raise Impossible from None
+            raise ImpossibleError from None
         results = [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))][:outputs]
         if len(results) < outputs or any(r.size > LARGEST for r in results):
-            raise Impossible
+            raise ImpossibleError
         return results
 
     def branch(self) -> Builder:
         """A subgraph that can read what is here."""
         if self.outer is not None and self.outer.outer is not None:
-            raise Impossible
+            raise ImpossibleError
         return Builder(self.rng, self.opset, self.dtype, self)
 
     def closed(self, outputs: Sequence[str], inputs: Sequence[onnx.ValueInfoProto] = ()) -> onnx.GraphProto:
@@ -245,7 +245,7 @@ class Builder:
             nodes, made, taps = len(self.nodes), len(self.made), len(self.taps)
             try:
                 self.pick(*steps)(self)
-            except (Impossible, ValueError, IndexError):
+            except (ImpossibleError, ValueError, IndexError):
                 del self.nodes[nodes:], self.made[made:], self.taps[taps:]
 
     # ------------------------------------------------------------------ the whole
@@ -259,7 +259,7 @@ class Builder:
         loose = [v for v in self.made if v not in read]
         outputs = list(dict.fromkeys([*loose, *(t for t in self.taps if t in self.made)]))
         if not outputs:
-            raise Impossible
+            raise ImpossibleError
         inputs = [name for name in self.inputs if name in read] or self.inputs[:1]
         free: dict[str, list[tuple[str, int]]] = {}
         infos = [self._info(name, self._symbols(name, free)) for name in inputs]
@@ -305,7 +305,7 @@ def value_info(name: str, kind: int = TensorProto.FLOAT, shape: Sequence[Any] | 
 
 def reduced(b: Builder, op: str, x: str, axes: Sequence[int], keepdims: int = 1) -> str:
     if not b.values[x].size:
-        raise Impossible  # onnxruntime keeps the size of a reduced axis then
+        raise ImpossibleError  # onnxruntime keeps the size of a reduced axis then
     if b.opset >= (13 if op == "ReduceSum" else 18):
         return b.op(op, x, b.ints(*axes), keepdims=keepdims)
     return b.op(op, x, axes=list(axes), keepdims=keepdims)
@@ -320,7 +320,7 @@ def sliced(b: Builder, x: str, axis: int, start: int, end: int, step: int = 1) -
     if b.opset >= 10:
         return b.op("Slice", x, b.ints(start), b.ints(end), b.ints(axis), *([b.ints(step)] if step != 1 else []))
     if step != 1:
-        raise Impossible
+        raise ImpossibleError
     return b.op("Slice", x, starts=[start], ends=[end], axes=[axis])
 
 
