@@ -242,10 +242,11 @@ def drop_operand(proto: onnx.ModelProto, rng: Random) -> None:
 def change_type(proto: onnx.ModelProto, rng: Random) -> None:
     """float32 becomes another type everywhere."""
     kind = pick(rng, (TensorProto.DOUBLE, TensorProto.FLOAT16))
-    _retype(proto.graph, kind)
+    retype(proto.graph, kind)
 
 
-def _retype(graph: onnx.GraphProto, kind: int) -> None:
+def retype(graph: onnx.GraphProto, kind: int) -> None:
+    """Make all that is float32 another type."""
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.type.tensor_type.elem_type == TensorProto.FLOAT:
@@ -260,7 +261,7 @@ def _retype(graph: onnx.GraphProto, kind: int) -> None:
             if node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT:
                 attribute.i = kind
             if attribute.HasField("g"):
-                _retype(attribute.g, kind)
+                retype(attribute.g, kind)
 
 
 def change_opset(proto: onnx.ModelProto, rng: Random) -> None:

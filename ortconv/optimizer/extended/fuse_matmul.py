@@ -71,7 +71,8 @@ def _is_never_empty(m: Match, side: str) -> bool:
     in front of a single one.
     """
     left, right = m.matmul.inputs[:2]
-    assert left is not None and right is not None
+    assert left is not None
+    assert right is not None
     summed = (left.dim(-2 if m.matmul.attr("transA", 0) else -1), right.dim(-1 if m.matmul.attr("transB", 0) else -2))
     if not any(map(_is_positive, summed)):
         return False

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, Source, constant
 from ortconv.optimizer.pattern import P
@@ -43,9 +43,9 @@ class Quantized(NamedTuple):
 
     @property
     def zero(self) -> Source:
-        """The zero point, made where it is left out."""
+        """The zero point, made where it is left out, one for each scale."""
         assert self.dtype is not None
-        return np.zeros((), self.dtype.numpy) if self.zero_point is None else self.zero_point
+        return np.zeros(self.scale.static_shape or (), self.dtype.numpy) if self.zero_point is None else self.zero_point
 
     @property
     def is_per_tensor(self) -> bool:
@@ -69,8 +69,10 @@ class Quantized(NamedTuple):
 
 def _without_axis(parameter: Source) -> Source:
     """A constant of shape (1,) as scalar, since not all operators on integers take the former."""
-    const = parameter.constant if isinstance(parameter, Value) else None
-    return parameter if const is None or const.shape != (1,) else const.numpy().reshape(())
+    content = parameter.constant if isinstance(parameter, Value) else parameter
+    if not isinstance(content, (Tensor, np.ndarray)) or content.shape != (1,):
+        return parameter
+    return (content.numpy() if isinstance(content, Tensor) else content).reshape(())
 
 
 def dequantized(value: Value | None, reader: Node) -> Quantized | None:
@@ -97,7 +99,7 @@ def _quantized(node: Node, integers: Value | None, reals: Value | None) -> Quant
     if scale.dtype is not DType.FLOAT or reals.dtype is not DType.FLOAT or integers.dtype is None:
         return None
     known = elements(scale)
-    if known is not None and not np.all((SMALLEST_SCALE < known) & (known < LARGEST_SCALE)):
+    if known is not None and not np.all((known > SMALLEST_SCALE) & (known < LARGEST_SCALE)):
         return None
     return Quantized(integers, scale, node.input(2), int(node.attr("axis", 1)))
 
