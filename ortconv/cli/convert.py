@@ -11,11 +11,13 @@ from typing import Any
 
 import click
 
-from ortconv.cli import color, fail, printable
+from ortconv.cli import color, fail
+from ortconv.cli.options import LEVELS, PASS_CHOICE, Size, add
 from ortconv.cli.render import convert_summary
 from ortconv.errors import BatchError, OrtconvError, UsageError
 
-LEVELS = ("disable", "basic", "extended", "layout", "all")
+REPLACED = ("optimization_level", "enable_passes", "disable_passes", "only_passes", "stop_after", "fold_limit")
+"""The options that --pipeline takes the place of."""
 
 
 @click.command(context_settings={"show_default": True})
@@ -63,22 +65,23 @@ LEVELS = ("disable", "basic", "extended", "layout", "all")
     metavar="NAME=N",
     help="Give a symbolic input dimension a number; may be repeated.",
 )
+@add(PASS_CHOICE)
 @click.option(
-    "--disable-pass", "disable_passes", multiple=True, metavar="NAME", help="Leave out a pass; see ortconv passes list."
+    "--pipeline",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run exactly the passes of a file written by: ortconv passes list --as-text.",
 )
 @click.option(
-    "--only-pass", "only_passes", multiple=True, metavar="NAME", help="Run this pass and no other; may be repeated."
-)
-@click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites.")
-@click.option(
-    "--verify-each", is_flag=True, help="Run the model after every pass and name the first that changes the numbers."
+    "--verify-each",
+    is_flag=True,
+    help="Run the model after every pass and name the first pass and rewrite that change the numbers.",
 )
 @click.option(
     "--fold-limit",
-    type=click.IntRange(0),
-    default=64 << 20,
-    metavar="BYTES",
-    help="How much constant folding may let the model grow.",
+    type=Size(),
+    default="64MiB",
+    metavar="SIZE",
+    help="How much constant folding may let the model grow, such as 64M, 1GiB or 0.",
 )
 @click.option("--validate/--no-validate", default=True, help="Run source and result on the same inputs and compare.")
 @click.option(
@@ -88,7 +91,7 @@ LEVELS = ("disable", "basic", "extended", "layout", "all")
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Say what every pass did.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what every pass and rewrite did.")
 def command(
     model: Path, output: Path | None, output_dir: Path | None, as_json: bool, quiet: bool, verbose: bool, **flags: Any
 ) -> None:
@@ -106,9 +109,8 @@ def command(
         raise UsageError(f"there is no .onnx file below {model}")
     if output is not None and output_dir is not None:
         raise UsageError("--output and --output-dir exclude each other")
-    level = flags["optimization_level"]
     options = Options(
-        optimization_level=level,
+        optimization_level=flags["optimization_level"],
         use_nnapi=flags["use_nnapi"],
         nnapi_feature_level=flags["nnapi_feature_level"],
         nnapi_partitioning_stop_ops=_names(flags["nnapi_partitioning_stop_ops"]),
@@ -116,15 +118,19 @@ def command(
         save_optimized_onnx_model=flags["save_optimized_onnx_model"],
         fix_dims=_dims(flags["fix_dims"]),
         fold_limit=flags["fold_limit"],
+        enable_passes=flags["enable_passes"],
         disable_passes=flags["disable_passes"],
         only_passes=flags["only_passes"],
         stop_after=flags["stop_after"],
+        pipeline=_pipeline(flags["pipeline"]),
+        details=verbose or as_json,
         verify_each=flags["verify_each"],
         validate=flags["validate"],
         validate_with=_arrays(flags["validate_with"]),
         write_config=not batch,
         custom_op_library=flags["custom_op_library"],
     )
+    level = options.optimization_level
     exact = output if output is not None and output.suffix.lower() == ".ort" and not batch else None
     folder = output_dir or (None if exact else output)
     results, failures = [], []
@@ -161,12 +167,32 @@ def _convert_one(source: Path, target: Path, options: Any, verbose: bool) -> Any
     def narrate(stage: str, model: Any) -> None:
         click.echo(f"{source.name}: {stage}: {sum(1 for _ in model.graph.walk())} nodes", err=True)
 
+    from ortconv.cli.trace import show
+
     result = convert(source, target, options=options, observer=narrate)
-    for rewrite in result.trace:
-        click.echo(
-            f"{source.name}: {rewrite.rule} at {printable(rewrite.root)}: -{rewrite.removed} +{rewrite.added}", err=True
-        )
+    show(source.name, result.trace)
     return result
+
+
+def _pipeline(path: Path | None) -> str | None:
+    """The text of a pipeline, with which no other option may say what passes run."""
+    if path is None:
+        return None
+    context = click.get_current_context()
+    for name in REPLACED:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            flag = next(p.opts[0] for p in context.command.params if p.name == name)
+            raise UsageError(f"--pipeline and {flag} exclude each other", hint="change the file instead")
+    from ortconv.optimizer.recipe import parse
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        parse(text)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"no text: {error}", file=path) from error
+    except UsageError as error:
+        raise error.at(file=path) from error
+    return text
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Union
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.journal import Change, Journal
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import ValueType
 from ortconv.optimizer.pattern import Match, P, matches
@@ -89,12 +90,19 @@ def rule(name: str, *patterns: P) -> Callable[[Callable[[Match], Replacement]], 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One entry of the trace."""
+    """One entry of the trace. `root` is the label of the node; `change` is there if Context asks for details."""
 
     rule: str
     root: str
     removed: int
     added: int
+    change: Change | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        operator, _, name = self.root.partition(" ") if self.root.endswith("'") else ("", "", self.root)
+        found = {"rule": self.rule, "operator": operator, "name": name.strip("'")}
+        return {**found, "removed": self.removed, "added": self.added, **(asdict(self.change) if self.change else {})}
 
 
 FOLD_LIMIT = 64 << 20
@@ -106,24 +114,22 @@ class Context:
     """What a run of passes shares: options in, the trace out."""
 
     fold_limit: int = FOLD_LIMIT
-    """Bytes by which constant folding may make the model grow, all folds together."""
+    """Bytes by which constant folding may make the model grow, all folds together; shapes fold in any case."""
     grown: int = 0
+    folds: list[tuple[int, str]] = field(default_factory=list)
+    """Bytes by which a fold made the model grow, and the node's label, where it did."""
     only_cpu: bool = False
     """Leave nodes alone that an execution provider other than the CPU has taken."""
     limit: int | None = None
     """Stop after so many rewrites."""
-    disabled: frozenset[str] = frozenset()
-    """Names of rules and passes that do not run."""
-    only: frozenset[str] | None = None
-    """Names of the rules and passes that run, if not all do."""
+    journal: Journal | None = None
+    """Tells for each rewrite what it changed, if there is one."""
     trace: list[Rewrite] = field(default_factory=list)
 
     def record(self, rule: str, root: str, removed: int = 1, added: int = 0) -> None:
-        self.trace.append(Rewrite(rule, root, removed, added))
-
-    def allows(self, name: str) -> bool:
-        """True if the rule or pass of that name is to run."""
-        return name not in self.disabled and (self.only is None or name in self.only)
+        """Note a rewrite that has just been made."""
+        change = None if self.journal is None else self.journal.take()
+        self.trace.append(Rewrite(rule, root, removed, added, change))
 
     def may_touch(self, *nodes: Node) -> bool:
         """True if a pass may rewrite these nodes together."""
@@ -165,9 +171,6 @@ class RulePass:
 
     def run(self, graph: Graph, context: Context) -> int:
         by_root = self._by_root
-        if context.disabled or context.only is not None:
-            allowed = {key: [r for r in rules if context.allows(r.name)] for key, rules in by_root.items()}
-            by_root = {key: rules for key, rules in allowed.items() if rules}
         queue = deque(node for node in graph if (node.domain, node.op) in by_root)
         queued = set(queue)
         changes = 0

@@ -128,7 +128,8 @@ RULES: dict[str, Hazards] = {
     ),
     "FastGeluFusion": Hazards(
         "g (float[N,4] x) => (float y) <float h = {0.5}, float one = {1}, float c = {0.044715}, float s = {0.7978846}>"
-        " { p = Mul(x, x) q = Mul(p, x) r = Mul(q, c) u = Add(x, r) v = Mul(u, s) t = Tanh(v) f = Add(t, one) i = Mul(x, f) y = Mul(i, h) }",
+        " { p = Mul(x, x) q = Mul(p, x) r = Mul(q, c) u = Add(x, r) v = Mul(u, s) t = Tanh(v) f = Add(t, one)"
+        " i = Mul(x, f) y = Mul(i, h) }",
         "h one c s", "q u v t f i", (("c", NAN), ("s", INF)), ("double", "float16"),
     ),
     "QuickGeluFusion": Hazards(
@@ -137,7 +138,8 @@ RULES: dict[str, Hazards] = {
     ),
     "LayerNormFusion": Hazards(
         "g (float[N,4] x) => (float y) <float two = {2}, float e = {0.01}, float[4] s = {1, 2, 3, 4}>"
-        " { m = ReduceMean<axes = [-1]>(x) d = Sub(x, m) p = Pow(d, two) v = ReduceMean<axes = [-1]>(p) a = Add(v, e) r = Sqrt(a) q = Div(d, r) y = Mul(q, s) }",
+        " { m = ReduceMean<axes = [-1]>(x) d = Sub(x, m) p = Pow(d, two) v = ReduceMean<axes = [-1]>(p)"
+        " a = Add(v, e) r = Sqrt(a) q = Div(d, r) y = Mul(q, s) }",
         "two e", "m d p v a r q", (("e", NAN), ("e", -1), ("two", 3)), ("double", "float16"),
         (("float[4] s = {1, 2, 3, 4}", "float[1] s = {1}"), ("axes = [-1]", "axes = [0]")),
     ),

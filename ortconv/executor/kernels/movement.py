@@ -182,11 +182,10 @@ def _pad(x: Array, pads: Sequence[int], mode: str, value: object, axes: Sequence
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
     if mode == "constant":
         sizes = [b + n + a for b, n, a in zip(before, x.shape, after)]
-        out = np.full(sizes, value, dtype=x.dtype)
+        out = np.full_like(x, value, shape=sizes)
         # Negative amounts crop, what the other side adds included.
         kept = tuple(slice(max(-b, 0), max(size - b, 0)) for b, size in zip(before, sizes))
-        places = tuple(slice(max(b, 0), max(b + n, 0)) for b, n in zip(before, x.shape))
-        out[places] = x[kept]
+        out[tuple(slice(max(b, 0), max(b + n, 0)) for b, n in zip(before, x.shape))] = x[kept]
         return out
     x = x[tuple(slice(max(-b, 0), n + min(a, 0)) for b, a, n in zip(before, after, x.shape))]
     before, after = [max(b, 0) for b in before], [max(a, 0) for a in after]

@@ -18,6 +18,10 @@ def merge_common(graph: Graph, context: Context) -> int:
     """Merge nodes with the same operator, attributes and inputs, other than random ones and those with subgraphs.
 
     DequantizeLinear stays as it is: each reader of a quantized value wants one of its own.
+
+    Counterpart: CommonSubexpressionElimination
+    Differs: operands of commutative operators in either order; equal tensors as attributes, which are never equal
+        there; DequantizeLinear stays.
     """
     seen: dict[Hashable, Node | dict[Hashable, Node]] = {}
     changes = 0

@@ -16,7 +16,11 @@ from ortconv.optimizer.pattern import C, Match, P
 
 @rule("GemmSumFusion", P(("Sum", "Add"), P("Gemm", "a", "b", "c?", name="gemm"), "k", commutative=True))
 def fuse_gemm_sum(m: Match) -> Replacement:
-    """Gemm(a, b) + k  ->  Gemm(a, b, k); Gemm(a, b, c) + k  ->  Gemm(a, b, beta * c + k) for constants"""
+    """Gemm(a, b) + k  ->  Gemm(a, b, k); Gemm(a, b, c) + k  ->  Gemm(a, b, beta * c + k) for constants
+
+    Counterpart: GemmSumFusion
+    Differs: Add as well as Sum, and a second bias where both are constants.
+    """
     gemm, k = m.gemm, m.k
     if k is gemm.out or gemm.out.rank != 2 or not broadcasts_into(k.shape, gemm.out.shape):
         return None
@@ -46,7 +50,10 @@ def _flipped(node: Node, *names: str) -> dict[str, Attribute]:
 
 @rule("GemmTransposeFusion", P("Gemm", _TRANSPOSE, "b", "c?"))
 def fuse_transposed_a(m: Match) -> Replacement:
-    """Gemm(Transpose(a), b, c)  ->  Gemm(a, b, c) with transA flipped"""
+    """Gemm(Transpose(a), b, c)  ->  Gemm(a, b, c) with transA flipped
+
+    Counterpart: GemmTransposeFusion
+    """
     return New("Gemm", _operands(m.t, m.b, m.c), _flipped(m.root, "transA"), like=m.root, types=(m.root.out.type,))
 
 
@@ -105,7 +112,11 @@ def _normalized(m: Match) -> New | None:
     P("BatchNormalization", _GEMM, *_PARAMETERS),
 )
 def fold_matmul_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(MatMul(a, w))  ->  Gemm(a, w', c'), for matrices; likewise behind a Gemm"""
+    """BatchNormalization(MatMul(a, w))  ->  Gemm(a, w', c'), for matrices; likewise behind a Gemm
+
+    Counterpart: MatMul_BatchNormalization_Fusion
+    Differs: behind a Gemm too.
+    """
     return _normalized(m)
 
 
@@ -117,7 +128,12 @@ def fold_matmul_batch_norm(m: Match) -> Replacement:
     ),
 )
 def fold_moved_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), where the columns stay the channels"""
+    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), where the columns stay the channels
+
+    Counterpart: MatMul_BatchNormalization_Fusion
+    Differs: one Reshape or Transpose in between, not a chain of them, and only where the columns stay the
+        channels.
+    """
     move, product = m.move, m.product
     before, after = product.out.static_shape, move.out.shape
     columns = product.out.dim(1)
@@ -142,7 +158,11 @@ _WITH_BIAS = P("Add", P("MatMul", "a", "b", name="product"), "k", commutative=Tr
 
 @rule("MatMulAddFusion", _WITH_BIAS)
 def fuse_matmul_add(m: Match) -> Replacement:
-    """MatMul(a, b) + k  ->  Gemm(a, b, k), for matrices"""
+    """MatMul(a, b) + k  ->  Gemm(a, b, k), for matrices
+
+    Counterpart: MatMulAddFusion
+    Differs: double as well, and a bias of any shape that broadcasts into the product, a scalar too.
+    """
     if m.a.dtype not in FLOATS or m.a.rank != 2 or m.b.rank != 2 or m.k is m.product.out:
         return None
     rows_columns = (m.a.dim(0), m.b.dim(1))
@@ -198,9 +218,13 @@ def _merges(reader: Node) -> bool:
 
 
 def fuse_stacked(graph: Graph, context: Context) -> int:
-    """Apply `fuse_stacked_matmul_add` where neighbouring Reshapes absorb what it adds, so that no graph grows by it.
+    """MatMul(a, b) + k  ->  Reshape(Gemm(Reshape(a), b, k)) for stacks of matrices, where other Reshapes absorb these
 
     All products of one tensor share the Reshape in front of them.
+
+    Counterpart: MatMulAddFusion
+    Differs: stacks of matrices are flattened only where the Reshapes that this adds merge with others; ONNX
+        Runtime flattens all, which hides attention from its own fusions.
     """
     changes = 0
     for stack, adds in _candidates(graph).items():

@@ -24,7 +24,10 @@ def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
 
 @rule("ReshapeFusion", P(RESHAPES, "x", ...))
 def eliminate_reshape(m: Match) -> Replacement:
-    """Reshape, Squeeze, Unsqueeze or Flatten of x to the shape that it has  ->  x"""
+    """Reshape, Squeeze, Unsqueeze or Flatten of x to the shape that it has  ->  x
+
+    Differs: a single Reshape to the shape that x has goes too, which ONNX Runtime keeps.
+    """
     x: Value = m.x
     if same_shape(x.shape, m.root.out.shape):
         return x
@@ -34,7 +37,11 @@ def eliminate_reshape(m: Match) -> Replacement:
 
 @rule("ReshapeFusion", P("Reshape", "x", "shape"))
 def fix_reshape(m: Match) -> Replacement:
-    """Reshape(x, shape computed from shapes)  ->  Reshape(x, constant with 0 for copies and at most one -1)"""
+    """Reshape(x, shape computed from shapes)  ->  Reshape(x, constant with 0 for copies and at most one -1)
+
+    Counterpart: ReshapeFusion
+    Differs: any arithmetic on shapes that comes to copies and one rest, whatever nodes it takes.
+    """
     if m.shape.const is not None:
         return None
     wanted = target(m.root)
@@ -59,6 +66,9 @@ def merge_reshapes(m: Match) -> Replacement:
     """Reshape(Reshape(x))  ->  Reshape(x) or x, also for Squeeze, Unsqueeze and Flatten
 
     An inner one that others read stays, so it is passed over only if x comes out.
+
+    Counterpart: ReshapeFusion
+    Differs: symbolic shapes, Flatten, and chains that begin with Squeeze or Unsqueeze.
     """
     x, inner, root = m.x, m.inner, m.root
     wanted = target(root)
@@ -71,7 +81,11 @@ def merge_reshapes(m: Match) -> Replacement:
 
 @rule("TransposeFusion", P("Transpose", P("Transpose", "x", name="inner", shared=True)))
 def merge_transposes(m: Match) -> Replacement:
-    """Transpose(Transpose(x))  ->  Transpose(x) or x"""
+    """Transpose(Transpose(x))  ->  Transpose(x) or x
+
+    Counterpart: TransposeOptimizer
+    Differs: wherever two meet, also where no handler moves them; there in the transpose optimizer alone.
+    """
     x, inner, root = m.x, m.inner, m.root
     rank = x.rank if x.rank is not None else len(inner.attr("perm", root.attr("perm", Ints())))
     first, second = (tuple(node.attr("perm", Ints(reversed(range(rank))))) for node in (inner, root))

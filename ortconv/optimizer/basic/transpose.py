@@ -34,7 +34,13 @@ SMALL = 1024
 
 
 def optimize_transposes(graph: Graph, context: Context) -> int:
-    """Move, merge and cancel the Transposes of one graph; the number of changes."""
+    """Move, merge and cancel the Transposes of one graph.
+
+    Returns the number of changes.
+
+    Counterpart: TransposeOptimizer
+    Differs: a Pad with axes is passed rightly, which ONNX Runtime turns into a graph that fails.
+    """
     changes = 0
     for _ in range(MAX_SWEEPS):
         sweep = _Sweep(graph, context)

@@ -35,7 +35,10 @@ def _transposed(side: str) -> tuple[P, P]:
 
 @rule("MatmulTransposeFusion", *_transposed("A"))
 def fuse_transpose_a(m: Match) -> Replacement:
-    "MatMul(Transpose(a), b)  ->  FusedMatMul<transA, transBatchA>(a, b)"
+    """MatMul(Transpose(a), b)  ->  FusedMatMul<transA, transBatchA>(a, b)
+
+    Counterpart: MatmulTransposeFusion
+    """
     return _without_transpose(m, "A")
 
 
@@ -95,7 +98,11 @@ def _scaled_operand(op: str, slot: int) -> tuple[P, ...]:
 
 @rule("MatMulScaleFusion", *_scaled_operand("Mul", 0), *_scaled_operand("Div", 0))
 def fuse_scaled_a(m: Match) -> Replacement:
-    "MatMul(a * k, b)  ->  FusedMatMul<alpha = k>(a, b)"
+    """MatMul(a * k, b)  ->  FusedMatMul<alpha = k>(a, b)
+
+    Counterpart: MatMulScaleFusion
+    Differs: for double only where alpha, a float32, is exact; 0 and factors that overflow stay.
+    """
     return _with_alpha(m, (m.inner, m.other), m.inner)
 
 

@@ -88,7 +88,14 @@ def _is_per_tensor(node: Node) -> bool:
 
 
 def channels_last(graph: Graph, context: Context) -> int:
-    """Give every region that gains from it the channels-last form; the number of nodes changed."""
+    """Give every region that gains from it the channels-last form.
+
+    Returns the number of nodes changed.
+
+    Counterpart: NhwcTransformer
+    Differs: regions are chosen as a whole, only where they gain; pools and float operators between quantized ones
+        go along; no float convolutions.
+    """
     changes = 0
     for region in _regions(graph, context):
         chosen = _worthwhile(region)
