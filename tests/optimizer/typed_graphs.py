@@ -277,7 +277,7 @@ class Builder:
         if self.chance(0.5):
             return dims
         for axis, size in enumerate(dims):
-            if self.chance(0.5):
+            if size and self.chance(0.5):
                 symbol = self.pick(f"s{size}", f"s{size}", f"{name}_{axis}", None)
                 dims[axis] = symbol
                 free.setdefault(symbol or f"{name}_{axis}", []).append((name, axis))
