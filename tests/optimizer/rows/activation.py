@@ -206,6 +206,15 @@ def _norms() -> list[Row]:
             wrong=True,
         )
     )
+    unknown = inputs.replace("2,3,4", "N,3,one")
+    rows.append(
+        Row(
+            "LayerNormalization, one broadcast",
+            f"g ({unknown}) => (float y) {numbers} {{ {body} }}",
+            "extended",
+            wrong=True,
+        )
+    )
     rms = f"p = Pow(x, two) v = {mean}(p) w = Add(v, e) r = Sqrt(w)"
     for name, tail in (
         ("Div", "n = Div(x, r) y = Mul(n, S)"),

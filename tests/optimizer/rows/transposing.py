@@ -238,6 +238,29 @@ def _transposes() -> list[Row]:
             same=True,
         )
     )
+    swap = "t = Transpose<perm = [3, 0, 1, 2]>(x) u = Reshape(t, s)"
+    rows += [
+        Row(
+            f"Transpose, Reshape, {op}",
+            f"g (float[1,2,3,2] x) => (float y) <int64[4] s = {{2, 2, 1, 3}}> {{ {swap} {tail} }}",
+        )
+        for op, tail in (("Transpose", "y = Transpose<perm = [3, 2, 1, 0]>(u)"), ("Relu", "y = Relu(u)"))
+    ]
+    rows.append(
+        Row(
+            "Reshape to a column, Transpose",
+            "g (float[N,4] x) => (float y) <int64[4] s = {0, 1, 1, 4}> { u = Reshape(x, s) y = Transpose<perm = [0, 3, 1, 2]>(u) }",
+        )
+    )
+    for opset in (9, 13, 23):
+        rows.append(
+            Row(
+                "Transpose, Gathers",
+                "g (float[4,N,3] x) => (float y) <int64 i = {0}, int64 j = {-1}> { t = Transpose<perm = [1, 0, 2]>(x) "
+                "a = Gather<axis = 1>(t, i) b = Gather<axis = -2>(t, j) y = Sub(a, b) }",
+                opset=opset,
+            )
+        )
     rows.append(
         Row(
             "channels-last islands",
