@@ -261,15 +261,15 @@ def _transposes() -> list[Row]:
                 opset=opset,
             )
         )
-    for index, tail in (
-        ("int64 i = {0}", "Transpose<perm = [2, 1, 0]>"),
-        ("int64[2] i = {1, 0}", "Transpose<perm = [0, 3, 1, 2]>"),
+    for index, first, last in (
+        ("int64 i = {0}", "[3, 1, 2, 0]", "[2, 1, 0]"),
+        ("int64[2] i = {1, 0}", "[0, 2, 3, 1]", "[0, 3, 1, 2]"),
     ):
         rows.append(
             Row(
                 f"Transpose, Gather by {index.partition(' ')[0]}, Transpose",
-                f"g (float[1,3,4,5] x) => (float y) <{index}> {{ t = Transpose<perm = {'[3, 1, 2, 0]' if index[5] == ' ' else '[0, 2, 3, 1]'}>(x) "
-                f"u = Gather<axis = 1>(t, i) v = Relu(u) y = {tail}(v) }}",
+                f"g (float[1,3,4,5] x) => (float y) <{index}> {{ t = Transpose<perm = {first}>(x) "
+                f"u = Gather<axis = 1>(t, i) v = Relu(u) y = Transpose<perm = {last}>(v) }}",
             )
         )
     rows.append(
