@@ -12,7 +12,7 @@ import click
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
-    from ortconv.pipeline import Study
+    from ortconv.study import Study
 
 TARGETS = ("nnapi",)
 
@@ -91,7 +91,7 @@ def _studier(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Study
     from ortconv.partition.limits import Limits
     from ortconv.partition.policy import DEFAULT_STOP_OPS
     from ortconv.partition.profile import Device, read_device
-    from ortconv.pipeline import study
+    from ortconv.study import study
 
     stop_ops = names(flags["nnapi_partitioning_stop_ops"])
     target = Target(
@@ -104,8 +104,8 @@ def _studier(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Study
 
 
 def _levels(model: Path, study: Callable[[str | None], Study]) -> list[dict[str, Any]]:
-    from ortconv.pipeline import STUDIED
     from ortconv.report.partitions import level_row
+    from ortconv.study import STUDIED
 
     if model.suffix.lower() == ".ort":
         raise UsageError(
