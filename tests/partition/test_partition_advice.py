@@ -126,6 +126,13 @@ def test_many_nodes_of_a_kind_merge_together(pairs):
     assert (found[0].partitions_after, len(found[0].nodes)) == (1, pairs)
 
 
+def test_sets_too_many_to_try_all_are_thinned():
+    # The last two Erf split nothing.
+    found = advise(chain("Relu Erf " * 25 + "Relu Erf Erf"))
+    assert (found[0].partitions_after, len(found[0].nodes)) == (1, 25)
+    assert {n.out.name for n in found[0].nodes} == {f"v{2 * i + 1}" for i in range(25)}
+
+
 def test_the_search_is_bounded(monkeypatch):
     monkeypatch.setattr("ortconv.partition.advice.WORK_LIMIT", 20_000)
 
