@@ -22,9 +22,8 @@ from ortconv.optimizer.levels import LEVELS, AnyPass, inexact, run_passes
 if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
     from ortconv.ir.graph import Node
+    from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.partition import Objection, Partitioning, Target
-    from ortconv.partition.advice import Merge
-    from ortconv.partition.cost import Estimate
     from ortconv.partition.limits import Limits
     from ortconv.partition.profile import Device
 
@@ -34,11 +33,17 @@ Observer = Callable[[str, Model], None]
 """Called after every stage and pass with its name and the model as it is then."""
 
 
+STYLES = ("Fixed", "Runtime")
+"""Fixed: all fusions are made. Runtime: fusions above the basic level are saved for onnxruntime to make when it loads the model."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a conversion does beyond its defaults. The names are those of the command line's flags."""
 
     optimization_level: str = "all"
+    optimization_style: str = "Fixed"
+    target_platform: str = "arm"
     use_nnapi: bool = False
     nnapi_feature_level: int = 31
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
@@ -80,6 +85,8 @@ class Options:
                 object.__setattr__(self, name, value)
         if self.optimization_level not in LEVELS:
             raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
+        if self.optimization_style not in STYLES:
+            raise UsageError(f"optimization style '{self.optimization_style}' is not one of {', '.join(STYLES)}")
         if not 27 <= self.nnapi_feature_level <= 31:
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in 27..31")
 
@@ -105,6 +112,7 @@ class Result:
     files: list[str] = field(default_factory=list)
     nodes_before: int = 0
     nodes_after: int = 0
+    saved_fusions: int = 0
     rewrites: dict[str, int] = field(default_factory=dict)
     trace: list[Rewrite] = field(default_factory=list)
     partitions: list[dict[str, Any]] | None = None
@@ -136,6 +144,8 @@ def optimize(
     target: Target | Sequence[Target] | None = None,
     *,
     recipe: recipes.Recipe | None = None,
+    optimization_style: str = "Fixed",
+    target_platform: str = "arm",
     context: Context | None = None,
     observer: Observer | None = None,
     limits: Limits | None = None,
@@ -143,8 +153,9 @@ def optimize(
     """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them.
 
     Of several targets, the first that takes a node has it. The partitionings come back in the order of the targets, those of
-    subgraphs behind that of the main graph where a target takes them. A recipe says which passes run, in place of the level.
-    `context` says how far; it comes back with the trace of all rewrites. `limits` say which partitions count.
+    subgraphs behind that of the main graph where a target takes them. A recipe says which passes run, in place of the level. In
+    Runtime style, fusions above the basic level are recorded in `model.saved`; `target_platform` matters there only. `context`
+    says how far; it comes back with the trace of all rewrites. `limits` say which partitions count.
     """
     recipe = recipe or recipes.make(optimization_level)
     context = context or _context(recipe)
@@ -154,7 +165,13 @@ def optimize(
     if targets:
         _tell(observer, "partition", model)
     context.only_cpu = True
-    _run(model, recipe.above_basic, context, observer)
+    if optimization_style == "Runtime":
+        from ortconv.optimizer.runtime_style import passes, save_fusions
+
+        _run(model, passes(recipe), context, observer)
+        save_fusions(model, recipe, context, target_platform)
+    else:
+        _run(model, recipe.above_basic, context, observer)
     model.graph.prune()
     return context, partitionings
 
@@ -209,6 +226,7 @@ def convert(
 
 def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
     from ortconv.ortformat.functions import expand_functions
+    from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.ortformat.writer import write
 
     if source.suffix.lower() == ".ort" or (output.exists() and output.samefile(source)):
@@ -216,7 +234,6 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
         )
     recipe = options.recipe()
-    level, types = options.optimization_level, options.enable_type_reduction
     with _timed(result, "load"):
         model = load(source, options.fix_dims)
         _tell(observer, "load", model)
@@ -234,13 +251,11 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         watch = _watching(source, options, recipe, expected, context, observer)
         if options.details:
             context.journal = Journal(model.graph)
-        targets, limits = _targets(options), _limits(options)
-        partitionings = optimize(model, target=targets, recipe=recipe, context=context, observer=watch, limits=limits)[
-            1
-        ]
+        partitionings = _optimize(model, options, recipe, context, watch)
         if context.journal is not None:
             context.journal.close()
         expand_functions(model)
+    _tell_result(result, model, context, partitionings)
     with replacing(output) as draft:
         with _timed(result, "write"):
             write(model, draft)
@@ -248,13 +263,33 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             with _timed(result, "validate"):
                 result.validation = _validated(expected, draft, options.custom_op_library, _excused(context, recipe))
         result.bytes_after = draft.stat().st_size
+        required = RequiredOperators(types=options.enable_type_reduction)
+        with _timed(result, "config"):
+            _require(required, model, options, expected)
     result.files.append(str(output))
     if options.write_config:
-        config = output.with_name(f"{output.stem.removesuffix(level_suffix(level))}.{config_name(level, types=types)}")
-        _write_config([(str(output), model)], config, types)
+        write_text(config := _config_beside(output, options), required.text([str(output)]))
         result.files.append(str(config))
     if options.save_optimized_onnx_model:
         result.files.append(str(_save_onnx(model, output)))
+
+
+def _optimize(
+    model: Model, options: Options, recipe: recipes.Recipe, context: Context, observer: Observer | None
+) -> tuple[Partitioning, ...]:
+    return optimize(
+        model,
+        target=_targets(options),
+        recipe=recipe,
+        optimization_style=options.optimization_style,
+        target_platform=options.target_platform,
+        context=context,
+        observer=observer,
+        limits=_limits(options),
+    )[1]
+
+
+def _tell_result(result: Result, model: Model, context: Context, partitionings: Sequence[Partitioning]) -> None:
     result.rewrites = context.counts()
     result.trace = context.trace
     result.constants_after = constant_bytes(model)
@@ -267,6 +302,27 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         result.refusals = _refusals(partitionings)
     result.operators = operator_counts(model)
     result.nodes_after = sum(result.operators.values())
+    result.saved_fusions = len(model.saved)
+
+
+def _require(
+    required: RequiredOperators, model: Model, options: Options, expected: Reference | str = "not asked for"
+) -> None:
+    """Add what a model needs as it is and, in Runtime style, as onnxruntime makes it by replaying the saved fusions.
+
+    The model is left as the latter; MismatchError where that computes something else than expected.
+    """
+    required.add(model)
+    if options.optimization_style == "Fixed":
+        return
+    from ortconv.optimizer.runtime_style import replay
+
+    replay(model, options.recipe(), options.target_platform)
+    required.add(model)
+    if not isinstance(expected, str) and expected.backend == "numpy":
+        from ortconv.compare.validate import hold
+
+        hold(expected, model, "the replay of saved fusions", hint="--optimization-style Fixed makes them at once")
 
 
 def _refusals(partitionings: Sequence[Partitioning]) -> list[dict[str, Any]]:
@@ -316,7 +372,9 @@ def _watching(
 
     def check(count: int) -> None:
         model = load(source, options.fix_dims)
-        done, _ = optimize(model, target=_targets(options), recipe=replace(recipe, stop_after=count))
+        recipe_so_far = replace(recipe, stop_after=count)
+        done = _context(recipe_so_far)
+        _optimize(model, options, recipe_so_far, done, None)
         hold(expected, model, "", _excused(done, recipe))
 
     def watch(stage: str, model: Model) -> None:
@@ -408,85 +466,35 @@ def _timed(result: Result, stage: str) -> Iterator[None]:
         result.seconds[stage] = result.seconds.get(stage, 0.0) + time.perf_counter() - start
 
 
-# ---------------------------------------------------------------------- partitions
-
-STUDIED = ("disable", "basic", "extended", "aware")
-"""How a model can be prepared before it is divided: by a level, or as conversion for the target prepares it."""
-
-
-@dataclass(frozen=True)
-class Study:
-    """A model as prepared, what a target takes of it, and what that costs."""
-
-    model: Model
-    level: str
-    partitioning: Partitioning
-    estimate: Estimate
-
-    def advice(self) -> list[Merge]:
-        """What keeps the partitions apart."""
-        from ortconv.partition.advice import advise
-
-        return advise(self.model.graph, self.partitioning.target)
-
-
-def study(
-    source: str | Path,
-    target: Target,
-    level: str | None = None,
-    *,
-    limits: Limits | None = None,
-    device: Device | None = None,
-    fix_dims: Mapping[str, int] | None = None,
-) -> Study:
-    """Divide the model of an .onnx or .ort file for a target.
-
-    `level` is one of STUDIED; None is basic for an .onnx file, and disable, the only one there is, for an .ort file.
-    """
-    from ortconv.partition import partition
-    from ortconv.partition.cost import estimate
-    from ortconv.partition.limits import Limits, limit
-
-    source = Path(source)
-    ready = source.suffix.lower() == ".ort"
-    level = level or ("disable" if ready else "basic")
-    if level not in STUDIED or (ready and level != "disable"):
-        raise UsageError(f"level {level} is not one of {', '.join(STUDIED[:1] if ready else STUDIED)}", file=source)
-    model = load(source, fix_dims)
-    if level == "aware":
-        optimize(model, "extended", target, limits=limits)
-    else:
-        optimize(model, level)
-    for node in model.graph:
-        node.ep = ""  # ONNX Runtime divides a model anew when it loads it
-    partitioning = limit(partition(model.graph, target), limits or Limits())
-    return Study(model, level, partitioning, estimate(partitioning, device))
-
-
 # ---------------------------------------------------------------------- file names
 
 
-def level_suffix(level: str) -> str:
-    """What ONNX Runtime puts into file names for a level: nothing for all."""
-    return "" if level == "all" else f".{level}"
+def suffix(level: str, style: str) -> str:
+    """What ONNX Runtime puts into file names: the level where it is not all, and what stands for Runtime style."""
+    return ("" if level == "all" else f".{level}") + (".with_runtime_opt" if style == "Runtime" else "")
 
 
-def ort_name(source: Path, level: str) -> str:
-    """ONNX Runtime's name for a converted file: x.ort, or x.LEVEL.ort where the level is not all."""
-    return f"{source.stem}{level_suffix(level)}.ort"
+def ort_name(source: Path, level: str, style: str = "Fixed") -> str:
+    """ONNX Runtime's name for a converted file: x.ort, x.LEVEL.ort where the level is not all, x.with_runtime_opt.ort."""
+    return f"{source.stem}{suffix(level, style)}.ort"
 
 
-def config_name(level: str, *, types: bool) -> str:
+def config_name(options: Options) -> str:
     """ONNX Runtime's name for an operator config; that of a single model has the model's name in front."""
-    return f"required_operators{'_and_types' if types else ''}{level_suffix(level)}.config"
+    types = "_and_types" if options.enable_type_reduction else ""
+    return f"required_operators{types}{suffix(options.optimization_level, options.optimization_style)}.config"
 
 
-def write_config(ort_files: Sequence[Path], target: Path, *, types: bool) -> None:
-    """Write the operator config of some .ort files."""
-    _write_config([(str(path), load(path)) for path in ort_files], target, types)
+def _config_beside(output: Path, options: Options) -> Path:
+    stem = output.stem.removesuffix(suffix(options.optimization_level, options.optimization_style))
+    return output.with_name(f"{stem}.{config_name(options)}")
 
 
-def _write_config(models: Sequence[tuple[str, Model]], target: Path, types: bool) -> None:
-    from ortconv.ortformat.opconfig import required_operators
+def write_config(ort_files: Sequence[Path], target: Path, options: Options) -> None:
+    """Write the operator config of some .ort files that were converted with these options."""
+    from ortconv.ortformat.opconfig import RequiredOperators
 
-    write_text(target, required_operators(models, types=types))
+    required = RequiredOperators(types=options.enable_type_reduction)
+    for path in ort_files:
+        _require(required, load(path), options)
+    write_text(target, required.text(map(str, ort_files)))

@@ -13,7 +13,7 @@ from ortconv.cli.options import COREML, add
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
-    from ortconv.pipeline import Study
+    from ortconv.study import Study
 
 TARGETS = ("nnapi", "coreml")
 
@@ -93,7 +93,7 @@ def _studier(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Study
     from ortconv.partition.limits import Limits
     from ortconv.partition.policy import DEFAULT_STOP_OPS
     from ortconv.partition.profile import Device, read_device
-    from ortconv.pipeline import study
+    from ortconv.study import study
 
     stop_ops = names(flags["nnapi_partitioning_stop_ops"])
     if flags["ep"] == "coreml" and (stop_ops is not None or flags["use_nchw"]):
@@ -115,8 +115,8 @@ def _studier(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Study
 
 
 def _levels(model: Path, study: Callable[[str | None], Study]) -> list[dict[str, Any]]:
-    from ortconv.pipeline import STUDIED
     from ortconv.report.partitions import level_row
+    from ortconv.study import STUDIED
 
     if model.suffix.lower() == ".ort":
         raise UsageError(

@@ -19,7 +19,7 @@ from ortconv.report.partitions import refusals
 
 if TYPE_CHECKING:
     from ortconv.partition.advice import Merge
-    from ortconv.pipeline import Study
+    from ortconv.study import Study
 
 MOST_PARTITIONS = 20
 MOST_REASONS = 20

@@ -68,14 +68,10 @@ def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> I
                 continue
             if context.journal is not None:
                 context.journal.take()
-            count = sum(p.run(g, context) for g in graphs if g is graph or _is_alive(g))
+            count = sum(p.run(g, context) for g in graphs if graph.encloses(g))
             total += count
             if not count:
                 idle_at[p] = total
             yield p, count
         if total == before or context.exhausted:
             return
-
-
-def _is_alive(graph: Graph) -> bool:
-    return graph.owner is not None and graph.owner.graph is not None

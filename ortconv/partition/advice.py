@@ -69,7 +69,9 @@ class Merge:
 
 
 def _counted(nodes: tuple[Node, ...]) -> str:
-    ops = Counter(n.op for n in nodes).most_common()
+    """Nodes by operator; QDQ groups by what stands between their quantisers."""
+    inner = [n for n in nodes if n.op not in ("DequantizeLinear", "QuantizeLinear")]
+    ops = Counter(n.op for n in inner or nodes).most_common()
     rest = sum(count for _, count in ops[SHOWN_OPS:])
     shown = [_plural(count, f"{op} node") for op, count in ops[:SHOWN_OPS]]
     return ", ".join(shown) + (f" and {_plural(rest, 'other')}" if rest else "")

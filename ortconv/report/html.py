@@ -62,7 +62,7 @@ def page(scene: Scene, *, title: str) -> str:
 {_lines(scene)}
 </svg>
 <aside><h2>Details</h2><pre id="details">{HELP}</pre>{_reasons(scene)}</aside>
-<script type="application/json" id="scene">{_json(_geometry(scene))}</script>
+<script type="application/json" id="scene">{json.dumps(_geometry(scene), separators=(",", ":"))}</script>
 <script>{script}</script></body></html>
 """
 
@@ -86,6 +86,7 @@ def _lines(scene: Scene) -> str:
 
 
 def _geometry(scene: Scene) -> dict[str, Any]:
+    """What the script computes with: numbers only, so that nothing in it can end the element that it stands in."""
     layout = scene.closed
     groups = []
     for group, (x, y), (w, h) in zip(scene.groups, layout.corners, layout.sizes, strict=True):
@@ -108,11 +109,6 @@ def _geometry(scene: Scene) -> dict[str, Any]:
 
 def _r(value: float) -> float:
     return round(value, 1)
-
-
-def _json(value: Any) -> str:
-    """JSON that cannot end the script element that it stands in."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _reasons(scene: Scene) -> str:

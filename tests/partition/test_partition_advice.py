@@ -57,6 +57,16 @@ def test_stop_ops_are_one_class():
     assert str(found[-1]).startswith("take out of the stop ops")
 
 
+def test_qdq_groups_go_by_their_operator():
+    graph = make(
+        "uint8[1,4] x",
+        """a = DequantizeLinear (x, s, z)  b = Neg (a)  c = DequantizeLinear (x, s, z)  t = Tanh (c)
+           q = QuantizeLinear (t, s, z)  d = DequantizeLinear (q, s, z)  y = Add (b, d)""", "y",
+    )  # fmt: skip
+    (merge,) = advise(graph)
+    assert str(merge).startswith("rewrite 1 Tanh node (qdq): the number of partitions stays 1, 3 nodes more taken")
+
+
 def random_net(rng: random.Random) -> Graph:
     graph = Graph()
     graph.opsets[""] = 13
@@ -114,6 +124,13 @@ def test_promises_hold_and_are_the_smallest():
 def test_many_nodes_of_a_kind_merge_together(pairs):
     found = advise(chain("Relu Erf " * pairs + "Relu"))
     assert (found[0].partitions_after, len(found[0].nodes)) == (1, pairs)
+
+
+def test_sets_too_many_to_try_all_are_thinned():
+    # The last two Erf split nothing.
+    found = advise(chain("Relu Erf " * 25 + "Relu Erf Erf"))
+    assert (found[0].partitions_after, len(found[0].nodes)) == (1, 25)
+    assert {n.out.name for n in found[0].nodes} == {f"v{2 * i + 1}" for i in range(25)}
 
 
 def test_the_search_is_bounded(monkeypatch):

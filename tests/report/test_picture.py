@@ -20,7 +20,6 @@ from ortconv.ir.graph import Graph
 from ortconv.onnxio.load import from_proto
 from ortconv.partition import Partitioning, Target, partition
 from ortconv.partition.cost import estimate
-from ortconv.pipeline import study
 from ortconv.report import svg
 from ortconv.report.html import page
 from ortconv.report.scene import (
@@ -37,6 +36,7 @@ from ortconv.report.scene import (
     stages,
     text_width,
 )  # fmt: skip
+from ortconv.study import study
 from tests.conftest import ROOT
 from tests.counting import calls
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ortconv.ir.graph import Attribute, Floats, Ints, Node, Strings, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
@@ -210,15 +212,21 @@ def fuse_div_mul(m: Match) -> Replacement:
     return New("Div", [m.y, m.x], {}, like=m.root, types=(m.root.out.type,))
 
 
+def _greatest(dtype: DType | None) -> float:
+    """The bound of a Clip that has none: infinities become the greatest finite number."""
+    return float(np.finfo(dtype.numpy).max) if dtype in (DType.FLOAT, DType.DOUBLE, DType.FLOAT16) else math.inf
+
+
 def _interval(node: Node) -> tuple[float, float] | None:
-    """What a Relu or Clip with constant bounds confines to, in the order max, then min; infinite where it has no bound."""
+    """What a Relu or Clip with constant bounds confines to, in the order max, then min."""
     if node.op == "Relu":
         return 0, math.inf
     bounds = clip_bounds(node)
     if bounds is None or any(b is not None and math.isnan(b) for b in bounds):
         return None
     low, high = bounds
-    return -math.inf if low is None else low, math.inf if high is None else high
+    greatest = _greatest(node.out.dtype)
+    return -greatest if low is None else low, greatest if high is None else high
 
 
 @rule(
@@ -239,8 +247,9 @@ def fuse_relu_clip(m: Match) -> Replacement:
     types = (m.root.out.type,)
     if (low, high) == (0, math.inf) and "Relu" in (m.root.op, m.inner.op):
         return New("Relu", [m.x], {}, like=m.root, types=types)
-    low_bound = bound(None if low == -math.inf else low, dtype)
-    high_bound = bound(None if high == math.inf else high, dtype)
+    greatest = _greatest(dtype)
+    low_bound = bound(None if low == -greatest else low, dtype)
+    high_bound = bound(None if high == greatest else high, dtype)
     if m.graph.opset() < 11 and dtype not in FLOATS:
         return None
     return clip(m.x, low_bound, high_bound, m.root, m.graph, dtype)

@@ -155,13 +155,16 @@ def trailing_axis(reductions: list[Node], rank: int) -> int | None:
 
 
 def _affine(value: Value, shape: Shape, axis: int) -> Source:
-    """A scale or bias in the shape of the normalized axes; None unless it has that shape but for leading axes of 1."""
+    """A scale or bias in the shape of the normalized axes; None unless it has that shape but for leading axes of 1.
+
+    None too where there is nothing to normalize, which onnxruntime refuses.
+    """
     wanted = shape[axis:]
     own = value.shape
     if own is None or value.dtype is None or not 0 < len(wanted) <= len(own) <= len(shape):
         return None
     lead, tail = own[: len(own) - len(wanted)], own[len(own) - len(wanted) :]
-    if any(d != 1 for d in lead) or not all(map(same_dim, tail, wanted)):
+    if any(d != 1 for d in lead) or not all(map(same_dim, tail, wanted)) or 0 in wanted:
         return None
     if not lead:
         return value

@@ -67,8 +67,8 @@ def fuse_fast_gelu(m: Match) -> Replacement:
     cubic = _polynomial(m.inner, m.x, nodes, constants, DEEPEST) if m.x.dtype is DType.FLOAT else None
     if cubic is None or not _is_gelu_cubic(cubic) or not basic.keeps_shape(m.x, tuple(constants)):
         return None
-    (reader,) = m.inner.consumers
-    return microsoft(m, "FastGelu", [m.x]) if _is_private(nodes, reader, m.root) else None
+    readers = m.inner.consumers
+    return microsoft(m, "FastGelu", [m.x]) if len(readers) == 1 and _is_private(nodes, readers[0], m.root) else None
 
 
 def _is_gelu_cubic(found: Polynomial) -> bool:

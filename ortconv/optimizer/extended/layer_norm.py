@@ -54,7 +54,7 @@ def fuse_root_mean_square(m: Match) -> Replacement:
     constants = tuple(v for name in ("two", "one", "epsilon") if (v := m.bound.get(name)) is not None)
     if basic.trailing_axis([m.mean], rank) != rank - 1 or not basic.keeps_shape(x, constants):
         return None
-    if m.scale.rank != 1 or not same_dim(m.scale.dim(0), x.dim(-1)):
+    if m.scale.rank != 1 or not same_dim(m.scale.dim(0), x.dim(-1)) or x.dim(-1) == 0:
         return None
     epsilon = float(np.float32(scalar(m.epsilon)))
     if not 0 <= epsilon < math.inf:
