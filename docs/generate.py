@@ -14,6 +14,8 @@ from click.testing import CliRunner
 
 from ortconv.cli import VERBS, cli
 from ortconv.optimizer.catalogue import entries
+from ortconv.partition.coreml.rules import ROWS
+from ortconv.partition.policy import COREML_FORMATS
 
 FOLDER = Path(__file__).parent
 NOTE = "This page is written by `make docs` from the program itself.\n"
@@ -66,7 +68,20 @@ def _lines(texts: tuple[str, ...]) -> str:
     return "<br>".join(text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*") for text in texts)
 
 
-PAGES = {"commands.md": commands, "passes.md": passes}
+def coreml_rules() -> str:
+    """The page as it is, with the table below its heading "Operators" written anew."""
+    text = (FOLDER / "coreml_rules.md").read_text(encoding="utf-8")
+    before, heading, rest = text.partition("## Operators\n\n")
+    after = rest[rest.index("\n\n## ") :]
+    rows = ["| operator | domain | least version | NeuralNetwork | MLProgram |", "|---|---|---|---|---|"]
+    for op, row in sorted(ROWS.items()):
+        domains = ", ".join(domain or "ai.onnx" for domain in row.domains)
+        formats = ("yes" if name in row.formats else "" for name in COREML_FORMATS)
+        rows.append(f"| {' | '.join((op, domains, str(row.since), *formats))} |")
+    return before + heading + "\n".join(rows) + after
+
+
+PAGES = {"commands.md": commands, "passes.md": passes, "coreml_rules.md": coreml_rules}
 
 if __name__ == "__main__":
     for name, write in PAGES.items():
