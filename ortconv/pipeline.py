@@ -98,10 +98,20 @@ def optimize(
         partitioning = partition(model.graph, target)
         assign(model.graph, partitioning)
         _tell(observer, "partition", model)
+    _prepare(model)
     context.only_cpu = True
     _run(model, above_basic(optimization_level), context, observer)
     model.graph.prune()
     return context, partitioning
+
+
+def _prepare(model: Model) -> None:
+    """Rewrite what ONNX Runtime has kernels for in another form only."""
+    from ortconv.ortformat.functions import expand_functions
+    from ortconv.ortformat.precision import insert_casts
+
+    expand_functions(model)
+    insert_casts(model)
 
 
 def _run(model: Model, passes: Any, context: Context, observer: Observer | None) -> None:
@@ -138,7 +148,6 @@ def convert(
 
 
 def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
-    from ortconv.ortformat.functions import expand_functions
     from ortconv.ortformat.writer import write
 
     if source.suffix.lower() == ".ort" or (output.exists() and output.samefile(source)):
@@ -161,7 +170,6 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         context, partitioning = optimize(
             model, level, _target(options), context=_context(options), observer=_watching(options, expected, observer)
         )
-        expand_functions(model)
     with replacing(output) as draft:
         with _timed(result, "write"):
             write(model, draft)

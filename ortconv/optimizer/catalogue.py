@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ortconv.errors import UsageError
 from ortconv.optimizer.engine import RulePass
-from ortconv.optimizer.levels import AnyPass, basic_passes, extended_passes, layout_passes
+from ortconv.optimizer.levels import AnyPass, all_passes, basic_passes, extended_passes, layout_passes
 
 
 class Entry(NamedTuple):
@@ -22,8 +22,9 @@ class Entry(NamedTuple):
 def entries() -> list[Entry]:
     """Every rewrite in the order in which the levels run them."""
     found: dict[str, Entry] = {}
-    for level, passes in (("basic", basic_passes()), ("extended", extended_passes()), ("layout", layout_passes())):
-        for p in passes:
+    levels = {"basic": basic_passes, "extended": extended_passes, "layout": layout_passes, "all": all_passes}
+    for level, passes in levels.items():
+        for p in passes():
             for name, doc in _documented(p):
                 known = found.get(name, Entry(name, level, p.name, ()))
                 found[name] = known._replace(doc=tuple(dict.fromkeys((*known.doc, doc))))

@@ -34,12 +34,20 @@ def layout_passes() -> tuple[AnyPass, ...]:
     return layout.PASSES
 
 
+def all_passes() -> tuple[AnyPass, ...]:
+    """What the highest level has beyond layout. It comes first, since other passes want weights to be constants."""
+    from ortconv.optimizer.layout import float16
+
+    return float16.PASSES
+
+
 def above_basic(level: str) -> tuple[AnyPass, ...]:
     """The passes of a level that follow the basic ones."""
     if level not in LEVELS:
         raise UsageError(f"optimization level '{level}' is not one of {', '.join(LEVELS)}")
     rank = LEVELS.index(level)
-    return (extended_passes() if rank >= 2 else ()) + (layout_passes() if rank >= 3 else ())
+    fused = (extended_passes() if rank >= 2 else ()) + (layout_passes() if rank >= 3 else ())
+    return (all_passes() if rank >= 4 else ()) + fused
 
 
 def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> Iterator[tuple[AnyPass, int]]:
