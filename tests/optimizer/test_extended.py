@@ -78,7 +78,6 @@ def test_nan_passes_through_every_conv_activation() -> None:
 @pytest.mark.parametrize(
     ("tail", "options"),
     [
-        ("y = HardSwish(c)", {"opset": 14}),
         ("y = Elu(c)", {}),
         ("y = Softplus(c)", {}),
         ("y = Clip(c, k)", {"more": ", float k"}),

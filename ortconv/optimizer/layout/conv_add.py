@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import Shape
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
-from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes, is_float
+from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes, gated, is_float
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -19,7 +19,11 @@ def fuse_conv_add(m: Match) -> Replacement:
     return New("FusedConv", [x, w, b, m.z], domain="com.microsoft", types=[m.root.out.type], like=m.conv)
 
 
-_FUSED = P("FusedConv", ..., name="conv", domain="com.microsoft", where=lambda conv: "activation" not in conv.attrs)
+def _is_plain(conv: Node) -> bool:
+    return "activation" not in conv.attrs
+
+
+_FUSED = P("FusedConv", ..., name="conv", domain="com.microsoft", where=_is_plain)
 
 
 @rule(
@@ -40,6 +44,15 @@ def fuse_activation(m: Match) -> Replacement:
         types=[m.root.out.type],
         like=m.conv,
     )
+
+
+@rule("ConvAddActivationFusion", gated("FusedConv", "com.microsoft", _is_plain))
+def fuse_hard_swish(m: Match) -> Replacement:
+    "x * HardSigmoid<1/6, 0.5>(x) of x = FusedConv(...)  ->  FusedConv<HardSwish>"
+    if m.again is not m.conv:
+        return None
+    attrs = {**m.conv.attrs, "activation": "HardSwish"}
+    return New("FusedConv", m.conv.inputs, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.conv)
 
 
 def _same_shape(conv: Node, z: Value) -> bool:
@@ -68,4 +81,4 @@ def _output_shape(conv: Node) -> Shape | None:
     return tuple(dims)
 
 
-PASSES = (RulePass("ConvAddActivationFusion", fuse_conv_add, fuse_activation),)
+PASSES = (RulePass("ConvAddActivationFusion", fuse_conv_add, fuse_activation, fuse_hard_swish),)
