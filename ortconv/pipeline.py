@@ -33,6 +33,7 @@ class Options:
     nnapi_feature_level: int = 31
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
     enable_type_reduction: bool = False
+    target_platform: str | None = None
     save_optimized_onnx_model: bool = False
     write_config: bool = True
     fix_dims: Mapping[str, int] = field(default_factory=dict)
@@ -48,6 +49,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.optimization_level not in LEVELS:
             raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
+        if self.target_platform not in (None, "arm", "amd64"):
+            raise UsageError(f"target platform '{self.target_platform}' is not one of arm, amd64")
         if not 27 <= self.nnapi_feature_level <= 31:
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in 27..31")
 
@@ -219,6 +222,7 @@ def _context(options: Options) -> Context:
 
     return Context(
         fold_limit=options.fold_limit,
+        target_platform=options.target_platform,
         limit=options.stop_after,
         disabled=checked(options.disable_passes),
         only=checked(options.only_passes) or None,

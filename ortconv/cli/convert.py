@@ -48,8 +48,7 @@ LEVELS = ("disable", "basic", "extended", "layout", "all")
 @click.option(
     "--target-platform",
     type=click.Choice(["arm", "amd64"]),
-    default="arm",
-    help="Where the model will run; no level writes code bound to one CPU.",
+    help="Where the model will run. arm: int8 activations stay int8. amd64: layout and all write layouts for CPUs like this one.",
 )
 @click.option(
     "--custom-op-library",
@@ -113,6 +112,7 @@ def command(
         nnapi_feature_level=flags["nnapi_feature_level"],
         nnapi_partitioning_stop_ops=_names(flags["nnapi_partitioning_stop_ops"]),
         enable_type_reduction=flags["enable_type_reduction"],
+        target_platform=flags["target_platform"],
         save_optimized_onnx_model=flags["save_optimized_onnx_model"],
         fix_dims=_dims(flags["fix_dims"]),
         fold_limit=flags["fold_limit"],

@@ -110,6 +110,8 @@ class Context:
     grown: int = 0
     only_cpu: bool = False
     """Leave nodes alone that an execution provider other than the CPU has taken."""
+    target_platform: str | None = None
+    """Where the model is to run, arm or amd64, if that may decide what is written."""
     limit: int | None = None
     """Stop after so many rewrites."""
     disabled: frozenset[str] = frozenset()
