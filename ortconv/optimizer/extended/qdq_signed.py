@@ -1,4 +1,7 @@
-"""Activations of int8 become uint8: the integer kernels take more pairs of types, and run faster on x86-64."""
+"""Activations of int8: on Arm CPUs they go into products as they are, elsewhere they become uint8.
+
+The integer kernels take more pairs of types with uint8, and run faster on x86-64.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.engine import Context, FunctionPass, constant
+from ortconv.optimizer.engine import Context, FunctionPass, RulePass, constant
+from ortconv.optimizer.extended import qdq_product
 from ortconv.optimizer.extended.qdq import DOMAINS, dequantized, elements, quantizer, zero_points
 
 
 def shift_activations(graph: Graph, context: Context) -> int:
     """Q -> DQ pairs of int8 and one scale become uint8 with the zero point 128 higher: the same reals, exactly."""
+    if context.target_platform == "arm":
+        return 0
     changes = 0
     shared: dict[tuple[int, Shape], Value] = {}
     for node in graph:
@@ -67,4 +73,16 @@ def _retype(value: Value) -> None:
     value.type = TensorType(DType.UINT8, value.type.shape)
 
 
+PRODUCTS = (
+    RulePass("QDQSelectorActionTransformer", qdq_product.SIGNED_RULES),
+    RulePass("QDQSelectorActionTransformer", qdq_product.SIGNED_FLOAT_RULES),
+)
+
+
+def fuse_products(graph: Graph, context: Context) -> int:
+    """Conv and MatMul of int8 become QLinearConv, QLinearMatMul and MatMulIntegerToFloat on Arm; the number of rewrites."""
+    return sum(p.run(graph, context) for p in PRODUCTS) if context.target_platform == "arm" else 0
+
+
+PRODUCTS_OF_SIGNED = FunctionPass("QDQSelectorActionTransformer", fuse_products)
 SIGNED = FunctionPass("QDQS8ToU8Transformer", shift_activations)
