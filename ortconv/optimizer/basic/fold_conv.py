@@ -153,6 +153,27 @@ def fold_batch_norm_conv(m: Match) -> Replacement:
     return New("Conv", [m.x, new_w, *bias], like=conv, types=(conv.out.type,))
 
 
+_SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling"), P("Div", "x", C("k"), name="scaling")
+
+
+@rule("MulConvFusion", *(P("Conv", scaled, C("w"), C("b", optional=True)) for scaled in _SCALED))
+def fold_mul_conv(m: Match) -> Replacement:
+    """Conv(x * k, w, b)  ->  Conv(x, w', b); likewise x / k"""
+    weights, conv = m.w, m.root
+    w, group = wide(weights), conv.attr("group", 1)
+    if w.ndim < 3 or not w.size or m.x.rank != w.ndim or w.shape[0] % group:
+        return None
+    k = per_channel(m.k, w.ndim, w.shape[1] * group)
+    if k is None or m.x.dtype is not weights.dtype:
+        return None
+    with np.errstate(all="ignore"):
+        by_input = (1 / k if m.scaling.op == "Div" else k).reshape(group, 1, -1, *[1] * (w.ndim - 2))
+        scaled = rounded((w.reshape(group, -1, *w.shape[1:]) * by_input).reshape(w.shape), weights.constant.dtype)
+    if scaled is None:
+        return None
+    return New("Conv", [m.x, scaled, *conv.inputs[2:]], like=conv, types=(conv.out.type,))
+
+
 @rule(
     "BNArithmeticFusion",
     P(("Add", "Mul"), _BATCH_NORM, C("k"), commutative=True),
@@ -175,4 +196,11 @@ def fold_batch_norm_arithmetic(m: Match) -> Replacement:
     return New("BatchNormalization", [m.x, scale, shift, m.mean, m.var], like=bn, types=(m.root.out.type,))
 
 
-RULES = (*fold_conv_add, *fold_conv_mul, *fold_conv_batch_norm, *fold_batch_norm_conv, *fold_batch_norm_arithmetic)
+RULES = (
+    *fold_conv_add,
+    *fold_conv_mul,
+    *fold_conv_batch_norm,
+    *fold_batch_norm_conv,
+    *fold_mul_conv,
+    *fold_batch_norm_arithmetic,
+)

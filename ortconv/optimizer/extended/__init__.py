@@ -11,6 +11,7 @@ from ortconv.optimizer.extended import (
     gelu,
     layer_norm,
     matrix_transpose,
+    prelu,
     qdq_passes,
     skip_layer_norm,
     split,
@@ -19,6 +20,7 @@ from ortconv.optimizer.extended import (
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq_passes.PASSES,
     *fuse_gemm.PASSES,
+    *prelu.PASSES,
     *fuse_conv.PASSES,
     *gelu.PASSES,
     *layer_norm.PASSES,
