@@ -65,7 +65,7 @@ def scaled_weights(weights: Value, scale: Array, node: Node) -> Array:
     return result
 
 
-def folded(m: Match, affine: Affine) -> Replacement:
+def folded(m: Match, affine: Affine) -> New | None:
     """The matched Conv(x, w, b) with `affine` applied to what it returns."""
     conv, dtype = m.conv, m.w.constant.dtype
     scale, shift = affine
@@ -112,6 +112,22 @@ def _fold_arithmetic(m: Match) -> Replacement:
     w: Tensor = m.w.constant
     affine = arithmetic(m.root, m.k, w.rank, output_channels(w, m.conv))
     return None if affine is None else folded(m, affine)
+
+
+_ACTIVATED = P(("Relu", "LeakyRelu"), _CONV, name="activation")
+
+
+@rule("ConvMulFusion", P("Mul", _ACTIVATED, C("k"), commutative=True), P("Div", _ACTIVATED, C("k")))
+def fold_activated_mul(m: Match) -> Replacement:
+    """Relu(Conv(x, w, b)) * k  ->  Relu(Conv(x, w * k, b * k)), for positive numbers; likewise / k"""
+    if not _is_convolution(m):
+        return None
+    w: Tensor = m.w.constant
+    affine = arithmetic(m.root, m.k, w.rank, output_channels(w, m.conv))
+    if affine is None or not np.all(affine.scale > 0):
+        return None
+    conv = folded(m, affine)
+    return conv if conv is None else New(m.activation.op, [conv], like=m.activation, types=(m.root.out.type,))
 
 
 @rule("ConvBNFusion", P("BatchNormalization", _CONV, C("gamma"), C("beta"), C("mean"), C("var")))
@@ -199,6 +215,7 @@ def fold_batch_norm_arithmetic(m: Match) -> Replacement:
 RULES = (
     *fold_conv_add,
     *fold_conv_mul,
+    *fold_activated_mul,
     *fold_conv_batch_norm,
     *fold_batch_norm_conv,
     *fold_mul_conv,
