@@ -5,6 +5,7 @@ from __future__ import annotations
 from ortconv.optimizer.engine import FunctionPass, RulePass
 from ortconv.optimizer.extended import (
     attention,
+    distribution,
     fuse_conv,
     fuse_gemm,
     fuse_matmul,
@@ -21,6 +22,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq_passes.PASSES,
     *fuse_gemm.PASSES,
     *prelu.PASSES,
+    *distribution.PASSES,
     *fuse_conv.PASSES,
     *gelu.PASSES,
     *layer_norm.PASSES,
