@@ -12,7 +12,6 @@ from ortconv.optimizer.extended import (
     gelu,
     layer_norm,
     matrix_transpose,
-    prelu,
     qdq_passes,
     skip_layer_norm,
     split,
@@ -21,7 +20,6 @@ from ortconv.optimizer.extended import (
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq_passes.PASSES,
     *fuse_gemm.PASSES,
-    *prelu.PASSES,
     *distribution.PASSES,
     *fuse_conv.PASSES,
     *gelu.PASSES,

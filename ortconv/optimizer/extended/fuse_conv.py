@@ -127,7 +127,19 @@ def _hard_sigmoid(m: Match) -> New | None:
     return New("HardSigmoid", [m.x], {"alpha": 1 / 6, "beta": 0.5}, like=m.clip, types=[m.x.type])
 
 
+@rule("PReluFusion", P("PRelu", "x", C("slope")))
+def replace_prelu(m: Match) -> Replacement:
+    "PRelu(x, one slope)  ->  LeakyRelu(x)"
+    slopes = m.slope.constant.numpy()
+    if not is_float(m.x) or not slopes.size or not broadcasts_into(slopes.shape, m.x.shape):
+        return None
+    if not np.isfinite(slopes).all() or np.any(slopes != slopes.flat[0]):
+        return None
+    return New("LeakyRelu", [m.x], {"alpha": float(slopes.flat[0])}, like=m.root, types=[m.root.out.type])
+
+
 PASSES = (
     RulePass("HardSwishFusion", fuse_hard_sigmoid, fuse_hard_swish),
+    RulePass("PReluFusion", replace_prelu),
     RulePass("ConvActivationFusion", fuse_conv_activation, fuse_conv_hard_swish),
 )

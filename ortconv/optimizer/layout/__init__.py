@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from ortconv.optimizer.engine import FunctionPass, RulePass
-from ortconv.optimizer.layout import conv_add, nchwc, nhwc
+from ortconv.optimizer.layout import conv_add, nchwc, nhwc, prelu
 
-PASSES: tuple[FunctionPass | RulePass, ...] = (*nhwc.PASSES, *conv_add.PASSES, *nchwc.PASSES)
+PASSES: tuple[FunctionPass | RulePass, ...] = (*nhwc.PASSES, *prelu.PASSES, *conv_add.PASSES, *nchwc.PASSES)

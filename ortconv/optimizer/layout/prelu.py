@@ -15,15 +15,11 @@ STEEPEST = 1e6
 
 @rule("PReluFusion", P("PRelu", "x", C("slope")))
 def replace_prelu(m: Match) -> Replacement:
-    """PRelu(x, one slope)  ->  LeakyRelu(x); PRelu(x, slopes up to 1)  ->  Max(x, x * slopes)"""
+    """PRelu(x, slopes up to 1)  ->  Max(x, x * slopes)"""
     if not is_float(m.x) or not m.slope.constant.size or not broadcasts_into(m.slope.constant.shape, m.x.shape):
         return None
     slopes, types = m.slope.constant.numpy(), (m.root.out.type,)
-    if not np.isfinite(slopes).all():
-        return None
-    if np.all(slopes == slopes.flat[0]):
-        return New("LeakyRelu", [m.x], {"alpha": float(slopes.flat[0])}, like=m.root, types=types)
-    if np.any(slopes > 1) or np.any(slopes == 0):  # 0 * inf is NaN
+    if not np.isfinite(slopes).all() or np.any(slopes > 1) or np.any(slopes == 0):  # 0 * inf is NaN
         return None
     scaled = New("Mul", [m.x, m.slope], {}, types=types)
     return New("Max", [m.x, scaled], {}, like=m.root, types=types)
@@ -32,7 +28,10 @@ def replace_prelu(m: Match) -> Replacement:
 _CONV = P("Conv", "x", C("w"), C("b", optional=True), name="conv")
 
 
-@rule("PReluFusion", P("Conv", P("PRelu", _CONV, C("slope"), name="prelu"), C("w2"), ...))
+_PRELU = P("PRelu", _CONV, C("slope"), name="prelu")
+
+
+@rule("PReluFusion", P("Conv", _PRELU, C("w2"), ...), P("FusedConv", _PRELU, C("w2"), ..., domain="com.microsoft"))
 def flatten_slopes(m: Match) -> Replacement:
     """Conv(PRelu(Conv(x, w, b), slopes), w2)  ->  the same with slopes up to 1
 
@@ -57,7 +56,8 @@ def flatten_slopes(m: Match) -> Replacement:
     y = New("Conv", [m.x, first] if bias is None else [m.x, first, bias], like=m.conv, types=(m.conv.out.type,))
     shape = (-1, *[1] * (rank - 2))
     activated = New("PRelu", [y, gentle.reshape(shape)], {}, like=m.prelu, types=(m.prelu.out.type,))
-    return New("Conv", [activated, second, *conv.inputs[2:]], like=conv, types=(conv.out.type,))
+    rest = conv.inputs[2:]
+    return New(conv.op, [activated, second, *rest], domain=conv.domain, like=conv, types=(conv.out.type,))
 
 
 PASSES = (RulePass("PReluFusion", flatten_slopes, replace_prelu),)
