@@ -96,13 +96,23 @@ _CONV = P(("Conv", "ConvTranspose"), "x", C("w"), C("b", optional=True), name="c
 
 @rule("ConvAddFusion", P("Add", _CONV, C("k"), commutative=True), P("Sub", _CONV, C("k")), P("Sub", C("k"), _CONV))
 def fold_conv_add(m: Match) -> Replacement:
-    """Conv(x, w, b) + k  ->  Conv(x, w, b + k); likewise - k; k - Conv(x, w, b)  ->  Conv(x, -w, k - b)"""
+    """Conv(x, w, b) + k  ->  Conv(x, w, b + k); likewise - k; k - Conv(x, w, b)  ->  Conv(x, -w, k - b)
+
+    Counterpart: ConvAddFusion
+    Differs: ConvTranspose, subtraction, the constant on the left, and every shape that varies along the channels
+        only; rounded once.
+    """
     return _fold_arithmetic(m)
 
 
 @rule("ConvMulFusion", P("Mul", _CONV, C("k"), commutative=True), P("Div", _CONV, C("k")))
 def fold_conv_mul(m: Match) -> Replacement:
-    """Conv(x, w, b) * k  ->  Conv(x, w * k, b * k); likewise / k"""
+    """Conv(x, w, b) * k  ->  Conv(x, w * k, b * k); likewise / k
+
+    Counterpart: ConvMulFusion
+    Differs: ConvTranspose, division, the constant on the left, and every shape that varies along the channels
+        only; rounded once.
+    """
     return _fold_arithmetic(m)
 
 
@@ -119,7 +129,10 @@ _ACTIVATED = P(("Relu", "LeakyRelu"), _CONV, name="activation")
 
 @rule("ConvMulFusion", P("Mul", _ACTIVATED, C("k"), commutative=True), P("Div", _ACTIVATED, C("k")))
 def fold_activated_mul(m: Match) -> Replacement:
-    """Relu(Conv(x, w, b)) * k  ->  Relu(Conv(x, w * k, b * k)), for positive numbers; likewise / k"""
+    """Relu(Conv(x, w, b)) * k  ->  Relu(Conv(x, w * k, b * k)), for positive numbers; likewise / k
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     if not _is_convolution(m):
         return None
     w: Tensor = m.w.constant
@@ -132,7 +145,11 @@ def fold_activated_mul(m: Match) -> Replacement:
 
 @rule("ConvBNFusion", P("BatchNormalization", _CONV, C("gamma"), C("beta"), C("mean"), C("var")))
 def fold_conv_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(Conv(x, w, b))  ->  Conv(x, w', b')"""
+    """BatchNormalization(Conv(x, w, b))  ->  Conv(x, w', b')
+
+    Counterpart: ConvBNFusion
+    Differs: computed in float64 and rounded once; refused where a weight would overflow.
+    """
     affine = batch_norm(m.root)
     if affine is None or not _is_convolution(m) or len(affine.scale) != output_channels(m.w.constant, m.conv):
         return None
@@ -144,7 +161,10 @@ _BATCH_NORM = P("BatchNormalization", "x", C("gamma"), C("beta"), C("mean"), C("
 
 @rule("BNConvFusion", P("Conv", _BATCH_NORM, C("w"), C("b", optional=True), name="conv"))
 def fold_batch_norm_conv(m: Match) -> Replacement:
-    """Conv(BatchNormalization(x), w, b)  ->  Conv(x, w', b'), where no padding meets a shift"""
+    """Conv(BatchNormalization(x), w, b)  ->  Conv(x, w', b'), where no padding meets a shift
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     affine = batch_norm(m.bn)
     if affine is None or not _is_convolution(m):
         return None
@@ -174,7 +194,10 @@ _SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling"), P("Div", "x",
 
 @rule("MulConvFusion", *(P("Conv", scaled, C("w"), C("b", optional=True)) for scaled in _SCALED))
 def fold_mul_conv(m: Match) -> Replacement:
-    """Conv(x * k, w, b)  ->  Conv(x, w', b); likewise x / k"""
+    """Conv(x * k, w, b)  ->  Conv(x, w', b); likewise x / k
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     weights, conv = m.w, m.root
     w, group = wide(weights), conv.attr("group", 1)
     if w.ndim < 3 or not w.size or m.x.rank != w.ndim or w.shape[0] % group:
@@ -197,7 +220,10 @@ def fold_mul_conv(m: Match) -> Replacement:
     P("Sub", C("k"), _BATCH_NORM),
 )
 def fold_batch_norm_arithmetic(m: Match) -> Replacement:
-    """BatchNormalization(x) + k  ->  BatchNormalization(x) with another scale and bias; likewise -, *, /"""
+    """BatchNormalization(x) + k  ->  BatchNormalization(x) with another scale and bias; likewise -, *, /
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     bn, gamma = m.bn, m.gamma.constant
     if batch_norm(bn) is None or m.x.rank is None or m.x.rank < 2:
         return None

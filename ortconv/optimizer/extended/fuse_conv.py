@@ -57,7 +57,10 @@ _CONV = P("Conv", ..., name="conv")
     P("Clip", _CONV, C("low", optional=True), C("high", optional=True)),
 )
 def fuse_conv_activation(m: Match) -> Replacement:
-    "act(Conv(x, w, b))  ->  FusedConv(x, w, b)"
+    """act(Conv(x, w, b))  ->  FusedConv(x, w, b)
+
+    Counterpart: ConvActivationFusion
+    """
     attrs = activation_attributes(m.root)
     if attrs is None or not is_float(m.conv.input(0)):
         return None
@@ -107,7 +110,10 @@ _CLIPPED = P("Clip", _SHIFTED, ..., name="clip", where=lambda node: clip_bounds(
 
 @rule("HardSwishFusion", P("Div", _CLIPPED, _SIX), P("Mul", _CLIPPED, _SIXTH, commutative=True))
 def fuse_hard_sigmoid(m: Match) -> Replacement:
-    "Clip(x + 3, 0, 6) / 6  ->  HardSigmoid<1/6, 0.5>(x)"
+    """Clip(x + 3, 0, 6) / 6  ->  HardSigmoid<1/6, 0.5>(x)
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     return _hard_sigmoid(m)
 
 
@@ -116,7 +122,10 @@ _PRODUCT = P("Mul", "y", _CLIPPED, commutative=True)
 
 @rule("HardSwishFusion", P("Div", _PRODUCT, _SIX), P("Mul", _PRODUCT, _SIXTH, commutative=True))
 def fuse_hard_swish(m: Match) -> Replacement:
-    "x * Clip(x + 3, 0, 6) / 6  ->  x * HardSigmoid<1/6, 0.5>(x)"
+    """x * Clip(x + 3, 0, 6) / 6  ->  x * HardSigmoid<1/6, 0.5>(x)
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     gate = _hard_sigmoid(m) if m.x is m.y else None
     return None if gate is None else New("Mul", [m.x, gate], {}, like=m.root, types=[m.root.out.type])
 
@@ -129,7 +138,10 @@ def _hard_sigmoid(m: Match) -> New | None:
 
 @rule("PReluFusion", P("PRelu", "x", C("slope")))
 def replace_prelu(m: Match) -> Replacement:
-    "PRelu(x, one slope)  ->  LeakyRelu(x)"
+    """PRelu(x, one slope)  ->  LeakyRelu(x)
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     slopes = m.slope.constant.numpy()
     if not is_float(m.x) or not slopes.size or not broadcasts_into(slopes.shape, m.x.shape):
         return None

@@ -60,10 +60,13 @@ def _pool_fits(node: Node, y: Quantized) -> bool:
 
 
 def _softmax_fits(node: Node, y: Quantized) -> bool:
-    """Sums long enough for the steps of the result: the kernel overflows where a sum is short and the steps are fine."""
+    """Sums long enough for the steps of the result: the kernel overflows where a sum is short and the steps are fine.
+
+    It also returns nothing at all where there are no elements.
+    """
     shape, step = node.out.shape, elements(y.scale)
     axis = attribute(node, "axis")
-    if shape is None or step is None or not -len(shape) <= axis < len(shape):
+    if shape is None or 0 in shape or step is None or not -len(shape) <= axis < len(shape):
         return False
     axis %= len(shape)
     summed = shape[axis:] if since_version(node) < 13 else shape[axis : axis + 1]
@@ -138,7 +141,11 @@ def fuse_where(m: Match) -> Replacement:
 
 @rule("WhereDummyDq", *quantize_patterns(P("Where", "condition", "a", "b", name="target")))
 def fuse_where_number(m: Match) -> Replacement:
-    "Q(Where(c, DQ(a), number))  ->  QLinearWhere(c, a, number as an integer that stands for it exactly)"
+    """Q(Where(c, DQ(a), number))  ->  QLinearWhere(c, a, number as an integer that stands for it exactly)
+
+    Counterpart: WhereDummyDq
+    Differs: straight to QLinearWhere, and the integer stands for the number exactly.
+    """
     y = quantizer(m.root)
     if y is None or y.dtype not in BYTES or not y.is_per_tensor:
         return None
@@ -166,4 +173,5 @@ def _exactly(value: Value, like: Quantized, near: Node) -> Quantized | None:
     return Quantized(codes, constant(near, np.array(scale, np.float32)), constant(near, np.array(zero, kind)), 1)
 
 
-RULES = fuse_unary + fuse_binary + fuse_concat + fuse_where + fuse_where_number
+RULES = fuse_unary + fuse_binary + fuse_concat + fuse_where
+NUMBER_RULES = fuse_where_number

@@ -1,7 +1,4 @@
-"""Activations of int8: on Arm CPUs they go into products as they are, elsewhere they become uint8.
-
-The integer kernels take more pairs of types with uint8, and run faster on x86-64.
-"""
+"""Activations of int8 become uint8: the integer kernels take more pairs of types, and run faster on x86-64."""
 
 from __future__ import annotations
 
@@ -15,7 +12,11 @@ from ortconv.optimizer.extended.qdq import DOMAINS, dequantized, elements, quant
 
 
 def shift_activations(graph: Graph, context: Context) -> int:
-    """Q -> DQ pairs of int8 and one scale become uint8 with the zero point 128 higher: the same reals, exactly."""
+    """Q -> DQ pairs of int8 and one scale become uint8 with the zero point 128 higher: the same reals, exactly.
+
+    Counterpart: QDQS8ToU8Transformer
+    Differs: not for the platform arm, as where session.qdqisint8allowed is set.
+    """
     if context.target_platform == "arm":
         return 0
     changes = 0
@@ -73,9 +74,9 @@ def _retype(value: Value) -> None:
     value.type = TensorType(DType.UINT8, value.type.shape)
 
 
-PRODUCTS = (
-    RulePass("QDQSelectorActionTransformer", qdq_product.SIGNED_RULES),
-    RulePass("QDQSelectorActionTransformer", qdq_product.SIGNED_FLOAT_RULES),
+PRODUCTS = tuple(
+    RulePass("QDQSelectorActionTransformer", map(qdq_product.with_signed, rules))
+    for rules in (qdq_product.RULES, qdq_product.FLOAT_RULES)
 )
 
 

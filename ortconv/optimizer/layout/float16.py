@@ -9,7 +9,10 @@ from ortconv.optimizer.pattern import C, Match, P
 
 @rule("FuseFp16InitializerToFp32NodeTransformer", P("Cast", C("x", where=lambda value: value.dtype is DType.FLOAT16)))
 def fold_cast(m: Match) -> Replacement:
-    """Cast(float16 constant)  ->  float32 constant, whatever the size"""
+    """Cast(float16 constant)  ->  float32 constant, whatever the size
+
+    Counterpart: FuseFp16InitializerToFp32NodeTransformer
+    """
     if m.root.attrs.get("to") != DType.FLOAT or m.root.out.is_output:
         return None
     return m.x.constant.numpy().astype(DType.FLOAT.numpy)  # type: ignore[no-any-return]

@@ -15,7 +15,10 @@ STEEPEST = 1e6
 
 @rule("PReluFusion", P("PRelu", "x", C("slope")))
 def replace_prelu(m: Match) -> Replacement:
-    """PRelu(x, slopes up to 1)  ->  Max(x, x * slopes)"""
+    """PRelu(x, slopes up to 1)  ->  Max(x, x * slopes)
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     if not is_float(m.x) or not m.slope.constant.size or not broadcasts_into(m.slope.constant.shape, m.x.shape):
         return None
     slopes, types = m.slope.constant.numpy(), (m.root.out.type,)
