@@ -43,7 +43,7 @@ class Options:
 
     optimization_level: str = "all"
     optimization_style: str = "Fixed"
-    target_platform: str = "arm"
+    target_platform: str | None = None
     use_nnapi: bool = False
     nnapi_feature_level: int = 31
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
@@ -87,6 +87,8 @@ class Options:
             raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
         if self.optimization_style not in STYLES:
             raise UsageError(f"optimization style '{self.optimization_style}' is not one of {', '.join(STYLES)}")
+        if self.target_platform not in (None, "arm", "amd64"):
+            raise UsageError(f"target platform '{self.target_platform}' is not one of arm, amd64")
         if not 27 <= self.nnapi_feature_level <= 31:
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in 27..31")
 
@@ -145,7 +147,7 @@ def optimize(
     *,
     recipe: recipes.Recipe | None = None,
     optimization_style: str = "Fixed",
-    target_platform: str = "arm",
+    target_platform: str | None = None,
     context: Context | None = None,
     observer: Observer | None = None,
     limits: Limits | None = None,
@@ -154,16 +156,21 @@ def optimize(
 
     Of several targets, the first that takes a node has it. The partitionings come back in the order of the targets, those of
     subgraphs behind that of the main graph where a target takes them. A recipe says which passes run, in place of the level. In
-    Runtime style, fusions above the basic level are recorded in `model.saved`; `target_platform` matters there only. `context`
-    says how far; it comes back with the trace of all rewrites. `limits` say which partitions count.
+    Runtime style, fusions above the basic level are recorded in `model.saved`. `context` says how far; it comes
+    back with the trace of all rewrites. `limits` say which partitions count.
     """
     recipe = recipe or recipes.make(optimization_level)
     context = context or _context(recipe)
     targets = target if isinstance(target, Sequence) else () if target is None else (target,)
+    target_platform = context.target_platform = target_platform or context.target_platform
     _run(model, recipe.basic, context, observer)
-    partitionings = tuple(p for t in targets for p in _divide(model, t, limits))
+    partitionings: tuple[Partitioning, ...] = ()
     if targets:
+        from ortconv.partition.limits import divide
+
+        partitionings = tuple(p for t in targets for p in divide(model.graph, t, limits))
         _tell(observer, "partition", model)
+    _prepare(model)
     context.only_cpu = True
     if optimization_style == "Runtime":
         from ortconv.optimizer.runtime_style import passes, save_fusions
@@ -176,15 +183,13 @@ def optimize(
     return context, partitionings
 
 
-def _divide(model: Model, target: Target, limits: Limits | None) -> Iterator[Partitioning]:
-    """Give a target what it takes of the main graph, and of those inside where it takes such."""
-    from ortconv.partition import assign, partition
-    from ortconv.partition.limits import Limits, limit
+def _prepare(model: Model) -> None:
+    """Rewrite what ONNX Runtime has kernels for in another form only."""
+    from ortconv.ortformat.functions import expand_functions
+    from ortconv.ortformat.precision import insert_casts
 
-    for graph in model.graph.graphs() if target.takes_subgraphs else (model.graph,):
-        partitioning = limit(partition(graph, target), limits or Limits())
-        assign(graph, partitioning)
-        yield partitioning
+    expand_functions(model)
+    insert_casts(model)
 
 
 def _context(recipe: recipes.Recipe) -> Context:
@@ -225,7 +230,6 @@ def convert(
 
 
 def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
-    from ortconv.ortformat.functions import expand_functions
     from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.ortformat.writer import write
 
@@ -254,7 +258,6 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         partitionings = _optimize(model, options, recipe, context, watch)
         if context.journal is not None:
             context.journal.close()
-        expand_functions(model)
     _tell_result(result, model, context, partitionings)
     with replacing(output) as draft:
         with _timed(result, "write"):

@@ -87,8 +87,7 @@ class ManyStyles(click.Command):
 @click.option(
     "--target-platform",
     type=click.Choice(["arm", "amd64"]),
-    default="arm",
-    help="Where the model will run: on arm, Runtime style saves int8 products too. No level writes code bound to one CPU.",
+    help="Where the model will run. arm: int8 activations stay int8. amd64: layout and all write layouts for CPUs like this one.",
 )
 @click.option(
     "--custom-op-library",
