@@ -495,9 +495,16 @@ def _config_beside(output: Path, options: Options) -> Path:
 
 def write_config(ort_files: Sequence[Path], target: Path, options: Options) -> None:
     """Write the operator config of some .ort files that were converted with these options."""
+    write_text(target, required_by(ort_files, types=options.enable_type_reduction, options=options).text())
+
+
+def required_by(ort_files: Sequence[Path], *, types: bool, options: Options | None = None) -> RequiredOperators:
+    """What .ort files need of a build; of unknown origin where there are no options."""
     from ortconv.ortformat.opconfig import RequiredOperators
 
-    required = RequiredOperators(types=options.enable_type_reduction)
+    required = RequiredOperators(types=types)
     for path in ort_files:
-        _require(required, load(path), options)
-    write_text(target, required.text(map(str, ort_files)))
+        model = load(path)
+        _require(required, model, options or Options(optimization_style="Runtime" if model.saved else "Fixed"))
+    required.labels = list(map(str, ort_files))
+    return required

@@ -18,6 +18,7 @@ VERBS = {
     "partition": ("ortconv.cli.partition", "Say which nodes an accelerator takes, and why not the others."),
     "run": ("ortconv.cli.run", "Run an .onnx or .ort model on this machine."),
     "passes": ("ortconv.cli.passes", "Say what the optimizer's passes do."),
+    "ops": ("ortconv.cli.ops", "Make, merge and check operator configs for reduced builds."),
     "verify": ("ortconv.cli.verify", "Check an .ort file: structure, and what a minimal build would trust."),
 }
 SETTINGS: dict[str, Any] = {
