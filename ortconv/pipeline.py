@@ -120,6 +120,8 @@ class Result:
     partitions: list[dict[str, Any]] | None = None
     refusals: list[dict[str, Any]] = field(default_factory=list)
     """Why nodes were left to the CPU: rule, number of nodes, an example and what helps, most frequent first."""
+    without_fallback: int = 0
+    """How many of the nodes in partitions have no CPU kernel, so that the file loads only where a provider takes them."""
     seconds: dict[str, float] = field(default_factory=dict)
     validation: Validation | None = None
     operators: dict[str, int] = field(default_factory=dict)
@@ -293,6 +295,8 @@ def _optimize(
 
 
 def _tell_result(result: Result, model: Model, context: Context, partitionings: Sequence[Partitioning]) -> None:
+    from ortconv.ortformat.precision import needs_provider
+
     result.rewrites = context.counts()
     result.trace = context.trace
     result.constants_after = constant_bytes(model)
@@ -303,6 +307,7 @@ def _tell_result(result: Result, model: Model, context: Context, partitionings: 
             {"provider": found.target.provider.name, **p.to_dict()} for found in partitionings for p in found.partitions
         ]
         result.refusals = _refusals(partitionings)
+        result.without_fallback = sum(map(needs_provider, model.graph.walk()))
     result.operators = operator_counts(model)
     result.nodes_after = sum(result.operators.values())
     result.saved_fusions = len(model.saved)

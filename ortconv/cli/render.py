@@ -34,6 +34,13 @@ def convert_summary(result: Result) -> str:
             lines.append(_line(provider, f"{len(own)} {what}, {share}"))
         if not result.partitions:
             lines.append(_line("taken", "nothing"))
+        if result.without_fallback:
+            lines.append(
+                _line(
+                    "",
+                    f"{result.without_fallback} of these have no CPU kernel: the file loads only where they are taken",
+                )
+            )
         for row in result.refusals[:SHOWN_REFUSALS]:
             advice = f" ({row['advice']})" if row["advice"] else ""
             lines.append(

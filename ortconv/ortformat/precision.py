@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.model import Model
-from ortconv.ir.schema import has_float16_kernel, schema_of
+from ortconv.ir.schema import has_float16_kernel, lacks_kernel, schema_of, since_version
 from ortconv.ir.types import DType, TensorType
 
 TYPE_ATTRIBUTES = ("dtype", "output_datatype")
@@ -20,6 +20,14 @@ TYPE_ATTRIBUTES = ("dtype", "output_datatype")
 def insert_casts(model: Model) -> int:
     """Let every node without a float16 kernel compute in float32, in subgraphs too; the number of Casts."""
     return sum(map(_widen, model.graph.graphs()))
+
+
+def needs_provider(node: Node) -> bool:
+    """True for a node that an execution provider takes and the CPU provider has no kernel for."""
+    if not node.ep or schema_of(node) is None:
+        return False
+    has_float16 = any(True for _ in _float16_values(node))
+    return lacks_kernel(node.domain, node.op, since_version(node)) or (has_float16 and not has_float16_kernel(node))
 
 
 def _widen(graph: Graph) -> int:

@@ -117,8 +117,8 @@ READ = {
     "the domain may be empty": ([";13;Relu"], ["ai.onnx;13;Relu"]),
     "blanks": (["  ai.onnx ; 13 ; Relu , Add  ", "", "# a note"], ["ai.onnx;13;Add,Relu"]),
     "types": (
-        ['ai.onnx;9;Cast{"inputs": {"0": ["float", "bool"]}, "outputs": {"0": ["bool"]}},Relu,Gather{"inputs": {"1": ["int32_t"]}}'],
-        ['ai.onnx;9;Cast{"inputs": {"0": ["bool", "float"]}, "outputs": {"0": ["bool"]}},Gather{"inputs": {"1": ["int32_t"]}},Relu'],
+        ['ai.onnx;9;Cast{"inputs": {"0": ["float", "bool"]}, "outputs": {"0": ["bool"]}},Relu,Where{"inputs": {"1": ["bool"]}}'],
+        ['ai.onnx;9;Cast{"inputs": {"0": ["bool", "float"]}, "outputs": {"0": ["bool"]}},Relu,Where{"inputs": {"1": ["bool"]}}'],
     ),
     "custom types": (
         ['ai.onnx;11;OneHot{"custom": [["float", "int64_t", "int64_t"], ["bool", "float", "int32_t"]]}'],

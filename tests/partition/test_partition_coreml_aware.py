@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 from partition_graphs import mnist
 
 from ortconv.compare.feeds import candidates
 from ortconv.compare.tolerance import difference, limit
 from ortconv.ir.graph import Graph
+from ortconv.ir.types import DType
 from ortconv.models import load
 from ortconv.partition import Target, assign, partition
 from ortconv.partition.policy import COREML_FORMATS
@@ -140,6 +142,25 @@ def test_dynamic_inputs_can_be_refused(tmp_path):
         counts[static] = sum(len(p["nodes"]) for p in result.partitions)
     assert counts[True] <= counts[False]
     assert counts[False] > 0
+
+
+HALF = """<ir_version: 8, opset_import: ["" : 21]> g (float16[1,4,8,8] x) => (float16[1,4,8,8] y) <float16[4] s = {1, 2, 3, 4}> {
+    a = Relu (x)  b = GroupNormalization <num_groups = 2> (a, s, s)  y = Neg (b) }"""
+
+
+def test_nodes_without_cpu_kernel_stay_and_are_counted(tmp_path):
+    path, out = tmp_path / "m.onnx", tmp_path / "m.ort"
+    path.write_bytes(onnx.parser.parse_model(HALF).SerializeToString())
+    counts = []
+    for form in COREML_FORMATS:
+        result = convert(path, out, use_coreml=True, coreml_format=form)
+        assert result.validation is not None
+        counts.append(result.without_fallback)
+        taken = [(n.op, n.out.dtype) for n in load(out).graph if n.ep == COREML]
+    assert counts == [0, 2]
+    assert taken == [("Relu", DType.FLOAT16), ("GroupNormalization", DType.FLOAT16)]
+    convert(path, out)
+    onnxruntime_session(out)
 
 
 def test_nothing_taken_changes_nothing(tmp_path):
