@@ -163,7 +163,52 @@ def _combine(op: str, a: Element, b: Element) -> Element:
         return a
     if op in ("Mul", "Add") and a == (1 if op == "Mul" else 0):
         return b
-    return None
+    if op not in ("Mul", "Div") or not isinstance(a, (int, str)) or not isinstance(b, (int, str)):
+        return None
+    return times(a, b) if op == "Mul" else _quotient([a], [b])
+
+
+TIMES = "·"
+"""What separates the factors in the name of a dimension that is a product of others, a number first: 4·batch."""
+
+
+def times(*dims: Dim) -> Dim:
+    """The product of dimensions, as a number or a symbol; None unless all are known."""
+    number, symbols = _factors(dims)
+    return None if None in dims else _named(number, symbols)
+
+
+def _factors(dims: Sequence[Dim]) -> tuple[int, Counter[str]]:
+    """The product of the numbers among these dimensions, and the symbols by which it is multiplied."""
+    number, symbols = 1, Counter[str]()
+    for d in dims:
+        if isinstance(d, int):
+            number *= d
+        elif d is not None:
+            first, *others = d.split(TIMES)
+            if others and first.isdecimal():
+                number *= int(first)
+            else:
+                others.append(first)
+            symbols.update(others)
+    return number, symbols
+
+
+def _named(number: int, symbols: Counter[str]) -> Dim:
+    names = sorted(symbols.elements())
+    if names and (number < 0 or any(map(str.isdecimal, names))):
+        return None
+    return number if not names or not number else TIMES.join([str(number)] * (number != 1) + names)
+
+
+def _quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:
+    """The product of dimensions divided by that of others; None where it is not known or leaves a rest."""
+    if None in dims or None in others:
+        return None
+    (total, symbols), (divisor, taken) = _factors(dims), _factors(others)
+    if divisor <= 0 or total % divisor or taken - symbols:
+        return None
+    return _named(total // divisor, symbols - taken)
 
 
 _ELEMENTS: dict[str, Callable[[Node, Look], Elements]] = {
@@ -220,14 +265,7 @@ def _flattened(x: Value, axis: int) -> tuple[Element, ...] | None:
     shape = x.shape
     if shape is None:
         return None
-    return _product(shape[:axis]), _product(shape[axis:])
-
-
-def _product(dims: Sequence[Dim]) -> Element:
-    if all(isinstance(d, int) for d in dims):
-        return math.prod(d for d in dims if isinstance(d, int))
-    others = [d for d in dims if d != 1]
-    return others[0] if len(others) == 1 else None
+    return times(*shape[:axis]), times(*shape[axis:])
 
 
 def refined(wanted: Sequence[Element], out: Value) -> tuple[Element, ...]:
@@ -278,26 +316,13 @@ def _reshaped(node: Node) -> Shape | None:
         return None
     dims: list[Dim] = [d if isinstance(d, str) or (isinstance(d, int) and d >= 0) else None for d in wanted]
     if wanted.count(-1) == 1 and dims.count(None) == 1:
-        dims[dims.index(None)] = _left_over(x.shape, dims)
+        dims[dims.index(None)] = _left_over(x.shape, [d for d in dims if d is not None])
     return tuple(dims)
 
 
 def _left_over(shape: Shape | None, dims: Sequence[Dim]) -> Dim:
     """What -1 stands for beside the other dimensions of a tensor of that shape."""
-    if shape is None or None in shape or 0 in shape or 0 in dims:
-        return None
-    symbols = Counter(d for d in shape if isinstance(d, str))
-    taken = Counter(d for d in dims if isinstance(d, str))
-    if taken - symbols:
-        return None
-    rest = list((symbols - taken).elements())
-    total = math.prod(d for d in shape if isinstance(d, int))
-    others = math.prod(d for d in dims if isinstance(d, int))
-    if total % others:
-        return None
-    if not rest:
-        return total // others
-    return rest[0] if len(rest) == 1 and total == others else None
+    return None if shape is None or 0 in shape or 0 in dims else _quotient(shape, dims)
 
 
 def _broadcast(node: Node) -> Shape | None:

@@ -9,7 +9,7 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.shapes import DimOf, Element, Equalities, elements, expressed, propagate, refined, target
+from ortconv.optimizer.shapes import DimOf, Element, Equalities, elements, expressed, propagate, refined, target, times
 
 CONSTANTS = (
     "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}, int64[1] start = {1}, "
@@ -39,7 +39,12 @@ def value(g: Graph, name: str) -> Value:
         ("s1 = Shape(x) t = Slice(s1, axis, end, axis, step)", ("N", "unknown")),
         ("s1 = Shape(x) g = Gather(s1, one) m = Mul(g, two) t = Unsqueeze(m, axis)", (8,)),
         ("s1 = Shape(x) g = Gather(s1, zero) m = Mul(one, g) d = Div(m, one) a = Add(d, zero) t = Sub(a, zero)", ("N",)),
-        ("s1 = Shape(x) g = Gather(s1, zero) t = Mul(g, two)", (None,)),
+        ("s1 = Shape(x) g = Gather(s1, zero) t = Mul(g, two)", ("2·N",)),
+        ("s1 = Shape(x) g = Gather(s1, zero) m = Mul(g, two) t = Div(m, g)", (2,)),
+        ("s1 = Shape(x) g = Gather(s1, zero) m = Mul(g, g) n = Mul(two, m) t = Div(n, g)", ("2·N",)),
+        ("s1 = Shape(x) g = Gather(s1, zero) t = Div(g, two)", (None,)),
+        ("s1 = Shape(x) g = Gather(s1, zero) h = Gather(s1, both) t = Div(g, h)", (1, None)),
+        ("s1 = Shape(x) g = Gather(s1, zero) m = Sub(zero, one) t = Mul(g, m)", (None,)),
         ("s1 = Shape(x) c = Cast<to = 6>(s1) t = Cast<to = 7>(c)", ("N", 4, "unknown")),
         ("s1 = Shape(x) t = Concat<axis = 0>(s1, seven, s)", ("N", 4, "unknown", 7, None, None)),
     ],
@@ -54,6 +59,24 @@ def test_a_dimension_without_a_name_stands_for_itself() -> None:
     r = value(g, "r")
     r.type = None
     assert elements(value(g, "t")) == (DimOf(r, 1),)
+
+
+@pytest.mark.parametrize(
+    ("dims", "product"),
+    [((2, "a", 3, "b"), "6·a·b"), (("a", 1), "a"), (("2·a", "3·a"), "6·a·a"), ((0, "a"), 0), ((), 1), (("a", None), None),
+     (("7", "a"), None), ((-1, "a"), None)],
+)  # fmt: skip
+def test_products_of_dimensions(dims: tuple[Dim, ...], product: Dim) -> None:
+    assert times(*dims) == product
+
+
+def test_what_is_left_of_a_product() -> None:
+    body = "r = Reshape(x, flat) t = Reshape(r, last) u = Reshape(x, first) y = Add(t, x)"
+    g = graph(body, "float[N,24] x", "float[N,24] y")
+    propagate(g, Context())
+    assert value(g, "r").shape == ("24·N",)
+    assert value(g, "t").shape == ("N", 24)
+    assert value(g, "u").dim(0) != "N"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +130,7 @@ def test_types_follow_in_one_walk() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "expected"),
-    [("copied", ("N", 8, 3)), ("last", ("N", 24)), ("first", (None, 5)), ("flat", (None,))],
+    [("copied", ("N", 8, 3)), ("last", ("N", 24)), ("first", (None, 5)), ("flat", ("24·N",))],
 )
 def test_what_is_left_over(shape: str, expected: tuple[Dim, ...]) -> None:
     g = graph(f"y = Reshape(x, {shape})", inputs="float[N,4,6] x")
