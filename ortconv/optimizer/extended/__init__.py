@@ -14,6 +14,7 @@ from ortconv.optimizer.extended import (
     qdq_passes,
     skip_layer_norm,
     split,
+    split_transpose,
 )
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
@@ -26,6 +27,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *attention.PASSES,
     *split.PASSES,
     *fuse_matmul.PASSES,
+    *split_transpose.PASSES,
 )
 
 # SkipLayerNormalization takes two to six times as long as Add and LayerNormalization in ONNX Runtime 1.31.
