@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import axes_of, ints, same_dim
+from ortconv.optimizer.conditions import axes_of, ints
 from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.symbols import at_most, broadcast_shapes, is_anonymous, quotient, times
 
 
 class DimOf(NamedTuple):
@@ -22,9 +22,6 @@ class DimOf(NamedTuple):
 
 Element = int | str | DimOf | None
 """An element of a computed shape: a number, a symbol, a dimension of a value, or unknown."""
-
-ANONYMOUS = "?"
-"""What the names of symbols begin with that shape inference makes up."""
 
 DEPTH = 16
 """How many nodes deep the computation of a shape is followed."""
@@ -165,50 +162,30 @@ def _combine(op: str, a: Element, b: Element) -> Element:
         return b
     if op not in ("Mul", "Div") or not isinstance(a, (int, str)) or not isinstance(b, (int, str)):
         return None
-    return times(a, b) if op == "Mul" else _quotient([a], [b])
+    return times(a, b) if op == "Mul" else quotient([a], [b])
 
 
-TIMES = "·"
-"""What separates the factors in the name of a dimension that is a product of others, a number first: 4·batch."""
-
-
-def times(*dims: Dim) -> Dim:
-    """The product of dimensions, as a number or a symbol; None unless all are known."""
-    number, symbols = _factors(dims)
-    return None if None in dims else _named(number, symbols)
-
-
-def _factors(dims: Sequence[Dim]) -> tuple[int, Counter[str]]:
-    """The product of the numbers among these dimensions, and the symbols by which it is multiplied."""
-    number, symbols = 1, Counter[str]()
-    for d in dims:
-        if isinstance(d, int):
-            number *= d
-        elif d is not None:
-            first, *others = d.split(TIMES)
-            if others and first.isdecimal():
-                number *= int(first)
-            else:
-                others.append(first)
-            symbols.update(others)
-    return number, symbols
-
-
-def _named(number: int, symbols: Counter[str]) -> Dim:
-    names = sorted(symbols.elements())
-    if names and (number < 0 or any(map(str.isdecimal, names))):
+def _where(node: Node, look: Look) -> Elements:
+    condition, *values = node.inputs
+    test = None if condition is None else condition.producer
+    if test is None or not test.is_op("Equal"):
         return None
-    return number if not names or not number else TIMES.join([str(number)] * (number != 1) + names)
+    parts = [look(v) for v in (*test.inputs, *values)]
+    known = [p for p in parts if p is not None]
+    size = max(map(len, known), default=0)
+    if len(known) < len(parts) or any(len(p) not in (1, size) for p in known):
+        return None
+    return tuple(_chosen(*(p[i if len(p) > 1 else 0] for p in known)) for i in range(size))
 
 
-def _quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:
-    """The product of dimensions divided by that of others; None where it is not known or leaves a rest."""
-    if None in dims or None in others:
-        return None
-    (total, symbols), (divisor, taken) = _factors(dims), _factors(others)
-    if divisor <= 0 or total % divisor or taken - symbols:
-        return None
-    return _named(total // divisor, symbols - taken)
+def _chosen(left: Element, right: Element, then: Element, otherwise: Element) -> Element:
+    """What Where(left == right, then, otherwise) picks. A dimension is never below zero."""
+    if left is not None and left == right:
+        return then
+    if isinstance(left, int) and isinstance(right, int):
+        return otherwise
+    negative = any(isinstance(e, int) and e < 0 for e in (left, right))
+    return otherwise if (negative and None not in (left, right)) or then == otherwise else None
 
 
 _ELEMENTS: dict[str, Callable[[Node, Look], Elements]] = {
@@ -226,6 +203,7 @@ _ELEMENTS: dict[str, Callable[[Node, Look], Elements]] = {
     "Add": _arithmetic,
     "Sub": _arithmetic,
     "Div": _arithmetic,
+    "Where": _where,
 }
 
 # ---------------------------------------------------------------------- what Reshape and its kin return
@@ -322,37 +300,18 @@ def _reshaped(node: Node) -> Shape | None:
 
 def _left_over(shape: Shape | None, dims: Sequence[Dim]) -> Dim:
     """What -1 stands for beside the other dimensions of a tensor of that shape."""
-    return None if shape is None or 0 in shape or 0 in dims else _quotient(shape, dims)
+    return None if shape is None or 0 in shape or 0 in dims else quotient(shape, dims)
 
 
 def _broadcast(node: Node) -> Shape | None:
-    return _broadcast_shapes([None if v is None else v.shape for v in node.inputs])
-
-
-def _broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
-    """The shape that these broadcast to, None where a dimension is not certain."""
-    known = [s for s in shapes if s is not None]
-    if len(known) < len(shapes) or not known:
-        return None
-    rank = max(map(len, known))
-    padded = [(1,) * (rank - len(s)) + s for s in known]
-    return tuple(_broadcast_dims(dims) for dims in zip(*padded))
-
-
-def _broadcast_dims(dims: Sequence[Dim]) -> Dim:
-    others = [d for d in dims if d != 1]
-    if not others:
-        return 1
-    if all(same_dim(others[0], d) for d in others):
-        return others[0]
-    return next((d for d in others if isinstance(d, int)), None)
+    return broadcast_shapes([None if v is None else v.shape for v in node.inputs])
 
 
 def _multiplied(node: Node) -> Shape | None:
     a, b = (None if v is None else v.shape for v in node.inputs[:2])
     if a is None or b is None or len(a) < 2 or len(b) < 2:
         return None
-    outer = _broadcast_shapes([a[:-2], b[:-2]])
+    outer = broadcast_shapes([a[:-2], b[:-2]])
     return None if outer is None else (*outer, a[-2], b[-1])
 
 
@@ -364,17 +323,81 @@ def _transposed(node: Node) -> Shape | None:
     return tuple(shape[i] for i in perm) if len(perm) == len(shape) else None
 
 
-_RETYPING = frozenset({"Cast", "DynamicQuantizeLinear", "MatMulInteger"})
+def _gathered(node: Node) -> Shape | None:
+    data, index = (None if v is None else v.shape for v in node.inputs)
+    axis = node.attr("axis", 0)
+    if data is None or index is None or not -len(data) <= axis < len(data):
+        return None
+    return (*data[: axis % len(data)], *index, *data[axis % len(data) + 1 :])
+
+
+def _expanded(node: Node) -> Shape | None:
+    wanted = elements(node.inputs[1])
+    return None if wanted is None else broadcast_shapes([_same(node), tuple(map(_as_dim, wanted))])
+
+
+def _as_dim(element: Element) -> Dim:
+    return element if isinstance(element, str) or (isinstance(element, int) and element >= 0) else None
+
+
+def _counted(node: Node) -> Shape | None:
+    """The shape of a Range of integers."""
+    numbers = [e[0] for v in node.inputs if (e := elements(v)) is not None and len(e) == 1]
+    if node.out.dtype not in (DType.INT64, DType.INT32) or len(numbers) < 3:
+        return None
+    start, limit, step = numbers
+    if isinstance(start, int) and isinstance(limit, int) and isinstance(step, int) and step:
+        return (len(range(start, limit, step)),)
+    return (_as_dim(limit) if (start, step) == (0, 1) else None,)
+
+
+def _sliced(node: Node) -> Shape | None:
+    shape = _same(node)
+    if shape is None or "starts" in node.attrs:
+        return None
+    starts, ends = (elements(node.input(i)) for i in (1, 2))
+    axes = tuple(range(len(starts or ()))) if node.input(3) is None else ints(node.input(3))
+    steps = (1,) * len(axes or ()) if node.input(4) is None else ints(node.input(4))
+    if starts is None or ends is None or axes is None or steps is None:
+        return None
+    dims = list(shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=False):
+        dims[axis] = _part(dims[axis], start, end, step)
+    return tuple(dims)
+
+
+def _part(dim: Dim, start: Element, end: Element, step: int) -> Dim:
+    """How many of so many elements lie between two of them."""
+    if isinstance(dim, int) and isinstance(start, int) and isinstance(end, int) and step > 0:
+        return len(range(*slice(start, end, step).indices(dim)))
+    if start != 0 or step != 1:
+        return None
+    return dim if isinstance(end, int) and end >= UNLIMITED else at_most(_as_dim(end), dim)
+
+
+UNLIMITED = 2**31 - 1
+"""From here on the end of a Slice means the end of the axis."""
+
+
+_COMPARISONS = ("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or", "Where", "Xor")
+_RETYPING = frozenset(
+    {"Cast", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear", *_COMPARISONS}
+)
 _SAME_SHAPE = (
-    "Abs", "Cast", "Clip", "Cos", "DynamicQuantizeLinear", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "Identity",
-    "LayerNormalization", "LeakyRelu", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sin", "Softmax", "Sqrt", "Tanh",
+    "Abs", "Cast", "Clip", "Cos", "DequantizeLinear", "DynamicQuantizeLinear", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid",
+    "Identity", "LayerNormalization", "LeakyRelu", "Log", "Neg", "Not", "QuantizeLinear", "Reciprocal", "Relu", "Sigmoid",
+    "Sin", "Softmax", "Sqrt", "Tanh",
 )  # fmt: skip
 _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     **dict.fromkeys(_SAME_SHAPE, _same),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow"), _broadcast),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", *_COMPARISONS), _broadcast),
     **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
+    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshaped),
+    "Expand": _expanded,
+    "Gather": _gathered,
+    "Range": _counted,
+    "Slice": _sliced,
     "Transpose": _transposed,
-    "Reshape": _reshaped,
 }
 """The shape of the first output from those of the inputs, for the operators that models are mostly made of."""
 
@@ -382,15 +405,11 @@ _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
 # ---------------------------------------------------------------------- propagation
 
 
-def is_anonymous(dim: Element) -> bool:
-    """True for a symbol that shape inference made up."""
-    return isinstance(dim, str) and dim.startswith(ANONYMOUS)
-
-
 class Equalities:
-    """Which anonymous symbols turned out to be other symbols, or numbers."""
+    """Which anonymous symbols turned out to be other symbols, or numbers; those of the inputs stay."""
 
-    def __init__(self) -> None:
+    def __init__(self, graph: Graph | None = None) -> None:
+        self._kept = frozenset(d for v in (graph.inputs if graph else ()) for d in v.shape or ())
         self._stands_for: dict[str, Dim] = {}
 
     def __bool__(self) -> bool:
@@ -406,10 +425,10 @@ class Equalities:
         a, b = self.resolve(a), self.resolve(b)
         if a == b or a is None or b is None:
             return
-        if isinstance(a, str) and is_anonymous(a):
-            self._stands_for[a] = b
-        elif isinstance(b, str) and is_anonymous(b):
-            self._stands_for[b] = a
+        for dim, other in ((a, b), (b, a)):
+            if isinstance(dim, str) and is_anonymous(dim) and dim not in self._kept:
+                self._stands_for[dim] = other
+                return
 
     def apply(self, value: Value) -> bool:
         """Write the type of a value with what is known. True if it changed."""
@@ -429,7 +448,7 @@ def propagate(graph: Graph, context: Context) -> int:
     """
     from ortconv.onnxio.infer import update_types
 
-    equal = Equalities()
+    equal = Equalities(graph)
     changed = 0
     for node in graph:
         out = node.outputs[0] if node.outputs else None

@@ -9,7 +9,8 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.shapes import DimOf, Element, Equalities, elements, expressed, propagate, refined, target, times
+from ortconv.optimizer.shapes import DimOf, Element, Equalities, elements, expressed, propagate, refined, target
+from ortconv.optimizer.symbols import times
 
 CONSTANTS = (
     "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}, int64[1] start = {1}, "
