@@ -33,6 +33,7 @@ class Found:
     scale: float
     bias: Value | None
     """What is added to the scores, (1 or batch, 1 or heads, queries, keys)."""
+    padding: attention_mask.Padding | None
     nodes: tuple[Node, ...]
     projections: tuple[Projection, Projection, Projection] | None
     """How query, key and value come from one tensor, where they do."""
@@ -92,14 +93,15 @@ def _find(softmax: Node, masks: attention_mask.Masks, context: Context) -> Found
     projections = _projections(query, key, value)
     if guard is not None and (projections is None or not attention_mask.is_finite(biased.mask) or biased.replaced):
         return None
-    bias = (
-        masks.fitting(biased, query, key, biased.nodes[0], bounded=_is_bounded(root, query, value))
-        if biased.mask
-        else None
-    )
-    if biased.mask is not None and bias is None:
-        return None
-    return Found(root, query, key, value, scale, bias, nodes, projections)
+    bias, padding = None, None
+    if biased.mask is not None:
+        before = biased.nodes[0]
+        padding = masks.padding(biased, query, key, before)
+        if padding is None:
+            bias = masks.fitting(biased, query, key, before, bounded=_is_bounded(root, query, value))
+        if bias is None and padding is None:
+            return None
+    return Found(root, query, key, value, scale, bias, padding, nodes, projections)
 
 
 def _guard(softmax: Node) -> tuple[Node, Node] | None:
@@ -181,7 +183,8 @@ def _is_long(f: Found) -> bool:
     """
     limit = LONG_OF_SMALL_HEADS if f.query.size <= SMALL_HEAD else LONG
     sides = (length(f.query, 1), length(f.key, 1))
-    return f.bias is None and all(any(isinstance(d, int) and d >= limit for d in known) for known in sides)
+    masked = f.bias is not None or f.padding is not None
+    return not masked and all(any(isinstance(d, int) and d >= limit for d in known) for known in sides)
 
 
 # ---------------------------------------------------------------------- making
@@ -191,8 +194,8 @@ def _multi_head_attention(f: Found) -> Node:
     graph = f.root.graph
     assert graph is not None
     inputs: list[Value | None] = [_packed_rows(side, f.root) for side in (f.query, f.key, f.value)]
-    if f.bias is not None:
-        inputs += [None, None, f.bias]
+    if f.bias is not None or f.padding is not None:
+        inputs += [None, f.padding.keys if f.padding else None, f.bias]
     return _make(f, "MultiHeadAttention", inputs, {})
 
 
@@ -209,7 +212,9 @@ def _attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Val
     if source.rank == 2:
         assert shape is not None
         source = _reshaped(source, (*shape[:2], source.dim(1)), f.root)
-    inputs = [source, weight, bias] + ([None, None, f.bias] if f.bias is not None else [])
+    inputs: list[Value | None] = [source, weight, bias]
+    if f.bias is not None or f.padding is not None:
+        inputs += [f.padding.keys if f.padding else None, None, f.bias]
     sizes = tuple(p.width for p in f.projections)
     attrs: dict[str, Attribute] = {} if len(set(sizes)) == 1 else {"qkv_hidden_sizes": sizes}
     return _make(f, "Attention", inputs, attrs)
@@ -231,6 +236,10 @@ def _make(f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attrib
     assert graph is not None
     graph.opsets.setdefault(MICROSOFT, 1)
     attrs = {"num_heads": f.query.count, "scale": float(np.float32(f.scale))} | attrs
+    if f.padding is not None:
+        attrs["mask_filter_value"] = f.padding.low
+    while inputs[-1] is None:
+        inputs.pop()
     batch, queries = (f.root.out.dim(i) for i in range(2))
     type = TensorType(DType.FLOAT, (batch, queries, f.value.count * f.value.size))
     node = graph.add_node(
