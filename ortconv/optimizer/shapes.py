@@ -158,6 +158,8 @@ def _combine(op: str, a: Element, b: Element) -> Element:
         return a * b if op == "Mul" else a + b if op == "Add" else a - b
     if b == (1 if op in ("Mul", "Div") else 0):
         return a
+    if op == "Sub" and a is not None and a == b:
+        return 0
     if op in ("Mul", "Add") and a == (1 if op == "Mul" else 0):
         return b
     if op not in ("Mul", "Div") or not isinstance(a, (int, str)) or not isinstance(b, (int, str)):

@@ -14,7 +14,7 @@ from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.extended import attention_mask
 from ortconv.optimizer.extended.attention_heads import Heads, alone, is_known, length, perm_of, split_heads, unscaled
-from ortconv.optimizer.extended.attention_projection import Projection, projection_of
+from ortconv.optimizer.extended.attention_projection import Projection, packed_projections, projection_of
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
 
 MICROSOFT = "com.microsoft"
@@ -158,7 +158,7 @@ def _heads(multiply: Node, product: Node) -> tuple[Heads, Heads, Heads] | None:
 
 
 def _projections(*sides: Heads) -> tuple[Projection, Projection, Projection] | None:
-    found = [projection_of(side) for side in sides]
+    found: list[Projection | None] = [*(packed_projections(sides) or ())] or [projection_of(side) for side in sides]
     query, key, value = found
     if query is None or key is None or value is None or not query.x is key.x is value.x:
         return None
