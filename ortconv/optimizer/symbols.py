@@ -93,3 +93,10 @@ def broadcast_dims(dims: Sequence[Dim]) -> Dim:
         ):
             return d
     return next((d for d in others if isinstance(d, int)), None)
+
+
+def stretches_to(dim: object, whole: object) -> bool:
+    """True if a dimension equals another one, given that it broadcasts to it: for the lesser of that and a number above 1, too."""
+    return dim == whole or (
+        isinstance(dim, str) and dim.startswith("min(") and not dim.startswith("min(1,") and dim.endswith(f",{whole})")
+    )

@@ -14,6 +14,7 @@ from ortconv.optimizer.basic.mask_index import is_true
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.extended.attention_heads import Heads, alone, length, row_sources
 from ortconv.optimizer.shapes import Element, dim_of
+from ortconv.optimizer.symbols import stretches_to
 
 LARGEST_BLEND = -1e30
 """A value from which on a sum with any reasonable score is that value."""
@@ -91,7 +92,7 @@ class Masks:
             return self._blended(biased, biased.replaced, query, key, before, bounded)
         dims = (*(1,) * (4 - mask.rank), *(dim_of(mask, i) for i in range(mask.rank)))
         outer = (dims[0] == 1 or dims[0] in length(query, 0)) and dims[1] in (1, query.count)
-        if outer and mask.rank == 4 and dims[2] in rows and dims[3] in columns:
+        if outer and mask.rank == 4 and _is_one_of(dims[2], rows) and _is_one_of(dims[3], columns):
             return mask
         inner = (dims[2] == 1 or dims[2] in rows) and (dims[3] == 1 or dims[3] in columns)
         return self._expanded(mask, query, key, before) if bounded or (outer and inner) else None
@@ -218,6 +219,10 @@ def is_finite(mask: Value | None) -> bool:
     if node.op == "Where":
         return is_finite(node.inputs[1]) and is_finite(node.inputs[2])
     return node.op in ("Expand", "Unsqueeze", "Reshape", "Slice", "Identity") and is_finite(node.inputs[0])
+
+
+def _is_one_of(dim: Element, known: set[Element]) -> bool:
+    return any(stretches_to(dim, d) for d in known)
 
 
 def _masked_keys(condition: Value, batch: set[Element], columns: set[Element]) -> Value | None:
