@@ -10,7 +10,7 @@ from ortconv.ir.graph import Graph, Ints, Node, Value
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import axes_of, ints
 from ortconv.optimizer.engine import Context, FunctionPass
-from ortconv.optimizer.symbols import at_most, broadcast_shapes, is_anonymous, quotient, times
+from ortconv.optimizer.symbols import at_most, broadcast_shapes, is_anonymous, plus, quotient, times
 
 
 class DimOf(NamedTuple):
@@ -325,6 +325,17 @@ def _transposed(node: Node) -> Shape | None:
     return tuple(shape[i] for i in perm) if len(perm) == len(shape) else None
 
 
+def _joined(node: Node) -> Shape | None:
+    shapes = [None if v is None else v.shape for v in node.inputs]
+    known = [s for s in shapes if s is not None]
+    rank, axis = len(known[0]) if known else 0, node.attr("axis", 0)
+    if len(known) < len(shapes) or not -rank <= axis < rank:
+        return None
+    dims: list[Dim] = [next((d for d in sides if d is not None), None) for sides in zip(*known)]
+    dims[axis] = plus(*(s[axis] for s in known))
+    return tuple(dims)
+
+
 def _gathered(node: Node) -> Shape | None:
     data, index = (None if v is None else v.shape for v in node.inputs)
     axis = node.attr("axis", 0)
@@ -395,6 +406,7 @@ _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", *_COMPARISONS), _broadcast),
     **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshaped),
+    "Concat": _joined,
     "Expand": _expanded,
     "Gather": _gathered,
     "Range": _counted,

@@ -60,6 +60,19 @@ def _named(number: int, symbols: Counter[str]) -> Dim:
     return number if not names or not number else TIMES.join([str(number)] * (number != 1) + names)
 
 
+PLUS = "+"
+"""What separates the terms in the name of a dimension that is a sum of others, a number last: past+rows+1."""
+
+
+def plus(*dims: Dim) -> Dim:
+    """The sum of dimensions, as a number or a symbol; None unless all are known."""
+    if None in dims:
+        return None
+    number = sum(d for d in dims if isinstance(d, int))
+    names = sorted(d for d in dims if isinstance(d, str))
+    return PLUS.join(names + [str(number)] * (number > 0)) if names and number >= 0 else None if names else number
+
+
 def at_most(limit: Dim, dim: Dim) -> Dim:
     """The lesser of two dimensions; None where it has no name."""
     if limit == dim or (isinstance(limit, int) and isinstance(dim, int)):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
@@ -153,6 +153,9 @@ def _heads(multiply: Node, product: Node) -> tuple[Heads, Heads, Heads] | None:
         return None
     if (query.count, query.size) != (key.count, key.size) or value.count != query.count:
         return None
+    apart = [side for side in (key, value) if side.source is side.whole and side.source.constant is None]
+    if apart and (key.whole is None or value.whole is None):
+        return None
     same_batch = length(query, 0) & length(key, 0) and length(query, 0) & length(value, 0)
     return (query, key, value) if same_batch else None
 
@@ -193,7 +196,10 @@ def _is_long(f: Found) -> bool:
 def _multi_head_attention(f: Found) -> Node:
     graph = f.root.graph
     assert graph is not None
-    inputs: list[Value | None] = [_packed_rows(side, f.root) for side in (f.query, f.key, f.value)]
+    sides = (f.key, f.value)
+    apart = any(side.source is side.whole and side.source.constant is None for side in sides)
+    inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
+    inputs += [side.whole if apart else _packed_rows(side, f.root) for side in sides]
     if f.bias is not None or f.padding is not None:
         inputs += [None, f.padding.keys if f.padding else None, f.bias]
     return _make(f, "MultiHeadAttention", inputs, {})
@@ -261,8 +267,23 @@ def _packed_rows(side: Heads, before: Node) -> Value:
         return before.graph.constant(Tensor.of(merged), f"{source.name}_rows")
     if source.rank == 3:
         return source
+    if source is side.whole:
+        return _merged(side, before)
     assert side.rows is not None
     return _reshaped(source, side.rows, before)
+
+
+def _merged(side: Heads, before: Node) -> Value:
+    """Heads as rows."""
+    source, graph = side.source, before.graph
+    assert graph is not None
+    batch, count, rows, size = source.shape or (None,) * 4
+    type = TensorType(DType.FLOAT, (batch, rows, count, size))
+    turned = graph.add_node("Transpose", [source], 1, {"perm": Ints(MERGE)}, types=[type], before=before)
+    turned.ep = before.ep
+    flat = _reshaped(turned.out, (0, 0, side.count * side.size), before)
+    flat.type = TensorType(DType.FLOAT, (batch, rows, side.count * side.size))
+    return flat
 
 
 def _reshaped(value: Value, shape: Shape, before: Node) -> Value:

@@ -191,12 +191,14 @@ class Masks:
         known = next((d for d in length(side, 1) if isinstance(d, int)), None)
         if known is not None:
             return self._ints((known,), side.source)
-        if side.source.rank != 3 or side.source.graph is not self.graph:
+        if side.source.graph is not self.graph or side.source.rank not in (3, 4):
             return None
-        *_, rows = (v for v in row_sources(side.source) if v.graph is self.graph)
+        rows, axis = side.source, side.source.rank - 2
+        if side.source.rank == 3:
+            *_, rows = (v for v in row_sources(side.source) if v.graph is self.graph)
         if rows not in self.sizes:
-            shape = self._node("Shape", [rows], {}, TensorType(DType.INT64, (3,)), before)
-            bounds = [self._ints((i,), rows) for i in (1, 2)]
+            shape = self._node("Shape", [rows], {}, TensorType(DType.INT64, (axis + 2,)), before)
+            bounds = [self._ints((i,), rows) for i in (axis, axis + 1)]
             self.sizes[rows] = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (1,)), before)
         return self.sizes[rows]
 
