@@ -182,7 +182,9 @@ def gpt2(e: Export, *, past: bool = False, limit: int = 64) -> onnx.ModelProto:
         x = e("Add", x, e.conv1d(e.merge_heads(e("MatMul", weights, v)), e.hidden, e.hidden))
         y = e.conv1d(e.norm(x), e.hidden, 4 * e.hidden)
         cubic = e("Add", y, e("Mul", e("Pow", y, e.f32(3.0)), e.f32(0.044715)))
-        y = e("Mul", e("Mul", y, e.f32(0.5)), e("Add", e("Tanh", e("Mul", cubic, e.f32(np.sqrt(2 / np.pi)))), e.f32(1.0)))
+        y = e(
+            "Mul", e("Mul", y, e.f32(0.5)), e("Add", e("Tanh", e("Mul", cubic, e.f32(np.sqrt(2 / np.pi)))), e.f32(1.0))
+        )
         x = e("Add", x, e.conv1d(y, 4 * e.hidden, e.hidden))
     return e.model(e.norm(x), *results)
 
