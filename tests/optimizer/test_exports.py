@@ -79,9 +79,8 @@ def test_llama(past: bool, kv_heads: int, fixed: bool) -> None:
     )
     assert found["SimplifiedLayerNormalization"] == 5
     assert found["com.microsoft.QuickGelu"] == 2
-    if kv_heads < 4:
-        assert found["com.microsoft.RotaryEmbedding"] == 4
-        assert found[MULTI] == 2
+    assert found["com.microsoft.RotaryEmbedding"] == 4
+    assert found[MULTI] == 2
 
 
 @pytest.mark.parametrize("flat", [False, True])

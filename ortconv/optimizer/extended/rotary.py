@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.conditions import same_dim
+from ortconv.ir.types import DType, Shape, TensorType
+from ortconv.optimizer.conditions import axes_of, equal_shapes, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.extended.split import slice_part
 
@@ -25,7 +25,18 @@ class Rotation:
     x: Value
     cos: Value
     sin: Value
+    heads: int
+    """Which axis of x stands for the heads: 1, or 2 where rows come first."""
     nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Table:
+    """What computes factors for all heads. `axes` are those of its result that stand for batch, rows and columns."""
+
+    node: Node
+    axes: tuple[int, int, int]
+    heads: int
 
 
 @dataclass
@@ -38,19 +49,24 @@ class Tables:
     def of(self, r: Rotation) -> tuple[Value, Value, Value] | None:
         """Positions, cosines and sines, which have a column for each pair of elements."""
         cos, sin = _table(r.cos), _table(r.sin)
-        if cos is None or sin is None:
+        if cos is None or sin is None or cos.axes != sin.axes or cos.heads != r.heads:
             return None
-        return self._looked_up(r, cos, sin) if cos.op == "Gather" else self._computed(r, cos, sin)
+        looked_up = cos.node.op == "Gather" and cos.axes == (0, 1, 2)
+        return self._looked_up(r, cos.node, sin.node) if looked_up else self._computed(r, cos, sin)
 
     def _looked_up(self, r: Rotation, cos: Node, sin: Node) -> tuple[Value, Value, Value] | None:
         """Rows that a Gather takes from constant tables, both halves of which are the same."""
         if sin.op != "Gather" or sin.inputs[1] is not cos.inputs[1] or any(n.attr("axis", 0) for n in (cos, sin)):
             return None
         positions, tables = cos.inputs[1], (cos.inputs[0], sin.inputs[0])
-        if positions is None or positions.dtype is not DType.INT64 or not _fits(positions, r.x, 2):
+        if (
+            positions is None
+            or positions.dtype is not DType.INT64
+            or positions.rank != 2
+            or not _fits(positions.shape, r)
+        ):
             return None
-        halves = [self._half_of(table, r.x.dim(-1)) for table in tables]
-        first, second = halves
+        first, second = (self._half_of(table, r.x.dim(-1)) for table in tables)
         return (positions, first, second) if first is not None and second is not None else None
 
     def _half_of(self, table: Value | None, width: object) -> Value | None:
@@ -71,36 +87,46 @@ class Tables:
             self.made[table] = self.graph.constant(Tensor.of(np.ascontiguousarray(first)), f"{table.name}_half")
         return self.made[table]
 
-    def _computed(self, r: Rotation, cos: Node, sin: Node) -> tuple[Value, Value, Value] | None:
+    def _computed(self, r: Rotation, cos: Table, sin: Table) -> tuple[Value, Value, Value] | None:
         """Cos and Sin of angles that stand twice in a row."""
         angles, others = _angles(cos), _angles(sin)
-        if cos.op != "Cos" or sin.op != "Sin" or angles is None or angles is not others:
+        if cos.node.op != "Cos" or sin.node.op != "Sin" or angles is None or angles is not others or angles.rank != 3:
             return None
         width = r.x.dim(-1)
-        if not isinstance(width, int) or angles.dim(-1) != width // 2 or not _fits(angles, r.x, 3):
+        dims = tuple(angles.dim(axis) for axis in cos.axes)
+        if not isinstance(width, int) or dims[2] != width // 2 or not _fits(dims, r):
             return None
-        positions = self._positions(angles, cos)
-        return positions, self._halved(cos, angles, width // 2), self._halved(sin, angles, width // 2)
+        return (
+            self._positions(angles, cos),
+            self._halved(cos, angles, width // 2),
+            self._halved(sin, angles, width // 2),
+        )
 
-    def _halved(self, node: Node, angles: Value, width: int) -> Value:
-        if node not in self.made:
+    def _halved(self, table: Table, angles: Value, width: int) -> Value:
+        node = table.node
+        if (node, table.axes) not in self.made:
             function = self._node(node.op, [angles], {}, angles.type, node)
+            if table.axes != (0, 1, 2):
+                type = TensorType(DType.FLOAT, tuple(angles.dim(axis) for axis in table.axes))
+                function = self._node("Transpose", [function], {"perm": Ints(table.axes)}, type, node)
             shape = self._ints((-1, width), angles)
-            self.made[node] = self._node("Reshape", [function, shape], {}, TensorType(DType.FLOAT, (None, width)), node)
-        return self.made[node]
+            result = self._node("Reshape", [function, shape], {}, TensorType(DType.FLOAT, (None, width)), node)
+            self.made[node, table.axes] = result
+        return self.made[node, table.axes]
 
-    def _positions(self, angles: Value, before: Node) -> Value:
+    def _positions(self, angles: Value, table: Table) -> Value:
         """0, 1, ... in the shape (batch, rows) of the angles."""
-        if angles not in self.made:
-            dims = angles.shape or (None, None, None)
+        batch_and_rows, before = table.axes[:2], table.node
+        if (angles, batch_and_rows) not in self.made:
             shape = self._node("Shape", [angles], {}, TensorType(DType.INT64, (3,)), before)
-            bounds = [self._ints((i,), angles) for i in (0, 2)]
-            rows = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (2,)), before)
+            picked = self._ints(batch_and_rows, angles)
+            rows = self._node("Gather", [shape, picked], {"axis": 0}, TensorType(DType.INT64, (2,)), before)
             count = self._node("ReduceProd", [rows], {"keepdims": 0}, TensorType(DType.INT64, ()), before)
             zero, one = (self.graph.constant(Tensor.of(np.array(n, np.int64)), f"{angles.name}_const") for n in (0, 1))
             numbers = self._node("Range", [zero, count, one], {}, TensorType(DType.INT64, (None,)), before)
-            self.made[angles] = self._node("Reshape", [numbers, rows], {}, TensorType(DType.INT64, dims[:2]), before)
-        return self.made[angles]
+            type = TensorType(DType.INT64, tuple(angles.dim(axis) for axis in batch_and_rows))
+            self.made[angles, batch_and_rows] = self._node("Reshape", [numbers, rows], {}, type, before)
+        return self.made[angles, batch_and_rows]
 
     def _ints(self, numbers: tuple[int, ...], near: Value) -> Value:
         return self.graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
@@ -128,23 +154,53 @@ def _fuse(root: Node, tables: Tables, context: Context) -> bool:
     inputs = tables.of(found)
     if inputs is None:
         return False
-    graph.opsets.setdefault(MICROSOFT, 1)
     before, label = len(graph), root.label
-    fused = graph.add_node(
-        "RotaryEmbedding",
-        [found.x, *inputs],
-        1,
-        {"interleaved": 0},
-        domain=MICROSOFT,
-        name=graph.fresh(f"{root.name or root.out.name}/RotaryEmbedding"),
-        types=[root.out.type],
-        before=root,
-    )
-    fused.ep = root.ep
-    graph.replace(root.out, fused.out)
+    graph.replace(root.out, _rotated(graph, found, inputs))
     graph.remove_dead(root)
     context.record("RotaryEmbeddingFusion", label, before - len(graph) + 1, 1)
     return True
+
+
+def _rotated(graph: Graph, r: Rotation, inputs: tuple[Value, Value, Value]) -> Value:
+    """The rotated heads. Where they are not the second axis, rows are rotated, which are split into heads afterwards."""
+    graph.opsets.setdefault(MICROSOFT, 1)
+    x, type = r.x, r.root.out.type
+    heads, size = r.x.dim(2), r.x.dim(3)
+    if r.heads == 2:
+        assert isinstance(heads, int)
+        assert isinstance(size, int)
+        x = _reshaped(graph, x, (0, 0, heads * size), r.root)
+        x.type = type = TensorType(DType.FLOAT, (*(r.x.shape or ())[:2], heads * size))
+    node = graph.add_node(
+        "RotaryEmbedding",
+        [x, *inputs],
+        1,
+        {"interleaved": 0},
+        domain=MICROSOFT,
+        name=graph.fresh(f"{r.root.name or r.root.out.name}/RotaryEmbedding"),
+        types=[type],
+        before=r.root,
+    )
+    node.ep = r.root.ep
+    if r.heads == 1:
+        return node.out
+    assert isinstance(heads, int)
+    assert isinstance(size, int)
+    split = _reshaped(graph, node.out, (0, 0, heads, size), r.root)
+    split.type = r.root.out.type
+    return split
+
+
+def _reshaped(graph: Graph, x: Value, shape: tuple[int, ...], before: Node) -> Value:
+    rows = x.producer
+    if len(shape) == 3 and rows is not None and rows.is_op("Reshape") and rows.inputs[0] is not None:
+        source = rows.inputs[0]
+        if source.rank == 3 and equal_shapes(source.shape, (*(x.shape or ())[:2], shape[2])):
+            return source
+    spec = graph.constant(Tensor.of(np.array(shape, np.int64)), f"{x.name}_shape")
+    node = graph.add_node("Reshape", [x, spec], 1, types=[None], before=before)
+    node.ep = before.ep
+    return node.out
 
 
 def _find(root: Node) -> Rotation | None:
@@ -160,7 +216,9 @@ def _find(root: Node) -> Rotation | None:
             cos = first.inputs[1 - first.inputs.index(x)]
             inner = (first, second, *nodes)
             if cos is not None and all(len(n.out.uses) == 1 and not n.out.is_output for n in inner):
-                return Rotation(root, x, cos, sin, inner)
+                heads = 1 if cos.dim(1) == 1 else 2
+                fits = heads == 1 or all(isinstance(x.dim(i), int) for i in (2, 3))
+                return Rotation(root, x, cos, sin, heads, inner) if fits else None
     return None
 
 
@@ -195,38 +253,60 @@ def _half(value: Value | None, rank: int) -> tuple[Value, int] | None:
     return (x, halves.index((part.start, part.end))) if (part.start, part.end) in halves else None
 
 
-def _table(value: Value) -> Node | None:
-    """The node that computes factors for (batch, rows, width), which a value has for all heads."""
+def _table(value: Value) -> Table | None:
+    """The node that computes the factors that a value of rank 4 has for all heads."""
+    axes: tuple[int | None, ...] = (0, 1, 2, 3)
     node = value.producer
-    if (
-        value.rank != 4
-        or value.dim(1) != 1
-        or node is None
-        or node.domain != ""
-        or node.op not in ("Unsqueeze", "Reshape")
-    ):
+    while node is not None and node.domain == "" and node.op in ("Unsqueeze", "Reshape", "Transpose"):
+        inner = node.inputs[0]
+        if inner is None or inner.rank is None:
+            return None
+        if node.op == "Transpose":
+            perm = tuple(node.attr("perm", Ints(reversed(range(inner.rank)))))
+            sources: tuple[int | None, ...] = perm
+        else:
+            inserted = _inserted(node, inner)
+            if inserted is None:
+                return None
+            rest = iter(range(inner.rank))
+            sources = tuple(None if i in inserted else next(rest) for i in range(inner.rank + len(inserted)))
+        axes = tuple(None if a is None else sources[a] for a in axes)
+        node = inner.producer
+    if node is None or node.domain != "" or value.rank != 4 or None not in axes[1:3]:
         return None
-    inner = node.inputs[0]
-    if inner is None or inner.rank != 3 or inner.producer is None or inner.producer.domain != "":
+    heads = axes.index(None)
+    batch, rows, columns = (a for i, a in enumerate(axes) if i != heads)
+    if batch is None or rows is None or columns is None or node.out.rank != 3:
         return None
-    dims = (value.dim(0), value.dim(2), value.dim(3))
-    return inner.producer if all(same_dim(a, b) for a, b in zip(dims, inner.shape or ())) else None
+    return Table(node, (batch, rows, columns), heads)
 
 
-def _angles(node: Node) -> Value | None:
-    """What Cos or Sin finds twice in its input, side by side."""
-    twice = node.inputs[0]
+def _inserted(node: Node, inner: Value) -> tuple[int, ...] | None:
+    """The axes of length 1 that an Unsqueeze or Reshape inserts; None if it does anything else."""
+    dims, rank = node.out.shape, node.out.rank or 0
+    if node.op == "Unsqueeze":
+        axes = axes_of(node)
+        return None if not axes else tuple(a % rank for a in axes)
+    for axis in range(rank):
+        if dims is not None and dims[axis] == 1 and equal_shapes(inner.shape, dims[:axis] + dims[axis + 1 :]):
+            return (axis,)
+    return None
+
+
+def _angles(table: Table) -> Value | None:
+    """What Cos or Sin finds twice in its input, side by side along the columns."""
+    twice = table.node.inputs[0]
     join = None if twice is None else twice.producer
     if twice is None or join is None or not join.is_op("Concat") or len(join.inputs) != 2:
         return None
-    angles = join.inputs[0]
-    doubled = join.inputs[1] is angles and join.attr("axis", 0) in (-1, (twice.rank or 0) - 1)
+    angles, axis = join.inputs[0], join.attr("axis", 0)
+    doubled = join.inputs[1] is angles and axis in (table.axes[2], table.axes[2] - (twice.rank or 0))
     return angles if doubled and angles is not None and angles.dtype is DType.FLOAT else None
 
 
-def _fits(value: Value, x: Value, rank: int) -> bool:
-    """True if a value begins with the axes batch and rows of x."""
-    return value.rank == rank and same_dim(value.dim(0), x.dim(0)) and same_dim(value.dim(1), x.dim(2))
+def _fits(dims: Shape | None, r: Rotation) -> bool:
+    """True if dimensions begin with batch and rows of what is rotated."""
+    return dims is not None and same_dim(dims[0], r.x.dim(0)) and same_dim(dims[1], r.x.dim(3 - r.heads))
 
 
 PASSES = (FunctionPass("RotaryEmbeddingFusion", fuse),)
