@@ -9,7 +9,8 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.shapes import DimOf, Element, Equalities, elements, expressed, propagate, refined, target
+from ortconv.optimizer.propagation import Equalities, propagate
+from ortconv.optimizer.shapes import DimOf, Element, elements, expressed, refined, target
 from ortconv.optimizer.symbols import times
 
 CONSTANTS = (

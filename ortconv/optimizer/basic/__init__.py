@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer import shapes
+from ortconv.optimizer import propagation
 from ortconv.optimizer.basic import (
     cse,
     eliminate,
@@ -23,7 +23,7 @@ from ortconv.optimizer.engine import FunctionPass, RulePass
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *unused.PASSES,
-    *shapes.PASSES,
+    *propagation.PASSES,
     RulePass("Level1Rules", eliminate.RULES, fold_conv.RULES, pad.RULES, fold_matmul.GEMM_RULES),
     qdq.DOUBLE_PAIRS,
     *sharing.PASSES,

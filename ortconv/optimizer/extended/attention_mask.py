@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.basic.mask_index import is_true
+from ortconv.optimizer.basic.mask_index import UNSQUEEZE_BY_INPUT, is_true
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.extended.attention_heads import Heads, alone, length, row_sources
 from ortconv.optimizer.shapes import Element, dim_of
@@ -92,8 +92,8 @@ class Masks:
             return self._blended(biased, biased.replaced, query, key, before, bounded)
         dims = (*(1,) * (4 - mask.rank), *(dim_of(mask, i) for i in range(mask.rank)))
         outer = (dims[0] == 1 or dims[0] in length(query, 0)) and dims[1] in (1, query.count)
-        if outer and mask.rank == 4 and _is_one_of(dims[2], rows) and _is_one_of(dims[3], columns):
-            return mask
+        if outer and _is_one_of(dims[2], rows) and _is_one_of(dims[3], columns):
+            return mask if mask.rank == 4 else self._raised(mask, before)
         inner = (dims[2] == 1 or dims[2] in rows) and (dims[3] == 1 or dims[3] in columns)
         return self._expanded(mask, query, key, before) if bounded or (outer and inner) else None
 
@@ -167,6 +167,20 @@ class Masks:
             del self.made[blend]
             self.graph.remove(mask.producer)
         return fitting
+
+    def _raised(self, mask: Value, before: Node) -> Value | None:
+        """The mask with leading axes of length 1, so that it has four."""
+        missing = tuple(range(4 - (mask.rank or 0)))
+        if mask.graph is not self.graph or mask.shape is None:
+            return None
+        if ("raised", mask) not in self.made:
+            type = TensorType(DType.FLOAT, (1,) * len(missing) + mask.shape)
+            if self.graph.opset() < UNSQUEEZE_BY_INPUT:
+                result = self._node("Unsqueeze", [mask], {"axes": Ints(missing)}, type, before)
+            else:
+                result = self._node("Unsqueeze", [mask, self._ints(missing, mask)], {}, type, before)
+            self.made["raised", mask] = result
+        return self.made["raised", mask]
 
     def _expanded(self, mask: Value, query: Heads, key: Heads, before: Node) -> Value | None:
         """Expand(mask) to (..., queries, keys), once for all layers of the same lengths."""
