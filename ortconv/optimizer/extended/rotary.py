@@ -66,25 +66,15 @@ class Tables:
             or not _fits(positions.shape, r)
         ):
             return None
-        first, second = (self._half_of(table, r.x.dim(-1)) for table in tables)
-        return (positions, first, second) if first is not None and second is not None else None
-
-    def _half_of(self, table: Value | None, width: object) -> Value | None:
-        const = None if table is None else table.constant
-        if (
-            table is None
-            or const is None
-            or const.rank != 2
-            or const.shape[1] != width
-            or const.dtype is not DType.FLOAT
-        ):
+        halves = [(table, _half_of_table(table, r.x.dim(-1))) for table in tables if table is not None]
+        if len(halves) < 2 or any(half is None for _, half in halves):
             return None
+        first, second = (self._constant(table, half) for table, half in halves if half is not None)
+        return positions, first, second
+
+    def _constant(self, table: Value, half: Array) -> Value:
         if table not in self.made:
-            array: Array = const.numpy()
-            first, second = np.split(array, 2, axis=1)
-            if not np.array_equal(first, second):
-                return None
-            self.made[table] = self.graph.constant(Tensor.of(np.ascontiguousarray(first)), f"{table.name}_half")
+            self.made[table] = self.graph.constant(Tensor.of(np.ascontiguousarray(half)), f"{table.name}_half")
         return self.made[table]
 
     def _computed(self, r: Rotation, cos: Table, sin: Table) -> tuple[Value, Value, Value] | None:
@@ -291,6 +281,22 @@ def _inserted(node: Node, inner: Value) -> tuple[int, ...] | None:
         if dims is not None and dims[axis] == 1 and equal_shapes(inner.shape, dims[:axis] + dims[axis + 1 :]):
             return (axis,)
     return None
+
+
+def _half_of_table(table: Value, width: object) -> Array | None:
+    """The first half of the columns of a constant, if the others are the same."""
+    const = table.constant
+    if (
+        const is None
+        or const.rank != 2
+        or const.shape[1] != width
+        or const.dtype is not DType.FLOAT
+        or const.shape[1] % 2
+    ):
+        return None
+    array: Array = const.numpy()
+    first, second = np.split(array, 2, axis=1)
+    return first if np.array_equal(first, second) else None
 
 
 def _angles(table: Table) -> Value | None:
