@@ -23,6 +23,8 @@ class Export:
     heads: int = 4
     opset: int = 17
     layers: int = 2
+    guard: bool = False
+    """Whether NaN in the weights of attention is replaced by zero, as dynamo exports do."""
     seed: int = 0
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
@@ -127,7 +129,11 @@ class Export:
         if scale == "div":
             scores = self("Div", scores, self.f32(1 / factor))
         scores = self("Add", scores, mask) if mask else scores
-        return self("MatMul", self("Softmax", scores, axis=-1), v)
+        return self("MatMul", self.softmax(scores), v)
+
+    def softmax(self, scores: str) -> str:
+        weights = self("Softmax", scores, axis=-1)
+        return self("Where", self("IsNaN", weights), self.f32(0.0), weights) if self.guard else weights
 
     def silu(self, x: str) -> str:
         return self("Mul", x, self("Sigmoid", x))
@@ -160,8 +166,8 @@ def timm(e: Export, *, unbind: str = "gather") -> onnx.ModelProto:
     return e.model(e.norm(x))
 
 
-def gpt2(e: Export, *, past: bool = False, limit: int = 64) -> onnx.ModelProto:
-    """GPT-2: packed projection, causal mask cut out of a buffer and applied by Where."""
+def gpt2(e: Export, *, past: bool = False, add: bool = False, limit: int = 64) -> onnx.ModelProto:
+    """GPT-2: packed projection, causal mask cut out of a buffer, which replaces scores or, with `add`, is added to them."""
     x = e.input("x", [e.batch, e.rows, e.hidden])
     buffer = e.const(np.tril(np.ones((1, 1, limit, limit), bool)), np.bool_)
     results = []
@@ -178,7 +184,12 @@ def gpt2(e: Export, *, past: bool = False, limit: int = 64) -> onnx.ModelProto:
         keys, queries = (e("Gather", e("Shape", t), e.const([2]), axis=0) for t in (k, q))
         seen = e("Slice", buffer, e("Sub", keys, queries), keys, e.const([2]), e.const([1]))
         seen = e("Slice", seen, e.const([0]), keys, e.const([3]), e.const([1]))
-        weights = e("Softmax", e("Where", seen, scores, e.f32(LOWEST)), axis=-1)
+        scores = (
+            e("Add", scores, e("Where", seen, e.f32(0.0), e.f32(LOWEST)))
+            if add
+            else e("Where", seen, scores, e.f32(LOWEST))
+        )
+        weights = e.softmax(scores)
         x = e("Add", x, e.conv1d(e.merge_heads(e("MatMul", weights, v)), e.hidden, e.hidden))
         y = e.conv1d(e.norm(x), e.hidden, 4 * e.hidden)
         cubic = e("Add", y, e("Mul", e("Pow", y, e.f32(3.0)), e.f32(0.044715)))

@@ -64,6 +64,13 @@ def test_gpt2(fixed: bool) -> None:
     assert found["com.microsoft.FastGelu"] == 2
 
 
+@pytest.mark.parametrize("fixed", [False, True])
+def test_guarded_weights(fixed: bool) -> None:
+    sizes = STATIC if fixed else {}
+    assert ops(optimized(exports.timm(Export(guard=True, **sizes)), SYMBOLS))[ATTENTION] == 2
+    assert ops(optimized(exports.gpt2(Export(guard=True, **sizes), add=True), SYMBOLS))[ATTENTION] == 2
+
+
 def test_gpt2_with_past() -> None:
     """The mask is cut by lengths that the joined keys have, so that nothing is fused that it depends on."""
     optimized(exports.gpt2(Export(), past=True), SYMBOLS, DECODE)
