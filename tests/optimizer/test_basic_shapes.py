@@ -11,12 +11,12 @@ from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.propagation import Equalities, propagate
 from ortconv.optimizer.shapes import DimOf, Element, elements, expressed, refined, target
-from ortconv.optimizer.symbols import times
+from ortconv.optimizer.symbols import at_most, broadcast_dims, plus, quotient, stretches_to, times
 
 CONSTANTS = (
     "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}, int64[1] start = {1}, "
     "int64[1] end = {3}, int64[1] step = {2}, int64[2] both = {0, 1}, int64[1] seven = {7}, "
-    "int64[3] copied = {0, -1, 3}, int64[2] last = {-1, 24}, int64[2] first = {-1, 5}, int64[1] flat = {-1}"
+    "int64[3] copied = {0, -1, 3}, int64[2] last = {-1, 24}, int64[2] first = {-1, 5}, int64[1] flat = {-1}, int64 minus = {-1}"
 )
 
 
@@ -70,6 +70,62 @@ def test_a_dimension_without_a_name_stands_for_itself() -> None:
 )  # fmt: skip
 def test_products_of_dimensions(dims: tuple[Dim, ...], product: Dim) -> None:
     assert times(*dims) == product
+
+
+@pytest.mark.parametrize(
+    ("dims", "total"),
+    [((2, "b", 3, "a"), "a+b+5"), (("a", 0), "a"), ((), 0), ((2, 3), 5), (("a", None), None), (("a", -1), None)],
+)
+def test_sums_of_dimensions(dims: tuple[Dim, ...], total: Dim) -> None:
+    assert plus(*dims) == total
+
+
+def test_quotients_of_dimensions() -> None:
+    assert quotient(["6·a·b"], [2, "b"]) == "3·a"
+    assert quotient(["a"], ["a"]) == 1
+    for dims, others in ((["5·a"], [2]), (["a"], ["b"]), ([None], [1]), (["a"], [0])):
+        assert quotient(dims, others) is None
+
+
+def test_the_lesser_of_two_dimensions() -> None:
+    assert at_most(3, 5) == 3
+    assert at_most("a", "a") == "a"
+    assert at_most("a", 5) == at_most(5, "a") == "min(5,a)"
+    assert at_most(0, "a") is at_most("a", "b") is at_most(None, 3) is None
+    assert broadcast_dims(["a", "min(5,a)"]) == "a"
+    assert broadcast_dims(["min(5,a)", 1]) == "min(5,a)"
+    assert broadcast_dims(["b", "min(5,a)"]) is None
+    assert stretches_to("min(5,a)", "a")
+    assert not stretches_to("min(1,a)", "a")
+    assert not stretches_to("min(5,b)", "a")
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ("s1 = Shape(x) n = Gather(s1, zero) y = Range(zero, n, one)", ("N",)),
+        ("s1 = Shape(x) n = Gather(s1, zero) y = Range(one, n, one)", (None,)),
+        ("y = Range(zero, two, one)", (2,)),
+        ("y = Slice(x, axis, end, start)", ("N", 3, 6)),
+        ("s1 = Shape(x) n = Slice(s1, axis, start) y = Slice(x, axis, n, start)", ("N", "min(4,N)", 6)),
+        ("s1 = Shape(x) n = Slice(s1, axis, start) y = Slice(x, start, n, start)", ("N", None, 6)),
+        ("y = Gather<axis = 1>(x, both)", ("N", 2, 6)),
+        ("y = Gather<axis = -1>(x, zero)", ("N", 4)),
+        ("y = Concat<axis = 0>(x, x)", ("N+N", 4, 6)),
+        ("y = Concat<axis = 1>(x, x)", ("N", 8, 6)),
+        ("s1 = Shape(x) y = Expand(one, s1)", ("N", 4, 6)),
+        ("s1 = Shape(x) e = Equal(s1, minus) w = Where(e, one, s1) y = Expand(one, w)", ("N", 4, 6)),
+        ("s1 = Shape(x) e = Equal(s1, two) w = Where(e, one, s1) y = Expand(one, w)", (None, 4, 6)),
+        ("s1 = Shape(x) y = ConstantOfShape(s1)", ("N", 4, 6)),
+        ("y = Less(x, x)", ("N", 4, 6)),
+        ("s1 = Shape(x) y = Trilu(x)", ("N", 4, 6)),
+    ],
+)
+def test_shapes_of_results(body: str, shape: tuple[Dim, ...]) -> None:
+    g = graph(body, "float[N,4,6] x", "float y")
+    value(g, "y").type = TensorType(DType.INT64 if "Range" in body else DType.FLOAT, None)
+    propagate(g, Context())
+    assert value(g, "y").shape == shape
 
 
 def test_what_is_left_of_a_product() -> None:
