@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ortconv.optimizer.basic import sharing
 from ortconv.optimizer.engine import FunctionPass, RulePass
 from ortconv.optimizer.extended import (
     attention,
@@ -34,6 +35,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *split.PASSES,
     *fuse_matmul.PASSES,
     *split_transpose.PASSES,
+    *sharing.PASSES,
 )
 
 # SkipLayerNormalization takes two to six times as long as Add and LayerNormalization in ONNX Runtime 1.31.
