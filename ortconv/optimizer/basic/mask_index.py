@@ -138,7 +138,10 @@ def _may_fall(stride: Element) -> bool:
     P("Gather", P(("Flatten", "Reshape"), "x", ..., name="flat", shared=True), "index", name="gather"),
 )
 def fuse_flat_lookup(m: Match) -> Replacement:
-    "Gather(Flatten(x), positions in x, row by row)  ->  Reshape(x)"
+    """Gather(Flatten(x), positions in x, row by row)  ->  Reshape(x)
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     x: Value = m.x
     found = strides(m.index)
     flat = m.flat.out
@@ -162,7 +165,10 @@ def _dim(element: Element) -> Dim:
 
 @rule("IndexedMaskFusion", P("GatherND", "x", "index", name="gather"))
 def fuse_lookup(m: Match) -> Replacement:
-    "GatherND(x, Concat of positions along the axes of x)  ->  Reshape(x)"
+    """GatherND(x, Concat of positions along the axes of x)  ->  Reshape(x)
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     parts = _components(m.index)
     if parts is None or m.x.rank != len(parts) or m.gather.attr("batch_dims", 0):
         return None
@@ -208,7 +214,10 @@ def _reshaped(m: Match) -> Replacement:
 
 @rule("AndElimination", P("And", "x", "true", commutative=True))
 def eliminate_and(m: Match) -> Replacement:
-    "And(x, true)  ->  x"
+    """And(x, true)  ->  x
+
+    Counterpart: none: beyond ONNX Runtime, which knows the constants of sums and products only
+    """
     return m.x if equal_shapes(m.x.shape, m.root.out.shape) and is_true(m.true) else None
 
 

@@ -18,7 +18,10 @@ PARTS = 3
 
 
 def fuse(graph: Graph, context: Context) -> int:
-    """Transpose<2, 0, 3, 1, 4>(Reshape(x, (batch, rows, 3, heads, size)))[i]  ->  Transpose<0, 2, 1, 3>(Reshape(Split(x)[i]))"""
+    """Transpose<2, 0, 3, 1, 4>(Reshape(x, (batch, rows, 3, heads, size)))[i]  ->  Transpose<0, 2, 1, 3>(Reshape(Split(x)[i]))
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     return sum(_fuse(node, context) for node in graph if node.is_op("Transpose"))
 
 

@@ -131,7 +131,10 @@ class Tables:
 
 
 def fuse(graph: Graph, context: Context) -> int:
-    """x * cos + Concat(-x[..., half:], x[..., :half]) * sin  ->  RotaryEmbedding(x, positions, cos, sin)"""
+    """x * cos + Concat(-x[..., half:], x[..., :half]) * sin  ->  RotaryEmbedding(x, positions, cos, sin)
+
+    Counterpart: none: its GroupQueryAttentionFusion serves other providers only
+    """
     tables = Tables(graph)
     return sum(_fuse(node, tables, context) for node in graph if node.is_op("Add"))
 

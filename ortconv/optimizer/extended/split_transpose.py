@@ -48,7 +48,10 @@ def _moves_one_axis(perm: Perm) -> bool:
 
 @rule("TransposeSplit", P("Transpose", "x"))
 def split_transpose(m: Match) -> Replacement:
-    "Transpose(x), where neither one axis alone moves nor the last one stays  ->  Transpose(Transpose(x))"
+    """Transpose(x), where neither one axis alone moves nor the last one stays  ->  Transpose(Transpose(x))
+
+    Counterpart: none: its kernel then moves elements one by one
+    """
     rank = m.x.rank or 0
     pair = halves(tuple(m.root.attr("perm", Ints(reversed(range(rank))))), m.x)
     if pair is None:
@@ -59,7 +62,10 @@ def split_transpose(m: Match) -> Replacement:
 
 @rule("TransposeFusion", *(r.pattern for r in reshape.merge_transposes))
 def merge_transposes(m: Match) -> Replacement:
-    "Transpose(Transpose(x))  ->  Transpose(x) or x, unless two are faster than one"
+    """Transpose(Transpose(x))  ->  Transpose(x) or x, unless two are faster than one
+
+    Counterpart: TransposeOptimizer
+    """
     first, second = (node.attr("perm", Ints()) for node in (m.inner, m.root))
     if first and second and halves(tuple(first[i] for i in second), m.x) == (tuple(first), tuple(second)):
         return None
