@@ -15,6 +15,8 @@ from onnx import helper, numpy_helper
 
 from ortconv.compare.tolerance import Difference, difference, limit, worst
 from ortconv.errors import UnsupportedError
+from ortconv.ir.graph import Node
+from ortconv.ir.types import DType
 from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
@@ -33,8 +35,8 @@ TINY = 1e-7
 """onnxruntime's Sigmoid, Tanh, Exp and Erf are no more exact than that."""
 STEPS = 2
 """Operators on integers round once where the pairs around an operator on floats round otherwise: so many steps are let pass."""
-NAN_BY_PLACE = frozenset({"MaxPool", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "Hardmax", "TopK"})
-"""Operators of onnxruntime that let a NaN pass or not depending on where in a vector it stands."""
+BY_PLACE = frozenset({"MaxPool", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "Hardmax", "TopK"})
+"""Operators that make of a NaN or infinity what suits the place where it stands: lost among others, or some integer."""
 
 
 @dataclass
@@ -142,11 +144,8 @@ def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], g
         return
     spread = _spread(proto, run)
     tiny = max(TINY, STEPS * step)
-    unordered = any(
-        isinstance(v, np.ndarray) and v.dtype.kind == "f" and np.isnan(v).any() for v in (*feeds.values(), *want, *got)
-    )
-    if unordered and any(n.op in NAN_BY_PLACE for n in graph.walk()):
-        tally.outcomes["NaN by place"] += 1
+    if not all(map(_is_finite, (*feeds.values(), *want, *got))) and any(map(_is_by_place, graph.walk())):
+        tally.outcomes["not finite, by place"] += 1
         return
     for output, one, noise in zip(proto.graph.output, found, spread, strict=True):
         if one.mismatch is None and one.max_abs < tiny:
@@ -157,6 +156,14 @@ def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], g
             )
             raise DifferenceError(f"{where}: output {output.name}: {text}")
     tally.outcomes["ill-conditioned"] += 1
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, np.ndarray) or value.dtype.kind != "f" or bool(np.isfinite(value).all())
+
+
+def _is_by_place(node: Node) -> bool:
+    return node.op in BY_PLACE or (node.op == "Cast" and node.out.dtype in (DType.INT32, DType.INT64, DType.BOOL))
 
 
 def _of_codes(found: Difference, want: Any, got: Any) -> Difference:

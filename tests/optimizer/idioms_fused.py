@@ -95,6 +95,23 @@ def pooling(b: Builder) -> None:
     pooled(b, x)
 
 
+def shifted_norm(b: Builder) -> None:
+    """A BatchNormalization that stands alone, with constants behind it."""
+    y = batch_norm(b, image(b))
+    for _ in range(b.pick(1, 2)):
+        k = along_channels(b, y)
+        y = b.op(b.pick("Add", "Sub", "Mul", "Div"), *b.near((y, k), (k, y)))
+
+
+def rows_norm(b: Builder) -> None:
+    """A product of matrices or a stack of them, normalized by columns."""
+    x = b.x(b.pick(2, 3), 4) if b.chance(0.6) else b.x(2, 3, 4)
+    y = b.op("MatMul", x, b.weight(4, 3))
+    if len(b.shape(x)) == 3 or b.chance(0.3):
+        y = b.op("Reshape", y, b.ints(-1, b.near(3, 1)))
+    batch_norm(b, y)
+
+
 def batch_norm(b: Builder, x: str) -> str:
     c = b.shape(x)[1]
     variance = np.arange(1, c + 1) / 2
@@ -355,6 +372,7 @@ def rotary(b: Builder) -> None:
 
 
 STEPS = (
-    conv_chain, conv_chain, conv_chain, pooling, product_chain, product_chain, product_chain, matrix_transpose, layer_norm,
+    conv_chain, conv_chain, conv_chain, shifted_norm, rows_norm, pooling, product_chain, product_chain, product_chain,
+    matrix_transpose, layer_norm,
     layer_norm, normalized, gelu, gelu, attention, rotary,
 )  # fmt: skip
