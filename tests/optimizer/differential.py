@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -15,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from ortconv.compare.tolerance import Difference, difference, limit, worst
 from ortconv.errors import UnsupportedError
-from ortconv.ir.graph import Node
+from ortconv.ir.graph import Graph, Node
 from ortconv.ir.types import DType
 from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
@@ -135,7 +136,7 @@ def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], g
     step = _step(proto)
     found = [difference(a, b) for a, b in zip(want, got, strict=True)]
     found = [d if not step else _of_codes(d, a, b) for d, a, b in zip(found, want, got, strict=True)]
-    graph = from_proto(proto).graph
+    graph = _graph(proto.SerializeToString())
     allowed = limit(graph, [v.dtype for v in graph.outputs])
     if worst(found).within(allowed):
         return
@@ -176,6 +177,11 @@ def _of_codes(found: Difference, want: Any, got: Any) -> Difference:
         return found
     apart = np.abs(want.astype(np.int64) - got.astype(np.int64))
     return Difference() if apart.max(initial=0) <= STEPS else found
+
+
+@lru_cache(maxsize=1)
+def _graph(source: bytes) -> Graph:
+    return from_proto(onnx.load_from_string(source)).graph
 
 
 def _unsigned(array: Any) -> Any:

@@ -168,6 +168,8 @@ def product_chain(b: Builder) -> None:
 
 
 def gemm(b: Builder, a: str, w: str) -> str:
+    if not b.values[a].size:
+        raise ImpossibleError  # onnxruntime forgets beta where there is nothing to sum
     flip_a, flip_b = b.pick(0, 0, 1), b.pick(0, 0, 1)
     a = b.op("Transpose", a) if flip_a else a
     w = b.op("Transpose", w) if flip_b else w
