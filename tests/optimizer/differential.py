@@ -34,7 +34,7 @@ VARIANTS: tuple[tuple[str, bool], ...] = (
 NOISE_RUNS = 8
 TINY = 1e-7
 """onnxruntime's Sigmoid, Tanh, Exp and Erf are no more exact than that."""
-STEPS = 2
+STEPS = 4
 """Operators on integers round once where the pairs around an operator on floats round otherwise: so many steps are let pass."""
 BY_PLACE = frozenset({"MaxPool", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "Hardmax", "TopK"})
 """Operators that make of a NaN or infinity what suits the place where it stands: lost among others, or some integer."""

@@ -63,6 +63,11 @@ FOUND = {
         "g (float[1,3] x, int64[4] p) => (float y) { y = Pad(x, p) }",
         {"x": X[:1], "p": np.array([3, 0, -2, 0])},
     ),
+    "a range whose end is known, as one element of an axis": (
+        "g (float[3] x) => (float y) <int64 zero = {0}, int64 one = {1}, int64[1] two = {2}, int64[1] same = {1}>"
+        " { end = Mul(two, same) r = Range(zero, end, one) y = Gather(x, r) }",
+        {"x": X[0]},
+    ),
     "a shape that a caller overrides": (
         "g (float[2,3] x, int64[2] k) => (float y) <int64[2] k = {1, 3}> { e = Expand(x, k) y = Relu(e) }",
         {"x": np.ones((2, 3), np.float32), "k": np.array([2, 3])},
