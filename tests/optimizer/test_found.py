@@ -53,6 +53,11 @@ FOUND = {
         " uint8 z = {128}> { a = DequantizeLinear(x, s, z) b = DequantizeLinear<axis = 1>(c, t) y = Gemm(a, b) }",
         {"x": CODES},
     ),
+    "a zero point that QLinearWhere wants constant": (
+        "g (bool[2,3] c, uint8[2,3] x, uint8 z) => (uint8 y) <float s = {0.125}, uint8 z = {128}> { a = DequantizeLinear(x, s, z)"
+        " b = Where(c, a, a) y = QuantizeLinear(b, s, z) }",
+        {"c": CODES > 2, "x": CODES},
+    ),
     "no rows for an integer Softmax": (
         "g (uint8[0,64] x) => (float y) <float s = {0.125}, uint8 z = {128}> { a = DequantizeLinear(x, s, z) b = Softmax(a)"
         " q = QuantizeLinear(b, s, z) y = DequantizeLinear(q, s, z) }",
