@@ -21,6 +21,7 @@ from ortconv.optimizer.levels import LEVELS, AnyPass, inexact, run_passes
 
 if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
+    from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.partition import Partitioning, Target
 
 SHOWN_FOLDS = 3
@@ -29,11 +30,17 @@ Observer = Callable[[str, Model], None]
 """Called after every stage and pass with its name and the model as it is then."""
 
 
+STYLES = ("Fixed", "Runtime")
+"""Fixed: all fusions are made. Runtime: fusions above the basic level are saved for onnxruntime to make when it loads the model."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a conversion does beyond its defaults. The names are those of the command line's flags."""
 
     optimization_level: str = "all"
+    optimization_style: str = "Fixed"
+    target_platform: str | None = None
     use_nnapi: bool = False
     nnapi_feature_level: int = 31
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
@@ -66,6 +73,10 @@ class Options:
                 object.__setattr__(self, name, value)
         if self.optimization_level not in LEVELS:
             raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
+        if self.optimization_style not in STYLES:
+            raise UsageError(f"optimization style '{self.optimization_style}' is not one of {', '.join(STYLES)}")
+        if self.target_platform not in (None, "arm", "amd64"):
+            raise UsageError(f"target platform '{self.target_platform}' is not one of arm, amd64")
         if not 27 <= self.nnapi_feature_level <= 31:
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in 27..31")
 
@@ -91,6 +102,7 @@ class Result:
     files: list[str] = field(default_factory=list)
     nodes_before: int = 0
     nodes_after: int = 0
+    saved_fusions: int = 0
     rewrites: dict[str, int] = field(default_factory=dict)
     trace: list[Rewrite] = field(default_factory=list)
     partitions: list[dict[str, Any]] | None = None
@@ -122,15 +134,19 @@ def optimize(
     target: Target | None = None,
     *,
     recipe: recipes.Recipe | None = None,
+    optimization_style: str = "Fixed",
+    target_platform: str | None = None,
     context: Context | None = None,
     observer: Observer | None = None,
 ) -> tuple[Context, Partitioning | None]:
     """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them.
 
-    A recipe says which passes run, in place of the level. `context` says how far; it comes back with the trace of all rewrites.
+    A recipe says which passes run, in place of the level. In Runtime style, fusions above the basic level are recorded in
+    `model.saved`. `context` says how far; it comes back with the trace of all rewrites.
     """
     recipe = recipe or recipes.make(optimization_level)
     context = context or _context(recipe)
+    target_platform = context.target_platform = target_platform or context.target_platform
     partitioning = None
     _run(model, recipe.basic, context, observer)
     if target is not None:
@@ -139,10 +155,26 @@ def optimize(
         partitioning = partition(model.graph, target)
         assign(model.graph, partitioning)
         _tell(observer, "partition", model)
+    _prepare(model)
     context.only_cpu = True
-    _run(model, recipe.above_basic, context, observer)
+    if optimization_style == "Runtime":
+        from ortconv.optimizer.runtime_style import passes, save_fusions
+
+        _run(model, passes(recipe), context, observer)
+        save_fusions(model, recipe, context, target_platform)
+    else:
+        _run(model, recipe.above_basic, context, observer)
     model.graph.prune()
     return context, partitioning
+
+
+def _prepare(model: Model) -> None:
+    """Rewrite what ONNX Runtime has kernels for in another form only."""
+    from ortconv.ortformat.functions import expand_functions
+    from ortconv.ortformat.precision import insert_casts
+
+    expand_functions(model)
+    insert_casts(model)
 
 
 def _context(recipe: recipes.Recipe) -> Context:
@@ -183,7 +215,7 @@ def convert(
 
 
 def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
-    from ortconv.ortformat.functions import expand_functions
+    from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.ortformat.writer import write
 
     if source.suffix.lower() == ".ort" or (output.exists() and output.samefile(source)):
@@ -191,7 +223,6 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
         )
     recipe = options.recipe()
-    level, types = options.optimization_level, options.enable_type_reduction
     with _timed(result, "load"):
         model = load(source, options.fix_dims)
         _tell(observer, "load", model)
@@ -209,10 +240,10 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         watch = _watching(source, options, recipe, expected, context, observer)
         if options.details:
             context.journal = Journal(model.graph)
-        partitioning = optimize(model, target=_target(options), recipe=recipe, context=context, observer=watch)[1]
+        partitioning = _optimize(model, options, recipe, context, watch)
         if context.journal is not None:
             context.journal.close()
-        expand_functions(model)
+    _tell_result(result, model, context, partitioning)
     with replacing(output) as draft:
         with _timed(result, "write"):
             write(model, draft)
@@ -220,13 +251,32 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             with _timed(result, "validate"):
                 result.validation = _validated(expected, draft, options.custom_op_library, _excused(context, recipe))
         result.bytes_after = draft.stat().st_size
+        required = RequiredOperators(types=options.enable_type_reduction)
+        with _timed(result, "config"):
+            _require(required, model, options, expected)
     result.files.append(str(output))
     if options.write_config:
-        config = output.with_name(f"{output.stem.removesuffix(level_suffix(level))}.{config_name(level, types=types)}")
-        _write_config([(str(output), model)], config, types)
+        write_text(config := _config_beside(output, options), required.text([str(output)]))
         result.files.append(str(config))
     if options.save_optimized_onnx_model:
         result.files.append(str(_save_onnx(model, output)))
+
+
+def _optimize(
+    model: Model, options: Options, recipe: recipes.Recipe, context: Context, observer: Observer | None
+) -> Partitioning | None:
+    return optimize(
+        model,
+        target=_target(options),
+        recipe=recipe,
+        optimization_style=options.optimization_style,
+        target_platform=options.target_platform,
+        context=context,
+        observer=observer,
+    )[1]
+
+
+def _tell_result(result: Result, model: Model, context: Context, partitioning: Partitioning | None) -> None:
     result.rewrites = context.counts()
     result.trace = context.trace
     result.constants_after = constant_bytes(model)
@@ -237,6 +287,27 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         result.refusals = _refusals(partitioning)
     result.operators = operator_counts(model)
     result.nodes_after = sum(result.operators.values())
+    result.saved_fusions = len(model.saved)
+
+
+def _require(
+    required: RequiredOperators, model: Model, options: Options, expected: Reference | str = "not asked for"
+) -> None:
+    """Add what a model needs as it is and, in Runtime style, as onnxruntime makes it by replaying the saved fusions.
+
+    The model is left as the latter; MismatchError where that computes something else than expected.
+    """
+    required.add(model)
+    if options.optimization_style == "Fixed":
+        return
+    from ortconv.optimizer.runtime_style import replay
+
+    replay(model, options.recipe(), options.target_platform)
+    required.add(model)
+    if not isinstance(expected, str) and expected.backend == "numpy":
+        from ortconv.compare.validate import hold
+
+        hold(expected, model, "the replay of saved fusions", hint="--optimization-style Fixed makes them at once")
 
 
 def _refusals(partitioning: Partitioning) -> list[dict[str, Any]]:
@@ -285,7 +356,9 @@ def _watching(
 
     def check(count: int) -> None:
         model = load(source, options.fix_dims)
-        done, _ = optimize(model, target=_target(options), recipe=replace(recipe, stop_after=count))
+        recipe_so_far = replace(recipe, stop_after=count)
+        done = _context(recipe_so_far)
+        _optimize(model, options, recipe_so_far, done, None)
         hold(expected, model, "", _excused(done, recipe))
 
     def watch(stage: str, model: Model) -> None:
@@ -365,27 +438,32 @@ def _timed(result: Result, stage: str) -> Iterator[None]:
 # ---------------------------------------------------------------------- file names
 
 
-def level_suffix(level: str) -> str:
-    """What ONNX Runtime puts into file names for a level: nothing for all."""
-    return "" if level == "all" else f".{level}"
+def suffix(level: str, style: str) -> str:
+    """What ONNX Runtime puts into file names: the level where it is not all, and what stands for Runtime style."""
+    return ("" if level == "all" else f".{level}") + (".with_runtime_opt" if style == "Runtime" else "")
 
 
-def ort_name(source: Path, level: str) -> str:
-    """ONNX Runtime's name for a converted file: x.ort, or x.LEVEL.ort where the level is not all."""
-    return f"{source.stem}{level_suffix(level)}.ort"
+def ort_name(source: Path, level: str, style: str = "Fixed") -> str:
+    """ONNX Runtime's name for a converted file: x.ort, x.LEVEL.ort where the level is not all, x.with_runtime_opt.ort."""
+    return f"{source.stem}{suffix(level, style)}.ort"
 
 
-def config_name(level: str, *, types: bool) -> str:
+def config_name(options: Options) -> str:
     """ONNX Runtime's name for an operator config; that of a single model has the model's name in front."""
-    return f"required_operators{'_and_types' if types else ''}{level_suffix(level)}.config"
+    types = "_and_types" if options.enable_type_reduction else ""
+    return f"required_operators{types}{suffix(options.optimization_level, options.optimization_style)}.config"
 
 
-def write_config(ort_files: Sequence[Path], target: Path, *, types: bool) -> None:
-    """Write the operator config of some .ort files."""
-    _write_config([(str(path), load(path)) for path in ort_files], target, types)
+def _config_beside(output: Path, options: Options) -> Path:
+    stem = output.stem.removesuffix(suffix(options.optimization_level, options.optimization_style))
+    return output.with_name(f"{stem}.{config_name(options)}")
 
 
-def _write_config(models: Sequence[tuple[str, Model]], target: Path, types: bool) -> None:
-    from ortconv.ortformat.opconfig import required_operators
+def write_config(ort_files: Sequence[Path], target: Path, options: Options) -> None:
+    """Write the operator config of some .ort files that were converted with these options."""
+    from ortconv.ortformat.opconfig import RequiredOperators
 
-    write_text(target, required_operators(models, types=types))
+    required = RequiredOperators(types=options.enable_type_reduction)
+    for path in ort_files:
+        _require(required, load(path), options)
+    write_text(target, required.text(map(str, ort_files)))

@@ -22,6 +22,8 @@ def convert_summary(result: Result) -> str:
     lines.append(_line("nodes", f"{result.nodes_before} -> {result.nodes_after}   {_counts(result.operators)}"))
     if result.rewrites:
         lines.append(_line("rewrites", _counts(result.rewrites)))
+    if result.saved_fusions:
+        lines.append(_line("saved", f"{result.saved_fusions} fusions for onnxruntime to make when it loads the model"))
     if result.partitions is not None:
         taken = sum(len(p["nodes"]) for p in result.partitions)
         what = "partition" if len(result.partitions) == 1 else "partitions"

@@ -91,9 +91,9 @@ def validate(
     return Validation(expected.backend, found.max_abs, found.scaled, expected.limit, excused=tuple(excused))
 
 
-def hold(expected: Reference, model: Model, stage: str, excused: Collection[str] = ()) -> None:
+def hold(expected: Reference, model: Model, stage: str, excused: Collection[str] = (), hint: str = "") -> None:
     """Run a model as it is after a stage of the pipeline. MismatchError naming the stage where `validate` would raise one."""
-    _held(expected, Session(model), f"after {stage}: ", f"leave it out with --disable-pass {stage}", excused)
+    _held(expected, Session(model), f"after {stage}: ", hint or f"leave it out with --disable-pass {stage}", excused)
 
 
 def _held(expected: Reference, session: Session, where: str, hint: str, excused: Collection[str]) -> Difference:

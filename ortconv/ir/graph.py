@@ -215,6 +215,7 @@ class Graph:
         self.owner: Node | None = None
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
+        self._places: dict[Value, int] = {}
         self.initializers: dict[str, Value] = {}
         self.opsets: dict[str, int] = {} if parent is None else parent.opsets
         self.journal: Journal | None = None if parent is None else parent.journal
@@ -367,6 +368,7 @@ class Graph:
         for value in self.outputs:
             value.is_output = False
         self.outputs = list(outputs)
+        self._places = {value: i for i, value in enumerate(self.outputs)}
         for value in self.outputs:
             assert value.graph is self
             value.is_output = True
@@ -425,7 +427,8 @@ class Graph:
         self.rename(old, self.fresh(name))
         self.rename(new, name)
         old.is_output, new.is_output = False, True
-        self.outputs[self.outputs.index(old)] = new
+        place = self._places[new] = self._places.pop(old)
+        self.outputs[place] = new
 
     def remove(self, node: Node) -> None:
         """Take a node out, whose outputs must be unused. It keeps its link to the next node, so loops go on."""

@@ -105,6 +105,9 @@ class Rewrite:
         return {**found, "removed": self.removed, "added": self.added, **(asdict(self.change) if self.change else {})}
 
 
+FEW = 16
+"""Readers of a value that get another look when it gains one. Where there are more, no pattern takes them all in."""
+
 FOLD_LIMIT = 64 << 20
 """Bytes by which constant folding may make a model grow, unless said otherwise."""
 
@@ -120,6 +123,8 @@ class Context:
     """Bytes by which a fold made the model grow, and the node's label, where it did."""
     only_cpu: bool = False
     """Leave nodes alone that an execution provider other than the CPU has taken."""
+    target_platform: str | None = None
+    """Where the model is to run, arm or amd64, if that may decide what is written."""
     limit: int | None = None
     """Stop after so many rewrites."""
     journal: Journal | None = None
@@ -195,11 +200,17 @@ class RulePass:
 
 def apply(r: Rule, root: Node, context: Context) -> list[Node] | None:
     """Try one rule at one node. None if it does not apply, else the nodes around the change, worth another look."""
+    found = find(r, root, context)
+    return None if found is None else _rewrite(r, *found, context)
+
+
+def find(r: Rule, root: Node, context: Context) -> tuple[Match, Replacement] | None:
+    """Where one rule applies at one node, and what it would put there; None if it does not."""
     for m in matches(r.pattern, root):
         if context.may_touch(root, *(node for node, _ in m.nodes)) and _is_closed(m):
             replacement = r.build(m)
             if replacement is not None:
-                return _rewrite(r, m, replacement, context)
+                return m, replacement
     return None
 
 
@@ -226,7 +237,9 @@ def _rewrite(r: Rule, m: Match, replacement: Replacement, context: Context) -> l
         ):
             node.name = graph.fresh(node.name)
     context.record(r.name, label, before - len(graph), len(added))
-    around += [n for v in (s for s in results if s is not None) for n in (*v.consumers, v.producer) if n is not None]
+    for v in results:
+        if v is not None:
+            around += [*([v.producer] if v.producer is not None else ()), *(v.consumers if len(v.uses) <= FEW else ())]
     return added + around
 
 

@@ -331,6 +331,26 @@ def _multiplied(node: Node) -> Shape | None:
     return None if outer is None else (*outer, a[-2], b[-1])
 
 
+def _convolved(node: Node) -> Shape | None:
+    """Batch and channels of a Conv, and the symbols of axes whose size the window keeps."""
+    x, w = node.inputs[:2]
+    if x is None or w is None or x.shape is None or w.rank != len(x.shape) or len(x.shape) < 3:
+        return None
+    spatial = len(x.shape) - 2
+    pads = node.attr("pads", Ints((0,) * 2 * spatial))
+    strides, dilations = (node.attr(name, Ints((1,) * spatial)) for name in ("strides", "dilations"))
+    auto_pad = node.attr("auto_pad", "NOTSET")
+    if len(pads) != 2 * spatial or len(strides) != spatial or len(dilations) != spatial:
+        return None
+    dims: list[Dim] = [x.shape[0], w.dim(0)]
+    for axis in range(spatial):
+        kernel = w.dim(axis + 2)
+        padded = 0 if auto_pad == "VALID" else pads[axis] + pads[axis + spatial]
+        exact = isinstance(kernel, int) and padded == (kernel - 1) * dilations[axis]
+        dims.append(x.shape[axis + 2] if strides[axis] == 1 and (auto_pad.startswith("SAME") or exact) else None)
+    return tuple(dims)
+
+
 def _transposed(node: Node) -> Shape | None:
     shape = _same(node)
     if shape is None:
@@ -341,12 +361,14 @@ def _transposed(node: Node) -> Shape | None:
 
 _RETYPING = frozenset({"Cast", "DynamicQuantizeLinear", "MatMulInteger"})
 _SAME_SHAPE = (
-    "Abs", "Cast", "Clip", "Cos", "DynamicQuantizeLinear", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "Identity",
-    "LayerNormalization", "LeakyRelu", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sin", "Softmax", "Sqrt", "Tanh",
+    "Abs", "BatchNormalization", "Cast", "Clip", "Cos", "DynamicQuantizeLinear", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid",
+    "HardSwish", "Identity", "InstanceNormalization", "LayerNormalization", "LeakyRelu", "Log", "Mish", "Neg", "PRelu",
+    "Reciprocal", "Relu", "Selu", "Sigmoid", "Sin", "Softmax", "Softplus", "Sqrt", "Tanh",
 )  # fmt: skip
 _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
     **dict.fromkeys(_SAME_SHAPE, _same),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow"), _broadcast),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min"), _broadcast),
+    "Conv": _convolved,
     **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
     "Transpose": _transposed,
     "Reshape": _reshaped,

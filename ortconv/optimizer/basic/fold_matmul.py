@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.basic.fold_conv import batch_norm
-from ortconv.optimizer.conditions import FLOATS, RESHAPES, broadcasts_into, count, rounded, wide, with_shape
+from ortconv.optimizer.conditions import FLOATS, RESHAPES, broadcasts_into, count, rounded, same_dim, wide, with_shape
 from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, apply, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -120,35 +122,51 @@ def fold_matmul_batch_norm(m: Match) -> Replacement:
     return _normalized(m)
 
 
+def _moved(product: P, *names: str) -> P:
+    for name in names:
+        product = P(("Reshape", "Transpose"), product, ..., name=name)
+    return P("BatchNormalization", product, *_PARAMETERS)
+
+
 @rule(
     "MatMul_BatchNormalization_Fusion",
-    *(
-        P("BatchNormalization", P(("Reshape", "Transpose"), product, ..., name="move"), *_PARAMETERS)
-        for product in (_MATMUL, _GEMM)
-    ),
+    *(_moved(product, *names) for names in (("last",), ("first", "last")) for product in (_MATMUL, _GEMM)),
 )
 def fold_moved_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), where the columns stay the channels
+    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), where the columns become the channels
+
+    Likewise for Transpose and two of them.
 
     Counterpart: MatMul_BatchNormalization_Fusion
-    Differs: one Reshape or Transpose in between, not a chain of them, and only where the columns stay the
-        channels.
+    Differs: at most two of Reshape and Transpose in between, not a chain of them.
     """
-    move, product = m.move, m.product
-    before, after = product.out.static_shape, move.out.shape
-    columns = product.out.dim(1)
-    if after is None or len(after) < 2 or product.out.rank != 2 or not isinstance(columns, int):
+    axis: int | None = 1
+    moves = [node for name in ("first", "last") if (node := m.bound.get(name)) is not None]
+    for move in moves:
+        axis = None if axis is None else _axis_behind(move, axis)
+    result: New | None = _normalized(m) if axis == 1 else None
+    for move in moves if result is not None else ():
+        result = New(move.op, [result, *move.inputs[1:]], like=move, types=(move.out.type,))
+    return result
+
+
+def _axis_behind(move: Node, axis: int) -> int | None:
+    """Where a Transpose or Reshape puts an axis of its input; None if it takes it apart or that is not known."""
+    assert move.inputs[0] is not None
+    before, after = move.inputs[0].shape, move.out.shape
+    if before is None or after is None:
         return None
-    if move.op == "Transpose" or before is None:
-        keeps = move.op == "Reshape" and after[1] == columns and after[0] == product.out.dim(0) is not None
-    else:
-        keeps = after[1] == columns and after[0] == before[0]
-    if not keeps:
-        return None
-    gemm = _normalized(m)
-    if gemm is None:
-        return None
-    return New(move.op, [gemm, *move.inputs[1:]], like=move, types=(m.root.out.type,))
+    if move.op == "Transpose":
+        return tuple(move.attr("perm", Ints(reversed(range(len(before)))))).index(axis)
+    fits = (i for i, dim in enumerate(after) if same_dim(dim, before[axis]) and _same_count(before[:axis], after[:i]))
+    return next(fits, None)
+
+
+def _same_count(a: Shape, b: Shape) -> bool:
+    """True if two shapes are known to have as many elements."""
+    known = math.prod(d for d in a if isinstance(d, int)) == math.prod(d for d in b if isinstance(d, int))
+    symbols = [[d for d in shape if not isinstance(d, int)] for shape in (a, b)]
+    return known and symbols[0] == symbols[1] and None not in symbols[0]
 
 
 # ---------------------------------------------------------------------- MatMul + Add

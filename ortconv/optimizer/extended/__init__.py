@@ -6,6 +6,7 @@ from ortconv.optimizer.engine import FunctionPass, RulePass
 from ortconv.optimizer.extended import (
     approximate,
     attention,
+    distribution,
     fuse_conv,
     fuse_gemm,
     fuse_matmul,
@@ -20,6 +21,7 @@ from ortconv.optimizer.extended import (
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq_passes.PASSES,
     *fuse_gemm.PASSES,
+    *distribution.PASSES,
     *fuse_conv.PASSES,
     *gelu.PASSES,
     *layer_norm.PASSES,
