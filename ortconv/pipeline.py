@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
     from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.partition import Partitioning, Target
+    from ortconv.partition.limits import Limits
+    from ortconv.partition.profile import Device
 
 SHOWN_FOLDS = 3
 
@@ -44,6 +46,10 @@ class Options:
     use_nnapi: bool = False
     nnapi_feature_level: int = 31
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
+    device: Device | None = None
+    max_partitions: int | None = None
+    min_nodes: int = 1
+    only_worthwhile: bool = False
     enable_type_reduction: bool = False
     save_optimized_onnx_model: bool = False
     write_config: bool = True
@@ -138,11 +144,13 @@ def optimize(
     target_platform: str | None = None,
     context: Context | None = None,
     observer: Observer | None = None,
+    limits: Limits | None = None,
 ) -> tuple[Context, Partitioning | None]:
     """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them.
 
     A recipe says which passes run, in place of the level. In Runtime style, fusions above the basic level are recorded in
     `model.saved`. `context` says how far; it comes back with the trace of all rewrites.
+    `limits` say which partitions count.
     """
     recipe = recipe or recipes.make(optimization_level)
     context = context or _context(recipe)
@@ -153,6 +161,10 @@ def optimize(
         from ortconv.partition import assign, partition
 
         partitioning = partition(model.graph, target)
+        if limits:
+            from ortconv.partition.limits import limit
+
+            partitioning = limit(partitioning, limits)
         assign(model.graph, partitioning)
         _tell(observer, "partition", model)
     _prepare(model)
@@ -273,6 +285,7 @@ def _optimize(
         target_platform=options.target_platform,
         context=context,
         observer=observer,
+        limits=_limits(options),
     )[1]
 
 
@@ -397,9 +410,19 @@ def _target(options: Options) -> Target | None:
         return None
     from ortconv.partition import Target
 
-    if options.nnapi_partitioning_stop_ops is None:
-        return Target(feature_level=options.nnapi_feature_level)
-    return Target(feature_level=options.nnapi_feature_level, stop_ops=options.nnapi_partitioning_stop_ops)
+    target = Target(feature_level=options.nnapi_feature_level)
+    if options.nnapi_partitioning_stop_ops is not None:
+        target = replace(target, stop_ops=options.nnapi_partitioning_stop_ops)
+    return target if options.device is None else options.device.narrow(target)
+
+
+def _limits(options: Options) -> Limits | None:
+    if not options.use_nnapi:
+        return None
+    from ortconv.partition.limits import Limits
+    from ortconv.partition.profile import Device
+
+    return Limits(options.max_partitions, options.min_nodes, options.only_worthwhile, options.device or Device())
 
 
 def _save_onnx(model: Model, output: Path) -> Path:
