@@ -1,0 +1,72 @@
+"""Shape rules that many operations share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ortconv.nnapi.codes import PaddingCode
+from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operations.table import Call, Dims
+
+
+def like_x(c: Call) -> Dims:
+    """The dimensions of x."""
+    dims: Dims = c.x.dims
+    return dims
+
+
+def broadcast(*shapes: Sequence[int]) -> Dims:
+    try:
+        return np.broadcast_shapes(*map(tuple, shapes))
+    except ValueError:
+        raise op_failed(f"dimensions do not broadcast: {' and '.join(str(list(one)) for one in shapes)}") from None
+
+
+def broadcast_ab(c: Call) -> Dims:
+    return broadcast(c.a.dims, c.b.dims)
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """A non-negative axis. OP_FAILED outside of -rank..rank-1."""
+    if not -rank <= axis < rank:
+        raise op_failed(f"axis {axis} is out of range for rank {rank}")
+    return axis % rank
+
+
+def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tuple[int, int]:
+    """Cells before and behind, such that ceil(size / stride) windows fit."""
+    out = -(-size // stride)
+    total = max(0, (out - 1) * stride + (window - 1) * dilation + 1 - size)
+    return total // 2, total - total // 2
+
+
+Pads = tuple[tuple[int, int], tuple[int, int]]
+
+
+def paddings(c: Call, size: tuple[int, int], window: tuple[int, int], dilation: tuple[int, int] = (1, 1)) -> Pads:
+    """((top, bottom), (left, right)) of a window operation, in either of its forms; sizes are (height, width)."""
+    if c.get("padding") is None:
+        pads = (c.pad_top, c.pad_bottom), (c.pad_left, c.pad_right)
+        if min(*pads[0], *pads[1]) < 0:
+            raise op_failed(f"padding {pads} is negative")
+        return pads
+    if c.padding == PaddingCode.VALID:
+        return (0, 0), (0, 0)
+    if c.padding != PaddingCode.SAME:
+        raise op_failed(f"{c.padding} is no padding code")
+    return (
+        same_padding(size[0], window[0], c.stride_h, dilation[0]),
+        same_padding(size[1], window[1], c.stride_w, dilation[1]),
+    )
+
+
+def windows(size: int, window: int, stride: int, pads: tuple[int, int], dilation: int = 1) -> int:
+    """How many windows fit."""
+    if stride <= 0 or window <= 0 or dilation <= 0:
+        raise op_failed(f"stride {stride}, window {window} and dilation {dilation} must be positive")
+    count = (size - ((window - 1) * dilation + 1) + sum(pads)) // stride + 1
+    if count <= 0:
+        raise op_failed(f"a window of {window} does not fit into {size} + {sum(pads)}")
+    return count
