@@ -4,8 +4,8 @@ A form is a line of slots, `name:kind`, in the order of the operands:
 
     x:T filter:W bias:bias padding:i stride_w:i stride_h:i activation:i [nchw:b=0 @3] [dilation_w:i=1 dilation_h:i=1 @3]
 
-`[...]` is a group of trailing operands that may be left out together, with their defaults and the level that brought them. `?` behind
-a kind says that the operand may be omitted (have no value), `*` that any number of operands may stand there. A kind is one of
+`[...]` is a group of trailing operands that may be left out together, with their defaults and the level that brought them.
+`?` behind a kind says that the operand may be omitted (have no value), `*` that any number of operands may stand there. Kinds are
 
     T                    a tensor of the main type: the type of the first T operand, one of the row's `types`
     F H Q S I B          TENSOR_FLOAT32, _FLOAT16, _QUANT8_ASYMM, _QUANT8_ASYMM_SIGNED, _INT32, _BOOL8
