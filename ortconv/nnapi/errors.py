@@ -22,11 +22,21 @@ class NnapiError(ModelError):
         self.code = code
         self.operation = operation
         self.operand = operand
+        self.dimensions: tuple[int, ...] | None = None
+        """Of an output that did not fit its buffer."""
 
     def __str__(self) -> str:
         where = "" if self.operation is None else f"{self.operation.name}: "
         where += "" if self.operand is None else f"operand {self.operand}: "
         return f"{self.code.name}: {where}{super().__str__()}"
+
+
+class OutputTooSmallError(NnapiError):
+    """OUTPUT_INSUFFICIENT_SIZE. `shapes` holds, for every output, its dimensions and whether they have room."""
+
+    def __init__(self, shapes: list[tuple[tuple[int, ...], bool]]) -> None:
+        super().__init__(ResultCode.OUTPUT_INSUFFICIENT_SIZE, "an output has more bytes than there is room for")
+        self.shapes = shapes
 
 
 def bad_data(message: str, *, operation: Operation | None = None, operand: int | None = None) -> NnapiError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.compilation import Compilation
-from ortconv.nnapi.cpu import run
+from ortconv.nnapi.cpu import Program
 from ortconv.nnapi.operand import Tensor
 
 
@@ -26,7 +26,9 @@ class Execution:
     def compute(self) -> None:
         kinds = [self.model.operands[index].kind for index in self.model.inputs]
         arrays = [self.inputs[index] for index in range(len(kinds))]
-        self.results = run(self.model, [None if a is None else Tensor(kind, a) for kind, a in zip(kinds, arrays)])
+        self.results = Program(self.model).run(
+            [None if a is None else Tensor(kind, a) for kind, a in zip(kinds, arrays)]
+        )
         for index, result in enumerate(self.results):
             if result.array.size:
                 self.outputs[index].reshape(-1)[:] = result.array.reshape(-1)

@@ -20,7 +20,7 @@ or several with `|` between them; `@n` behind one is the feature level (1 to 8) 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ortconv.ir.tensor import Array
@@ -147,6 +147,16 @@ class Use:
     main: Operand | None
     level: FeatureLevel
 
+    def trailing(self) -> Iterator[list[str]]:
+        """The names of each group of trailing operands in use, the last group first."""
+        count = len(self.form.required)
+        groups = []
+        for _, group in self.form.groups:
+            count += len(group)
+            if count <= len(self.slots):
+                groups.append([slot.name for slot in group])
+        return reversed(groups)
+
 
 class Call:
     """One operation with its operands, by the names of its slots: `c.x`, `c.stride_w`, `c.out`.
@@ -199,8 +209,8 @@ class Row:
     nchw: tuple[str, ...]
     native_half: bool
 
-    def validate(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> FeatureLevel:
-        """The feature level that this use takes. BAD_DATA if the operand types do not fit the row."""
+    def validate(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> Use:
+        """The form that the operands fit, and the feature level that it takes. BAD_DATA if they fit none."""
         use = self._match(inputs, outputs)
         call, level = Call(self, use, inputs, outputs), use.level
         for check in self.checks:
@@ -208,11 +218,10 @@ class Row:
                 if not isinstance(found, FeatureLevel):
                     raise bad_data(found, operation=self.operation)
                 level = max(level, found)
-        return level
+        return replace(use, level=level)
 
-    def bind(self, inputs: Sequence[Tensor | None], outputs: Sequence[OperandType]) -> Call:
+    def bind(self, use: Use, inputs: Sequence[Tensor | None], outputs: Sequence[OperandType]) -> Call:
         """A call with values. OP_FAILED if an operand that is needed has none."""
-        use = self._match([_OMITTED if one is None else one for one in inputs], outputs)
         for index, (slot, operand) in enumerate(zip(use.slots, inputs)):
             if operand is None and not slot.may_omit:
                 raise op_failed(f"{slot.name} is omitted", operation=self.operation, operand=index)
@@ -250,8 +259,6 @@ class Row:
         """Why the operands do not fit the slots, or None; and the level that their types take."""
         level = FeatureLevel.LEVEL_1
         for index, (slot, operand) in enumerate(zip(slots, operands)):
-            if operand is _OMITTED:
-                continue
             allowed = slot.allowed(main, self.types)
             if allowed is None:
                 continue
@@ -276,9 +283,6 @@ class Row:
                 count += len(group)
                 found.append(str(count))
         return list(dict.fromkeys(found))
-
-
-_OMITTED = OperandType(Operand.MODEL)
 
 
 def _named(slots: Sequence[Slot], operands: Sequence[Any]) -> dict[str, Any]:
@@ -310,12 +314,12 @@ def operation(
     zero_sized: bool = False,
     nchw: tuple[str, ...] = (),
     native_half: bool = False,
-) -> Callable[[Compute], Compute]:
+) -> Callable[[Compute | None], Compute | None]:
     """Enter an operation, with the decorated arithmetic, into the table. `infer` is None where only the arithmetic can tell the
     dimensions: those of the arrays that it returns."""
     since = FeatureLevel.number(level)
 
-    def enter(compute: Compute) -> Compute:
+    def enter(compute: Compute | None) -> Compute | None:
         code = Operation[name]
         assert code not in ROWS, name
         allowed = _alternatives(types.split())
