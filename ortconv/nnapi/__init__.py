@@ -1,5 +1,10 @@
-"""The Android Neural Networks API in Python and numpy: models, compilations, executions, devices."""
+"""The Android Neural Networks API in Python and numpy: models, memories, compilations, executions and devices.
 
+The functions of the NDK are methods in snake_case; a call that does not return NO_ERROR raises `NnapiError` with the
+result code.
+"""
+
+from ortconv.nnapi.burst import Burst
 from ortconv.nnapi.codes import (
     DeviceType,
     DurationCode,
@@ -13,14 +18,27 @@ from ortconv.nnapi.codes import (
     ResultCode,
 )
 from ortconv.nnapi.compilation import Compilation
-from ortconv.nnapi.device import get_device
+from ortconv.nnapi.device import Device
 from ortconv.nnapi.errors import NnapiError
+from ortconv.nnapi.event import Event
 from ortconv.nnapi.execution import Execution
-from ortconv.nnapi.memory import Memory
+from ortconv.nnapi.manager import (
+    get_device,
+    get_device_count,
+    get_devices,
+    get_runtime_feature_level,
+    get_supported_operations_for_devices,
+    register_device,
+    registered,
+    unregister_device,
+)
+from ortconv.nnapi.memory import Memory, MemoryDesc
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import OperandType
 
 __all__ = [
-    "Compilation", "DeviceType", "DurationCode", "Execution", "FeatureLevel", "FuseCode", "Memory", "Model", "NnapiError",
-    "Operand", "OperandType", "Operation", "PaddingCode", "Preference", "Priority", "ResultCode", "get_device",
+    "Burst", "Compilation", "Device", "DeviceType", "DurationCode", "Event", "Execution", "FeatureLevel", "FuseCode", "Memory",
+    "MemoryDesc", "Model", "NnapiError", "Operand", "OperandType", "Operation", "PaddingCode", "Preference", "Priority",
+    "ResultCode", "get_device", "get_device_count", "get_devices", "get_runtime_feature_level",
+    "get_supported_operations_for_devices", "register_device", "registered", "unregister_device",
 ]  # fmt: skip

@@ -69,8 +69,9 @@ class Program:
     def run(
         self, inputs: Sequence[Value], room: Sequence[int | None] | None = None, limits: Limits = NO_LIMITS
     ) -> list[Tensor]:
-        """The model's outputs. `room` is how many bytes each output may have, None for any number; OUTPUT_INSUFFICIENT_SIZE at the first
-        that is larger."""
+        """The model's outputs. `room` is how many bytes each output may have, None for any number;
+        OUTPUT_INSUFFICIENT_SIZE at the first that is larger.
+        """
         limits.check(ResultCode.MISSED_DEADLINE_PERSISTENT)
         model = self.model
         values: dict[int, Value] = {**self.constants, **dict(zip(model.inputs, map(self._rounded, inputs)))}

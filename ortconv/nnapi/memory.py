@@ -39,8 +39,9 @@ class Memory(Handle):
 
     @classmethod
     def from_fd(cls, size: int, protection: int, fd: int, offset: int = 0) -> Memory:
-        """`size` bytes of a file from `offset` on, mapped with a protection of mmap.PROT_READ and PROT_WRITE. UNMAPPABLE if that
-        cannot be done."""
+        """`size` bytes of a file from `offset` on, mapped with a protection of mmap.PROT_READ and PROT_WRITE.
+        UNMAPPABLE if that cannot be done.
+        """
         if size <= 0 or offset < 0 or fd < 0:
             raise bad_data(f"cannot map {size} bytes from {offset} of file descriptor {fd}")
         start = offset - offset % mmap.ALLOCATIONGRANULARITY
@@ -89,7 +90,9 @@ class Memory(Handle):
 
     @staticmethod
     def copy(source: Memory, target: Memory) -> None:
-        """The contents of one memory into another of the same size. BAD_DATA if they do not fit or the source holds nothing."""
+        """The contents of one memory into another of the same size. BAD_DATA if they do not fit or the source holds
+        nothing.
+        """
         if source is target:
             return
         try:

@@ -41,6 +41,9 @@ class Lifetime(Enum):
     SUBGRAPH = auto()
 
 
+CONSTANT = (Lifetime.COPY, Lifetime.REFERENCE, Lifetime.NO_VALUE, Lifetime.SUBGRAPH)
+
+
 @dataclass(slots=True)
 class ModelOperand:
     kind: OperandType
@@ -97,8 +100,9 @@ class Model(Handle):
         operand.kind = kind
 
     def set_operand_value(self, index: int, value: Array | None) -> None:
-        """A constant, or None for an optional operand that is omitted. An array of more than 128 bytes is read at `finish`: leave it
-        as it is until then."""
+        """A constant, or None for an optional operand that is omitted. An array of more than 128 bytes is read at
+        `finish`: leave it as it is until then.
+        """
         self._must_be_open()
         operand = self._operand(index)
         if value is None:
@@ -159,7 +163,9 @@ class Model(Handle):
         self.relaxed = bool(allow)
 
     def finish(self) -> None:
-        """Check the whole model and put its operations in an order to run. A model that is refused cannot be used any more."""
+        """Check the whole model and put its operations in an order to run. A model that is refused cannot be used any
+        more.
+        """
         self._must_be_open()
         self.finished, self.valid = True, False
         for operand in (self.operands[index] for index in self._borrowed):

@@ -23,7 +23,8 @@ class ChannelQuant:
 class OperandType:
     """Element type, dimensions and quantization of an operand.
 
-    `dims` of a tensor: () is an unknown rank, a 0 an unknown dimension. Of a tensor with a value all are known and 0 means empty.
+    `dims` of a tensor: () is an unknown rank, a 0 an unknown dimension. Of a tensor with a value all are known and 0
+    means empty.
     """
 
     __slots__ = ("channel_quant", "dims", "scale", "type", "zero_point")
@@ -96,7 +97,9 @@ class OperandType:
 
 
 class Tensor(OperandType):
-    """An operand type together with the values. `array` has the shape `dims`; float16 may be held as float32 while computing."""
+    """An operand type together with the values. `array` has the shape `dims`; float16 may be held as float32 while
+    computing.
+    """
 
     __slots__ = ("array",)
 

@@ -60,7 +60,9 @@ def check_channel_quant(kind: OperandType, index: int) -> None:
 
 
 def as_elements(data: Array, kind: OperandType, index: int | None) -> Array:
-    """An array of the operand's own element type, or its raw bytes, in the operand's shape. BAD_DATA if the size differs."""
+    """An array of the operand's own element type, or its raw bytes, in the operand's shape. BAD_DATA if the size
+    differs.
+    """
     if not kind.is_known:
         raise bad_data(f"{kind} has no known size", operand=index)
     dtype = kind.type.dtype

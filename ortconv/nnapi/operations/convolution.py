@@ -41,7 +41,9 @@ def conv_2d_dims(c: Call) -> Dims:
 
 
 def patches(x: Array, c: Call) -> Array:
-    """The windows of an NHWC image, [batch, rows, columns, depth, window rows, window columns], as a view; padding is 0."""
+    """The windows of an NHWC image, [batch, rows, columns, depth, window rows, window columns], as a view; padding is
+    0.
+    """
     rows, columns = conv_pads(c)
     padded = np.pad(x, ((0, 0), rows, columns, (0, 0)))
     _, window_h, window_w, _ = c.filter.dims
@@ -56,7 +58,9 @@ def filter_scales(filter: Tensor) -> Array | float:
 
 
 def bias_scale(c: Call) -> Iterator[str | FeatureLevel]:
-    """The scale of a quantized operation's bias is the product of those of input and filter; 0 for a filter per channel."""
+    """The scale of a quantized operation's bias is the product of those of input and filter; 0 for a filter per
+    channel.
+    """
     if c.main in (Operand.TENSOR_QUANT8_ASYMM, Operand.TENSOR_QUANT8_ASYMM_SIGNED):
         product = np.float32(c.x.scale) * np.float32(c.filter.scale)
         if c.bias.zero_point or abs(c.bias.scale - product) > 1e-6 * min(c.bias.scale, product):

@@ -76,7 +76,9 @@ def mul(c: Call) -> Array:
     "DIV", "a:T b:T activation:i", level=2, types="F H@3 S@4 I@4", infer=broadcast_ab, checks=(SMALL,), zero_sized=True
 )
 def div(c: Call) -> Array:
-    """Signed 8-bit numbers pass the check of types but have no arithmetic. Division of integers rounds down; by zero it gives 0."""
+    """Signed 8-bit numbers pass the check of types but have no arithmetic. Division of integers rounds down; by zero
+    it gives 0.
+    """
     if c.out.is_quantized:
         raise op_failed(f"{c.out.type.name} cannot be divided")
     quotient: Array = c.a.array // c.b.array if c.main is Operand.TENSOR_INT32 else c.a.array / c.b.array

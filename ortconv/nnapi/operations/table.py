@@ -1,11 +1,13 @@
-"""The shape of an operation: a row that states its operand forms, types per feature level, checks, shape inference and arithmetic.
+"""The shape of an operation: a row that states its operand forms, types per feature level, checks, shape inference
+and arithmetic.
 
 A form is a line of slots, `name:kind`, in the order of the operands:
 
     x:T filter:W bias:bias padding:i stride_w:i stride_h:i activation:i [nchw:b=0 @3] [dilation_w:i=1 dilation_h:i=1 @3]
 
-`[...]` is a group of trailing operands that may be left out together, with their defaults and the level that brought them.
-`?` behind a kind says that the operand may be omitted (have no value), `*` that any number of operands may stand there. Kinds are
+`[...]` is a group of trailing operands that may be left out together, with their defaults and the level that brought
+them. `?` behind a kind says that the operand may be omitted (have no value), `*` that any number of operands may
+stand there. Kinds are
 
     T                    a tensor of the main type: the type of the first T operand, one of the row's `types`
     F H Q S I B          TENSOR_FLOAT32, _FLOAT16, _QUANT8_ASYMM, _QUANT8_ASYMM_SIGNED, _INT32, _BOOL8
@@ -161,9 +163,9 @@ class Use:
 class Call:
     """One operation with its operands, by the names of its slots: `c.x`, `c.stride_w`, `c.out`.
 
-    Tensors are `Tensor`s, scalars Python numbers, variadic slots lists, omitted operands None, operands left out their defaults.
-    While a model is being built only the types are known: every operand, scalars too, is an OperandType. Outputs are
-    OperandTypes, with the declared dimensions in `infer` and the final ones in `compute`.
+    Tensors are `Tensor`s, scalars Python numbers, variadic slots lists, omitted operands None, operands left out
+    their defaults. While a model is being built only the types are known: every operand, scalars too, is an
+    OperandType. Outputs are OperandTypes, with the declared dimensions in `infer` and the final ones in `compute`.
     """
 
     __slots__ = ("args", "main", "operation", "output_slots", "outputs")
@@ -193,8 +195,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One operation. `nchw` names the image tensors: with c.nchw true the CPU device turns them to NHWC and the outputs back, so
-    `infer` and `compute` see NHWC alone. Without `native_half`, float16 tensors come in as float32 and results are rounded.
+    """One operation. `nchw` names the image tensors: with c.nchw true the CPU device turns them to NHWC and the
+    outputs back, so `infer` and `compute` see NHWC alone. Without `native_half`, float16 tensors come in as float32
+    and results are rounded.
     """
 
     operation: Operation
@@ -315,8 +318,9 @@ def operation(
     nchw: tuple[str, ...] = (),
     native_half: bool = False,
 ) -> Callable[[Compute | None], Compute | None]:
-    """Enter an operation, with the decorated arithmetic, into the table. `infer` is None where only the arithmetic can tell the
-    dimensions: those of the arrays that it returns."""
+    """Enter an operation, with the decorated arithmetic, into the table. `infer` is None where only the arithmetic
+    can tell the dimensions: those of the arrays that it returns.
+    """
     since = FeatureLevel.number(level)
 
     def enter(compute: Compute | None) -> Compute | None:
