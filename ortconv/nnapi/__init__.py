@@ -35,10 +35,12 @@ from ortconv.nnapi.manager import (
 from ortconv.nnapi.memory import Memory, MemoryDesc
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.simulated import bundled_profiles, load_device
 
 __all__ = [
-    "Burst", "Compilation", "Device", "DeviceType", "DurationCode", "Event", "Execution", "FeatureLevel", "FuseCode", "Memory",
-    "MemoryDesc", "Model", "NnapiError", "Operand", "OperandType", "Operation", "PaddingCode", "Preference", "Priority",
-    "ResultCode", "get_device", "get_device_count", "get_devices", "get_runtime_feature_level",
-    "get_supported_operations_for_devices", "register_device", "registered", "unregister_device",
+    "Burst", "Compilation", "Device", "DeviceType", "DurationCode", "Event", "Execution", "FeatureLevel", "FuseCode",
+    "Memory", "MemoryDesc", "Model", "NnapiError", "Operand", "OperandType", "Operation", "PaddingCode", "Preference",
+    "Priority", "ResultCode", "bundled_profiles", "get_device", "get_device_count", "get_devices",
+    "get_runtime_feature_level", "get_supported_operations_for_devices", "load_device", "register_device",
+    "registered", "unregister_device",
 ]  # fmt: skip

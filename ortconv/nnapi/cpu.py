@@ -38,17 +38,16 @@ class Limits:
 
 
 NO_LIMITS = Limits()
-Observer = Callable[[ModelOperation, float], None]
+Observer = Callable[[Model, ModelOperation, float], None]
 """Told of each operation and the seconds that it took."""
 
 
 class Program:
     """A finished model, made ready to run. With `half`, all float32 numbers are rounded to float16."""
 
-    def __init__(self, model: Model, half: bool = False, observer: Observer | None = None) -> None:
+    def __init__(self, model: Model, half: bool = False) -> None:
         self.model = model
         self.half = half
-        self.observer = observer
         self.constants: dict[int, Value] = {}
         self.programs: dict[int, Program] = {}
         for index, operand in enumerate(model.operands):
@@ -58,7 +57,7 @@ class Program:
                 self.constants[index] = self._rounded(Tensor(operand.kind, operand.value))
             elif operand.model is not None:
                 self.constants[index] = Tensor(operand.kind, np.zeros(0, np.uint8))
-                self.programs[index] = Program(operand.model, half, observer)
+                self.programs[index] = Program(operand.model, half)
         last = {index: at for at, operation in enumerate(model.operations) for index in operation.inputs}
         kept = {*model.inputs, *model.outputs, *self.constants}
         self.freed: list[list[int]] = [[] for _ in model.operations]
@@ -67,10 +66,16 @@ class Program:
                 self.freed[at].append(index)
 
     def run(
-        self, inputs: Sequence[Value], room: Sequence[int | None] | None = None, limits: Limits = NO_LIMITS
+        self,
+        inputs: Sequence[Value],
+        room: Sequence[int | None] | None = None,
+        limits: Limits = NO_LIMITS,
+        observer: Observer | None = None,
     ) -> list[Tensor]:
-        """The model's outputs. `room` is how many bytes each output may have, None for any number;
-        OUTPUT_INSUFFICIENT_SIZE at the first that is larger.
+        """The model's outputs.
+
+        `room` is how many bytes each output may have, None for any number; OUTPUT_INSUFFICIENT_SIZE at the first that
+        is larger.
         """
         limits.check(ResultCode.MISSED_DEADLINE_PERSISTENT)
         model = self.model
@@ -80,9 +85,9 @@ class Program:
             limits.check(ResultCode.MISSED_DEADLINE_TRANSIENT)
             vlog.message(vlog.CPUEXE, "CpuExecutor", "CpuExecutor::executeOperation({})", operation.code.name)
             start = time.perf_counter()
-            results = self._results(operation, [values[index] for index in operation.inputs], limits)
-            if self.observer is not None:
-                self.observer(operation, time.perf_counter() - start)
+            results = self._results(operation, [values[index] for index in operation.inputs], limits, observer)
+            if observer is not None:
+                observer(model, operation, time.perf_counter() - start)
             values.update(zip(operation.outputs, map(self._rounded, results)))
             for index in operation.outputs:
                 capacity, value = places.get(index), values[index]
@@ -101,24 +106,30 @@ class Program:
             shapes.append((dims, value is None or capacity is None or value.nbytes <= capacity))
         return shapes
 
-    def _results(self, operation: ModelOperation, inputs: list[Value], limits: Limits) -> Sequence[Tensor]:
+    def _results(
+        self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
+    ) -> Sequence[Tensor]:
         if operation.code is Operation.IF:
-            return self._run_if(operation, inputs, limits)
+            return self._run_if(operation, inputs, limits, observer)
         if operation.code is Operation.WHILE:
-            return self._run_while(operation, inputs, limits)
+            return self._run_while(operation, inputs, limits, observer)
         return run_operation(operation, inputs, [self.model.operands[index].kind for index in operation.outputs])
 
-    def _run_if(self, operation: ModelOperation, inputs: list[Value], limits: Limits) -> Sequence[Tensor]:
+    def _run_if(
+        self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
+    ) -> Sequence[Tensor]:
         branch = operation.inputs[1 if truth(inputs[0], operation.code) else 2]
-        return self.programs[branch].run(inputs[3:], None, limits)
+        return self.programs[branch].run(inputs[3:], None, limits, observer)
 
-    def _run_while(self, operation: ModelOperation, inputs: list[Value], limits: Limits) -> Sequence[Tensor]:
+    def _run_while(
+        self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
+    ) -> Sequence[Tensor]:
         condition, body = (self.programs[index] for index in operation.inputs[:2])
         state = inputs[2:]
         end = time.monotonic() + limits.loop_timeout
-        while truth(condition.run(state, None, limits)[0], operation.code):
+        while truth(condition.run(state, None, limits, observer)[0], operation.code):
             check_loop(end)
-            results = body.run(state, None, limits)
+            results = body.run(state, None, limits, observer)
             state = [*results, *state[len(results) :]]
         return [_known(value) for value in state[: len(operation.outputs)]]
 
