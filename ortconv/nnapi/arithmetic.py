@@ -110,3 +110,8 @@ def requantize(acc: Array, real: float | Array, out: OperandType, activation: in
     low, high = activation_limits(activation, out)
     q: Array = np.clip(scale_by(acc, real) + out.zero_point, low, high)
     return q.astype(out.type.dtype)
+
+
+def exact_float(x: Array, terms: int) -> Array:
+    """Centred 8-bit numbers as floats, such that sums of `terms` products are exact."""
+    return x.astype(np.float32 if terms * 255 * 255 < 1 << 24 else np.float64)

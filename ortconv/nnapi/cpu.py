@@ -166,6 +166,8 @@ def run_operation(operation: ModelOperation, inputs: Sequence[Value], declared: 
     except NnapiError as error:
         error.operation = error.operation or operation.code
         raise
+    except (ValueError, IndexError) as error:  # what numpy cannot put together
+        raise op_failed(f"operands do not fit: {error}", operation=operation.code) from error
 
 
 def _run_row(
@@ -219,4 +221,5 @@ def agreed(declared: OperandType, dims: Dims) -> None:
 def _finished(declared: OperandType, array: Array, image: bool) -> Tensor:
     array = array.transpose(NCHW) if image else array
     agreed(declared, array.shape)
-    return Tensor(declared, np.ascontiguousarray(array, declared.type.dtype))
+    with np.errstate(all="ignore"):
+        return Tensor(declared, np.ascontiguousarray(array, declared.type.dtype))

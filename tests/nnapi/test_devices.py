@@ -89,15 +89,27 @@ def test_the_profiles_that_come_along(name: str) -> None:
     assert one.capabilities.of(Operand.TENSOR_FLOAT32, True).exec_time < 100
 
 
+NAMED = "name = 'x'\n"
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "", "name = ''", "name = 'x'\nspeed = 3", "name = 'x'\ntype = 'TPU'", "name = 'x'\nfeature_level = 9",
-        "name = 'x'\n[faults]\nexplode = true", "name = 'x'\n[accept]\noperations = ['CONV']", "name = 'x'\n[accept]\ntypes = ['F']",
-        "name = 'x'\n[performance]\ndefault = 3", "name = 'x'\n[performance]\ndefault = {exec_time = 0.0, power_usage = 1.0}",
-        "name = 'x'\n[performance]\nFLOAT64 = {exec_time = 1.0, power_usage = 1.0}", "name = 'x'\n[faults]\ncompile = 'NO'", "name =",
+        "",
+        "name = ''",
+        "name =",
+        NAMED + "speed = 3",
+        NAMED + "type = 'TPU'",
+        NAMED + "feature_level = 9",
+        NAMED + "[faults]\nexplode = true",
+        NAMED + "[faults]\ncompile = 'NO'",
+        NAMED + "[accept]\noperations = ['CONV']",
+        NAMED + "[accept]\ntypes = ['F']",
+        NAMED + "[performance]\ndefault = 3",
+        NAMED + "[performance]\ndefault = {exec_time = 0.0, power_usage = 1.0}",
+        NAMED + "[performance]\nFLOAT64 = {exec_time = 1.0, power_usage = 1.0}",
     ],
-)  # fmt: skip
+)
 def test_profiles_that_say_what_cannot_be(tmp_path: Path, text: str) -> None:
     path = tmp_path / "device.toml"
     path.write_text(text)
@@ -173,11 +185,8 @@ def test_the_best_device_takes_an_operation() -> None:
     devices = device("fast", time=0.2, power=3), device("frugal", time=3, power=0.2)
     model = chain(Operation.RELU)
     with nnapi.registered(*devices):
-        for preference, name in (
-            (Preference.FAST_SINGLE_ANSWER, "fast"),
-            (Preference.SUSTAINED_SPEED, "fast"),
-            (Preference.LOW_POWER, "frugal"),
-        ):
+        for preference in Preference:
+            name = "frugal" if preference is Preference.LOW_POWER else "fast"
             compilation = nnapi.Compilation(model)
             compilation.set_preference(preference)
             compilation.finish()

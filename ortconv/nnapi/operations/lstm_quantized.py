@@ -1,0 +1,139 @@
+"""LSTM cells in integer arithmetic: QUANTIZED_16BIT_LSTM and QUANTIZED_LSTM.
+
+Gates are 16-bit fixed point: 3 integer bits before an activation, none behind it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.arithmetic import round_away, round_half_away, scale_by, shift_right
+from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operations.checks import rank
+from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.unary import sigmoid
+
+BEFORE = 1 << 12  # steps per unit before an activation
+BEHIND = 1 << 15
+
+
+def limited(x: Array) -> Array:
+    """Within 16 bits."""
+    return np.clip(x, -0x8000, 0x7FFF).astype(np.int64)
+
+
+def fixed_sigmoid(x: Array) -> Array:
+    return limited(round_half_away(sigmoid(x / BEFORE) * BEHIND))
+
+
+def fixed_tanh(x: Array, steps: float = BEFORE) -> Array:
+    return limited(round_half_away(np.tanh(x / steps) * BEHIND))
+
+
+def product(a: Array, b: Array) -> Array:
+    """Of two numbers of 16 bits, the second without integer bits; rounded."""
+    return shift_right(a.astype(np.int64) * b, 15)
+
+
+def cell_16_dims(c: Call) -> list[Dims]:
+    dims = c.cell.dims
+    return [dims, dims]
+
+
+@operation(
+    "QUANTIZED_16BIT_LSTM",
+    "x:Q w_i:Q w_f:Q w_c:Q w_o:Q r_i:Q r_f:Q r_c:Q r_o:Q b_i:I b_f:I b_c:I b_o:I cell:S16 state:Q",
+    outputs="cell_out:S16 out:Q", level=3, infer=cell_16_dims, checks=(rank("x", 2), rank("cell", 2), rank("state", 2)),
+)  # fmt: skip
+def quantized_16bit_lstm(c: Call) -> list[Array]:
+    """Inputs and outputs have 7 fraction bits, cells 11."""
+    joined = np.concatenate([c.x.centred, c.state.centred], axis=1).astype(np.int64)
+
+    def gate(name: str) -> Array:
+        w, r, b = (c.args[f"{kind}_{name}"] for kind in "wrb")
+        weights = np.concatenate([w.centred, r.centred], axis=1).astype(np.int64)
+        return limited(scale_by(joined @ weights.T + b.array, BEFORE * float(b.scale)))
+
+    into, forget, output = (fixed_sigmoid(gate(name)) for name in "ifo")
+    fresh = fixed_tanh(gate("c"))
+    cell = limited(shift_right(product(into, fresh), 4) + product(forget, c.cell.array))
+    h = shift_right(product(output, fixed_tanh(cell, 1 << 11)), 8)
+    return [cell, np.clip(h, -128, 127) + 128]
+
+
+GATE_SLOTS = (
+    "w_i:S8? w_f:S8 w_c:S8 w_o:S8 r_i:S8? r_f:S8 r_c:S8 r_o:S8 p_i:S16? p_f:S16? p_o:S16? b_i:I? b_f:I b_c:I b_o:I "
+    "projection:S8? projection_bias:I? state:S cell:S16 n_i:S16? n_f:S16? n_c:S16? n_o:S16? "
+    "cell_clip:f32 projection_clip:f32 scale_i:f32 scale_f:f32 scale_c:f32 scale_o:f32 hidden_zero_point:i hidden_scale:f32"
+)
+
+
+def quantized_dims(c: Call) -> list[Dims]:
+    batch, units = c.x.dims[0], c.w_o.dims[0]
+    size = units if c.projection is None else c.projection.dims[0]
+    return [(batch, size), (batch, units), (batch, size)]
+
+
+def normalized(x: Array, norm: Any, bias: Any) -> Array:
+    """Rows with mean 0 and variance 1 in 10 fraction bits, times the weights, plus the bias, as input of an
+    activation.
+    """
+    count = x.shape[1]
+    mean = x.sum(axis=1, keepdims=True) * 1024 // count
+    variance = (np.square(x).sum(axis=1, keepdims=True) * (1 << 20) // count - mean * mean) / (1 << 20)
+    rows = round_half_away((1024 * x - mean) / np.sqrt(np.maximum(variance, 1))).astype(np.int64)
+    weighted = rows * norm.array.astype(np.int64) + bias.array
+    scaled = np.sign(weighted) * ((np.abs(weighted) + 512) // 1024)
+    return limited(scale_by(scaled, float(norm.scale) * BEFORE))
+
+
+def quantized_gate(c: Call, name: str, cell: Array) -> Array:
+    """What goes into the activation of a gate."""
+    w, r, b, p, n = (c.get(f"{kind}_{name}") for kind in "wrbpn")
+    if w is None or r is None or b is None:
+        raise op_failed(f"weights or the bias of gate {name} are omitted")
+    scale = c.args[f"scale_{name}"] if n is not None else 1 / BEFORE
+    acc = c.x.centred.astype(np.int64) @ w.array.astype(np.int64).T
+    acc = acc if n is not None else acc + b.array
+    y = scale_by(acc, float(c.x.scale) * float(w.scale) / scale)
+    recurrent = c.state.centred.astype(np.int64) @ r.array.astype(np.int64).T
+    y = limited(y + scale_by(recurrent, float(c.state.scale) * float(r.scale) / scale))
+    if p is not None:
+        y = limited(y + scale_by(cell * p.array.astype(np.int64), float(c.cell.scale) * float(p.scale) / scale))
+    return y if n is None else normalized(y, n, b)
+
+
+@operation(
+    "QUANTIZED_LSTM", f"x:S {GATE_SLOTS}", outputs="state_out:S cell_out:S16 out:S", level=4, infer=quantized_dims,
+    checks=(rank("x", 2), rank("state", 2), rank("cell", 2)),
+)  # fmt: skip
+def quantized_lstm(c: Call) -> list[Array]:
+    cell = c.cell.array.astype(np.int64)
+    forget = fixed_sigmoid(quantized_gate(c, "f", cell))
+    into = BEHIND - 1 - forget if c.w_i is None else fixed_sigmoid(quantized_gate(c, "i", cell))
+    fresh = fixed_tanh(quantized_gate(c, "c", cell))
+    fraction_bits = -round_away(np.log2(float(c.cell.scale)))
+    cell = limited(product(cell, forget) + shift_right(into * fresh, 30 - fraction_bits))
+    if c.cell_clip > 0:
+        limit = min(0x7FFF, round_away(c.cell_clip / float(c.cell.scale)))
+        cell = np.clip(cell, -limit, limit)
+    output = fixed_sigmoid(quantized_gate(c, "o", cell))
+    raw = output * fixed_tanh(cell, 1 / float(c.cell.scale))
+    hidden = np.clip(scale_by(raw, 2.0**-30 / c.hidden_scale) + c.hidden_zero_point, -128, 127)
+    out = hidden if c.projection is None else projected(c, hidden)
+    return [out, cell, out]
+
+
+def projected(c: Call, hidden: Array) -> Array:
+    acc = (hidden - c.hidden_zero_point) @ c.projection.array.astype(np.int64).T
+    if c.projection_bias is not None:
+        acc = acc + c.projection_bias.array
+    real = float(c.projection.scale) * c.hidden_scale / float(c.out.scale)
+    y = np.clip(scale_by(acc, real) + c.out.zero_point, -128, 127)
+    if c.projection_clip > 0:
+        limit = round_away(c.projection_clip / float(c.out.scale))
+        y = np.clip(y, -min(limit, 128), min(limit, 127))
+    return y
