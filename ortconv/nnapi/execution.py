@@ -182,15 +182,13 @@ class Execution(Handle):
         """Of an output, once the run is over. If it did not fit, OUTPUT_INSUFFICIENT_SIZE, whose `dimensions` say
         what is needed.
         """
-        kind, dims, fits = self._reported(index)
-        if kind.type.is_scalar:
-            raise bad_data("a scalar has no dimensions", operand=self.model.outputs[index])
+        dims, fits = self._reported(index)
         if not fits:
             raise self._too_small(index, dims)
         return dims
 
     def get_output_operand_rank(self, index: int) -> int:
-        _, dims, fits = self._reported(index)
+        dims, fits = self._reported(index)
         if not fits:
             raise self._too_small(index, dims)
         return len(dims)
@@ -324,14 +322,14 @@ class Execution(Handle):
                     argument.memory.array = None
         self.state = State.COMPLETED
 
-    def _reported(self, index: int) -> tuple[OperandType, tuple[int, ...], bool]:
+    def _reported(self, index: int) -> tuple[tuple[int, ...], bool]:
         if self.state is not State.COMPLETED:
             raise bad_state("the execution is not completed")
         if self._error is not None and not isinstance(self._error, OutputTooSmallError):
             raise bad_state("the execution failed")
         if not 0 <= index < len(self._outputs):
             raise bad_data(f"there are {len(self._outputs)} outputs, not one {index}")
-        return self.model.output_types[index], *self._shapes[index]
+        return self._shapes[index]
 
     def _too_small(self, index: int, dims: tuple[int, ...]) -> NnapiError:
         error = NnapiError(ResultCode.OUTPUT_INSUFFICIENT_SIZE, f"the output needs room for {list(dims)}")

@@ -167,14 +167,12 @@ def strides_of(c: Call) -> tuple[list[range], Dims]:
         bit = 1 << axis
         start = None if c.begin_mask & bit else begin[axis]
         stop = None if c.end_mask & bit else end[axis]
-        if c.shrink_mask & bit:
-            index = begin[axis] + dim if begin[axis] < 0 else begin[axis]
-            if step[axis] <= 0 or not 0 <= index < dim:
-                raise op_failed(f"axis {axis} cannot shrink to index {begin[axis]} of {dim} with stride {step[axis]}")
-            taken.append(range(index, index + 1))
-            continue
-        taken.append(range(*slice(start, stop, step[axis]).indices(dim)))
-        kept.append(len(taken[-1]))
+        indexes = range(*slice(start, stop, step[axis]).indices(dim))
+        taken.append(indexes)
+        if not c.shrink_mask & bit:
+            kept.append(len(indexes))
+        elif step[axis] <= 0 or len(indexes) != 1:
+            raise op_failed(f"axis {axis} cannot shrink: {len(indexes)} elements of {dim} with stride {step[axis]}")
     return taken, tuple(kept) or (1,)
 
 
