@@ -6,8 +6,10 @@ python docs/generate.py [--check]
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 from click.testing import CliRunner
 
 from ortconv.cli import VERBS, cli
@@ -20,22 +22,48 @@ NOTE = "This page is written by `make docs` from the program itself.\n"
 def commands() -> str:
     """The command reference."""
     parts = [f"# Commands\n\n{NOTE}"]
-    for arguments in ([], *([verb] for verb in VERBS)):
+    for arguments in ([], *_verbs()):
         name = " ".join(["ortconv", *arguments])
         shown = CliRunner().invoke(cli, [*arguments, "--help"], prog_name="ortconv", terminal_width=100).output
         parts.append(f"\n## {name}\n\n```\n{shown.rstrip()}\n```\n")
     return "".join(parts)
 
 
+def _verbs() -> Iterator[list[str]]:
+    """Every verb, and after it those that it groups."""
+    context = click.Context(cli)
+    for verb in VERBS:
+        yield [verb]
+        command = cli.get_command(context, verb)
+        if isinstance(command, click.Group):
+            yield from ([verb, inner] for inner in command.commands)
+
+
+PASSES_HEAD = """
+In the order in which the levels run them. Names in the second column are those of ONNX Runtime 1.31.
+`ortconv passes explain NAME` shows the patterns of one, `ortconv passes list --as-text` the pipeline as text that
+`ortconv convert --pipeline` takes.
+"""
+
+
 def passes() -> str:
-    """The table of passes."""
-    rows = [
-        f"# Passes\n\n{NOTE}\nIn the order in which the levels run them.\n\n| pass | level | what it does |\n|---|---|---|\n"
-    ]
-    for entry in entries():
-        text = "<br>".join(line.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*") for line in entry.doc)
-        rows.append(f"| {entry.name} | {entry.level} | {text} |\n")
-    return "".join(rows)
+    """The tables of passes, one for each level, and why some run only on request."""
+    every = entries()
+    parts = [f"# Passes\n\n{NOTE}{PASSES_HEAD}"]
+    for level in dict.fromkeys(entry.level for entry in every):
+        head = "| pass | in ONNX Runtime | what it does | how it differs |\n|---|---|---|---|\n"
+        parts.append(f"\n## Level {level}\n\n{head}")
+        for entry in (e for e in every if e.level == level):
+            name = f"{entry.name} (opt-in)" if entry.opt_in else entry.name
+            cells = (name, "; ".join(entry.counterpart), *map(_lines, (entry.doc, entry.differs)))
+            parts.append(f"| {' | '.join(cells)} |\n")
+    parts.append("\n## Opt-in\n\nThese run only with `--enable-pass NAME`.\n\n| pass | why |\n|---|---|\n")
+    parts += [f"| {entry.name} | {_lines(entry.why_opt_in)} |\n" for entry in every if entry.opt_in]
+    return "".join(parts)
+
+
+def _lines(texts: tuple[str, ...]) -> str:
+    return "<br>".join(text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*") for text in texts)
 
 
 PAGES = {"commands.md": commands, "passes.md": passes}

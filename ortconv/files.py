@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import mmap
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -66,3 +67,17 @@ def let_go(view: memoryview) -> None:
 def write_text(target: Path, text: str) -> None:
     with replacing(target) as draft:
         draft.write_text(text, encoding="utf-8")
+
+
+UNITS = {"": 1, "b": 1}
+for _power, _prefix in enumerate("kmgt", 1):
+    UNITS |= {_prefix: 1024**_power, f"{_prefix}ib": 1024**_power, f"{_prefix}b": 1000**_power}
+
+
+def byte_count(text: str) -> int:
+    """A size as people write it: 4096, 64M or 64MiB (binary), 64MB (decimal), 1.5G. ValueError for anything else."""
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([a-z]*)", text.strip().lower())
+    unit = None if parts is None else UNITS.get(parts[2])
+    if parts is None or unit is None:
+        raise ValueError(f"'{text}' is no size; write 4096, 64M, 64MB or 1.5GiB")
+    return int(float(parts[1]) * unit) if "." in parts[1] else int(parts[1]) * unit

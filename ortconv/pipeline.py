@@ -5,23 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ortconv.errors import OrtconvError, UsageError
+from ortconv.errors import MismatchError, OrtconvError, UsageError
 from ortconv.files import replacing, write_text
+from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
+from ortconv.ir.tensor import Tensor
 from ortconv.models import load
+from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT, Context, Rewrite
-from ortconv.optimizer.levels import LEVELS, above_basic, basic_passes, run_passes
+from ortconv.optimizer.levels import LEVELS, AnyPass, inexact, run_passes
 
 if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
+    from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.partition import Partitioning, Target
+
+SHOWN_FOLDS = 3
 
 Observer = Callable[[str, Model], None]
 """Called after every stage and pass with its name and the model as it is then."""
+
+
+STYLES = ("Fixed", "Runtime")
+"""Fixed: all fusions are made. Runtime: fusions above the basic level are saved for onnxruntime to make when it loads the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,8 @@ class Options:
     """What a conversion does beyond its defaults. The names are those of the command line's flags."""
 
     optimization_level: str = "all"
+    optimization_style: str = "Fixed"
+    target_platform: str = "arm"
     use_nnapi: bool = False
     nnapi_feature_level: int = 31
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
@@ -37,19 +49,47 @@ class Options:
     write_config: bool = True
     fix_dims: Mapping[str, int] = field(default_factory=dict)
     fold_limit: int = FOLD_LIMIT
+    enable_passes: tuple[str, ...] = ()
     disable_passes: tuple[str, ...] = ()
     only_passes: tuple[str, ...] = ()
     stop_after: int | None = None
+    pipeline: str | None = None
+    """The passes as text (see `ortconv.optimizer.recipe`). It takes the place of level, fold limit and all choices of passes."""
+    details: bool = False
+    """Trace what each rewrite changed."""
     verify_each: bool = False
     validate: bool = True
     validate_with: Mapping[str, Any] | None = None
     custom_op_library: Path | None = None
 
     def __post_init__(self) -> None:
+        if self.pipeline is not None:
+            found = recipes.parse(self.pipeline)
+            for name, value in (
+                ("optimization_level", found.level),
+                ("fold_limit", found.fold_limit),
+                ("stop_after", found.stop_after),
+            ):
+                object.__setattr__(self, name, value)
         if self.optimization_level not in LEVELS:
             raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
+        if self.optimization_style not in STYLES:
+            raise UsageError(f"optimization style '{self.optimization_style}' is not one of {', '.join(STYLES)}")
         if not 27 <= self.nnapi_feature_level <= 31:
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in 27..31")
+
+    def recipe(self) -> recipes.Recipe:
+        """What the optimizer is to do."""
+        if self.pipeline is not None:
+            return recipes.parse(self.pipeline)
+        return recipes.make(
+            self.optimization_level,
+            enable=self.enable_passes,
+            disable=self.disable_passes,
+            only=self.only_passes,
+            fold_limit=self.fold_limit,
+            stop_after=self.stop_after,
+        )
 
 
 @dataclass
@@ -60,6 +100,7 @@ class Result:
     files: list[str] = field(default_factory=list)
     nodes_before: int = 0
     nodes_after: int = 0
+    saved_fusions: int = 0
     rewrites: dict[str, int] = field(default_factory=dict)
     trace: list[Rewrite] = field(default_factory=list)
     partitions: list[dict[str, Any]] | None = None
@@ -70,10 +111,19 @@ class Result:
     operators: dict[str, int] = field(default_factory=dict)
     bytes_before: int = 0
     bytes_after: int = 0
+    constants_before: int = 0
+    constants_after: int = 0
+    """Bytes of the constants, wherever they are stored."""
+    folded_bytes: int = 0
+    """By how much constant folding made the model grow, negative where it shrank."""
+    folds: list[dict[str, Any]] = field(default_factory=list)
+    """The folds that made it grow most: node and bytes."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
-        return asdict(self)
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        validation = None if self.validation is None else asdict(self.validation)
+        return {**found, "trace": [rewrite.to_dict() for rewrite in self.trace], "validation": validation}
 
 
 def optimize(
@@ -81,17 +131,21 @@ def optimize(
     optimization_level: str = "all",
     target: Target | None = None,
     *,
+    recipe: recipes.Recipe | None = None,
+    optimization_style: str = "Fixed",
+    target_platform: str = "arm",
     context: Context | None = None,
     observer: Observer | None = None,
 ) -> tuple[Context, Partitioning | None]:
     """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them.
 
-    `context` says which passes run and how far; it comes back with the trace of all rewrites.
+    A recipe says which passes run, in place of the level. In Runtime style, fusions above the basic level are recorded in
+    `model.saved`; `target_platform` matters there only. `context` says how far; it comes back with the trace of all rewrites.
     """
-    context = context or Context()
+    recipe = recipe or recipes.make(optimization_level)
+    context = context or _context(recipe)
     partitioning = None
-    if optimization_level != "disable":
-        _run(model, basic_passes(), context, observer)
+    _run(model, recipe.basic, context, observer)
     if target is not None:
         from ortconv.partition import assign, partition
 
@@ -99,12 +153,22 @@ def optimize(
         assign(model.graph, partitioning)
         _tell(observer, "partition", model)
     context.only_cpu = True
-    _run(model, above_basic(optimization_level), context, observer)
+    if optimization_style == "Runtime":
+        from ortconv.optimizer.runtime_style import passes, save_fusions
+
+        _run(model, passes(recipe), context, observer)
+        save_fusions(model, recipe, context, target_platform)
+    else:
+        _run(model, recipe.above_basic, context, observer)
     model.graph.prune()
     return context, partitioning
 
 
-def _run(model: Model, passes: Any, context: Context, observer: Observer | None) -> None:
+def _context(recipe: recipes.Recipe) -> Context:
+    return Context(fold_limit=recipe.fold_limit, limit=recipe.stop_after)
+
+
+def _run(model: Model, passes: tuple[AnyPass, ...], context: Context, observer: Observer | None) -> None:
     for p, changes in run_passes(model.graph, passes, context):
         if changes:
             _tell(observer, p.name, model)
@@ -139,18 +203,20 @@ def convert(
 
 def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
     from ortconv.ortformat.functions import expand_functions
+    from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.ortformat.writer import write
 
     if source.suffix.lower() == ".ort" or (output.exists() and output.samefile(source)):
         raise UsageError(
             "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
         )
-    level, types = options.optimization_level, options.enable_type_reduction
+    recipe = options.recipe()
     with _timed(result, "load"):
         model = load(source, options.fix_dims)
         _tell(observer, "load", model)
     result.nodes_before = sum(1 for _ in model.graph.walk())
     result.bytes_before = source.stat().st_size
+    result.constants_before = constant_bytes(model)
     expected: Reference | str = "switched off"
     if options.validate:
         from ortconv.compare.validate import reference
@@ -158,31 +224,79 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         with _timed(result, "validate"):
             expected = reference(model, source, options.validate_with, options.custom_op_library)
     with _timed(result, "optimize"):
-        context, partitioning = optimize(
-            model, level, _target(options), context=_context(options), observer=_watching(options, expected, observer)
-        )
+        context = _context(recipe)
+        watch = _watching(source, options, recipe, expected, context, observer)
+        if options.details:
+            context.journal = Journal(model.graph)
+        partitioning = _optimize(model, options, recipe, context, watch)
+        if context.journal is not None:
+            context.journal.close()
         expand_functions(model)
+    _tell_result(result, model, context, partitioning)
     with replacing(output) as draft:
         with _timed(result, "write"):
             write(model, draft)
         if options.validate:
             with _timed(result, "validate"):
-                result.validation = _validated(expected, draft, options.custom_op_library)
+                result.validation = _validated(expected, draft, options.custom_op_library, _excused(context, recipe))
         result.bytes_after = draft.stat().st_size
+        required = RequiredOperators(types=options.enable_type_reduction)
+        with _timed(result, "config"):
+            _require(required, model, options, expected)
     result.files.append(str(output))
     if options.write_config:
-        config = output.with_name(f"{output.stem.removesuffix(level_suffix(level))}.{config_name(level, types=types)}")
-        _write_config([(str(output), model)], config, types)
+        write_text(config := _config_beside(output, options), required.text([str(output)]))
         result.files.append(str(config))
     if options.save_optimized_onnx_model:
         result.files.append(str(_save_onnx(model, output)))
+
+
+def _optimize(
+    model: Model, options: Options, recipe: recipes.Recipe, context: Context, observer: Observer | None
+) -> Partitioning | None:
+    return optimize(
+        model,
+        target=_target(options),
+        recipe=recipe,
+        optimization_style=options.optimization_style,
+        target_platform=options.target_platform,
+        context=context,
+        observer=observer,
+    )[1]
+
+
+def _tell_result(result: Result, model: Model, context: Context, partitioning: Partitioning | None) -> None:
     result.rewrites = context.counts()
     result.trace = context.trace
+    result.constants_after = constant_bytes(model)
+    result.folded_bytes = context.grown
+    result.folds = [{"node": node, "bytes": size} for size, node in sorted(context.folds, reverse=True)[:SHOWN_FOLDS]]
     if partitioning is not None:
         result.partitions = [p.to_dict() for p in partitioning.partitions]
         result.refusals = _refusals(partitioning)
     result.operators = operator_counts(model)
     result.nodes_after = sum(result.operators.values())
+    result.saved_fusions = len(model.saved)
+
+
+def _require(
+    required: RequiredOperators, model: Model, options: Options, expected: Reference | str = "not asked for"
+) -> None:
+    """Add what a model needs as it is and, in Runtime style, as onnxruntime makes it by replaying the saved fusions.
+
+    The model is left as the latter; MismatchError where that computes something else than expected.
+    """
+    required.add(model)
+    if options.optimization_style == "Fixed":
+        return
+    from ortconv.optimizer.runtime_style import replay
+
+    replay(model, options.recipe(), options.target_platform)
+    required.add(model)
+    if not isinstance(expected, str) and expected.backend == "numpy":
+        from ortconv.compare.validate import hold
+
+        hold(expected, model, "the replay of saved fusions", hint="--optimization-style Fixed makes them at once")
 
 
 def _refusals(partitioning: Partitioning) -> list[dict[str, Any]]:
@@ -200,24 +314,26 @@ def _refusals(partitioning: Partitioning) -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda row: -row["nodes"])
 
 
-def _validated(expected: Reference | str, draft: Path, library: Path | None) -> Validation:
+def _validated(expected: Reference | str, draft: Path, library: Path | None, excused: tuple[str, ...]) -> Validation:
     from ortconv.compare.validate import Validation, validate
 
-    return Validation(skipped=expected) if isinstance(expected, str) else validate(expected, draft, library)
+    return Validation(skipped=expected) if isinstance(expected, str) else validate(expected, draft, library, excused)
 
 
-def _context(options: Options) -> Context:
-    from ortconv.optimizer.catalogue import checked
-
-    return Context(
-        fold_limit=options.fold_limit,
-        limit=options.stop_after,
-        disabled=checked(options.disable_passes),
-        only=checked(options.only_passes) or None,
-    )
+def _excused(context: Context, recipe: recipes.Recipe) -> tuple[str, ...]:
+    """The rewrites so far that were asked for although they change the numbers."""
+    names = inexact(recipe.stages)
+    return tuple(name for name in context.counts() if name in names)
 
 
-def _watching(options: Options, expected: Reference | str, observer: Observer | None) -> Observer | None:
+def _watching(
+    source: Path,
+    options: Options,
+    recipe: recipes.Recipe,
+    expected: Reference | str,
+    context: Context,
+    observer: Observer | None,
+) -> Observer | None:
     """The observer, and before it a run of the model after every pass, where that is wanted."""
     if not options.verify_each:
         return observer
@@ -225,12 +341,44 @@ def _watching(options: Options, expected: Reference | str, observer: Observer | 
         raise UsageError(f"--verify-each needs a run of the source to compare with: {expected}")
     from ortconv.compare.validate import hold
 
+    good = 0
+
+    def check(count: int) -> None:
+        model = load(source, options.fix_dims)
+        recipe_so_far = replace(recipe, stop_after=count)
+        done = _context(recipe_so_far)
+        _optimize(model, options, recipe_so_far, done, None)
+        hold(expected, model, "", _excused(done, recipe))
+
     def watch(stage: str, model: Model) -> None:
-        if stage != "load":
-            hold(expected, model, stage)
+        nonlocal good
+        try:
+            hold(expected, model, stage, _excused(context, recipe))
+        except MismatchError as error:
+            count = _first_wrong(check, good, len(context.trace))
+            if not count:
+                raise
+            rewrite = context.trace[count - 1]
+            message = f"{error.message}; rewrite {count} is the first to do so: {rewrite.rule} at {rewrite.root}"
+            raise MismatchError(message, hint=f"leave it out with --disable-pass {rewrite.rule}") from error
+        good = len(context.trace)
         _tell(observer, stage, model)
 
     return watch
+
+
+def _first_wrong(check: Callable[[int], None], good: int, bad: int) -> int:
+    """The least number of rewrites after which a check fails, by bisection; 0 if there was no rewrite in between."""
+    if bad == good:
+        return 0
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            check(middle)
+            good = middle
+        except OrtconvError:
+            bad = middle
+    return bad
 
 
 def _target(options: Options) -> Target | None:
@@ -261,6 +409,12 @@ def operator_counts(model: Model) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
+def constant_bytes(model: Model) -> int:
+    """Bytes of all constants, those of subgraphs included."""
+    consts = (v.const for graph in model.graph.graphs() for v in graph.initializers.values())
+    return sum(const.nbytes for const in consts if isinstance(const, Tensor))
+
+
 @contextmanager
 def _timed(result: Result, stage: str) -> Iterator[None]:
     start = time.perf_counter()
@@ -273,27 +427,32 @@ def _timed(result: Result, stage: str) -> Iterator[None]:
 # ---------------------------------------------------------------------- file names
 
 
-def level_suffix(level: str) -> str:
-    """What ONNX Runtime puts into file names for a level: nothing for all."""
-    return "" if level == "all" else f".{level}"
+def suffix(level: str, style: str) -> str:
+    """What ONNX Runtime puts into file names: the level where it is not all, and what stands for Runtime style."""
+    return ("" if level == "all" else f".{level}") + (".with_runtime_opt" if style == "Runtime" else "")
 
 
-def ort_name(source: Path, level: str) -> str:
-    """ONNX Runtime's name for a converted file: x.ort, or x.LEVEL.ort where the level is not all."""
-    return f"{source.stem}{level_suffix(level)}.ort"
+def ort_name(source: Path, level: str, style: str = "Fixed") -> str:
+    """ONNX Runtime's name for a converted file: x.ort, x.LEVEL.ort where the level is not all, x.with_runtime_opt.ort."""
+    return f"{source.stem}{suffix(level, style)}.ort"
 
 
-def config_name(level: str, *, types: bool) -> str:
+def config_name(options: Options) -> str:
     """ONNX Runtime's name for an operator config; that of a single model has the model's name in front."""
-    return f"required_operators{'_and_types' if types else ''}{level_suffix(level)}.config"
+    types = "_and_types" if options.enable_type_reduction else ""
+    return f"required_operators{types}{suffix(options.optimization_level, options.optimization_style)}.config"
 
 
-def write_config(ort_files: Sequence[Path], target: Path, *, types: bool) -> None:
-    """Write the operator config of some .ort files."""
-    _write_config([(str(path), load(path)) for path in ort_files], target, types)
+def _config_beside(output: Path, options: Options) -> Path:
+    stem = output.stem.removesuffix(suffix(options.optimization_level, options.optimization_style))
+    return output.with_name(f"{stem}.{config_name(options)}")
 
 
-def _write_config(models: Sequence[tuple[str, Model]], target: Path, types: bool) -> None:
-    from ortconv.ortformat.opconfig import required_operators
+def write_config(ort_files: Sequence[Path], target: Path, options: Options) -> None:
+    """Write the operator config of some .ort files that were converted with these options."""
+    from ortconv.ortformat.opconfig import RequiredOperators
 
-    write_text(target, required_operators(models, types=types))
+    required = RequiredOperators(types=options.enable_type_reduction)
+    for path in ort_files:
+        _require(required, load(path), options)
+    write_text(target, required.text(map(str, ort_files)))

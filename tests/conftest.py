@@ -11,6 +11,10 @@ SAMPLES = ROOT / "sample_models"
 NAMES = ("mnist", "mobilenet_v2_small", "bert_tiny", "qdq_cnn", "if_branch", "loop_accumulate")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fuzz", type=int, default=0, help="number of random models to optimize beyond the usual ones")
+
+
 @pytest.fixture(scope="session")
 def samples() -> Path:
     """The folder of the sample models."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ortconv.executor.backend import Program, Region
+from ortconv.executor.memory import keep_freed_memory
 from ortconv.executor.plan import Plan, objection
 from ortconv.ir.graph import Node
 
@@ -21,4 +22,5 @@ class Numpy:
             yield reason
 
     def compile(self, region: Region) -> Program:
+        keep_freed_memory()
         return Plan(region.nodes, region.inputs, region.outputs)

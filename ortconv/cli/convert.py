@@ -7,18 +7,36 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color, fail, printable
+from ortconv.cli import color, fail
+from ortconv.cli.options import LEVELS, PASS_CHOICE, Size, add
 from ortconv.cli.render import convert_summary
 from ortconv.errors import BatchError, OrtconvError, UsageError
 
-LEVELS = ("disable", "basic", "extended", "layout", "all")
+if TYPE_CHECKING:
+    from ortconv.pipeline import Options
+
+REPLACED = ("optimization_level", "enable_passes", "disable_passes", "only_passes", "stop_after", "fold_limit")
+"""The options that --pipeline takes the place of."""
+STYLES = ("Fixed", "Runtime")
 
 
-@click.command(context_settings={"show_default": True})
+class ManyStyles(click.Command):
+    """Lets --optimization-style take several values in a row, as ONNX Runtime's converter does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        spread: list[str] = []
+        for arg in args:
+            if arg in STYLES and spread and spread[-1] in STYLES:
+                spread.append("--optimization-style")
+            spread.append(arg)
+        return super().parse_args(ctx, spread)
+
+
+@click.command(cls=ManyStyles, context_settings={"show_default": True})
 @click.argument("model", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "-o",
@@ -33,7 +51,14 @@ LEVELS = ("disable", "basic", "extended", "layout", "all")
 )
 @click.option("--optimization-level", type=click.Choice(LEVELS), default="all", help="How far to optimize.")
 @click.option(
-    "--optimization-style", type=click.Choice(["Fixed"]), default="Fixed", help="Fixed: all optimizations are baked in."
+    "--optimization-style",
+    "styles",
+    type=click.Choice(STYLES),
+    multiple=True,
+    default=["Fixed"],
+    metavar="STYLE...",
+    help="Fixed: all fusions are made. Runtime: those above basic are saved, for onnxruntime to make on what NNAPI leaves "
+    "if session.enable_saved_runtime_optimizations is 1. Both: one file each.",
 )
 @click.option("--use-nnapi", is_flag=True, help="Keep the nodes that NNAPI would take as NNAPI wants them.")
 @click.option("--nnapi-feature-level", type=click.IntRange(27, 31), default=31, help="Android API level to assume.")
@@ -49,7 +74,7 @@ LEVELS = ("disable", "basic", "extended", "layout", "all")
     "--target-platform",
     type=click.Choice(["arm", "amd64"]),
     default="arm",
-    help="Where the model will run; no level writes code bound to one CPU.",
+    help="Where the model will run: on arm, Runtime style saves int8 products too. No level writes code bound to one CPU.",
 )
 @click.option(
     "--custom-op-library",
@@ -63,22 +88,23 @@ LEVELS = ("disable", "basic", "extended", "layout", "all")
     metavar="NAME=N",
     help="Give a symbolic input dimension a number; may be repeated.",
 )
+@add(PASS_CHOICE)
 @click.option(
-    "--disable-pass", "disable_passes", multiple=True, metavar="NAME", help="Leave out a pass; see ortconv passes list."
+    "--pipeline",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run exactly the passes of a file written by: ortconv passes list --as-text.",
 )
 @click.option(
-    "--only-pass", "only_passes", multiple=True, metavar="NAME", help="Run this pass and no other; may be repeated."
-)
-@click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites.")
-@click.option(
-    "--verify-each", is_flag=True, help="Run the model after every pass and name the first that changes the numbers."
+    "--verify-each",
+    is_flag=True,
+    help="Run the model after every pass and name the first pass and rewrite that change the numbers.",
 )
 @click.option(
     "--fold-limit",
-    type=click.IntRange(0),
-    default=64 << 20,
-    metavar="BYTES",
-    help="How much constant folding may let the model grow.",
+    type=Size(),
+    default="64MiB",
+    metavar="SIZE",
+    help="How much constant folding may let the model grow, such as 64M, 1GiB or 0.",
 )
 @click.option("--validate/--no-validate", default=True, help="Run source and result on the same inputs and compare.")
 @click.option(
@@ -88,17 +114,17 @@ LEVELS = ("disable", "basic", "extended", "layout", "all")
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Say what every pass did.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what every pass and rewrite did.")
 def command(
     model: Path, output: Path | None, output_dir: Path | None, as_json: bool, quiet: bool, verbose: bool, **flags: Any
 ) -> None:
     """Convert MODEL, an .onnx file or a directory of them, to ORT format.
 
-    Writes x.ort (x.LEVEL.ort below level all) and the operator config for minimal builds. Nothing is put in place unless the result
-    computes what the source computes.
+    Writes x.ort (x.LEVEL.ort below level all, x.with_runtime_opt.ort in Runtime style) and the operator config for minimal builds.
+    Nothing is put in place unless the result computes what the source computes.
     """
     from ortconv.models import find_models
-    from ortconv.pipeline import Options, config_name, ort_name, write_config
+    from ortconv.pipeline import config_name, ort_name, write_config
 
     batch = model.is_dir()
     sources = find_models(model)
@@ -106,50 +132,55 @@ def command(
         raise UsageError(f"there is no .onnx file below {model}")
     if output is not None and output_dir is not None:
         raise UsageError("--output and --output-dir exclude each other")
-    level = flags["optimization_level"]
-    options = Options(
-        optimization_level=level,
-        use_nnapi=flags["use_nnapi"],
-        nnapi_feature_level=flags["nnapi_feature_level"],
-        nnapi_partitioning_stop_ops=_names(flags["nnapi_partitioning_stop_ops"]),
-        enable_type_reduction=flags["enable_type_reduction"],
-        save_optimized_onnx_model=flags["save_optimized_onnx_model"],
-        fix_dims=_dims(flags["fix_dims"]),
-        fold_limit=flags["fold_limit"],
-        disable_passes=flags["disable_passes"],
-        only_passes=flags["only_passes"],
-        stop_after=flags["stop_after"],
-        verify_each=flags["verify_each"],
-        validate=flags["validate"],
-        validate_with=_arrays(flags["validate_with"]),
-        write_config=not batch,
-        custom_op_library=flags["custom_op_library"],
-    )
+    styles = tuple(dict.fromkeys(flags.pop("styles")))
     exact = output if output is not None and output.suffix.lower() == ".ort" and not batch else None
+    if exact and len(styles) > 1:
+        raise UsageError("one .ort file cannot hold two styles", hint="give -o a directory")
     folder = output_dir or (None if exact else output)
-    results, failures = [], []
-    with _progress(sources, shown=batch and not quiet) as steps:
-        for source in steps:
-            target = exact or _beside(source, model if batch else source.parent, folder) / ort_name(source, level)
-            try:
-                result = _convert_one(source, target, options, verbose)
-            except OrtconvError as error:
-                if not batch:
-                    raise
-                fail(error)
-                failures.append(error)
-                continue
-            results.append(result)
-            if not as_json and not quiet:
-                click.echo(convert_summary(result), color=color())
-    if batch and results:
-        config = (folder or model) / config_name(level, types=options.enable_type_reduction)
-        write_config([Path(r.files[0]) for r in results], config, types=options.enable_type_reduction)
+    results: list[Any] = []
+    failures: list[OrtconvError] = []
+    for style in styles:
+        options = _options(flags, style, details=verbose or as_json, write_config=not batch)
+        done: list[Any] = []
+        with _progress(sources, shown=batch and not quiet) as steps:
+            for source in steps:
+                target = exact or _beside(source, model if batch else source.parent, folder) / ort_name(
+                    source, options.optimization_level, style
+                )
+                try:
+                    done.append(_convert_one(source, target, options, verbose))
+                except OrtconvError as error:
+                    if not batch:
+                        raise
+                    fail(error)
+                    failures.append(error)
+                    continue
+                if not as_json and not quiet:
+                    click.echo(convert_summary(done[-1]), color=color())
+        if batch and done:
+            write_config([Path(r.files[0]) for r in done], (folder or model) / config_name(options), options)
+        results += done
     if as_json:
         failed = [{"source": e.file, "error": e.message, "exit_code": e.exit_code, "hint": e.hint} for e in failures]
         click.echo(json.dumps({"version": 1, "models": [r.to_dict() for r in results], "failures": failed}, indent=1))
     if failures and not flags["allow_conversion_failures"]:
-        raise BatchError(f"{len(failures)} of {len(sources)} models could not be converted", file=model)
+        total = len(sources) * len(styles)
+        raise BatchError(f"{len(failures)} of {total} models could not be converted", file=model)
+
+
+def _options(flags: dict[str, Any], style: str, **settings: Any) -> Options:
+    from ortconv.pipeline import Options
+
+    given = dict(flags)
+    del given["allow_conversion_failures"]
+    given["pipeline"] = _pipeline(given["pipeline"])
+    given["nnapi_partitioning_stop_ops"] = _names(given["nnapi_partitioning_stop_ops"])
+    given["fix_dims"] = _dims(given["fix_dims"])
+    given["validate_with"] = _arrays(given["validate_with"])
+    try:
+        return Options(optimization_style=style, **given, **settings)
+    except UsageError as error:
+        raise (error.at(file=flags["pipeline"]) if flags["pipeline"] else error) from None
 
 
 def _convert_one(source: Path, target: Path, options: Any, verbose: bool) -> Any:
@@ -161,12 +192,32 @@ def _convert_one(source: Path, target: Path, options: Any, verbose: bool) -> Any
     def narrate(stage: str, model: Any) -> None:
         click.echo(f"{source.name}: {stage}: {sum(1 for _ in model.graph.walk())} nodes", err=True)
 
+    from ortconv.cli.trace import show
+
     result = convert(source, target, options=options, observer=narrate)
-    for rewrite in result.trace:
-        click.echo(
-            f"{source.name}: {rewrite.rule} at {printable(rewrite.root)}: -{rewrite.removed} +{rewrite.added}", err=True
-        )
+    show(source.name, result.trace)
     return result
+
+
+def _pipeline(path: Path | None) -> str | None:
+    """The text of a pipeline, with which no other option may say what passes run."""
+    if path is None:
+        return None
+    context = click.get_current_context()
+    for name in REPLACED:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            flag = next(p.opts[0] for p in context.command.params if p.name == name)
+            raise UsageError(f"--pipeline and {flag} exclude each other", hint="change the file instead")
+    from ortconv.optimizer.recipe import parse
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        parse(text)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"no text: {error}", file=path) from error
+    except UsageError as error:
+        raise error.at(file=path) from error
+    return text
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -3,43 +3,131 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ortconv.cli import color
+from ortconv.cli.options import LEVELS, PASS_CHOICE, Size, add
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from ortconv.optimizer.catalogue import Entry
+    from ortconv.optimizer.pattern import Operand
 
 
 @click.group()
 def command() -> None:
     """Say what the optimizer's passes do.
 
-    Their names are what convert's --disable-pass and --only-pass take, and what its summary counts.
+    Their names are what convert's --enable-pass, --disable-pass and --only-pass take, and what its summary counts.
     """
 
 
 @command.command("list")
-@click.option("--level", type=click.Choice(["basic", "extended", "layout"]), help="Only the passes of this level.")
+@click.option("--level", type=click.Choice(LEVELS), help="Only the passes of this level; with --as-text, all up to it.")
+@click.option("--as-text", is_flag=True, help="Print the pipeline as text, for convert's --pipeline.")
+@add(PASS_CHOICE)
+@click.option("--fold-limit", type=Size(), metavar="SIZE", help="What --as-text says of it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def list_(level: str | None, as_json: bool) -> None:
-    """List all passes in the order in which they run."""
+def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | None, **names: Any) -> None:
+    """List all passes in the order in which they run.
+
+    Those that run only on request are marked opt-in.
+    """
+    from ortconv.optimizer import recipe
     from ortconv.optimizer.catalogue import entries
 
-    shown = [entry for entry in entries() if level in (None, entry.level)]
+    limit = {} if fold_limit is None else {"fold_limit": fold_limit}
+    chosen = recipe.make(
+        level if as_text and level else "all",
+        enable=names["enable_passes"],
+        disable=names["disable_passes"],
+        only=names["only_passes"],
+        stop_after=names["stop_after"],
+        **limit,
+    )
+    if as_text:
+        click.echo(recipe.text(chosen), nl=False)
+        return
+    running = {name for passes in chosen.stages.values() for p in passes for name in recipe.names_of(p)}
+    every = not any(names.values())
+    shown = [e for e in entries() if level in (None, "all", e.level) and (every or e.name in running)]
     if as_json:
         click.echo(json.dumps({"version": 1, "passes": [entry._asdict() for entry in shown]}, indent=1))
         return
-    width = max(len(entry.name) for entry in shown)
+    width = max((len(entry.name) for entry in shown), default=0)
     for entry in shown:
-        click.echo(f"{entry.level:9} {click.style(f'{entry.name:{width}}', bold=True)}  {entry.doc[0]}", color=color())
+        mark = click.style("opt-in ", fg="yellow") if entry.opt_in else ""
+        name = click.style(f"{entry.name:{width}}", bold=True)
+        click.echo(f"{entry.level:9} {name}  {mark}{entry.doc[0]}", color=color())
 
 
 @command.command()
 @click.argument("name")
-def explain(name: str) -> None:
-    """Say what the pass NAME does, in all its forms."""
-    from ortconv.optimizer.catalogue import find
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def explain(name: str, as_json: bool) -> None:
+    """Say what the pass NAME does, in all its forms, and how it differs from ONNX Runtime's."""
+    from ortconv.optimizer.catalogue import find, patterns_of
 
     entry = find(name)
-    click.echo(f"{click.style(entry.name, bold=True)}, level {entry.level}", color=color())
+    if as_json:
+        click.echo(json.dumps({"version": 1, **entry._asdict()}, indent=1))
+        return
+    click.echo(_head(entry), color=color())
     for line in entry.doc:
-        click.echo(f"  {line}")
+        before, arrow, after = line.partition(" -> ")
+        click.echo(f"  {before}{f'{chr(10)}    -> {after}' if arrow else ''}")
+    for label, texts in _facts(entry):
+        for text in texts:
+            click.echo(f"{click.style(label, dim=True)} {text}", color=color())
+    patterns = patterns_of(entry.name)
+    if patterns:
+        from rich.console import Console
+
+        click.echo(click.style("patterns" if len(patterns) > 1 else "pattern", dim=True), color=color())
+        for pattern in patterns[:SHOWN_PATTERNS]:
+            Console().print(_tree(pattern), highlight=False)
+        if len(patterns) > SHOWN_PATTERNS:
+            click.echo(f"and {len(patterns) - SHOWN_PATTERNS} more like these; see --json")
+
+
+SHOWN_PATTERNS = 4
+
+
+def _head(entry: Entry) -> str:
+    name = click.style(entry.name, bold=True)
+    where = f", pass {entry.group}" if entry.group != entry.name else ""
+    switch = f"--enable-pass {entry.name}" if entry.opt_in else f"--disable-pass {entry.name}"
+    return f"{name}, level {entry.level}{where}, {'opt-in' if entry.opt_in else 'on'} ({switch})"
+
+
+def _facts(entry: Entry) -> list[tuple[str, tuple[str, ...]]]:
+    return [
+        ("in ONNX Runtime:", entry.counterpart),
+        ("differs:", entry.differs),
+        ("opt-in because:", entry.why_opt_in),
+        ("reports also as:", entry.also),
+    ]
+
+
+def _tree(operand: Operand, tree: Tree | None = None) -> Tree:
+    """A pattern as a picture: the root, and below each node what it reads."""
+    from rich.markup import escape
+    from rich.tree import Tree
+
+    from ortconv.optimizer.catalogue import operators, pattern_text
+    from ortconv.optimizer.pattern import P
+
+    if not isinstance(operand, P):
+        text = escape(pattern_text(operand))
+        return Tree(text) if tree is None else tree.add(text)
+    notes = [
+        text for flag, text in ((operand.commutative, "either order"), (operand.shared, "others may read it")) if flag
+    ]
+    label = f"[bold]{escape(operators(operand))}[/bold]{f' ({chr(44).join(notes)})' if notes else ''}"
+    node = Tree(label) if tree is None else tree.add(label)
+    for inner in operand.inputs:
+        _tree(inner, node)
+    return node

@@ -22,6 +22,8 @@ def convert_summary(result: Result) -> str:
     lines.append(_line("nodes", f"{result.nodes_before} -> {result.nodes_after}   {_counts(result.operators)}"))
     if result.rewrites:
         lines.append(_line("rewrites", _counts(result.rewrites)))
+    if result.saved_fusions:
+        lines.append(_line("saved", f"{result.saved_fusions} fusions for onnxruntime to make when it loads the model"))
     if result.partitions is not None:
         taken = sum(len(p["nodes"]) for p in result.partitions)
         what = "partition" if len(result.partitions) == 1 else "partitions"
@@ -33,6 +35,8 @@ def convert_summary(result: Result) -> str:
                 _line("", f"{row['nodes']} refused by {row['rule']}, such as {printable(row['example'])}{advice}")
             )
     lines.append(_line("size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"))
+    if result.bytes_after > result.bytes_before:
+        lines.append(_line("", f"larger since {_why_larger(result)}"))
     check = result.validation
     if check is None:
         lines.append(_line("numbers", click.style("not checked", fg="yellow")))
@@ -42,11 +46,25 @@ def convert_summary(result: Result) -> str:
         lines.append(_line("numbers", click.style("equal to the source's", fg="green") + f" on {check.backend}"))
     else:
         text = f"max abs {check.max_abs:.1e}, scaled {check.scaled:.1e} of {check.limit:.1e} allowed"
-        lines.append(_line("numbers", click.style(text, fg="green") + f" on {check.backend}"))
+        tone = "green" if check.scaled <= check.limit else "yellow"
+        excuse = f", with {', '.join(check.excused)} asked for" if check.excused else ""
+        lines.append(_line("numbers", click.style(text, fg=tone) + f" on {check.backend}{excuse}"))
     if len(result.files) > 1:
         lines.append(_line("beside it", ", ".join(result.files[1:])))
     lines.append(_line("time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())))
     return "\n".join(lines)
+
+
+def _why_larger(result: Result) -> str:
+    if result.constants_before > result.bytes_before:
+        return "the source keeps weights in other files"
+    if result.folded_bytes > 0 and result.constants_after > result.constants_before:
+        most = ", ".join(f"{printable(fold['node'])} {size(fold['bytes'])}" for fold in result.folds)
+        why = f"constant folding added {size(result.folded_bytes)}, most of it {most}"
+        return f"{why}; --fold-limit SIZE bounds that, 0 prevents it"
+    if result.constants_after > result.constants_before:
+        return f"constants grew by {size(result.constants_after - result.constants_before)}; -v names the rewrites"
+    return f"the graph takes more room in ORT format; constants are {size(result.constants_after)} of it"
 
 
 def _line(label: str, text: str) -> str:

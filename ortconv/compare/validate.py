@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,14 @@ PREFERENCE = ("numpy", "onnxruntime")
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What a validation found. `skipped` says why there was none."""
+    """What a validation found. `skipped` says why there was none; `excused` names rewrites that may exceed the limit."""
 
     backend: str = ""
     max_abs: float = 0.0
     scaled: float = 0.0
     limit: float = 0.0
     skipped: str | None = None
+    excused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +77,30 @@ def _first_that_runs(session: Session, name: str, feeds: Mapping[str, Any] | Non
     raise failure
 
 
-def validate(expected: Reference, converted: Path, custom_op_library: Path | None = None) -> Validation:
-    """Hold a converted file against the source's outputs. MismatchError where they differ by more than rounding explains."""
+def validate(
+    expected: Reference, converted: Path, custom_op_library: Path | None = None, excused: Collection[str] = ()
+) -> Validation:
+    """Hold a converted file against the source's outputs.
+
+    MismatchError where they differ by more than rounding explains, unless rewrites are excused: then only where the types or
+    shapes differ.
+    """
     session = Session(converted, backends=[expected.backend], custom_op_library=custom_op_library)
-    found = _held(
-        expected,
-        session,
-        "",
-        "nothing was written; --verify-each names the pass at fault, --no-validate writes it all the same",
-    )
-    return Validation(expected.backend, found.max_abs, found.scaled, expected.limit)
+    hint = "nothing was written; --verify-each names the pass at fault, --no-validate writes it all the same"
+    found = _held(expected, session, "", hint, excused)
+    return Validation(expected.backend, found.max_abs, found.scaled, expected.limit, excused=tuple(excused))
 
 
-def hold(expected: Reference, model: Model, stage: str) -> None:
-    """Run a model as it is after a stage of the pipeline. MismatchError naming the stage where the numbers differ."""
-    _held(expected, Session(model), f"after {stage}: ", f"leave it out with --disable-pass {stage}")
+def hold(expected: Reference, model: Model, stage: str, excused: Collection[str] = (), hint: str = "") -> None:
+    """Run a model as it is after a stage of the pipeline. MismatchError naming the stage where `validate` would raise one."""
+    _held(expected, Session(model), f"after {stage}: ", hint or f"leave it out with --disable-pass {stage}", excused)
 
 
-def _held(expected: Reference, session: Session, where: str, hint: str) -> Difference:
+def _held(expected: Reference, session: Session, where: str, hint: str, excused: Collection[str]) -> Difference:
     got = session.run(None, expected.feeds)
     each = [difference(a, b) for a, b in zip(expected.outputs, got, strict=True)]
     found = worst(each)
-    if not found.within(expected.limit):
+    if found.mismatch is not None or not (excused or found.within(expected.limit)):
         name, bad = max(zip(expected.names, each, strict=True), key=lambda p: (p[1].mismatch is not None, p[1].scaled))
         raise MismatchError(
             f"{where}output '{name}' differs from the source's: {_text(bad)}, allowed {expected.limit:.1e}", hint=hint

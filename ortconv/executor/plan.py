@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import BackendError, UnsupportedError
+from ortconv.executor.foreseen import foreseen
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version
-from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.tensor import Array, SparseTensor, Tensor
 
 Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], tuple[int, ...], Node]
 """Function, slots it reads, slots it fills, slots that nobody reads after it, and the node for messages."""
@@ -21,19 +22,63 @@ ABSENT = 0
 """The slot that always holds None: inputs left out read it."""
 
 
+_MOST_SIGNATURES = 16
+"""For how many combinations of input shapes a plan remembers what follows from them."""
+
+_FORESEEN_BYTES = 1 << 20
+"""Larger results are computed again rather than kept, unless constant inputs of a quarter of that size stand for them."""
+
+
 class Plan:
-    """Steps over numbered slots. Running one does not change it, so one plan may run in several threads."""
+    """Steps over numbered slots. One plan may run in several threads.
+
+    What constants alone determine is computed here, once; what the shapes of the inputs determine, in the first run with them.
+    """
 
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         self._slots: dict[Value, int] = {}
         self._initial: list[Any] = [None]
         self._inputs = [self._slot(v) for v in inputs]
-        bound = [(*_bind(node), node) for node in nodes]
+        folding, following = foreseen(nodes, inputs)
+        bound = []
+        for node in nodes:
+            function, reads = _bind(node, self._constant)
+            if node not in folding or not self._folded(function, reads, node):
+                bound.append((function, reads, node))
         last_use = {value: index for index, (_, reads, _) in enumerate(bound) for value in reads if value is not None}
         last_use |= dict.fromkeys(outputs, len(bound))
+        # What follows from shapes stays until the end of the run, to be remembered.
+        last_use |= {v: len(bound) for *_, node in bound if node in following for v in node.outputs if v is not None}
         self.steps = [self._step(index, *parts, last_use) for index, parts in enumerate(bound)]
         self._outputs = [self._slot(v) for v in outputs]
         self.output_types = tuple(v.type for v in outputs)
+        self._following = {index for index, (*_, node) in enumerate(bound) if node in following}
+        self._remembered: dict[Any, tuple[list[Any], list[Step]]] = {}
+
+    def _constant(self, value: Value) -> Array | None:
+        if value.constant is not None or (value.producer is not None and value in self._slots):
+            known: Array | None = self._initial[self._slot(value)]
+            return known
+        return None
+
+    def _folded(self, function: Function, reads: list[Value | None], node: Node) -> bool:
+        """Compute a step of constants now; False to leave it to the runs, failures included."""
+        operands = [None if v is None else self._initial[self._slot(v)] for v in reads]
+        if any(v is not None and operand is None for v, operand in zip(reads, operands, strict=True)):
+            return False
+        try:
+            with np.errstate(all="ignore"):
+                result = function(*operands)
+        except Exception:
+            return False
+        results = result if type(result) is tuple else (result,)
+        read = sum(operand.nbytes for operand in operands if operand is not None)
+        if not all(isinstance(r, np.ndarray) and r.nbytes <= max(_FORESEEN_BYTES, 8 * read) for r in results):
+            return False
+        for value, array in zip(node.outputs, results, strict=False):
+            if value is not None:
+                self._initial[self._slot(value)] = array
+        return True
 
     def _step(
         self, index: int, function: Function, reads: list[Value | None], node: Node, last_use: dict[Value, int]
@@ -52,20 +97,27 @@ class Plan:
         slot = self._slots.get(value)
         if slot is None:
             slot = self._slots[value] = self._new_slot()
-            if isinstance(value.const, Tensor):
-                self._initial[slot] = value.const.numpy()
-            elif isinstance(value.const, SparseTensor):
-                self._initial[slot] = value.const.dense().numpy()
+            if value.const is not None:
+                self._initial[slot] = _array(value.const)
         return slot
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs for the inputs. BackendError naming the node where a kernel fails."""
-        slots = self._initial.copy()
+        shapes = tuple([getattr(value, "shape", None) for value in inputs]) if self._following else None
+        initial, steps = self._remembered.get(shapes, (self._initial, self.steps))
+        slots = initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
             slots[slot] = value
+        self._execute(steps, slots)
+        results = [slots[i] for i in self._outputs]
+        if shapes is not None and steps is self.steps and len(self._remembered) < _MOST_SIGNATURES:
+            self._remembered[shapes] = self._remember(slots)
+        return results
+
+    def _execute(self, steps: list[Step], slots: list[Any]) -> None:
         node: Node | None = None
         try:
-            for function, ins, outs, dead, node in self.steps:  # noqa: B007
+            for function, ins, outs, dead, node in steps:  # noqa: B007
                 result = function(*[slots[i] for i in ins])
                 if len(outs) == 1:
                     slots[outs[0]] = result[0] if type(result) is tuple else result
@@ -80,7 +132,18 @@ class Plan:
             label = "?" if node is None else node.label
             shapes = [getattr(slots[i], "shape", None) for i in ins]
             raise BackendError(f"{label} failed on input shapes {shapes}: {error}", backend="numpy") from error
-        return [slots[i] for i in self._outputs]
+
+    def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step]]:
+        """Where later runs with the same input shapes start, and the steps that are left to them."""
+        initial, steps = self._initial.copy(), []
+        for index, step in enumerate(self.steps):
+            results = [slots[i] for i in step[2]] if index in self._following else []
+            if results and all(isinstance(r, np.ndarray) and r.nbytes <= _FORESEEN_BYTES for r in results):
+                for slot, array in zip(step[2], results, strict=True):
+                    initial[slot] = array
+            else:
+                steps.append(step)
+        return initial, steps
 
 
 def objection(node: Node) -> str | None:
@@ -106,8 +169,8 @@ def _stated(node: Node, kernel: Kernel) -> list[str]:
     return [k for k, v in node.attrs.items() if k in known or k not in defaults or defaults[k] != v]
 
 
-def _bind(node: Node) -> tuple[Function, list[Value | None]]:
-    """A node's kernel with everything constant bound, and the values that it is called with."""
+def _bind(node: Node, constant: Callable[[Value], Array | None]) -> tuple[Function, list[Value | None]]:
+    """A node's kernel with everything constant bound, and the values that it is called with. `constant` tells what is known."""
     kernel = lookup(node.domain, node.op, since_version(node))
     reason = objection(node)
     if kernel is None or reason is not None:
@@ -121,7 +184,7 @@ def _bind(node: Node) -> tuple[Function, list[Value | None]]:
         return _with_bodies(kernel.function, attributes, len(reads), outer), [*reads, *outer]
     prepare = preparer(node.domain, node.op)
     if prepare is not None:
-        operands = [None if v is None or v.constant is None else v.constant.numpy() for v in reads]
+        operands = [None if v is None else constant(v) for v in reads]
         prepared = prepare(operands, **attributes)
         if prepared is not None:
             return prepared, reads
@@ -180,11 +243,13 @@ def _body_plan(graph: Graph, outer: Sequence[Value]) -> Plan:
 
 def evaluate(node: Node) -> tuple[Any, ...]:
     """The outputs of a node whose inputs are all constants. UnsupportedError where there is no kernel; kernel errors pass."""
-    function, reads = _bind(node)
+    function, reads = _bind(node, lambda v: None if v.constant is None else _array(v.constant))
     with np.errstate(all="ignore"):
         result = function(*[None if v is None or v.const is None else _array(v.const) for v in reads])
     return result if isinstance(result, tuple) else (result,)
 
 
 def _array(const: Tensor | SparseTensor) -> Any:
-    return const.numpy() if isinstance(const, Tensor) else const.dense().numpy()
+    """A constant where numpy and BLAS can work on it. Model files align nothing, and both would copy it on every use."""
+    array = const.numpy() if isinstance(const, Tensor) else const.dense().numpy()
+    return array if array.flags.aligned else array.copy()

@@ -14,11 +14,14 @@ Contract (checked by `ortconv.ir.verify`):
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias, TypeVar, Union
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
 
 from ortconv.errors import GraphError
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+
+if TYPE_CHECKING:
+    from ortconv.ir.journal import Journal
 
 T = TypeVar("T")
 
@@ -203,6 +206,7 @@ class Graph:
 
     `initializers` holds the constants of this graph by name, `opsets` the operator set versions of the model (one dict,
     shared with all subgraphs). `owner` is the node whose attribute this graph is, None for the main graph.
+    `journal` is told of every change, where there is one.
     """
 
     def __init__(self, name: str = "", *, parent: Graph | None = None) -> None:
@@ -211,8 +215,10 @@ class Graph:
         self.owner: Node | None = None
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
+        self._places: dict[Value, int] = {}
         self.initializers: dict[str, Value] = {}
         self.opsets: dict[str, int] = {} if parent is None else parent.opsets
+        self.journal: Journal | None = None if parent is None else parent.journal
         self._names: set[str] = set() if parent is None else parent._names
         self._tried: dict[str, int] = {} if parent is None else parent._tried
         self._head: Node | None = None
@@ -358,17 +364,23 @@ class Graph:
 
     def set_outputs(self, outputs: Iterable[Value]) -> None:
         """Say which values the graph returns. They must be distinct values of this graph."""
+        before = self.outputs
         for value in self.outputs:
             value.is_output = False
         self.outputs = list(outputs)
+        self._places = {value: i for i, value in enumerate(self.outputs)}
         for value in self.outputs:
             assert value.graph is self
             value.is_output = True
+        if self.journal is not None:
+            self.journal.saw((*before, *self.outputs))
 
     # ------------------------------------------------------------------ changing
 
     def set_inputs(self, node: Node, inputs: Sequence[Value | None]) -> None:
         """Replace all inputs of a node of this graph."""
+        if self.journal is not None:
+            self.journal.saw((*node.inputs, *inputs))
         for slot, value in enumerate(node.inputs):
             if value is not None:
                 del value.uses[node, slot]
@@ -381,6 +393,8 @@ class Graph:
         """Replace one input of a node, extending its inputs where the slot lies beyond them."""
         inputs = list(node.inputs) + [None] * (slot + 1 - len(node.inputs))
         old = inputs[slot]
+        if self.journal is not None:
+            self.journal.saw((old, value))
         if old is not None:
             del old.uses[node, slot]
         inputs[slot] = value
@@ -413,7 +427,8 @@ class Graph:
         self.rename(old, self.fresh(name))
         self.rename(new, name)
         old.is_output, new.is_output = False, True
-        self.outputs[self.outputs.index(old)] = new
+        place = self._places[new] = self._places.pop(old)
+        self.outputs[place] = new
 
     def remove(self, node: Node) -> None:
         """Take a node out, whose outputs must be unused. It keeps its link to the next node, so loops go on."""
@@ -530,6 +545,8 @@ class Graph:
     def _link(self, node: Node, before: Node | None) -> None:
         node.graph = self
         self._count += 1
+        if self.journal is not None:
+            self.journal.came(node)
         if before is None:
             self._append(node)
             return
@@ -560,10 +577,14 @@ class Graph:
             node.next.prev = node.prev
         node.graph = None
         self._count -= 1
+        if self.journal is not None:
+            self.journal.went(node)
 
     def _release(self) -> None:
         """Withdraw every use that nodes in here make of any value."""
         for node in self.walk():
+            if self.journal is not None:
+                self.journal.saw(node.inputs)
             for slot, value in enumerate(node.inputs):
                 if value is not None:
                     value.uses.pop((node, slot), None)

@@ -33,6 +33,11 @@ class Schema(NamedTuple):
     has_function: bool
     """True if ONNX defines the operator by a function body."""
 
+    @property
+    def id(self) -> str:
+        """domain:operator:since_version, as an .ort file writes it."""
+        return f"{self.domain}:{self.op}:{self.since}"
+
     def formal_input(self, slot: int) -> Formal | None:
         """The formal parameter of an actual input; the last one takes all the rest where it is variadic."""
         if slot < len(self.inputs):
@@ -50,6 +55,13 @@ def schema(domain: str, op: str, opset: int) -> Schema | None:
             return found
     versions = [since for since in _table_versions().get((domain, op), ()) if since <= max(opset, 1)]
     return _table_schema(domain, op, max(versions)) if versions else None
+
+
+def schema_of_id(text: str) -> Schema | None:
+    """The schema that domain:operator:since_version stands for; None if there is none."""
+    domain, op, since = text.rsplit(":", 2)
+    found = schema(domain, op, int(since))
+    return found if found is not None and found.id == text else None
 
 
 def schema_of(node: Node) -> Schema | None:

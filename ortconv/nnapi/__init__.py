@@ -21,7 +21,7 @@ from ortconv.nnapi.compilation import Compilation
 from ortconv.nnapi.device import Device
 from ortconv.nnapi.errors import NnapiError
 from ortconv.nnapi.event import Event
-from ortconv.nnapi.execution import Execution
+from ortconv.nnapi.execution import Execution, get_default_loop_timeout, get_maximum_loop_timeout
 from ortconv.nnapi.manager import (
     get_device,
     get_device_count,
@@ -40,7 +40,7 @@ from ortconv.nnapi.simulated import bundled_profiles, load_device
 __all__ = [
     "Burst", "Compilation", "Device", "DeviceType", "DurationCode", "Event", "Execution", "FeatureLevel", "FuseCode",
     "Memory", "MemoryDesc", "Model", "NnapiError", "Operand", "OperandType", "Operation", "PaddingCode", "Preference",
-    "Priority", "ResultCode", "bundled_profiles", "get_device", "get_device_count", "get_devices",
-    "get_runtime_feature_level", "get_supported_operations_for_devices", "load_device", "register_device",
-    "registered", "unregister_device",
+    "Priority", "ResultCode", "bundled_profiles", "get_default_loop_timeout", "get_device", "get_device_count",
+    "get_devices", "get_maximum_loop_timeout", "get_runtime_feature_level", "get_supported_operations_for_devices",
+    "load_device", "register_device", "registered", "unregister_device",
 ]  # fmt: skip

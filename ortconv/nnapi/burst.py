@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from ortconv.nnapi.compilation import Compilation
-from ortconv.nnapi.errors import bad_data, bad_state
+from ortconv.nnapi.errors import bad_data, bad_state, required
 from ortconv.nnapi.execution import Execution
 from ortconv.nnapi.handle import Handle
 
@@ -14,12 +14,14 @@ class Burst(Handle):
     """One execution at a time, each of this compilation."""
 
     def __init__(self, compilation: Compilation) -> None:
+        required("the compilation", compilation)
         self.compilation = compilation
         self._busy = threading.Lock()
         _ = compilation.plan  # BAD_STATE while it is not finished
 
     def compute(self, execution: Execution) -> None:
         """BAD_DATA for an execution of another compilation, BAD_STATE while the burst runs another one."""
+        required("the execution", execution)
         if execution.compilation is not self.compilation:
             raise bad_data("the execution belongs to another compilation")
         if not self._busy.acquire(blocking=False):

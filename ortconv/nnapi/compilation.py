@@ -10,7 +10,7 @@ from ortconv.nnapi import vlog
 from ortconv.nnapi.caching import TOKEN_LENGTH, CacheFiles, derived_token
 from ortconv.nnapi.codes import Operation, Preference, Priority, ResultCode
 from ortconv.nnapi.device import Device, PreparedModel, PrepareOptions
-from ortconv.nnapi.errors import NnapiError, bad_data, bad_state
+from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, required
 from ortconv.nnapi.handle import Handle
 from ortconv.nnapi.manager import check_devices, get_device, get_devices
 from ortconv.nnapi.model import Model
@@ -27,6 +27,7 @@ class Compilation(Handle):
     """
 
     def __init__(self, model: Model, devices: Sequence[Device] | None = None) -> None:
+        required("the model", model)
         if not model.finished or not model.valid:
             raise bad_state("the model is not finished")
         if devices is not None:
@@ -64,6 +65,8 @@ class Compilation(Handle):
     def set_caching(self, directory: str | os.PathLike[str], token: bytes) -> None:
         """Where devices may keep what they prepare. The token of 32 bytes stands for the model: no two may share one."""
         self._must_be_open()
+        required("the directory", directory)
+        required("the token", token)
         if len(token) != TOKEN_LENGTH:
             raise bad_data(f"a token has {TOKEN_LENGTH} bytes, not {len(token)}")
         self._cache = os.path.join(os.fspath(directory), ""), bytes(token)

@@ -222,4 +222,4 @@ def _finished(declared: OperandType, array: Array, image: bool) -> Tensor:
     array = array.transpose(NCHW) if image else array
     agreed(declared, array.shape)
     with np.errstate(all="ignore"):
-        return Tensor(declared, np.ascontiguousarray(array, declared.type.dtype))
+        return Tensor(declared, np.asarray(array, declared.type.dtype, order="C"))

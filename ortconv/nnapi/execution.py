@@ -16,7 +16,7 @@ from ortconv.nnapi.codes import DurationCode, ResultCode
 from ortconv.nnapi.compilation import Compilation
 from ortconv.nnapi.cpu import Limits, Value
 from ortconv.nnapi.device import Timing
-from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, bad_data, bad_state, op_failed
+from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, bad_data, bad_state, op_failed, required
 from ortconv.nnapi.event import Event, Fence, wait_for_all
 from ortconv.nnapi.handle import Handle
 from ortconv.nnapi.memory import DeviceMemory, Memory
@@ -28,6 +28,16 @@ DEFAULT_LOOP_TIMEOUT = 2_000_000_000  # ns
 MAXIMUM_LOOP_TIMEOUT = 15_000_000_000
 NO_DURATION = 2**64 - 1
 SOURCE = "ExecutionBuilder"
+
+
+def get_default_loop_timeout() -> int:
+    """Of a WHILE, in ns."""
+    return DEFAULT_LOOP_TIMEOUT
+
+
+def get_maximum_loop_timeout() -> int:
+    """Of a WHILE, in ns."""
+    return MAXIMUM_LOOP_TIMEOUT
 
 
 class State(Enum):
@@ -49,6 +59,7 @@ class Execution(Handle):
     """Set every input and output, then compute, once; or repeatedly with the same settings, if it is made reusable."""
 
     def __init__(self, compilation: Compilation) -> None:
+        required("the compilation", compilation)
         self.plan = compilation.plan
         self.compilation = compilation
         self.model = compilation.model
@@ -121,6 +132,7 @@ class Execution(Handle):
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
     ) -> None:
         """A region of a memory; all of a device memory, with offset and length 0."""
+        required("the memory", memory)
         if isinstance(memory, DeviceMemory):
             known = self._start_of(self._inputs, index, self.model.input_types, kind, None)
             self._check_role(memory, False, index, offset, length)
@@ -131,6 +143,7 @@ class Execution(Handle):
     def set_output_from_memory(
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
     ) -> None:
+        required("the memory", memory)
         if isinstance(memory, DeviceMemory):
             known = self._start_of(self._outputs, index, self.model.output_types, kind, None)
             self._check_role(memory, True, index, offset, length)
@@ -151,6 +164,8 @@ class Execution(Handle):
         """Run once the events are done. `duration` is how long the run may take after that, in ns; 0 for any time.
         The dimensions of all outputs must be known.
         """
+        for event in events:
+            required("an event", event)
         if duration and not self.compilation.is_single:
             raise bad_data("a duration needs a compilation for exactly one named device")
         for argument, index in zip(self._outputs, self.model.outputs):
@@ -182,15 +197,13 @@ class Execution(Handle):
         """Of an output, once the run is over. If it did not fit, OUTPUT_INSUFFICIENT_SIZE, whose `dimensions` say
         what is needed.
         """
-        kind, dims, fits = self._reported(index)
-        if kind.type.is_scalar:
-            raise bad_data("a scalar has no dimensions", operand=self.model.outputs[index])
+        dims, fits = self._reported(index)
         if not fits:
             raise self._too_small(index, dims)
         return dims
 
     def get_output_operand_rank(self, index: int) -> int:
-        _, dims, fits = self._reported(index)
+        dims, fits = self._reported(index)
         if not fits:
             raise self._too_small(index, dims)
         return len(dims)
@@ -324,14 +337,14 @@ class Execution(Handle):
                     argument.memory.array = None
         self.state = State.COMPLETED
 
-    def _reported(self, index: int) -> tuple[OperandType, tuple[int, ...], bool]:
+    def _reported(self, index: int) -> tuple[tuple[int, ...], bool]:
         if self.state is not State.COMPLETED:
             raise bad_state("the execution is not completed")
         if self._error is not None and not isinstance(self._error, OutputTooSmallError):
             raise bad_state("the execution failed")
         if not 0 <= index < len(self._outputs):
             raise bad_data(f"there are {len(self._outputs)} outputs, not one {index}")
-        return self.model.output_types[index], *self._shapes[index]
+        return self._shapes[index]
 
     def _too_small(self, index: int, dims: tuple[int, ...]) -> NnapiError:
         error = NnapiError(ResultCode.OUTPUT_INSUFFICIENT_SIZE, f"the output needs room for {list(dims)}")

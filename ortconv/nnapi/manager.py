@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from ortconv.nnapi import vlog
 from ortconv.nnapi.device import REFERENCE, Device, ReferenceDevice
-from ortconv.nnapi.errors import bad_data, bad_state
+from ortconv.nnapi.errors import bad_data, bad_state, required
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.properties import properties
 from ortconv.nnapi.slicing import supported_by
@@ -76,6 +76,8 @@ def check_devices(devices: Sequence[Device]) -> None:
     if not devices:
         raise bad_data("the list of devices is empty")
     known = get_devices()
+    for device in devices:
+        required("a device", device)
     for at, device in enumerate(devices):
         if device in devices[:at]:
             raise bad_data(f"the device '{device.name}' is listed twice")
@@ -85,6 +87,7 @@ def check_devices(devices: Sequence[Device]) -> None:
 
 def get_supported_operations_for_devices(model: Model, devices: Sequence[Device]) -> list[bool]:
     """For each operation, in the order in which they were added, whether one of the devices takes it."""
+    required("the model", model)
     check_devices(devices)
     if not model.finished or not model.valid:
         raise bad_state("the model is not finished")

@@ -11,7 +11,7 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import ResultCode
-from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, op_failed
+from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, op_failed, required
 from ortconv.nnapi.handle import Handle
 from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.validation import compatible
@@ -93,6 +93,8 @@ class Memory(Handle):
         """The contents of one memory into another of the same size. BAD_DATA if they do not fit or the source holds
         nothing.
         """
+        required("the source", source)
+        required("the target", target)
         if source is target:
             return
         try:

@@ -11,7 +11,7 @@ import numpy as np
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
-from ortconv.nnapi.errors import bad_data, bad_state
+from ortconv.nnapi.errors import bad_data, bad_state, required
 from ortconv.nnapi.handle import Handle
 from ortconv.nnapi.memory import Memory
 from ortconv.nnapi.operand import ChannelQuant, OperandType
@@ -119,6 +119,7 @@ class Model(Handle):
         """A constant that stays in a memory."""
         self._must_be_open()
         operand = self._operand(index)
+        required("the memory", memory)
         if memory.is_described:
             raise bad_data("a memory made from a descriptor holds no constants", operand=index)
         if length == 0:
@@ -131,6 +132,7 @@ class Model(Handle):
         """Another finished model, for IF and WHILE."""
         self._must_be_open()
         operand = self._operand(index)
+        required("the model", model)
         if not model.finished or not model.valid:
             raise bad_state("a model that is referred to must be finished and valid")
         if operand.kind.type is not Operand.MODEL:

@@ -72,12 +72,14 @@ def _load(data: memoryview, external: ExternalData | None, fix_dims: Mapping[str
         proto = inline_functions(proto)
     if fix_dims:
         _fix_dims(proto.graph, fix_dims)
-    if _show_small(proto.graph, resolve) or inlines or fix_dims:
+    defaults = _hide_defaults(proto)
+    if _show_small(proto.graph, resolve) or inlines or fix_dims or defaults:
         message = proto.SerializeToString()
     del proto
     symbol = anonymous_symbols(message)
     with _no_gc():
         proto = infer_model(message)
+        proto.graph.initializer.extend(defaults)
         del message
         model = build(proto, resolve, symbol)
         del proto
@@ -117,6 +119,18 @@ def _resolver(payloads: list[memoryview], external: ExternalData | None) -> Reso
         return external.payload(tensor)
 
     return resolve
+
+
+def _hide_defaults(proto: ModelProto) -> list[TensorProto]:
+    """Take out the initializers that a caller may override: shape inference would take them for constants."""
+    graph = proto.graph
+    names = {value.name for value in graph.input} if proto.ir_version >= 4 else frozenset()
+    if not any(tensor.name in names for tensor in graph.initializer):
+        return []
+    tensors = list(graph.initializer)
+    del graph.initializer[:]
+    graph.initializer.extend(t for t in tensors if t.name not in names)
+    return [t for t in tensors if t.name in names]
 
 
 def _show_small(graph: GraphProto, resolve: Resolve) -> bool:

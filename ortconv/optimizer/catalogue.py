@@ -1,13 +1,26 @@
-"""All rewrites by name: what each does and at which level it runs."""
+"""All rewrites by name: what each does, at which level it runs, and how it differs from ONNX Runtime's.
+
+The docstring of a rule's function, or of a pass's, says it: the first paragraph is what happens; a line that begins with one
+of these words, and what follows it, is
+
+    Counterpart:  the name of ONNX Runtime's transformer or rule, or "none" and why
+    Differs:      how this one differs from that, where it does
+    Opt-in:       why it runs only on request
+    Also:         another name under which the function reports its rewrites
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ortconv.errors import UsageError
-from ortconv.optimizer.engine import RulePass
-from ortconv.optimizer.levels import AnyPass, basic_passes, extended_passes, layout_passes
+from ortconv.optimizer.engine import FunctionPass
+from ortconv.optimizer.levels import STAGES, AnyPass, opt_in_passes
+from ortconv.optimizer.pattern import C, Operand, P
+
+FIELDS = ("Counterpart", "Differs", "Opt-in", "Also")
 
 
 class Entry(NamedTuple):
@@ -16,33 +29,90 @@ class Entry(NamedTuple):
     name: str
     level: str
     group: str
-    doc: tuple[str, ...]
+    opt_in: bool
+    doc: tuple[str, ...] = ()
+    counterpart: tuple[str, ...] = ()
+    differs: tuple[str, ...] = ()
+    why_opt_in: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
 
 
 def entries() -> list[Entry]:
-    """Every rewrite in the order in which the levels run them."""
+    """Every rewrite in the order in which the levels run them, those that run only on request last in their level."""
     found: dict[str, Entry] = {}
-    for level, passes in (("basic", basic_passes()), ("extended", extended_passes()), ("layout", layout_passes())):
-        for p in passes:
-            for name, doc in _documented(p):
-                known = found.get(name, Entry(name, level, p.name, ()))
-                found[name] = known._replace(doc=tuple(dict.fromkeys((*known.doc, doc))))
+    for level, passes in STAGES.items():
+        for opt_in, group in ((False, passes()), (True, opt_in_passes(level))):
+            for p in group:
+                for name, doc, patterns in _documented(p):
+                    known = found.get(name) or Entry(name, level, p.name, opt_in)
+                    found[name] = _with(known, doc, patterns)
     return list(found.values())
 
 
-def _documented(p: AnyPass) -> Iterable[tuple[str, str]]:
-    if isinstance(p, RulePass):
-        return [(r.name, _first_paragraph(r.doc)) for r in p.rules]
-    return [(p.name, _first_paragraph(p.run.__doc__ or ""))]
+def _documented(p: AnyPass) -> Iterator[tuple[str, str, tuple[P, ...]]]:
+    if isinstance(p, FunctionPass):
+        yield p.name, p.run.__doc__ or "", ()
+        return
+    for r in p.rules:
+        yield r.name, r.doc, (r.pattern,)
+
+
+def _with(entry: Entry, doc: str, patterns: tuple[P, ...]) -> Entry:
+    """The entry with what one more of its forms says of itself."""
+    what, said = parts(doc)
+    return entry._replace(
+        doc=_joined(entry.doc, what),
+        counterpart=_joined(entry.counterpart, said["Counterpart"]),
+        differs=_joined(entry.differs, said["Differs"]),
+        why_opt_in=_joined(entry.why_opt_in, said["Opt-in"]),
+        also=_joined(entry.also, said["Also"]),
+        patterns=_joined(entry.patterns, *map(pattern_text, patterns)),
+    )
+
+
+def _joined(known: tuple[str, ...], *more: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*known, *filter(None, more))))
+
+
+def parts(doc: str) -> tuple[str, dict[str, str]]:
+    """The first paragraph of a docstring, and what it says under each of FIELDS."""
+    pieces = re.split(rf"^\s*({'|'.join(FIELDS)}):", doc, flags=re.MULTILINE)
+    said = dict.fromkeys(FIELDS, "")
+    for key, content in zip(pieces[1::2], pieces[2::2]):
+        said[key] = _first_paragraph(content)
+    return _first_paragraph(pieces[0]), said
 
 
 def _first_paragraph(text: str) -> str:
     return " ".join(text.strip().split("\n\n")[0].split())
 
 
+def pattern_text(pattern: Operand) -> str:
+    """A pattern as one line: `const k` is a constant, `b?` may be absent, `...` stands for any more inputs."""
+    if isinstance(pattern, P):
+        inputs = ", ".join(map(pattern_text, pattern.inputs))
+        return f"{operators(pattern)}({inputs}{'; in either order' if pattern.commutative else ''})"
+    if isinstance(pattern, C):
+        return f"const {pattern.name}{'?' if pattern.optional else ''}"
+    return "..." if pattern is ... else str(pattern or "-")
+
+
+def operators(pattern: P) -> str:
+    """The operators that a pattern's node may have."""
+    names = " | ".join(pattern.ops)
+    return f"{pattern.domain}:{names}" if pattern.domain else names
+
+
+def patterns_of(name: str) -> list[P]:
+    """The patterns of all rules of a name."""
+    every = (p for level, passes in STAGES.items() for p in (*passes(), *opt_in_passes(level)))
+    return [r.pattern for p in every if not isinstance(p, FunctionPass) for r in p.rules if r.name == name]
+
+
 def find(name: str) -> Entry:
     """The rewrite of a name. UsageError with the nearest match for an unknown one."""
-    known = {entry.name: entry for entry in entries()}
+    known = {also: entry for entry in entries() for also in (entry.name, *entry.also)}
     if name in known:
         return known[name]
     from difflib import get_close_matches

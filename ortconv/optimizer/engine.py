@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Union
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.journal import Change, Journal
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import ValueType
 from ortconv.optimizer.pattern import Match, P, matches
@@ -89,13 +90,23 @@ def rule(name: str, *patterns: P) -> Callable[[Callable[[Match], Replacement]], 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One entry of the trace."""
+    """One entry of the trace. `root` is the label of the node; `change` is there if Context asks for details."""
 
     rule: str
     root: str
     removed: int
     added: int
+    change: Change | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        operator, _, name = self.root.partition(" ") if self.root.endswith("'") else ("", "", self.root)
+        found = {"rule": self.rule, "operator": operator, "name": name.strip("'")}
+        return {**found, "removed": self.removed, "added": self.added, **(asdict(self.change) if self.change else {})}
+
+
+FEW = 16
+"""Readers of a value that get another look when it gains one. Where there are more, no pattern takes them all in."""
 
 FOLD_LIMIT = 64 << 20
 """Bytes by which constant folding may make a model grow, unless said otherwise."""
@@ -106,24 +117,22 @@ class Context:
     """What a run of passes shares: options in, the trace out."""
 
     fold_limit: int = FOLD_LIMIT
-    """Bytes by which constant folding may make the model grow, all folds together."""
+    """Bytes by which constant folding may make the model grow, all folds together; shapes fold in any case."""
     grown: int = 0
+    folds: list[tuple[int, str]] = field(default_factory=list)
+    """Bytes by which a fold made the model grow, and the node's label, where it did."""
     only_cpu: bool = False
     """Leave nodes alone that an execution provider other than the CPU has taken."""
     limit: int | None = None
     """Stop after so many rewrites."""
-    disabled: frozenset[str] = frozenset()
-    """Names of rules and passes that do not run."""
-    only: frozenset[str] | None = None
-    """Names of the rules and passes that run, if not all do."""
+    journal: Journal | None = None
+    """Tells for each rewrite what it changed, if there is one."""
     trace: list[Rewrite] = field(default_factory=list)
 
     def record(self, rule: str, root: str, removed: int = 1, added: int = 0) -> None:
-        self.trace.append(Rewrite(rule, root, removed, added))
-
-    def allows(self, name: str) -> bool:
-        """True if the rule or pass of that name is to run."""
-        return name not in self.disabled and (self.only is None or name in self.only)
+        """Note a rewrite that has just been made."""
+        change = None if self.journal is None else self.journal.take()
+        self.trace.append(Rewrite(rule, root, removed, added, change))
 
     def may_touch(self, *nodes: Node) -> bool:
         """True if a pass may rewrite these nodes together."""
@@ -165,9 +174,6 @@ class RulePass:
 
     def run(self, graph: Graph, context: Context) -> int:
         by_root = self._by_root
-        if context.disabled or context.only is not None:
-            allowed = {key: [r for r in rules if context.allows(r.name)] for key, rules in by_root.items()}
-            by_root = {key: rules for key, rules in allowed.items() if rules}
         queue = deque(node for node in graph if (node.domain, node.op) in by_root)
         queued = set(queue)
         changes = 0
@@ -192,11 +198,17 @@ class RulePass:
 
 def apply(r: Rule, root: Node, context: Context) -> list[Node] | None:
     """Try one rule at one node. None if it does not apply, else the nodes around the change, worth another look."""
+    found = find(r, root, context)
+    return None if found is None else _rewrite(r, *found, context)
+
+
+def find(r: Rule, root: Node, context: Context) -> tuple[Match, Replacement] | None:
+    """Where one rule applies at one node, and what it would put there; None if it does not."""
     for m in matches(r.pattern, root):
         if context.may_touch(root, *(node for node, _ in m.nodes)) and _is_closed(m):
             replacement = r.build(m)
             if replacement is not None:
-                return _rewrite(r, m, replacement, context)
+                return m, replacement
     return None
 
 
@@ -223,7 +235,9 @@ def _rewrite(r: Rule, m: Match, replacement: Replacement, context: Context) -> l
         ):
             node.name = graph.fresh(node.name)
     context.record(r.name, label, before - len(graph), len(added))
-    around += [n for v in (s for s in results if s is not None) for n in (*v.consumers, v.producer) if n is not None]
+    for v in results:
+        if v is not None:
+            around += [*([v.producer] if v.producer is not None else ()), *(v.consumers if len(v.uses) <= FEW else ())]
     return added + around
 
 

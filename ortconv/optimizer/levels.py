@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from importlib import import_module
 
-from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
 from ortconv.optimizer.engine import Context, FunctionPass, RulePass
 
@@ -34,12 +34,22 @@ def layout_passes() -> tuple[AnyPass, ...]:
     return layout.PASSES
 
 
-def above_basic(level: str) -> tuple[AnyPass, ...]:
-    """The passes of a level that follow the basic ones."""
-    if level not in LEVELS:
-        raise UsageError(f"optimization level '{level}' is not one of {', '.join(LEVELS)}")
-    rank = LEVELS.index(level)
-    return (extended_passes() if rank >= 2 else ()) + (layout_passes() if rank >= 3 else ())
+STAGES = {"basic": basic_passes, "extended": extended_passes, "layout": layout_passes}
+"""What each level adds to those below it, in the order in which they run. Those above basic run together."""
+
+PACKAGES = ("basic", "extended", "layout")
+"""The stages that have a package of their own, where passes may be OPT_IN."""
+
+
+def opt_in_passes(stage: str) -> tuple[AnyPass, ...]:
+    """The passes of a stage that run only on request, behind its others."""
+    return getattr(import_module(f"ortconv.optimizer.{stage}"), "OPT_IN", ()) if stage in PACKAGES else ()
+
+
+def inexact(stages: Iterable[str] = STAGES) -> frozenset[str]:
+    """Names of the rewrites of these stages that change the numbers by more than rounding does: all run only on request."""
+    modules = (import_module(f"ortconv.optimizer.{stage}") for stage in stages if stage in PACKAGES)
+    return frozenset(name for module in modules for name in getattr(module, "INEXACT", ()))
 
 
 def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> Iterator[tuple[AnyPass, int]]:
@@ -56,16 +66,12 @@ def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> I
         for p in passes:
             if (step and p.once) or idle_at.get(p) == total:
                 continue
-            if isinstance(p, FunctionPass) and not context.allows(p.name):
-                continue
-            count = sum(p.run(g, context) for g in graphs if g is graph or _is_alive(g))
+            if context.journal is not None:
+                context.journal.take()
+            count = sum(p.run(g, context) for g in graphs if graph.encloses(g))
             total += count
             if not count:
                 idle_at[p] = total
             yield p, count
         if total == before or context.exhausted:
             return
-
-
-def _is_alive(graph: Graph) -> bool:
-    return graph.owner is not None and graph.owner.graph is not None

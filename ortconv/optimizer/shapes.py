@@ -398,9 +398,14 @@ class Equalities:
 
 
 def propagate(graph: Graph, context: Context) -> int:
-    """Find out ranks and dimensions that follow from others. Returns the number of types that became more exact.
+    """Find out ranks and dimensions that follow from others.
+
+    Returns the number of types that became more exact.
 
     What holds in a branch or a loop body need not hold outside, so only the main graph teaches about symbols.
+
+    Counterpart: none: ONNX Runtime has only the inference of each operator by itself
+    Differs: dimensions of several nodes are related, so symbols that must be equal become one.
     """
     from ortconv.onnxio.infer import update_types
 

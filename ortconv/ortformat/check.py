@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from ortconv.errors import OrtconvError
-from ortconv.ir.schema import Schema, lacks_kernel, schema
+from ortconv.ir.model import NODES_MADE
+from ortconv.ir.schema import Schema, lacks_kernel, schema, schema_of_id
 from ortconv.ir.tensor import Array
+from ortconv.ortformat import runtime
 from ortconv.ortformat.decode import Record
 from ortconv.ortformat.derived import argument_counts, type_arguments
 from ortconv.ortformat.reader import map_file, model_of, paused_collection
@@ -101,9 +103,7 @@ def _count(graph: Record, report: Report) -> None:
         report.nodes += 1
         op = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
         report.operators[op] = report.operators.get(op, 0) + 1
-    if graph.runtime_optimizations is not None:
-        for entry in graph.runtime_optimizations.records or ():
-            report.saved_optimizations += len(entry.runtime_optimization_records or ())
+    report.saved_optimizations += sum(1 for _ in runtime.records(graph))
 
 
 # ---------------------------------------------------------------------- findings
@@ -121,6 +121,24 @@ def _graph_findings(graph: Record, opsets: dict[str, int], seen: dict[str, Schem
             stated = sorted(node.implicit_inputs)
             yield Finding(node_label(node), f"its subgraphs read {needed}, but implicit_inputs says {stated}")
     yield from _edge_findings(graph)
+    for optimizer, record in runtime.records(graph):
+        seen.update((op_id, schema_of_id(op_id)) for op_id in record.produced_op_ids or ())
+        for message in _saved_findings(optimizer, record, opsets):
+            yield Finding("", f"saved optimization '{record.action_id}' of '{optimizer}': {message}")
+
+
+def _saved_findings(optimizer: str, record: Record, opsets: dict[str, int]) -> Iterator[str]:
+    produced, expected = record.produced_op_ids or (), NODES_MADE.get((optimizer, record.action_id))
+    if expected is None:
+        yield "onnxruntime knows no such action"
+    elif len(produced) != expected:
+        yield f"it names {len(produced)} operators of the {expected} that it makes, which onnxruntime refuses to replay"
+    for op_id in produced:
+        found, domain = schema_of_id(op_id), op_id.rsplit(":", 2)[0]
+        if found is None:
+            yield f"no operator '{op_id}' exists"
+        elif domain not in opsets:
+            yield f"no version is imported of the operator set '{domain}' of what it makes"
 
 
 def _node_findings(node: Record, domain: str, found: Schema | None, opsets: dict[str, int]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,21 +54,30 @@ ONE_HOT = ("ai.onnx", "OneHot")
 """Its kernels are chosen by three types at once: those of inputs 0, 2 and 1."""
 
 
-def required_operators(models: Sequence[tuple[str, Model]], *, types: bool) -> str:
-    """The text of a required_operators.config for models, each given with the path that the header shows."""
-    operators: dict[str, dict[int, set[str]]] = {}
-    usage = _Usage()
-    for _, model in models:
+class RequiredOperators:
+    """What the models that were added need of a build; with `types`, also the types that they use operators with."""
+
+    def __init__(self, *, types: bool) -> None:
+        self._operators: dict[str, dict[int, set[str]]] = {}
+        self._usage = _Usage()
+        self._types = types
+
+    def add(self, model: Model) -> None:
+        """Add what a model needs as it is."""
         for node in model.graph.walk():
             domain = node.domain or "ai.onnx"
-            operators.setdefault(domain, {}).setdefault(resolved_schema(node).since, set()).add(node.op)
-            if types:
-                usage.add(domain, node)
-    lines = ["# Generated from model/s:", *(f"# - {label}" for label in sorted((n for n, _ in models), key=Path))]
-    for domain, versions in sorted(operators.items()):
-        for version, ops in sorted(versions.items()):
-            lines.append(f"{domain};{version};{','.join(op + usage.text(domain, op) for op in sorted(ops))}")
-    return "\n".join(lines) + "\n"
+            self._operators.setdefault(domain, {}).setdefault(resolved_schema(node).since, set()).add(node.op)
+            if self._types:
+                self._usage.add(domain, node)
+
+    def text(self, labels: Iterable[str]) -> str:
+        """The text of a required_operators.config whose header shows these labels, the paths of models."""
+        lines = ["# Generated from model/s:", *(f"# - {label}" for label in sorted(labels, key=Path))]
+        for domain, versions in sorted(self._operators.items()):
+            for version, ops in sorted(versions.items()):
+                rows = ",".join(op + self._usage.text(domain, op) for op in sorted(ops))
+                lines.append(f"{domain};{version};{rows}")
+        return "\n".join(lines) + "\n"
 
 
 class _Usage:

@@ -11,9 +11,10 @@ from typing import Any
 from ortconv.errors import FormatError, GraphError, OrtconvError, UsageError
 from ortconv.files import mapped
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
-from ortconv.ir.model import Model
+from ortconv.ir.model import Model, SavedFusion
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, TensorType, ValueType
+from ortconv.ortformat import runtime
 from ortconv.ortformat.decode import Record
 from ortconv.ortformat.layout import CPU
 from ortconv.ortformat.verify import decode
@@ -66,7 +67,8 @@ def model_of(root: Record) -> Model:
     graph.doc = message.graph_doc_string or ""
     for entry in message.opset_import:
         graph.opsets[_domain(entry.domain)] = entry.version
-    _Reader(graph, {}, overridable=message.ir_version >= 4).fill(message.graph)
+    saved: list[SavedFusion] = []
+    _Reader(graph, {}, saved, overridable=message.ir_version >= 4).fill(message.graph)
     version = message.model_version
     return Model(
         graph,
@@ -77,15 +79,17 @@ def model_of(root: Record) -> Model:
         model_version=None if version == NO_MODEL_VERSION else version,
         doc=message.doc_string or "",
         metadata={pair.key: pair.value or "" for pair in message.metadata_props or ()},
+        saved=saved,
     )
 
 
 class _Reader:
-    """Fills one graph. `outer` maps the names of the enclosing scopes to their values."""
+    """Fills one graph. `outer` maps the names of the enclosing scopes to their values; `saved` takes the saved fusions."""
 
-    def __init__(self, graph: Graph, outer: dict[str, Value], *, overridable: bool) -> None:
+    def __init__(self, graph: Graph, outer: dict[str, Value], saved: list[SavedFusion], *, overridable: bool) -> None:
         self.graph = graph
         self.outer = outer
+        self.saved = saved
         self.overridable = overridable
         self.own: dict[str, Value] = {}
         self.types: dict[str, ValueType] = {}
@@ -114,6 +118,7 @@ class _Reader:
             for attribute in r.attributes or ():
                 node.attrs[attribute.name] = self.attribute(attribute, node)
                 ordered = ordered and attribute.g is None
+        self.saved += runtime.read(record, {r.index: node for node, r in made})
         self.returns(record.outputs or ())
         if not ordered:
             graph.sort()
@@ -181,7 +186,7 @@ class _Reader:
         if kind == 5:
             sub = Graph(parent=self.graph)
             sub.owner = node
-            _Reader(sub, {**self.outer, **self.own}, overridable=True).fill(record.g)
+            _Reader(sub, {**self.outer, **self.own}, self.saved, overridable=True).fill(record.g)
             return sub
         return _ATTRIBUTES[kind](record)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ortconv.errors import FormatError, GraphError, UnsupportedError
 from ortconv.ir.types import DType
+from ortconv.ortformat import runtime
 from ortconv.ortformat.decode import Decoder, Record
 from ortconv.ortformat.layout import VERSIONS
 
@@ -60,6 +61,7 @@ def _check_graph(graph: Record, outer: frozenset[str], where: str) -> None:
         seen[node.index] = node
         _check_node(node, names, outer)
     _check_edges(graph, seen, where)
+    runtime.check(graph, seen.keys(), where)
     visible = outer | names
     for node in nodes:
         for attribute in node.attributes or ():

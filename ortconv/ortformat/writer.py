@@ -13,7 +13,7 @@ from ortconv.errors import GraphError, OrtconvError, UnsupportedError, UsageErro
 from ortconv.files import let_go, replacing
 from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Node, Strings, Tensors, Types, Value
 from ortconv.ir.model import Model
-from ortconv.ir.schema import Schema, schema_of
+from ortconv.ir.schema import Schema, schema_of, schema_of_id
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import (
     Dim,
@@ -25,6 +25,7 @@ from ortconv.ir.types import (
     TensorType,
     ValueType,
 )
+from ortconv.ortformat import runtime
 from ortconv.ortformat.derived import Edges, argument_counts, edges, linear_indices, resolved_schema, type_arguments
 from ortconv.ortformat.emit import Emitter
 from ortconv.ortformat.layout import CPU, LARGEST_FILE, LARGEST_NESTING, LARGEST_VISITS
@@ -121,6 +122,7 @@ class _Writer:
         self.payload_bytes = 0
         self.operators: dict[tuple[str, str], _Operator] = {}
         self.types: dict[ValueType, tuple[int, int]] = {}
+        self.saved = runtime.by_graph(model.saved)
         self.empty = self.out.references(())
         self.no_text = self.out.string("")
         out = self.out
@@ -173,7 +175,11 @@ class _Writer:
         out = self.out
         argument = out.shape("ArgTypeAndIndex", "arg_type", "index")
         entry = out.shape("KernelTypeStrArgsEntry", "kernel_type_str", "args")
-        schemas = {f"{s.domain}:{s.op}:{s.since}": s for s in (op.schema for op in self.operators.values())}
+        schemas = {op.schema.id: op.schema for op in self.operators.values()}
+        for op_id in {op_id for fusions in self.saved.values() for fusion in fusions for op_id in fusion.produced}:
+            found = schema_of_id(op_id)
+            if found is not None:
+                schemas.setdefault(op_id, found)
         tables = []
         for op_id in sorted(schemas, key=str.encode):
             entries = []
@@ -208,12 +214,20 @@ class _Writer:
         values = self.values(graph)
         ends = self.edge_tables(found, len(order))
         self.visits += 1 + len(dense)
-        return out.table(
-            out.shape("Graph", "initializers", "node_args", "nodes", "max_node_index", "node_edges", "inputs",
-                      "outputs", "sparse_initializers"),
-            out.references(dense), values, out.references(nodes), len(order), ends, self.names(graph.inputs),
-            self.names(graph.outputs), out.references(sparse),
-        )  # fmt: skip
+        fields = {
+            "initializers": out.references(dense),
+            "node_args": values,
+            "nodes": out.references(nodes),
+            "max_node_index": len(order),
+            "node_edges": ends,
+            "inputs": self.names(graph.inputs),
+            "outputs": self.names(graph.outputs),
+            "sparse_initializers": out.references(sparse),
+        }
+        if graph in self.saved:
+            fields["runtime_optimizations"], below = runtime.emit(out, self.saved[graph], order)
+            self.visits += below
+        return out.table(out.shape("Graph", *fields), *fields.values())
 
     def values(self, graph: Graph) -> int:
         """The types of all values that the graph's inputs, constants and nodes mention."""

@@ -422,3 +422,33 @@ def test_nothing_is_left_behind() -> None:
         event.close()
     assert threading.active_count() == threads
     assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_the_loop_timeout_has_a_limit(caplog: pytest.LogCaptureFixture) -> None:
+    assert (nnapi.get_default_loop_timeout(), nnapi.get_maximum_loop_timeout()) == (2 * 10**9, 15 * 10**9)
+    execution, _ = prepared(chain(Operation.RELU), ONES)
+    execution.set_loop_timeout(15 * 10**9)
+    assert caplog.messages == []
+    execution.set_loop_timeout(15 * 10**9 + 1)
+    assert len(caplog.messages) == 1
+
+
+NULLS: dict[str, Callable[[], object]] = {
+    "model": lambda: nnapi.Compilation(None),  # type: ignore[arg-type]
+    "device": lambda: nnapi.Compilation(chain(Operation.RELU), [None]),  # type: ignore[list-item]
+    "asked": lambda: nnapi.get_supported_operations_for_devices(None, reference()),  # type: ignore[arg-type]
+    "token": lambda: nnapi.Compilation(chain(Operation.RELU)).set_caching("/tmp", None),  # type: ignore[arg-type]
+    "directory": lambda: nnapi.Compilation(chain(Operation.RELU)).set_caching(None, bytes(32)),  # type: ignore[arg-type]
+    "compilation": lambda: nnapi.Execution(None),  # type: ignore[arg-type]
+    "burst": lambda: nnapi.Burst(None),  # type: ignore[arg-type]
+    "execution": lambda: nnapi.Burst(compiled(chain(Operation.RELU))).compute(None),  # type: ignore[arg-type]
+    "event": lambda: prepared(chain(Operation.RELU), ONES)[0].start_compute_with_dependencies([None]),  # type: ignore[list-item]
+    "memory": lambda: nnapi.Execution(compiled(chain(Operation.RELU))).set_input_from_memory(0, None),  # type: ignore[arg-type]
+    "copy": lambda: nnapi.Memory.copy(None, nnapi.Memory.from_array(ONES)),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("what", NULLS)
+def test_none_where_something_is_needed(what: str) -> None:
+    with pytest.raises(nnapi.NnapiError, match="UNEXPECTED_NULL"):
+        NULLS[what]()

@@ -18,7 +18,7 @@ from ort_models import models
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
 from ortconv.ortformat.functions import expand_functions
-from ortconv.ortformat.opconfig import required_operators
+from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.ortformat.reader import parse
 from ortconv.ortformat.verify import decode
 from ortconv.ortformat.writer import save, serialize
@@ -204,6 +204,9 @@ def test_operator_config(types: bool, tmp_path: Path) -> None:
         "create([pathlib.Path(p) for p in sys.argv[3:]], pathlib.Path(sys.argv[1]), sys.argv[2] == 'True')"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "x.config"), str(types), *paths], check=True)
-    ours = required_operators(list(zip(paths, chosen.values())), types=types)
+    required = RequiredOperators(types=types)
+    for model in chosen.values():
+        required.add(model)
+    ours = required.text(paths)
     assert ours == (tmp_path / "x.config").read_text()
     assert ('{"custom": [["int32_t", "float", "int64_t"]]}' in ours) is types

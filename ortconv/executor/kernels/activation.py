@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import blockwise, erf, erf_block
+from ortconv.executor.kernels.elementwise import blockwise, erf, erf_block, limit
 from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
@@ -15,10 +15,13 @@ from ortconv.ir.tensor import Array
 MICROSOFT = "com.microsoft"
 
 
+_POSITIVE = {np.dtype(t): (np.asarray(0, t), np.asarray(np.inf, t)) for t in (np.float32, np.float64)}
+
+
 @kernel("Relu")
 @in_float32
 def relu(x: Array) -> Array:
-    return np.asarray(np.maximum(x, x.dtype.type(0)))
+    return limit(x, *_POSITIVE[x.dtype]) if x.dtype in _POSITIVE else np.asarray(np.maximum(x, x.dtype.type(0)))
 
 
 @kernel("Sigmoid")

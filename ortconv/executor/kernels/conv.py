@@ -16,12 +16,23 @@ from ortconv.executor.kernels import winograd
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.matmul import centred
 from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
+from ortconv.executor.kernels.windows import (
+    Window,
+    channels_first,
+    channels_last,
+    pad_channels_first,
+    pad_channels_last,
+    sliding,
+    window,
+)
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
 _BLOCK_BYTES = 8 << 20
 """Unfolded windows beyond this are multiplied in blocks of output rows."""
+
+_FEW_CHANNELS = 4
+"""Up to this many, channels first are unfolded as they lie."""
 
 _DEPTHWISE_BYTES = 1 << 20
 """What a block of a depthwise convolution may read and write."""
@@ -54,7 +65,7 @@ def filters(w: Array, group: int) -> Filters:
     if c == 1 and group > 1:
         return Filters(tuple(k), group, np.ascontiguousarray(w.reshape(m, -1).T), group, m, True)
     rows = np.moveaxis(w.reshape(group, m // group, c, *k), 2, -1).reshape(group, m // group, -1)
-    return Filters(tuple(k), group, rows.transpose(0, 2, 1), c * group, m, False)
+    return Filters(tuple(k), group, np.ascontiguousarray(rows.transpose(0, 2, 1)), c * group, m, False)
 
 
 def convolve(x: Array, f: Filters, w: Window) -> Array:
@@ -67,6 +78,8 @@ def convolve(x: Array, f: Filters, w: Window) -> Array:
         return channels_first(_depthwise(x, f, w))
     if w.is_pointwise:
         return _pointwise(x, f.matrix, w)
+    if f.group == 1 and f.channels <= _FEW_CHANNELS and x.flags.c_contiguous:
+        return channels_first(_unfold_planes(x, f.matrix[0], w))
     rows = pad_channels_last(x, w)
     out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
     if f.group == 1:
@@ -94,6 +107,19 @@ def _pointwise(x: Array, matrix: Array, w: Window) -> Array:
     else:
         np.matmul(rows.swapaxes(0, 1), matrix, out=out.swapaxes(0, 1))
     return channels_first(out.reshape(n, *spatial, group * m))
+
+
+def _unfold_planes(x: Array, matrix: Array, w: Window) -> Array:
+    """For few channels first: whole planes are copied, one per kernel element and channel. To (N, output..., M)."""
+    n, c = x.shape[:2]
+    padded = pad_channels_first(x, w)
+    columns = np.empty((*w.kernel, c, *w.output), x.dtype)
+    out = np.empty((n, *w.output, matrix.shape[1]), x.dtype)
+    for image, target in zip(padded, out):
+        for tap, plane in zip(w.taps(), columns.reshape(-1, c, *w.output)):
+            plane[...] = image[(slice(None), *tap)]
+        np.matmul(columns.reshape(len(matrix), -1).T, matrix, out=target.reshape(-1, matrix.shape[1]))
+    return out
 
 
 def _unfold_and_multiply(x: Array, matrix: Array, w: Window, out: Array) -> None:
@@ -162,7 +188,14 @@ def _depthwise_plane(x: Array, weights: Array, w: Window, out: Array) -> None:
 
 
 def _with_bias(y: Array, b: Array | None) -> Array:
-    if b is not None:
+    """Add the bias in place. Channels last, it is repeated over a row of the image: short inner loops are slow."""
+    if b is None or not y.size:
+        return y
+    rows = np.moveaxis(y, 1, -1)
+    if y.ndim > 2 and rows.flags.c_contiguous:
+        flat = rows.reshape(-1, y.shape[-1] * b.size)
+        flat += np.tile(b, y.shape[-1])
+    else:
         y += b.reshape(-1, *(1,) * (y.ndim - 2))
     return y
 

@@ -180,13 +180,15 @@ def _pad(x: Array, pads: Sequence[int], mode: str, value: object, axes: Sequence
     before, after = [0] * x.ndim, [0] * x.ndim
     for i, axis in enumerate(axes):
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
-    # Negative amounts crop.
+    if mode == "constant":
+        sizes = [b + n + a for b, n, a in zip(before, x.shape, after)]
+        out = np.full_like(x, value, shape=sizes)
+        # Negative amounts crop, what the other side adds included.
+        kept = tuple(slice(max(-b, 0), max(size - b, 0)) for b, size in zip(before, sizes))
+        out[tuple(slice(max(b, 0), max(b + n, 0)) for b, n in zip(before, x.shape))] = x[kept]
+        return out
     x = x[tuple(slice(max(-b, 0), n + min(a, 0)) for b, a, n in zip(before, after, x.shape))]
     before, after = [max(b, 0) for b in before], [max(a, 0) for a in after]
-    if mode == "constant":
-        out = np.full([b + n + a for b, n, a in zip(before, x.shape, after)], value, dtype=x.dtype)
-        out[tuple(slice(b, b + n) for b, n in zip(before, x.shape))] = x
-        return out
     for axis, (b, a) in enumerate(zip(before, after)):
         if b or a:
             x = x.take(_padding_index(mode, b, x.shape[axis], a), axis=axis)

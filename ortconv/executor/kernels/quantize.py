@@ -8,6 +8,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels.cast import convert
+from ortconv.executor.kernels.elementwise import blockwise
 from ortconv.executor.kernels.precision import widen
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
@@ -52,6 +53,28 @@ def round_to_integers(y: Array, zero_point: Any, dtype: DType) -> Array:
     return y.astype(dtype.numpy)
 
 
+_BYTES = {
+    dtype: tuple(np.asarray(limit, np.float32) for limit in _INTEGER_RANGES[dtype])
+    for dtype in (DType.UINT8, DType.INT8)
+}
+
+
+def _to_bytes(x: Array, scale: Array, zero_point: Array, dtype: DType) -> Array:
+    """float32 quantized with one scale, in parts that stay in cache. NaN becomes the lowest value."""
+    low, high = _BYTES[dtype]
+
+    def quantize(part: Array, out: Array) -> None:
+        y = np.divide(part, scale)
+        np.rint(y, out=y)
+        y += zero_point
+        if np.isnan(y.min()):
+            np.copyto(y, low, where=np.isnan(y))
+        y.clip(low, high, out=y)
+        np.copyto(out, y, casting="unsafe")
+
+    return blockwise(quantize, x, dtype.numpy)
+
+
 @kernel("QuantizeLinear")
 @kernel("QuantizeLinear", domain="com.microsoft")
 def quantize_linear(
@@ -66,6 +89,14 @@ def quantize_linear(
     saturate: int = 1,
 ) -> Array:
     target = DType.of(y_zero_point.dtype) if y_zero_point is not None else DType(output_dtype or DType.UINT8)
+    if (
+        x.dtype == y_scale.dtype == np.float32
+        and y_scale.size == 1
+        and target in _BYTES
+        and not (precision or block_size)
+    ):
+        origin = np.zeros(()) if y_zero_point is None else y_zero_point.reshape(())
+        return _to_bytes(x, y_scale.reshape(()), np.asarray(origin, np.float32), target)
     scale = spread(widen(y_scale), x, axis, block_size)
     compute = np.float64 if x.dtype == np.float64 else np.float32
     y = np.asarray(np.divide(x.astype(compute, copy=False), scale.astype(compute)))

@@ -10,8 +10,8 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.kernels.fused_activation import ACTIVATIONS, Activation
 from ortconv.executor.kernels.fused_activation import activation as named_activation
-from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.registry import kernel
+from ortconv.executor.kernels.precision import in_float32, is_narrow
+from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
 Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
@@ -19,15 +19,113 @@ Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
 
 
 class Direction(NamedTuple):
-    """The weights and initial state of one direction. `w` (gates * H, I), `r` (gates * H, H), biases (gates * H)."""
+    """The weights of one direction: `w` (gates * H, I), `r` (gates * H, H), biases (gates * H)."""
 
     w: Array
     r: Array
     input_bias: Array
     hidden_bias: Array
-    state: tuple[Array, ...]
     peephole: Array | None
     activations: tuple[Activation, ...]
+    is_plain: bool
+    """True with the default activations."""
+
+    def halved(self, rows: slice) -> Direction:
+        """These rows times one half: sigmoid(x) is tanh(x / 2) / 2 + 1 / 2, so that one tanh does for all gates."""
+        w, r, input_bias, hidden_bias = self.w.copy(), self.r.copy(), self.input_bias.copy(), self.hidden_bias.copy()
+        for part in (w, r, input_bias, hidden_bias):
+            part[rows] *= part.dtype.type(0.5)
+        return self._replace(w=w, r=r, input_bias=input_bias, hidden_bias=hidden_bias)
+
+    def merged(self, rows: slice) -> Direction:
+        """The hidden bias of these rows added to the input's."""
+        input_bias, hidden_bias = self.input_bias.copy(), self.hidden_bias.copy()
+        input_bias[rows] += hidden_bias[rows]
+        hidden_bias[rows] = 0
+        return self._replace(input_bias=input_bias, hidden_bias=hidden_bias)
+
+
+class Options(NamedTuple):
+    clip: float | None
+    input_forget: bool
+    linear_before_reset: bool
+
+
+class Cell(NamedTuple):
+    """What distinguishes the layers."""
+
+    activations: tuple[str, ...]
+    make_step: Callable[[Direction, Options], tuple[Direction, Step]]
+    """From the weights of a direction to those with which the products with the input are made, and the step."""
+
+
+class Layer(NamedTuple):
+    """A layer with its weights laid out."""
+
+    directions: tuple[tuple[Direction, Step], ...]
+    backwards: tuple[bool, ...]
+    layout: int
+
+    def run(
+        self, x: Array, sequence_lens: Array | None, states: Sequence[Array | None], n_outputs: int
+    ) -> Array | tuple[Array, ...]:
+        """Y and the last state of each kind, as many as are wanted."""
+        if self.layout:
+            x = np.swapaxes(x, 0, 1)
+            states = [None if s is None else np.swapaxes(s, 0, 1) for s in states]
+        shape = (len(self.directions), x.shape[1], self.directions[0][0].r.shape[1])
+        y = np.zeros((x.shape[0], *shape), x.dtype)
+        last = [np.zeros(shape, x.dtype) for _ in states]
+        for d, ((one, step), backwards) in enumerate(zip(self.directions, self.backwards)):
+            state = tuple(np.zeros(shape[1:], x.dtype) if s is None else s[d] for s in states)
+            for target, final in zip(last, _run_direction(x, one, step, state, sequence_lens, backwards, y[:, d])):
+                target[d] = final
+        if self.layout:
+            y, last = np.moveaxis(y, 2, 0), [np.swapaxes(s, 0, 1) for s in last]
+        return (y, *last)[:n_outputs] if n_outputs > 1 else y
+
+
+def _layer(
+    op: str,
+    w: Array,
+    r: Array,
+    b: Array | None,
+    peepholes: Array | None = None,
+    *,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+    output_sequence: int = 0,
+) -> Layer:
+    cell, backwards = _CELLS[op], _BACKWARDS[direction]
+    if w.shape[0] != len(backwards):
+        raise GraphError(
+            f"direction {direction!r} needs weights for {len(backwards)} directions, they have {w.shape[0]}"
+        )
+    each, gates = len(cell.activations), r.shape[1]
+    # The schema's default for RNN has two names whatever the number of directions.
+    names = tuple(activations or cell.activations * len(backwards))[: each * len(backwards)]
+    functions = _activations(names, activation_alpha, activation_beta)
+    biases = np.zeros((len(backwards), 2 * gates), w.dtype) if b is None else b
+    options = Options(clip or None, bool(input_forget), bool(linear_before_reset))
+    directions = []
+    for d in range(len(backwards)):
+        mine = slice(d * each, (d + 1) * each)
+        is_plain = [name.lower() for name in names[mine]] == [name.lower() for name in cell.activations]
+        peephole = None if peepholes is None else peepholes[d]
+        one = Direction(w[d], r[d], biases[d, :gates], biases[d, gates:], peephole, tuple(functions[mine]), is_plain)
+        directions.append(cell.make_step(one, options))
+    return Layer(tuple(directions), backwards, layout)
+
+
+_BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+_EVERY = slice(None)
 
 
 def _activations(
@@ -56,57 +154,20 @@ _DEFAULTS = {
 }  # fmt: skip
 
 
-def _run(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None,
-    sequence_lens: Array | None,
-    states: Sequence[Array | None],
-    make_step: Callable[[Direction], Step],
-    *,
-    direction: str,
-    hidden_size: int | None,
-    activations: Sequence[str],
-    activation_alpha: Sequence[float] | None,
-    activation_beta: Sequence[float] | None,
-    layout: int,
-    peephole: Array | None = None,
-) -> tuple[Array, ...]:
-    """Y and the last state of each kind."""
-    if layout:
-        x = np.swapaxes(x, 0, 1)
-        states = [None if s is None else np.swapaxes(s, 0, 1) for s in states]
-    reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
-    length, batch, _ = x.shape
-    hidden, gates = r.shape[2], r.shape[1]
-    if w.shape[0] != len(reverse):
-        raise GraphError(f"direction {direction!r} needs weights for {len(reverse)} directions, they have {w.shape[0]}")
-    functions = _activations(activations, activation_alpha, activation_beta)
-    each = len(functions) // len(reverse)
-    y = np.zeros((length, len(reverse), batch, hidden), x.dtype)
-    last = [np.zeros((len(reverse), batch, hidden), x.dtype) for _ in states]
-    biases = np.zeros((len(reverse), 2 * gates), x.dtype) if b is None else b
-    for d, backwards in enumerate(reverse):
-        start = tuple(np.zeros((batch, hidden), x.dtype) if s is None else s[d] for s in states)
-        p = None if peephole is None else peephole[d]
-        one = Direction(
-            w[d], r[d], biases[d, :gates], biases[d, gates:], start, p, tuple(functions[d * each : (d + 1) * each])
-        )
-        for target, final in zip(last, _run_direction(x, one, make_step(one), sequence_lens, backwards, y[:, d])):
-            target[d] = final
-    if layout:
-        return np.moveaxis(y, 2, 0), *(np.swapaxes(s, 0, 1) for s in last)
-    return y, *last
-
-
 def _run_direction(
-    x: Array, one: Direction, step: Step, sequence_lens: Array | None, backwards: bool, y: Array
+    x: Array,
+    one: Direction,
+    step: Step,
+    state: tuple[Array, ...],
+    sequence_lens: Array | None,
+    backwards: bool,
+    y: Array,
 ) -> tuple[Array, ...]:
     """Fill y (T, B, H); return the last state."""
     length, batch, features = x.shape
-    inputs = (x.reshape(length * batch, features) @ one.w.T + one.input_bias).reshape(length, batch, -1)
-    state = one.state
+    inputs = x.reshape(length * batch, features) @ one.w.T
+    inputs += one.input_bias
+    inputs = inputs.reshape(length, batch, -1)
     if sequence_lens is None or (sequence_lens == length).all():
         for t in range(length - 1, -1, -1) if backwards else range(length):
             state = step(inputs[t], state)
@@ -126,152 +187,164 @@ def _clipped(x: Array, limit: float | None) -> Array:
     return x if not limit else np.clip(x, x.dtype.type(-limit), x.dtype.type(limit), out=x)
 
 
-@kernel("RNN")
-@in_float32
-def rnn(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    sequence_lens: Array | None = None,
-    initial_h: Array | None = None,
-    *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
-    output_sequence: int = 0,
-    n_outputs: int = 2,
-) -> Any:
-    def make_step(one: Direction) -> Step:
-        (f,) = one.activations
-
-        def step(inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-            return (f(_clipped(inputs + (state[0] @ one.r.T + one.hidden_bias), clip)),)
-
-        return step
-
-    # The schema's default has two names whatever the number of directions.
-    names = tuple(activations or ("Tanh",) * len(w))[: len(w)]
-    outputs = _run(
-        x, w, r, b, sequence_lens, (initial_h,), make_step, direction=direction, hidden_size=hidden_size, activations=names,
-        activation_alpha=activation_alpha, activation_beta=activation_beta, layout=layout,
-    )  # fmt: skip
-    return outputs[:n_outputs] if n_outputs > 1 else outputs[0]
+def _sigmoid_of_half(tanh: Array) -> None:
+    """In place, sigmoid(x) from tanh(x / 2)."""
+    half = tanh.dtype.type(0.5)
+    tanh *= half
+    tanh += half
 
 
-@kernel("GRU")
-@in_float32
-def gru(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    sequence_lens: Array | None = None,
-    initial_h: Array | None = None,
-    *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
-    linear_before_reset: int = 0,
-    output_sequence: int = 0,
-    n_outputs: int = 2,
-) -> Any:
-    hidden = r.shape[2]
+def _rnn_step(one: Direction, options: Options) -> tuple[Direction, Step]:
+    (f,) = one.activations
+    weights = np.ascontiguousarray(one.r.T)
 
-    def make_step(one: Direction) -> Step:
-        f, g = one.activations
-        gates, candidate = one.r[: 2 * hidden].T, one.r[2 * hidden :].T
-        gate_bias, candidate_bias = one.hidden_bias[: 2 * hidden], one.hidden_bias[2 * hidden :]
+    def step(inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        total = state[0] @ weights
+        total += inputs
+        return (f(_clipped(total, options.clip)),)
 
-        def step(inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-            (h,) = state
-            zr = f(_clipped(inputs[:, : 2 * hidden] + (h @ gates + gate_bias), clip))
-            z, reset = zr[:, :hidden], zr[:, hidden:]
-            if linear_before_reset:
-                through = reset * (h @ candidate + candidate_bias)
-            else:
-                through = (reset * h) @ candidate + candidate_bias
-            n = g(_clipped(inputs[:, 2 * hidden :] + through, clip))
-            return (n + z * (h - n),)
-
-        return step
-
-    names = activations or ("Sigmoid", "Tanh") * len(w)
-    outputs = _run(
-        x, w, r, b, sequence_lens, (initial_h,), make_step, direction=direction, hidden_size=hidden_size, activations=names,
-        activation_alpha=activation_alpha, activation_beta=activation_beta, layout=layout,
-    )  # fmt: skip
-    return outputs[:n_outputs] if n_outputs > 1 else outputs[0]
+    return one.merged(_EVERY), step
 
 
-@kernel("LSTM")
-@in_float32
-def lstm(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    sequence_lens: Array | None = None,
-    initial_h: Array | None = None,
-    initial_c: Array | None = None,
-    p: Array | None = None,
-    *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    input_forget: int = 0,
-    layout: int = 0,
-    output_sequence: int = 0,
-    n_outputs: int = 3,
-) -> Any:
-    def make_step(one: Direction) -> Step:
-        return _lstm_step(one, clip, bool(input_forget))
-
-    names = activations or ("Sigmoid", "Tanh", "Tanh") * len(w)
-    outputs = _run(
-        x, w, r, b, sequence_lens, (initial_h, initial_c), make_step, direction=direction, hidden_size=hidden_size,
-        activations=names, activation_alpha=activation_alpha, activation_beta=activation_beta, layout=layout, peephole=p,
-    )  # fmt: skip
-    return outputs[:n_outputs] if n_outputs > 1 else outputs[0]
-
-
-def _lstm_step(one: Direction, clip: float | None, input_forget: bool) -> Step:
-    """Gates lie in the order input, output, forget, cell; peepholes in the order input, output, forget."""
-    f, g, finish = one.activations
+def _gru_step(one: Direction, options: Options) -> tuple[Direction, Step]:
+    """Gates lie in the order update, reset, candidate."""
+    clip, linear_before_reset = options.clip, options.linear_before_reset
+    if one.is_plain and linear_before_reset and not clip:
+        return _plain_gru_step(one)
+    f, g = one.activations
     n = one.r.shape[1]
-    weights, bias, peephole = one.r.T, one.hidden_bias, one.peephole
+    one = one.merged(slice(0, 2 * n) if linear_before_reset else _EVERY)
+    gates, candidate = (np.ascontiguousarray(part.T) for part in (one.r[: 2 * n], one.r[2 * n :]))
+    candidate_bias = one.hidden_bias[2 * n :]
 
-    def plain(inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def step(inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        (h,) = state
+        zr = h @ gates
+        zr += inputs[:, : 2 * n]
+        zr = f(_clipped(zr, clip))
+        z, reset = zr[:, :n], zr[:, n:]
+        through = reset * (h @ candidate + candidate_bias) if linear_before_reset else (reset * h) @ candidate
+        through += inputs[:, 2 * n :]
+        new = g(_clipped(through, clip))
+        return (new + z * (h - new),)
+
+    return one, step
+
+
+def _plain_gru_step(one: Direction) -> tuple[Direction, Step]:
+    """Sigmoid and tanh, the reset gate applied to the product: one product does for all three."""
+    n = one.r.shape[1]
+    one = one.merged(slice(0, 2 * n)).halved(slice(0, 2 * n))
+    weights, bias = np.ascontiguousarray(one.r.T), one.hidden_bias[2 * n :]
+
+    def step(inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        (h,) = state
+        total = h @ weights
+        zr, through = total[:, : 2 * n], total[:, 2 * n :]
+        zr += inputs[:, : 2 * n]
+        np.tanh(zr, out=zr)
+        _sigmoid_of_half(zr)
+        through += bias
+        through *= zr[:, n:]
+        through += inputs[:, 2 * n :]
+        np.tanh(through, out=through)
+        following = h - through
+        following *= zr[:, :n]
+        following += through
+        return (following,)
+
+    return one, step
+
+
+def _plain_lstm_step(one: Direction) -> tuple[Direction, Step]:
+    """Sigmoid and tanh without peepholes. Gates lie in the order input, output, forget, cell."""
+    n = one.r.shape[1]
+    one = one.merged(_EVERY).halved(slice(0, 3 * n))
+    weights = np.ascontiguousarray(one.r.T)
+
+    def step(inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         h, c = state
         gates = h @ weights
-        gates += bias
         gates += inputs
-        gates = _clipped(gates, clip)
-        iof, cell = f(gates[:, : 3 * n]), g(gates[:, 3 * n :])
-        forget = 1 - iof[:, :n] if input_forget else iof[:, 2 * n :]
-        c = forget * c
-        c += iof[:, :n] * cell
-        return iof[:, n : 2 * n] * finish(c.copy()), c
+        np.tanh(gates, out=gates)
+        _sigmoid_of_half(gates[:, : 3 * n])
+        c = gates[:, 2 * n : 3 * n] * c
+        c += gates[:, :n] * gates[:, 3 * n :]
+        h = np.tanh(c)
+        h *= gates[:, n : 2 * n]
+        return h, c
 
-    def with_peepholes(inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-        assert peephole is not None
+    return one, step
+
+
+def _lstm_step(one: Direction, options: Options) -> tuple[Direction, Step]:
+    """Gates lie in the order input, output, forget, cell; peepholes in the order input, output, forget."""
+    clip, input_forget = options.clip, options.input_forget
+    if one.is_plain and one.peephole is None and not (clip or input_forget):
+        return _plain_lstm_step(one)
+    f, g, finish = one.activations
+    n = one.r.shape[1]
+    one = one.merged(_EVERY)
+    weights = np.ascontiguousarray(one.r.T)
+    peephole = np.zeros(3 * n, one.r.dtype) if one.peephole is None else one.peephole
+
+    def step(inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         h, c = state
-        gates = h @ weights + bias + inputs
+        gates = h @ weights + inputs
         i = f(_clipped(gates[:, :n] + peephole[:n] * c, clip))
         forget = 1 - i if input_forget else f(_clipped(gates[:, 2 * n : 3 * n] + peephole[2 * n :] * c, clip))
         c = forget * c + i * g(_clipped(gates[:, 3 * n :], clip))
         o = f(_clipped(gates[:, n : 2 * n] + peephole[n : 2 * n] * c, clip))
         return o * finish(c.copy()), c
 
-    return plain if peephole is None else with_peepholes
+    return one, step
+
+
+_CELLS = {
+    "RNN": Cell(("Tanh",), _rnn_step),
+    "GRU": Cell(("Sigmoid", "Tanh"), _gru_step),
+    "LSTM": Cell(("Sigmoid", "Tanh", "Tanh"), _lstm_step),
+}
+
+
+def _register(op: str) -> None:
+    @kernel(op)
+    @in_float32
+    def run(
+        x: Array,
+        w: Array,
+        r: Array,
+        b: Array | None = None,
+        sequence_lens: Array | None = None,
+        initial_h: Array | None = None,
+        initial_c: Array | None = None,
+        p: Array | None = None,
+        *,
+        n_outputs: int = 1,
+        **attributes: Any,
+    ) -> Any:
+        return _layer(op, w, r, b, p, **attributes).run(x, sequence_lens, _states(op, initial_h, initial_c), n_outputs)
+
+    @prepare(op)
+    def lay_out(operands: Sequence[Array | None], *, n_outputs: int = 1, **attributes: Any) -> Function | None:
+        """Lay the weights out once."""
+        w, r, b, p = (operands[i] if i < len(operands) else None for i in (1, 2, 3, 7))
+        if w is None or r is None or is_narrow(w.dtype):
+            return None
+        layer = _layer(op, w, r, b, p, **attributes)
+
+        def prepared(x: Array, *others: Array | None) -> Any:
+            others = (*others, *(None,) * (7 - len(others)))
+            if (others[2] is None, others[6] is None) != (b is None, p is None):
+                return run(x, *others, n_outputs=n_outputs, **attributes)
+            return layer.run(x, others[3], _states(op, others[4], others[5]), n_outputs)
+
+        return prepared
+
+
+def _states(op: str, h: Array | None, c: Array | None) -> tuple[Array | None, ...]:
+    return (h, c) if op == "LSTM" else (h,)
+
+
+for _op in _CELLS:
+    _register(_op)

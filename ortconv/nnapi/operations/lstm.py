@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from ortconv.nnapi.operations.unary import sigmoid
 
 GATES = "ifco"  # input, forget, cell, output
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[int, Callable[[Array], Array]] = {
     0: lambda x: x,
     1: lambda x: np.maximum(x, 0),
     3: lambda x: np.clip(x, 0, 6),

@@ -10,27 +10,13 @@ from typing import Any
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import round_away, round_half_away, scale_by, shift_right
+from ortconv.nnapi.arithmetic import multiply, round_away, scale_by, shift_right
 from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.fixed_point import fixed_sigmoid, fixed_tanh, limited
 from ortconv.nnapi.operations.checks import rank
 from ortconv.nnapi.operations.table import Call, Dims, operation
-from ortconv.nnapi.operations.unary import sigmoid
 
 BEFORE = 1 << 12  # steps per unit before an activation
-BEHIND = 1 << 15
-
-
-def limited(x: Array) -> Array:
-    """Within 16 bits."""
-    return np.clip(x, -0x8000, 0x7FFF).astype(np.int64)
-
-
-def fixed_sigmoid(x: Array) -> Array:
-    return limited(round_half_away(sigmoid(x / BEFORE) * BEHIND))
-
-
-def fixed_tanh(x: Array, steps: float = BEFORE) -> Array:
-    return limited(round_half_away(np.tanh(x / steps) * BEHIND))
 
 
 def product(a: Array, b: Array) -> Array:
@@ -49,18 +35,22 @@ def cell_16_dims(c: Call) -> list[Dims]:
     outputs="cell_out:S16 out:Q", level=3, infer=cell_16_dims, checks=(rank("x", 2), rank("cell", 2), rank("state", 2)),
 )  # fmt: skip
 def quantized_16bit_lstm(c: Call) -> list[Array]:
-    """Inputs and outputs have 7 fraction bits, cells 11."""
+    """Inputs and outputs have 7 fraction bits, cells 11.
+
+    The reference lays the columns of recurrent weights before those of the input's, but the input before the state,
+    and the vectors say so too.
+    """
     joined = np.concatenate([c.x.centred, c.state.centred], axis=1).astype(np.int64)
 
     def gate(name: str) -> Array:
         w, r, b = (c.args[f"{kind}_{name}"] for kind in "wrb")
-        weights = np.concatenate([w.centred, r.centred], axis=1).astype(np.int64)
+        weights = np.concatenate([r.centred, w.centred], axis=1).astype(np.int64)
         return limited(scale_by(joined @ weights.T + b.array, BEFORE * float(b.scale)))
 
     into, forget, output = (fixed_sigmoid(gate(name)) for name in "ifo")
     fresh = fixed_tanh(gate("c"))
     cell = limited(shift_right(product(into, fresh), 4) + product(forget, c.cell.array))
-    h = shift_right(product(output, fixed_tanh(cell, 1 << 11)), 8)
+    h = shift_right(product(output, fixed_tanh(cell, 4)), 8)
     return [cell, np.clip(h, -128, 127) + 128]
 
 
@@ -77,17 +67,31 @@ def quantized_dims(c: Call) -> list[Dims]:
     return [(batch, size), (batch, units), (batch, size)]
 
 
+def inverse_root(x: Array) -> tuple[Array, Array]:
+    """Multipliers and shifts of 1 / sqrt(x). The multiplier is not brought to 31 bits, which shows in the rounding."""
+    bits = np.floor(np.log2(x)).astype(np.int64) + 1
+    shift = 11 - ((31 - bits) // 2 - 1)
+    m = np.rint(np.exp2(31.0 + shift) / np.sqrt(x)).astype(np.int64)
+    return np.where(x > 1, m, 0x7FFFFFFF), np.where(x > 1, -shift, 0)
+
+
 def normalized(x: Array, norm: Any, bias: Any) -> Array:
     """Rows with mean 0 and variance 1 in 10 fraction bits, times the weights, plus the bias, as input of an
     activation.
     """
-    count = x.shape[1]
-    mean = x.sum(axis=1, keepdims=True) * 1024 // count
-    variance = (np.square(x).sum(axis=1, keepdims=True) * (1 << 20) // count - mean * mean) / (1 << 20)
-    rows = round_half_away((1024 * x - mean) / np.sqrt(np.maximum(variance, 1))).astype(np.int64)
+    total = x.sum(axis=1, keepdims=True) * 1024
+    mean = np.sign(total) * (np.abs(total) // x.shape[1])
+    squares = np.square(x).sum(axis=1, keepdims=True) * ((1 << 20) // x.shape[1])
+    variance = np.maximum((squares - mean * mean) >> 20, 1)
+    rows = multiply(1024 * x - mean, *inverse_root(variance))
     weighted = rows * norm.array.astype(np.int64) + bias.array
     scaled = np.sign(weighted) * ((np.abs(weighted) + 512) // 1024)
     return limited(scale_by(scaled, float(norm.scale) * BEFORE))
+
+
+def ratio(a: float, b: float, by: float) -> float:
+    """a * b / by in float32."""
+    return float(np.float32(a) * np.float32(b) / np.float32(by))
 
 
 def quantized_gate(c: Call, name: str, cell: Array) -> Array:
@@ -98,11 +102,11 @@ def quantized_gate(c: Call, name: str, cell: Array) -> Array:
     scale = c.args[f"scale_{name}"] if n is not None else 1 / BEFORE
     acc = c.x.centred.astype(np.int64) @ w.array.astype(np.int64).T
     acc = acc if n is not None else acc + b.array
-    y = scale_by(acc, float(c.x.scale) * float(w.scale) / scale)
+    y = scale_by(acc, ratio(w.scale, c.x.scale, scale))
     recurrent = c.state.centred.astype(np.int64) @ r.array.astype(np.int64).T
-    y = limited(y + scale_by(recurrent, float(c.state.scale) * float(r.scale) / scale))
+    y = limited(y + scale_by(recurrent, ratio(r.scale, c.state.scale, scale)))
     if p is not None:
-        y = limited(y + scale_by(cell * p.array.astype(np.int64), float(c.cell.scale) * float(p.scale) / scale))
+        y = limited(y + scale_by(cell * p.array.astype(np.int64), ratio(c.cell.scale, p.scale, scale)))
     return y if n is None else normalized(y, n, b)
 
 
@@ -113,7 +117,7 @@ def quantized_gate(c: Call, name: str, cell: Array) -> Array:
 def quantized_lstm(c: Call) -> list[Array]:
     cell = c.cell.array.astype(np.int64)
     forget = fixed_sigmoid(quantized_gate(c, "f", cell))
-    into = BEHIND - 1 - forget if c.w_i is None else fixed_sigmoid(quantized_gate(c, "i", cell))
+    into = 0x7FFF - forget if c.w_i is None else fixed_sigmoid(quantized_gate(c, "i", cell))
     fresh = fixed_tanh(quantized_gate(c, "c", cell))
     fraction_bits = -round_away(np.log2(float(c.cell.scale)))
     cell = limited(product(cell, forget) + shift_right(into * fresh, 30 - fraction_bits))
@@ -121,7 +125,7 @@ def quantized_lstm(c: Call) -> list[Array]:
         limit = min(0x7FFF, round_away(c.cell_clip / float(c.cell.scale)))
         cell = np.clip(cell, -limit, limit)
     output = fixed_sigmoid(quantized_gate(c, "o", cell))
-    raw = output * fixed_tanh(cell, 1 / float(c.cell.scale))
+    raw = output * fixed_tanh(cell, 15 - fraction_bits)
     hidden = np.clip(scale_by(raw, 2.0**-30 / c.hidden_scale) + c.hidden_zero_point, -128, 127)
     out = hidden if c.projection is None else projected(c, hidden)
     return [out, cell, out]
@@ -131,7 +135,7 @@ def projected(c: Call, hidden: Array) -> Array:
     acc = (hidden - c.hidden_zero_point) @ c.projection.array.astype(np.int64).T
     if c.projection_bias is not None:
         acc = acc + c.projection_bias.array
-    real = float(c.projection.scale) * c.hidden_scale / float(c.out.scale)
+    real = ratio(c.projection.scale, c.hidden_scale, c.out.scale)
     y = np.clip(scale_by(acc, real) + c.out.zero_point, -128, 127)
     if c.projection_clip > 0:
         limit = round_away(c.projection_clip / float(c.out.scale))

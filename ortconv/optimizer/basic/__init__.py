@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ortconv.optimizer import shapes
 from ortconv.optimizer.basic import (
+    cast_chain,
     cse,
     eliminate,
     fold_conv,
@@ -11,6 +12,7 @@ from ortconv.optimizer.basic import (
     layer_norm,
     pad,
     qdq,
+    quantize_weights,
     reshape,
     sharing,
     space_to_depth,
@@ -37,3 +39,9 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     qdq.UNIQUE_DQ,
     *transpose.PASSES,
 )
+
+OPT_IN: tuple[FunctionPass | RulePass, ...] = (*cast_chain.PASSES, *quantize_weights.PASSES)
+"""Passes that run only on request: they change the numbers."""
+
+INEXACT = frozenset(p.name for p in OPT_IN)
+"""Names of the passes that change the numbers by more than rounding does."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
-from ortconv.ir.graph import Floats, Graph, Node, Tensors
+from ortconv.ir.graph import Floats, Graph, Node, Tensors, Value
 from ortconv.ir.schema import default_attributes, is_deterministic
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.optimizer.engine import Context, FunctionPass
@@ -18,10 +18,17 @@ def merge_common(graph: Graph, context: Context) -> int:
     """Merge nodes with the same operator, attributes and inputs, other than random ones and those with subgraphs.
 
     DequantizeLinear stays as it is: each reader of a quantized value wants one of its own.
+
+    Counterpart: CommonSubexpressionElimination
+    Differs: operands of commutative operators in either order; equal tensors as attributes, which are never equal
+        there; DequantizeLinear stays.
     """
     seen: dict[Hashable, Node | dict[Hashable, Node]] = {}
-    changes = 0
+    merged: dict[Value, Value] = {}
+    twins: list[Node] = []
     for node in graph:
+        if merged:
+            _read(node, merged)
         if node.domain not in PURE_DOMAINS or node.op == "DequantizeLinear":
             continue
         inputs: Hashable = node.inputs
@@ -34,10 +41,20 @@ def merge_common(graph: Graph, context: Context) -> int:
         if isinstance(known, Node):
             known = seen[key] = {_attributes(known): known}
         twin = known.setdefault(_attributes(node), node)
-        if twin is not node and context.may_touch(twin, node) and _merge(graph, twin, node):
+        if twin is not node and context.may_touch(twin, node) and _merge(graph, twin, node, merged):
             context.record("CommonSubexpressionElimination", node.label)
-            changes += 1
-    return changes
+            twins.append(node)
+    for node in reversed(twins):
+        graph.remove_dead(node)
+    return len(twins)
+
+
+def _read(node: Node, merged: Mapping[Value, Value]) -> None:
+    """Let a node, and what is inside it, read what stands for its inputs; all at once, since there may be thousands."""
+    for reader in (node, *(inner for sub in node.subgraphs for inner in sub.walk())) if node.attrs else (node,):
+        if not merged.keys().isdisjoint(reader.inputs):
+            assert reader.graph is not None
+            reader.graph.set_inputs(reader, [None if v is None else merged.get(v, v) for v in reader.inputs])
 
 
 def _attributes(node: Node) -> Hashable:
@@ -60,8 +77,11 @@ def _content(value: Any) -> Hashable:
     return value  # type: ignore[no-any-return]
 
 
-def _merge(graph: Graph, kept: Node, node: Node) -> bool:
-    """Let `kept` stand for `node`, whose outputs that are returned hand their names over. False if that cannot be."""
+def _merge(graph: Graph, kept: Node, node: Node, merged: dict[Value, Value]) -> bool:
+    """Let `kept` stand for `node`, whose outputs that are returned hand their names over. False if that cannot be.
+
+    The readers, which all come later, are left to `_read`.
+    """
     pairs = []
     for slot, old in enumerate(node.outputs):
         if old is None or not (old.uses or old.is_output):
@@ -71,8 +91,10 @@ def _merge(graph: Graph, kept: Node, node: Node) -> bool:
             return False
         pairs.append((old, new))
     for old, new in pairs:
-        graph.replace(old, new)
-    graph.remove_dead(node)
+        if old.is_output:
+            graph.replace(old, new)
+        else:
+            merged[old] = new
     return True
 
 

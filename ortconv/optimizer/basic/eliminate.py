@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ortconv.ir.graph import Attribute, Floats, Ints, Node, Strings, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
@@ -26,7 +28,11 @@ from ortconv.optimizer.pattern import C, Match, P
 
 @rule("EliminateIdentity", P("Identity", "x"))
 def eliminate_identity(m: Match) -> Replacement:
-    """Identity(x)  ->  x, unless it gives a graph output the name that x cannot take over"""
+    """Identity(x)  ->  x, unless it gives a graph output the name that x cannot take over
+
+    Counterpart: EliminateIdentity
+    Differs: where the graph returns it, other readers of its input do not matter.
+    """
     x: Value = m.x
     if m.root.out.is_output and (x.producer is None or x.is_output or x.graph is not m.graph):
         return None
@@ -42,7 +48,12 @@ def _covers(start: int, end: int, dim: Any) -> bool:
 
 @rule("EliminateSlice", P("Slice", "x", ...))
 def eliminate_slice(m: Match) -> Replacement:
-    """Slice(x) of everything with step 1  ->  x"""
+    """Slice(x) of everything with step 1  ->  x
+
+    Counterpart: EliminateSlice
+    Differs: an end equal to the dimension, and a negative start that reaches the first element, count as
+        everything; there only 0 to INT64_MAX does.
+    """
     x, node = m.x, m.root
     if m.graph.opset() < 10:
         starts, ends, axes = (tuple(node.attr(k, Ints())) for k in ("starts", "ends", "axes"))
@@ -60,7 +71,11 @@ def eliminate_slice(m: Match) -> Replacement:
 
 @rule("EliminateDropout", P("Dropout", "x", ...))
 def eliminate_dropout(m: Match) -> Replacement:
-    """Dropout(x) in inference mode, its mask unused  ->  x"""
+    """Dropout(x) in inference mode, its mask unused  ->  x
+
+    Counterpart: EliminateDropout
+    Differs: training_mode must be absent or constant false, which ONNX Runtime does not look at.
+    """
     mask, training = m.root.output(1), m.root.input(2)
     if mask is not None and (mask.uses or mask.is_output):
         return None
@@ -71,7 +86,11 @@ def eliminate_dropout(m: Match) -> Replacement:
 
 @rule("ExpandElimination", P("Expand", "x", "shape"))
 def eliminate_expand(m: Match) -> Replacement:
-    """Expand(x) to a shape that broadcasts into that of x  ->  x"""
+    """Expand(x) to a shape that broadcasts into that of x  ->  x
+
+    Counterpart: ExpandElimination
+    Differs: also where the shape is computed and the types say that it changes nothing.
+    """
     target = ints(m.shape)
     if target is not None and broadcasts_into(target, m.x.shape):
         return m.x  # type: ignore[no-any-return]
@@ -80,7 +99,11 @@ def eliminate_expand(m: Match) -> Replacement:
 
 @rule("CastElimination", P("Cast", "x"), P("CastLike", "x", "like"))
 def eliminate_cast(m: Match) -> Replacement:
-    """Cast(x) to the type that x has  ->  x"""
+    """Cast(x) to the type that x has  ->  x
+
+    Counterpart: CastElimination
+    Differs: CastLike too.
+    """
     to = m.root.attrs.get("to") if m.root.op == "Cast" else m.like.dtype
     return m.x if m.x.dtype is not None and m.x.dtype == to else None
 
@@ -105,7 +128,12 @@ _HOLDS: dict[DType, tuple[DType, ...]] = {
 
 @rule("CastChainElimination", P("Cast", P("Cast", "x", name="inner", shared=True)))
 def eliminate_cast_chain(m: Match) -> Replacement:
-    """Cast(Cast(x, B), C)  ->  Cast(x, C) or x, where B holds every value of x exactly"""
+    """Cast(Cast(x, B), C)  ->  Cast(x, C) or x, where B holds every value of x exactly
+
+    Counterpart: RemoveDuplicateCastTransformer
+    Differs: only exact chains: every value of the source's type must survive the type in between, and integers go
+        to wider types only. LossyCastChainElimination does the others.
+    """
     source, between, to = m.x.dtype, m.inner.out.dtype, m.root.out.dtype
     if source is None or to is None or between not in _HOLDS.get(source, ()):
         return None
@@ -119,7 +147,11 @@ def eliminate_cast_chain(m: Match) -> Replacement:
 
 @rule("PreShapeNodeElimination", P("Shape", P(("Cast", "CastLike"), "x", ..., shared=True)))
 def eliminate_cast_before_shape(m: Match) -> Replacement:
-    """Shape(Cast(x))  ->  Shape(x)"""
+    """Shape(Cast(x))  ->  Shape(x)
+
+    Counterpart: PreShapeNodeElimination
+    Differs: other readers of the Cast do not matter, CastLike too.
+    """
     return New("Shape", [m.x], like=m.root, types=(m.root.out.type,))
 
 
@@ -135,6 +167,9 @@ def eliminate_noop(m: Match) -> Replacement:
     """x + 0, 0 + x, x - 0, x * 1, 1 * x, x / 1, x ** 1  ->  x, for a constant that does not enlarge x
 
     All are exact but one: x + 0.0 turns -0.0 into +0.0, which is given up, as ONNX Runtime does.
+
+    Counterpart: NoopElimination
+    Differs: constants of several elements, x ** 1, operands that are graph inputs, results that the graph returns.
     """
     if not is_filled_with(m.k, _NEUTRAL[m.root.op]) or not broadcasts_into(m.k.constant.shape, m.x.shape):
         return None
@@ -149,7 +184,10 @@ def eliminate_noop(m: Match) -> Replacement:
     P("Transpose", "x"),
 )
 def eliminate_trivial(m: Match) -> Replacement:
-    """A variadic operator with one operand, Tile by ones, Pad by zeros, Transpose that leaves the axes  ->  x"""
+    """A variadic operator with one operand, Tile by ones, Pad by zeros, Transpose that leaves the axes  ->  x
+
+    Differs: forms that ONNX Runtime does not have.
+    """
     node, x = m.root, m.x
     if node.op == "Transpose":
         perm = tuple(node.attr("perm", Ints()))
@@ -164,21 +202,31 @@ def eliminate_trivial(m: Match) -> Replacement:
 
 @rule("DivMulFusion", P("Mul", P("Div", C("one", one=True), "x"), "y", commutative=True))
 def fuse_div_mul(m: Match) -> Replacement:
-    """(1 / x) * y  ->  y / x, for floats"""
+    """(1 / x) * y  ->  y / x, for floats
+
+    Counterpart: DivMulFusion
+    Differs: floats only, since 1 / x truncates for integers.
+    """
     if m.x.dtype not in FLOATS or scalar(m.one) != 1 or not broadcasts_into(m.one.constant.shape, m.x.shape):
         return None
     return New("Div", [m.y, m.x], {}, like=m.root, types=(m.root.out.type,))
 
 
+def _greatest(dtype: DType | None) -> float:
+    """The bound of a Clip that has none: infinities become the greatest finite number."""
+    return float(np.finfo(dtype.numpy).max) if dtype in (DType.FLOAT, DType.DOUBLE, DType.FLOAT16) else math.inf
+
+
 def _interval(node: Node) -> tuple[float, float] | None:
-    """What a Relu or Clip with constant bounds confines to, in the order max, then min; infinite where it has no bound."""
+    """What a Relu or Clip with constant bounds confines to, in the order max, then min."""
     if node.op == "Relu":
         return 0, math.inf
     bounds = clip_bounds(node)
     if bounds is None or any(b is not None and math.isnan(b) for b in bounds):
         return None
     low, high = bounds
-    return -math.inf if low is None else low, math.inf if high is None else high
+    greatest = _greatest(node.out.dtype)
+    return -greatest if low is None else low, greatest if high is None else high
 
 
 @rule(
@@ -187,7 +235,11 @@ def _interval(node: Node) -> tuple[float, float] | None:
     P("Relu", P("Relu", "x", name="inner", shared=True)),
 )
 def fuse_relu_clip(m: Match) -> Replacement:
-    """Relu and Clip after one another  ->  one Clip or Relu; NaN passes through either way"""
+    """Relu and Clip after one another  ->  one Clip or Relu; NaN passes through either way
+
+    Counterpart: FuseReluClip
+    Differs: Clip before Relu and Clip before Clip too.
+    """
     inner, outer, dtype = _interval(m.inner), _interval(m.root), m.x.dtype
     if inner is None or outer is None or dtype is None:
         return None
@@ -195,8 +247,9 @@ def fuse_relu_clip(m: Match) -> Replacement:
     types = (m.root.out.type,)
     if (low, high) == (0, math.inf) and "Relu" in (m.root.op, m.inner.op):
         return New("Relu", [m.x], {}, like=m.root, types=types)
-    low_bound = bound(None if low == -math.inf else low, dtype)
-    high_bound = bound(None if high == math.inf else high, dtype)
+    greatest = _greatest(dtype)
+    low_bound = bound(None if low == -greatest else low, dtype)
+    high_bound = bound(None if high == greatest else high, dtype)
     if m.graph.opset() < 11 and dtype not in FLOATS:
         return None
     return clip(m.x, low_bound, high_bound, m.root, m.graph, dtype)
@@ -204,7 +257,10 @@ def fuse_relu_clip(m: Match) -> Replacement:
 
 @rule("NotWhereFusion", P("Where", P("Not", "c", name="negation", shared=True), "a", "b"))
 def fuse_not_where(m: Match) -> Replacement:
-    """Where(Not(c), a, b)  ->  Where(c, b, a), where nothing but conditions reads the Not"""
+    """Where(Not(c), a, b)  ->  Where(c, b, a), where nothing but conditions reads the Not
+
+    Counterpart: NotWhereFusion
+    """
     negated = m.negation.out
     if negated.is_output or not all(node.is_op("Where") and slot == 0 for node, slot in negated.uses):
         return None
@@ -242,7 +298,11 @@ _LISTS: dict[str, Any] = {"int64s": Ints, "strings": Strings, "floats": Floats}
     P("LabelEncoder", P("LabelEncoder", "x", domain="ai.onnx.ml", name="first"), domain="ai.onnx.ml"),
 )
 def fuse_label_encoders(m: Match) -> Replacement:
-    """LabelEncoder(LabelEncoder(x))  ->  LabelEncoder(x) with the composed map"""
+    """LabelEncoder(LabelEncoder(x))  ->  LabelEncoder(x) with the composed map
+
+    Counterpart: LabelEncoderFusion
+    Differs: keys and values of any types that are given as lists, from opset 2 of ai.onnx.ml on.
+    """
     first, second = _label_map(m.first), _label_map(m.root)
     if first is None or second is None or first[2] != second[0]:
         return None

@@ -25,7 +25,15 @@ EXPANDING = frozenset(
 
 
 def fold(graph: Graph, context: Context) -> int:
-    """Fold every node of one graph that can be folded. Returns how many were."""
+    """Fold every node that can be computed now, shapes known in part, and branches that are decided.
+
+    Returns how many nodes of this graph were.
+
+    Counterpart: ConstantFolding
+    Differs: elements of partly known shapes fold, and arithmetic on them; bounded by the net growth of the model
+        (--fold-limit), where ONNX Runtime bounds each output at 1 GiB and skips those of unknown size.
+    Also: IfInlining
+    """
     changes = 0
     fresh: set[Value] = set()
     for node in graph:
@@ -72,7 +80,10 @@ def _known(node: Node, context: Context) -> list[Tensor | None] | None:
     if node.op == "DequantizeLinear" and not _dequantized_for_nothing(node):
         return None
     if node.op == "Identity":
-        return [node.inputs[0].constant] if node.inputs[0] is not None else None
+        value = node.inputs[0]
+        assert value is not None
+        assert value.constant is not None
+        return [value.constant] if _fits(node, value.constant.nbytes, context) else None
     if not _fits(node, _static_bytes(node), context):
         return None
     return _evaluate(node, context)
@@ -105,7 +116,8 @@ def _evaluate(node: Node, context: Context) -> list[Tensor | None] | None:
         if tensor.dtype.bits and tensor.dtype.bits < 8:
             return None
         tensors.append(tensor)
-    return tensors if _fits(node, sum(t.nbytes for t in tensors if t is not None), context) else None
+    read = [t for v, t in zip(node.outputs, tensors) if v is not None and t is not None and (v.uses or v.is_output)]
+    return tensors if _fits(node, sum(t.nbytes for t in read), context) else None
 
 
 def _dequantized_for_nothing(node: Node) -> bool:
@@ -121,7 +133,7 @@ def _static_bytes(node: Node) -> int | None:
     """Bytes of the outputs where all shapes are known, else None."""
     total = 0
     for value in node.outputs:
-        if value is None:
+        if value is None or not (value.uses or value.is_output):
             continue
         if not isinstance(value.type, TensorType) or value.type.static_shape is None:
             return None
@@ -157,15 +169,15 @@ def _replace(node: Node, tensors: Sequence[Tensor | None], context: Context) -> 
     graph = node.graph
     assert graph is not None
     before = len(graph)
-    freed = _freed_by(node)
+    growth, label = -_freed_by(node), node.label
     made: list[Value] = []
     for old, tensor in zip(node.outputs, tensors, strict=False):
-        if old is None or tensor is None:
-            continue
-        context.grown += tensor.nbytes
-        made.append(_constant_named(old, tensor))
-    context.grown -= freed
-    label = node.label
+        if old is not None and tensor is not None and (old.uses or old.is_output):
+            growth += tensor.nbytes
+            made.append(_constant_named(old, tensor))
+    context.grown += growth
+    if growth > 0:
+        context.folds.append((growth, label))
     graph.remove_dead(node)
     context.record("ConstantFolding", label, before - len(graph), 0)
     return made

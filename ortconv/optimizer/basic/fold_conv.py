@@ -96,13 +96,23 @@ _CONV = P(("Conv", "ConvTranspose"), "x", C("w"), C("b", optional=True), name="c
 
 @rule("ConvAddFusion", P("Add", _CONV, C("k"), commutative=True), P("Sub", _CONV, C("k")), P("Sub", C("k"), _CONV))
 def fold_conv_add(m: Match) -> Replacement:
-    """Conv(x, w, b) + k  ->  Conv(x, w, b + k); likewise - k; k - Conv(x, w, b)  ->  Conv(x, -w, k - b)"""
+    """Conv(x, w, b) + k  ->  Conv(x, w, b + k); likewise - k; k - Conv(x, w, b)  ->  Conv(x, -w, k - b)
+
+    Counterpart: ConvAddFusion
+    Differs: ConvTranspose, subtraction, the constant on the left, and every shape that varies along the channels
+        only; rounded once.
+    """
     return _fold_arithmetic(m)
 
 
 @rule("ConvMulFusion", P("Mul", _CONV, C("k"), commutative=True), P("Div", _CONV, C("k")))
 def fold_conv_mul(m: Match) -> Replacement:
-    """Conv(x, w, b) * k  ->  Conv(x, w * k, b * k); likewise / k"""
+    """Conv(x, w, b) * k  ->  Conv(x, w * k, b * k); likewise / k
+
+    Counterpart: ConvMulFusion
+    Differs: ConvTranspose, division, the constant on the left, and every shape that varies along the channels
+        only; rounded once.
+    """
     return _fold_arithmetic(m)
 
 
@@ -116,7 +126,11 @@ def _fold_arithmetic(m: Match) -> Replacement:
 
 @rule("ConvBNFusion", P("BatchNormalization", _CONV, C("gamma"), C("beta"), C("mean"), C("var")))
 def fold_conv_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(Conv(x, w, b))  ->  Conv(x, w', b')"""
+    """BatchNormalization(Conv(x, w, b))  ->  Conv(x, w', b')
+
+    Counterpart: ConvBNFusion
+    Differs: computed in float64 and rounded once; refused where a weight would overflow.
+    """
     affine = batch_norm(m.root)
     if affine is None or not _is_convolution(m) or len(affine.scale) != output_channels(m.w.constant, m.conv):
         return None
@@ -128,7 +142,10 @@ _BATCH_NORM = P("BatchNormalization", "x", C("gamma"), C("beta"), C("mean"), C("
 
 @rule("BNConvFusion", P("Conv", _BATCH_NORM, C("w"), C("b", optional=True), name="conv"))
 def fold_batch_norm_conv(m: Match) -> Replacement:
-    """Conv(BatchNormalization(x), w, b)  ->  Conv(x, w', b'), where no padding meets a shift"""
+    """Conv(BatchNormalization(x), w, b)  ->  Conv(x, w', b'), where no padding meets a shift
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     affine = batch_norm(m.bn)
     if affine is None or not _is_convolution(m):
         return None
@@ -160,7 +177,10 @@ def fold_batch_norm_conv(m: Match) -> Replacement:
     P("Sub", C("k"), _BATCH_NORM),
 )
 def fold_batch_norm_arithmetic(m: Match) -> Replacement:
-    """BatchNormalization(x) + k  ->  BatchNormalization(x) with another scale and bias; likewise -, *, /"""
+    """BatchNormalization(x) + k  ->  BatchNormalization(x) with another scale and bias; likewise -, *, /
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     bn, gamma = m.bn, m.gamma.constant
     if batch_norm(bn) is None or m.x.rank is None or m.x.rank < 2:
         return None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.basic.fold_conv import batch_norm
-from ortconv.optimizer.conditions import FLOATS, RESHAPES, broadcasts_into, count, rounded, wide, with_shape
+from ortconv.optimizer.conditions import FLOATS, RESHAPES, broadcasts_into, count, rounded, same_dim, wide, with_shape
 from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, apply, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -16,7 +18,11 @@ from ortconv.optimizer.pattern import C, Match, P
 
 @rule("GemmSumFusion", P(("Sum", "Add"), P("Gemm", "a", "b", "c?", name="gemm"), "k", commutative=True))
 def fuse_gemm_sum(m: Match) -> Replacement:
-    """Gemm(a, b) + k  ->  Gemm(a, b, k); Gemm(a, b, c) + k  ->  Gemm(a, b, beta * c + k) for constants"""
+    """Gemm(a, b) + k  ->  Gemm(a, b, k); Gemm(a, b, c) + k  ->  Gemm(a, b, beta * c + k) for constants
+
+    Counterpart: GemmSumFusion
+    Differs: Add as well as Sum, and a second bias where both are constants.
+    """
     gemm, k = m.gemm, m.k
     if k is gemm.out or gemm.out.rank != 2 or not broadcasts_into(k.shape, gemm.out.shape):
         return None
@@ -46,7 +52,10 @@ def _flipped(node: Node, *names: str) -> dict[str, Attribute]:
 
 @rule("GemmTransposeFusion", P("Gemm", _TRANSPOSE, "b", "c?"))
 def fuse_transposed_a(m: Match) -> Replacement:
-    """Gemm(Transpose(a), b, c)  ->  Gemm(a, b, c) with transA flipped"""
+    """Gemm(Transpose(a), b, c)  ->  Gemm(a, b, c) with transA flipped
+
+    Counterpart: GemmTransposeFusion
+    """
     return New("Gemm", _operands(m.t, m.b, m.c), _flipped(m.root, "transA"), like=m.root, types=(m.root.out.type,))
 
 
@@ -105,34 +114,59 @@ def _normalized(m: Match) -> New | None:
     P("BatchNormalization", _GEMM, *_PARAMETERS),
 )
 def fold_matmul_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(MatMul(a, w))  ->  Gemm(a, w', c'), for matrices; likewise behind a Gemm"""
+    """BatchNormalization(MatMul(a, w))  ->  Gemm(a, w', c'), for matrices; likewise behind a Gemm
+
+    Counterpart: MatMul_BatchNormalization_Fusion
+    Differs: behind a Gemm too.
+    """
     return _normalized(m)
+
+
+def _moved(product: P, *names: str) -> P:
+    for name in names:
+        product = P(("Reshape", "Transpose"), product, ..., name=name)
+    return P("BatchNormalization", product, *_PARAMETERS)
 
 
 @rule(
     "MatMul_BatchNormalization_Fusion",
-    *(
-        P("BatchNormalization", P(("Reshape", "Transpose"), product, ..., name="move"), *_PARAMETERS)
-        for product in (_MATMUL, _GEMM)
-    ),
+    *(_moved(product, *names) for names in (("last",), ("first", "last")) for product in (_MATMUL, _GEMM)),
 )
 def fold_moved_batch_norm(m: Match) -> Replacement:
-    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), where the columns stay the channels"""
-    move, product = m.move, m.product
-    before, after = product.out.static_shape, move.out.shape
-    columns = product.out.dim(1)
-    if after is None or len(after) < 2 or product.out.rank != 2 or not isinstance(columns, int):
+    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), where the columns become the channels
+
+    Likewise for Transpose and two of them.
+
+    Counterpart: MatMul_BatchNormalization_Fusion
+    Differs: at most two of Reshape and Transpose in between, not a chain of them.
+    """
+    axis: int | None = 1
+    moves = [node for name in ("first", "last") if (node := m.bound.get(name)) is not None]
+    for move in moves:
+        axis = None if axis is None else _axis_behind(move, axis)
+    result: New | None = _normalized(m) if axis == 1 else None
+    for move in moves if result is not None else ():
+        result = New(move.op, [result, *move.inputs[1:]], like=move, types=(move.out.type,))
+    return result
+
+
+def _axis_behind(move: Node, axis: int) -> int | None:
+    """Where a Transpose or Reshape puts an axis of its input; None if it takes it apart or that is not known."""
+    assert move.inputs[0] is not None
+    before, after = move.inputs[0].shape, move.out.shape
+    if before is None or after is None:
         return None
-    if move.op == "Transpose" or before is None:
-        keeps = move.op == "Reshape" and after[1] == columns and after[0] == product.out.dim(0) is not None
-    else:
-        keeps = after[1] == columns and after[0] == before[0]
-    if not keeps:
-        return None
-    gemm = _normalized(m)
-    if gemm is None:
-        return None
-    return New(move.op, [gemm, *move.inputs[1:]], like=move, types=(m.root.out.type,))
+    if move.op == "Transpose":
+        return tuple(move.attr("perm", Ints(reversed(range(len(before)))))).index(axis)
+    fits = (i for i, dim in enumerate(after) if same_dim(dim, before[axis]) and _same_count(before[:axis], after[:i]))
+    return next(fits, None)
+
+
+def _same_count(a: Shape, b: Shape) -> bool:
+    """True if two shapes are known to have as many elements."""
+    known = math.prod(d for d in a if isinstance(d, int)) == math.prod(d for d in b if isinstance(d, int))
+    symbols = [[d for d in shape if not isinstance(d, int)] for shape in (a, b)]
+    return known and symbols[0] == symbols[1] and None not in symbols[0]
 
 
 # ---------------------------------------------------------------------- MatMul + Add
@@ -142,7 +176,11 @@ _WITH_BIAS = P("Add", P("MatMul", "a", "b", name="product"), "k", commutative=Tr
 
 @rule("MatMulAddFusion", _WITH_BIAS)
 def fuse_matmul_add(m: Match) -> Replacement:
-    """MatMul(a, b) + k  ->  Gemm(a, b, k), for matrices"""
+    """MatMul(a, b) + k  ->  Gemm(a, b, k), for matrices
+
+    Counterpart: MatMulAddFusion
+    Differs: double as well, and a bias of any shape that broadcasts into the product, a scalar too.
+    """
     if m.a.dtype not in FLOATS or m.a.rank != 2 or m.b.rank != 2 or m.k is m.product.out:
         return None
     rows_columns = (m.a.dim(0), m.b.dim(1))
@@ -198,9 +236,13 @@ def _merges(reader: Node) -> bool:
 
 
 def fuse_stacked(graph: Graph, context: Context) -> int:
-    """Apply `fuse_stacked_matmul_add` where neighbouring Reshapes absorb what it adds, so that no graph grows by it.
+    """MatMul(a, b) + k  ->  Reshape(Gemm(Reshape(a), b, k)) for stacks of matrices, where other Reshapes absorb these
 
     All products of one tensor share the Reshape in front of them.
+
+    Counterpart: MatMulAddFusion
+    Differs: stacks of matrices are flattened only where the Reshapes that this adds merge with others; ONNX
+        Runtime flattens all, which hides attention from its own fusions.
     """
     changes = 0
     for stack, adds in _candidates(graph).items():

@@ -60,7 +60,11 @@ def _gelu_patterns() -> list[P]:
 
 @rule("GeluFusion", *_gelu_patterns())
 def fuse_gelu(m: Match) -> Replacement:
-    "0.5 * x * (1 + Erf(x / sqrt(2)))  ->  Gelu(x)"
+    """0.5 * x * (1 + Erf(x / sqrt(2)))  ->  Gelu(x)
+
+    Counterpart: GeluFusionL1
+    Differs: multiplication by 1 / sqrt(2) as well as division by sqrt(2), and x * ((1 + Erf) * 0.5).
+    """
     if m.graph.opset() < GELU_OPSET or m.x.dtype is not DType.FLOAT:
         return None
     if not keeps_shape(m.x, (m.half, m.one, m.root_constant)):
@@ -90,7 +94,12 @@ def _layer_norm_patterns() -> list[P]:
 
 @rule("LayerNormFusion", *_layer_norm_patterns())
 def fuse_layer_norm(m: Match) -> Replacement:
-    "(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale)"
+    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale)
+
+    Counterpart: LayerNormFusionL1
+    Differs: the exponent must be 2 and the mean be subtracted, neither of which ONNX Runtime checks; epsilon on
+        either side; the square as a product; several last axes; no Cast in between.
+    """
     return None if m.graph.opset() < LAYER_NORM_OPSET else normalized(m)
 
 
@@ -146,13 +155,16 @@ def trailing_axis(reductions: list[Node], rank: int) -> int | None:
 
 
 def _affine(value: Value, shape: Shape, axis: int) -> Source:
-    """A scale or bias in the shape of the normalized axes; None unless it has that shape but for leading axes of 1."""
+    """A scale or bias in the shape of the normalized axes; None unless it has that shape but for leading axes of 1.
+
+    None too where there is nothing to normalize, which onnxruntime refuses.
+    """
     wanted = shape[axis:]
     own = value.shape
     if own is None or value.dtype is None or not 0 < len(wanted) <= len(own) <= len(shape):
         return None
     lead, tail = own[: len(own) - len(wanted)], own[len(own) - len(wanted) :]
-    if any(d != 1 for d in lead) or not all(map(same_dim, tail, wanted)):
+    if any(d != 1 for d in lead) or not all(map(same_dim, tail, wanted)) or 0 in wanted:
         return None
     if not lead:
         return value

@@ -66,6 +66,10 @@ def fuse_pad(m: Match) -> Replacement:
     """Conv(Pad(x))  ->  Conv(x) with the pads added; likewise for pooling, where its own padding means the same
 
     MaxPool pads with minus infinity: a Pad with zeros is the same only where x cannot be negative.
+
+    Counterpart: Pad_Fusion
+    Differs: Pad with zeros before MaxPool only where no element can be negative, which ONNX Runtime gets wrong;
+        Pad with minus infinity before MaxPool; a constant axes input; not before pooling with ceil_mode.
     """
     node, pad = m.root, m.pad
     rank = _rank(node)

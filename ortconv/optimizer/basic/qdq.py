@@ -66,7 +66,12 @@ def _pair(domain: str) -> P:
 
 @rule("DoubleQDQPairsRemover", *map(_pair, DOMAINS))
 def drop_dequantize_quantize(m: Match) -> Replacement:
-    "QuantizeLinear(DequantizeLinear(x, s, z), s, z)  ->  x"
+    """QuantizeLinear(DequantizeLinear(x, s, z), s, z)  ->  x
+
+    Counterpart: DoubleQDQPairsRemover
+    Differs: pairs with equal parameters only, per channel too; pairs with different ones, which ONNX Runtime
+        merges into a third range, stay as they are.
+    """
     first, second = parameters(m.dq), parameters(m.root)
     if first is None or second is None or first.dtype is not second.dtype:
         return None
@@ -100,7 +105,10 @@ def _same_zero(a: Value | None, b: Value | None) -> bool:
 
 
 def propagate(graph: Graph, context: Context) -> int:
-    """Put Q/DQ pairs around the operators that only move data, so that these too work on integers."""
+    """Put Q/DQ pairs around the operators that only move data, so that these too work on integers.
+
+    Counterpart: QDQPropagationTransformer
+    """
     changes = 0
     for node in list(graph):
         if not context.may_touch(node):
@@ -211,10 +219,13 @@ ANY_RESULT = frozenset({
 
 
 def give_each_reader_its_own(graph: Graph, context: Context) -> int:
-    """Duplicate the DQ nodes that operators of quantized units share with others; the number of copies.
+    """Duplicate the DQ nodes that operators of quantized units share with others.
 
     A unit must own its DQ nodes. The original stays with the readers that are in no unit, with the graph's outputs and
     with subgraphs, or else with the first reader.
+
+    Counterpart: EnsureUniqueDQForNodeUnit
+    Differs: only for readers that can form a unit of integers.
     """
     copies = 0
     for dq in list(graph):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
-from ortconv.optimizer.conditions import RESHAPES, same_shape
+from ortconv.optimizer.basic.transpose_handlers import transpose_perm
+from ortconv.optimizer.conditions import RESHAPES, same_dim, same_shape
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import DimOf, Element, expressed, keeps_shape, refined, target
@@ -24,7 +25,10 @@ def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
 
 @rule("ReshapeFusion", P(RESHAPES, "x", ...))
 def eliminate_reshape(m: Match) -> Replacement:
-    """Reshape, Squeeze, Unsqueeze or Flatten of x to the shape that it has  ->  x"""
+    """Reshape, Squeeze, Unsqueeze or Flatten of x to the shape that it has  ->  x
+
+    Differs: a single Reshape to the shape that x has goes too, which ONNX Runtime keeps.
+    """
     x: Value = m.x
     if same_shape(x.shape, m.root.out.shape):
         return x
@@ -34,7 +38,11 @@ def eliminate_reshape(m: Match) -> Replacement:
 
 @rule("ReshapeFusion", P("Reshape", "x", "shape"))
 def fix_reshape(m: Match) -> Replacement:
-    """Reshape(x, shape computed from shapes)  ->  Reshape(x, constant with 0 for copies and at most one -1)"""
+    """Reshape(x, shape computed from shapes)  ->  Reshape(x, constant with 0 for copies and at most one -1)
+
+    Counterpart: ReshapeFusion
+    Differs: any arithmetic on shapes that comes to copies and one rest, whatever nodes it takes.
+    """
     if m.shape.const is not None:
         return None
     wanted = target(m.root)
@@ -59,6 +67,9 @@ def merge_reshapes(m: Match) -> Replacement:
     """Reshape(Reshape(x))  ->  Reshape(x) or x, also for Squeeze, Unsqueeze and Flatten
 
     An inner one that others read stays, so it is passed over only if x comes out.
+
+    Counterpart: ReshapeFusion
+    Differs: symbolic shapes, Flatten, and chains that begin with Squeeze or Unsqueeze.
     """
     x, inner, root = m.x, m.inner, m.root
     wanted = target(root)
@@ -69,21 +80,63 @@ def merge_reshapes(m: Match) -> Replacement:
     return result if alone or result is x else None
 
 
-@rule("TransposeFusion", P("Transpose", P("Transpose", "x", name="inner", shared=True)))
+_MOVES = ("Transpose", "Reshape")
+
+
+@rule(
+    "TransposeFusion",
+    P("Transpose", P(_MOVES, "x", ..., name="inner", shared=True)),
+    P("Reshape", P("Transpose", "x", name="inner", shared=True), ...),
+)
 def merge_transposes(m: Match) -> Replacement:
-    """Transpose(Transpose(x))  ->  Transpose(x) or x"""
+    """Transpose(Transpose(x))  ->  Transpose(x) or x, also where one of them is a Reshape that only moves axes of 1
+
+    Counterpart: TransposeOptimizer
+    Differs: wherever two meet, also where no handler moves them; there in the transpose optimizer alone.
+    """
     x, inner, root = m.x, m.inner, m.root
-    rank = x.rank if x.rank is not None else len(inner.attr("perm", root.attr("perm", Ints())))
-    first, second = (tuple(node.attr("perm", Ints(reversed(range(rank))))) for node in (inner, root))
-    if len(first) != len(second) or rank != len(first):
+    first, second = _permutation(inner), _permutation(root)
+    if first is None or second is None or len(first) != len(second) or x.rank not in (None, len(first)):
         return None
     perm = Ints(first[axis] for axis in second)
-    if perm == tuple(range(rank)):
+    if perm == tuple(range(len(perm))):
         return x  # type: ignore[no-any-return]
     if len(inner.out.uses) > 1 or inner.out.is_output:
         return None
     return New("Transpose", [x], {"perm": perm}, like=root, types=(root.out.type,))
 
 
-RULES = (*eliminate_reshape, *fix_reshape, *merge_reshapes, *merge_transposes)
+def _permutation(node: Node) -> tuple[int, ...] | None:
+    """How a Transpose, or a Reshape that only moves axes of 1, orders the axes of its input; None for other Reshapes."""
+    if node.op == "Transpose":
+        return transpose_perm(node)
+    assert node.inputs[0] is not None
+    before, after = node.inputs[0].shape, node.out.shape
+    if before is None or after is None or len(before) != len(after):
+        return None
+    sources, places = (sorted(range(len(s)), key=[d == 1 for d in s].__getitem__) for s in (before, after))
+    if not all(same_dim(before[source], after[place]) for source, place in zip(sources, places)):
+        return None
+    return tuple(source for _, source in sorted(zip(places, sources)))
+
+
+@rule("TransposeFusion", P("Gather", P("Transpose", "x", name="inner", shared=True), "index"))
+def pick_before_transpose(m: Match) -> Replacement:
+    """Gather(Transpose(x), scalar)  ->  Gather(x, scalar) along another axis, where the other axes keep their order
+
+    Counterpart: TransposeOptimizer
+    Differs: also where others read the Transpose.
+    """
+    perm = transpose_perm(m.inner)
+    axis = m.root.attr("axis", 0)
+    if perm is None or m.index.rank != 0 or not -len(perm) <= axis < len(perm):
+        return None
+    taken = perm[axis]
+    others = [source for source in perm if source != taken]
+    if others != sorted(others):
+        return None
+    return New("Gather", [m.x, m.index], {"axis": taken}, like=m.root, types=(m.root.out.type,))
+
+
+RULES = (*eliminate_reshape, *fix_reshape, *merge_reshapes, *merge_transposes, *pick_before_transpose)
 PASSES = (RulePass("ReshapeFusion", RULES),)

@@ -16,6 +16,9 @@ def share_constants(graph: Graph, context: Context) -> int:
     """Let the readers of equal initializers, of the same type, shape and bits, read the first of them.
 
     Each graph has its own; overridable and returned ones stay.
+
+    Counterpart: ConstantSharing
+    Differs: all types and sizes; there at most 8 elements, and neither 8- and 16-bit integers nor bool.
     """
     groups: dict[Hashable, list[Value]] = {}
     for value in graph.initializers.values():

@@ -66,7 +66,10 @@ def _pattern(depth: int) -> P:
 
 @rule("SliceConcatToSpaceToDepthFusion", _pattern(1), _pattern(2))
 def fuse_space_to_depth(m: Match) -> Replacement:
-    "Concat(x[::2, ::2], x[::2, 1::2], x[1::2, ::2], x[1::2, 1::2])  ->  SpaceToDepth<2>(x)"
+    """Concat(x[::2, ::2], x[::2, 1::2], x[1::2, ::2], x[1::2, 1::2])  ->  SpaceToDepth<2>(x)
+
+    Counterpart: SliceConcatToSpaceToDepthFusion
+    """
     branches = []
     for i in range(4):
         node = m.bound[f"slice{i}"]

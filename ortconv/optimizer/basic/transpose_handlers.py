@@ -200,6 +200,16 @@ def _arg(node: Node, slot: int, perm: Perm) -> Push | None:
     return Push((0,), (out,), {**node.attrs, "axis": perm[axis]})
 
 
+def _gather(node: Node, slot: int, perm: Perm) -> Push | None:
+    """Where others read the Transpose too it stays: queries, keys and values are often picked from one."""
+    data, index = node.inputs[:2]
+    axis = _normal(node.attr("axis", 0), len(perm))
+    if slot != 0 or axis is None or data is None or len(data.uses) > 1 or index is None or index.rank not in (0, 1):
+        return None
+    out = perm if index.rank else compress(perm, [i for i in range(len(perm)) if i != axis])
+    return Push((0,), (out,), {**node.attrs, "axis": perm[axis]})
+
+
 def _squeeze(node: Node, slot: int, perm: Perm) -> Push | None:
     stated = axes_of(node)
     if stated is None or slot != 0:
@@ -274,6 +284,7 @@ HANDLERS: dict[tuple[str, str], Handler] = {
     **{(domain, op): _quantize for domain in ("", "com.microsoft") for op in ("QuantizeLinear", "DequantizeLinear")},
     ("", "Concat"): _concat,
     ("", "Dropout"): _dropout,
+    ("", "Gather"): _gather,
     ("", "Pad"): _pad,
     ("", "Slice"): _slice,
     ("", "Split"): _split,

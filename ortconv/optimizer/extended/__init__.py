@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ortconv.optimizer.engine import FunctionPass, RulePass
 from ortconv.optimizer.extended import (
+    approximate,
     attention,
     fuse_conv,
     fuse_gemm,
@@ -29,5 +30,8 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
 )
 
 # SkipLayerNormalization takes two to six times as long as Add and LayerNormalization in ONNX Runtime 1.31.
-OPT_IN: tuple[FunctionPass | RulePass, ...] = skip_layer_norm.PASSES
-"""Passes that run only on request: they make the graph smaller, but not faster."""
+OPT_IN: tuple[FunctionPass | RulePass, ...] = (*skip_layer_norm.PASSES, *approximate.PASSES)
+"""Passes that run only on request: they make the graph smaller, but not faster, or change the numbers."""
+
+INEXACT = frozenset(p.name for p in approximate.PASSES)
+"""Names of those that change the numbers by more than rounding does."""

@@ -38,7 +38,12 @@ class Found:
 
 
 def fuse(graph: Graph, context: Context) -> int:
-    """Softmax(q k^T * scale + bias) v over heads  ->  Attention or MultiHeadAttention"""
+    """Softmax(q k^T * scale + bias) v over heads  ->  Attention or MultiHeadAttention
+
+    Counterpart: AttentionFusion
+    Differs: opset 13 and later, and static shapes, where there opset 11 and 12 with symbolic shapes match;
+        MultiHeadAttention where query, key and value do not come from one tensor.
+    """
     masks = attention_mask.Masks(graph)
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
     packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}

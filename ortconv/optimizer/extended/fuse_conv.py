@@ -54,7 +54,10 @@ _CONV = P("Conv", ..., name="conv")
     P("Clip", _CONV, C("low", optional=True), C("high", optional=True)),
 )
 def fuse_conv_activation(m: Match) -> Replacement:
-    "act(Conv(x, w, b))  ->  FusedConv(x, w, b)"
+    """act(Conv(x, w, b))  ->  FusedConv(x, w, b)
+
+    Counterpart: ConvActivationFusion
+    """
     attrs = activation_attributes(m.root)
     if attrs is None or not is_float(m.conv.input(0)):
         return None

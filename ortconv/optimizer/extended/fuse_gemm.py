@@ -24,7 +24,10 @@ ACTIVATION_PARAMETERS = {
 
 @rule("GemmActivationFusion", P(tuple(ACTIVATION_PARAMETERS), P("Gemm", ..., name="gemm")))
 def fuse_gemm_activation(m: Match) -> Replacement:
-    "act(Gemm(a, b, c))  ->  FusedGemm(a, b, c)"
+    """act(Gemm(a, b, c))  ->  FusedGemm(a, b, c)
+
+    Counterpart: GemmActivationFusion
+    """
     if not is_float(m.gemm.input(0)):
         return None
     attrs = {**m.gemm.attrs, "activation": m.root.op}

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
-from ortconv.ir.types import DType
+from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -35,7 +35,10 @@ def _transposed(side: str) -> tuple[P, P]:
 
 @rule("MatmulTransposeFusion", *_transposed("A"))
 def fuse_transpose_a(m: Match) -> Replacement:
-    "MatMul(Transpose(a), b)  ->  FusedMatMul<transA, transBatchA>(a, b)"
+    """MatMul(Transpose(a), b)  ->  FusedMatMul<transA, transBatchA>(a, b)
+
+    Counterpart: MatmulTransposeFusion
+    """
     return _without_transpose(m, "A")
 
 
@@ -48,6 +51,8 @@ def fuse_transpose_b(m: Match) -> Replacement:
 def _without_transpose(m: Match, side: str) -> Replacement:
     rank, other = m.transpose.out.rank, m.other.rank
     if not _is_supported(m.matmul) or rank is None or other is None or min(rank, other) < 2:
+        return None
+    if not _is_never_empty(m, side):
         return None
     perm: Perm = tuple(m.transpose.attr("perm", tuple(reversed(range(rank)))))
     attrs = dict(m.matmul.attrs)
@@ -62,6 +67,26 @@ def _without_transpose(m: Match, side: str) -> Replacement:
     return None
 
 
+def _is_never_empty(m: Match, side: str) -> bool:
+    """False where empty operands may come that MatMul takes and FusedMatMul does not.
+
+    With a transposed operand onnxruntime 1.31 leaves sums of no products as they are in memory, and refuses stacks of no matrices
+    in front of a single one.
+    """
+    left, right = m.matmul.inputs[:2]
+    assert left is not None
+    assert right is not None
+    summed = (left.dim(-2 if m.matmul.attr("transA", 0) else -1), right.dim(-1 if m.matmul.attr("transB", 0) else -2))
+    if not any(map(_is_positive, summed)):
+        return False
+    stacked = side == "A" and left.rank != 2 and right.rank == 2
+    return not stacked or all(map(_is_positive, left.shape or (None,)))
+
+
+def _is_positive(dim: Dim) -> bool:
+    return isinstance(dim, int) and dim > 0
+
+
 _SCALE = C("scale", one=True)
 
 
@@ -73,7 +98,11 @@ def _scaled_operand(op: str, slot: int) -> tuple[P, ...]:
 
 @rule("MatMulScaleFusion", *_scaled_operand("Mul", 0), *_scaled_operand("Div", 0))
 def fuse_scaled_a(m: Match) -> Replacement:
-    "MatMul(a * k, b)  ->  FusedMatMul<alpha = k>(a, b)"
+    """MatMul(a * k, b)  ->  FusedMatMul<alpha = k>(a, b)
+
+    Counterpart: MatMulScaleFusion
+    Differs: for double only where alpha, a float32, is exact; 0 and factors that overflow stay.
+    """
     return _with_alpha(m, (m.inner, m.other), m.inner)
 
 

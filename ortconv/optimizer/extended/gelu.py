@@ -32,7 +32,11 @@ def microsoft(m: Match, op: str, inputs: list[Source], attrs: dict[str, Attribut
 
 @rule("GeluFusion", *(r.pattern for r in basic.fuse_gelu))
 def fuse_gelu(m: Match) -> Replacement:
-    "0.5 * x * (1 + Erf(x / sqrt(2)))  ->  com.microsoft:Gelu(x)"
+    """0.5 * x * (1 + Erf(x / sqrt(2)))  ->  com.microsoft:Gelu(x)
+
+    Counterpart: GeluFusionL2
+    Differs: as for GeluFusion of the basic level; float32 only.
+    """
     if m.x.dtype is not DType.FLOAT or not basic.keeps_shape(m.x, (m.half, m.one, m.root_constant)):
         return None
     return microsoft(m, "Gelu", [m.x])
@@ -53,14 +57,18 @@ def _tanh_patterns() -> list[P]:
 
 @rule("FastGeluFusion", *_tanh_patterns())
 def fuse_fast_gelu(m: Match) -> Replacement:
-    "0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x ^ 3)))  ->  FastGelu(x), however the cubic is written"
+    """0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x ^ 3)))  ->  FastGelu(x), however the cubic is written
+
+    Counterpart: FastGeluFusion
+    Differs: the cubic in any form, x * x * x too; the result may be returned by the graph.
+    """
     nodes: dict[Node, None] = {}
     constants: list[Value] = [m.half, m.one]
     cubic = _polynomial(m.inner, m.x, nodes, constants, DEEPEST) if m.x.dtype is DType.FLOAT else None
     if cubic is None or not _is_gelu_cubic(cubic) or not basic.keeps_shape(m.x, tuple(constants)):
         return None
-    (reader,) = m.inner.consumers
-    return microsoft(m, "FastGelu", [m.x]) if _is_private(nodes, reader, m.root) else None
+    readers = m.inner.consumers
+    return microsoft(m, "FastGelu", [m.x]) if len(readers) == 1 and _is_private(nodes, readers[0], m.root) else None
 
 
 def _is_gelu_cubic(found: Polynomial) -> bool:
@@ -133,7 +141,10 @@ _ARITHMETIC = {"Add": _sum, "Mul": _product, "Div": _quotient, "Pow": _power}
     P("Mul", "x", P("Sigmoid", P("Mul", "x", C("alpha", one=True), commutative=True)), commutative=True),
 )
 def fuse_quick_gelu(m: Match) -> Replacement:
-    "x * Sigmoid(alpha * x)  ->  QuickGelu<alpha>(x)"
+    """x * Sigmoid(alpha * x)  ->  QuickGelu<alpha>(x)
+
+    Counterpart: QuickGeluFusion
+    """
     factor = m.bound.get("alpha")
     alpha = 1.0 if factor is None else scalar(factor)
     if m.x.dtype is not DType.FLOAT or alpha is None or not math.isfinite(alpha):
@@ -155,7 +166,10 @@ _SUM = P("Add", "x", "bias", commutative=True)
     P("FastGelu", _SUM, domain=MICROSOFT),
 )
 def fuse_bias_gelu(m: Match) -> Replacement:
-    "Gelu(x + bias)  ->  BiasGelu(x, bias); FastGelu where it is approximated by tanh"
+    """Gelu(x + bias)  ->  BiasGelu(x, bias); FastGelu where it is approximated by tanh
+
+    Counterpart: BiasGeluFusion
+    """
     x, bias = m.x, m.bias
     width = bias.dim(0)
     if x.dtype is not DType.FLOAT or bias.rank != 1 or not isinstance(width, int) or x.dim(-1) != width:

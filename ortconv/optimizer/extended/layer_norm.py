@@ -16,7 +16,11 @@ from ortconv.optimizer.pattern import C, Match, P
 
 @rule("LayerNormFusion", *(r.pattern for r in basic.fuse_layer_norm))
 def fuse_layer_norm(m: Match) -> Replacement:
-    "(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale), whatever the opset"
+    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale  ->  LayerNormalization(x, scale), whatever the opset
+
+    Counterpart: LayerNormFusionL2
+    Differs: as for LayerNormFusion of the basic level; float32 only.
+    """
     return None if m.x.dtype is not DType.FLOAT else basic.normalized(m)
 
 
@@ -38,7 +42,11 @@ def _root_mean_square_patterns() -> list[P]:
 
 @rule("SimplifiedLayerNormFusion", *_root_mean_square_patterns())
 def fuse_root_mean_square(m: Match) -> Replacement:
-    "x / Sqrt(ReduceMean(x ^ 2) + epsilon) * scale  ->  SimplifiedLayerNormalization(x, scale)"
+    """x / Sqrt(ReduceMean(x ^ 2) + epsilon) * scale  ->  SimplifiedLayerNormalization(x, scale)
+
+    Counterpart: SimplifiedLayerNormFusion
+    Differs: the square as a product, and Reciprocal in place of the division.
+    """
     x: Value = m.x
     rank = x.rank
     if x.dtype is not DType.FLOAT or m.scale.dtype is not DType.FLOAT or not rank:
@@ -46,7 +54,7 @@ def fuse_root_mean_square(m: Match) -> Replacement:
     constants = tuple(v for name in ("two", "one", "epsilon") if (v := m.bound.get(name)) is not None)
     if basic.trailing_axis([m.mean], rank) != rank - 1 or not basic.keeps_shape(x, constants):
         return None
-    if m.scale.rank != 1 or not same_dim(m.scale.dim(0), x.dim(-1)):
+    if m.scale.rank != 1 or not same_dim(m.scale.dim(0), x.dim(-1)) or x.dim(-1) == 0:
         return None
     epsilon = float(np.float32(scalar(m.epsilon)))
     if not 0 <= epsilon < math.inf:

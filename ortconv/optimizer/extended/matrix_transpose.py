@@ -11,7 +11,10 @@ from ortconv.optimizer.shapes import Element, dim_of, refined, target
 
 @rule("MatrixTransposeFusion", P("Reshape", P("Transpose", P("Reshape", "x", ..., name="flat"), name="transpose"), ...))
 def fuse_matrix_transpose(m: Match) -> Replacement:
-    "Reshape(Transpose<0, 2, 1>(Reshape(x, (-1, rows, columns))), (..., columns, rows))  ->  Transpose(x) of the last two axes"
+    """Reshape(Transpose<0, 2, 1>(Reshape(x, (-1, rows, columns))), (..., columns, rows))  ->  Transpose(x) of the last two axes
+
+    Counterpart: none: beyond ONNX Runtime
+    """
     x: Value = m.x
     rank = x.rank
     if rank is None or rank < 3 or tuple(m.transpose.attr("perm", Ints((2, 1, 0)))) != (0, 2, 1):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, Source, constant
 from ortconv.optimizer.pattern import P
@@ -43,9 +43,9 @@ class Quantized(NamedTuple):
 
     @property
     def zero(self) -> Source:
-        """The zero point, made where it is left out."""
+        """The zero point, made where it is left out, one for each scale."""
         assert self.dtype is not None
-        return np.zeros((), self.dtype.numpy) if self.zero_point is None else self.zero_point
+        return np.zeros(self.scale.static_shape or (), self.dtype.numpy) if self.zero_point is None else self.zero_point
 
     @property
     def is_per_tensor(self) -> bool:
@@ -59,12 +59,20 @@ class Quantized(NamedTuple):
     @property
     def operand(self) -> list[Source]:
         """Tensor, scale, zero point: how operators on integers take a tensor."""
-        return [self.value, self.scale, self.zero]
+        return [self.value, *self.parameters]
 
     @property
     def parameters(self) -> list[Source]:
         """Scale, zero point: how operators on integers take their output's parameters."""
-        return [self.scale, self.zero]
+        return [_without_axis(self.scale), _without_axis(self.zero)]
+
+
+def _without_axis(parameter: Source) -> Source:
+    """A constant of shape (1,) as scalar, since not all operators on integers take the former."""
+    content = parameter.constant if isinstance(parameter, Value) else parameter
+    if not isinstance(content, (Tensor, np.ndarray)) or content.shape != (1,):
+        return parameter
+    return (content.numpy() if isinstance(content, Tensor) else content).reshape(())
 
 
 def dequantized(value: Value | None, reader: Node) -> Quantized | None:
@@ -89,6 +97,9 @@ def _quantized(node: Node, integers: Value | None, reals: Value | None) -> Quant
     if integers is None or reals is None or scale is None or node.attr("block_size", 0):
         return None
     if scale.dtype is not DType.FLOAT or reals.dtype is not DType.FLOAT or integers.dtype is None:
+        return None
+    known = elements(scale)
+    if known is not None and not np.all((known > SMALLEST_SCALE) & (known < LARGEST_SCALE)):
         return None
     return Quantized(integers, scale, node.input(2), int(node.attr("axis", 1)))
 

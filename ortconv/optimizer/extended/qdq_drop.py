@@ -60,7 +60,13 @@ MOVERS = {
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P(tuple(MOVERS), ..., name="target")))
 def drop_around_mover(m: Match) -> Replacement:
-    "Q(op(DQ(x), ...))  ->  op(x, ...)"
+    """Q(op(DQ(x), ...))  ->  op(x, ...)
+
+    Counterpart: QDQSelectorActionTransformer
+    Differs: ReduceMin too; Resize only where it picks elements, pooling and Softmax only where the integer kernel
+        computes the same; a float bias is rounded to the unit of the sum where that is fine enough; MatMulNBits
+        for weights of 4 bits only, computing in float32 (see MatMulNBitsAccuracyLevel4).
+    """
     x, y, mover = dequantized(m.target.input(0), m.root), quantizer(m.root), MOVERS[m.target.op]
     if x is None or y is None or x.dtype not in mover.types or not same_parameters(x, y):
         return None
@@ -131,7 +137,10 @@ def _saturates(q: Node, number: float | None, *, low: bool) -> bool:
     *quantize_patterns(P("Clip", "x", C("low", optional=True), C("high", optional=True), name="clip")),
 )
 def drop_clip(m: Match) -> Replacement:
-    "Q(Clip(x))  ->  Q(x), where Q saturates no later than Clip"
+    """Q(Clip(x))  ->  Q(x), where Q saturates no later than Clip
+
+    Counterpart: ClipQuantRewrite
+    """
     bounds = clip_bounds(m.clip)
     if bounds is None or not (_saturates(m.root, bounds[0], low=True) and _saturates(m.root, bounds[1], low=False)):
         return None
@@ -140,7 +149,11 @@ def drop_clip(m: Match) -> Replacement:
 
 @rule("ReluQuantRewrite", *quantize_patterns(P("Relu", "x")))
 def drop_relu(m: Match) -> Replacement:
-    "Q(Relu(x))  ->  Q(x), where Q gives no code below that of 0"
+    """Q(Relu(x))  ->  Q(x), where Q gives no code below that of 0
+
+    Counterpart: ReluQuantRewrite
+    Differs: the zero point may be left out, and 16-bit integers will do.
+    """
     if not _saturates(m.root, 0.0, low=True):
         return None
     return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root)
@@ -154,7 +167,10 @@ def drop_relu(m: Match) -> Replacement:
     *quantize_patterns(*(P("DequantizeLinear", "x", ..., domain=d, shared=True) for d in DOMAINS)),
 )
 def cancel_pair(m: Match) -> Replacement:
-    "Q(DQ(x)) with equal parameters  ->  x"
+    """Q(DQ(x)) with equal parameters  ->  x
+
+    Counterpart: QDQFinalCleanupTransformer
+    """
     x, y = dequantized(m.root.input(0), m.root), quantizer(m.root)
     if x is None or y is None or x.dtype not in INTEGERS or not same_parameters(x, y):
         return None

@@ -29,7 +29,10 @@ def _is_single_or_columns(value: Value | None, b: Value) -> bool:
 
 @rule("MatMulIntegerToFloatFusion", P("Mul", _PRODUCT, P("Mul", "s", "t", commutative=True), commutative=True))
 def fuse_scales(m: Match) -> Replacement:
-    "Cast(MatMulInteger(a, b)) * (s * t)  ->  MatMulIntegerToFloat(a, b, s, t)"
+    """Cast(MatMulInteger(a, b)) * (s * t)  ->  MatMulIntegerToFloat(a, b, s, t)
+
+    Counterpart: MatMulIntegerToFloatFusion
+    """
     if m.cast.attr("to", 0) != DType.FLOAT or m.s.dtype is not DType.FLOAT or m.t.dtype is not DType.FLOAT:
         return None
     if min(m.a.rank or 0, m.b.rank or 0) < 2 or (m.a.dtype is DType.INT8 and m.b.dtype is not DType.INT8):
@@ -62,7 +65,10 @@ def fuse_bias(m: Match) -> Replacement:
       "a_zero", C("b_zero", optional=True), C("bias", optional=True), domain=MICROSOFT),
 )  # fmt: skip
 def fuse_quantization(m: Match) -> Replacement:
-    "MatMulIntegerToFloat(DynamicQuantizeLinear(x), b)  ->  DynamicQuantizeMatMul(x, b)"
+    """MatMulIntegerToFloat(DynamicQuantizeLinear(x), b)  ->  DynamicQuantizeMatMul(x, b)
+
+    Counterpart: DynamicQuantizeMatMulFusion
+    """
     if (m.a_scale, m.a_zero) != tuple(m.quantize.outputs[1:3]):
         return None
     inputs = [m.x, m.b, m.b_scale, m.b_zero, m.bias]

@@ -54,10 +54,13 @@ def _pool_fits(node: Node, y: Quantized) -> bool:
 
 
 def _softmax_fits(node: Node, y: Quantized) -> bool:
-    """Sums long enough for the steps of the result: the kernel overflows where a sum is short and the steps are fine."""
+    """Sums long enough for the steps of the result: the kernel overflows where a sum is short and the steps are fine.
+
+    It also returns nothing at all where there are no elements.
+    """
     shape, step = node.out.shape, elements(y.scale)
     axis = attribute(node, "axis")
-    if shape is None or step is None or not -len(shape) <= axis < len(shape):
+    if shape is None or 0 in shape or step is None or not -len(shape) <= axis < len(shape):
         return False
     axis %= len(shape)
     summed = shape[axis:] if since_version(node) < 13 else shape[axis : axis + 1]

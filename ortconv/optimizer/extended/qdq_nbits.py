@@ -116,7 +116,10 @@ def _fused(m: Match, bias: Value | None) -> Replacement:
     P("Add", P("MatMulNBits", ..., name="product", domain="com.microsoft"), C("bias"), commutative=True),
 )
 def fuse_bias(m: Match) -> Replacement:
-    "MatMulNBits(a, w) + bias  ->  MatMulNBits(a, w, bias)"
+    """MatMulNBits(a, w) + bias  ->  MatMulNBits(a, w, bias)
+
+    Counterpart: MatMulNBitsFusion
+    """
     if m.product.input(5) is not None or m.bias.static_shape != (m.product.attr("N", 0),):
         return None
     if m.bias.dtype is not m.product.inputs[0].dtype:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.engine import New, Replacement, Rule, Source, rule
 from ortconv.optimizer.extended.qdq import (
     BYTES,
     Quantized,
@@ -27,11 +30,14 @@ FINE = 1 / 8
 """Largest unit of the sum, in steps of the result, in which a bias may be rounded anew."""
 
 
-def _fits(x: Quantized | None, w: Quantized | None, y: Quantized | None) -> bool:
-    """Types that the integer kernels take and are fast with: uint8 times any byte, a result of uint8."""
-    if x is None or w is None or x.dtype is not DType.UINT8 or w.dtype not in BYTES or not x.is_per_tensor:
+def _fits(x: Quantized | None, w: Quantized | None, y: Quantized | None, signed: bool) -> bool:
+    """Types that the integer kernels take and are fast with: uint8 times any byte, where `signed` int8 times int8 too, a
+    result of the first one's type."""
+    if x is None or w is None or w.dtype not in BYTES or not x.is_per_tensor:
         return False
-    return y is None or (y.dtype is DType.UINT8 and y.is_per_tensor)
+    if x.dtype is not DType.UINT8 and not (signed and x.dtype is w.dtype is DType.INT8):
+        return False
+    return y is None or (y.dtype is x.dtype and y.is_per_tensor)
 
 
 def _weights_fit(w: Quantized, axis: int) -> bool:
@@ -110,10 +116,10 @@ def _reals(value: Value, q: Quantized | None) -> Array | None:
 
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("Conv", ..., name="target")))
-def fuse_conv(m: Match) -> Replacement:
+def fuse_conv(m: Match, signed: bool = False) -> Replacement:
     "Q(Conv(DQ(x), DQ(w), DQ(b)))  ->  QLinearConv(x, w, b)"
     x, w, y = _operands(m.target, m.root)
-    if x is None or w is None or y is None or not _fits(x, w, y) or not _weights_fit(w, 0):
+    if x is None or w is None or y is None or not _fits(x, w, y, signed) or not _weights_fit(w, 0):
         return None
     try:
         bias = _bias(m.target.input(2), m.root, _unit(x, w), y)
@@ -130,10 +136,10 @@ def _operands(target: Node, reader: Node) -> tuple[Quantized | None, Quantized |
 
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("MatMul", "a", "b", name="target")))
-def fuse_matmul(m: Match) -> Replacement:
+def fuse_matmul(m: Match, signed: bool = False) -> Replacement:
     "Q(MatMul(DQ(a), DQ(b)))  ->  QLinearMatMul(a, b)"
     a, b, y = _operands(m.target, m.root)
-    if a is None or b is None or y is None or not _fits(a, b, y) or not _columns_fit(b, -1):
+    if a is None or b is None or y is None or not _fits(a, b, y, signed) or not _columns_fit(b, -1):
         return None
     return New("QLinearMatMul", [*a.operand, *b.operand, *y.parameters], like=m.target)
 
@@ -144,15 +150,15 @@ def _columns_fit(b: Quantized, axis: int) -> bool:
 
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("Gemm", ..., name="target")))
-def fuse_gemm(m: Match) -> Replacement:
+def fuse_gemm(m: Match, signed: bool = False) -> Replacement:
     "Q(Gemm(DQ(a), DQ(b), DQ(c)))  ->  QGemm(a, b, c)"
-    return _gemm(m.target, m.root)
+    return _gemm(m.target, m.root, signed)
 
 
-def _gemm(target: Node, reader: Node) -> Replacement:
+def _gemm(target: Node, reader: Node, signed: bool) -> Replacement:
     a, b, y = _operands(target, reader)
     trans_a, trans_b, alpha = target.attr("transA", 0), target.attr("transB", 0), target.attr("alpha", 1.0)
-    if a is None or b is None or (y is None) != (reader is target) or not _fits(a, b, y):
+    if a is None or b is None or (y is None) != (reader is target) or not _fits(a, b, y, signed):
         return None
     if not _columns_fit(b, 0 if trans_b else -1):
         return None
@@ -167,16 +173,16 @@ def _gemm(target: Node, reader: Node) -> Replacement:
 
 
 @rule("QDQSelectorActionTransformer", P("Gemm", ...))
-def fuse_gemm_to_float(m: Match) -> Replacement:
+def fuse_gemm_to_float(m: Match, signed: bool = False) -> Replacement:
     "Gemm(DQ(a), DQ(b), DQ(c))  ->  QGemm(a, b, c) in float32"
-    return _gemm(m.root, m.root)
+    return _gemm(m.root, m.root, signed)
 
 
 @rule("QDQSelectorActionTransformer", P("MatMul", "a", "b"))
-def fuse_matmul_to_float(m: Match) -> Replacement:
+def fuse_matmul_to_float(m: Match, signed: bool = False) -> Replacement:
     "MatMul(DQ(a), DQ(b))  ->  MatMulIntegerToFloat(a, b)"
     a, b, _ = _operands(m.root, m.root)
-    if a is None or b is None or not _fits(a, b, None) or not _columns_fit(b, -1):
+    if a is None or b is None or not _fits(a, b, None, signed) or not _columns_fit(b, -1):
         return None
     return microsoft("MatMulIntegerToFloat", [a.value, b.value, a.scale, b.scale, a.zero, b.zero], m.root)
 
@@ -184,3 +190,10 @@ def fuse_matmul_to_float(m: Match) -> Replacement:
 RULES = fuse_conv + fuse_matmul + fuse_gemm
 FLOAT_RULES = fuse_gemm_to_float + fuse_matmul_to_float
 """Rules for results that nothing quantizes; they come after the others."""
+
+GEMM_RULES = fuse_gemm + fuse_gemm_to_float
+
+
+def with_signed(r: Rule) -> Rule:
+    """A rule of this module as it is where int8 times int8 is as fast: on ARM."""
+    return replace(r, build=partial(r.build, signed=True))  # type: ignore[call-arg]

@@ -11,7 +11,11 @@ from ortconv.optimizer.extended.qdq import DOMAINS, dequantized, elements, quant
 
 
 def shift_activations(graph: Graph, context: Context) -> int:
-    """Q -> DQ pairs of int8 and one scale become uint8 with the zero point 128 higher: the same reals, exactly."""
+    """Q -> DQ pairs of int8 and one scale become uint8 with the zero point 128 higher: the same reals, exactly.
+
+    Counterpart: QDQS8ToU8Transformer
+    Differs: whatever the target platform; there not on ARM, and not where session.qdqisint8allowed is set.
+    """
     changes = 0
     shared: dict[tuple[int, Shape], Value] = {}
     for node in graph:

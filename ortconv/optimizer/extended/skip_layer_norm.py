@@ -14,7 +14,13 @@ SUM_OUTPUT = 3
 
 
 def fuse(graph: Graph, context: Context) -> int:
-    """LayerNormalization(x + skip)  ->  SkipLayerNormalization(x, skip), which returns the sum too where others read it."""
+    """LayerNormalization(x + skip)  ->  SkipLayerNormalization(x, skip), which returns the sum too where others read it
+
+    Counterpart: SkipLayerNormFusion, BiasSkipLayerNormFusion (on by default there, as part of extended)
+    Differs: the sum may have other readers, rank 2 will do, and a bias may stand on either side of its addition.
+    Opt-in: smaller, but slower: two to six times the time of Add and LayerNormalization in ONNX Runtime 1.31.
+    Also: BiasSkipLayerNormFusion
+    """
     return sum(_fuse(node, context) for node in graph if node.is_op("LayerNormalization"))
 
 

@@ -39,6 +39,10 @@ def fuse(graph: Graph, context: Context) -> int:
     """Gathers and Slices that share out x along one axis  ->  Split(x), where that takes fewer nodes
 
     Where they leave a rest, a Slice comes before; where a Gather drops the axis, a Squeeze follows.
+
+    Counterpart: GatherSliceToSplitFusion
+    Differs: parts may leave a rest, which a Slice takes away first; opsets before 13; only where fewer nodes
+        result.
     """
     sources = [v for v in graph.inputs if len(v.uses) > 1]
     sources += [v for node in graph for v in node.outputs if v is not None and len(v.uses) > 1]
@@ -164,7 +168,11 @@ def _constant(graph: Graph, numbers: tuple[int, ...], near: Value) -> Value:
     P("Gather", "x", P("Range", C("start", one=True), "limit", C("step", one=True)), name="gather"),
 )
 def fuse_range(m: Match) -> Replacement:
-    "Gather(x, Range(start, limit, step))  ->  Slice(x, start, limit, axis, step), where none of them is negative"
+    """Gather(x, Range(start, limit, step))  ->  Slice(x, start, limit, axis, step), where none of them is negative
+
+    Counterpart: GatherToSliceFusion
+    Differs: only where no index can be negative, which Slice would count from the end; there for any range.
+    """
     start, step = scalar(m.start), scalar(m.step)
     if m.graph.opset() < SLICE_BY_INPUTS or m.x.rank is None or m.limit.dtype not in (DType.INT64, DType.INT32):
         return None

@@ -11,7 +11,11 @@ from ortconv.optimizer.pattern import C, Match, P
 
 @rule("ConvAddActivationFusion", P("Add", P("Conv", ..., name="conv"), "z", commutative=True))
 def fuse_conv_add(m: Match) -> Replacement:
-    "Conv(x, w, b) + z  ->  FusedConv(x, w, b, z)"
+    """Conv(x, w, b) + z  ->  FusedConv(x, w, b, z)
+
+    Counterpart: ConvAddActivationFusion
+    Differs: a Conv without bias as well.
+    """
     x, w, b = (m.conv.input(slot) for slot in range(3))
     if m.z is m.conv.out or not is_float(x) or not _same_shape(m.conv, m.z):
         return None

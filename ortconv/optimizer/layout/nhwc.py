@@ -7,6 +7,7 @@ nodes that all take channels last needs Transposes at its border only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -87,11 +88,18 @@ def _is_per_tensor(node: Node) -> bool:
     return all(v is None or v.static_shape in ((), (1,)) for v in node.inputs[1:])
 
 
-def channels_last(graph: Graph, context: Context) -> int:
-    """Give every region that gains from it the channels-last form; the number of nodes changed."""
+def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
+    """Give every region that gains from it the channels-last form, or all that have convolutions.
+
+    Returns the number of nodes changed.
+
+    Counterpart: NhwcTransformer
+    Differs: regions are chosen as a whole, only where they gain; pools and float operators between quantized ones
+        go along; no float convolutions.
+    """
     changes = 0
     for region in _regions(graph, context):
-        chosen = _worthwhile(region)
+        chosen = _worthwhile(region, always)
         if chosen and not context.exhausted:
             _convert(graph, chosen)
             context.record(NAME, chosen[0].label, len(chosen), len(chosen))
@@ -142,8 +150,11 @@ def _regions(graph: Graph, context: Context) -> list[list[Node]]:
     return list(regions.values())
 
 
-def _worthwhile(region: list[Node]) -> list[Node]:
-    """The part of a region that gains: without the nodes at its border that cost more Transposes than they save."""
+def _worthwhile(region: list[Node], always: bool) -> list[Node]:
+    """The part of a region that gains: without the nodes at its border that cost more Transposes than they save.
+
+    A region whose convolutions transpose less by themselves stays as it is, unless `always`.
+    """
     chosen = dict.fromkeys(region)
     changed = True
     while changed:
@@ -153,7 +164,7 @@ def _worthwhile(region: list[Node]) -> list[Node]:
                 del chosen[node]
                 changed = True
     convolutions = sum(node.op == "QLinearConv" for node in chosen)
-    return list(chosen) if convolutions and _border(chosen) < 2 * convolutions else []
+    return list(chosen) if convolutions and (always or _border(chosen) < 2 * convolutions) else []
 
 
 def _cost(node: Node, chosen: dict[Node, None]) -> int:
@@ -246,4 +257,6 @@ def _transposed(graph: Graph, value: Value, perm: tuple[int, ...], before: Node)
 
 
 NHWC = FunctionPass(NAME, channels_last)
+ALWAYS_NHWC = FunctionPass(NAME, partial(channels_last, always=True))
+"""As onnxruntime's own transformer, which asks no region whether it gains."""
 PASSES = (NHWC,)

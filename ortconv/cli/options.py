@@ -1,0 +1,57 @@
+"""Options that several verbs take, and types of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+LEVELS = ("disable", "basic", "extended", "layout", "all")
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes, with a unit if wanted."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from ortconv.files import byte_count
+
+        try:
+            return value if isinstance(value, int) else byte_count(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+PASS_CHOICE = (
+    click.option(
+        "--enable-pass",
+        "enable_passes",
+        multiple=True,
+        metavar="NAME",
+        help="Run an opt-in pass, too; may be repeated.",
+    ),
+    click.option(
+        "--disable-pass",
+        "disable_passes",
+        multiple=True,
+        metavar="NAME",
+        help="Leave out a pass; see ortconv passes list.",
+    ),
+    click.option(
+        "--only-pass", "only_passes", multiple=True, metavar="NAME", help="Run this pass and no other; may be repeated."
+    ),
+    click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites."),
+)
+
+
+def add(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """A decorator that gives a command several options, in this order."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate

@@ -1,0 +1,73 @@
+"""What the optimizer did, for people: one line for each rewrite, and a table of the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from ortconv.cli import color, printable
+from ortconv.cli.render import size
+
+if TYPE_CHECKING:
+    from ortconv.optimizer.engine import Rewrite
+
+SHOWN_NODES = 6
+BAR = 20
+
+
+def show(source: str, trace: Iterable[Rewrite]) -> None:
+    """Print every rewrite of a model, then what each rule came to, to stderr."""
+    trace = list(trace)
+    for number, rewrite in enumerate(trace, 1):
+        click.echo(f"{source}: {line(number, rewrite)}", err=True, color=color())
+    if trace and all(rewrite.change is not None for rewrite in trace):
+        _table(trace)
+
+
+def line(number: int, rewrite: Rewrite) -> str:
+    """One rewrite: its number (for --stop-after), rule, root, nodes that went and came, and what that cost and saved."""
+    text = f"{number} {click.style(rewrite.rule, bold=True)} at {printable(rewrite.root)}: "
+    change = rewrite.change
+    if change is None:
+        return f"{text}-{rewrite.removed} +{rewrite.added}"
+    nodes = f"{change.nodes_before} -> {change.nodes_after} nodes"
+    parts = [_labels(change.consumed, "-"), _labels(change.made, "+"), nodes]
+    if change.bytes_after != change.bytes_before:
+        parts.append(_signed(change.bytes_after - change.bytes_before))
+    parts.append(f"{change.seconds * 1e3:.2f} ms")
+    return text + "; ".join(filter(None, parts))
+
+
+def _labels(labels: tuple[str, ...], sign: str) -> str:
+    more = f" and {len(labels) - SHOWN_NODES} more" if len(labels) > SHOWN_NODES else ""
+    return f"{sign} {printable(', '.join(labels[:SHOWN_NODES]))}{more}" if labels else ""
+
+
+def _signed(count: int) -> str:
+    return f"{'+' if count >= 0 else '-'}{size(abs(count))}"
+
+
+def _table(trace: list[Rewrite]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    rows: dict[str, list[float]] = {}
+    for rewrite in trace:
+        change = rewrite.change
+        assert change is not None
+        row = rows.setdefault(rewrite.rule, [0, 0, 0, 0])
+        nodes, count = change.nodes_after - change.nodes_before, change.bytes_after - change.bytes_before
+        for i, amount in enumerate((1, nodes, count, change.seconds)):
+            row[i] += amount
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for name in ("rule", "rewrites", "nodes", "constants", "ms", "time"):
+        side: Literal["left", "right"] = "left" if name in ("rule", "time") else "right"
+        width = max(map(len, rows)) if name == "rule" else len(name)
+        table.add_column(name, justify=side, no_wrap=True, min_width=width)
+    longest = max(row[3] for row in rows.values()) or 1
+    for rule, (times, net, held, seconds) in sorted(rows.items(), key=lambda item: -item[1][3]):
+        bar = "█" * round(BAR * seconds / longest)
+        table.add_row(rule, f"{times:.0f}", f"{net:+.0f}", _signed(int(held)), f"{seconds * 1e3:.2f}", bar)
+    Console(stderr=True).print(table)

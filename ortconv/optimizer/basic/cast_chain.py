@@ -1,0 +1,26 @@
+"""Chains of Casts between floating-point types, shortened although the type in between is narrower."""
+
+from __future__ import annotations
+
+from ortconv.optimizer.conditions import FLOATS
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.pattern import Match, P
+
+
+@rule("LossyCastChainElimination", P("Cast", P("Cast", "x", name="inner", shared=True)))
+def eliminate_lossy_cast_chain(m: Match) -> Replacement:
+    """Cast(Cast(x, B), C)  ->  Cast(x, C) or x, for floating-point types, even where B rounds
+
+    Counterpart: CastChainElimination (optimization.enable_cast_chain_elimination)
+    Differs: only between floating-point types: an integer or bool in between truncates, which is no matter of precision.
+    Opt-in: leaves out a rounding, so results are nearer to those of the wider type, but not those of the source.
+    """
+    types = (m.x.dtype, m.inner.out.dtype, m.root.out.dtype)
+    if not FLOATS.issuperset(types):
+        return None
+    if types[0] is types[2]:
+        return m.x  # type: ignore[no-any-return]
+    return New("Cast", [m.x], like=m.root, types=(m.root.out.type,))
+
+
+PASSES = (RulePass("LossyCastChainElimination", eliminate_lossy_cast_chain),)

@@ -1,0 +1,119 @@
+"""Weights and biases of operators whose data is quantized already become integers behind a DequantizeLinear."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+from ortconv.optimizer.basic.qdq import is_quantizer, parameters
+from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
+from ortconv.optimizer.pattern import Match, P
+
+LARGEST_CODE = 127
+LARGEST_BIAS = 2**31 - 1
+AXES_SINCE = 13
+"""The operator set from which on DequantizeLinear may have a scale for each index of an axis."""
+
+
+@rule("WeightBiasQuantization", P(("Conv", "ConvTranspose", "Gemm"), "x", "w", "b?"))
+def quantize_weights(m: Match) -> Replacement:
+    """Q(Conv(DQ(x), w, b))  ->  Q(Conv(DQ(x), DQ(w'), DQ(b'))) with w' int8 and b' int32; likewise ConvTranspose, Gemm
+
+    Counterpart: WeightBiasQuantization (on by default there, as part of basic)
+    Differs: int8 is symmetric, with a scale for each output channel of a Conv from opset 13 on, where ONNX Runtime has one
+        scale and a zero point for all of a weight; refused where a bias would not fit int32.
+    Opt-in: rounds weights to 8 bits, which changes results by more than rounding does.
+    """
+    root, source = m.root, m.x.producer
+    if (
+        source is None
+        or not is_quantizer(source, "DequantizeLinear")
+        or not _is_quantized(root)
+        or root.attr("alpha", 1.0) <= 0
+    ):
+        return None
+    data = parameters(source)
+    scale = None if data is None else data.scale.constant
+    if scale is None or scale.size != 1:
+        return None
+    weight = _existing(m.w, root) or _quantized(m.w, root, source.domain)
+    if weight is None:
+        return None
+    w, weight_scales = weight
+    b = m.b
+    if b is not None and b.constant is not None:
+        unit = np.asarray(scale.numpy().reshape(()) * weight_scales * root.attr("alpha", 1.0), np.float32)
+        b = _quantized_bias(b, unit, root, source.domain)
+        if b is None:
+            return None
+    if w is m.w and b is m.b:
+        return None
+    return New(root.op, [m.x, w] if b is None else [m.x, w, b], like=root, types=(root.out.type,))
+
+
+def _is_quantized(node: Node) -> bool:
+    """True if what a node returns is read by a QuantizeLinear alone, perhaps behind a Relu."""
+    readers = node.out.consumers
+    if node.out.is_output or len(readers) != 1:
+        return False
+    if readers[0].is_op("Relu"):
+        return _is_quantized(readers[0])
+    return is_quantizer(readers[0], "QuantizeLinear") and readers[0].input(0) is node.out
+
+
+def _existing(w: Value, node: Node) -> tuple[Source, Array] | None:
+    """A weight that is quantized already, and its scales: one, or one for each output channel of a Conv."""
+    source = w.producer
+    if source is None or not is_quantizer(source, "DequantizeLinear"):
+        return None
+    found = parameters(source)
+    scale = None if found is None else found.scale.constant
+    if scale is None or scale.dtype is not DType.FLOAT:
+        return None
+    if scale.size > 1 and (node.op != "Conv" or source.attr("axis", 1) != 0):
+        return None
+    return w, scale.numpy().reshape(-1) if scale.size > 1 else scale.numpy().reshape(())
+
+
+def _quantized(w: Value, node: Node, domain: str) -> tuple[Source, Array] | None:
+    """A constant weight behind a DequantizeLinear of its own, and its scales."""
+    if w.constant is None or w.dtype is not DType.FLOAT:
+        return None
+    weights = w.constant.numpy()
+    if not weights.size or not np.all(np.isfinite(weights)):
+        return None
+    assert node.graph is not None
+    by_channel = node.op == "Conv" and domain == "" and node.graph.opset() >= AXES_SINCE
+    axes = tuple(range(1, weights.ndim)) if by_channel else None
+    largest = np.max(np.abs(weights), axis=axes)
+    scales = np.asarray(np.where(largest > 0, largest, 1) / np.float32(LARGEST_CODE), np.float32)
+    if np.any(scales < np.finfo(np.float32).tiny):
+        return None
+    divisor = scales.reshape(-1, *(1 for _ in axes)) if axes else scales
+    codes = np.clip(np.rint(weights / divisor), -LARGEST_CODE, LARGEST_CODE).astype(np.int8)
+    return _dequantize([codes, scales, np.zeros(scales.shape, np.int8)], domain, w), scales
+
+
+def _quantized_bias(b: Value, unit: Array, node: Node, domain: str) -> Source:
+    """A constant bias behind a DequantizeLinear of its own; None where that cannot be."""
+    assert b.constant is not None
+    if b.dtype is not DType.FLOAT or b.rank != 1 or node.attr("beta", 1.0) != 1:
+        return None
+    values = b.constant.numpy().astype(np.float64)
+    if (unit.ndim and unit.shape != values.shape) or not np.all(np.isfinite(values)) or not np.all(unit > 0):
+        return None
+    codes = np.rint(values / unit)
+    if codes.size and np.max(np.abs(codes)) > LARGEST_BIAS:
+        return None
+    return _dequantize([codes.astype(np.int32), unit], domain, b)
+
+
+def _dequantize(inputs: list[Source], domain: str, like: Value) -> New:
+    scales = inputs[1]
+    attrs: dict[str, Attribute] = {"axis": 0} if isinstance(scales, np.ndarray) and scales.ndim else {}
+    return New("DequantizeLinear", inputs, attrs, domain=domain, types=(like.type,))
+
+
+PASSES = (RulePass("WeightBiasQuantization", quantize_weights),)

@@ -1,0 +1,50 @@
+"""Faster kernels that compute something near: only on request."""
+
+from __future__ import annotations
+
+from ortconv.ir.types import DType
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.extended.gelu import MICROSOFT, microsoft
+from ortconv.optimizer.pattern import Match, P
+
+INT8 = 4
+"""The accuracy level of MatMulNBits that computes with activations of 8 bits."""
+
+
+@rule(
+    "GeluApproximation",
+    P("Gelu", "x", where=lambda node: node.attr("approximate", "none") == "none"),
+    P("Gelu", "x", domain=MICROSOFT),
+    P("BiasGelu", "x", "bias", domain=MICROSOFT),
+)
+def approximate_gelu(m: Match) -> Replacement:
+    """Gelu(x)  ->  FastGelu(x), BiasGelu(x, bias)  ->  FastGelu(x, bias), which approximates by tanh
+
+    Counterpart: GeluApproximation (optimization.enable_gelu_approximation)
+    Differs: takes ONNX's Gelu of opset 20 too, and float32 only.
+    Opt-in: off by up to 0.0005 from the exact function.
+    """
+    bias = m.bound.get("bias")
+    if m.x.dtype is not DType.FLOAT:
+        return None
+    return microsoft(m, "FastGelu", [m.x] if bias is None else [m.x, bias])
+
+
+@rule(
+    "MatMulNBitsAccuracyLevel4",
+    P("MatMulNBits", ..., domain=MICROSOFT, where=lambda node: node.attr("accuracy_level", 0) != INT8),
+)
+def lower_accuracy(m: Match) -> Replacement:
+    """MatMulNBits<accuracy_level = any>(a, w)  ->  MatMulNBits<accuracy_level = 4>(a, w), which rounds a to 8 bits
+
+    Counterpart: QDQSelectorActionTransformer (session.qdq_matmulnbits_accuracy_level, 4 by default there)
+    Differs: here level 1, which computes in float32, is the default; this also changes nodes that the source has.
+    Opt-in: rounds activations to 8 bits, which changes results by more than rounding does.
+    """
+    return New("MatMulNBits", m.root.inputs, {**m.root.attrs, "accuracy_level": INT8}, domain=MICROSOFT, like=m.root)
+
+
+PASSES = (
+    RulePass("GeluApproximation", approximate_gelu),
+    RulePass("MatMulNBitsAccuracyLevel4", lower_accuracy),
+)

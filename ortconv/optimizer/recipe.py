@@ -1,0 +1,275 @@
+"""What the optimizer is to do: which passes, in which order and how far; and the same as text.
+
+    # comment
+    version 1.0
+    level extended
+    fold-limit 67108864
+
+    basic:
+      UnusedNodeElimination
+      Level1Rules:
+        EliminateIdentity
+        EliminateSlice
+    extended:
+      ...
+
+Passes and rules run in the order of the lines, and nothing else runs. `Name#2` is the second of that name in its list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from ortconv import __version__
+from ortconv.errors import UsageError
+from ortconv.files import byte_count
+from ortconv.optimizer.engine import FOLD_LIMIT, FunctionPass, Rule, RulePass
+from ortconv.optimizer.levels import LEVELS, STAGES, AnyPass, opt_in_passes
+
+COMMENT = re.compile(r"(?:^|\s)#")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The passes of each stage, and limits."""
+
+    level: str = "all"
+    stages: Mapping[str, tuple[AnyPass, ...]] = field(default_factory=dict)
+    fold_limit: int = FOLD_LIMIT
+    stop_after: int | None = None
+
+    @property
+    def basic(self) -> tuple[AnyPass, ...]:
+        return self.stages.get("basic", ())
+
+    @property
+    def above_basic(self) -> tuple[AnyPass, ...]:
+        return tuple(p for stage in STAGES if stage != "basic" for p in self.stages.get(stage, ()))
+
+
+def make(
+    level: str = "all",
+    *,
+    enable: Collection[str] = (),
+    disable: Collection[str] = (),
+    only: Collection[str] = (),
+    fold_limit: int = FOLD_LIMIT,
+    stop_after: int | None = None,
+) -> Recipe:
+    """The recipe of a level, with opt-in passes, without some passes and rules, or with no others than some.
+
+    UsageError for a name that does not exist, or that is to be enabled and needs or allows no enabling.
+    """
+    if level not in LEVELS:
+        raise UsageError(f"optimization level '{level}' is not one of {', '.join(LEVELS)}")
+    if not (enable or disable or only):
+        return Recipe(level, stages_of(level), fold_limit, stop_after)
+    from ortconv.optimizer import catalogue
+
+    disabled, wanted = catalogue.checked(disable), catalogue.checked(only)
+    enabled = _enabled(level, enable) | {name for name in wanted if catalogue.find(name).opt_in}
+    stages = {}
+    for stage, passes in stages_of(level).items():
+        extra = [p for p in opt_in_passes(stage) if enabled & names_of(p)]
+        stages[stage] = tuple(q for p in (*passes, *extra) if (q := _restricted(p, disabled, wanted)) is not None)
+    return Recipe(level, stages, fold_limit, stop_after)
+
+
+def stages_of(level: str) -> dict[str, tuple[AnyPass, ...]]:
+    """The passes of each stage up to a level, without those that must be asked for."""
+    rank = LEVELS.index(level)
+    return {stage: passes() for stage, passes in STAGES.items() if LEVELS.index(stage) <= rank}
+
+
+def names_of(p: AnyPass) -> set[str]:
+    """The names by which the rewrites of a pass are chosen."""
+    return {r.name for r in p.rules} if isinstance(p, RulePass) else {p.name}
+
+
+def _enabled(level: str, names: Iterable[str]) -> set[str]:
+    from ortconv.optimizer import catalogue
+
+    for name in names:
+        entry = catalogue.find(name)
+        if not entry.opt_in:
+            others = ", ".join(e.name for e in catalogue.entries() if e.opt_in)
+            raise UsageError(f"pass '{name}' runs without being enabled", hint=f"opt-in passes are {others}")
+        if entry.level not in stages_of(level):
+            raise UsageError(f"pass '{name}' belongs to level {entry.level}, which level {level} does not run")
+    return set(names)
+
+
+def _restricted(p: AnyPass, disabled: Collection[str], only: Collection[str]) -> AnyPass | None:
+    """A pass with those of its rules that are to run; None if it is not to run at all."""
+
+    def runs(name: str) -> bool:
+        return name not in disabled and (not only or name in only)
+
+    if isinstance(p, FunctionPass):
+        return p if runs(p.name) else None
+    if all(runs(r.name) for r in p.rules):
+        return p
+    rules = [r for r in p.rules if runs(r.name)]
+    return RulePass(p.name, rules) if rules else None
+
+
+# ---------------------------------------------------------------------- as text
+
+
+def text(recipe: Recipe) -> str:
+    """The recipe as `parse` reads it."""
+    lines = [
+        "# What ortconv's optimizer does, in this order. Give it back with: ortconv convert --pipeline FILE",
+        f"version {__version__}",
+        f"level {recipe.level}",
+        f"fold-limit {recipe.fold_limit}",
+    ]
+    if recipe.stop_after is not None:
+        lines.append(f"stop-after {recipe.stop_after}")
+    for stage, passes in recipe.stages.items():
+        lines += ["", f"{stage}:"]
+        lines += [line for p in passes for line in _described(p, _known_passes(stage))]
+    return "\n".join(lines) + "\n"
+
+
+def _described(p: AnyPass, known: Mapping[str, AnyPass]) -> Iterator[str]:
+    """The lines of a pass: its name, and the rules unless those are all there are and of one name."""
+    name, whole = next((name, q) for name, q in known.items() if q is p or _is_part(p, q))
+    runs = _runs(whole)
+    if p is whole and len(runs) < 2:
+        yield f"  {name}"
+        return
+    assert isinstance(p, RulePass)
+    yield f"  {name}:"
+    label_of = {id(r): label for label, rules in runs.items() for r in rules}
+    yield from (f"    {label}" for label in dict.fromkeys(label_of[id(r)] for r in p.rules))
+
+
+def _is_part(p: AnyPass, whole: AnyPass) -> bool:
+    if isinstance(p, FunctionPass) or isinstance(whole, FunctionPass):
+        return False
+    return p.name == whole.name and {*map(id, p.rules)} <= {*map(id, whole.rules)}
+
+
+def parse(text: str) -> Recipe:
+    """The recipe that a text describes. UsageError with the line's number where it describes none."""
+    found: dict[str, int | str] = {}
+    stages: dict[str, list[tuple[int, str, list[tuple[int, str]] | None]]] = {}
+    stage = ""
+    for number, depth, name, opens in _lines(text):
+        if depth == 0 and opens:
+            stage = _known(name, STAGES, number, "level")
+            _once(name, stages, number)
+            stages[stage] = []
+        elif depth == 0:
+            key, _, value = name.partition(" ")
+            _once(key, found, number)
+            found[key] = _setting(key, value.strip(), number)
+        elif not stage:
+            raise _error(number, f"'{name}' stands in no level", "begin with basic:, extended: or layout:")
+        elif depth == 1:
+            stages[stage].append((number, name, [] if opens else None))
+        elif not stages[stage] or (rules := stages[stage][-1][2]) is None or opens:
+            raise _error(number, f"rule '{name}' stands in no pass", "a pass with rules ends in a colon")
+        else:
+            rules.append((number, name))
+    level = str(found.get("level", "all"))
+    chosen = {stage: _chosen(stage, passes, level) for stage, passes in stages.items()}
+    stop = found.get("stop-after")
+    return Recipe(level, chosen, int(found.get("fold-limit", FOLD_LIMIT)), None if stop is None else int(stop))
+
+
+def _lines(text: str) -> Iterator[tuple[int, int, str, bool]]:
+    """Number, depth, content, and whether it ends in a colon, of each line that says something."""
+    for number, line in enumerate(text.splitlines(), 1):
+        content = COMMENT.split(line)[0].rstrip()
+        if content:
+            indent = len(content) - len(content.lstrip(" "))
+            if "\t" in content or indent not in (0, 2, 4):
+                raise _error(number, "lines are indented by 0, 2 or 4 spaces")
+            yield number, indent // 2, content.strip().removesuffix(":"), content.endswith(":")
+
+
+def _chosen(stage: str, lines: list[tuple[int, str, list[tuple[int, str]] | None]], level: str) -> tuple[AnyPass, ...]:
+    if lines and stage not in stages_of(level):
+        raise _error(lines[0][0], f"level {level} has no passes of level {stage}", f"write level {stage}, or all")
+    known, chosen, taken = _known_passes(stage), [], set[str]()
+    for number, name, rules in lines:
+        p = known[_known(name, known, number, f"pass of level {stage}")]
+        if name in taken:
+            raise _error(number, f"'{name}' stands here twice")
+        taken.add(name)
+        chosen.append(p if rules is None else _with_rules(p, number, name, rules))
+    return tuple(chosen)
+
+
+def _with_rules(p: AnyPass, number: int, name: str, lines: list[tuple[int, str]]) -> AnyPass:
+    if not lines or not isinstance(p, RulePass):
+        raise _error(number, f"no rule follows '{name}:'", "leave out the line, or the colon to run all of it")
+    runs, rules = _runs(p), []
+    for line, label in lines:
+        rules += runs[_known(label, runs, line, f"rule of {name}")]
+    return p if tuple(rules) == p.rules else RulePass(p.name, rules)
+
+
+def _known_passes(stage: str) -> dict[str, AnyPass]:
+    passes = (*STAGES[stage](), *opt_in_passes(stage))
+    return dict(zip(_numbered(p.name for p in passes), passes))
+
+
+def _runs(p: AnyPass) -> dict[str, list[Rule]]:
+    """The rules of a pass; neighbours of one name go together."""
+    if isinstance(p, FunctionPass):
+        return {}
+    groups = [list(group) for _, group in groupby(p.rules, lambda r: r.name)]
+    return dict(zip(_numbered(group[0].name for group in groups), groups))
+
+
+def _numbered(names: Iterable[str]) -> Iterator[str]:
+    seen: dict[str, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        yield name if seen[name] == 1 else f"{name}#{seen[name]}"
+
+
+def _setting(key: str, value: str, number: int) -> int | str:
+    _known(key, ("version", "level", "fold-limit", "stop-after"), number, "setting")
+    if key == "level":
+        return _known(value, LEVELS, number, "level")
+    if key == "version":
+        if value != __version__:
+            hint = "delete the line to run it with this version all the same"
+            raise _error(number, f"written by ortconv {value}, this is {__version__}", hint)
+        return value
+    try:
+        return byte_count(value) if key == "fold-limit" else _natural(value)
+    except ValueError:
+        raise _error(number, f"{key} takes a number, got '{value}'") from None
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(text)
+    return int(text)
+
+
+def _known(name: str, names: Iterable[str], number: int, what: str) -> str:
+    names = list(names)
+    if name not in names:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, names, 1, 0.4)
+        raise _error(number, f"there is no {what} '{name}'", f"did you mean {near[0]}?" if near else None)
+    return name
+
+
+def _once(name: str, seen: Collection[str], number: int) -> None:
+    if name in seen:
+        raise _error(number, f"'{name}' stands here twice")
+
+
+def _error(number: int, message: str, hint: str | None = None) -> UsageError:
+    return UsageError(f"line {number}: {message}", hint=hint)

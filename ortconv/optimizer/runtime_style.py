@@ -1,0 +1,253 @@
+"""Runtime style: fusions that are not made but saved, for onnxruntime to make on nodes that no other provider has taken.
+
+The rules are those of the extended level. Where one applies, and onnxruntime's own action on the same nodes makes what the rule
+would make, the nodes are recorded for that action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.model import NODES_MADE, Arity, Model, SavedFusion
+from ortconv.ir.schema import schema
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import Shape
+from ortconv.optimizer.engine import Context, New, Out, Replacement, Rule, RulePass, Source, apply, find
+from ortconv.optimizer.extended import fuse_conv, qdq_drop, qdq_elementwise, qdq_nbits, qdq_product
+from ortconv.optimizer.extended.qdq import DOMAINS
+from ortconv.optimizer.levels import AnyPass, run_passes
+from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.recipe import Recipe, names_of
+
+QDQ = "QDQSelectorActionTransformer"
+
+
+class Action(NamedTuple):
+    """What onnxruntime calls the rewrite of a node, the target, and its neighbours.
+
+    `slots` are the inputs of the target that may come from a DequantizeLinear, all of them where that is None.
+    """
+
+    name: str
+    slots: tuple[int, ...] | None
+
+
+ACTIONS: dict[tuple[str, str], Action] = {
+    **{(QDQ, op): Action("drop", (0,)) for op in qdq_drop.MOVERS},
+    **dict.fromkeys(
+        ((QDQ, op) for op in ("MaxPool", "ReduceMax", "ReduceMin")),
+        Action("drop_no_int16_support_and_positive_scale", (0,)),
+    ),
+    **{(QDQ, op): Action("drop_no_int16_support", (0,)) for op in ("Resize", "DepthToSpace")},
+    (QDQ, "ArgMax"): Action("dropDQ", (0,)),
+    (QDQ, "Split"): Action("dropSplitQDQ", (0,)),
+    **{(QDQ, op): Action("1DQ", (0,)) for op in ("AveragePool", "GlobalAveragePool", "Sigmoid")},
+    **{(QDQ, op): Action("1DQ_CPU", (0,)) for op in ("LeakyRelu", "Softmax")},
+    **{(QDQ, op): Action("2DQ", (0, 1)) for op in ("Add", "Mul")},
+    (QDQ, "Concat"): Action("*DQ", None),
+    (QDQ, "Where"): Action("Where", (1, 2)),
+    (QDQ, "Conv"): Action("Conv", (0, 1, 2)),
+    (QDQ, "Gemm"): Action("Gemm", (0, 1, 2)),
+    (QDQ, "MatMul"): Action("MatMul", (0, 1)),
+    ("ConvActivationFusion", "Conv"): Action("ConvAct", ()),
+    ("MatMulNBitsFusion", "MatMulNBits"): Action("FuseBias", ()),
+}
+"""By the name of the optimizer, which is the rule's, and the target's operator."""
+
+TARGETS = ("target", "conv", "product")
+"""How rules name the node that is not their root but the target."""
+
+ABSORBED = {"beta"}
+"""Attributes that an action does not hand on from the target to the node that it makes, where they would be unknown."""
+
+BIAS = 2
+"""The slot of a Conv or Gemm that may be empty."""
+
+
+# ---------------------------------------------------------------------- which rules
+
+
+def _behind_clamp(r: Rule) -> Rule:
+    """The rule for Q(op(...)) as one for Q(Relu(op(...))) and Q(Clip(op(...)))."""
+    inner, *rest = r.pattern.inputs
+    clamp = P(("Relu", "Clip"), inner, ..., name="clamp")
+    return replace(r, pattern=P("QuantizeLinear", clamp, *rest, domain=r.pattern.domain))
+
+
+def _rules(allowed: Collection[str], *, signed: bool) -> tuple[tuple[Rule, ...], ...]:
+    """The rules of these names whose rewrites are saved, earlier groups first.
+
+    `signed` adds products of int8 and int8 beyond those of Gemm.
+    """
+    products, floats = (
+        tuple(qdq_product.with_signed(r) if signed or r in qdq_product.GEMM_RULES else r for r in rules)
+        for rules in (qdq_product.RULES, qdq_product.FLOAT_RULES)
+    )
+    computing = (*qdq_elementwise.RULES, *products)
+    quantized = (*qdq_drop.RULES, *computing, *map(_behind_clamp, computing))
+    (activations,) = fuse_conv.PASSES
+    groups = (quantized, floats, activations.rules, qdq_nbits.BIAS_RULES)
+    return tuple(tuple(r for r in group if r.name in allowed) for group in groups)
+
+
+_PACKED = RulePass(QDQ, qdq_nbits.RULES)
+
+
+def passes(recipe: Recipe) -> tuple[AnyPass, ...]:
+    """What is done at once above the basic level: weights of 4 bits cannot be written to an .ort file as they are."""
+    return (_PACKED,) if QDQ in _saved_by(recipe) else ()
+
+
+def _passes_behind(recipe: Recipe) -> tuple[AnyPass, ...]:
+    """What onnxruntime runs behind saved fusions, by the level that the model is made for."""
+    from ortconv.optimizer.layout import nhwc
+
+    return (qdq_drop.CLEANUP, *((nhwc.ALWAYS_NHWC,) if "layout" in recipe.stages else ()))
+
+
+def _saved_by(recipe: Recipe) -> set[str]:
+    """Names of the rules of a recipe that the extended level would run."""
+    return {name for p in recipe.stages.get("extended", ()) for name in names_of(p)}
+
+
+# ---------------------------------------------------------------------- what is saved
+
+
+def save_fusions(model: Model, recipe: Recipe, context: Context, target_platform: str) -> None:
+    """Record the fusions of a model and all its subgraphs, in place of those that it had; below extended, none.
+
+    The graph stays as it is, but nodes that onnxruntime takes the zero point from state it.
+    """
+    model.saved = []
+    groups = _rules(_saved_by(recipe), signed=target_platform == "arm")
+    for graph in list(model.graph.graphs()):
+        model.saved += [saved for _, _, saved in _fusions(graph, context, groups)]
+    for saved in model.saved:
+        for node in saved.nodes if saved.produced else ():
+            if node is not None and node.op in ("DequantizeLinear", "QuantizeLinear") and node.input(2) is None:
+                _state_zero_point(node)
+    model.graph.prune()
+
+
+def replay(model: Model, recipe: Recipe, target_platform: str) -> None:
+    """Make the fusions that `save_fusions` recorded, and what onnxruntime makes of the result."""
+    if "extended" not in recipe.stages:
+        return
+    context, saved, model.saved = Context(only_cpu=True), model.saved, []
+    wanted = {(fusion.optimizer, fusion.target) for fusion in saved}
+    groups = _rules(_saved_by(recipe), signed=target_platform == "arm")
+    for graph in list(model.graph.graphs()):
+        for r, root, fusion in list(_fusions(graph, context, groups)):
+            if root.graph is graph and (fusion.optimizer, fusion.target) in wanted:
+                apply(r, root, context)
+    for _ in run_passes(model.graph, _passes_behind(recipe), context):
+        pass
+    model.graph.prune()
+
+
+def _fusions(
+    graph: Graph, context: Context, groups: Sequence[Sequence[Rule]]
+) -> Iterator[tuple[Rule, Node, SavedFusion]]:
+    """What is to be saved of one graph, group by group in the order of its nodes, with the rule that fits and its root."""
+    taken: set[tuple[str, Node]] = set()
+    for rules in groups:
+        by_root: dict[tuple[str, str], list[Rule]] = {}
+        for r in rules:
+            for op in r.pattern.ops:
+                by_root.setdefault((r.pattern.domain, op), []).append(r)
+        for root in list(graph):
+            for r in by_root.get((root.domain, root.op), ()):
+                found = find(r, root, context)
+                saved = None if found is None else _saved(r, *found, context)
+                if saved is not None and (r.name, saved.target) not in taken:
+                    taken.add((r.name, saved.target))
+                    yield r, root, saved
+                    break
+
+
+def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> SavedFusion | None:
+    """The record of a match, None where onnxruntime's action would make something else than the rule."""
+    target = next((m.bound[name] for name in TARGETS if name in m.bound), m.root)
+    action = ACTIONS[r.name, target.op]
+    new = _made(replacement)
+    slots = range(len(target.inputs)) if action.slots is None else action.slots
+    before = [_dequantizer(target.input(slot), new) for slot in slots]
+    if any(dq is None and slot != BIAS for dq, slot in zip(before, slots, strict=True)):
+        return None
+    behind = _behind(target, m.root)
+    clamp = [m.clamp] if "clamp" in m.bound else []
+    if clamp and not any(find(c, m.root, context) for c in qdq_drop.CLAMP_RULES):
+        return None
+    made = NODES_MADE[r.name, action.name]
+    if not _is_made_of(new, [target, *behind, *(dq for dq in before if dq is not None)]):
+        return None
+    if made and target.attrs.keys() - new.attrs.keys() - ABSORBED:
+        return None
+    return SavedFusion(
+        r.name,
+        action.name,
+        (*before, target, *behind, *clamp),
+        Arity(len(before)) if action.slots is not None else Arity(1, len(before)),
+        Arity(len(behind)) if target.op != "Split" else Arity(1, len(behind)),
+        (_operator_id(new, m.graph),) * made,
+    )
+
+
+def _made(replacement: Replacement) -> New:
+    """The node that a rule makes, which behind a Split are DequantizeLinear nodes to cancel."""
+    first = replacement[0] if isinstance(replacement, tuple) else replacement
+    assert isinstance(first, New)
+    source = first.inputs[0]
+    return source.new if isinstance(source, Out) else first
+
+
+def _dequantizer(value: Value | None, new: New) -> Node | None:
+    """The DequantizeLinear that makes a value for one reader alone, if the node that a rule makes reads its input instead."""
+    node = None if value is None or value.is_output or len(value.uses) > 1 else value.producer
+    if node is None or node.op != "DequantizeLinear" or node.domain not in DOMAINS:
+        return None
+    return node if any(source is node.inputs[0] for source in new.inputs) else None
+
+
+def _behind(target: Node, root: Node) -> list[Node]:
+    """The nodes behind a target that go with it."""
+    if target.op == "Split":
+        return [reader for value in target.outputs if value is not None for reader in value.consumers]
+    return [] if root is target else [root]
+
+
+def _is_made_of(new: New, nodes: list[Node]) -> bool:
+    """True if all that the node reads is there already, but for zero points that are left out."""
+    there = {value for node in nodes for value in node.inputs if value is not None}
+    return all(
+        _is_zero_point(source) or source is None or (isinstance(source, Value) and source in there)
+        for source in new.inputs
+    )
+
+
+def _is_zero_point(source: Source) -> bool:
+    return isinstance(source, np.ndarray) and source.shape == () and source.itemsize < 4
+
+
+def _operator_id(new: New, graph: Graph) -> str:
+    found = schema(new.domain, new.op, graph.opset(new.domain))
+    assert found is not None
+    return found.id
+
+
+def _state_zero_point(node: Node) -> None:
+    """Give a node that leaves it out the zero point 0, one for each scale."""
+    graph, scale = node.graph, node.inputs[1]
+    integers = node.inputs[0] if node.op == "DequantizeLinear" else node.out
+    assert graph is not None
+    assert scale is not None
+    assert integers is not None
+    assert integers.dtype is not None
+    shape: Shape = scale.static_shape or ()
+    zero = Tensor.of(np.zeros(shape, integers.dtype.numpy), integers.dtype)
+    graph.set_input(node, 2, graph.constant(zero, f"{node.out.name}_zero_point"))

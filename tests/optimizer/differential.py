@@ -1,0 +1,222 @@
+"""What the optimizer makes of a model against the model itself, both run by onnxruntime without optimizations of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+from ortconv.compare.tolerance import Difference, difference, limit, worst
+from ortconv.errors import UnsupportedError
+from ortconv.ir.verify import verify
+from ortconv.onnxio.load import from_proto
+from ortconv.onnxio.proto import model_proto
+from ortconv.ortformat.functions import expand_functions
+from ortconv.ortformat.writer import serialize
+from ortconv.partition import Target
+from ortconv.pipeline import optimize
+from ortconv.session import Session
+
+Feeds = Mapping[str, Any]
+VARIANTS: tuple[tuple[str, bool], ...] = (
+    ("basic", False), ("extended", False), ("layout", False), ("all", False), ("all", True), ("basic", True),
+)  # fmt: skip
+NOISE_RUNS = 8
+TINY = 1e-7
+"""onnxruntime's Sigmoid, Tanh, Exp and Erf are no more exact than that."""
+STEPS = 2
+"""Operators on integers round once where the pairs around an operator on floats round otherwise: so many steps are let pass."""
+NAN_BY_PLACE = frozenset({"MaxPool", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "Hardmax", "TopK"})
+"""Operators of onnxruntime that let a NaN pass or not depending on where in a vector it stands."""
+
+
+@dataclass
+class Tally:
+    """What happened over many models: outcomes, and how often each rule fired."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    rules: Counter[str] = field(default_factory=Counter)
+
+
+class DifferenceError(AssertionError):
+    """A result is not what the source computes, is refused, or was not reached."""
+
+
+def session(model: bytes) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def examine(
+    proto: onnx.ModelProto, feeds: Iterable[Feeds], tally: Tally | None = None, *, executor: bool = True
+) -> None:
+    """Hold the result at every level against the source. DifferenceError where one fails that onnxruntime takes the source of."""
+    tally = tally or Tally()
+    source = proto.SerializeToString()
+    try:
+        reference = session(source)
+    except Exception:
+        tally.outcomes["source refused"] += 1
+        return
+    runs: list[tuple[Feeds, list[Any]]] = []
+    for one in feeds:
+        try:
+            runs.append((one, reference.run(None, one)))
+        except Exception:
+            tally.outcomes["feeds refused"] += 1
+    if not runs:
+        return
+    tally.outcomes["examined"] += 1
+    if executor:
+        _examine_executor(proto, runs[0], tally)
+    seen: set[bytes] = set()
+    for level, with_target in VARIANTS:
+        _examine_level(proto, level, with_target, runs, seen, tally)
+
+
+def _examine_executor(proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], tally: Tally) -> None:
+    try:
+        runner = Session(from_proto(proto))
+    except UnsupportedError:
+        tally.outcomes["executor refused"] += 1
+        return
+    # onnxruntime keeps the size of an axis that it reduces where another one is 0, and computes in float32 what is float16.
+    if any(v.size == 0 for v in (*run[0].values(), *run[1])) or any(v.dtype == np.float16 for v in run[0].values()):
+        return
+    _compare("executor", proto, run, runner.run(None, run[0]), tally)
+
+
+def _examine_level(
+    proto: onnx.ModelProto, level: str, with_target: bool, runs: list[Any], seen: set[bytes], tally: Tally
+) -> None:
+    where = f"{level}{' for NNAPI' if with_target else ''}"
+    model = from_proto(proto)
+    context, _ = optimize(model, level, Target() if with_target else None)
+    verify(model.graph)
+    where += f" after {', '.join(context.counts())}"
+    if level == "all":
+        tally.rules.update(context.counts())
+    expand_functions(model)
+    result = model_proto(model).SerializeToString(deterministic=True)
+    if result in seen:
+        return
+    seen.add(result)
+    forms = {"": result}
+    if level == "all":
+        forms[" as .ort"] = b"".join(serialize(model))
+    for form, data in forms.items():
+        try:
+            optimized = session(data)
+        except Exception as error:
+            raise DifferenceError(f"{where}{form}: refused: {str(error).splitlines()[0][:300]}") from None
+        for one in runs:
+            try:
+                got = optimized.run(None, one[0])
+            except Exception as error:
+                raise DifferenceError(f"{where}{form}: {str(error).splitlines()[0][:300]}") from None
+            _compare(where + form, proto, one, got, tally)
+
+
+def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], got: list[Any], tally: Tally) -> None:
+    feeds, want = run
+    step = _step(proto)
+    found = [difference(a, b) for a, b in zip(want, got, strict=True)]
+    found = [d if not step else _of_codes(d, a, b) for d, a, b in zip(found, want, got, strict=True)]
+    graph = from_proto(proto).graph
+    allowed = limit(graph, [v.dtype for v in graph.outputs])
+    if worst(found).within(allowed):
+        return
+    if worst(difference(_unsigned(a), _unsigned(b)) for a, b in zip(want, got, strict=True)).within(allowed):
+        tally.outcomes["sign of zero"] += 1
+        return
+    spread = _spread(proto, run)
+    tiny = max(TINY, STEPS * step)
+    unordered = any(
+        isinstance(v, np.ndarray) and v.dtype.kind == "f" and np.isnan(v).any() for v in (*feeds.values(), *want, *got)
+    )
+    if unordered and any(n.op in NAN_BY_PLACE for n in graph.walk()):
+        tally.outcomes["NaN by place"] += 1
+        return
+    for output, one, noise in zip(proto.graph.output, found, spread, strict=True):
+        if one.mismatch is None and one.max_abs < tiny:
+            continue
+        if noise.mismatch is None and not one.within(allowed + 10 * noise.scaled):
+            text = (
+                one.mismatch or f"scaled {one.scaled:.3g}, allowed {allowed:.3g}, rounding explains {noise.scaled:.3g}"
+            )
+            raise DifferenceError(f"{where}: output {output.name}: {text}")
+    tally.outcomes["ill-conditioned"] += 1
+
+
+def _of_codes(found: Difference, want: Any, got: Any) -> Difference:
+    """No difference where quantized integers are at most as many steps apart as are let pass."""
+    if (
+        not isinstance(want, np.ndarray)
+        or want.dtype.str[1:] not in ("i1", "u1", "i2", "u2")
+        or want.shape != got.shape
+    ):
+        return found
+    apart = np.abs(want.astype(np.int64) - got.astype(np.int64))
+    return Difference() if apart.max(initial=0) <= STEPS else found
+
+
+def _unsigned(array: Any) -> Any:
+    """The array with infinities of either sign the same: a quotient by zero has that of the zero, which rewrites may change."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+        return array
+    return np.where(np.isinf(array), np.asarray(np.inf, array.dtype), array)
+
+
+def _step(proto: onnx.ModelProto) -> float:
+    """The coarsest step of quantization, 0 without quantization."""
+    scales = {n.input[1] for n in proto.graph.node if n.op_type == "QuantizeLinear"}
+    known = [numpy_helper.to_array(t) for t in proto.graph.initializer if t.name in scales]
+    return max((float(np.max(np.abs(a), initial=0)) for a in known), default=0.0)
+
+
+def _spread(proto: onnx.ModelProto, run: tuple[Feeds, list[Any]]) -> list[Any]:
+    """How far each output moves when every float value on the way is off by a few units in the last place, or next to nothing."""
+    feeds, want = run
+    results = [[difference(a, a)] for a in want]
+    for seed in range(NOISE_RUNS):
+        noisy = _noisy(proto, "Mul" if seed % 2 else "Add", Random(seed))
+        got = session(noisy.SerializeToString()).run(None, feeds)
+        for kept, a, b in zip(results, want, got, strict=True):
+            kept.append(difference(a, b))
+    return [worst(one) for one in results]
+
+
+def _noisy(proto: onnx.ModelProto, op: str, rng: Random) -> onnx.ModelProto:
+    noisy = onnx.ModelProto()
+    noisy.CopyFrom(proto)
+    typed = {v.name: v.type.tensor_type.elem_type for v in onnx.shape_inference.infer_shapes(proto).graph.value_info}
+    typed |= {v.name: v.type.tensor_type.elem_type for v in proto.graph.output}
+    kinds = {1: np.float32, 10: np.float16, 11: np.float64}
+    nodes = []
+    for node in proto.graph.node:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        nodes.append(copy)
+        for i, name in enumerate(node.output):
+            dtype = kinds.get(typed.get(name, 0))
+            if dtype is None or node.op_type in ("Constant", "Identity", "DequantizeLinear"):
+                continue
+            copy.output[i] = f"{name}_exact"
+            few, sign = np.finfo(dtype), rng.choice((-4, 4))
+            noise = np.asarray(1 + sign * few.eps if op == "Mul" else sign * few.tiny, dtype)
+            noisy.graph.initializer.append(numpy_helper.from_array(noise, f"{name}_noise"))
+            nodes.append(helper.make_node(op, [f"{name}_exact", f"{name}_noise"], [name]))
+    del noisy.graph.node[:]
+    noisy.graph.node.extend(nodes)
+    return noisy

@@ -1,0 +1,80 @@
+"""Small models that random search found rewritten to something else, refused, or not at all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from differential import examine
+from rewriting import parse
+
+X = np.array([[0.5, -1.25, np.inf], [-np.inf, np.nan, 2.0]], np.float32)
+CODES = np.arange(6, dtype=np.uint8).reshape(2, 3)
+
+NESTED = """
+g (float[N] x, bool c, bool d) => (float y) {
+  y = Abs(x)
+  nobody_reads = If(c) <
+    then_branch = a () => (float p) {
+      p = If(d) <
+        then_branch = b () => (float q) { nor_this = Neg(x) q = Relu(x) },
+        else_branch = e () => (float r) { r = Abs(x) }>
+    },
+    else_branch = f () => (float s) { s = Neg(x) }>
+}
+"""
+
+FOUND = {
+    "an explicit infinite bound lets infinities pass": (
+        "g (float[2,3] x) => (float y) <float low = {0.5}>"
+        " { one = Constant<value_float = 1.0>() zero = Constant<value_float = 0.0>()"
+        " high = Div(one, zero) c = Clip(x, low, high) y = Relu(c) }",
+        {"x": X},
+    ),
+    "rows of no elements have no normalization": (
+        "g (float[4,0] x) => (float y) <float e = {0.01}, float[0] s = {}> { p = Mul(x, x) m = ReduceMean<axes = [-1]>(p)"
+        " a = Add(m, e) r = Sqrt(a) q = Div(x, r) y = Mul(q, s) }",
+        {"x": np.zeros((4, 0), np.float32)},
+    ),
+    "sums of no products in a stack of matrices": (
+        "g (float[2,0,3] x, float[2,0,5] z) => (float y) { t = Transpose<perm = [0, 2, 1]>(x) y = MatMul(t, z) }",
+        {"x": np.zeros((2, 0, 3), np.float32), "z": np.zeros((2, 0, 5), np.float32)},
+    ),
+    "no matrices against one": (
+        "g (float[N,2,3] x, float[2,5] z) => (float y) { t = Transpose<perm = [0, 2, 1]>(x) y = MatMul(t, z) }",
+        {"x": np.zeros((0, 2, 3), np.float32), "z": np.ones((2, 5), np.float32)},
+    ),
+    "scales of shape (1,) for an operator that wants scalars": (
+        "g (uint8[2,3] x) => (uint8 y) <float[1] s = {0.03}, float t = {0.05}, uint8 z = {128}> { a = DequantizeLinear(x, s, z)"
+        " b = Add(a, a) y = QuantizeLinear(b, t, z) }",
+        {"x": CODES},
+    ),
+    "scales for each column without zero points": (
+        "g (uint8[2,3] x) => (float y) <uint8[3,2] c = {1, 2, 3, 4, 5, 6}, float[2] t = {0.01, 0.02}, float s = {0.03},"
+        " uint8 z = {128}> { a = DequantizeLinear(x, s, z) b = DequantizeLinear<axis = 1>(c, t) y = Gemm(a, b) }",
+        {"x": CODES},
+    ),
+    "no rows for an integer Softmax": (
+        "g (uint8[0,64] x) => (float y) <float s = {0.125}, uint8 z = {128}> { a = DequantizeLinear(x, s, z) b = Softmax(a)"
+        " q = QuantizeLinear(b, s, z) y = DequantizeLinear(q, s, z) }",
+        {"x": np.zeros((0, 64), np.uint8)},
+    ),
+    "a branch inside a branch of an unused node": (NESTED, {"x": X[0], "c": np.array(False), "d": np.array(True)}),
+    "pads that take away more than the axis has": (
+        "g (float[1,3] x, int64[4] p) => (float y) { y = Pad(x, p) }",
+        {"x": X[:1], "p": np.array([3, 0, -2, 0])},
+    ),
+    "a shape that a caller overrides": (
+        "g (float[2,3] x, int64[2] k) => (float y) <int64[2] k = {1, 3}> { e = Expand(x, k) y = Relu(e) }",
+        {"x": np.ones((2, 3), np.float32), "k": np.array([2, 3])},
+    ),
+    "a shape of higher rank that a caller overrides": (
+        "g (float[1,3] x, int64[2] k) => (float y) <int64[2] k = {1, 3}> { e = Expand(x, k) y = Relu(e) }",
+        {"x": np.ones((1, 3), np.float32), "k": np.array([2, 1])},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str) -> None:
+    text, feeds = FOUND[name]
+    examine(parse(text), [feeds])
