@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -27,6 +27,14 @@ def broadcast(*shapes: Sequence[int]) -> Dims:
 
 def broadcast_ab(c: Call) -> Dims:
     return broadcast(c.a.dims, c.b.dims)
+
+
+def fits(c: Call, shapes: Mapping[str, Dims]) -> None:
+    """OP_FAILED unless the operands with these names, those that are not omitted, have these dimensions."""
+    for name, dims in shapes.items():
+        x = c.args[name]
+        if x is not None and x.dims != dims:
+            raise op_failed(f"{name} has dimensions {list(x.dims)}, not {list(dims)}")
 
 
 def axis_of(axis: int, rank: int) -> int:
