@@ -35,19 +35,18 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 
 def high_mul(a: Array, m: Array | int) -> Array:
-    """The high half of 2ab for 32-bit a and b, rounded; int64 arrays hold the numbers."""
-    ab = a.astype(np.int64) * np.asarray(m, np.int64)
-    nudged = ab + np.where(ab >= 0, 1 << 30, 1 - (1 << 30))
-    quotient = np.where(nudged >= 0, nudged >> 31, -((-nudged) >> 31))
-    return np.minimum(quotient, 0x7FFFFFFF)
+    """The high half of 2ab for 32-bit a and b, of which m is not negative; halves rounded up. int64 arrays hold the
+    numbers.
+    """
+    ab: Array = a.astype(np.int64, copy=False) * np.asarray(m, np.int64)
+    return (ab + (1 << 30)) >> 31
 
 
 def shift_right(x: Array, by: Array | int) -> Array:
     """x / 2**by, rounded; halves away from zero."""
     by = np.asarray(by, np.int64)
-    mask = (np.int64(1) << by) - 1
-    threshold = (mask >> 1) + (x < 0)
-    y: Array = (x >> by) + ((x & mask) > threshold)
+    half = (np.int64(1) << by) >> 1
+    y: Array = (x + half - ((x < 0) & (by > 0))) >> by
     return y
 
 

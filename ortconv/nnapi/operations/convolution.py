@@ -11,17 +11,21 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, exact_float, requantize
-from ortconv.nnapi.codes import FeatureLevel, Operand
+from ortconv.nnapi.codes import FeatureLevel, Operand, PaddingCode
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.operations.checks import rank
-from ortconv.nnapi.operations.shapes import Pads, paddings, windows
+from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, same_padding, windows
 from ortconv.nnapi.operations.table import Call, Check, Dims, operation
 
 PADS = "pad_left:i pad_right:i pad_top:i pad_bottom:i"
 TAIL = "activation:i [nchw:b=0 @3] [dilation_w:i=1 dilation_h:i=1 @3]"
 TYPES = "F Q H@3 S@4"
 RANKS = (rank("x", 4), rank("filter", 4), rank("bias", 1))
+
+
+BLOCK = 1 << 19
+"""Elements of the windows that are laid out at a time."""
 
 
 def per_channel(dim: int) -> Check:
@@ -46,30 +50,31 @@ def bias_scale(c: Call) -> Iterator[str | FeatureLevel]:
         yield FeatureLevel.LEVEL_3
 
 
-def filter_scales(filter: OperandType) -> Array | float:
-    """The scale of the filter, or one for each output channel."""
-    return filter.scale if filter.channel_quant is None else np.array(filter.channel_quant.scales)
+def filter_scales(filter: OperandType) -> Array:
+    """The scale of the filter, or one for each output channel, in float32."""
+    quant = filter.channel_quant
+    return np.asarray(filter.scale if quant is None else quant.scales, np.float32)
 
 
 def operands(c: Call) -> tuple[Array, Array]:
     """Input and filter as numbers to multiply: floats, which hold the sums of quantized elements exactly."""
     if not c.x.is_quantized:
         return c.x.array, c.filter.array
-    depth = c.filter.size // max(1, c.filter.dims[0])
-    return exact_float(c.x.centred, depth), exact_float(c.filter.centred, depth)
+    terms = c.filter.size // max(1, c.bias.size)
+    return exact_float(c.x.centred, terms), exact_float(c.filter.centred, terms)
 
 
 def finished(c: Call, acc: Array) -> Array:
     """Sums with bias and activation, in the type of the output."""
     if not c.out.is_quantized:
         return activate(acc + c.bias.array, c.activation)
-    scale = float(c.x.scale) * filter_scales(c.filter) / float(c.out.scale)
+    scale = (np.float32(c.x.scale) * filter_scales(c.filter)).astype(np.float64) / c.out.scale
     return requantize(acc.astype(np.int64) + c.bias.array, scale, c.out, c.activation)
 
 
 def dilations(c: Call) -> tuple[int, int]:
     """(height, width); 1 where the operation has none."""
-    return c.get("dilation_h") or 1, c.get("dilation_w") or 1
+    return (1, 1) if c.get("dilation_h") is None else (c.dilation_h, c.dilation_w)
 
 
 def pads_of(c: Call) -> Pads:
@@ -78,6 +83,7 @@ def pads_of(c: Call) -> Pads:
 
 def image_dims(c: Call, depth: int) -> Dims:
     """[batch, rows, columns, depth] of a convolution's output."""
+    image_only(c.x)
     batch, height, width, _ = c.x.dims
     if c.bias.dims != (depth,):
         raise op_failed(f"the bias has dimensions {list(c.bias.dims)}, not [{depth}]")
@@ -102,10 +108,18 @@ def patches(x: Array, c: Call) -> Array:
 
 
 def convolved(view: Array, filter: Array) -> Array:
-    """Windows times filters, as one product of matrices."""
+    """Windows times filters, as products of matrices: of as many rows of an image as stay in the cache."""
     batch, rows, columns = view.shape[:3]
-    matrix = view.transpose(0, 1, 2, 4, 5, 3).reshape(batch * rows * columns, -1)
-    return (matrix @ filter.reshape(filter.shape[0], -1).T).reshape(batch, rows, columns, -1)
+    turned = view.transpose(0, 1, 2, 4, 5, 3)
+    matrix = filter.reshape(filter.shape[0], -1).T
+    size, out_depth = matrix.shape
+    out = np.empty((batch, rows, columns, out_depth), view.dtype)
+    step = max(1, BLOCK // (columns * size))
+    for image, sums in zip(turned, out):
+        for row in range(0, rows, step):
+            block = image[row : row + step].reshape(-1, size)
+            np.matmul(block, matrix, out=sums[row : row + step].reshape(-1, out_depth))
+    return out
 
 
 def conv_2d_dims(c: Call) -> Dims:
@@ -171,29 +185,40 @@ def depthwise_conv_2d(c: Call) -> Array:
     return finished(c, acc)
 
 
+def transpose_pads(c: Call) -> Pads:
+    """((top, bottom), (left, right)) to cut off, in either form; behind the image there may be less than nothing."""
+    if c.get("padding") is None:
+        if min(c.pad_top, c.pad_left) < 0:
+            raise op_failed(f"padding {c.pad_top} above or {c.pad_left} to the left is negative")
+        return (c.pad_top, c.pad_bottom), (c.pad_left, c.pad_right)
+    if c.shape.dims != (4,):
+        raise op_failed(f"the output shape has dimensions {list(c.shape.dims)}, not [4]")
+    asked = c.shape.array[2:] if c.nchw else c.shape.array[1:3]
+    pads = []
+    for size, window, stride in zip(asked.tolist(), c.filter.dims[1:3], (c.stride_h, c.stride_w)):
+        if c.padding == PaddingCode.VALID:
+            pads.append((0, 0))
+        elif c.padding == PaddingCode.SAME:
+            head = same_padding(size, window, stride)[0]
+            pads.append((head, (-(-size // stride) - 1) * stride + window - size - head))
+        else:
+            raise op_failed(f"{c.padding} is no padding code")
+    return pads[0], pads[1]
+
+
 def transpose_dims(c: Call) -> Dims:
+    image_only(c.x)
     (batch, height, width, depth), (out_depth, window_h, window_w, in_depth) = c.x.dims, c.filter.dims
-    if depth != in_depth or c.bias.dims != (out_depth,) or min(c.stride_h, c.stride_w) <= 0:
-        raise op_failed(f"a filter of {list(c.filter.dims)} does not fit an input of {list(c.x.dims)}")
-    if c.get("padding") is None:
-        rows = height * c.stride_h + window_h - c.stride_h - c.pad_top - c.pad_bottom
-        columns = width * c.stride_w + window_w - c.stride_w - c.pad_left - c.pad_right
-        return batch, rows, columns, out_depth
-    asked = c.shape.array.reshape(-1).tolist()
-    if len(asked) != 4:
-        raise op_failed(f"the output shape has {len(asked)} dimensions, not 4")
-    dims = tuple(asked[axis] for axis in ((0, 2, 3, 1) if c.nchw else range(4)))
-    if dims[0] != batch or dims[3] != out_depth or min(dims) <= 0:
-        raise op_failed(f"the output shape {asked} does not fit a batch of {batch} with {out_depth} channels")
-    return dims
-
-
-def transpose_heads(c: Call) -> tuple[int, int]:
-    """How many rows and columns are cut off in front."""
-    if c.get("padding") is None:
-        return c.pad_top, c.pad_left
-    same = paddings(c, c.out.dims[1:3], c.filter.dims[1:3])
-    return same[0][0], same[1][0]
+    if depth != in_depth or c.bias.dims != (out_depth,):
+        raise op_failed(f"a filter of {list(c.filter.dims)} does not fit {list(c.x.dims)} and {c.bias.size} biases")
+    if min(c.stride_h, c.stride_w, out_depth, window_h, window_w) <= 0:
+        raise op_failed(f"strides {c.stride_h}, {c.stride_w} and filter {list(c.filter.dims)} must be positive")
+    rows, columns = transpose_pads(c)
+    out_h = (height - 1) * c.stride_h + window_h - sum(rows)
+    out_w = (width - 1) * c.stride_w + window_w - sum(columns)
+    if out_h <= 0 or out_w <= 0:
+        raise op_failed(f"nothing of the output is left: {out_h} rows and {out_w} columns")
+    return batch, out_h, out_w, out_depth
 
 
 @operation(
@@ -209,7 +234,7 @@ def transpose_conv_2d(c: Call) -> Array:
     batch, height, width, depth = x.shape
     out_depth, window_h, window_w, _ = filter.shape
     _, rows, columns, _ = c.out.dims
-    top, left = transpose_heads(c)
+    (top, _), (left, _) = transpose_pads(c)
     parts = (x.reshape(-1, depth) @ filter.reshape(-1, depth).T).reshape(
         batch, height, width, out_depth, window_h, window_w
     )

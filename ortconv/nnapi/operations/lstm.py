@@ -11,7 +11,8 @@ import numpy as np
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import rank
-from ortconv.nnapi.operations.rnn import merged, merged_dims, steps, time_first
+from ortconv.nnapi.operations.rnn import batch_and_inputs, linked, merged, merged_dims, steps, time_first
+from ortconv.nnapi.operations.shapes import fits
 from ortconv.nnapi.operations.table import Call, Dims, operation
 from ortconv.nnapi.operations.unary import sigmoid
 
@@ -109,21 +110,44 @@ def _array(value: Any) -> Array | None:
 
 
 def _needed(array: Array | None) -> Array:
-    if array is None:
-        raise op_failed("weights or a bias of a gate are omitted that others need")
+    assert array is not None  # see _complete
     return array
 
 
-def sizes(c: Call, prefix: str = "") -> tuple[int, int]:
-    """(units, size of the output)"""
-    units = c.args[f"{prefix}w_o"].dims[0]
-    projection = c.args[f"{prefix}projection"]
-    return units, units if projection is None else projection.dims[0]
+def sizes(c: Call, batch: int, inputs: int, prefix: str = "") -> tuple[int, int]:
+    """(units, size of the output) of one direction. OP_FAILED unless its operands fit and go together."""
+    units, size = c.args[f"{prefix}w_o"].dims[0], c.args[f"{prefix}r_o"].dims[1]
+    kinds = {"w": (units, inputs), "r": (units, size), "p": (units,), "b": (units,), "n": (units,)}
+    shapes = {f"{kind}_{gate}": dims for kind, dims in kinds.items() for gate in GATES if (kind, gate) != ("p", "c")}
+    shapes |= {"projection": (size, units), "projection_bias": (size,), "state": (batch, size), "cell": (batch, units)}
+    fits(c, {prefix + name: dims for name, dims in shapes.items() if prefix + name in c.args})
+    _complete(c, prefix)
+    if c.args[f"{prefix}projection"] is None and (size != units or c.args[f"{prefix}projection_bias"] is not None):
+        raise op_failed(f"without projection the output has the size {units} of the cell, not {size}, and no bias")
+    if min(c.cell_clip, c.projection_clip) < 0:
+        raise op_failed(f"the limits {c.cell_clip:g} and {c.projection_clip:g} must not be negative")
+    return units, size
+
+
+def _complete(c: Call, prefix: str) -> None:
+    """Gates have all their operands of a kind, or none where that may be. The input gate may be missing altogether."""
+    gates = set(GATES if c.args[f"{prefix}w_i"] is not None else "fco")
+    for kind, allowed in {
+        "w": (gates,),
+        "r": (gates,),
+        "b": (gates,),
+        "p": (set(), gates - {"c"}, {"i", "f", "o"}),
+        "n": (set(), gates),
+        "a": (set(), gates),
+    }.items():
+        found = {gate for gate in GATES if c.get(f"{prefix}{kind}_{gate}") is not None}
+        if found not in allowed:
+            raise op_failed(f"{prefix}{kind}_* are given for the gates {sorted(found)} of {sorted(gates)}")
 
 
 def lstm_dims(c: Call) -> list[Dims]:
-    batch = c.x.dims[0]
-    units, size = sizes(c)
+    batch, inputs = c.x.dims
+    units, size = sizes(c, batch, inputs)
     return [(batch, units * (3 if c.w_i is None else 4)), (batch, size), (batch, units), (batch, size)]
 
 
@@ -141,10 +165,8 @@ def lstm(c: Call) -> list[Array]:
 
 
 def sequence_dims(c: Call) -> list[Dims]:
-    if c.x.rank != 3:
-        raise op_failed(f"a sequence has rank 3, not {c.x.rank}")
-    batch = c.x.dims[1 if c.time_major else 0]
-    units, size = sizes(c)
+    batch, inputs = batch_and_inputs(c)
+    units, size = sizes(c, batch, inputs)
     return [(*c.x.dims[:2], size), (batch, size), (batch, units)][: len(c.outputs)]
 
 
@@ -158,8 +180,12 @@ def unidirectional_sequence_lstm(c: Call) -> list[Array]:
 
 
 def bidirectional_dims(c: Call) -> list[Dims]:
-    batch = c.x.dims[1 if c.time_major else 0]
-    (fw_units, fw), (bw_units, bw) = sizes(c, "fw_"), sizes(c, "bw_")
+    batch, inputs = batch_and_inputs(c)
+    crossed, bw_inputs = linked(c, c.fw_a_f, c.bw_a_f)
+    (fw_units, fw), (bw_units, bw) = sizes(c, batch, inputs, "fw_"), sizes(c, batch, bw_inputs, "bw_")
+    if crossed:
+        both = (("fw_", fw_units), ("bw_", bw_units))
+        fits(c, {f"{prefix}a_{gate}": (units, c.aux.dims[2]) for prefix, units in both for gate in GATES})
     dims = merged_dims(c.x, c.merge, fw, bw)
     dims += [(batch, fw), (batch, fw_units), (batch, bw), (batch, bw_units)]
     if len(c.outputs) not in (len(dims), len(dims) - 4):

@@ -5,18 +5,30 @@ Gates are 16-bit fixed point: 3 integer bits before an activation, none behind i
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import multiply, round_away, scale_by, shift_right
+from ortconv.nnapi.arithmetic import multiply, scale_by, shift_right
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.fixed_point import fixed_sigmoid, fixed_tanh, limited
 from ortconv.nnapi.operations.checks import rank
+from ortconv.nnapi.operations.lstm import GATES, sizes
+from ortconv.nnapi.operations.shapes import fits
 from ortconv.nnapi.operations.table import Call, Dims, operation
 
 BEFORE = 1 << 12  # steps per unit before an activation
+
+
+def exponent(scale: float) -> int:
+    """The logarithm to base 2 of a scale. OP_FAILED unless it is whole, to a thousandth."""
+    n = math.log2(scale) if scale > 0 else math.inf
+    if scale <= 0 or abs(n - round(n)) > 1e-3:
+        raise op_failed(f"the cell's scale {scale:g} must be a power of 2")
+    return round(n)
 
 
 def product(a: Array, b: Array) -> Array:
@@ -25,8 +37,23 @@ def product(a: Array, b: Array) -> Array:
 
 
 def cell_16_dims(c: Call) -> list[Dims]:
-    dims = c.cell.dims
-    return [dims, dims]
+    (batch, inputs), size = c.x.dims, c.state.dims[1]
+    kinds = {"w": (size, inputs), "r": (size, size), "b": (size,)}
+    shapes = {f"{kind}_{gate}": dims for kind, dims in kinds.items() for gate in GATES}
+    fits(c, shapes | {"state": (batch, size), "cell": (batch, size)})
+    _quantized_as(c, ("x", "state", "out"), 1 / 128, 128)
+    if exponent(c.cell.scale) != -11 or not c.cell.same_quantization(c.cell_out):
+        raise op_failed(f"the cells {c.cell} and {c.cell_out} must have scale 1/2048")
+    _quantized_as(c, [name for name in shapes if name[0] in "wr"], c.w_i.scale, c.w_i.zero_point)
+    _quantized_as(c, [name for name in shapes if name[0] == "b"], c.w_i.scale / 128, 0)
+    return [(batch, size), (batch, size)]
+
+
+def _quantized_as(c: Call, names: Iterable[str], scale: float, zero_point: int) -> None:
+    for name in names:
+        x = c.args[name]
+        if x.scale != scale or x.zero_point != zero_point:
+            raise op_failed(f"{name} must have scale {scale:g} and zero point {zero_point}, not {x}")
 
 
 @operation(
@@ -62,8 +89,10 @@ GATE_SLOTS = (
 
 
 def quantized_dims(c: Call) -> list[Dims]:
-    batch, units = c.x.dims[0], c.w_o.dims[0]
-    size = units if c.projection is None else c.projection.dims[0]
+    batch, inputs = c.x.dims
+    units, size = sizes(c, batch, inputs)
+    if exponent(c.cell.scale) > -9:
+        raise op_failed(f"the cell's scale {c.cell.scale:g} must be 1/512 or less")
     return [(batch, size), (batch, units), (batch, size)]
 
 
@@ -97,8 +126,6 @@ def ratio(a: float, b: float, by: float) -> float:
 def quantized_gate(c: Call, name: str, cell: Array) -> Array:
     """What goes into the activation of a gate."""
     w, r, b, p, n = (c.get(f"{kind}_{name}") for kind in "wrbpn")
-    if w is None or r is None or b is None:
-        raise op_failed(f"weights or the bias of gate {name} are omitted")
     scale = c.args[f"scale_{name}"] if n is not None else 1 / BEFORE
     acc = c.x.centred.astype(np.int64) @ w.array.astype(np.int64).T
     acc = acc if n is not None else acc + b.array
@@ -106,7 +133,7 @@ def quantized_gate(c: Call, name: str, cell: Array) -> Array:
     recurrent = c.state.centred.astype(np.int64) @ r.array.astype(np.int64).T
     y = limited(y + scale_by(recurrent, ratio(r.scale, c.state.scale, scale)))
     if p is not None:
-        y = limited(y + scale_by(cell * p.array.astype(np.int64), ratio(c.cell.scale, p.scale, scale)))
+        y = limited(y + scale_by(cell * p.array.astype(np.int64), ratio(2.0 ** exponent(c.cell.scale), p.scale, scale)))
     return y if n is None else normalized(y, n, b)
 
 
@@ -119,10 +146,10 @@ def quantized_lstm(c: Call) -> list[Array]:
     forget = fixed_sigmoid(quantized_gate(c, "f", cell))
     into = 0x7FFF - forget if c.w_i is None else fixed_sigmoid(quantized_gate(c, "i", cell))
     fresh = fixed_tanh(quantized_gate(c, "c", cell))
-    fraction_bits = -round_away(np.log2(float(c.cell.scale)))
+    fraction_bits = -exponent(c.cell.scale)
     cell = limited(product(cell, forget) + shift_right(into * fresh, 30 - fraction_bits))
     if c.cell_clip > 0:
-        limit = min(0x7FFF, round_away(c.cell_clip / float(c.cell.scale)))
+        limit = min(0x7FFF, int(c.cell_clip / c.cell.scale))
         cell = np.clip(cell, -limit, limit)
     output = fixed_sigmoid(quantized_gate(c, "o", cell))
     raw = output * fixed_tanh(cell, 15 - fraction_bits)
@@ -138,6 +165,6 @@ def projected(c: Call, hidden: Array) -> Array:
     real = ratio(c.projection.scale, c.hidden_scale, c.out.scale)
     y = np.clip(scale_by(acc, real) + c.out.zero_point, -128, 127)
     if c.projection_clip > 0:
-        limit = round_away(c.projection_clip / float(c.out.scale))
-        y = np.clip(y, -min(limit, 128), min(limit, 127))
+        limit = min(0x7F, int(c.projection_clip / c.projection.scale))
+        y = np.clip(y, -limit, limit)
     return y

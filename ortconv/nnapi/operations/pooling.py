@@ -8,7 +8,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, activation_limits
 from ortconv.nnapi.operations.checks import rank, same_quantization
-from ortconv.nnapi.operations.shapes import Pads, paddings, windows
+from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, windows
 from ortconv.nnapi.operations.table import Call, Dims, operation
 
 WINDOW = "stride_w:i stride_h:i filter_w:i filter_h:i activation:i [nchw:b=0 @3]"
@@ -20,6 +20,7 @@ def pads_of(c: Call) -> Pads:
 
 
 def pool_dims(c: Call) -> Dims:
+    image_only(c.x)
     batch, height, width, depth = c.x.dims
     rows, columns = pads_of(c)
     return (

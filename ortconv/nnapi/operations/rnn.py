@@ -11,11 +11,20 @@ from ortconv.nnapi.arithmetic import activate
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.operations.checks import rank
+from ortconv.nnapi.operations.shapes import fits
 from ortconv.nnapi.operations.table import Call, Dims, operation
 
 
+def layer(c: Call, batch: int, inputs: int, prefix: str = "") -> Dims:
+    """[batch, units] of one direction. OP_FAILED unless its operands fit."""
+    units = c.args[f"{prefix}weights"].dims[0]
+    shapes = {"weights": (units, inputs), "recurrent": (units, units), "bias": (units,), "state": (batch, units)}
+    fits(c, {prefix + name: dims for name, dims in shapes.items()})
+    return batch, units
+
+
 def rnn_dims(c: Call) -> list[Dims]:
-    dims = (c.x.dims[0], c.weights.dims[0])
+    dims = layer(c, *c.x.dims)
     return [dims, dims]
 
 
@@ -49,12 +58,16 @@ def rolled(
     return out, state
 
 
-def sequence_dims(c: Call) -> list[Dims]:
+def batch_and_inputs(c: Call) -> tuple[int, int]:
+    """The sizes of a sequence besides the time."""
     if c.x.rank != 3:
         raise op_failed(f"a sequence has rank 3, not {c.x.rank}")
-    batch = c.x.dims[1 if c.time_major else 0]
-    units = c.weights.dims[0]
-    return [(*c.x.dims[:2], units), (batch, units)][: len(c.outputs)]
+    return c.x.dims[1 if c.time_major else 0], c.x.dims[2]
+
+
+def sequence_dims(c: Call) -> list[Dims]:
+    state = layer(c, *batch_and_inputs(c))
+    return [(*c.x.dims[:2], state[1]), state][: len(c.outputs)]
 
 
 @operation(
@@ -70,8 +83,6 @@ def unidirectional_sequence_rnn(c: Call) -> list[Array]:
 
 def merged_dims(x: Tensor, merge: bool, fw: int, bw: int) -> list[Dims]:
     """The sequences that a network in both directions puts out."""
-    if x.rank != 3:
-        raise op_failed(f"a sequence has rank 3, not {x.rank}")
     return [(*x.dims[:2], fw + bw)] if merge else [(*x.dims[:2], fw), (*x.dims[:2], bw)]
 
 
@@ -80,9 +91,24 @@ def merged(sequences: list[Array], merge: bool, time_major: bool) -> list[Array]
     return [np.concatenate(turned, axis=2)] if merge else turned
 
 
+def linked(c: Call, fw_weights: Tensor | None, bw_weights: Tensor | None) -> tuple[bool, int]:
+    """Whether both directions read the auxiliary input besides their own, and how many numbers the backward one has
+    as its own. OP_FAILED unless the auxiliary operands go together.
+    """
+    if (fw_weights is None) != (bw_weights is None) or (c.aux is None and fw_weights is not None):
+        raise op_failed("auxiliary weights go with an auxiliary input, and with weights of the other direction")
+    if c.aux is None:
+        return False, c.x.dims[2]
+    fits(c, {"aux": (*c.x.dims[:2], c.aux.dims[-1])})
+    return fw_weights is not None, c.x.dims[2] if fw_weights is not None else c.aux.dims[2]
+
+
 def bidirectional_dims(c: Call) -> list[Dims]:
-    fw, bw = c.fw_weights.dims[0], c.bw_weights.dims[0]
-    batch = c.x.dims[1 if c.time_major else 0]
+    batch, inputs = batch_and_inputs(c)
+    crossed, bw_inputs = linked(c, c.fw_aux_weights, c.bw_aux_weights)
+    (_, fw), (_, bw) = layer(c, batch, inputs, "fw_"), layer(c, batch, bw_inputs, "bw_")
+    if crossed:
+        fits(c, {"fw_aux_weights": (fw, c.aux.dims[2]), "bw_aux_weights": (bw, c.aux.dims[2])})
     dims = [*merged_dims(c.x, c.merge, fw, bw), (batch, fw), (batch, bw)]
     if len(c.outputs) not in (len(dims), len(dims) - 2):
         raise op_failed(f"{len(c.outputs)} outputs do not go with merge_outputs {bool(c.merge)}")
@@ -118,7 +144,10 @@ def svdf_dims(c: Call) -> list[Dims]:
     filters, memory = c.time_weights.dims
     if c.rank <= 0 or filters % c.rank:
         raise op_failed(f"{filters} filters are no multiple of the rank {c.rank}")
-    return [(c.x.dims[0], memory * filters), (c.x.dims[0], filters // c.rank)]
+    batch, inputs = c.x.dims
+    state, units = (batch, memory * filters), filters // c.rank
+    fits(c, {"feature_weights": (filters, inputs), "bias": (units,), "state": state})
+    return [state, (batch, units)]
 
 
 @operation(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ortconv.nnapi.codes import PaddingCode
 from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.operations.table import Call, Dims
 
 
@@ -26,6 +27,14 @@ def broadcast(*shapes: Sequence[int]) -> Dims:
 
 def broadcast_ab(c: Call) -> Dims:
     return broadcast(c.a.dims, c.b.dims)
+
+
+def fits(c: Call, shapes: Mapping[str, Dims]) -> None:
+    """OP_FAILED unless the operands with these names, those that are not omitted, have these dimensions."""
+    for name, dims in shapes.items():
+        x = c.args[name]
+        if x is not None and x.dims != dims:
+            raise op_failed(f"{name} has dimensions {list(x.dims)}, not {list(dims)}")
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -47,10 +56,16 @@ Pads = tuple[tuple[int, int], tuple[int, int]]
 
 def paddings(c: Call, size: tuple[int, int], window: tuple[int, int], dilation: tuple[int, int] = (1, 1)) -> Pads:
     """((top, bottom), (left, right)) of a window operation, in either of its forms; sizes are (height, width)."""
+    if min(c.stride_h, c.stride_w, *window, *dilation) <= 0:
+        raise op_failed(
+            f"strides {c.stride_h}, {c.stride_w}, window {list(window)} and dilations {list(dilation)} must be positive"
+        )
     if c.get("padding") is None:
         pads = (c.pad_top, c.pad_bottom), (c.pad_left, c.pad_right)
-        if min(*pads[0], *pads[1]) < 0:
-            raise op_failed(f"padding {pads} is negative")
+        for pair, cells, by in zip(pads, window, dilation):
+            span = (cells - 1) * by + 1
+            if not 0 <= min(pair) <= max(pair) < span:
+                raise op_failed(f"padding {list(pair)} must not be negative, and less than the window's {span}")
         return pads
     if c.padding == PaddingCode.VALID:
         return (0, 0), (0, 0)
@@ -62,10 +77,14 @@ def paddings(c: Call, size: tuple[int, int], window: tuple[int, int], dilation: 
     )
 
 
+def image_only(x: OperandType) -> None:
+    """OP_FAILED unless x is a batch of images with elements; the batch alone may be empty."""
+    if x.rank != 4 or 0 in x.dims[1:]:
+        raise op_failed(f"{list(x.dims)} is no batch of images: only the batch of the four dimensions may be 0")
+
+
 def windows(size: int, window: int, stride: int, pads: tuple[int, int], dilation: int = 1) -> int:
     """How many windows fit."""
-    if stride <= 0 or window <= 0 or dilation <= 0:
-        raise op_failed(f"stride {stride}, window {window} and dilation {dilation} must be positive")
     count = (size - ((window - 1) * dilation + 1) + sum(pads)) // stride + 1
     if count <= 0:
         raise op_failed(f"a window of {window} does not fit into {size} + {sum(pads)}")
