@@ -65,3 +65,13 @@ def rank_needs(level: int, name: str, *older: int) -> Check:
             yield FeatureLevel.number(level)
 
     return check
+
+
+def offset_needs(level: int, name: str) -> Check:
+    """A quantized operand with a zero point other than 0 takes a feature level."""
+
+    def check(c: Call) -> Iterator[str | FeatureLevel]:
+        if c.args[name].is_quantized and c.args[name].zero_point:
+            yield FeatureLevel.number(level)
+
+    return check
