@@ -174,15 +174,19 @@ class Execution(Handle):
 
     @timed("PE")
     def start_compute_with_dependencies(self, events: Sequence[Event], duration: int = 0) -> Event:
-        """Run once the events are done. `duration` is how long the run may take after that, in ns; 0 for any time.
-        The dimensions of all outputs must be known.
+        """Run once the events are done.
+
+        `duration` is how long the run may take after that, in ns; 0 for any time. Devices that return a fence before
+        they are done need outputs of known dimensions; where the CPU does everything, and so the result is there on
+        return, they may be open.
         """
         for event in events:
             required("an event", event)
         if duration and not self.compilation.is_single:
             raise bad_data("a duration needs a compilation for exactly one named device")
+        has_fences = any(device.has_fences for device in self.plan.devices)
         for argument, index in zip(self._outputs, self.model.outputs):
-            if argument is not None and argument.kind.type.is_tensor and not argument.kind.is_known:
+            if has_fences and argument is not None and argument.kind.type.is_tensor and not argument.kind.is_known:
                 raise bad_data(f"the output {argument.kind} is not fully specified", operand=index)
         request = self._begin()
 
@@ -194,7 +198,7 @@ class Execution(Handle):
 
         if self.plan.has_dynamic_temporaries:
             return Event(work)
-        if any(device.has_fences for device in self.plan.devices):
+        if has_fences:
             return Event(work, fence=Fence())
         work()
         return Event()
