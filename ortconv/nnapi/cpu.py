@@ -85,7 +85,8 @@ class Program:
             limits.check(ResultCode.MISSED_DEADLINE_TRANSIENT)
             vlog.message(vlog.CPUEXE, "CpuExecutor", "CpuExecutor::executeOperation({})", operation.code.name)
             start = time.perf_counter()
-            results = self._results(operation, [values[index] for index in operation.inputs], limits, observer)
+            with np.errstate(all="ignore"):
+                results = self._results(operation, [values[index] for index in operation.inputs], limits, observer)
             if observer is not None:
                 observer(model, operation, time.perf_counter() - start)
             values.update(zip(operation.outputs, map(self._rounded, results)))
@@ -188,8 +189,7 @@ def _run_row(
         for out, dims, image in zip(declared, shapes, images):
             agreed(out, _permuted(dims, NCHW) if image else dims)
         call.set_outputs([out.with_dims(dims) for out, dims in zip(declared, shapes)])
-    with np.errstate(all="ignore"):
-        results = row.compute(call)
+    results = row.compute(call)
     arrays: Sequence[Array] = [results] if isinstance(results, np.ndarray) else results
     return [_finished(out, array, image) for out, array, image in zip(declared, arrays, images)]
 
@@ -221,5 +221,4 @@ def agreed(declared: OperandType, dims: Dims) -> None:
 def _finished(declared: OperandType, array: Array, image: bool) -> Tensor:
     array = array.transpose(NCHW) if image else array
     agreed(declared, array.shape)
-    with np.errstate(all="ignore"):
-        return Tensor(declared, np.asarray(array, declared.type.dtype, order="C"))
+    return Tensor(declared, np.asarray(array, declared.type.dtype, order="C"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ortconv import nnapi
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import Operand, OperandType, Operation
+from ortconv.nnapi.simulated import SimulatedDevice
 
 FLOAT = Operand.TENSOR_FLOAT32
 
@@ -100,6 +102,13 @@ def counting_to(limit: float, step: float = 1.0) -> nnapi.Model:
     b.model.set_operand_value_from_model(models[0], condition_model)
     b.model.set_operand_value_from_model(models[1], body_model)
     return b.finish([x], [b.operation(Operation.WHILE, [*models, x], kind)])
+
+
+def device(name: str, *operations: str, time: float = 0.5, power: float = 0.5, **settings: Any) -> SimulatedDevice:
+    """One that takes some operations, or all."""
+    accept = {"operations": list(operations)} if operations else {}
+    figures = {"default": {"exec_time": time, "power_usage": power}}
+    return SimulatedDevice({"name": name, "accept": accept, "performance": figures, **settings})
 
 
 def compiled(model: nnapi.Model, devices: Sequence[nnapi.Device] | None = None) -> nnapi.Compilation:
