@@ -8,17 +8,20 @@ from ortconv.nnapi.compilation import Compilation
 from ortconv.nnapi.errors import bad_data, bad_state, required
 from ortconv.nnapi.execution import Execution
 from ortconv.nnapi.handle import Handle
+from ortconv.nnapi.timing import timed
 
 
 class Burst(Handle):
     """One execution at a time, each of this compilation."""
 
+    @timed("PP")
     def __init__(self, compilation: Compilation) -> None:
         required("the compilation", compilation)
         self.compilation = compilation
         self._busy = threading.Lock()
         _ = compilation.plan  # BAD_STATE while it is not finished
 
+    @timed("PE")
     def compute(self, execution: Execution) -> None:
         """BAD_DATA for an execution of another compilation, BAD_STATE while the burst runs another one."""
         required("the execution", execution)

@@ -15,8 +15,9 @@ from ortconv.nnapi.handle import Handle
 from ortconv.nnapi.manager import check_devices, get_device, get_devices
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.partitioning import Steps, best_devices, partition
-from ortconv.nnapi.plan import CompoundPlan, Plan, SimplePlan
+from ortconv.nnapi.plan import CompoundPlan, Plan, SimplePlan, layer_of
 from ortconv.nnapi.properties import Partitioning, properties
+from ortconv.nnapi.timing import mark, timed
 
 CLIENT_FAULTS = (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)
 
@@ -26,6 +27,7 @@ class Compilation(Handle):
     them; without, all of the runtime's, and the CPU for those that fail.
     """
 
+    @timed("PC")
     def __init__(self, model: Model, devices: Sequence[Device] | None = None) -> None:
         required("the model", model)
         if not model.finished or not model.valid:
@@ -43,18 +45,21 @@ class Compilation(Handle):
         self._cache: tuple[str, bytes] | None = None
         self._plan: Plan | None = None
 
+    @timed("PC")
     def set_preference(self, preference: int) -> None:
         self._must_be_open()
         if preference not in tuple(Preference):
             raise bad_data(f"{preference} is no preference")
         self.preference = Preference(preference)
 
+    @timed("PC")
     def set_priority(self, priority: int) -> None:
         self._must_be_open()
         if priority not in tuple(Priority):
             raise bad_data(f"{priority} is no priority")
         self.priority = Priority(priority)
 
+    @timed("PC")
     def set_timeout(self, nanoseconds: int) -> None:
         """Of the compilation; 0 for none. BAD_DATA unless one device was named."""
         self._must_be_open()
@@ -62,6 +67,7 @@ class Compilation(Handle):
             raise bad_data("a timeout needs a compilation for exactly one named device")
         self._timeout = nanoseconds or None
 
+    @timed("PC")
     def set_caching(self, directory: str | os.PathLike[str], token: bytes) -> None:
         """Where devices may keep what they prepare. The token of 32 bytes stands for the model: no two may share one."""
         self._must_be_open()
@@ -71,6 +77,7 @@ class Compilation(Handle):
             raise bad_data(f"a token has {TOKEN_LENGTH} bytes, not {len(token)}")
         self._cache = os.path.join(os.fspath(directory), ""), bytes(token)
 
+    @timed("PC")
     def finish(self) -> None:
         """Choose devices and make the model ready on them. An error means that the compilation cannot be used."""
         self._must_be_open()
@@ -184,12 +191,14 @@ class Compilation(Handle):
         options = PrepareOptions(self.preference, self.priority, deadline, None)
         if cache is not None and all(path.exists() for path in cache.paths):
             try:
-                return device.prepare_from_cache(cache, options)
+                with mark(layer_of(device), "PC", device.name):
+                    return device.prepare_from_cache(cache, options)
             except NnapiError as error:
                 vlog.error("Manager", "prepareModelFromCache failed: {}", error)
         if cache is not None and not cache.create():
             cache = None
-        return device.prepare(model, PrepareOptions(self.preference, self.priority, deadline, cache))
+        with mark(layer_of(device), "PC", device.name):
+            return device.prepare(model, PrepareOptions(self.preference, self.priority, deadline, cache))
 
     def _has_foreign_operations(self) -> bool:
         return any(one.code is Operation.OEM_OPERATION for one in self.model.operations)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.errors import NnapiError, bad_data
 from ortconv.nnapi.handle import Handle
+from ortconv.nnapi.timing import timed
 
 AS_DRIVERS_SAY = {
     ResultCode.UNEXPECTED_NULL: ResultCode.BAD_DATA,
@@ -76,6 +77,7 @@ class Event(Handle):
             if self._fence is not None:
                 self._fence.signal()
 
+    @timed("PE")
     def wait(self) -> None:
         """Until the work is done; as often as you like."""
         if self._waited_fd >= 0:
@@ -96,6 +98,7 @@ class Event(Handle):
             raise bad_data("the event has no fence")
         return os.dup(fd)
 
+    @timed("PT")
     def close(self) -> None:
         """Waits first."""
         if self._thread is not None:

@@ -22,6 +22,7 @@ from ortconv.nnapi.handle import Handle
 from ortconv.nnapi.memory import DeviceMemory, Memory
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.plan import FullFallbackError, Request
+from ortconv.nnapi.timing import mark, timed
 from ortconv.nnapi.validation import check_type, compatible
 
 DEFAULT_LOOP_TIMEOUT = 2_000_000_000  # ns
@@ -58,6 +59,7 @@ class Argument:
 class Execution(Handle):
     """Set every input and output, then compute, once; or repeatedly with the same settings, if it is made reusable."""
 
+    @timed("PE")
     def __init__(self, compilation: Compilation) -> None:
         required("the compilation", compilation)
         self.plan = compilation.plan
@@ -76,6 +78,7 @@ class Execution(Handle):
         self._timing = Timing()
         self._lock = threading.Lock()
 
+    @timed("PE")
     def set_reusable(self, reusable: bool) -> None:
         self._must_be_open()
         self.reusable = bool(reusable)
@@ -87,12 +90,14 @@ class Execution(Handle):
             raise bad_state("padding must be enabled before any argument is set")
         self._padding = bool(enable)
 
+    @timed("PE")
     def set_measure_timing(self, measure: bool) -> None:
         self._must_be_open()
         if not self.compilation.is_single:
             raise bad_data("measuring needs a compilation for exactly one named device")
         self._measure = bool(measure)
 
+    @timed("PE")
     def set_timeout(self, nanoseconds: int) -> None:
         """Of one computation; 0 for none."""
         self._must_be_open()
@@ -100,6 +105,7 @@ class Execution(Handle):
             raise bad_data("a timeout needs a compilation for exactly one named device")
         self._timeout = nanoseconds or None
 
+    @timed("PE")
     def set_loop_timeout(self, nanoseconds: int) -> None:
         """Of each WHILE; at most 15 s."""
         self._must_be_open()
@@ -107,6 +113,7 @@ class Execution(Handle):
             vlog.warning(SOURCE, "the loop timeout of {} ns is cut to {} ns", nanoseconds, MAXIMUM_LOOP_TIMEOUT)
         self._loop_timeout = min(nanoseconds, MAXIMUM_LOOP_TIMEOUT)
 
+    @timed("PIO")
     def set_input(self, index: int, array: Array | None, kind: OperandType | None = None) -> None:
         """An array of the operand's elements, or None for an omitted one. Dimensions that the model leaves open come
         from `kind`, or else from the array.
@@ -119,6 +126,7 @@ class Execution(Handle):
             raise bad_data(f"{known} is not fully specified", operand=self.model.inputs[index])
         self._inputs[index] = Argument(known, self._fitting(array, known, index).reshape(known.dims))
 
+    @timed("PIO")
     def set_output(self, index: int, array: Array | None, kind: OperandType | None = None) -> None:
         """A C-contiguous array that the result is written to. Its dimensions count for nothing, only its size."""
         known = self._start_of(self._outputs, index, self.model.output_types, kind, None)
@@ -128,6 +136,7 @@ class Execution(Handle):
             self._fitting(array, known, index)
         self._outputs[index] = Argument(known, array)
 
+    @timed("PIO")
     def set_input_from_memory(
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
     ) -> None:
@@ -140,6 +149,7 @@ class Execution(Handle):
             return
         self.set_input(index, memory.region(offset, length), kind)
 
+    @timed("PIO")
     def set_output_from_memory(
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
     ) -> None:
@@ -151,15 +161,18 @@ class Execution(Handle):
             return
         self.set_output(index, memory.region(offset, length), kind)
 
+    @timed("PE")
     def compute(self) -> None:
         """Run, and return when the outputs are written."""
         self._run(self._begin())
 
+    @timed("PE")
     def start_compute(self) -> Event:
         """Run in the background."""
         request = self._begin()
         return Event(lambda: self._run(request))
 
+    @timed("PE")
     def start_compute_with_dependencies(self, events: Sequence[Event], duration: int = 0) -> Event:
         """Run once the events are done. `duration` is how long the run may take after that, in ns; 0 for any time.
         The dimensions of all outputs must be known.
@@ -193,6 +206,7 @@ class Execution(Handle):
             self._complete(op_failed(f"a dependency failed: {error}"))
             raise op_failed(f"a dependency failed: {error}") from error
 
+    @timed("PE")
     def get_output_operand_dimensions(self, index: int) -> tuple[int, ...]:
         """Of an output, once the run is over. If it did not fit, OUTPUT_INSUFFICIENT_SIZE, whose `dimensions` say
         what is needed.
@@ -202,12 +216,14 @@ class Execution(Handle):
             raise self._too_small(index, dims)
         return dims
 
+    @timed("PE")
     def get_output_operand_rank(self, index: int) -> int:
         dims, fits = self._reported(index)
         if not fits:
             raise self._too_small(index, dims)
         return len(dims)
 
+    @timed("PE")
     def get_duration(self, code: int) -> int:
         """Of a successful run that was measured, in ns; 2**64 - 1 where the device does not say."""
         if self.state is not State.COMPLETED or self._error is not None or not self._measure:
@@ -218,6 +234,7 @@ class Execution(Handle):
         duration = self._timing.on_hardware if hardware else self._timing.in_driver
         return NO_DURATION if duration is None else duration
 
+    @timed("PT")
     def close(self) -> None:
         if self.state is State.COMPUTING:
             vlog.error("NeuralNetworks", "ANeuralNetworksExecution_free called on a running execution")
@@ -289,7 +306,8 @@ class Execution(Handle):
     def _run(self, request: Request) -> None:
         try:
             results, self._timing = self._computed(request)
-            self._write(results)
+            with mark("LR", "PR", "copy results"):
+                self._write(results)
         except NnapiError as error:
             self._complete(error)
             raise

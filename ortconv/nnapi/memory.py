@@ -14,6 +14,7 @@ from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, op_failed, required
 from ortconv.nnapi.handle import Handle
 from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.timing import timed
 from ortconv.nnapi.validation import compatible
 
 if TYPE_CHECKING:
@@ -127,14 +128,17 @@ def _copy(source: Memory, target: Memory) -> None:
 class MemoryDesc(Handle):
     """What a device memory is for: the arguments, or roles, that it will be given as."""
 
+    @timed("PC")
     def __init__(self) -> None:
         self.roles: dict[Role, OperandType] = {}
         self.dims: tuple[int, ...] = ()
         self.finished = False
 
+    @timed("PC")
     def add_input_role(self, compilation: Compilation, index: int, frequency: float) -> None:
         self._add(compilation, False, index, frequency)
 
+    @timed("PC")
     def add_output_role(self, compilation: Compilation, index: int, frequency: float) -> None:
         self._add(compilation, True, index, frequency)
 
@@ -156,6 +160,7 @@ class MemoryDesc(Handle):
         self.roles[role] = kinds[index].with_dims(self._merged(kinds[index], self.dims))
         self.dims = self.roles[role].dims
 
+    @timed("PC")
     def set_dimensions(self, dims: Sequence[int]) -> None:
         """Narrow dimensions that are not known."""
         self._must_be_open()
@@ -175,6 +180,7 @@ class MemoryDesc(Handle):
             return kind.dims or dims
         return tuple(p or q for p, q in zip(kind.dims, dims))
 
+    @timed("PC")
     def finish(self) -> None:
         self._must_be_open()
         if not self.roles:

@@ -18,6 +18,7 @@ from ortconv.nnapi.operand import ChannelQuant, OperandType
 from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.operations.table import Use
 from ortconv.nnapi.properties import properties
+from ortconv.nnapi.timing import timed
 from ortconv.nnapi.validation import (
     as_elements,
     check_channel_quant,
@@ -70,6 +71,7 @@ class ModelOperation:
 class Model(Handle):
     """A graph of operations. Build it, `finish` it, compile it. Calls behind `finish` are refused with BAD_STATE."""
 
+    @timed("PP")
     def __init__(self) -> None:
         self.operands: list[ModelOperand] = []
         self.operations: list[ModelOperation] = []
@@ -83,6 +85,7 @@ class Model(Handle):
         self._borrowed: set[int] = set()  # constants that are arrays of the caller until `finish`
         vlog.select(properties.vlog)
 
+    @timed("PP")
     def add_operand(self, kind: OperandType) -> int:
         """The index of the operand. BAD_DATA for a type that cannot be."""
         self._must_be_open()
@@ -90,6 +93,7 @@ class Model(Handle):
         self.operands.append(ModelOperand(kind))
         return len(self.operands) - 1
 
+    @timed("PP")
     def set_operand_symm_per_channel_quant_params(self, index: int, channel_dim: int, scales: Sequence[float]) -> None:
         self._must_be_open()
         operand = self._operand(index)
@@ -99,6 +103,7 @@ class Model(Handle):
         check_channel_quant(kind, index)
         operand.kind = kind
 
+    @timed("PP")
     def set_operand_value(self, index: int, value: Array | None) -> None:
         """A constant, or None for an optional operand that is omitted. An array of more than 128 bytes is read at
         `finish`: leave it as it is until then.
@@ -115,6 +120,7 @@ class Model(Handle):
         operand.lifetime = Lifetime.COPY if short else Lifetime.REFERENCE
         (self._borrowed.discard if short else self._borrowed.add)(index)
 
+    @timed("PP")
     def set_operand_value_from_memory(self, index: int, memory: Memory, offset: int, length: int) -> None:
         """A constant that stays in a memory."""
         self._must_be_open()
@@ -128,6 +134,7 @@ class Model(Handle):
         operand.lifetime = Lifetime.REFERENCE
         self._borrowed.discard(index)
 
+    @timed("PP")
     def set_operand_value_from_model(self, index: int, model: Model) -> None:
         """Another finished model, for IF and WHILE."""
         self._must_be_open()
@@ -139,6 +146,7 @@ class Model(Handle):
             raise bad_data(f"{operand.kind.type.name} cannot hold a model", operand=index)
         operand.model, operand.lifetime = model, Lifetime.SUBGRAPH
 
+    @timed("PP")
     def add_operation(self, code: Operation, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """BAD_DATA if the operands do not fit the operation."""
         self._must_be_open()
@@ -148,6 +156,7 @@ class Model(Handle):
         check_control_flow(code, operands[: len(inputs)], operands[len(inputs) :])
         self.operations.append(ModelOperation(Operation(code), tuple(inputs), tuple(outputs), use.level, use))
 
+    @timed("PP")
     def identify_inputs_and_outputs(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """BAD_DATA for an operand that is listed twice or has a value. Once in the life of a model."""
         self._must_be_open()
@@ -159,11 +168,13 @@ class Model(Handle):
                 operand.lifetime = lifetime
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
 
+    @timed("PP")
     def relax_computation_float32_to_float16(self, allow: bool) -> None:
         """Whether devices may compute float32 with the range and precision of float16."""
         self._must_be_open()
         self.relaxed = bool(allow)
 
+    @timed("PP")
     def finish(self) -> None:
         """Check the whole model and put its operations in an order to run. A model that is refused cannot be used any
         more.

@@ -16,6 +16,7 @@ from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
 from ortconv.nnapi.model import CONSTANT, Lifetime, Model
 from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.partitioning import IfStep, Key, ModelStep, Steps, WhileStep
+from ortconv.nnapi.timing import mark
 
 DEADLINES = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
 
@@ -40,6 +41,18 @@ class Request:
     """Whether the CPU may step in for a device that fails."""
 
 
+def layer_of(device: Device) -> str:
+    return "LC" if device.is_reference else "LD"
+
+
+def run_on(
+    device: Device, prepared: PreparedModel, inputs: Sequence[Value], room: Sequence[int | None], request: Request
+) -> tuple[list[Tensor], Timing]:
+    """Execute a prepared model for a request."""
+    with mark(layer_of(device), "PE", device.name):
+        return prepared.execute(inputs, room, request.limits, request.measure)
+
+
 @dataclass(slots=True)
 class SimplePlan:
     """One device runs the whole model."""
@@ -61,7 +74,7 @@ class SimplePlan:
 
     def run(self, request: Request) -> tuple[list[Tensor], Timing]:
         try:
-            return self.prepared.execute(request.inputs, request.room, request.limits, request.measure)
+            return run_on(self.device, self.prepared, request.inputs, request.room, request)
         except OutputTooSmallError:
             raise
         except NnapiError as error:
@@ -184,7 +197,7 @@ class _Walk:
         room = [self._room(key) for key in step.outputs]
         assert step.prepared is not None
         try:
-            results, timing = step.prepared.execute(inputs, room, self.request.limits, self.request.measure)
+            results, timing = run_on(step.device, step.prepared, inputs, room, self.request)
             self.timing = self.timing + timing
         except OutputTooSmallError as error:
             for key, (dims, _) in zip(step.outputs, error.shapes):

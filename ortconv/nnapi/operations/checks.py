@@ -65,3 +65,28 @@ def rank_needs(level: int, name: str, *older: int) -> Check:
             yield FeatureLevel.number(level)
 
     return check
+
+
+def offset_needs(level: int, name: str) -> Check:
+    """A quantized operand with a zero point other than 0 takes a feature level."""
+
+    def check(c: Call) -> Iterator[str | FeatureLevel]:
+        if c.args[name].is_quantized and c.args[name].zero_point:
+            yield FeatureLevel.number(level)
+
+    return check
+
+
+BOX_SCALE = 0.125  # of quantized coordinates
+
+
+def box_quantization(*names: str) -> Check:
+    """Quantized coordinates have a scale of 1/8 and no offset."""
+
+    def check(c: Call) -> Iterator[str | FeatureLevel]:
+        for name in names:
+            box = c.args[name]
+            if box.is_quantized and (box.scale != BOX_SCALE or box.zero_point):
+                yield f"{name} must have scale {BOX_SCALE} and zero point 0, not {box.scale:g} and {box.zero_point}"
+
+    return check

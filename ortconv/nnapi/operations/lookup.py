@@ -1,82 +1,97 @@
-"""Looking up rows: EMBEDDING_LOOKUP, HASHTABLE_LOOKUP, LSH_PROJECTION."""
+"""Look-ups in tables: EMBEDDING_LOOKUP, HASHTABLE_LOOKUP, LSH_PROJECTION."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
 
 import numpy as np
 
 from ortconv.ir.tensor import Array
+from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.farmhash import fingerprint64
-from ortconv.nnapi.operations.checks import rank
+from ortconv.nnapi.fingerprint import fingerprint64
+from ortconv.nnapi.operations.checks import output_quantization, same_quantization
 from ortconv.nnapi.operations.table import Call, Dims, operation
 
 
-def looked_up_dims(c: Call) -> Dims:
-    return c.lookups.dims[0], *c.values.dims[1:]
+def rows_dims(c: Call) -> Dims:
+    if c.lookups.rank != 1 or c.values.rank < 2:
+        raise op_failed(f"lookups {list(c.lookups.dims)} need rank 1, values {list(c.values.dims)} rank 2 or more")
+    return (*c.lookups.dims, *c.values.dims[1:])
 
 
 @operation(
-    "EMBEDDING_LOOKUP",
-    "lookups:I values:T",
-    types="F Q@3 I@3 H@4 S@4",
-    infer=looked_up_dims,
-    checks=(rank("lookups", 1),),
-)
-def embedding_lookup(c: Call) -> Array:
-    rows = c.lookups.array
-    if rows.size and not 0 <= rows.min() <= rows.max() < c.values.dims[0]:
-        raise op_failed(f"an index is out of range for {c.values.dims[0]} rows")
-    return c.values.array[rows]
-
-
-def found_dims(c: Call) -> list[Dims]:
-    if c.keys.dims != c.values.dims[:1]:
-        raise op_failed(f"{c.keys.size} keys for {c.values.dims[0]} rows")
-    return [looked_up_dims(c), c.lookups.dims]
-
-
-@operation(
-    "HASHTABLE_LOOKUP", "lookups:I keys:I values:T", outputs="out:T hits:Q", types="F I Q", infer=found_dims,
-    checks=(rank("lookups", 1), rank("keys", 1)),
+    "EMBEDDING_LOOKUP", "lookups:I values:T", types="F Q@3 I@3 H@4 S@4", infer=rows_dims,
+    checks=(same_quantization("values", "out"),),
 )  # fmt: skip
-def hashtable_lookup(c: Call) -> list[Array]:
-    """The rows of keys, which ascend; zeros and no hit where there is none."""
-    keys, lookups = c.keys.array, c.lookups.array
-    at = np.minimum(np.searchsorted(keys, lookups), len(keys) - 1)
-    hits = keys[at] == lookups
-    rows = np.where(hits.reshape(-1, *[1] * (c.values.rank - 1)), c.values.array[at], 0)
-    return [rows, hits.astype(np.uint8)]
+def embedding_lookup(c: Call) -> Array:
+    lookups, rows = c.lookups.array, c.values.dims[0]
+    if lookups.min() < 0 or lookups.max() >= rows:
+        raise op_failed(f"lookups {lookups.min()} to {lookups.max()} are not within {rows} rows")
+    return c.values.array[lookups]
 
 
-SPARSE_OLD, DENSE, SPARSE = 1, 2, 3
-
-
-def projected_dims(c: Call) -> Dims:
-    if c.kind not in (SPARSE_OLD, DENSE, SPARSE):
-        raise op_failed(f"{c.kind} is no type of projection")
-    hashes, bits = c.hashes.dims
-    if bits > 32 or (c.weight is not None and c.weight.dims != c.x.dims[:1]):
-        raise op_failed(f"{bits} bits, or weights that do not fit {c.x.dims[0]} rows")
-    return (hashes * bits,) if c.kind == DENSE else (hashes,)
+def hashtable_dims(c: Call) -> list[Dims]:
+    if c.keys.dims != c.values.dims[:1]:
+        raise op_failed(f"keys {list(c.keys.dims)} do not fit values {list(c.values.dims)}")
+    return [rows_dims(c), c.lookups.dims]
 
 
 @operation(
-    "LSH_PROJECTION", "hashes:F|H@3 x:any weight:F|H@3? kind:i", outputs="out:I", infer=projected_dims,
-    checks=(rank("hashes", 2), rank("weight", 1)), native_half=True,
+    "HASHTABLE_LOOKUP", "lookups:I keys:I values:T", outputs="out:T hits:Q", types="F I Q", infer=hashtable_dims,
+    checks=(same_quantization("values", "out"), output_quantization(1.0, 0, 0, "hits")),
+)  # fmt: skip
+def hashtable_lookup(c: Call) -> Sequence[Array]:
+    """Keys are ascending. Rows of what is not found are 0."""
+    at = np.minimum(np.searchsorted(c.keys.array, c.lookups.array), c.keys.size - 1)
+    hits = c.keys.array[at] == c.lookups.array
+    found = c.values.array[at]
+    found[~hits] = 0
+    return found, hits.astype(np.uint8)
+
+
+class Projection(IntEnum):
+    SPARSE_OLD = 1
+    DENSE = 2
+    SPARSE = 3
+
+
+def projection_dims(c: Call) -> Dims:
+    if c.hash.rank != 2 or c.hash.dims[1] > 32 or c.x.rank < 1:
+        raise op_failed(f"hash {list(c.hash.dims)} must be [functions, bits] with at most 32 bits")
+    if c.weight is not None and c.weight.dims != c.x.dims[:1]:
+        raise op_failed(f"weights {list(c.weight.dims)} do not fit the rows of {list(c.x.dims)}")
+    if c.projection not in list(Projection):
+        raise op_failed(f"{c.projection} is no type of projection")
+    return (c.hash.size,) if c.projection == Projection.DENSE else c.hash.dims[:1]
+
+
+def tensor(c: Call) -> Iterator[str | FeatureLevel]:
+    if not c.x.type.is_tensor:
+        yield f"x is {c.x.type.name}, not a tensor"
+
+
+@operation(
+    "LSH_PROJECTION", "hash:T x:any weight:T? projection:i", outputs="out:I", types="F H@3", infer=projection_dims,
+    checks=(tensor,), native_half=True,
 )  # fmt: skip
 def lsh_projection(c: Call) -> Array:
-    """For each hash function and bit, whether the weighted sum of the hashes of all rows is positive."""
+    """Each bit is the sign of a sum over the rows: the fingerprint of seed and row, times the weight of the row."""
     rows = [row.tobytes() for row in np.ascontiguousarray(c.x.array)]
-    weights = np.ones(len(rows)) if c.weight is None else c.weight.array.astype(np.float64)
-    seeds = c.hashes.array.astype(np.float32)
-
-    def positive(seed: np.float32) -> bool:
-        hashes = [fingerprint64(seed.tobytes() + row) for row in rows]
-        signed = np.array(hashes, np.uint64).astype(np.int64).astype(np.float64)
-        return bool(signed @ weights > 0)
-
-    bits = np.array([[positive(seed) for seed in row] for row in seeds], np.int64)
-    if c.kind == DENSE:
+    weights = [1.0] * len(rows) if c.weight is None else c.weight.array.tolist()
+    bits = np.zeros(c.hash.dims, np.int64)
+    for place, seed in np.ndenumerate(c.hash.array.astype(np.float32)):
+        head = seed.tobytes()
+        bits[place] = sum(weight * _signed(fingerprint64(head + row)) for weight, row in zip(weights, rows)) > 0
+    if c.projection == Projection.DENSE:
         return bits.reshape(-1)
-    words = bits @ (1 << np.arange(bits.shape[1])[::-1])
-    return words if c.kind == SPARSE_OLD else words + (np.arange(len(words)) << bits.shape[1])
+    count, width = bits.shape
+    numbers = bits @ (np.int64(1) << np.arange(width)[::-1])
+    if c.projection == Projection.SPARSE:
+        numbers += np.arange(count) << width
+    return numbers.astype(np.int32)
+
+
+def _signed(x: int) -> float:
+    return float(x - (1 << 64) if x >> 63 else x)

@@ -7,69 +7,82 @@ from collections.abc import Iterator
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.codes import FeatureLevel
+from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import rank, same_quantization
 from ortconv.nnapi.operations.table import Call, Dims, operation
 
-FLAGS = "[align_corners:b=0 @4] [half_pixel:b=0 @4]"
-CHECKS = (rank("x", 4), same_quantization("x", "out"))
+SIZES = ("width:i height:i", "width:f height:f")
+CENTRES = "[corners:b=0 @4] [centres:b=0 @4]"
 
 
-def scales_need_level_3(c: Call) -> Iterator[str | FeatureLevel]:
-    if c.get("scale_w") is not None:
+def by_scale(c: Call) -> Iterator[str | FeatureLevel]:
+    """Scales instead of sizes take level 3."""
+    if c.width.type is not Operand.INT32:
         yield FeatureLevel.LEVEL_3
 
 
 def resized_dims(c: Call) -> Dims:
-    if c.align_corners and c.half_pixel:
-        raise op_failed("corners cannot be aligned with half-pixel centres")
     batch, height, width, depth = c.x.dims
-    if c.get("width") is None:
-        rows, columns = int(height * c.scale_h), int(width * c.scale_w)
-    else:
-        rows, columns = c.height, c.width
-    if min(rows, columns) <= 0:
-        raise op_failed(f"the output size {columns} x {rows} is not positive")
+    rows, columns = _size(height, c.height), _size(width, c.width)
+    if rows <= 0 or columns <= 0:
+        raise op_failed(f"the output would have {rows} x {columns} pixels")
+    if c.corners and c.centres:
+        raise op_failed("corners and centres of pixels cannot both be aligned")
     return batch, rows, columns, depth
 
 
-def positions(c: Call, size: int, out: int) -> Array:
-    """Where each output cell lies among the input's, as float32."""
-    by = np.float32((size - 1) / (out - 1) if c.align_corners and out > 1 else size / out)
-    at = np.arange(out, dtype=np.float32)
-    return (at + np.float32(0.5)) * by if c.half_pixel else at * by
+def _size(size: int, wanted: int | float) -> int:
+    """Floats are scales."""
+    return wanted if isinstance(wanted, int) else int(np.floor(np.float32(size) * np.float32(wanted)))
+
+
+def positions(c: Call, axis: int) -> Array:
+    """Where the output's pixels lie along an axis of the input; without `centres` the left edges are aligned."""
+    size, count = c.x.dims[axis], c.out.dims[axis]
+    step = np.float32(size - 1) / np.float32(count - 1) if c.corners and count > 1 else np.float32(size / count)
+    places = np.arange(count, dtype=np.float32)
+    return (places + np.float32(0.5)) * step if c.centres else places * step
+
+
+def neighbours(c: Call, axis: int) -> tuple[Array, Array, Array]:
+    """Lower and upper neighbour of each pixel, and the weight of the upper."""
+    at = positions(c, axis) - np.float32(0.5) if c.centres else positions(c, axis)
+    low = np.maximum(np.floor(at), np.float32(0))
+    lower = np.minimum(low.astype(np.int64), c.x.dims[axis] - 1)
+    return lower, np.minimum(lower + 1, c.x.dims[axis] - 1), np.maximum(at - low, np.float32(0))
 
 
 @operation(
-    "RESIZE_BILINEAR",
-    f"x:T width:i height:i [nchw:b=0 @3] {FLAGS}",
-    f"x:T scale_w:f scale_h:f [nchw:b=0 @3] {FLAGS}",
-    types="F H@3 Q@3 S@4", infer=resized_dims, checks=(*CHECKS, scales_need_level_3), nchw=("x", "out"), zero_sized=True,
+    "RESIZE_BILINEAR", *(f"x:T {sizes} [nchw:b=0 @3] {CENTRES}" for sizes in SIZES), types="F H@3 Q@3 S@4",
+    infer=resized_dims, checks=(rank("x", 4), by_scale, same_quantization("x", "out")), nchw=("x", "out"),
+    zero_sized=True,
 )  # fmt: skip
 def resize_bilinear(c: Call) -> Array:
-    """Quantized elements are weighted as they are, and rounded."""
-    y = c.x.array.astype(np.float32)
-    for axis in (1, 2):
-        size = y.shape[axis]
-        at = positions(c, size, c.out.dims[axis]) - np.float32(0.5 if c.half_pixel else 0)
-        low = np.maximum(np.floor(at), 0).astype(np.int64)
-        high = np.minimum(np.ceil(at), size - 1).astype(np.int64)
-        weight = (at - low).reshape([-1 if one == axis else 1 for one in range(4)])
-        y = np.take(y, np.minimum(low, size - 1), axis) * (1 - weight) + np.take(y, np.maximum(high, 0), axis) * weight
-    return np.floor(y + np.float32(0.5)) if c.out.is_quantized else y
+    x = c.x.array.astype(np.float32, copy=False)
+    top, bottom, down = neighbours(c, 1)
+    left, right, across = neighbours(c, 2)
+    down, across = down[:, None, None], across[:, None]
+    upper, lower = x[:, top], x[:, bottom]
+    y = (
+        upper[:, :, left] * (1 - down) * (1 - across)
+        + lower[:, :, left] * down * (1 - across)
+        + upper[:, :, right] * (1 - down) * across
+        + lower[:, :, right] * down * across
+    )
+    return np.floor(y + np.float32(0.5)) if c.x.is_quantized else y
 
 
 @operation(
-    "RESIZE_NEAREST_NEIGHBOR",
-    f"x:T width:i height:i nchw:b {FLAGS}",
-    f"x:T scale_w:f scale_h:f nchw:b {FLAGS}",
-    level=3, types="F H Q S@4", infer=resized_dims, checks=CHECKS, nchw=("x", "out"), zero_sized=True,
+    "RESIZE_NEAREST_NEIGHBOR", *(f"x:T {sizes} nchw:b {CENTRES}" for sizes in SIZES), level=3, types="F H Q S@4",
+    infer=resized_dims, checks=(rank("x", 4), same_quantization("x", "out")), nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
 def resize_nearest_neighbor(c: Call) -> Array:
-    y = c.x.array
-    for axis in (1, 2):
-        at = positions(c, c.x.dims[axis], c.out.dims[axis])
-        index = np.floor(at + np.float32(0.5)) if c.align_corners else np.floor(at)
-        y = np.take(y, np.minimum(index.astype(np.int64), c.x.dims[axis] - 1), axis)
-    return y
+    rows, columns = nearest(c, 1), nearest(c, 2)
+    return c.x.array[:, rows][:, :, columns]
+
+
+def nearest(c: Call, axis: int) -> Array:
+    at = positions(c, axis)
+    pixel = np.floor(at + np.float32(0.5)) if c.corners else np.floor(at)
+    return np.minimum(pixel.astype(np.int64), c.x.dims[axis] - 1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ortconv.nnapi.codes import PaddingCode
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.table import Call, Dims
 
 
@@ -42,6 +42,33 @@ def axis_of(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise op_failed(f"axis {axis} is out of range for rank {rank}")
     return axis % rank
+
+
+def integers(x: Tensor, count: int | None = None) -> list[int]:
+    """The elements of a one-dimensional tensor. OP_FAILED for another rank, or another number than `count`."""
+    if x.rank != 1 or count not in (None, x.size):
+        wanted = "one dimension" if count is None else f"[{count}]"
+        raise op_failed(f"a list of integers has dimensions {list(x.dims)}, not {wanted}")
+    found: list[int] = x.array.tolist()
+    return found
+
+
+def axes_of(axes: Tensor, rank: int) -> list[int]:
+    """Non-negative axes, in ascending order and each once."""
+    return sorted({axis_of(axis, rank) for axis in integers(axes)})
+
+
+def margins(paddings: Tensor, rank: int) -> list[tuple[int, int]]:
+    """Elements before and behind each of `rank` dimensions, from a tensor [rank, 2]. OP_FAILED for negative ones."""
+    if paddings.dims != (rank, 2):
+        raise op_failed(f"paddings have dimensions {list(paddings.dims)}, not [{rank}, 2]")
+    if paddings.size and paddings.array.min() < 0:
+        raise op_failed(f"padding {paddings.array.tolist()} is negative")
+    return [(before, behind) for before, behind in paddings.array.tolist()]
+
+
+def padded(dims: Dims, pads: list[tuple[int, int]]) -> Dims:
+    return tuple(dim + before + behind for dim, (before, behind) in zip(dims, pads))
 
 
 def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tuple[int, int]:

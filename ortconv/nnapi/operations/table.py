@@ -13,7 +13,7 @@ stand there. Kinds are
     F H Q S I B          TENSOR_FLOAT32, _FLOAT16, _QUANT8_ASYMM, _QUANT8_ASYMM_SIGNED, _INT32, _BOOL8
     P S8 Q16 S16         TENSOR_QUANT8_SYMM_PER_CHANNEL, _QUANT8_SYMM, _QUANT16_ASYMM, _QUANT16_SYMM
     i b f32 f16          INT32, BOOL, FLOAT32, FLOAT16
-    f W bias roi pad     follow from the main type, see DERIVED
+    f W bias ...         follow from the main type, see DERIVED
     any model            any tensor or scalar; a model
 
 or several with `|` between them; `@n` behind one is the feature level (1 to 8) that allows it.
@@ -60,7 +60,8 @@ DERIVED: dict[str, dict[str, str]] = {
     "W": {"F": "F", "H": "H", "Q": "Q|P@3", "S": "S|P"},
     "bias": {"F": "F", "H": "H", "Q": "I", "S": "I"},
     "roi": {"F": "F", "H": "H", "Q": "Q16", "S": "Q16"},
-    "pad": {"F": "f32", "H": "f16", "Q": "i", "S": "i"},
+    "anchors": {"F": "F", "H": "H", "Q": "S16", "S": "S16"},
+    "value": {"F": "f32", "H": "f16", "Q": "i", "S": "i", "I": "i"},
 }
 
 LETTERS = {kind: letter for letter, kind in KINDS.items()}
