@@ -85,8 +85,7 @@ class Program:
             limits.check(ResultCode.MISSED_DEADLINE_TRANSIENT)
             vlog.message(vlog.CPUEXE, "CpuExecutor", "CpuExecutor::executeOperation({})", operation.code.name)
             start = time.perf_counter()
-            with np.errstate(all="ignore"):
-                results = self._results(operation, [values[index] for index in operation.inputs], limits, observer)
+            results = self._results(operation, [values[index] for index in operation.inputs], limits, observer)
             if observer is not None:
                 observer(model, operation, time.perf_counter() - start)
             values.update(zip(operation.outputs, map(self._rounded, results)))
@@ -163,7 +162,8 @@ def check_loop(end: float) -> None:
 def run_operation(operation: ModelOperation, inputs: Sequence[Value], declared: Sequence[OperandType]) -> list[Tensor]:
     """The results of one operation; `declared` are the types of its outputs in the model."""
     try:
-        return _run_row(row_of(operation.code), operation, inputs, declared)
+        with np.errstate(all="ignore"):
+            return _run_row(row_of(operation.code), operation, inputs, declared)
     except NnapiError as error:
         error.operation = error.operation or operation.code
         raise
