@@ -483,3 +483,18 @@ def test_what_a_loop_carries_may_grow() -> None:
 def test_but_not_beyond_what_is_declared(inner: tuple[int, ...], outer: tuple[int, ...]) -> None:
     with pytest.raises(nnapi.NnapiError, match="OP_FAILED"):
         run(compiled(growing(inner, outer)), np.zeros(1, np.float32), dims=outer if outer[0] else (8,))
+
+
+def test_bytes_say_nothing_of_dimensions() -> None:
+    compilation = compiled(chain(Operation.RELU, dims=(0,)), reference())
+    memory = nnapi.Memory.from_array(ONES)
+    with pytest.raises(nnapi.NnapiError, match="BAD_DATA"):
+        nnapi.Execution(compilation).set_input_from_memory(0, memory, 0, 16)
+    execution = nnapi.Execution(compilation)
+    execution.set_input_from_memory(0, memory, 0, 16, tensor(4))
+    with pytest.raises(nnapi.NnapiError, match="BAD_DATA"):
+        execution.set_output(0, np.zeros(4))
+    out = np.zeros(16, np.uint8)
+    execution.set_output(0, out)
+    execution.compute()
+    assert out.view(np.float32).tolist() == [1, 1, 1, 1]
