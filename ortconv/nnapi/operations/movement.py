@@ -62,13 +62,15 @@ def expand_dims(c: Call) -> Dims:
     return (*c.x.dims[:axis], 1, *c.x.dims[axis:])
 
 
-operation("EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims, checks=(SMALL, KEPT))(reshaped)
+operation("EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims, checks=(KEPT,))(reshaped)
 
 
 def permutation(c: Call) -> list[int]:
-    """The order of the dimensions; reversed where none is given."""
+    """The order of the dimensions; without one a matrix is transposed."""
     if c.order is None:
-        return list(reversed(range(c.x.rank)))
+        if c.x.rank != 2:
+            raise op_failed(f"a tensor of rank {c.x.rank} needs an order; only a matrix does without")
+        return [1, 0]
     order = integers(c.order, c.x.rank)
     if sorted(order) != list(range(c.x.rank)):
         raise op_failed(f"{order} is no order of {c.x.rank} dimensions")
@@ -120,7 +122,7 @@ def split_dims(c: Call) -> list[Dims]:
 
 @operation(
     "SPLIT", "x:T axis:i count:i", outputs="parts:T*", level=3, types=ALL, infer=split_dims,
-    checks=(SMALL, same_quantization("x", "parts")),
+    checks=(same_quantization("x", "parts"),),
 )  # fmt: skip
 def split(c: Call) -> Sequence[Array]:
     return np.split(c.x.array, c.count, axis=c.axis)
