@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ortconv.ir.tensor import Array
+from ortconv.nnapi.arithmetic import round_half_away
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import rank_at_most, same_quantization
-from ortconv.nnapi.operations.elementwise import converted
 from ortconv.nnapi.operations.shapes import axes_of, axis_of, integers
 from ortconv.nnapi.operations.table import Call, Dims, operation
 
@@ -105,12 +106,21 @@ def concatenation_dims(c: Call) -> Dims:
     return (*first[:axis], sum(one.dims[axis] for one in c.inputs), *first[axis + 1 :])
 
 
+def requantized(x: Tensor, out: OperandType) -> Array:
+    """Elements in the quantization of the output, rounded before its zero point is added."""
+    if not x.is_quantized or x.same_quantization(out):
+        return x.array
+    scale = np.float32(x.scale) * (np.float32(1) / np.float32(out.scale))
+    steps = round_half_away(x.array.astype(np.float32) * scale - np.float32(x.zero_point) * scale)
+    return np.clip(steps + out.zero_point, *out.limits).astype(out.type.dtype)
+
+
 @operation(
     "CONCATENATION", "inputs:T* axis:i", types="F Q H@3 S@4", infer=concatenation_dims,
     checks=(some, rank_at_most(4, "inputs"), mixed_quantization), zero_sized=True,
 )  # fmt: skip
 def concatenation(c: Call) -> Array:
-    return np.concatenate([converted(one, c.out) for one in c.inputs], axis=c.axis)
+    return np.concatenate([requantized(one, c.out) for one in c.inputs], axis=c.axis)
 
 
 def split_dims(c: Call) -> list[Dims]:

@@ -47,7 +47,7 @@ def castable(c: Call) -> Iterator[str | FeatureLevel]:
         yield FeatureLevel.LEVEL_4
     elif not set(kinds) <= set(CAST_TYPES):
         yield f"{kinds[0].name} cannot be cast to {kinds[1].name}"
-    if c.x.dims and c.out.size and c.x.dims != c.out.dims:
+    if c.x.is_known and c.out.is_known and c.x.dims != c.out.dims:
         yield f"dimensions differ: {list(c.x.dims)} and {list(c.out.dims)}"
 
 

@@ -30,7 +30,7 @@ def regions(c: Call) -> Array:
     require_indices(c.batches.array, c.x.dims[0])
     require_ordered(boxes)
     height, width = c.x.dims[1:3]
-    if (boxes < 0).any() or (boxes > [width, height] * 2).any():
+    if not ((boxes >= 0) & (boxes <= [width, height] * 2)).all():
         raise op_failed(f"a region is not within an image of {height} x {width} pixels")
     return boxes
 
