@@ -63,8 +63,8 @@ def transformed(boxes: Array, deltas: Array, image: Array) -> Array:
 
 
 def require_ordered(boxes: Array) -> None:
-    """OP_FAILED if a box ends before it starts."""
-    if (boxes[..., :2] > boxes[..., 2:]).any():
+    """OP_FAILED if a box ends before it starts, or is not of numbers."""
+    if not (boxes[..., :2] <= boxes[..., 2:]).all():
         raise op_failed("a box ends before it starts")
 
 

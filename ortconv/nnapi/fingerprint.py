@@ -114,4 +114,4 @@ def _long(data: bytes) -> int:
     v = v[0] + head & MASK, v[1]
     w = head + v[0] & MASK, w[1]
     x, y, z, v, w = _round(data, len(data) - 64, x, y, z, v, w, mul, 9)
-    return _join(_join(v[0], w[0], mul) + _mix(y) * K0 + x, _join(v[1], w[1], mul) + z, mul)
+    return _join(_join(v[0], w[0], mul) + _mix(y) * K0 + z, _join(v[1], w[1], mul) + x, mul)

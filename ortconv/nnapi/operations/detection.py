@@ -117,6 +117,7 @@ def generate_proposals(c: Call) -> Sequence[Array]:
     require_dims("image sizes", c.images.dims, (batches, 2))
     if c.anchors.is_quantized and c.anchors.scale != BOX_SCALE:
         raise op_failed(f"the anchors' scale is {c.anchors.scale:g}, not {BOX_SCALE}")
+    require_ordered(c.anchors.real)
     anchors = shifted(c.anchors.real, height, width, c.stride_h, c.stride_w)
     scores, deltas = c.x.real.reshape(batches, -1), c.deltas.real.reshape(batches, -1, 4)
     found = []
@@ -150,9 +151,15 @@ def detection_dims(c: Call) -> list[Dims]:
     batches, count, _ = c.x.dims
     require_dims("deltas", c.deltas.dims[:2], (batches, count))
     require_dims("anchors", c.anchors.dims, (count, 4))
-    if c.deltas.dims[2] < 4 or c.limit <= 0:
-        raise op_failed(f"{c.deltas.dims[2]} deltas must be 4 or more, and the limit {c.limit} positive")
-    return [(batches, c.limit), (batches, c.limit, 4), (batches, c.limit), (batches,)]
+    if c.x.dims[2] < 2 or c.deltas.dims[2] < 4:
+        raise op_failed(f"{c.x.dims[2]} classes must be 2 or more, {c.deltas.dims[2]} deltas 4 or more")
+    if min(c.scale_y, c.scale_x, c.scale_h, c.scale_w) <= 0 or min(c.score_threshold, c.iou_threshold) < 0:
+        raise op_failed("scales must be positive, thresholds not negative")
+    limits = {"limit": c.limit, **({"per_class": c.per_class} if c.regular else {"class_limit": c.class_limit})}
+    if min(limits.values()) <= 0:
+        raise op_failed(f"limits {limits} must be positive")
+    rows = c.limit if c.regular else c.limit * c.class_limit
+    return [(batches, rows), (batches, rows, 4), (batches, rows), (batches,)]
 
 
 @operation(
@@ -163,7 +170,7 @@ def detection_dims(c: Call) -> list[Dims]:
     checks=(rank("x", 3), rank("deltas", 3), rank("anchors", 2)),
 )  # fmt: skip
 def detection_postprocessing(c: Call) -> Sequence[Array]:
-    """Rows behind those found are 0."""
+    """Rows behind those found are 0. There is room for `limit` boxes, without `regular` for all classes of each."""
     y = [np.zeros(out.dims, out.type.dtype if out.type.dtype == np.int32 else np.float32) for out in c.outputs]
     scores, boxes, classes, found = y
     select = regular_detections if c.regular else fast_detections
@@ -181,9 +188,9 @@ def detection_postprocessing(c: Call) -> Sequence[Array]:
 def from_anchors(deltas: Array, c: Call) -> Array:
     """Boxes (y1, x1, y2, x2) from anchors (y, x, height, width) and deltas in the same order."""
     scales = np.array([c.scale_y, c.scale_x, c.scale_h, c.scale_w], np.float32)
-    parts, anchors = deltas[:, :4] / scales, c.anchors.array
-    centres = parts[:, :2] * anchors[:, 2:] + anchors[:, :2]
-    halves = np.exp(parts[:, 2:]) * anchors[:, 2:] * HALF
+    anchors = c.anchors.array
+    centres = anchors[:, :2] + anchors[:, 2:] * deltas[:, :2] / scales[:2]
+    halves = anchors[:, 2:] * np.exp(deltas[:, 2:4] / scales[2:]) * HALF
     return np.concatenate([centres - halves, centres + halves], axis=1)
 
 
@@ -207,7 +214,7 @@ def fast_detections(scores: Array, boxes: Array, c: Call) -> tuple[Array, Array]
     kept = kept[hard_nms(best[kept], boxes[kept], c.iou_threshold, c.limit)]
     count = min(scores.shape[1] - 1, c.class_limit)
     labels = np.argsort(-scores[kept, 1:], axis=1, kind="stable")[:, :count] + 1
-    return np.repeat(kept, count)[: c.limit], labels.reshape(-1)[: c.limit]
+    return np.repeat(kept, count), labels.reshape(-1)
 
 
 def heatmap_dims(c: Call) -> list[Dims]:

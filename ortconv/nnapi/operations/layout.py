@@ -35,6 +35,8 @@ def pad(c: Call) -> Array:
 )  # fmt: skip
 def pad_v2(c: Call) -> Array:
     """The value of a quantized tensor is in its quantization."""
+    if c.x.is_quantized and not c.x.limits[0] <= c.value <= c.x.limits[1]:
+        raise op_failed(f"the value {c.value} is none of {c.x.type.name}")
     return pad_with(c, c.value)
 
 

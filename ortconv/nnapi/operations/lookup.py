@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.fingerprint import fingerprint64
 from ortconv.nnapi.operations.checks import output_quantization, same_quantization
@@ -67,14 +66,9 @@ def projection_dims(c: Call) -> Dims:
     return (c.hash.size,) if c.projection == Projection.DENSE else c.hash.dims[:1]
 
 
-def tensor(c: Call) -> Iterator[str | FeatureLevel]:
-    if not c.x.type.is_tensor:
-        yield f"x is {c.x.type.name}, not a tensor"
-
-
 @operation(
-    "LSH_PROJECTION", "hash:T x:any weight:T? projection:i", outputs="out:I", types="F H@3", infer=projection_dims,
-    checks=(tensor,), native_half=True,
+    "LSH_PROJECTION", "hash:T x:F|H|I|Q weight:T? projection:i", outputs="out:I", types="F H@3", infer=projection_dims,
+    native_half=True,
 )  # fmt: skip
 def lsh_projection(c: Call) -> Array:
     """Each bit is the sign of a sum over the rows: the fingerprint of seed and row, times the weight of the row."""

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ortconv.ir.tensor import Array
+from ortconv.nnapi.arithmetic import round_half_away
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import rank_at_most, same_quantization
-from ortconv.nnapi.operations.elementwise import converted
 from ortconv.nnapi.operations.shapes import axes_of, axis_of, integers
 from ortconv.nnapi.operations.table import Call, Dims, operation
 
@@ -62,13 +63,15 @@ def expand_dims(c: Call) -> Dims:
     return (*c.x.dims[:axis], 1, *c.x.dims[axis:])
 
 
-operation("EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims, checks=(SMALL, KEPT))(reshaped)
+operation("EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims, checks=(KEPT,))(reshaped)
 
 
 def permutation(c: Call) -> list[int]:
-    """The order of the dimensions; reversed where none is given."""
+    """The order of the dimensions; without one a matrix is transposed."""
     if c.order is None:
-        return list(reversed(range(c.x.rank)))
+        if c.x.rank != 2:
+            raise op_failed(f"a tensor of rank {c.x.rank} needs an order; only a matrix does without")
+        return [1, 0]
     order = integers(c.order, c.x.rank)
     if sorted(order) != list(range(c.x.rank)):
         raise op_failed(f"{order} is no order of {c.x.rank} dimensions")
@@ -103,12 +106,21 @@ def concatenation_dims(c: Call) -> Dims:
     return (*first[:axis], sum(one.dims[axis] for one in c.inputs), *first[axis + 1 :])
 
 
+def requantized(x: Tensor, out: OperandType) -> Array:
+    """Elements in the quantization of the output, rounded before its zero point is added."""
+    if not x.is_quantized or x.same_quantization(out):
+        return x.array
+    scale = np.float32(x.scale) * (np.float32(1) / np.float32(out.scale))
+    steps = round_half_away(x.array.astype(np.float32) * scale - np.float32(x.zero_point) * scale)
+    return np.clip(steps + out.zero_point, *out.limits).astype(out.type.dtype)
+
+
 @operation(
     "CONCATENATION", "inputs:T* axis:i", types="F Q H@3 S@4", infer=concatenation_dims,
     checks=(some, rank_at_most(4, "inputs"), mixed_quantization), zero_sized=True,
 )  # fmt: skip
 def concatenation(c: Call) -> Array:
-    return np.concatenate([converted(one, c.out) for one in c.inputs], axis=c.axis)
+    return np.concatenate([requantized(one, c.out) for one in c.inputs], axis=c.axis)
 
 
 def split_dims(c: Call) -> list[Dims]:
@@ -120,7 +132,7 @@ def split_dims(c: Call) -> list[Dims]:
 
 @operation(
     "SPLIT", "x:T axis:i count:i", outputs="parts:T*", level=3, types=ALL, infer=split_dims,
-    checks=(SMALL, same_quantization("x", "parts")),
+    checks=(same_quantization("x", "parts"),),
 )  # fmt: skip
 def split(c: Call) -> Sequence[Array]:
     return np.split(c.x.array, c.count, axis=c.axis)

@@ -47,9 +47,11 @@ def castable(c: Call) -> Iterator[str | FeatureLevel]:
         yield FeatureLevel.LEVEL_4
     elif not set(kinds) <= set(CAST_TYPES):
         yield f"{kinds[0].name} cannot be cast to {kinds[1].name}"
+    if c.x.is_known and c.out.is_known and c.x.dims != c.out.dims:
+        yield f"dimensions differ: {list(c.x.dims)} and {list(c.out.dims)}"
 
 
-@operation("CAST", "x:any", outputs="out:any", level=3, infer=like_x, checks=(rank_at_most(4, "x"), castable))
+@operation("CAST", "x:any", outputs="out:any", level=3, infer=like_x, checks=(castable,))
 def cast(c: Call) -> Array:
     """The stored numbers, rounded towards zero where integers are asked for, and limited to what the type holds."""
     if c.x.type is c.out.type or c.out.type in (Operand.TENSOR_FLOAT32, Operand.TENSOR_FLOAT16):

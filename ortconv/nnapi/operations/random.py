@@ -61,4 +61,4 @@ def random_multinomial(c: Call) -> Array:
     sums = np.cumsum(np.where(finite, np.exp(logits - top), 0.0), axis=1)
     targets = uniform(seeds, c.x.dims[0] * c.samples).reshape(-1, c.samples) * sums[:, -1:]
     found = [np.searchsorted(one, target, side="right") for one, target in zip(sums, targets)]
-    return np.stack(found).astype(np.int32)
+    return np.minimum(np.stack(found), c.x.dims[1] - 1).astype(np.int32)

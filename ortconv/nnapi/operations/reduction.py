@@ -65,12 +65,12 @@ def first_largest(c: Call, x: Array) -> Array:
     return np.where(np.isnan(np.take(x, 0, axis=c.axis)), 0, place).reshape(c.out.dims)
 
 
-@operation("ARGMAX", "x:T axis:i", outputs="out:I", level=3, types="F H I Q S@4", infer=arg_dims, checks=(SMALL,))
+@operation("ARGMAX", "x:T axis:i", outputs="out:I", level=3, types="F H I Q S@4", infer=arg_dims)
 def argmax(c: Call) -> Array:
     return first_largest(c, c.x.array)
 
 
-@operation("ARGMIN", "x:T axis:i", outputs="out:I", level=3, types="F H I Q S@4", infer=arg_dims, checks=(SMALL,))
+@operation("ARGMIN", "x:T axis:i", outputs="out:I", level=3, types="F H I Q S@4", infer=arg_dims)
 def argmin(c: Call) -> Array:
     return first_largest(c, -c.x.array.astype(np.float64))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -34,7 +35,11 @@ def resized_dims(c: Call) -> Dims:
 
 def _size(size: int, wanted: int | float) -> int:
     """Floats are scales."""
-    return wanted if isinstance(wanted, int) else int(np.floor(np.float32(size) * np.float32(wanted)))
+    if isinstance(wanted, int):
+        return wanted
+    if not math.isfinite(wanted):
+        raise op_failed(f"{wanted} is no scale")
+    return math.floor(np.float32(size) * np.float32(wanted))
 
 
 def positions(c: Call, axis: int) -> Array:

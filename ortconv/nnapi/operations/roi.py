@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import quantize, round_half_away
+from ortconv.nnapi.arithmetic import requantize, round_half_away
 from ortconv.nnapi.boxes import require_indices, require_ordered
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import box_quantization, rank, same_quantization
@@ -28,14 +26,13 @@ def regions_dims(c: Call) -> Dims:
 
 def regions(c: Call) -> Array:
     """The regions in pixels of the input. OP_FAILED for those that are not inside."""
-    boxes = c.roi.real
-    ratios = np.array([c.ratio_w, c.ratio_h] * 2, np.float32)
-    limits = np.array([c.x.dims[2], c.x.dims[1]] * 2, np.float32) * ratios
+    boxes = c.roi.real * (ONE / np.array([c.ratio_w, c.ratio_h] * 2, np.float32))
     require_indices(c.batches.array, c.x.dims[0])
     require_ordered(boxes)
-    if (boxes < 0).any() or (boxes > limits).any():
-        raise op_failed(f"a region is not within an image of {limits[1]:g} x {limits[0]:g}")
-    return boxes / ratios
+    height, width = c.x.dims[1:3]
+    if not ((boxes >= 0) & (boxes <= [width, height] * 2)).all():
+        raise op_failed(f"a region is not within an image of {height} x {width} pixels")
+    return boxes
 
 
 def align_dims(c: Call) -> Dims:
@@ -49,27 +46,46 @@ def align_dims(c: Call) -> Dims:
     checks=(rank("x", 4), rank("roi", 2), box_quantization("roi")), nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
 def roi_align(c: Call) -> Array:
-    """The mean of bilinear samples in each cell of a grid over the region."""
-    x, y = c.x.real, np.zeros(c.out.dims, np.float32)
+    """The mean of bilinear samples in each cell of a grid over the region. Quantized weights count 255 to one."""
+    exact = c.x.is_quantized
+    x = c.x.centred if exact else c.x.array
+    y = np.zeros(c.out.dims, c.out.type.dtype if exact else np.float32)
     for index, (batch, (x1, y1, x2, y2)) in enumerate(zip(c.batches.array, regions(c))):
-        rows = sampled(x[batch], 0, y1, y2, c.height, c.samples_h)
-        y[index] = sampled(rows, 1, x1, x2, c.width, c.samples_w)
-    return quantize(y, c.out) if c.out.is_quantized else y
+        rows, down = samples(y1, y2, c.height, c.samples_h, c.x.dims[1])
+        columns, across = samples(x1, x2, c.width, c.samples_w, c.x.dims[2])
+        cells = (c.height, rows.shape[1] // c.height, c.width, columns.shape[1] // c.width)
+        total = sum(
+            x[batch][np.ix_(rows[i], columns[j])] * weights(down[i], across[j], exact) for i in (0, 1) for j in (0, 1)
+        )
+        sums = np.asarray(total).reshape(*cells, c.x.dims[3]).sum((1, 3))
+        count = np.float32(cells[1] * cells[3])
+        if exact:
+            real = np.float32(c.x.scale) * (ONE / np.float32(255)) / np.float32(c.out.scale) / count
+            y[index] = requantize(sums, float(real), c.out)
+        else:
+            y[index] = sums / count
+    return y
 
 
-def sampled(x: Array, axis: int, start: Array, end: Array, count: int, samples: int) -> Array:
-    """Means of the samples in each of `count` cells from start to end, along one axis."""
-    size = np.maximum(end - start, ONE)
-    samples = samples or math.ceil(size / np.float32(count))
-    step = size / np.float32(count * samples)
-    at = start + (np.arange(count * samples, dtype=np.float32) + np.float32(0.5)) * step
-    last = x.shape[axis] - 1
-    lower = np.minimum(at.astype(np.int64), last)
-    shape = [-1 if one == axis else 1 for one in range(3)]
-    weight = np.where(lower < last, at - lower, np.float32(0)).reshape(shape)
-    low, high = np.take(x, lower, axis), np.take(x, np.minimum(lower + 1, last), axis)
-    points = low * (ONE - weight) + high * weight
-    return points.reshape(*x.shape[:axis], count, samples, *x.shape[axis + 1 :]).mean(axis + 1)
+def weights(down: Array, across: Array, exact: bool) -> Array:
+    """Of one neighbour of every sample; integers if they are to multiply quantized elements."""
+    product = (down[:, None] * across)[..., None]
+    return round_half_away(product / (ONE / np.float32(255))).astype(np.int32) if exact else product
+
+
+def samples(start: Array, end: Array, count: int, asked: int, size: int) -> tuple[Array, Array]:
+    """Along one axis: lower and upper neighbour [2, samples] in an image of `size` pixels, and their weights.
+
+    The samples lie in the middle of equal parts of `count` cells from start to end.
+    """
+    cell = np.maximum(end - start, ONE) / np.float32(count)
+    each = asked or int(np.ceil(cell))
+    part = cell / np.float32(each)
+    starts = np.arange(count, dtype=np.float32) * cell + start
+    at = (starts[:, None] + part / 2 + np.arange(each, dtype=np.float32) * part).reshape(-1)
+    lower = np.minimum(at.astype(np.int64), size - 1)
+    weight = np.where(lower < size - 1, at - lower.astype(np.float32), np.float32(0))
+    return np.stack([lower, np.minimum(lower + 1, size - 1)]), np.stack([ONE - weight, weight])
 
 
 @operation(
