@@ -79,6 +79,9 @@ class Program:
         """
         limits.check(ResultCode.MISSED_DEADLINE_PERSISTENT)
         model = self.model
+        for kind, value in zip(model.input_types, inputs):
+            if value is not None:
+                agreed(kind, value.dims)
         values: dict[int, Value] = {**self.constants, **dict(zip(model.inputs, map(self._rounded, inputs)))}
         places = {} if room is None else dict(zip(model.outputs, room))
         for operation, freed in zip(model.operations, self.freed):
@@ -109,11 +112,14 @@ class Program:
     def _results(
         self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
     ) -> Sequence[Tensor]:
-        if operation.code is Operation.IF:
-            return self._run_if(operation, inputs, limits, observer)
-        if operation.code is Operation.WHILE:
-            return self._run_while(operation, inputs, limits, observer)
-        return run_operation(operation, inputs, [self.model.operands[index].kind for index in operation.outputs])
+        declared = [self.model.operands[index].kind for index in operation.outputs]
+        if not operation.is_control_flow:
+            return run_operation(operation, inputs, declared)
+        run = self._run_if if operation.code is Operation.IF else self._run_while
+        results = run(operation, inputs, limits, observer)
+        for kind, result in zip(declared, results):
+            agreed(kind, result.dims)
+        return results
 
     def _run_if(
         self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
@@ -162,7 +168,8 @@ def check_loop(end: float) -> None:
 def run_operation(operation: ModelOperation, inputs: Sequence[Value], declared: Sequence[OperandType]) -> list[Tensor]:
     """The results of one operation; `declared` are the types of its outputs in the model."""
     try:
-        return _run_row(row_of(operation.code), operation, inputs, declared)
+        with np.errstate(all="ignore"):
+            return _run_row(row_of(operation.code), operation, inputs, declared)
     except NnapiError as error:
         error.operation = error.operation or operation.code
         raise
@@ -188,8 +195,7 @@ def _run_row(
         for out, dims, image in zip(declared, shapes, images):
             agreed(out, _permuted(dims, NCHW) if image else dims)
         call.set_outputs([out.with_dims(dims) for out, dims in zip(declared, shapes)])
-    with np.errstate(all="ignore"):
-        results = row.compute(call)
+    results = row.compute(call)
     arrays: Sequence[Array] = [results] if isinstance(results, np.ndarray) else results
     return [_finished(out, array, image) for out, array, image in zip(declared, arrays, images)]
 
@@ -212,14 +218,13 @@ def _permuted(dims: Dims, order: tuple[int, ...]) -> Dims:
 
 
 def agreed(declared: OperandType, dims: Dims) -> None:
-    """OP_FAILED if dimensions found do not agree with the known ones that were declared."""
+    """OP_FAILED if dimensions do not agree with the known ones that were declared."""
     known = declared.dims
     if known and (len(known) != len(dims) or any(k not in (0, d) for k, d in zip(known, dims))):
-        raise op_failed(f"the output has dimensions {list(dims)}, declared are {list(known)}")
+        raise op_failed(f"dimensions {list(dims)} do not agree with the declared {list(known)}")
 
 
 def _finished(declared: OperandType, array: Array, image: bool) -> Tensor:
     array = array.transpose(NCHW) if image else array
     agreed(declared, array.shape)
-    with np.errstate(all="ignore"):
-        return Tensor(declared, np.asarray(array, declared.type.dtype, order="C"))
+    return Tensor(declared, np.asarray(array, declared.type.dtype, order="C"))

@@ -124,7 +124,9 @@ class Execution(Handle):
             return
         if known.type.is_tensor and not known.is_known:
             raise bad_data(f"{known} is not fully specified", operand=self.model.inputs[index])
-        self._inputs[index] = Argument(known, self._fitting(array, known, index).reshape(known.dims))
+        self._check_fit(array, known, index)
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)[: known.nbytes]
+        self._inputs[index] = Argument(known, flat.view(known.type.dtype).reshape(known.dims))
 
     @timed("PIO")
     def set_output(self, index: int, array: Array | None, kind: OperandType | None = None) -> None:
@@ -132,8 +134,8 @@ class Execution(Handle):
         known = self._start_of(self._outputs, index, self.model.output_types, kind, None)
         if array is not None and (not array.flags.c_contiguous or not array.flags.writeable):
             raise bad_data("an output array is C-contiguous and writeable")
-        if array is not None and known.is_known:
-            self._fitting(array, known, index)
+        if array is not None:
+            self._check_fit(array, known, index)
         self._outputs[index] = Argument(known, array)
 
     @timed("PIO")
@@ -174,15 +176,19 @@ class Execution(Handle):
 
     @timed("PE")
     def start_compute_with_dependencies(self, events: Sequence[Event], duration: int = 0) -> Event:
-        """Run once the events are done. `duration` is how long the run may take after that, in ns; 0 for any time.
-        The dimensions of all outputs must be known.
+        """Run once the events are done.
+
+        `duration` is how long the run may take after that, in ns; 0 for any time. Devices that return a fence before
+        they are done need outputs of known dimensions; where the CPU does everything, and so the result is there on
+        return, they may be open.
         """
         for event in events:
             required("an event", event)
         if duration and not self.compilation.is_single:
             raise bad_data("a duration needs a compilation for exactly one named device")
+        has_fences = any(device.has_fences for device in self.plan.devices)
         for argument, index in zip(self._outputs, self.model.outputs):
-            if argument is not None and argument.kind.type.is_tensor and not argument.kind.is_known:
+            if has_fences and argument is not None and argument.kind.type.is_tensor and not argument.kind.is_known:
                 raise bad_data(f"the output {argument.kind} is not fully specified", operand=index)
         request = self._begin()
 
@@ -194,7 +200,7 @@ class Execution(Handle):
 
         if self.plan.has_dynamic_temporaries:
             return Event(work)
-        if any(device.has_fences for device in self.plan.devices):
+        if has_fences:
             return Event(work, fence=Fence())
         work()
         return Event()
@@ -259,19 +265,19 @@ class Execution(Handle):
             if not compatible(declared, refined):
                 raise bad_data(f"{refined} does not fit {declared}")
             return declared.with_dims(_filled(declared.dims, refined.dims))
-        if array is not None and declared.type.is_tensor and not declared.is_known:
+        if array is not None and array.dtype == declared.type.dtype and not declared.is_known:
             found = declared.with_dims(array.shape)
             return declared.with_dims(_filled(declared.dims, array.shape)) if compatible(declared, found) else declared
         return declared
 
-    def _fitting(self, array: Array, kind: OperandType, index: int) -> Array:
-        """The array as elements of the type, without padding. BAD_DATA if it is of another size or type."""
+    def _check_fit(self, array: Array, kind: OperandType, index: int) -> None:
+        """BAD_DATA if an array is of another type, or of another size where that is known."""
         dtype = kind.type.dtype
         if array.dtype not in (dtype, np.uint8):
             raise bad_data(f"argument {index}: {kind.type.name} holds {dtype}, not {array.dtype}")
-        if array.nbytes != kind.nbytes and not (self._padding and array.nbytes > kind.nbytes):
+        padded = self._padding and array.nbytes > kind.nbytes
+        if kind.is_known and array.nbytes != kind.nbytes and not padded:
             raise bad_data(f"argument {index}: {kind} takes {kind.nbytes} bytes, not {array.nbytes}")
-        return np.ascontiguousarray(array).reshape(-1).view(np.uint8)[: kind.nbytes].view(dtype)
 
     def _check_role(self, memory: DeviceMemory, is_output: bool, index: int, offset: int, length: int) -> None:
         if offset or length:

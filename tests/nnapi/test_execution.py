@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from nnapi_models import adding, chain, choosing, compiled, counting_to, run, tensor
+from nnapi_models import Builder, adding, chain, choosing, compiled, condition, counting_to, run, tensor
 
 from ortconv import nnapi
 from ortconv.nnapi import DurationCode, Operand, OperandType, Operation, ResultCode
@@ -270,8 +270,9 @@ def test_branches() -> None:
     assert run(compilation, np.array([False]), x, dims=(4,)).tolist() == [0, 1, 4, 9]
 
 
-def test_fenced_executions_know_their_outputs() -> None:
-    execution = nnapi.Execution(compiled(chain(Operation.RELU, dims=(0,)), reference()))
+def test_fences_need_outputs_of_known_size() -> None:
+    with nnapi.registered(SimulatedDevice({"name": "npu"})):
+        execution = nnapi.Execution(compiled(chain(Operation.RELU, dims=(0,)), [nnapi.get_device("npu")]))
     execution.set_input(0, ONES)
     execution.set_output(0, ONES.copy())
     with pytest.raises(nnapi.NnapiError, match="BAD_DATA"):
@@ -452,3 +453,48 @@ NULLS: dict[str, Callable[[], object]] = {
 def test_none_where_something_is_needed(what: str) -> None:
     with pytest.raises(nnapi.NnapiError, match="UNEXPECTED_NULL"):
         NULLS[what]()
+
+
+def growing(inner: tuple[int, ...], outer: tuple[int, ...]) -> nnapi.Model:
+    """while x[0] < 3: x = concat(x + 1, x + 1)"""
+    one = tensor(1)
+    test, body, b = Builder(), Builder(), Builder()
+    x = test.operand(tensor(*inner))
+    ints = [test.constant([value], tensor(1, type=Operand.TENSOR_INT32)) for value in (0, 1)]
+    first = test.operation(Operation.SLICE, [x, *ints], one)
+    test_model = test.finish([x], [test.operation(Operation.LESS, [first, test.constant([3], one)], condition(1))])
+    x = body.operand(tensor(*inner))
+    more = body.operation(Operation.ADD, [x, body.constant([1], one), body.int32(0)], tensor(*inner))
+    both = body.operation(Operation.CONCATENATION, [more, more, body.int32(0)], tensor(*inner))
+    body_model = body.finish([x], [both])
+    x = b.operand(one)
+    models = [b.operand(OperandType(Operand.MODEL)) for _ in range(2)]
+    for index, model in zip(models, (test_model, body_model)):
+        b.model.set_operand_value_from_model(index, model)
+    return b.finish([x], [b.operation(Operation.WHILE, [*models, x], tensor(*outer))])
+
+
+def test_what_a_loop_carries_may_grow() -> None:
+    assert run(compiled(growing((0,), (8,))), np.zeros(1, np.float32), dims=(8,)).tolist() == [3] * 8
+    assert run(compiled(growing((0,), (0,))), np.full(1, 3, np.float32)).tolist() == [3]
+
+
+@pytest.mark.parametrize(("inner", "outer"), [((0,), (4,)), ((1,), (0,))])
+def test_but_not_beyond_what_is_declared(inner: tuple[int, ...], outer: tuple[int, ...]) -> None:
+    with pytest.raises(nnapi.NnapiError, match="OP_FAILED"):
+        run(compiled(growing(inner, outer)), np.zeros(1, np.float32), dims=outer if outer[0] else (8,))
+
+
+def test_bytes_say_nothing_of_dimensions() -> None:
+    compilation = compiled(chain(Operation.RELU, dims=(0,)), reference())
+    memory = nnapi.Memory.from_array(ONES)
+    with pytest.raises(nnapi.NnapiError, match="BAD_DATA"):
+        nnapi.Execution(compilation).set_input_from_memory(0, memory, 0, 16)
+    execution = nnapi.Execution(compilation)
+    execution.set_input_from_memory(0, memory, 0, 16, tensor(4))
+    with pytest.raises(nnapi.NnapiError, match="BAD_DATA"):
+        execution.set_output(0, np.zeros(4))
+    out = np.zeros(16, np.uint8)
+    execution.set_output(0, out)
+    execution.compute()
+    assert out.view(np.float32).tolist() == [1, 1, 1, 1]

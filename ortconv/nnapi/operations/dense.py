@@ -18,7 +18,9 @@ from ortconv.nnapi.operations.table import Call, Dims, operation
 
 def rows_and_units(c: Call) -> Iterator[str | FeatureLevel]:
     """The known elements of the input fill rows of the filter; one bias for each unit."""
-    units, size = c.filter.dims or (0, 0)
+    if not (c.x.rank and c.filter.rank and c.bias.rank):
+        return
+    units, size = c.filter.dims
     if size and c.x.size % size:
         yield f"{c.x.size} elements do not divide into rows of {size}"
     if units and c.bias.size and c.bias.size != units:
