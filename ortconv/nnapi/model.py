@@ -89,6 +89,7 @@ class Model(Handle):
     def add_operand(self, kind: OperandType) -> int:
         """The index of the operand. BAD_DATA for a type that cannot be."""
         self._must_be_open()
+        required("the type", kind)
         check_type(kind, len(self.operands))
         self.operands.append(ModelOperand(kind))
         return len(self.operands) - 1

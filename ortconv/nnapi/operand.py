@@ -10,6 +10,7 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import Operand
+from ortconv.nnapi.errors import bad_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,11 @@ class OperandType:
         zero_point: int = 0,
         channel_quant: ChannelQuant | None = None,
     ) -> None:
-        self.type = type
-        self.dims = tuple(int(dim) for dim in dimensions)
+        try:
+            self.type = Operand(type)
+        except ValueError:
+            raise bad_data(f"{type!r} is no operand type") from None
+        self.dims = tuple(map(int, dimensions))
         self.scale = float(np.float32(scale))
         self.zero_point = int(zero_point)
         self.channel_quant = channel_quant

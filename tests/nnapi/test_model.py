@@ -397,3 +397,15 @@ def test_errors_name_code_operation_and_operand() -> None:
     with pytest.raises(nnapi.NnapiError) as refused:
         b.model.add_operation(Operation.LOGICAL_NOT, [x], [b.operand(tensor(2))])
     assert str(refused.value) == "BAD_DATA: LOGICAL_NOT: input 0 (x) is TENSOR_FLOAT32, not TENSOR_BOOL8"
+
+
+def test_codes_that_are_none() -> None:
+    with pytest.raises(nnapi.NnapiError, match="BAD_DATA: 99 is no operand type"):
+        OperandType(99)  # type: ignore[arg-type]
+    b = Builder()
+    x, y = add(b)
+    for code in (999, Operation.OEM_OPERATION):
+        with pytest.raises(nnapi.NnapiError, match="no operation"):
+            b.model.add_operation(code, [x], [y])  # type: ignore[arg-type]
+    with pytest.raises(nnapi.NnapiError, match="UNEXPECTED_NULL"):
+        b.model.add_operand(None)  # type: ignore[arg-type]

@@ -20,8 +20,8 @@ def rows() -> dict[Operation, Row]:
 
 
 def row_of(operation: Operation) -> Row:
-    """BAD_DATA for an operation that is none."""
+    """BAD_DATA for what is none."""
     row = rows().get(operation)
     if row is None:
-        raise bad_data("there is no such operation", operation=operation)
+        raise bad_data(f"{operation!r} is no operation of this runtime")
     return row
