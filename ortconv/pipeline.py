@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
     from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.partition import Partitioning, Target
+    from ortconv.partition.limits import Limits
+    from ortconv.partition.profile import Device
 
 SHOWN_FOLDS = 3
 
@@ -40,10 +42,14 @@ class Options:
 
     optimization_level: str = "all"
     optimization_style: str = "Fixed"
-    target_platform: str = "arm"
+    target_platform: str | None = None
     use_nnapi: bool = False
     nnapi_feature_level: int = 31
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
+    device: Device | None = None
+    max_partitions: int | None = None
+    min_nodes: int = 1
+    only_worthwhile: bool = False
     enable_type_reduction: bool = False
     save_optimized_onnx_model: bool = False
     write_config: bool = True
@@ -75,6 +81,8 @@ class Options:
             raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
         if self.optimization_style not in STYLES:
             raise UsageError(f"optimization style '{self.optimization_style}' is not one of {', '.join(STYLES)}")
+        if self.target_platform not in (None, "arm", "amd64"):
+            raise UsageError(f"target platform '{self.target_platform}' is not one of arm, amd64")
         if not 27 <= self.nnapi_feature_level <= 31:
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in 27..31")
 
@@ -133,25 +141,33 @@ def optimize(
     *,
     recipe: recipes.Recipe | None = None,
     optimization_style: str = "Fixed",
-    target_platform: str = "arm",
+    target_platform: str | None = None,
     context: Context | None = None,
     observer: Observer | None = None,
+    limits: Limits | None = None,
 ) -> tuple[Context, Partitioning | None]:
     """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them.
 
     A recipe says which passes run, in place of the level. In Runtime style, fusions above the basic level are recorded in
-    `model.saved`; `target_platform` matters there only. `context` says how far; it comes back with the trace of all rewrites.
+    `model.saved`. `context` says how far; it comes back with the trace of all rewrites.
+    `limits` say which partitions count.
     """
     recipe = recipe or recipes.make(optimization_level)
     context = context or _context(recipe)
+    target_platform = context.target_platform = target_platform or context.target_platform
     partitioning = None
     _run(model, recipe.basic, context, observer)
     if target is not None:
         from ortconv.partition import assign, partition
 
         partitioning = partition(model.graph, target)
+        if limits:
+            from ortconv.partition.limits import limit
+
+            partitioning = limit(partitioning, limits)
         assign(model.graph, partitioning)
         _tell(observer, "partition", model)
+    _prepare(model)
     context.only_cpu = True
     if optimization_style == "Runtime":
         from ortconv.optimizer.runtime_style import passes, save_fusions
@@ -162,6 +178,15 @@ def optimize(
         _run(model, recipe.above_basic, context, observer)
     model.graph.prune()
     return context, partitioning
+
+
+def _prepare(model: Model) -> None:
+    """Rewrite what ONNX Runtime has kernels for in another form only."""
+    from ortconv.ortformat.functions import expand_functions
+    from ortconv.ortformat.precision import insert_casts
+
+    expand_functions(model)
+    insert_casts(model)
 
 
 def _context(recipe: recipes.Recipe) -> Context:
@@ -202,7 +227,6 @@ def convert(
 
 
 def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
-    from ortconv.ortformat.functions import expand_functions
     from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.ortformat.writer import write
 
@@ -231,7 +255,6 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         partitioning = _optimize(model, options, recipe, context, watch)
         if context.journal is not None:
             context.journal.close()
-        expand_functions(model)
     _tell_result(result, model, context, partitioning)
     with replacing(output) as draft:
         with _timed(result, "write"):
@@ -262,6 +285,7 @@ def _optimize(
         target_platform=options.target_platform,
         context=context,
         observer=observer,
+        limits=_limits(options),
     )[1]
 
 
@@ -386,9 +410,19 @@ def _target(options: Options) -> Target | None:
         return None
     from ortconv.partition import Target
 
-    if options.nnapi_partitioning_stop_ops is None:
-        return Target(feature_level=options.nnapi_feature_level)
-    return Target(feature_level=options.nnapi_feature_level, stop_ops=options.nnapi_partitioning_stop_ops)
+    target = Target(feature_level=options.nnapi_feature_level)
+    if options.nnapi_partitioning_stop_ops is not None:
+        target = replace(target, stop_ops=options.nnapi_partitioning_stop_ops)
+    return target if options.device is None else options.device.narrow(target)
+
+
+def _limits(options: Options) -> Limits | None:
+    if not options.use_nnapi:
+        return None
+    from ortconv.partition.limits import Limits
+    from ortconv.partition.profile import Device
+
+    return Limits(options.max_partitions, options.min_nodes, options.only_worthwhile, options.device or Device())
 
 
 def _save_onnx(model: Model, output: Path) -> Path:

@@ -4,7 +4,8 @@
 
 `schemas`: operators that onnx.defs has not (com.microsoft and the like): formal inputs and outputs, type parameters, attribute
 defaults. `without_kernel`: ONNX operators with a function body for which the CPU execution provider has no kernel, by
-since_version; they must be written to .ort files as their bodies.
+since_version; they must be written to .ort files as their bodies. `float16`: operators that have a CPU kernel for float16, with the
+first and last since_version of each.
 """
 
 from __future__ import annotations
@@ -73,8 +74,18 @@ def without_kernel() -> dict[str, list[int]]:
     return {k: sorted(v) for k, v in sorted(table.items())}
 
 
+def float16() -> dict[str, list[list[int]]]:
+    table: dict[str, set[tuple[int, int]]] = {}
+    for k in ort.get_all_opkernel_def():
+        if k.provider == "CPUExecutionProvider" and any(
+            "tensor(float16)" in types for types in k.type_constraints.values()
+        ):
+            table.setdefault(f"{k.domain}:{k.op_name}", set()).add(tuple(k.version_range))
+    return {k: [list(r) for r in sorted(ranges)] for k, ranges in sorted(table.items())}
+
+
 if __name__ == "__main__":
-    document = {"schemas": schemas(), "without_kernel": without_kernel()}
+    document = {"schemas": schemas(), "without_kernel": without_kernel(), "float16": float16()}
     TARGET.write_text(json.dumps(document, indent=None, separators=(",", ":")) + "\n")
     print(
         f"{TARGET.name}: {len(document['schemas'])} schemas, {len(document['without_kernel'])} operators without kernel"

@@ -25,6 +25,7 @@ LAYERS: list[set[str]] = [
     {"compare"},
     {"report"},
     {"pipeline"},
+    {"study"},
     {"cli"},
     {"__main__"},
 ]

@@ -67,14 +67,25 @@ class ManyStyles(click.Command):
     metavar="OPS",
     help="Operators, comma separated, from which on NNAPI gets nothing.  [default: NonMaxSuppression]",
 )
+@click.option(
+    "--device",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Device profile for --use-nnapi: a TOML file with what a phone refuses, and its speeds.",
+)
+@click.option(
+    "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep the N partitions that save most time."
+)
+@click.option(
+    "--min-nodes", type=click.IntRange(1), default=1, metavar="N", help="Leave out partitions of fewer nodes."
+)
+@click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time.")
 @click.option("--enable-type-reduction", is_flag=True, help="List the types of operators in the operator config, too.")
 @click.option("--save-optimized-onnx-model", is_flag=True, help="Write the optimized graph as .onnx, too.")
 @click.option("--allow-conversion-failures", is_flag=True, help="Exit 0 even if some models of a directory fail.")
 @click.option(
     "--target-platform",
     type=click.Choice(["arm", "amd64"]),
-    default="arm",
-    help="Where the model will run: on arm, Runtime style saves int8 products too. No level writes code bound to one CPU.",
+    help="Where the model will run. arm: int8 activations stay int8. amd64: layout and all write layouts for CPUs like this one.",
 )
 @click.option(
     "--custom-op-library",
@@ -174,8 +185,9 @@ def _options(flags: dict[str, Any], style: str, **settings: Any) -> Options:
     given = dict(flags)
     del given["allow_conversion_failures"]
     given["pipeline"] = _pipeline(given["pipeline"])
-    given["nnapi_partitioning_stop_ops"] = _names(given["nnapi_partitioning_stop_ops"])
-    given["fix_dims"] = _dims(given["fix_dims"])
+    given["device"] = _device(given["device"])
+    given["nnapi_partitioning_stop_ops"] = names(given["nnapi_partitioning_stop_ops"])
+    given["fix_dims"] = dims(given["fix_dims"])
     given["validate_with"] = _arrays(given["validate_with"])
     try:
         return Options(optimization_style=style, **given, **settings)
@@ -220,11 +232,13 @@ def _pipeline(path: Path | None) -> str | None:
     return text
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
+def names(text: str | None) -> tuple[str, ...] | None:
+    """The operators of a comma separated list."""
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _dims(texts: tuple[str, ...]) -> dict[str, int]:
+def dims(texts: tuple[str, ...]) -> dict[str, int]:
+    """The numbers of --fix-dim NAME=N, by name."""
     fixed = {}
     for text in texts:
         name, _, number = text.rpartition("=")
@@ -232,6 +246,14 @@ def _dims(texts: tuple[str, ...]) -> dict[str, int]:
             raise UsageError(f"--fix-dim takes NAME=N with a positive number, got '{text}'")
         fixed[name] = int(number)
     return fixed
+
+
+def _device(path: Path | None) -> Any:
+    if path is None:
+        return None
+    from ortconv.partition.profile import read_device
+
+    return read_device(path)
 
 
 def _arrays(path: Path | None) -> dict[str, Any] | None:

@@ -90,6 +90,12 @@ def lacks_kernel(domain: str, op: str, since: int) -> bool:
     return since in _document()["without_kernel"].get(f"{domain}:{op}", ())
 
 
+def has_float16_kernel(node: Node) -> bool:
+    """True if ONNX Runtime's CPU provider runs this operator on float16."""
+    since = since_version(node)
+    return any(low <= since <= high for low, high in _document()["float16"].get(f"{node.domain}:{node.op}", ()))
+
+
 def is_deterministic(node: Node) -> bool:
     """False for the operators that draw random numbers, at any depth."""
     if node.op in NON_DETERMINISTIC or (node.op == "Dropout" and node.domain == ""):

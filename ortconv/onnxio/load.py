@@ -157,10 +157,19 @@ def _fix_dims(graph: GraphProto, fixed: Mapping[str, int]) -> None:
         raise UsageError(
             f"no input has a dimension named '{unknown[0]}'", hint=f"symbolic dimensions of the inputs: {known}"
         )
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param in fixed:
-                dim.dim_value = fixed[dim.dim_param]
+    for stated in _with_subgraphs(graph):
+        for value in (*stated.input, *stated.output, *stated.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param in fixed:
+                    dim.dim_value = fixed[dim.dim_param]
+
+
+def _with_subgraphs(graph: GraphProto) -> Iterator[GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g,) if attribute.HasField("g") else attribute.graphs:
+                yield from _with_subgraphs(inner)
 
 
 def _is_cut(tensor: TensorProto) -> bool:

@@ -123,6 +123,8 @@ class Context:
     """Bytes by which a fold made the model grow, and the node's label, where it did."""
     only_cpu: bool = False
     """Leave nodes alone that an execution provider other than the CPU has taken."""
+    target_platform: str | None = None
+    """Where the model is to run, arm or amd64, if that may decide what is written."""
     limit: int | None = None
     """Stop after so many rewrites."""
     journal: Journal | None = None

@@ -34,7 +34,13 @@ def layout_passes() -> tuple[AnyPass, ...]:
     return layout.PASSES
 
 
-STAGES = {"basic": basic_passes, "extended": extended_passes, "layout": layout_passes}
+def all_passes() -> tuple[AnyPass, ...]:
+    from ortconv.optimizer.layout import float16
+
+    return float16.PASSES
+
+
+STAGES = {"basic": basic_passes, "extended": extended_passes, "layout": layout_passes, "all": all_passes}
 """What each level adds to those below it, in the order in which they run. Those above basic run together."""
 
 PACKAGES = ("basic", "extended", "layout")

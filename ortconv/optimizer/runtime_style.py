@@ -90,8 +90,7 @@ def _rules(allowed: Collection[str], *, signed: bool) -> tuple[tuple[Rule, ...],
     )
     computing = (*qdq_elementwise.RULES, *products)
     quantized = (*qdq_drop.RULES, *computing, *map(_behind_clamp, computing))
-    (activations,) = fuse_conv.PASSES
-    groups = (quantized, floats, activations.rules, qdq_nbits.BIAS_RULES)
+    groups = (quantized, floats, fuse_conv.fuse_conv_activation, qdq_nbits.BIAS_RULES)
     return tuple(tuple(r for r in group if r.name in allowed) for group in groups)
 
 
@@ -118,7 +117,7 @@ def _saved_by(recipe: Recipe) -> set[str]:
 # ---------------------------------------------------------------------- what is saved
 
 
-def save_fusions(model: Model, recipe: Recipe, context: Context, target_platform: str) -> None:
+def save_fusions(model: Model, recipe: Recipe, context: Context, target_platform: str | None) -> None:
     """Record the fusions of a model and all its subgraphs, in place of those that it had; below extended, none.
 
     The graph stays as it is, but nodes that onnxruntime takes the zero point from state it.
@@ -134,7 +133,7 @@ def save_fusions(model: Model, recipe: Recipe, context: Context, target_platform
     model.graph.prune()
 
 
-def replay(model: Model, recipe: Recipe, target_platform: str) -> None:
+def replay(model: Model, recipe: Recipe, target_platform: str | None) -> None:
     """Make the fusions that `save_fusions` recorded, and what onnxruntime makes of the result."""
     if "extended" not in recipe.stages:
         return

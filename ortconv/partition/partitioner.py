@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from importlib import import_module
 from typing import Any
 
 from ortconv.ir.graph import Graph, Node, Value, captures
-from ortconv.partition.nnapi.rules import objections
-from ortconv.partition.policy import EP_PREFIXES, Target, gate
+from ortconv.partition.policy import Target, gate
 from ortconv.partition.reasons import Objection
 from ortconv.partition.regions import group_by_wave, is_trivial, region_inputs, region_outputs
 from ortconv.partition.units import Unit, units
@@ -79,6 +79,11 @@ class Partitioning:
         """The number of nodes in partitions."""
         return sum(len(p.nodes) for p in self.partitions)
 
+    @property
+    def coverage(self) -> float:
+        """The share of nodes in partitions, in percent; 0 for a graph without nodes."""
+        return 100.0 * self.taken / self.total if self.total else 0.0
+
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON values, in the order of the graph."""
         target = self.target
@@ -87,6 +92,7 @@ class Partitioning:
             "feature_level": target.feature_level,
             "stop_ops": list(target.stop_ops),
             "use_nchw": target.use_nchw,
+            "refused_ops": list(target.refused_ops),
             "nodes": self.total,
             "nodes_taken": self.taken,
             "partitions": [p.to_dict() for p in self.partitions],
@@ -105,28 +111,26 @@ def partition(graph: Graph, target: Target | None = None) -> Partitioning:
     refused = tuple(gate(graph, target))
     if refused:
         return Partitioning(target, (), {node: Verdict(node, None, refused) for node in graph})
-    found = units(graph)
-    number = {node: u for u, unit in enumerate(found) for node in unit.nodes}
-    judge = _Judge(graph, found, number, target)
-    _, groups = group_by_wave([_producers(unit, number) for unit in found], judge.eligible)
-    against = judge.against
+    work = Grouping(graph, target)
+    against = dict(work.against)
     partitions: list[Partition] = []
     where: dict[int, int] = {}
-    prefix = f"{EP_PREFIXES[target.ep]}_{_fingerprint(graph)}"
+    prefix = f"{target.provider.prefix}_{_fingerprint(graph)}"
     kept = 0
-    for group in groups:
-        nodes = tuple(node for u in group for node in found[u].nodes)
+    for group in work.groups():
+        nodes = work.nodes(group)
         if is_trivial(nodes):
             against[group[0]] = (_alone(nodes[0]),)
             continue
         inputs = region_inputs(nodes)
         name = f"{prefix}_{kept}"
         kept += 1
-        if all(_is_fixed(v) for v in inputs):
+        if all(map(_is_fixed, inputs)):
             against.update(dict.fromkeys(group, (_only_constants(len(inputs)),)))
             continue
         where.update(dict.fromkeys(group, len(partitions)))
         partitions.append(Partition(name, nodes, tuple(inputs), tuple(region_outputs(nodes))))
+    number = work.number
     verdicts = {node: Verdict(node, where.get(number[node]), against.get(number[node], ())) for node in graph}
     return Partitioning(target, tuple(partitions), verdicts)
 
@@ -141,34 +145,78 @@ def assign(graph: Graph, partitioning: Partitioning) -> None:
             node.ep = ""
 
 
-class _Judge:
-    """Collects the objections to each unit as the groups grow. `against` holds those of the refused units."""
+class Grouping:
+    """The units of a graph, judged once and grouped as often as wanted.
 
-    def __init__(self, graph: Graph, found: Sequence[Unit], number: Mapping[Node, int], target: Target) -> None:
-        self.units = found
-        self.number = number
+    `against` holds the objections to the refused units as the rules have them, `number` the unit of each node.
+    """
+
+    def __init__(self, graph: Graph, target: Target) -> None:
+        self.units = units(graph)
+        self.number = {node: u for u, unit in enumerate(self.units) for node in unit.nodes}
         self.target = target
-        self.against: dict[int, tuple[Objection, ...]] = {}
+        self.rules = import_module(target.provider.rules).objections
         self.stopped_by = _downstream(graph, frozenset(target.stop_ops))
+        self.producers = [_producers(unit, self.number) for unit in self.units]
+        self.dependent: set[int] = set()
+        """Units whose judgement asked what is in the growing group, and so can change with it."""
+        self.against: dict[int, tuple[Objection, ...]] = {}
+        _, self._groups = group_by_wave(self.producers, self._judge)
 
-    def eligible(self, u: int, in_group: Callable[[int], bool]) -> bool:
+    def groups(self, supposed: Collection[int] = ()) -> list[list[int]]:
+        """The groups of units, those that make no partition included; `supposed` units count as taken, whatever the rules say."""
+        if not supposed:
+            return self._groups
+
+        def eligible(u: int, in_group: Callable[[int], bool]) -> bool:
+            if u in supposed:
+                return True
+            return not self.objections(u, in_group) if u in self.dependent else u not in self.against
+
+        return group_by_wave(self.producers, eligible)[1]
+
+    def makes_partition(self, group: Sequence[int]) -> bool:
+        """False for a group that only relabels memory, or reads nothing but constants."""
+        if len(group) == 1 and is_trivial(self.units[group[0]].nodes):
+            return False
+        inside = set(group)
+        return any(
+            not _is_fixed(value) and (value.producer is None or self.number.get(value.producer) not in inside)
+            for u in group
+            for node in self.units[u].nodes
+            for value in ((*node.inputs, *captures(node)) if node.subgraphs else node.inputs)
+            if value is not None
+        )
+
+    def nodes(self, group: Iterable[int]) -> tuple[Node, ...]:
+        return tuple(node for u in group for node in self.units[u].nodes)
+
+    def objections(self, u: int, in_group: Callable[[int], bool]) -> tuple[Objection, ...]:
+        """Every reason against a unit while a group grows."""
         unit = self.units[u]
         reasons: list[Objection] = []
         if unit.target in self.stopped_by:
             reasons.append(_stopped(unit.target, self.stopped_by[unit.target]))
+        if unit.op in self.target.refused_ops:
+            reasons.append(Objection("device", f"the driver of the device does not run {unit.op}"))
         for node in unit.nodes:
             if node.ep not in ("", self.target.ep_type):
                 reasons.append(Objection("assigned", f"{node.label} is assigned to {node.ep} already"))
 
         def made_in_group(value: Value) -> bool:
             # Only outputs of targets count: what the Q node of a group makes is not seen as made by the group.
+            self.dependent.add(u)
             maker = value.producer
             p = None if maker is None else self.number.get(maker)
             return p is not None and self.units[p].target is maker and in_group(p)
 
-        reasons.extend(objections(unit, self.target, made_in_group))
+        reasons.extend(self.rules(unit, self.target, made_in_group))
+        return tuple(reasons)
+
+    def _judge(self, u: int, in_group: Callable[[int], bool]) -> bool:
+        reasons = self.objections(u, in_group)
         if reasons:
-            self.against[u] = tuple(reasons)
+            self.against[u] = reasons
         return not reasons
 
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
 from ortconv.partition.reasons import Objection, Objections
 
-EP_TYPES = {"nnapi": "NnapiExecutionProvider"}
-"""Execution providers by short name, with the string that ONNX Runtime stores on their nodes."""
 
-EP_PREFIXES = {"nnapi": "Nnapi"}
-"""How the names of their partitions begin."""
+class Provider(NamedTuple):
+    """An execution provider: the string that ONNX Runtime stores on its nodes, the beginning of its partitions' names, and
+    the module whose `objections(unit, target, in_group)` judges a unit."""
+
+    ep_type: str
+    prefix: str
+    rules: str
+
+
+PROVIDERS = {"nnapi": Provider("NnapiExecutionProvider", "Nnapi", "ortconv.partition.nnapi.rules")}
+"""What a model can be partitioned for, by short name."""
 
 FEATURE_LEVELS = range(27, 32)
 
@@ -30,17 +38,19 @@ class Target:
     """An execution provider and its options.
 
     `feature_level` is the Android API level, 27 to 31. Nodes whose op is in `stop_ops`, and all nodes downstream of them,
-    stay on the CPU. `use_nchw` keeps the layout that ONNX uses. UsageError for anything else.
+    stay on the CPU, and so do nodes whose op is in `refused_ops`, which the driver of the device at hand does not run.
+    `use_nchw` keeps the layout that ONNX uses. UsageError for anything else.
     """
 
     ep: str = "nnapi"
     feature_level: int = 31
     stop_ops: tuple[str, ...] = DEFAULT_STOP_OPS
     use_nchw: bool = False
+    refused_ops: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.ep not in EP_TYPES:
-            raise UsageError(f"unknown execution provider '{self.ep}'", hint=f"choose from {', '.join(EP_TYPES)}")
+        if self.ep not in PROVIDERS:
+            raise UsageError(f"unknown execution provider '{self.ep}'", hint=f"choose from {', '.join(PROVIDERS)}")
         if self.feature_level not in FEATURE_LEVELS:
             low, high = FEATURE_LEVELS[0], FEATURE_LEVELS[-1]
             raise UsageError(
@@ -48,9 +58,13 @@ class Target:
             )
 
     @property
+    def provider(self) -> Provider:
+        return PROVIDERS[self.ep]
+
+    @property
     def ep_type(self) -> str:
         """What is stored on a node that this target takes."""
-        return EP_TYPES[self.ep]
+        return self.provider.ep_type
 
 
 def gate(graph: Graph, target: Target) -> Objections:

@@ -471,3 +471,23 @@ def test_other_precisions_stay(number: int) -> None:
         del proto.graph.node[:2]
         proto.graph.initializer.append(numpy_helper.from_array(np.array(0.5, np.float16), "s"))
     assert not optimized(proto, PASSES)[1].trace
+
+
+def where_number(kind: str, number: object, *, first: bool) -> Net:
+    net = Net(kind)
+    a, k = net.activations(2, 3), net.const(np.asarray(number, np.float32))
+    condition = net.input(2, 3, kind=TensorProto.BOOL)
+    return net.quantized(net.add("Where", condition, *((k, a) if first else (a, k))))
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("number", [0.0, -0.0, 1.0, 0.1, -0.7, 1e-20, -3.4e38, [2.5], [[-1.5]]])
+@pytest.mark.parametrize("first", [True, False])
+def test_where_with_a_number(kind: str, number: object, first: bool) -> None:
+    assert check(where_number(kind, number, first=first), steps=0) == around(MICROSOFT + "QLinearWhere")
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan"), 1e-40, [1.0, 2.0, 3.0]])
+def test_where_with_what_has_no_integer(number: object) -> None:
+    model, _ = optimized(where_number("uint8", number, first=True).proto(), PASSES)
+    assert ops(model.graph)["Where"] == 1

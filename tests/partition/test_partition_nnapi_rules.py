@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from partition_graphs import SCALE, f32, i8, i64, make, messages, node, u8
@@ -9,7 +11,7 @@ from partition_graphs import SCALE, f32, i8, i64, make, messages, node, u8
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.partition import Target, partition, units
-from ortconv.partition.nnapi.rules import ROWS
+from ortconv.partition.nnapi.rules import INSTEAD, ROWS
 
 LEVELS = (27, 28, 29, 30, 31)
 
@@ -447,6 +449,55 @@ def test_newer_versions_of_operators_are_refused(monkeypatch):
     monkeypatch.setattr(units, "since_version", lambda node: 28)
     found = objections("float[2] x", "y = Relu (x)", {})
     assert found == ["since-version: Relu has version 28: NNAPI takes 1 to 27"]
+
+
+def test_advice_names_what_there_is():
+    from ortconv.cli.convert import command
+    from ortconv.optimizer.catalogue import entries
+
+    flags = {option for parameter in command.params for option in parameter.opts}
+    passes = {e.name for e in entries()} | {e.group for e in entries()}
+    for op, advice in INSTEAD.items():
+        assert op.rpartition(":")[2] not in ROWS
+        for flag in re.findall(r"--[a-z-]+", advice):
+            assert flag in flags
+        for name in re.findall(r"--disable-pass (\w+)", advice):
+            assert name in passes
+        written = (
+            re.findall(r"\b[A-Z][a-z]+[A-Za-z]*", advice.split("write it as ")[-1]) if "write it as" in advice else []
+        )
+        assert all(name in ROWS for name in written)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "nodes", "advice"),
+    [
+        ("float[2] x", "y = HardSigmoid (x)", "Clip from 0 to 6"),
+        (R5, "y = Sigmoid (x)", "merge dimensions with a Reshape before and part them after it, to 4 at most"),
+        (
+            "float x",
+            "y = Sigmoid (x)",
+            "add dimensions of 1 with a Reshape before and remove them after it, to 1 at least",
+        ),
+        ("float16[2] x", "y = Relu (x)", "export the model in float32"),
+        ("double[2] x", "y = Relu (x)", "export the model in float32"),
+        ("int64[2] x", "y = Relu (x)", "NNAPI has no 64-bit integers"),
+        (X, 'y = DepthToSpace <blocksize = 2, mode = "CRD"> (x)', "export with mode DCR"),
+        ("float[1,N] x", "y = Relu (x)", "--fix-dim NAME=N"),
+    ],
+)
+def test_objections_say_what_helps(inputs, nodes, advice):
+    graph = make(inputs, nodes)
+    (objection, *_) = partition(graph).verdicts[next(iter(graph))].objections
+    assert advice in objection.advice
+
+
+def test_per_channel_weights_are_refused_for_matmul_but_not_for_gemm():
+    nodes = f"a = DequantizeLinear (x, s, z)  b = DequantizeLinear <axis = 0> (w, sw, zw)  t = {{}} (a, b)  {END}"
+    weights = {"w": i8(4, 4), "sw": f32(4), "zw": np.zeros(4, np.int8)}
+    assert partition(make("uint8[2,4] x", nodes.format("Gemm"), **weights)).taken == 4
+    assert partition(make("uint8[2,4] x", nodes.format("MatMul"), **weights)).taken == 0
+    assert partition(make("uint8[2,4] x", nodes.format("Gemm"), **weights), Target(feature_level=28)).taken == 0
 
 
 def test_the_documented_table_is_the_table(request):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 from partition_graphs import f32, i64, make, messages, mnist, node, taken_ops
@@ -14,7 +15,8 @@ from ortconv.ir.graph import Graph
 from ortconv.ir.text import text
 from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.load import from_proto
-from ortconv.partition import Target, assign, partition
+from ortconv.partition import Objection, Target, assign, partition
+from ortconv.partition.policy import PROVIDERS, Provider
 from tests.counting import calls
 
 NNAPI = "NnapiExecutionProvider"
@@ -194,7 +196,11 @@ def test_to_dict_is_json():
     assert (document["nodes"], document["nodes_taken"], document["ep"]) == (2, 1, NNAPI)
     assert document["partitions"][0]["nodes"] == ["a"]
     assert document["verdicts"][1]["objections"] == [
-        {"rule": "operator", "message": "NNAPI has no operation for Erf", "advice": ""}
+        {
+            "rule": "operator",
+            "message": "NNAPI has no operation for Erf",
+            "advice": "export GELU in its approximate form, by Tanh",
+        }
     ]
 
 
@@ -223,6 +229,20 @@ def test_names_are_the_same_in_every_process(request):
         partition(from_proto(mnist("basic")).graph).partitions[0].name
         != partition(from_proto(mnist("raw")).graph).partitions[0].name
     )
+
+
+def test_another_provider_is_a_row_and_a_module_of_rules(monkeypatch):
+    rules = ModuleType("rules_of_mine")
+    rules.objections = lambda unit, target, in_group: iter([Objection("mine", "no Tanh")] if unit.op == "Tanh" else ())
+    monkeypatch.setitem(sys.modules, rules.__name__, rules)
+    monkeypatch.setitem(PROVIDERS, "mine", Provider("MineExecutionProvider", "Mine", rules.__name__))
+    graph = make("float[2] x", "a = Erf (x)  b = Tanh (a)  y = Softsign (b)")
+    result = partition(graph, Target("mine"))
+    assert taken_ops(result) == [["Erf"], ["Softsign"]]
+    assert messages(graph, "Tanh", ep="mine") == ["mine: no Tanh"]
+    assert result.partitions[0].name.startswith("Mine_")
+    assign(graph, result)
+    assert [n.ep for n in graph] == ["MineExecutionProvider", "", "MineExecutionProvider"]
 
 
 def test_bad_targets():

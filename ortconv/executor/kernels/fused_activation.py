@@ -42,6 +42,14 @@ def hard_sigmoid(x: Array, alpha: float = 0.2, beta: float = 0.5) -> Array:
     return np.clip(x, x.dtype.type(0), x.dtype.type(1), out=x)
 
 
+def hard_swish(x: Array) -> Array:
+    """x * HardSigmoid<1/6, 0.5>(x)"""
+    gate = x * x.dtype.type(1 / 6)
+    gate += x.dtype.type(0.5)
+    x *= np.clip(gate, x.dtype.type(0), x.dtype.type(1), out=gate)
+    return x
+
+
 def clip(x: Array, low: float = -np.inf, high: float = np.inf) -> Array:
     return np.clip(x, x.dtype.type(low), x.dtype.type(high), out=x)
 
@@ -76,6 +84,7 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Array], int]] = {
     "relu": (relu, 0), "sigmoid": (sigmoid, 0), "tanh": (tanh, 0), "softsign": (softsign, 0), "softplus": (softplus, 0),
     "leakyrelu": (leaky_relu, 1), "thresholdedrelu": (thresholded_relu, 1), "elu": (elu, 1),
     "affine": (affine, 2), "scaledtanh": (scaled_tanh, 2), "hardsigmoid": (hard_sigmoid, 2), "clip": (clip, 2),
+    "hardswish": (hard_swish, 0),
 }  # fmt: skip
 """Lower-case name to function and number of parameters."""
 

@@ -200,6 +200,15 @@ def eliminate_trivial(m: Match) -> Replacement:
     return x if trivial else None
 
 
+@rule("SumOfTwo", P("Sum", "a", "b"))
+def replace_sum(m: Match) -> Replacement:
+    """Sum(a, b)  ->  a + b, which more rules and execution providers know
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    return New("Add", [m.a, m.b], {}, like=m.root, types=(m.root.out.type,)) if m.graph.opset() >= 8 else None
+
+
 @rule("DivMulFusion", P("Mul", P("Div", C("one", one=True), "x"), "y", commutative=True))
 def fuse_div_mul(m: Match) -> Replacement:
     """(1 / x) * y  ->  y / x, for floats
@@ -330,6 +339,7 @@ RULES = (
     *eliminate_cast_before_shape,
     *eliminate_noop,
     *eliminate_trivial,
+    *replace_sum,
     *fuse_div_mul,
     *fuse_relu_clip,
     *fuse_not_where,

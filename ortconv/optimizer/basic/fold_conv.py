@@ -65,7 +65,7 @@ def scaled_weights(weights: Value, scale: Array, node: Node) -> Array:
     return result
 
 
-def folded(m: Match, affine: Affine) -> Replacement:
+def folded(m: Match, affine: Affine) -> New | None:
     """The matched Conv(x, w, b) with `affine` applied to what it returns."""
     conv, dtype = m.conv, m.w.constant.dtype
     scale, shift = affine
@@ -124,6 +124,25 @@ def _fold_arithmetic(m: Match) -> Replacement:
     return None if affine is None else folded(m, affine)
 
 
+_ACTIVATED = P(("Relu", "LeakyRelu"), _CONV, name="activation")
+
+
+@rule("ConvMulFusion", P("Mul", _ACTIVATED, C("k"), commutative=True), P("Div", _ACTIVATED, C("k")))
+def fold_activated_mul(m: Match) -> Replacement:
+    """Relu(Conv(x, w, b)) * k  ->  Relu(Conv(x, w * k, b * k)), for positive numbers; likewise / k
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    if not _is_convolution(m):
+        return None
+    w: Tensor = m.w.constant
+    affine = arithmetic(m.root, m.k, w.rank, output_channels(w, m.conv))
+    if affine is None or not np.all(affine.scale > 0):
+        return None
+    conv = folded(m, affine)
+    return conv if conv is None else New(m.activation.op, [conv], like=m.activation, types=(m.root.out.type,))
+
+
 @rule("ConvBNFusion", P("BatchNormalization", _CONV, C("gamma"), C("beta"), C("mean"), C("var")))
 def fold_conv_batch_norm(m: Match) -> Replacement:
     """BatchNormalization(Conv(x, w, b))  ->  Conv(x, w', b')
@@ -170,6 +189,30 @@ def fold_batch_norm_conv(m: Match) -> Replacement:
     return New("Conv", [m.x, new_w, *bias], like=conv, types=(conv.out.type,))
 
 
+_SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling"), P("Div", "x", C("k"), name="scaling")
+
+
+@rule("MulConvFusion", *(P("Conv", scaled, C("w"), C("b", optional=True)) for scaled in _SCALED))
+def fold_mul_conv(m: Match) -> Replacement:
+    """Conv(x * k, w, b)  ->  Conv(x, w', b); likewise x / k
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    weights, conv = m.w, m.root
+    w, group = wide(weights), conv.attr("group", 1)
+    if w.ndim < 3 or not w.size or m.x.rank != w.ndim or w.shape[0] % group:
+        return None
+    k = per_channel(m.k, w.ndim, w.shape[1] * group)
+    if k is None or m.x.dtype is not weights.dtype:
+        return None
+    with np.errstate(all="ignore"):
+        by_input = (1 / k if m.scaling.op == "Div" else k).reshape(group, 1, -1, *[1] * (w.ndim - 2))
+        scaled = rounded((w.reshape(group, -1, *w.shape[1:]) * by_input).reshape(w.shape), weights.constant.dtype)
+    if scaled is None:
+        return None
+    return New("Conv", [m.x, scaled, *conv.inputs[2:]], like=conv, types=(conv.out.type,))
+
+
 @rule(
     "BNArithmeticFusion",
     P(("Add", "Mul"), _BATCH_NORM, C("k"), commutative=True),
@@ -195,4 +238,12 @@ def fold_batch_norm_arithmetic(m: Match) -> Replacement:
     return New("BatchNormalization", [m.x, scale, shift, m.mean, m.var], like=bn, types=(m.root.out.type,))
 
 
-RULES = (*fold_conv_add, *fold_conv_mul, *fold_conv_batch_norm, *fold_batch_norm_conv, *fold_batch_norm_arithmetic)
+RULES = (
+    *fold_conv_add,
+    *fold_conv_mul,
+    *fold_activated_mul,
+    *fold_conv_batch_norm,
+    *fold_batch_norm_conv,
+    *fold_mul_conv,
+    *fold_batch_norm_arithmetic,
+)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, TensorType
-from ortconv.optimizer.engine import Context, FunctionPass, Replacement, RulePass, constant, rule
+from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, RulePass, constant, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 DOMAINS = ("", "com.microsoft")
@@ -82,6 +82,46 @@ def drop_dequantize_quantize(m: Match) -> Replacement:
         return None
     value: Value = m.x
     return value
+
+
+def _steps(node: Node) -> tuple[float, int, int] | None:
+    """The step of a Q or DQ node, and the least and the greatest number of steps that it can give; None if they vary."""
+    found = _per_tensor(node)
+    if found is None or found.scale.constant is None:
+        return None
+    zero = 0 if found.zero_point is None or found.zero_point.constant is None else found.zero_point.constant.numpy()
+    if np.size(zero) != 1:
+        return None
+    limits = np.iinfo(found.dtype.numpy)
+    offset = int(np.reshape(zero, ()))
+    return float(found.scale.constant.numpy().reshape(())), int(limits.min) - offset, int(limits.max) - offset
+
+
+def _chain(domain: str, *, whole: bool) -> P:
+    """DQ -> Q -> DQ, or Q -> DQ -> Q."""
+    first, last = ("DequantizeLinear", "QuantizeLinear") if whole else ("QuantizeLinear", "DequantizeLinear")
+    inner = P(first, "x", ..., name="first", domain=domain, shared=True)
+    return P(first, P(last, inner, ..., name="second", domain=domain, shared=True), ..., domain=domain)
+
+
+@rule("DoubleQDQPairsRemover", *(_chain(domain, whole=True) for domain in DOMAINS))
+def drop_wider_pair(m: Match) -> Replacement:
+    "DequantizeLinear(QuantizeLinear(DequantizeLinear(x)))  ->  DequantizeLinear(x), where the pair behind has its steps and reach"
+    inner, between, outer = _steps(m.first), _steps(m.second), _steps(m.root)
+    if inner is None or between is None or between != outer or inner[0] != between[0]:
+        return None
+    return m.first.out if between[1] <= inner[1] and inner[2] <= between[2] else None
+
+
+@rule("DoubleQDQPairsRemover", *(_chain(domain, whole=False) for domain in DOMAINS))
+def drop_wider_quantization(m: Match) -> Replacement:
+    "QuantizeLinear(DequantizeLinear(QuantizeLinear(x)))  ->  QuantizeLinear(x), where the pair before has its steps and reach"
+    inner, between, outer = _steps(m.first), _steps(m.second), _steps(m.root)
+    if inner is None or outer is None or inner != between or inner[0] != outer[0] or m.x.dtype is not DType.FLOAT:
+        return None
+    if not (inner[1] <= outer[1] and outer[2] <= inner[2]):
+        return None
+    return New("QuantizeLinear", [m.x, *m.root.inputs[1:]], domain=m.root.domain, like=m.root, types=(m.root.out.type,))
 
 
 def _axis(node: Node) -> int | None:
@@ -275,7 +315,7 @@ def _duplicate(graph: Graph, dq: Node) -> Value:
     return node.out
 
 
-DOUBLE_PAIRS = RulePass("DoubleQDQPairsRemover", drop_dequantize_quantize)
+DOUBLE_PAIRS = RulePass("DoubleQDQPairsRemover", drop_dequantize_quantize, drop_wider_pair, drop_wider_quantization)
 PROPAGATION = FunctionPass("QDQPropagation", propagate)
 UNIQUE_DQ = FunctionPass("EnsureUniqueDQForNodeUnit", give_each_reader_its_own)
 PASSES = (DOUBLE_PAIRS, PROPAGATION, UNIQUE_DQ)

@@ -1,13 +1,16 @@
-"""Conv followed by an activation becomes com.microsoft:FusedConv."""
+"""Conv followed by an activation becomes com.microsoft:FusedConv; hard-swish in the form in which it can be one."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+
+import numpy as np
 
 from ortconv.ir.graph import Attribute, Floats, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.optimizer.conditions import clip_bounds
+from ortconv.optimizer.conditions import broadcasts_into, clip_bounds, scalar
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -72,4 +75,83 @@ def fuse_conv_activation(m: Match) -> Replacement:
     )
 
 
-PASSES = (RulePass("ConvActivationFusion", fuse_conv_activation),)
+def is_hard_swish_gate(node: Node) -> bool:
+    """True for the HardSigmoid by which hard-swish multiplies its input."""
+    alpha, beta = (np.float32(attribute(node, name)) for name in ("alpha", "beta"))
+    return bool(alpha == np.float32(1 / 6)) and beta == 0.5
+
+
+def gated(conv: str, domain: str = "", where: Callable[[Node], bool] | None = None) -> P:
+    """x * HardSigmoid(x), where x is what a convolution returns, bound as `conv` and `again`."""
+    x, again = (P(conv, ..., name=name, domain=domain, where=where) for name in ("conv", "again"))
+    return P("Mul", x, P("HardSigmoid", again, where=is_hard_swish_gate), commutative=True)
+
+
+@rule("ConvActivationFusion", gated("Conv"), P("HardSwish", _CONV))
+def fuse_conv_hard_swish(m: Match) -> Replacement:
+    "x * HardSigmoid<1/6, 0.5>(x) of x = Conv(...)  ->  FusedConv<HardSwish>"
+    conv = m.conv
+    if m.bound.get("again", conv) is not conv or not is_float(conv.input(0)):
+        return None
+    m.graph.opsets.setdefault("com.microsoft", 1)
+    attrs = {**conv.attrs, "activation": "HardSwish"}
+    return New("FusedConv", conv.inputs, attrs, domain="com.microsoft", types=[m.root.out.type], like=conv)
+
+
+def _is(number: float) -> Callable[[Value], bool]:
+    return lambda value: scalar(value) == number
+
+
+_SIXTH = C("k", one=True, where=lambda value: bool(np.float32(scalar(value) or 0) == np.float32(1 / 6)))
+_SIX = C("k", one=True, where=_is(6))
+_SHIFTED = P("Add", "x", C("three", one=True, where=_is(3)), commutative=True)
+_CLIPPED = P("Clip", _SHIFTED, ..., name="clip", where=lambda node: clip_bounds(node) == (0, 6))
+
+
+@rule("HardSwishFusion", P("Div", _CLIPPED, _SIX), P("Mul", _CLIPPED, _SIXTH, commutative=True))
+def fuse_hard_sigmoid(m: Match) -> Replacement:
+    """Clip(x + 3, 0, 6) / 6  ->  HardSigmoid<1/6, 0.5>(x)
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    return _hard_sigmoid(m)
+
+
+_PRODUCT = P("Mul", "y", _CLIPPED, commutative=True)
+
+
+@rule("HardSwishFusion", P("Div", _PRODUCT, _SIX), P("Mul", _PRODUCT, _SIXTH, commutative=True))
+def fuse_hard_swish(m: Match) -> Replacement:
+    """x * Clip(x + 3, 0, 6) / 6  ->  x * HardSigmoid<1/6, 0.5>(x)
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    gate = _hard_sigmoid(m) if m.x is m.y else None
+    return None if gate is None else New("Mul", [m.x, gate], {}, like=m.root, types=[m.root.out.type])
+
+
+def _hard_sigmoid(m: Match) -> New | None:
+    if not is_float(m.x) or not all(broadcasts_into(v.constant.shape, m.x.shape) for v in (m.three, m.k)):
+        return None
+    return New("HardSigmoid", [m.x], {"alpha": 1 / 6, "beta": 0.5}, like=m.clip, types=[m.x.type])
+
+
+@rule("PReluFusion", P("PRelu", "x", C("slope")))
+def replace_prelu(m: Match) -> Replacement:
+    """PRelu(x, one slope)  ->  LeakyRelu(x)
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    slopes = m.slope.constant.numpy()
+    if not is_float(m.x) or not slopes.size or not broadcasts_into(slopes.shape, m.x.shape):
+        return None
+    if not np.isfinite(slopes).all() or np.any(slopes != slopes.flat[0]):
+        return None
+    return New("LeakyRelu", [m.x], {"alpha": float(slopes.flat[0])}, like=m.root, types=[m.root.out.type])
+
+
+PASSES = (
+    RulePass("HardSwishFusion", fuse_hard_sigmoid, fuse_hard_swish),
+    RulePass("PReluFusion", replace_prelu),
+    RulePass("ConvActivationFusion", fuse_conv_activation, fuse_conv_hard_swish),
+)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from math import prod
 from typing import NamedTuple
 
-from ortconv.ir.graph import Node
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import Replacement, Source, rule
+from ortconv.optimizer.conditions import scalar
+from ortconv.optimizer.engine import Replacement, Source, constant, rule
 from ortconv.optimizer.extended.qdq import (
     BYTES,
+    LIMITS,
+    SMALLEST_SCALE,
     Quantized,
     as_unsigned,
     dequantized,
@@ -125,12 +131,52 @@ def fuse_concat(m: Match) -> Replacement:
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("Where", "condition", "a", "b", name="target")))
 def fuse_where(m: Match) -> Replacement:
-    "Q(Where(c, DQ(a), DQ(b)))  ->  QLinearWhere(c, a, b)"
+    """Q(Where(c, DQ(a), DQ(b)))  ->  QLinearWhere(c, a, b)
+
+    Its kernel reads all scales and zero points as constants when it is made, and ends the process where they are none.
+    """
     found = _operands(m, range(1, 3))
     if found is None:
         return None
     (a, b), y = found
+    if not (a.is_constant and b.is_constant and y.is_constant):
+        return None
     return microsoft("QLinearWhere", [m.condition, *a.operand, *b.operand, *y.parameters], m.target)
 
 
+@rule("WhereDummyDq", *quantize_patterns(P("Where", "condition", "a", "b", name="target")))
+def fuse_where_number(m: Match) -> Replacement:
+    """Q(Where(c, DQ(a), number))  ->  QLinearWhere(c, a, number as an integer that stands for it exactly)
+
+    Counterpart: WhereDummyDq
+    Differs: straight to QLinearWhere, and the integer stands for the number exactly.
+    """
+    y = quantizer(m.root)
+    if y is None or y.dtype not in BYTES or not y.is_per_tensor:
+        return None
+    branches = [dequantized(v, m.root) or _exactly(v, y, m.root) for v in (m.a, m.b)]
+    if any(x is None or x.dtype is not y.dtype or not x.is_per_tensor for x in branches):
+        return None
+    if all(v.constant is not None for v in (m.a, m.b)):
+        return None
+    operands: list[Source] = [part for x in branches if x is not None for part in x.operand]
+    return microsoft("QLinearWhere", [m.condition, *operands, *y.parameters], m.target)
+
+
+def _exactly(value: Value, like: Quantized, near: Node) -> Quantized | None:
+    """A constant of one number in an 8-bit type, without rounding; None for what is not one, or not finite."""
+    number, const = scalar(value), value.constant
+    if number is None or const is None or const.dtype is not DType.FLOAT or like.dtype is None:
+        return None
+    low, high = LIMITS[like.dtype]
+    code, zero = (high, low + 127) if number > 0 else (low, low + 128)
+    scale = abs(number) / 128 or 1.0
+    if not SMALLEST_SCALE < scale < math.inf:
+        return None
+    kind = like.dtype.numpy
+    codes = constant(near, np.full(const.shape, code if number else zero, kind))
+    return Quantized(codes, constant(near, np.array(scale, np.float32)), constant(near, np.array(zero, kind)), 1)
+
+
 RULES = fuse_unary + fuse_binary + fuse_concat + fuse_where
+NUMBER_RULES = fuse_where_number

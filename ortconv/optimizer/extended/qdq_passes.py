@@ -9,6 +9,8 @@ PASSES = (
     *qdq_drop.CLAMPS,
     qdq_signed.SIGNED,
     RulePass("QDQSelectorActionTransformer", qdq_drop.RULES, qdq_elementwise.RULES, qdq_product.RULES),
+    RulePass("WhereDummyDq", qdq_elementwise.NUMBER_RULES),
+    qdq_signed.PRODUCTS_OF_SIGNED,
     RulePass("QDQSelectorActionTransformer", qdq_product.FLOAT_RULES, qdq_nbits.RULES),
     *qdq_dynamic.PASSES,
     RulePass("MatMulNBitsFusion", qdq_nbits.BIAS_RULES),

@@ -6,7 +6,8 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, Shape, TensorType
-from ortconv.optimizer.engine import Context, FunctionPass, constant
+from ortconv.optimizer.engine import Context, FunctionPass, RulePass, constant
+from ortconv.optimizer.extended import qdq_product
 from ortconv.optimizer.extended.qdq import DOMAINS, dequantized, elements, quantizer, zero_points
 
 
@@ -14,8 +15,10 @@ def shift_activations(graph: Graph, context: Context) -> int:
     """Q -> DQ pairs of int8 and one scale become uint8 with the zero point 128 higher: the same reals, exactly.
 
     Counterpart: QDQS8ToU8Transformer
-    Differs: whatever the target platform; there not on ARM, and not where session.qdqisint8allowed is set.
+    Differs: not for the platform arm, as where session.qdqisint8allowed is set.
     """
+    if context.target_platform == "arm":
+        return 0
     changes = 0
     shared: dict[tuple[int, Shape], Value] = {}
     for node in graph:
@@ -71,4 +74,16 @@ def _retype(value: Value) -> None:
     value.type = TensorType(DType.UINT8, value.type.shape)
 
 
+PRODUCTS = tuple(
+    RulePass("QDQSelectorActionTransformer", map(qdq_product.with_signed, rules))
+    for rules in (qdq_product.RULES, qdq_product.FLOAT_RULES)
+)
+
+
+def fuse_products(graph: Graph, context: Context) -> int:
+    """Conv and MatMul of int8 become QLinearConv, QLinearMatMul and MatMulIntegerToFloat on Arm; the number of rewrites."""
+    return sum(p.run(graph, context) for p in PRODUCTS) if context.target_platform == "arm" else 0
+
+
+PRODUCTS_OF_SIGNED = FunctionPass("QDQSelectorActionTransformer", fuse_products)
 SIGNED = FunctionPass("QDQS8ToU8Transformer", shift_activations)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.types import Shape
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
-from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes, is_float
+from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes, gated, is_float
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -23,7 +22,11 @@ def fuse_conv_add(m: Match) -> Replacement:
     return New("FusedConv", [x, w, b, m.z], domain="com.microsoft", types=[m.root.out.type], like=m.conv)
 
 
-_FUSED = P("FusedConv", ..., name="conv", domain="com.microsoft", where=lambda conv: "activation" not in conv.attrs)
+def _is_plain(conv: Node) -> bool:
+    return "activation" not in conv.attrs
+
+
+_FUSED = P("FusedConv", ..., name="conv", domain="com.microsoft", where=_is_plain)
 
 
 @rule(
@@ -46,30 +49,19 @@ def fuse_activation(m: Match) -> Replacement:
     )
 
 
+@rule("ConvAddActivationFusion", gated("FusedConv", "com.microsoft", _is_plain))
+def fuse_hard_swish(m: Match) -> Replacement:
+    "x * HardSigmoid<1/6, 0.5>(x) of x = FusedConv(...)  ->  FusedConv<HardSwish>"
+    if m.again is not m.conv:
+        return None
+    attrs = {**m.conv.attrs, "activation": "HardSwish"}
+    return New("FusedConv", m.conv.inputs, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.conv)
+
+
 def _same_shape(conv: Node, z: Value) -> bool:
     """True if both have rank 4 and dimension by dimension the same number or symbol."""
-    shape = _output_shape(conv)
+    shape = conv.out.shape
     return shape is not None and len(shape) == 4 and None not in shape and shape == z.shape
 
 
-def _output_shape(conv: Node) -> Shape | None:
-    """The shape of a Conv's output, where inference loses the symbol of an axis whose size the window keeps."""
-    shape, x, w = conv.out.shape, conv.inputs[0], conv.inputs[1]
-    if shape is None or x is None or w is None or x.rank != len(shape) or w.rank != len(shape):
-        return shape
-    spatial = len(shape) - 2
-    pads = conv.attr("pads", (0,) * 2 * spatial)
-    strides, dilations = conv.attr("strides", (1,) * spatial), conv.attr("dilations", (1,) * spatial)
-    auto_pad = conv.attr("auto_pad", "NOTSET")
-    dims = list(shape)
-    for axis in range(spatial):
-        kernel = w.dim(axis + 2)
-        if isinstance(dims[axis + 2], int) or not isinstance(kernel, int) or strides[axis] != 1:
-            continue
-        padded = 0 if auto_pad == "VALID" else pads[axis] + pads[axis + spatial]
-        if auto_pad.startswith("SAME") or padded == (kernel - 1) * dilations[axis]:
-            dims[axis + 2] = x.dim(axis + 2)
-    return tuple(dims)
-
-
-PASSES = (RulePass("ConvAddActivationFusion", fuse_conv_add, fuse_activation),)
+PASSES = (RulePass("ConvAddActivationFusion", fuse_conv_add, fuse_activation, fuse_hard_swish),)

@@ -81,7 +81,10 @@ def rank(low: int, high: int, *slots: int) -> Check:
         for slot in slots or (0,):
             found = unit.rank(slot)
             if found is not None and not low <= found <= high:
-                yield Objection("rank", f"{role(unit, slot)} has rank {found}: NNAPI takes {wanted} here")
+                advice = f"merge dimensions with a Reshape before and part them after it, to {high} at most"
+                if found < low:
+                    advice = f"add dimensions of 1 with a Reshape before and remove them after it, to {low} at least"
+                yield Objection("rank", f"{role(unit, slot)} has rank {found}: NNAPI takes {wanted} here", advice)
 
     return check
 
@@ -96,6 +99,15 @@ def not_empty(unit: Unit, target: Target) -> Objections:
 # ---------------------------------------------------------------------- types and constants
 
 
+TYPE_ADVICE: dict[DType | None, str] = {
+    DType.FLOAT16: "export the model in float32: NNAPI computes it in half precision with USE_FP16",
+    DType.DOUBLE: "export the model in float32",
+    DType.INT8: "quantise activations to uint8",
+    DType.INT64: "fold what computes shapes and indices: convert --fix-dim NAME=N; NNAPI has no 64-bit integers",
+    DType.BOOL: "write masks as float32 factors or summands",
+}
+
+
 def dtype(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
     """These inputs must have one of these element types."""
     wanted = " or ".join(map(type_name, allowed))
@@ -103,8 +115,9 @@ def dtype(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
     def check(unit: Unit, target: Target) -> Objections:
         for slot in slots:
             if unit.dtype(slot) not in allowed:
-                found = type_name(unit.dtype(slot))
-                yield Objection("dtype", f"{role(unit, slot)} is {found}: NNAPI takes {wanted} here")
+                found = unit.dtype(slot)
+                message = f"{role(unit, slot)} is {type_name(found)}: NNAPI takes {wanted} here"
+                yield Objection("dtype", message, TYPE_ADVICE.get(found, "") if DType.FLOAT in allowed else "")
 
     return check
 
@@ -141,7 +154,7 @@ def attribute_is(name: str, *allowed: Any, since: int = 1) -> Check:
         if unit.since >= since:
             value = attribute(unit.target, name)
             if value is not None and value not in allowed:
-                yield Objection("attribute", f"{name} is {value}: NNAPI takes {wanted}")
+                yield Objection("attribute", f"{name} is {value}: NNAPI takes {wanted}", f"export with {name} {wanted}")
 
     return check
 
@@ -160,7 +173,9 @@ def ones(name: str) -> Check:
 def single_output(unit: Unit, target: Target) -> Objections:
     count = sum(v is not None for v in unit.target.outputs)
     if count > 1:
-        yield Objection("outputs", f"the node has {count} outputs: NNAPI makes 1")
+        yield Objection(
+            "outputs", f"the node has {count} outputs: NNAPI makes 1", "drop the outputs that the model can do without"
+        )
 
 
 def nchw_level(what: str, level: int) -> Check:

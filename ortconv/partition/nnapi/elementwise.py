@@ -17,9 +17,10 @@ def clip(unit: Unit, target: Target) -> Objections:
     low, high = clip_limits(unit.target)
     for name, bound in (("min", low), ("max", high)):
         if bound is None:
-            yield Objection("constant", f"{name} is computed or fed: NNAPI needs a constant")
+            yield Objection("constant", f"{name} is computed or fed: NNAPI needs a constant", "use Min and Max")
     if low is not None and high is not None and (low, high) not in CLIP_RANGES:
-        yield Objection("attribute", f"the bounds are {low:g} and {high:g}: NNAPI has 0 and 6, -1 and 1")
+        advice = "clip from 0 to 6 or from -1 to 1, or use Relu, Min and Max"
+        yield Objection("attribute", f"the bounds are {low:g} and {high:g}: NNAPI has 0 and 6, -1 and 1", advice)
 
 
 def two_inputs(unit: Unit, target: Target) -> Objections:

@@ -62,12 +62,17 @@ def matmul(unit: Unit, target: Target) -> Objections:
             yield not_constant(unit, 1)
     elif len(a) != len(b) or len(a) < 3:
         yield Objection(
-            "rank", f"the inputs have ranks {len(a)} and {len(b)}: NNAPI takes 2 and 2, or equal ones from 3"
+            "rank",
+            f"the inputs have ranks {len(a)} and {len(b)}: NNAPI takes 2 and 2, or equal ones from 3",
+            "put it between two Reshapes, from and to matrices"
+            if len(b) == 2 and len(a) > 2
+            else "give both the same rank",
         )
     else:
         yield from needs_level(f"a MatMul of rank {len(a)}", 29, target)
         if a[:-2] != b[:-2]:
-            yield Objection("shape", f"the batches are {list(a[:-2])} and {list(b[:-2])}: NNAPI needs them equal")
+            message = f"the batches are {list(a[:-2])} and {list(b[:-2])}: NNAPI needs them equal"
+            yield Objection("shape", message, "repeat the smaller one: fold an Expand of it, if it is constant")
 
 
 WEIGHTS = quantized((0,), weights=1)

@@ -75,11 +75,13 @@ def split(unit: Unit, target: Target) -> Objections:
     if const is not None:
         parts = const.numpy().ravel().tolist()
         if len(set(parts)) > 1 or sum(parts) != size:
-            yield Objection("shape", f"the parts of dimension {size} are {parts}: NNAPI needs them equal")
+            message = f"the parts of dimension {size} are {parts}: NNAPI needs them equal"
+            yield Objection("shape", message, "write it as Slice nodes")
     elif unit.input(1) is None:
         count = unit.target.attr("num_outputs", len(unit.target.outputs))
         if count < 1 or size % count:
-            yield Objection("shape", f"dimension {size} is split into {count} parts: NNAPI needs them equal")
+            message = f"dimension {size} is split into {count} parts: NNAPI needs them equal"
+            yield Objection("shape", message, "write it as Slice nodes")
 
 
 def pad(unit: Unit, target: Target) -> Objections:
@@ -96,7 +98,7 @@ def pad(unit: Unit, target: Target) -> Objections:
         return
     pads = const.numpy().ravel().tolist()
     if any(p < 0 for p in pads):
-        yield Objection("attribute", f"pads are {pads}: NNAPI takes none below 0")
+        yield Objection("attribute", f"pads are {pads}: NNAPI takes none below 0", "crop with Slice")
     all_axes = unit.input(3) is None or (axes is not None and axes.numpy().ravel().tolist() == list(range(source or 0)))
     if source is not None and not all_axes:
         yield Objection(

@@ -43,7 +43,7 @@ def coordinates(unit: Unit, target: Target) -> Objections:
                 advice,
             )
     else:
-        yield Objection("attribute", f"mode is {mode}: NNAPI takes linear or nearest")
+        yield Objection("attribute", f"mode is {mode}: NNAPI takes linear or nearest", "resize with mode linear")
 
 
 def no_axes(unit: Unit, target: Target) -> Objections:

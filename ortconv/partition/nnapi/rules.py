@@ -31,6 +31,48 @@ INTERNAL_UINT8 = frozenset({"Transpose", "Resize", "Concat", "MaxPool"})
 """Operators that take raw uint8 tensors only from the partition they are in, which knows scale and zero point."""
 
 
+_FUSED = "NNAPI takes the operators that it was fused from: convert --use-nnapi"
+
+INSTEAD: dict[str, str] = {
+    "Erf": "export GELU in its approximate form, by Tanh",
+    "Gelu": "export GELU in its approximate form, by Tanh, or leave it in parts: convert --disable-pass GeluFusion",
+    "LayerNormalization": "leave it in parts: export with opset 16 or older, or convert --disable-pass LayerNormFusion",
+    "SpaceToDepth": "leave it as Slice and Concat: convert --disable-pass SliceConcatToSpaceToDepthFusion",
+    "HardSigmoid": "with alpha 1/6 and beta 1/2, write it as Add of 3, Clip from 0 to 6, and Mul by 1/6",
+    "HardSwish": "write it as Add of 3, Clip from 0 to 6, Mul by 1/6, and Mul",
+    "Mish": "train with Relu, or with Mul and Sigmoid",
+    "Cos": "write it as Add of pi/2 and Sin",
+    "LogSoftmax": "write it as Softmax and Log",
+    "Softplus": "write it as Exp, Add and Log",
+    "ConvTranspose": "train or export with Resize and Conv",
+    "InstanceNormalization": "write it as ReduceMean, Sub, Mul, Add, Sqrt and Div",
+    "GroupNormalization": "write it as Reshape, ReduceMean, Sub, Mul, Add, Sqrt and Div",
+    "Sum": "write it as Add nodes",
+    "Mean": "write it as Add nodes and Mul",
+    "Reciprocal": "write it as Div",
+    "ReduceSum": "write it as ReduceMean and Mul",
+    "GlobalLpPool": "write it as Mul, ReduceMean and Sqrt",
+    "ReduceL2": "write it as Mul, ReduceMean, Mul and Sqrt",
+    "Expand": "give the other operand the broadcast shape, or let Add and Mul broadcast",
+    "Shape": "fix the shapes, so that it folds: convert --fix-dim NAME=N",
+    "ConstantOfShape": "fix the shapes, so that it folds: convert --fix-dim NAME=N",
+    "Range": "fix the shapes, so that it folds: convert --fix-dim NAME=N",
+    "Where": "write masks as float32 factors and summands, by Mul and Add",
+    "NonMaxSuppression": "end the model before it, and select boxes in the app",
+    "Upsample": "export with opset 11 or newer, as Resize",
+    "DynamicQuantizeLinear": "quantise statically, with QuantizeLinear and DequantizeLinear",
+    "MatMulInteger": "quantise statically, with QuantizeLinear and DequantizeLinear",
+    "ConvInteger": "quantise statically, with QuantizeLinear and DequantizeLinear",
+    "com.microsoft:QuickGelu": _FUSED,
+    "com.microsoft:FusedConv": _FUSED,
+    "com.microsoft:FusedGemm": _FUSED,
+    "com.microsoft:FusedMatMul": _FUSED,
+    "com.microsoft:QLinearConcat": _FUSED,
+    "com.microsoft:QLinearSoftmax": _FUSED,
+}
+"""What to write or do instead of an operator that NNAPI has not."""
+
+
 def objections(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """Every reason against a unit. `in_group(value)`: a target node of the growing partition makes the value."""
     row = ROWS.get(unit.op)
@@ -67,9 +109,10 @@ def _domain_name(domain: str) -> str:
 def _no_row(node: Node) -> Objection:
     if node.subgraphs:
         inside = sum(1 for sub in node.subgraphs for _ in sub.walk())
-        return Objection("control-flow", f"{node.op} and the {inside} nodes in its subgraphs run on the CPU")
+        advice = "export one model per branch, or unroll the loop"
+        return Objection("control-flow", f"{node.op} and the {inside} nodes in its subgraphs run on the CPU", advice)
     name = f"{node.domain}:{node.op}" if node.domain else node.op
-    return Objection("operator", f"NNAPI has no operation for {name}")
+    return Objection("operator", f"NNAPI has no operation for {name}", INSTEAD.get(name, ""))
 
 
 def _no_qdq(unit: Unit) -> Objection:

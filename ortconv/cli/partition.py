@@ -1,0 +1,130 @@
+"""ortconv partition"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ortconv.errors import UsageError
+
+if TYPE_CHECKING:
+    from ortconv.study import Study
+
+TARGETS = ("nnapi",)
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to divide for.")
+@click.option("--nnapi-feature-level", type=click.IntRange(27, 31), default=31, help="Android API level to assume.")
+@click.option(
+    "--nnapi-partitioning-stop-ops",
+    "--stop-ops",
+    metavar="OPS",
+    help="Operators, comma separated, from which on the target gets nothing.  [default: NonMaxSuppression]",
+)
+@click.option("--use-nchw", is_flag=True, help="Keep the layout of ONNX, as the provider's flag of that name does.")
+@click.option(
+    "--level",
+    type=click.Choice(["disable", "basic", "extended", "aware"]),
+    help="How to optimize an .onnx model first; aware: as convert --use_nnapi does.  [default: basic]",
+)
+@click.option("--compare-levels", is_flag=True, help="Show the partitions at every level side by side.")
+@click.option(
+    "--fix-dim",
+    "fix_dims",
+    multiple=True,
+    metavar="NAME=N",
+    help="Give a symbolic input dimension a number; may be repeated.",
+)
+@click.option(
+    "--device",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Device profile: a TOML file with what a phone refuses, and its speeds.",
+)
+@click.option(
+    "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep the N partitions that save most time."
+)
+@click.option(
+    "--min-nodes", type=click.IntRange(1), default=1, metavar="N", help="Leave out partitions of fewer nodes."
+)
+@click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time.")
+@click.option(
+    "--fail-on", metavar="CONDITIONS", help='Exit with 5 where one holds, such as "partitions>3,coverage<80%".'
+)
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the graph and its partitions.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="The same as a page to explore, all in one file."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
+    """Say which nodes of MODEL (.onnx or .ort) an accelerator takes, why not the others, and what to do about it."""
+    from ortconv.report.gates import check_gates, parse_gates
+    from ortconv.report.partitions import document, metrics
+
+    study = _studier(model, flags)
+    found = study(flags["level"])
+    numbers = metrics(found.partitioning, found.estimate)
+    conditions = parse_gates(flags["fail_on"], numbers) if flags["fail_on"] is not None else ()
+    advice = [] if quiet and not as_json else found.advice()
+    rows = _levels(model, study) if flags["compare_levels"] else []
+    _draw(found, model, flags)
+    if as_json:
+        described = document(str(model), found.level, found.partitioning, found.estimate, advice)
+        click.echo(json.dumps(described | ({"levels": rows} if rows else {}), indent=1))
+    elif not quiet:
+        from ortconv.cli.partition_view import show
+
+        show(found, advice, rows, model)
+    check_gates(conditions, numbers)
+
+
+def _studier(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Study]:
+    """A function that studies the model at a level."""
+    from ortconv.cli.convert import dims, names
+    from ortconv.partition import Target
+    from ortconv.partition.limits import Limits
+    from ortconv.partition.policy import DEFAULT_STOP_OPS
+    from ortconv.partition.profile import Device, read_device
+    from ortconv.study import study
+
+    stop_ops = names(flags["nnapi_partitioning_stop_ops"])
+    target = Target(
+        flags["ep"], flags["nnapi_feature_level"], DEFAULT_STOP_OPS if stop_ops is None else stop_ops, flags["use_nchw"]
+    )
+    device = Device() if flags["device"] is None else read_device(flags["device"])
+    limits = Limits(flags["max_partitions"], flags["min_nodes"], flags["only_worthwhile"], device)
+    narrowed, fixed = device.narrow(target), dims(flags["fix_dims"])
+    return lambda level: study(model, narrowed, level, limits=limits, device=device, fix_dims=fixed)
+
+
+def _levels(model: Path, study: Callable[[str | None], Study]) -> list[dict[str, Any]]:
+    from ortconv.report.partitions import level_row
+    from ortconv.study import STUDIED
+
+    if model.suffix.lower() == ".ort":
+        raise UsageError(
+            "an .ort model has one level only", file=model, hint="compare the levels of the .onnx it came from"
+        )
+    found = map(study, STUDIED)
+    return [level_row(s.level, s.partitioning, s.estimate) for s in found]
+
+
+def _draw(found: Study, model: Path, flags: dict[str, Any]) -> None:
+    if flags["svg"] is None and flags["html"] is None:
+        return
+    from ortconv.files import write_text
+    from ortconv.report.html import page
+    from ortconv.report.scene import scene
+    from ortconv.report.svg import drawing
+
+    drawn = scene(found.partitioning, found.estimate)
+    if flags["svg"] is not None:
+        write_text(flags["svg"], drawing(drawn))
+    if flags["html"] is not None:
+        write_text(flags["html"], page(drawn, title=model.name))

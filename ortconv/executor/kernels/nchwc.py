@@ -1,0 +1,80 @@
+"""ONNX Runtime's operators on channels in blocks, by way of those on the usual order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.kernels.conv import fused_conv
+from ortconv.executor.kernels.pool import average_pool, global_average_pool, global_max_pool, max_pool
+from ortconv.executor.kernels.resize import resize
+from ortconv.executor.registry import kernel
+from ortconv.ir.nchwc import DOMAIN, block_length, filters_from_blocks, from_blocks, to_blocks
+from ortconv.ir.tensor import Array
+
+
+@kernel("ReorderInput", domain=DOMAIN)
+def reorder_input(x: Array, *, channels_last: int = 0) -> Array:
+    return to_blocks(x.transpose(0, 3, 1, 2) if channels_last else x, block_length())
+
+
+@kernel("ReorderOutput", domain=DOMAIN)
+def reorder_output(x: Array, *, channels: int = 0, channels_last: int = 0) -> Array:
+    y = from_blocks(x, block_length())[:, :channels]
+    return np.ascontiguousarray(y.transpose(0, 2, 3, 1) if channels_last else y)
+
+
+@kernel("Conv", domain=DOMAIN)
+def conv(
+    x: Array, w: Array, b: Array | None = None, z: Array | None = None, *, group: int = 1, **attributes: Any
+) -> Array:
+    """Images of fewer channels than a block has come in the usual order."""
+    block = block_length()
+    few = w.shape[1] < block
+    images = x if few and group == 1 else from_blocks(x, block)
+    filters = filters_from_blocks(w, block, inputs=not few)
+    sums = None if z is None else from_blocks(z, block)
+    return to_blocks(fused_conv(images, filters, b, sums, group=group, **attributes), block)
+
+
+@kernel("MaxPool", domain=DOMAIN)
+def blocked_max_pool(x: Array, **attributes: Any) -> Array:
+    y = max_pool(from_blocks(x, block_length()), **attributes)
+    return to_blocks(y[0] if isinstance(y, tuple) else y, block_length())
+
+
+@kernel("AveragePool", domain=DOMAIN)
+def blocked_average_pool(x: Array, **attributes: Any) -> Array:
+    return to_blocks(average_pool(from_blocks(x, block_length()), **attributes), block_length())
+
+
+@kernel("GlobalMaxPool", domain=DOMAIN)
+def blocked_global_max_pool(x: Array) -> Array:
+    return to_blocks(global_max_pool(from_blocks(x, block_length())), block_length())
+
+
+@kernel("GlobalAveragePool", domain=DOMAIN)
+def blocked_global_average_pool(x: Array) -> Array:
+    return to_blocks(global_average_pool(from_blocks(x, block_length())), block_length())
+
+
+@kernel("Upsample", domain=DOMAIN)
+def upsample(
+    x: Array,
+    *,
+    scales: Sequence[int],
+    mode: str = "nearest",
+    coordinate_transformation_mode: str = "asymmetric",
+) -> Array:
+    """Every element repeated, or linear interpolation."""
+    y = resize(
+        from_blocks(x, block_length()),
+        None,
+        np.asarray(scales, np.float32),
+        mode=mode,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        nearest_mode="floor",
+    )
+    return to_blocks(y, block_length())

@@ -1,0 +1,56 @@
+"""The expectation of a softmax along a middle axis, as detectors compute box edges from it, along the last axis.
+
+ONNX Runtime's Softmax transposes its input and output by itself where it does not work along the last axis.
+"""
+
+from __future__ import annotations
+
+from ortconv.ir.graph import Ints, Node
+from ortconv.ir.schema import since_version
+from ortconv.ir.types import Dim, TensorType
+from ortconv.optimizer.conditions import ints, spatial_pads
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.extended.fuse_conv import is_float
+from ortconv.optimizer.pattern import C, Match, P
+
+
+def _is_dot_product(node: Node) -> bool:
+    """True for a Conv of single pixels to one channel."""
+    w = node.input(1)
+    shape = None if w is None else w.static_shape
+    if shape is None or len(shape) != 4 or shape[0] != 1 or shape[2:] != (1, 1) or node.attr("group", 1) != 1:
+        return False
+    return all(s == 1 for s in node.attr("strides", Ints())) and not any(spatial_pads(node, 2) or ())
+
+
+_SWAP = P("Transpose", "x", where=lambda node: tuple(node.attr("perm", Ints())) == (0, 2, 1, 3))
+_SOFTMAX = P("Softmax", _SWAP, name="softmax", where=lambda node: node.attr("axis", -1) in (1, -3))
+
+
+@rule(
+    "SoftmaxExpectationFusion",
+    P("Reshape", P("Conv", _SOFTMAX, C("w"), name="conv", where=_is_dot_product), C("shape")),
+)
+def move_to_last_axis(m: Match) -> Replacement:
+    """Conv<1 x 1>(Softmax<1>(Transpose<0, 2, 1, 3>(x)), w)  ->  MatMul(Softmax(Transpose<0, 1, 3, 2>(x)), w), before a Reshape
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    shape, x, wanted = m.x.shape, m.x, ints(m.shape)
+    if shape is None or len(shape) != 4 or wanted is None or not is_float(x) or since_version(m.softmax) < 13:
+        return None
+    if any(d == 0 for d in wanted[1:]) or m.w.constant.shape[1] != shape[2]:
+        return None
+
+    def typed(*dims: Dim) -> tuple[TensorType]:
+        return (TensorType(x.dtype, dims),)
+
+    n, rows, bins, columns = shape
+    swapped = New("Transpose", [x], {"perm": Ints((0, 1, 3, 2))}, types=typed(n, rows, columns, bins))
+    share = New("Softmax", [swapped], {"axis": -1}, like=m.softmax, types=typed(n, rows, columns, bins))
+    weights = m.w.constant.numpy().reshape(-1, 1)
+    mean = New("MatMul", [share, weights], {}, like=m.conv, types=typed(n, rows, columns, 1))
+    return New("Reshape", [mean, m.shape], like=m.root, types=(m.root.out.type,))
+
+
+PASSES = (RulePass("SoftmaxExpectationFusion", move_to_last_axis),)

@@ -1,0 +1,21 @@
+"""Constants that are stored as float16 and read as float32 are stored as float32: the Cast would run every time."""
+
+from __future__ import annotations
+
+from ortconv.ir.types import DType
+from ortconv.optimizer.engine import Replacement, RulePass, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+
+@rule("FuseFp16InitializerToFp32NodeTransformer", P("Cast", C("x", where=lambda value: value.dtype is DType.FLOAT16)))
+def fold_cast(m: Match) -> Replacement:
+    """Cast(float16 constant)  ->  float32 constant, whatever the size
+
+    Counterpart: FuseFp16InitializerToFp32NodeTransformer
+    """
+    if m.root.attrs.get("to") != DType.FLOAT or m.root.out.is_output:
+        return None
+    return m.x.constant.numpy().astype(DType.FLOAT.numpy)  # type: ignore[no-any-return]
+
+
+PASSES = (RulePass("FuseFp16InitializerToFp32NodeTransformer", fold_cast),)

@@ -1,0 +1,435 @@
+"""Convolutions of float32 on x86-64 work on channels in blocks, and so does what lies between them.
+
+The result is bound to CPUs with the block length of this machine, so it is made for `--target_platform amd64` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType, Shape, TensorType
+from ortconv.optimizer.conditions import ints, same_dim
+from ortconv.optimizer.engine import Context, FunctionPass, constant
+from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
+
+NAME = "NchwcTransformer"
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+CONV_ATTRIBUTES = (
+    "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "activation", "activation_params",
+)  # fmt: skip
+STEP = 4
+"""The channels of an image that is brought into blocks are a multiple of this."""
+
+
+class Blocked(NamedTuple):
+    """A value with its channels in blocks, and the shape that it has without the channels that fill up the last block."""
+
+    value: Value
+    shape: Shape
+
+    @property
+    def channels(self) -> int:
+        channels = self.shape[1]
+        assert isinstance(channels, int)
+        return channels
+
+
+class Blocks:
+    """The values of a graph that exist in blocks, and the making of more."""
+
+    def __init__(self, graph: Graph, context: Context) -> None:
+        self.graph = graph
+        self.context = context
+        self.block = block_length()
+        self.of: dict[Value, Blocked] = {}
+        self.replaced: list[Node] = []
+        self.constants: dict[tuple[Value, str], Value] = {}
+
+    def make(
+        self,
+        node: Node,
+        op: str,
+        inputs: list[Value | None],
+        attrs: dict[str, Attribute],
+        domain: str = DOMAIN,
+        shape: Shape | None = None,
+    ) -> None:
+        """Let an operator on blocks stand for a node; `shape` is what it returns, where that is known better."""
+        shape = shape or node.out.shape
+        assert shape is not None
+        self.put(node, self.add(node, op, inputs, attrs, self.filled(shape), domain), shape)
+
+    def put(self, node: Node, value: Value, shape: Shape) -> None:
+        """Let a value in blocks stand for what a node returns."""
+        self.of[node.out] = Blocked(value, shape)
+        self.replaced.append(node)
+
+    def add(
+        self,
+        node: Node,
+        op: str,
+        inputs: list[Value | None],
+        attrs: dict[str, Attribute],
+        shape: Shape,
+        domain: str = "",
+    ) -> Value:
+        """A new node in front of another one, named after it; what it returns."""
+        if domain:
+            self.graph.opsets.setdefault(domain, 1)
+        type = TensorType(DType.FLOAT, shape)
+        made = self.graph.add_node(
+            op, inputs, 1, attrs, domain=domain, name=self.graph.fresh(node.name or op), types=[type], before=node
+        )
+        made.ep = node.ep
+        return made.out
+
+    def filled(self, shape: Shape) -> Shape:
+        channels = shape[1]
+        assert isinstance(channels, int)
+        return (shape[0], padded(channels, self.block), *shape[2:])
+
+    def entering(self, value: Value, node: Node) -> Value | None:
+        """An image in blocks, made before a node where there is none yet; None if it cannot be made."""
+        if value in self.of:
+            return self.of[value].value
+        shape = value.shape
+        if not _is_image(value) or shape is None or not isinstance(shape[1], int) or shape[1] % STEP:
+            return None
+        source, last = value, 0
+        producer = value.producer
+        if producer is not None and producer.is_op("Transpose") and tuple(producer.attr("perm", ())) == TO_FIRST:
+            outer = producer.inputs[0]
+            if outer is not None and producer.graph is self.graph and len(value.uses) == 1 and not value.is_output:
+                source, last = outer, 1
+        attrs: dict[str, Attribute] = {"channels_last": last}
+        made = self.add(node, "ReorderInput", [source], attrs, self.filled(shape), DOMAIN)
+        self.of[value] = Blocked(made, shape)
+        return made
+
+    def constant(self, near: Node, source: Value, kind: str, make: Callable[[], Array]) -> Value:
+        """A constant derived from another one, once for all nodes that need it."""
+        key = source, kind
+        if key not in self.constants:
+            self.constants[key] = constant(near, make())
+        return self.constants[key]
+
+
+def _is_image(value: Value | None) -> bool:
+    """True for float32 of rank 4 with a known number of channels that is no constant."""
+    return (
+        value is not None
+        and value.dtype is DType.FLOAT
+        and value.rank == 4
+        and isinstance(value.dim(1), int)
+        and value.constant is None
+    )
+
+
+def _makes_images(node: Node) -> bool:
+    return all(
+        v is None or (v.dtype is DType.FLOAT and v.rank == 4 and isinstance(v.dim(1), int)) for v in node.outputs
+    )
+
+
+# ---------------------------------------------------------------------- operators
+
+
+def _conv(node: Node, blocks: Blocks) -> bool:
+    x, w, b, z = (node.input(i) for i in range(4))
+    if x is None or w is None or w.constant is None or w.constant.rank != 4 or not _is_image(x):
+        return False
+    out, inner = w.constant.shape[:2]
+    group, block = node.attr("group", 1), blocks.block
+    if b is not None and (b.constant is None or b.constant.shape != (out,)):
+        return False
+    if not all(w.constant.shape) or x.dim(1) != inner * group or (set(node.attrs) - set(CONV_ATTRIBUTES)):
+        return False
+    direct = group == 1 and inner < block and (x not in blocks.of or _pays_to_leave(x, inner, block))
+    depthwise = inner == 1 and out == group > 1
+    if not (direct or depthwise or group == 1) and (inner % block or (out // group) % block):
+        return False
+    if depthwise and group % STEP:
+        return False
+    if z is not None and z not in blocks.of and (not _is_image(z) or out % STEP):
+        return False
+    image = x if direct else blocks.entering(x, node)
+    total = None if z is None else blocks.entering(z, node)
+    if image is None or (z is not None and total is None):
+        return False
+    weights = _filters(node, w, blocks, inputs=not (direct or depthwise))
+    bias = None if b is None else _filled_bias(node, b, blocks)
+    attrs = dict(node.attrs)
+    if depthwise:
+        attrs["group"] = padded(group, block)
+    inputs = [image, weights, bias, total]
+    used = inputs if z is not None else inputs[: 2 + (b is not None)]
+    blocks.make(node, "Conv", used, attrs)
+    return True
+
+
+def _pays_to_leave(x: Value, channels: int, block: int) -> bool:
+    """True for an image whose channels fill no more than half of a block; one pixel may stay there."""
+    return 2 * channels <= block and x.shape is not None and x.shape[2:] != (1, 1)
+
+
+def _filters(node: Node, w: Value, blocks: Blocks, *, inputs: bool) -> Value:
+    const = w.constant
+    assert const is not None
+    return blocks.constant(
+        node, w, f"filters {inputs}", lambda: filters_to_blocks(const.numpy(), blocks.block, inputs=inputs)
+    )
+
+
+def _filled_bias(node: Node, b: Value, blocks: Blocks) -> Value:
+    const = b.constant
+    assert const is not None
+    more = padded(const.size, blocks.block) - const.size
+    return blocks.constant(node, b, "bias", lambda: np.pad(const.numpy(), (0, more))) if more else b
+
+
+def _batch_norm(node: Node, blocks: Blocks) -> bool:
+    """In inference mode it is a convolution of every channel with one number."""
+    from ortconv.optimizer.basic.fold_conv import batch_norm
+
+    x, affine = node.inputs[0], batch_norm(node)
+    if x not in blocks.of or affine is None or node.out.rank != 4 or len(affine.scale) != blocks.of[x].channels:
+        return False
+    scale, shift = (a.astype(np.float32) for a in affine)
+    if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
+        return False
+    more = padded(scale.size, blocks.block)
+    weights = constant(node, filters_to_blocks(scale.reshape(-1, 1, 1, 1), blocks.block, inputs=False))
+    bias = constant(node, np.pad(shift, (0, more - shift.size)))
+    attrs: dict[str, Attribute] = {"group": more, "kernel_shape": Ints((1, 1))}
+    blocks.make(node, "Conv", [blocks.of[x].value, weights, bias], attrs)
+    return True
+
+
+def _pool(node: Node, blocks: Blocks) -> bool:
+    x = node.inputs[0]
+    if x is None or not _is_image(x) or any(v is not None for v in node.outputs[1:]):
+        return False
+    if node.op == "AveragePool" and any(d != 1 for d in node.attr("dilations", Ints())):
+        return False
+    channels = x.dim(1)
+    if x not in blocks.of and (
+        node.op.startswith("Global")
+        or not isinstance(channels, int)
+        or channels % blocks.block
+        or not any(user.op in ("Conv", "FusedConv") for user in node.out.consumers)
+    ):
+        return False
+    blocks.make(node, node.op, [blocks.entering(x, node)], dict(node.attrs))
+    return True
+
+
+UNARY = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Elu", "Selu", "Softsign", "Clip", "QuickGelu")
+"""Elementwise operators that make something finite of the zeros that fill up blocks."""
+
+
+def _unary(node: Node, blocks: Blocks) -> bool:
+    x = node.inputs[0]
+    if x not in blocks.of or (node.op == "Clip" and any(v is not None and v.constant is None for v in node.inputs[1:])):
+        return False
+    source = blocks.of[x].value
+    conv = source.producer
+    attrs = activation_attributes(node) if node.op in ("Clip", *ACTIVATION_PARAMETERS) else None
+    alone = len(x.uses) == 1 and not x.is_output
+    if (
+        attrs is not None
+        and conv is not None
+        and conv.is_op("Conv", DOMAIN)
+        and "activation" not in conv.attrs
+        and alone
+    ):
+        conv.attrs.update(attrs)
+        blocks.put(node, source, blocks.of[x].shape)
+        return True
+    blocks.make(node, node.op, [source, *node.inputs[1:]], dict(node.attrs), node.domain, blocks.of[x].shape)
+    return True
+
+
+def _elementwise(node: Node, blocks: Blocks) -> bool:
+    """Images in blocks of one shape and numbers, or an image and a number for every channel."""
+    values = [v for v in node.inputs if v is not None]
+    shapes = [blocks.of[v].shape for v in values if v in blocks.of]
+    if not shapes or len(values) < len(node.inputs):
+        return False
+    if all(v in blocks.of or _is_number(v) for v in values) and all(_same_shape(s, shapes[0]) for s in shapes):
+        inputs: list[Value | None] = [blocks.of[v].value if v in blocks.of else v for v in values]
+        blocks.make(node, node.op, inputs, dict(node.attrs), node.domain, shapes[0])
+        return True
+    return len(values) == 2 and _scaled(node, blocks)
+
+
+def _same_shape(a: Shape, b: Shape) -> bool:
+    return len(a) == len(b) and all(map(same_dim, a, b))
+
+
+def _is_number(value: Value) -> bool:
+    const = value.constant
+    return const is not None and const.size == 1 and const.rank <= 4 and bool(np.isfinite(const.numpy()).all())
+
+
+def _scaled(node: Node, blocks: Blocks) -> bool:
+    """One image times a number for each of its channels is a convolution of every channel with that number."""
+    pair = [blocks.of[v] for v in node.inputs if v in blocks.of]
+    if node.op != "Mul" or len(pair) != 2:
+        return False
+    image, factors = pair if pair[1].shape[2:] == (1, 1) else reversed(pair)
+    shape = image.shape
+    if shape[0] != 1 or factors.shape != (1, shape[1], 1, 1):
+        return False
+    filled = blocks.filled(shape)[1]
+    assert isinstance(filled, int)
+    spec = constant(node, np.array((filled, 1, 1, 1), np.int64))
+    weights = blocks.add(node, "Reshape", [factors.value, spec], {}, (filled, 1, 1, 1))
+    attrs: dict[str, Attribute] = {"group": filled, "kernel_shape": Ints((1, 1))}
+    blocks.make(node, "Conv", [image.value, weights], attrs, shape=shape)
+    return True
+
+
+def _whole_blocks(node: Node, values: tuple[Value | None, ...], blocks: Blocks) -> bool:
+    """True for an operator along the channels whose parts are whole blocks."""
+    channels = [None if v is None else v.dim(1) for v in values]
+    return node.attr("axis", 0) in (1, -3) and all(
+        isinstance(c, int) and c > 0 and c % blocks.block == 0 for c in channels
+    )
+
+
+def _concat(node: Node, blocks: Blocks) -> bool:
+    if (
+        not any(v in blocks.of for v in node.inputs)
+        or not _whole_blocks(node, node.inputs, blocks)
+        or node.out.rank != 4
+    ):
+        return False
+    if not all(v in blocks.of for v in node.inputs):
+        return False
+    blocks.make(node, "Concat", [blocks.of[v].value for v in node.inputs if v is not None], {"axis": 1}, "")
+    return True
+
+
+def _split(node: Node, blocks: Blocks) -> bool:
+    x = node.inputs[0]
+    if x not in blocks.of or not _whole_blocks(node, (x, *node.outputs), blocks) or len(node.inputs) > 2:
+        return False
+    if len(node.inputs) == 2 and ints(node.inputs[1]) is None:
+        return False
+    types = [TensorType(DType.FLOAT, v.shape) for v in node.outputs if v is not None]
+    made = blocks.graph.add_node(
+        "Split", [blocks.of[x].value, *node.inputs[1:]], len(types), dict(node.attrs) | {"axis": 1},
+        name=blocks.graph.fresh(node.name or "Split"), types=types, before=node,
+    )  # fmt: skip
+    made.ep = node.ep
+    for old, new in zip(node.outputs, made.outputs, strict=True):
+        assert old is not None
+        assert new is not None
+        assert old.shape is not None
+        blocks.of[old] = Blocked(new, old.shape)
+    blocks.replaced.append(node)
+    return True
+
+
+def _resize(node: Node, blocks: Blocks) -> bool:
+    """By whole factors: every element repeated, or linear interpolation."""
+    x = node.inputs[0]
+    mode = _upsampling_mode(node, blocks.graph.opset())
+    factors = None if x not in blocks.of or mode is None else _factors(node, blocks.of[x].shape, blocks.graph.opset())
+    if mode is None or factors is None or x is None:
+        return False
+    attrs: dict[str, Attribute] = {"scales": factors, "mode": mode[0], "coordinate_transformation_mode": mode[1]}
+    blocks.make(node, "Upsample", [blocks.of[x].value], attrs)
+    return True
+
+
+def _upsampling_mode(node: Node, opset: int) -> tuple[str, str] | None:
+    """Mode and coordinate transformation of a Resize, if Upsample has them."""
+    mode = node.attr("mode", "nearest")
+    transformation = "asymmetric" if opset < 11 else node.attr("coordinate_transformation_mode", "half_pixel")
+    if node.attrs.keys() & {"axes", "antialias", "keep_aspect_ratio_policy"} or node.out.rank != 4:
+        return None
+    if mode == "nearest" and transformation == "asymmetric":
+        floors = opset < 11 or node.attr("nearest_mode", "round_prefer_floor") == "floor"
+        return (mode, transformation) if floors else None
+    linear = mode == "linear" and transformation in ("asymmetric", "half_pixel", "align_corners")
+    return (mode, transformation) if linear and opset >= 11 else None
+
+
+def _factors(node: Node, source: Shape, opset: int) -> Ints | None:
+    """By what a Resize multiplies the dimensions, if that are whole numbers that leave batch and channels alone."""
+    target, scales = node.out.shape, node.input(1 if opset < 11 else 2)
+    factors: list[float] | None = None
+    if scales is not None and scales.constant is not None and scales.constant.size == 4:
+        factors = [float(f) for f in scales.constant.numpy()]
+    elif target is not None and same_dim(source[0], target[0]):
+        pairs = list(zip(source[1:], target[1:], strict=True))
+        if all(isinstance(s, int) and isinstance(t, int) and s > 0 for s, t in pairs):
+            factors = [1.0, *(t / s for s, t in pairs if isinstance(s, int) and isinstance(t, int))]
+    if factors is None or factors[:2] != [1, 1] or any(f < 1 or f != int(f) for f in factors):
+        return None
+    return Ints(map(int, factors))
+
+
+HANDLERS: dict[tuple[str, str], Callable[[Node, Blocks], bool]] = {
+    ("", "Conv"): _conv,
+    ("com.microsoft", "FusedConv"): _conv,
+    ("", "BatchNormalization"): _batch_norm,
+    ("", "Concat"): _concat,
+    ("", "Split"): _split,
+    ("", "Resize"): _resize,
+    **{("", op): _pool for op in ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")},
+    **{("com.microsoft" if op == "QuickGelu" else "", op): _unary for op in UNARY},
+    **{("", op): _elementwise for op in ("Add", "Sub", "Mul", "Sum", "Max", "Min", "PRelu")},
+}
+
+
+# ---------------------------------------------------------------------- the pass
+
+
+def block_channels(graph: Graph, context: Context) -> int:
+    """Let convolutions, and what lies between them, work on channels in blocks; the number of nodes changed.
+
+    Counterpart: NchwcTransformer
+    Differs: Split, QuickGelu and a product with a number for each channel stay in blocks; no subgraphs.
+    """
+    if context.target_platform != "amd64" or graph.owner is not None:
+        return 0
+    blocks = Blocks(graph, context)
+    for node in list(graph):
+        handler = HANDLERS.get((node.domain, node.op))
+        if handler is not None and _makes_images(node) and context.may_touch(node) and handler(node, blocks):
+            context.record(NAME, node.label, 1, 1)
+    for node in reversed(blocks.replaced):
+        for value in node.outputs:
+            if value is not None and (value.uses or value.is_output):
+                _leave(graph, value, blocks.of[value], blocks)
+        graph.remove_dead(node)
+    return len(blocks.replaced)
+
+
+def _leave(graph: Graph, value: Value, blocked: Blocked, blocks: Blocks) -> None:
+    """Give the readers of a value that want the usual order what they want."""
+    node = value.producer
+    assert node is not None
+    attrs: dict[str, Attribute] = {"channels": blocked.channels, "channels_last": 0}
+    readers = value.consumers
+    last = [u for u in readers if u.is_op("Transpose") and tuple(u.attr("perm", ())) == TO_LAST and u.graph is graph]
+    if last and len(last) == len(readers) and not value.is_output and blocks.context.may_touch(*last):
+        shape = tuple(blocked.shape[i] for i in TO_LAST)
+        made = blocks.add(node, "ReorderOutput", [blocked.value], attrs | {"channels_last": 1}, shape, DOMAIN)
+        for user in last:
+            graph.replace(user.out, made)
+            graph.remove(user)
+        return
+    graph.replace(value, blocks.add(node, "ReorderOutput", [blocked.value], attrs, blocked.shape, DOMAIN))
+
+
+NCHWC = FunctionPass(NAME, block_channels)
+PASSES = (NCHWC,)

@@ -1,0 +1,124 @@
+"""Operators of float16 that ONNX Runtime's CPU provider has in float32 only compute in float32, between Casts.
+
+Loading an .ort file inserts no Casts, so this must happen before it is written. The values in between stay float32, as they
+do where ONNX Runtime inserts the Casts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.model import Model
+from ortconv.ir.schema import has_float16_kernel, schema_of
+from ortconv.ir.types import DType, TensorType
+
+TYPE_ATTRIBUTES = ("dtype", "output_datatype")
+"""Attributes that say of which type the result is."""
+
+
+def insert_casts(model: Model) -> int:
+    """Let every node without a float16 kernel compute in float32, in subgraphs too; the number of Casts."""
+    return sum(map(_widen, model.graph.graphs()))
+
+
+def _widen(graph: Graph) -> int:
+    nodes = {node for node in graph if _is_float16(node) and _lacks_kernel(node)}
+    if not nodes:
+        return 0
+    nodes |= _enclosed(graph, nodes)
+    wide: dict[Value, Value] = {}
+    results: list[Value] = []
+    for node in [n for n in graph if n in nodes]:
+        for slot, value in enumerate(node.inputs):
+            if value is not None and value.dtype is DType.FLOAT16:
+                if value not in wide:
+                    wide[value] = _cast(graph, value, DType.FLOAT, node)
+                graph.set_input(node, slot, wide[value])
+        for name in TYPE_ATTRIBUTES:
+            if node.attrs.get(name) == DType.FLOAT16:
+                node.attrs[name] = int(DType.FLOAT)
+        for value in node.outputs:
+            if value is not None and value.dtype is DType.FLOAT16:
+                value.type = TensorType(DType.FLOAT, value.shape)
+                results.append(value)
+    return len(wide) + sum(_narrow(graph, value, nodes) for value in results)
+
+
+def _float16_values(node: Node) -> Iterator[Value]:
+    return (v for v in (*node.inputs, *node.outputs) if v is not None and v.dtype is DType.FLOAT16)
+
+
+def _is_float16(node: Node) -> bool:
+    return not node.ep and any(True for _ in _float16_values(node))
+
+
+def _lacks_kernel(node: Node) -> bool:
+    return not node.subgraphs and schema_of(node) is not None and not has_float16_kernel(node)
+
+
+def _enclosed(graph: Graph, nodes: set[Node]) -> set[Node]:
+    """The nodes with a float16 kernel between such without, which save their Casts by computing in float32 too."""
+    able = [n for n in graph if n not in nodes and _is_float16(n) and not n.subgraphs and n.op != "Cast"]
+    root = {n: n for n in able}
+
+    def find(node: Node) -> Node:
+        while root[node] is not node:
+            root[node] = root[root[node]]
+            node = root[node]
+        return node
+
+    for node in able:
+        for value in _float16_values(node):
+            for other in (value.producer, *value.consumers):
+                if other in root:
+                    root[find(node)] = find(other)
+    open_ended = {find(node) for node in able if not _is_enclosed(node, nodes, root)}
+    return {node for node in able if find(node) not in open_ended}
+
+
+def _is_enclosed(node: Node, nodes: set[Node], others: dict[Node, Node]) -> bool:
+    """True if a node reads and feeds, as to float16, only constants and nodes of either kind."""
+    reads = [v for v in node.inputs if v is not None and v.dtype is DType.FLOAT16 and v.constant is None]
+    makes = [v for v in node.outputs if v is not None and v.dtype is DType.FLOAT16]
+    if any(v.producer not in nodes and v.producer not in others for v in reads) or any(v.is_output for v in makes):
+        return False
+    return all(user in nodes or user in others for v in makes for user in v.consumers)
+
+
+def _narrow(graph: Graph, value: Value, nodes: set[Node]) -> int:
+    """Give the readers of a value that is float32 from here on, which want float16, what they want."""
+    readers = [(user, slot) for user, slot in value.uses if user not in nodes]
+    for user, slot in list(readers):
+        if user.is_op("Cast") and user.attrs.get("to") == DType.FLOAT:
+            readers.remove((user, slot))
+            if user.graph is graph and not user.out.is_output:
+                graph.replace_uses(user.out, value)
+                graph.remove(user)
+    if not readers and not value.is_output:
+        return 0
+    producer = value.producer
+    assert producer is not None
+    narrow = _cast(graph, value, DType.FLOAT16, producer.next)
+    if value.is_output:
+        name = value.name
+        graph.rename(value, graph.fresh(name))
+        graph.rename(narrow, name)
+        graph.set_outputs([narrow if v is value else v for v in graph.outputs])
+    for user, slot in readers:
+        assert user.graph is not None
+        user.graph.set_input(user, slot, narrow)
+    return 1
+
+
+def _cast(graph: Graph, value: Value, dtype: DType, before: Node | None) -> Value:
+    node = graph.add_node(
+        "Cast",
+        [value],
+        [graph.fresh(f"{value.name}_{dtype.name.lower()}")],
+        {"to": int(dtype)},
+        name=graph.fresh(f"{value.name}/Cast"),
+        types=[TensorType(dtype, value.shape)],
+        before=before,
+    )
+    return node.out

@@ -1,0 +1,218 @@
+"""What to mend first: the smallest sets of nodes whose support would merge partitions, found by grouping again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from ortconv.ir.graph import Graph, Node
+from ortconv.partition.partitioner import Grouping, node_name
+from ortconv.partition.policy import Target, gate
+
+OUTSIDE = {
+    "static-shape": "give static shapes to",
+    "feature-level": "raise the feature level for",
+    "stop-op": "take out of the stop ops",
+    "assigned": "hand over",
+}
+"""Rules whose cause lies outside of the operator, so that one change mends nodes of every kind; and what to do with these."""
+
+WORK_LIMIT = 800_000
+"""How many units may be grouped in search of advice. It bounds the time, and equally on every machine."""
+
+REWRITE = "rewrite"
+SHOWN = 5
+SHOWN_OPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Some refused nodes, and what the partitions would be if the target took them.
+
+    `steps` says what to do with which of them: a verb, and nodes.
+    """
+
+    steps: tuple[tuple[str, tuple[Node, ...]], ...]
+    rules: tuple[str, ...]
+    partitions_before: int
+    partitions_after: int
+    taken_before: int
+    taken_after: int
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(node for _, nodes in self.steps for node in nodes)
+
+    def __str__(self) -> str:
+        if self.partitions_before == self.partitions_after:
+            effect = f"the number of partitions stays {self.partitions_after}"
+        else:
+            effect = f"{_plural(self.partitions_before, 'partition')} become {self.partitions_after}"
+        gained = self.taken_after - self.taken_before
+        steps = ", ".join(f"{verb} {_counted(nodes)}" for verb, nodes in self.steps)
+        return f"{steps} ({', '.join(self.rules)}): {effect}, {_plural(gained, 'node')} more taken"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "nodes": [node_name(n) for n in self.nodes],
+            "ops": dict(sorted(Counter(n.op for n in self.nodes).items())),
+            "rules": list(self.rules),
+            "partitions_before": self.partitions_before,
+            "partitions_after": self.partitions_after,
+            "nodes_taken_before": self.taken_before,
+            "nodes_taken_after": self.taken_after,
+            "text": str(self),
+        }
+
+
+def _counted(nodes: tuple[Node, ...]) -> str:
+    """Nodes by operator; QDQ groups by what stands between their quantisers."""
+    inner = [n for n in nodes if n.op not in ("DequantizeLinear", "QuantizeLinear")]
+    ops = Counter(n.op for n in inner or nodes).most_common()
+    rest = sum(count for _, count in ops[SHOWN_OPS:])
+    shown = [_plural(count, f"{op} node") for op, count in ops[:SHOWN_OPS]]
+    return ", ".join(shown) + (f" and {_plural(rest, 'other')}" if rest else "")
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def advise(graph: Graph, target: Target | None = None, most: int = SHOWN) -> list[Merge]:
+    """Sets of refused nodes whose support would leave fewer partitions or more nodes on the target, best first.
+
+    With few refused units all sets are tried, and the smallest for every number of partitions is found. Otherwise units are put
+    together by operator and rules, each such class is tried alone, classes are added up greedily while that merges partitions,
+    and a set is thinned until no unit of it can be left out.
+    """
+    target = target or Target()
+    if any(gate(graph, target)):
+        return []
+    search = _Search(Grouping(graph, target))
+    if not search.work.against:
+        return []
+    sets = [*(search.smallest() if search.is_small else ()), *search.candidates()]
+    found = [search.merge(units) for units in dict.fromkeys(sets)]
+    found = [m for m in found if m.taken_after > m.taken_before]
+    if search.now[0] == 0:
+        return sorted(found, key=lambda m: m.taken_before - m.taken_after)[:1]
+    merging = _undominated([m for m in found if m.partitions_after < m.partitions_before])
+    extending = [m for m in found if m.partitions_after == m.partitions_before]
+    return sorted(merging or extending, key=_worth)[:most]
+
+
+def _undominated(merges: list[Merge]) -> list[Merge]:
+    """Those for which no other leaves as few partitions with fewer nodes, or fewer partitions with as few."""
+    front: list[Merge] = []
+    for merge in sorted(merges, key=lambda m: (len(m.nodes), m.partitions_after, -m.taken_after)):
+        if not front or merge.partitions_after < front[-1].partitions_after:
+            front.append(merge)
+    return front
+
+
+def _worth(merge: Merge) -> tuple[float, int, int]:
+    """Partitions saved per node to rewrite come first, then nodes gained."""
+    saved = merge.partitions_before - merge.partitions_after
+    gained = merge.taken_after - merge.taken_before
+    return (-saved / len(merge.nodes), -gained, len(merge.nodes))
+
+
+Outcome = tuple[int, int]
+"""Partitions, and nodes in them."""
+
+
+class _Search:
+    def __init__(self, work: Grouping) -> None:
+        self.work = work
+        self.spent = 0
+        self.now = self.outcome(())
+
+    def outcome(self, supposed: Collection[int]) -> Outcome:
+        self.spent += len(self.work.units)
+        kept = [group for group in self.work.groups(supposed) if self.work.makes_partition(group)]
+        return len(kept), sum(len(self.work.units[u].nodes) for group in kept for u in group)
+
+    @property
+    def exhausted(self) -> bool:
+        return self.spent > WORK_LIMIT
+
+    @property
+    def is_small(self) -> bool:
+        """True where all sets of refused units can be tried."""
+        refused = len(self.work.against)
+        return refused < 20 and len(self.work.units) << refused <= WORK_LIMIT
+
+    def smallest(self) -> list[frozenset[int]]:
+        """For every number of partitions that can be had, the smallest set of refused units that gives it."""
+        refused = sorted(self.work.against)
+        found: dict[int, frozenset[int]] = {}
+        for size in range(1, len(refused) + 1):
+            for chosen in combinations(refused, size):
+                found.setdefault(self.outcome(frozenset(chosen))[0], frozenset(chosen))
+        return list(found.values())
+
+    def classes(self) -> list[frozenset[int]]:
+        """The refused units by operator and rules, those that share a cause outside of them together."""
+        found: dict[tuple[str, frozenset[str]], set[int]] = {}
+        for u, reasons in self.work.against.items():
+            rules = frozenset(o.rule for o in reasons)
+            op = "" if rules <= OUTSIDE.keys() else self.work.units[u].op
+            found.setdefault((op, rules), set()).add(u)
+        return [frozenset(units) for units in found.values()]
+
+    def candidates(self) -> list[frozenset[int]]:
+        """Each class, and the sums of classes that a greedy search passes through, all as small as their effect allows."""
+        classes = self.classes()
+        alone = {c: self.outcome(c) for c in classes if not self.exhausted}
+        tried = dict(alone)
+        tried.update(self.sums(alone))
+        best = sorted(tried, key=lambda c: (tried[c][0], len(c), -tried[c][1]))
+        merging = [c for c in best if tried[c][0] < self.now[0]]
+        thinned = [self.thin(c, tried[c][0]) for c in merging[: 2 * SHOWN]]
+        return [*thinned, *(c for c in best if c not in merging)]
+
+    def sums(self, alone: dict[frozenset[int], Outcome]) -> dict[frozenset[int], Outcome]:
+        """Classes added one after the other, the one that leaves fewest partitions first."""
+        found: dict[frozenset[int], Outcome] = {}
+        total: frozenset[int] = frozenset()
+        rest = set(alone)
+        count = self.now[0]
+        while rest and count > 1 and not self.exhausted:
+            outcomes = {c: self.outcome(total | c) for c in sorted(rest, key=min)}
+            c = min(outcomes, key=lambda c: (outcomes[c][0], len(c), -outcomes[c][1]))
+            if outcomes[c][0] >= count and len(total) > 0 and outcomes[c][1] <= self.now[1]:
+                break
+            total |= c
+            rest.discard(c)
+            count = min(count, outcomes[c][0])
+            found[total] = outcomes[c]
+        return found
+
+    def thin(self, units: frozenset[int], partitions: int) -> frozenset[int]:
+        """A subset of which no unit can be left out without more partitions; the whole set where the search is exhausted."""
+        kept = sorted(units)
+        size = len(kept) // 2
+        while size and not self.exhausted:
+            at = 0
+            while at < len(kept) and not self.exhausted:
+                fewer = kept[:at] + kept[at + size :]
+                if fewer and self.outcome(frozenset(fewer))[0] <= partitions:
+                    kept = fewer
+                else:
+                    at += size
+            size //= 2
+        return frozenset(kept)
+
+    def merge(self, units: Iterable[int]) -> Merge:
+        chosen = sorted(units)
+        partitions, taken = self.outcome(frozenset(chosen))
+        steps: dict[str, list[int]] = {}
+        for u in chosen:
+            rules = {o.rule for o in self.work.against[u]}
+            steps.setdefault(OUTSIDE.get(min(rules), REWRITE) if len(rules) == 1 else REWRITE, []).append(u)
+        todo = tuple((verb, self.work.nodes(group)) for verb, group in steps.items())
+        why = dict.fromkeys(o.rule for u in chosen for o in self.work.against[u])
+        return Merge(todo, tuple(why), self.now[0], partitions, self.now[1], taken)

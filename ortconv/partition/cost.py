@@ -1,0 +1,213 @@
+"""What a partition is worth: an estimate from bytes copied, bytes touched and multiply-adds. docs/cost.md has the formula."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.types import DType
+from ortconv.partition.partitioner import Partition, Partitioning
+from ortconv.partition.profile import Device, Speed
+
+ASSUMPTIONS = (
+    "a node takes the longer of its multiply-adds and its bytes at the speeds of the profile",
+    "a partition adds one start and a copy of every tensor that crosses its border",
+    "nodes run one after the other; caches, fusions and the vendor's own compiler are not modelled",
+    "unknown dimensions count as 1; subgraphs count once",
+    "QDQ groups count as one 8-bit operator each",
+)
+"""What the estimate rests on."""
+
+
+# ---------------------------------------------------------------------- work
+
+
+def elements(value: Value | None) -> int:
+    """The number of elements of a tensor; unknown dimensions count as 1, an unknown rank as a scalar."""
+    shape = None if value is None else value.shape
+    return 0 if value is None else math.prod(d if isinstance(d, int) else 1 for d in shape or ())
+
+
+def size(value: Value | None) -> int:
+    """The bytes of a tensor, dimensions counted as in elements()."""
+    bits = 0 if value is None or value.dtype is None else value.dtype.bits
+    return (elements(value) * bits + 7) // 8
+
+
+def _dim(value: Value | None, axis: int) -> int:
+    dim = None if value is None else value.dim(axis)
+    return dim if isinstance(dim, int) else 1
+
+
+def _conv(slot: int) -> Callable[[Node], int]:
+    """Every output element takes one filter: the elements of the weights over the number of filters."""
+    return lambda n: elements(n.output(0)) * (elements(n.input(slot)) // max(_dim(n.input(slot), 0), 1))
+
+
+def _transposed_conv(node: Node) -> int:
+    """Every input element meets the filters of its channel."""
+    return elements(node.input(0)) * (elements(node.input(1)) // max(_dim(node.input(1), 0), 1))
+
+
+def _product(slot: int = 0, flag: str = "transA") -> Callable[[Node], int]:
+    """Every output element takes one row of the first factor."""
+    return lambda n: elements(n.output(0)) * _dim(n.input(slot), -2 if n.attr(flag, 0) else -1)
+
+
+def _recurrent(node: Node) -> int:
+    """Every step multiplies with all weights, input and recurrent, of all directions."""
+    steps, batch = _dim(node.input(0), 0), _dim(node.input(0), 1)
+    return steps * batch * (elements(node.input(1)) + elements(node.input(2)))
+
+
+MULTIPLY_ADDS: dict[str, Callable[[Node], int]] = {
+    "Conv": _conv(1), "FusedConv": _conv(1), "ConvInteger": _conv(1), "QLinearConv": _conv(3),
+    "ConvTranspose": _transposed_conv,
+    "MatMul": _product(), "FusedMatMul": _product(), "MatMulInteger": _product(), "DynamicQuantizeMatMul": _product(),
+    "MatMulIntegerToFloat": _product(), "QLinearMatMul": _product(), "Gemm": _product(), "FusedGemm": _product(),
+    "QGemm": _product(), "TransposeMatMul": _product(),
+    "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
+}  # fmt: skip
+"""Operators that spend their time multiplying and adding. All others are bound by the bytes that they touch."""
+
+FREE = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
+"""Operators that touch nothing but the shape."""
+
+
+def multiply_adds(node: Node) -> int:
+    """The multiply-adds of a node, those in its subgraphs once."""
+    inside = sum(multiply_adds(n) for sub in node.subgraphs for n in sub)
+    count = MULTIPLY_ADDS.get(node.op)
+    return inside + (0 if count is None else count(node))
+
+
+def touched(node: Node) -> int:
+    """The bytes that a node reads and writes, constants included, those in its subgraphs once."""
+    inside = sum(touched(n) for sub in node.subgraphs for n in sub)
+    if node.op in FREE or _is_within_group(node):
+        return inside
+    return inside + sum(map(_stored, dict.fromkeys((*node.inputs, *node.outputs))))
+
+
+def _is_within_group(node: Node) -> bool:
+    """True for a DequantizeLinear or QuantizeLinear whose float side lies between operators: these compute in 8 bits."""
+    if node.op == "DequantizeLinear":
+        return not node.out.is_output
+    return node.op == "QuantizeLinear" and node.inputs[0] is not None and node.inputs[0].producer is not None
+
+
+def _stored(value: Value | None) -> int:
+    """The bytes of a tensor, where it is quantised those of its quantised form."""
+    if value is None or value.producer is None or value.is_output:
+        return size(value)
+    if value.producer.op == "DequantizeLinear":
+        return size(value.producer.input(0))
+    quantized = next((n for n in value.consumers if n.op == "QuantizeLinear"), None)
+    return size(value if quantized is None else quantized.output(0))
+
+
+def _is_quantized(node: Node) -> bool:
+    """True for 8-bit arithmetic: integer operators, and operators that read what a DequantizeLinear made."""
+    first = node.input(0)
+    if first is None:
+        return False
+    from_dq = first.producer is not None and first.producer.op == "DequantizeLinear"
+    return from_dq or first.dtype in (DType.UINT8, DType.INT8)
+
+
+def seconds(node: Node, speed: Speed) -> float:
+    """The time of a node: that of its multiply-adds or that of its bytes, whichever is longer."""
+    rate = speed.quantized_multiply_adds_per_second if _is_quantized(node) else speed.multiply_adds_per_second
+    return max(multiply_adds(node) / rate, touched(node) / speed.bytes_per_second)
+
+
+# ---------------------------------------------------------------------- partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A partition on a device: bytes copied in and out, multiply-adds, seconds on the CPU and on the accelerator."""
+
+    bytes_in: int
+    bytes_out: int
+    multiply_adds: int
+    cpu_seconds: float
+    accelerator_seconds: float
+    copy_seconds: float
+
+    @property
+    def gain(self) -> float:
+        """Seconds saved by taking the partition; negative where it costs more than it saves."""
+        return self.cpu_seconds - self.accelerator_seconds - self.copy_seconds
+
+    @property
+    def is_worthwhile(self) -> bool:
+        return self.gain > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "gain_seconds": self.gain, "worthwhile": self.is_worthwhile}
+
+
+def cost(partition: Partition, device: Device) -> Cost:
+    """The estimate for one partition. Constants are not copied: they go over once, when the model is made ready."""
+    bytes_in = sum(size(v) for v in partition.inputs if v.const is None or v.is_input)
+    bytes_out = sum(size(v) for v in partition.outputs)
+    copies = device.copies
+    return Cost(
+        bytes_in,
+        bytes_out,
+        sum(map(multiply_adds, partition.nodes)),
+        total_seconds(partition.nodes, device.cpu),
+        total_seconds(partition.nodes, device.accelerator),
+        copies.seconds_per_partition + (bytes_in + bytes_out) / copies.bytes_per_second,
+    )
+
+
+def total_seconds(nodes: Iterable[Node], speed: Speed) -> float:
+    return math.fsum(seconds(n, speed) for n in nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A whole model on a device: the cost of each partition, multiply-adds of all nodes, seconds without and with them."""
+
+    device: Device
+    partitions: tuple[Cost, ...]
+    multiply_adds: int
+    cpu_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """The time with all partitions taken."""
+        return self.cpu_seconds - math.fsum(c.gain for c in self.partitions)
+
+    @property
+    def best_seconds(self) -> float:
+        """The time with only those taken that save some."""
+        return self.cpu_seconds - math.fsum(c.gain for c in self.partitions if c.is_worthwhile)
+
+    @property
+    def multiply_adds_taken(self) -> int:
+        return sum(c.multiply_adds for c in self.partitions)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "device": asdict(self.device),
+            "multiply_adds": self.multiply_adds,
+            "multiply_adds_taken": self.multiply_adds_taken,
+            "cpu_seconds": self.cpu_seconds,
+            "seconds": self.seconds,
+            "best_seconds": self.best_seconds,
+            "assumptions": list(ASSUMPTIONS),
+        }
+
+
+def estimate(partitioning: Partitioning, device: Device | None = None) -> Estimate:
+    """What the partitions of a model cost and save."""
+    device = device or Device()
+    nodes = list(partitioning.verdicts)
+    costs = tuple(cost(p, device) for p in partitioning.partitions)
+    return Estimate(device, costs, sum(map(multiply_adds, nodes)), total_seconds(nodes, device.cpu))

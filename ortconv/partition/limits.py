@@ -1,0 +1,80 @@
+"""Which of the partitions to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from ortconv.errors import UsageError
+from ortconv.partition.cost import Cost, cost
+from ortconv.partition.partitioner import Partition, Partitioning, Verdict
+from ortconv.partition.profile import Device
+from ortconv.partition.reasons import Objection
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Keep partitions of at least so many nodes, only those that save time on the device, and of these the best so many."""
+
+    max_partitions: int | None = None
+    min_nodes: int = 1
+    only_worthwhile: bool = False
+    device: Device = field(default_factory=Device)
+
+    def __post_init__(self) -> None:
+        if self.min_nodes < 1 or (self.max_partitions is not None and self.max_partitions < 0):
+            raise UsageError(f"{self.max_partitions} partitions of at least {self.min_nodes} nodes cannot be asked for")
+
+    def __bool__(self) -> bool:
+        return self.only_worthwhile or self.min_nodes > 1 or self.max_partitions is not None
+
+
+def limit(partitioning: Partitioning, limits: Limits) -> Partitioning:
+    """The partitioning with the partitions left out that the limits do not allow; their nodes have the reason as objection."""
+    if not limits:
+        return partitioning
+    costs = {p.name: cost(p, limits.device) for p in partitioning.partitions}
+    against = {p.name: reason for p in partitioning.partitions if (reason := _too_little(p, costs[p.name], limits))}
+    kept = [p for p in partitioning.partitions if p.name not in against]
+    if limits.max_partitions is not None:
+        ranked = sorted(kept, key=lambda p: (-costs[p.name].gain, -len(p.nodes)))
+        for place, p in enumerate(ranked[limits.max_partitions :], limits.max_partitions + 1):
+            against[p.name] = _beyond(place, costs[p.name], limits.max_partitions)
+        kept = [p for p in kept if p.name not in against]
+    return _without(partitioning, kept, lambda p: against[p.name])
+
+
+def _too_little(p: Partition, estimated: Cost, limits: Limits) -> Objection | None:
+    if len(p.nodes) < limits.min_nodes:
+        return Objection("min-nodes", f"the partition would have {len(p.nodes)} nodes: the least is {limits.min_nodes}")
+    if limits.only_worthwhile and not estimated.is_worthwhile:
+        return Objection(
+            "not-worthwhile",
+            f"the partition would take {_ms(estimated.accelerator_seconds + estimated.copy_seconds)} on "
+            f"{limits.device.name}, {_ms(estimated.copy_seconds)} of it for copies: the CPU takes {_ms(estimated.cpu_seconds)}",
+        )
+    return None
+
+
+def _beyond(place: int, estimated: Cost, most: int) -> Objection:
+    return Objection(
+        "max-partitions",
+        f"the partition comes at place {place} by the time it saves ({_ms(estimated.gain)}): the most is {most}",
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def _without(
+    partitioning: Partitioning, kept: list[Partition], reason: Callable[[Partition], Objection]
+) -> Partitioning:
+    place = {p.name: i for i, p in enumerate(kept)}
+    verdicts = {}
+    for node, verdict in partitioning.verdicts.items():
+        if verdict.partition is not None:
+            p = partitioning.partitions[verdict.partition]
+            verdict = Verdict(node, place[p.name]) if p.name in place else Verdict(node, None, (reason(p),))
+        verdicts[node] = verdict
+    return replace(partitioning, partitions=tuple(kept), verdicts=verdicts)

@@ -1,0 +1,106 @@
+"""What a device can do: a TOML file that narrows what is taken and says what work and copies cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ortconv.errors import UsageError
+from ortconv.partition.policy import FEATURE_LEVELS, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What a processor does in a second: multiply-adds on floats and on 8-bit integers, bytes read and written."""
+
+    multiply_adds_per_second: float
+    quantized_multiply_adds_per_second: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What it takes to run a partition apart from its work: seconds per run of it, bytes copied per second."""
+
+    seconds_per_partition: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A phone. `feature_level` None: any; `refused_ops`: operators that its driver does not run.
+
+    The defaults are round figures of a mid-range phone and measured nowhere: see docs/cost.md.
+    """
+
+    name: str = "assumed mid-range phone"
+    vendor: str = ""
+    feature_level: int | None = None
+    refused_ops: tuple[str, ...] = ()
+    cpu: Speed = field(default_factory=lambda: Speed(10e9, 20e9, 5e9))
+    accelerator: Speed = field(default_factory=lambda: Speed(200e9, 800e9, 10e9))
+    copies: Copies = field(default_factory=lambda: Copies(0.3e-3, 2e9))
+
+    def narrow(self, target: Target) -> Target:
+        """The target as this device has it: its feature level where that is lower, its refused operators added."""
+        level = target.feature_level if self.feature_level is None else min(self.feature_level, target.feature_level)
+        refused = tuple(dict.fromkeys((*target.refused_ops, *self.refused_ops)))
+        return replace(target, feature_level=level, refused_ops=refused)
+
+
+def read_device(path: str | Path) -> Device:
+    """The device of a TOML file; what it leaves out has its default. UsageError for unknown keys and values out of range."""
+    import tomllib
+
+    path = Path(path)
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"not a TOML file: {error}", file=path) from error
+    try:
+        return _device(document)
+    except UsageError as error:
+        raise error.at(file=path) from error
+
+
+def _device(document: Mapping[str, Any]) -> Device:
+    plain = Device(name="unnamed device")
+    _only_known(document, [f.name for f in fields(Device)], "")
+    changes: dict[str, Any] = {}
+    for key, value in document.items():
+        if key in ("name", "vendor"):
+            changes[key] = _checked(key, value, isinstance(value, str), "a text")
+        elif key == "feature_level":
+            right = type(value) is int and value in FEATURE_LEVELS
+            changes[key] = _checked(key, value, right, f"{FEATURE_LEVELS[0]} to {FEATURE_LEVELS[-1]}")
+        elif key == "refused_ops":
+            right = isinstance(value, list) and all(isinstance(op, str) for op in value)
+            changes[key] = tuple(_checked(key, value, right, "a list of operators"))
+        else:
+            given = _checked(key, value, isinstance(value, dict), "a table")
+            default = getattr(plain, key)
+            changes[key] = replace(default, **_numbers(given, key, default))
+    return replace(plain, **changes)
+
+
+def _numbers(given: Mapping[str, Any], table: str, default: Speed | Copies) -> dict[str, float]:
+    _only_known(given, [f.name for f in fields(default)], f"{table}.")
+    for key, value in given.items():
+        from_zero = key.startswith("seconds")
+        right = type(value) in (int, float) and (value > 0 or (from_zero and value == 0)) and value < float("inf")
+        _checked(f"{table}.{key}", value, right, f"a number {'from' if from_zero else 'above'} 0")
+    return {key: float(value) for key, value in given.items()}
+
+
+def _only_known(given: Mapping[str, Any], known: list[str], prefix: str) -> None:
+    for key in given:
+        if key not in known:
+            raise UsageError(f"unknown key {prefix}{key}", hint=f"known are {', '.join(prefix + k for k in known)}")
+
+
+def _checked(key: str, value: Any, right: bool, wanted: str) -> Any:
+    if not right:
+        raise UsageError(f"{key} is {value!r}: it must be {wanted}")
+    return value

@@ -1,0 +1,102 @@
+"""What a study of a model's partitions says, as plain data. docs/partition.md documents the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ortconv.partition import Partitioning
+from ortconv.partition.advice import Merge
+from ortconv.partition.cost import Estimate
+from ortconv.partition.partitioner import node_name
+from ortconv.report.gates import Metric
+
+VERSION = 1
+
+
+@dataclass
+class Refusal:
+    """Why nodes of one operator stay on the CPU: a rule, how many it hits, the first objection, and all different advice."""
+
+    op: str
+    rule: str
+    nodes: int = 0
+    example: str = ""
+    message: str = ""
+    advice: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "op": self.op,
+            "rule": self.rule,
+            "nodes": self.nodes,
+            "example": {"node": self.example, "message": self.message},
+            "advice": self.advice,
+        }
+
+
+def refusals(partitioning: Partitioning) -> list[Refusal]:
+    """Every pair of operator and rule, most nodes first. A node with several objections counts for each rule once."""
+    found: dict[tuple[str, str], Refusal] = {}
+    for node, verdict in partitioning.verdicts.items():
+        seen = set()
+        for o in verdict.objections:
+            op = f"{node.domain}:{node.op}" if node.domain else node.op
+            row = found.setdefault((op, o.rule), Refusal(op, o.rule, 0, node_name(node), o.message))
+            if o.rule not in seen:
+                row.nodes += 1
+                seen.add(o.rule)
+            if o.advice and o.advice not in row.advice:
+                row.advice.append(o.advice)
+    return sorted(found.values(), key=lambda row: -row.nodes)
+
+
+def metrics(partitioning: Partitioning, estimate: Estimate) -> dict[str, Metric]:
+    """The numbers that --fail-on can name."""
+    share = 100.0 * estimate.multiply_adds_taken / estimate.multiply_adds if estimate.multiply_adds else 0.0
+    left = partitioning.total - partitioning.taken
+    return {
+        "partitions": Metric(len(partitioning.partitions), "", "number of partitions"),
+        "coverage": Metric(partitioning.coverage, "%", "nodes in partitions, in percent"),
+        "work_coverage": Metric(share, "%", "multiply-adds in partitions, in percent"),
+        "nodes": Metric(partitioning.total, "", "nodes of the graph"),
+        "refused": Metric(left, "", "nodes left to the CPU"),
+        "worthwhile": Metric(
+            sum(c.is_worthwhile for c in estimate.partitions), "", "partitions estimated to save time"
+        ),
+    }
+
+
+def document(
+    model: str, level: str, partitioning: Partitioning, estimate: Estimate, advice: Sequence[Merge]
+) -> dict[str, Any]:
+    """Everything as JSON values."""
+    found = partitioning.to_dict()
+    verdicts, partitions = found.pop("verdicts"), found.pop("partitions")
+    return {
+        "version": VERSION,
+        "model": model,
+        "level": level,
+        **found,
+        "coverage_percent": partitioning.coverage,
+        "partitions": [{**p, "cost": c.to_dict()} for p, c in zip(partitions, estimate.partitions, strict=True)],
+        "refusals": [row.to_dict() for row in refusals(partitioning)],
+        "advice": [merge.to_dict() for merge in advice],
+        "estimate": estimate.to_dict(),
+        "verdicts": verdicts,
+    }
+
+
+def level_row(level: str, partitioning: Partitioning, estimate: Estimate) -> dict[str, Any]:
+    """One line of a comparison of levels."""
+    return {
+        "level": level,
+        "nodes": partitioning.total,
+        "partitions": len(partitioning.partitions),
+        "nodes_taken": partitioning.taken,
+        "coverage_percent": partitioning.coverage,
+        "largest": max((len(p.nodes) for p in partitioning.partitions), default=0),
+        "cpu_seconds": estimate.cpu_seconds,
+        "seconds": estimate.seconds,
+    }

@@ -1,0 +1,124 @@
+"""float16 operators without a CPU kernel: what is written loads in onnxruntime and gives what it makes of the source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+
+from ortconv.ir.types import DType
+from ortconv.ir.verify import verify
+from ortconv.onnxio.load import from_proto
+from ortconv.ortformat.precision import insert_casts
+from ortconv.ortformat.writer import write
+from ortconv.pipeline import optimize
+
+CASES = {
+    "one node": "g (float16[2,3] x) => (float16[2,3] y) { y = Sqrt(x) }",
+    "a chain": "g (float16[2,3] x) => (float16[2,3] y) { a = Abs(x) b = Sqrt(a) y = Add(b, x) }",
+    "a kernel on the way": "g (float16[2,3] x) => (float16[3,2] y) { a = Abs(x) b = Transpose(a) c = Relu(b) y = Sqrt(c) }",
+    "kernels at the ends": """g (float16[2,3] x) => (float16[3,2] y, int64[?] s) {
+        a = Transpose(x) b = Abs(a) s = Shape(b) c = Sqrt(b) y = Identity(c) }""",
+    "returned in between": "g (float16[2,3] x) => (float16[2,3] a, float16[2,3] y) { a = Abs(x) y = Sqrt(a) }",
+    "cast by the model": "g (float16[2,3] x) => (float[2,3] y) { a = Abs(x) b = Sqrt(a) y = Cast<to = 1>(b) }",
+    "cast inside": "g (float16[2,3] x) => (float[2,3] y) { a = Abs(x) b = Cast<to = 1>(a) y = Sqrt(b) }",
+    "cast to integers": "g (float16[2,3] x) => (int32[2,3] y) { a = Abs(x) b = Sqrt(a) y = Cast<to = 6>(b) }",
+    "rounded by the model": """g (float[2,3] x) => (float16[2,3] y) { a = Cast<to = 10>(x) b = Abs(a) y = Neg(b) }""",
+    "made of that type": "g (float16[3,3] x) => (float16[3,3] y) { e = EyeLike<dtype = 10>(x) y = Sub(x, e) }",
+    "constants": """g (float16[2,3] x) => (float16[2,3] y) <float16[3] k = {1, 2, 3}> { a = Mul(x, k) y = Add(a, k) }""",
+    "mixed types": """g (float16[2,3] x, bool[2,3] c) => (float16[2,3] y) { a = Abs(x) b = Where(c, a, x) y = Sqrt(b) }""",
+    "subgraphs": """g (float16[2,3] x, bool c) => (float16[2,3] y) {
+        a = Abs(x)
+        b = If(c) <then_branch = t () => (float16[2,3] p) { p = Sqrt(a) }, else_branch = e () => (float16[2,3] q) { q = Neg(x) }>
+        y = Sqrt(b) }""",
+    "function": "g (float16[2,3] x) => (float16[2,3] y) { a = HardSwish(x) y = Abs(a) }",
+}  # fmt: skip
+
+
+def session(content: bytes) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def source(case: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\n{CASES[case]}')
+
+
+def feeds(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    made = {}
+    for value in proto.graph.input:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        made[value.name] = np.asarray(rng.random(shape) * 3).astype(dtype)
+        if shape and dtype != np.bool_:
+            made[value.name].flat[:3] = np.nan, np.inf, -0.0
+    return made
+
+
+@pytest.mark.parametrize("level", ["disable", "basic", "extended", "all"])
+@pytest.mark.parametrize("case", CASES)
+def test_runs_in_onnxruntime_as_the_source_does(case: str, level: str, tmp_path: Path) -> None:
+    proto = source(case)
+    model = from_proto(source(case))
+    optimize(model, level)
+    verify(model.graph)
+    write(model, tmp_path / "m.ort")
+    ours, theirs = session((tmp_path / "m.ort").read_bytes()), session(proto.SerializeToString())
+    assert [o.name for o in ours.get_outputs()] == [o.name for o in theirs.get_outputs()]
+    for want, got in zip(theirs.run(None, feeds(proto)), ours.run(None, feeds(proto)), strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=2e-3, atol=1e-6)
+
+
+ROUNDED = {"cast to integers", "rounded by the model"}
+"""Where onnxruntime leaves out a rounding to float16 that the model asks for."""
+
+
+@pytest.mark.parametrize("case", sorted(CASES.keys() - ROUNDED - {"subgraphs"}))
+def test_no_more_casts_than_onnxruntime(case: str, tmp_path: Path) -> None:
+    model = from_proto(source(case))
+    optimize(model, "disable")
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.optimized_model_filepath = str(tmp_path / "theirs.onnx")
+    onnxruntime.InferenceSession(source(case).SerializeToString(), options, providers=["CPUExecutionProvider"])
+    theirs = onnx.load(tmp_path / "theirs.onnx").graph
+    assert sum(n.op == "Cast" for n in model.graph) <= sum(n.op_type == "Cast" for n in theirs.node)
+
+
+@pytest.mark.parametrize("case", sorted(ROUNDED))
+def test_roundings_of_the_model_stay(case: str) -> None:
+    model = from_proto(source(case))
+    optimize(model, "disable")
+    assert [n.attrs["to"] for n in model.graph if n.op == "Cast"].count(DType.FLOAT16) >= 1
+
+
+def test_weights_are_widened_at_the_highest_level_only() -> None:
+    found = {}
+    for level in ("layout", "all"):
+        model = from_proto(source("constants"))
+        optimize(model, level)
+        found[level] = {v.const.dtype for v in model.graph.initializers.values() if v.const is not None}
+    assert found == {"layout": {DType.FLOAT16}, "all": {DType.FLOAT}}
+
+
+@pytest.mark.parametrize("type", ["float", "double", "bfloat16"])
+def test_other_types_stay(type: str) -> None:
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]>\ng ({type}[2] x) => ({type}[2] y) {{ y = Sqrt(x) }}'
+    )
+    assert insert_casts(from_proto(proto)) == 0
+
+
+def test_nodes_of_another_provider_stay() -> None:
+    model = from_proto(source("a chain"))
+    for node in model.graph:
+        node.ep = "NnapiExecutionProvider"
+    assert insert_casts(model) == 0
