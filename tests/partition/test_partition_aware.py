@@ -12,8 +12,8 @@ from partition_graphs import mnist
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import attribute, schema_of
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import Shape
 from ortconv.ir.text import text
+from ortconv.ir.types import Shape
 from ortconv.models import load
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import run_passes
