@@ -1,16 +1,15 @@
-"""Shapes as symbolic quantities: what the elements of a computed shape are, and types that follow from them."""
+"""Shapes as symbolic quantities: what the elements of a computed shape are, and what Reshape makes of them."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ortconv.ir.graph import Graph, Ints, Node, Value
-from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import axes_of, ints, same_dim
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import axes_of, ints
+from ortconv.optimizer.symbols import is_anonymous, quotient, times
 
 
 class DimOf(NamedTuple):
@@ -22,9 +21,6 @@ class DimOf(NamedTuple):
 
 Element = int | str | DimOf | None
 """An element of a computed shape: a number, a symbol, a dimension of a value, or unknown."""
-
-ANONYMOUS = "?"
-"""What the names of symbols begin with that shape inference makes up."""
 
 DEPTH = 16
 """How many nodes deep the computation of a shape is followed."""
@@ -161,9 +157,36 @@ def _combine(op: str, a: Element, b: Element) -> Element:
         return a * b if op == "Mul" else a + b if op == "Add" else a - b
     if b == (1 if op in ("Mul", "Div") else 0):
         return a
+    if op == "Sub" and a is not None and a == b:
+        return 0
     if op in ("Mul", "Add") and a == (1 if op == "Mul" else 0):
         return b
-    return None
+    if op not in ("Mul", "Div") or not isinstance(a, (int, str)) or not isinstance(b, (int, str)):
+        return None
+    return times(a, b) if op == "Mul" else quotient([a], [b])
+
+
+def _where(node: Node, look: Look) -> Elements:
+    condition, *values = node.inputs
+    test = None if condition is None else condition.producer
+    if test is None or not test.is_op("Equal"):
+        return None
+    parts = [look(v) for v in (*test.inputs, *values)]
+    known = [p for p in parts if p is not None]
+    size = max(map(len, known), default=0)
+    if len(known) < len(parts) or any(len(p) not in (1, size) for p in known):
+        return None
+    return tuple(_chosen(*(p[i if len(p) > 1 else 0] for p in known)) for i in range(size))
+
+
+def _chosen(left: Element, right: Element, then: Element, otherwise: Element) -> Element:
+    """What Where(left == right, then, otherwise) picks. A dimension is never below zero."""
+    if left is not None and left == right:
+        return then
+    if isinstance(left, int) and isinstance(right, int):
+        return otherwise
+    negative = any(isinstance(e, int) and e < 0 for e in (left, right))
+    return otherwise if (negative and None not in (left, right)) or then == otherwise else None
 
 
 _ELEMENTS: dict[str, Callable[[Node, Look], Elements]] = {
@@ -181,6 +204,7 @@ _ELEMENTS: dict[str, Callable[[Node, Look], Elements]] = {
     "Add": _arithmetic,
     "Sub": _arithmetic,
     "Div": _arithmetic,
+    "Where": _where,
 }
 
 # ---------------------------------------------------------------------- what Reshape and its kin return
@@ -220,14 +244,7 @@ def _flattened(x: Value, axis: int) -> tuple[Element, ...] | None:
     shape = x.shape
     if shape is None:
         return None
-    return _product(shape[:axis]), _product(shape[axis:])
-
-
-def _product(dims: Sequence[Dim]) -> Element:
-    if all(isinstance(d, int) for d in dims):
-        return math.prod(d for d in dims if isinstance(d, int))
-    others = [d for d in dims if d != 1]
-    return others[0] if len(others) == 1 else None
+    return times(*shape[:axis]), times(*shape[axis:])
 
 
 def refined(wanted: Sequence[Element], out: Value) -> tuple[Element, ...]:
@@ -263,228 +280,3 @@ def expressed(wanted: Sequence[Element], x: Value) -> tuple[int, ...] | None:
 def keeps_shape(wanted: Sequence[Element], x: Value) -> bool:
     """True if these are the dimensions that x has already."""
     return x.rank == len(wanted) and all(e is not None and e == dim_of(x, i) for i, e in enumerate(wanted))
-
-
-# ---------------------------------------------------------------------- shapes of results
-
-
-def _same(node: Node) -> Shape | None:
-    return None if node.inputs[0] is None else node.inputs[0].shape
-
-
-def _reshaped(node: Node) -> Shape | None:
-    x, wanted = node.inputs[0], target(node)
-    if x is None or wanted is None:
-        return None
-    dims: list[Dim] = [d if isinstance(d, str) or (isinstance(d, int) and d >= 0) else None for d in wanted]
-    if wanted.count(-1) == 1 and dims.count(None) == 1:
-        dims[dims.index(None)] = _left_over(x.shape, dims)
-    return tuple(dims)
-
-
-def _left_over(shape: Shape | None, dims: Sequence[Dim]) -> Dim:
-    """What -1 stands for beside the other dimensions of a tensor of that shape."""
-    if shape is None or None in shape or 0 in shape or 0 in dims:
-        return None
-    symbols = Counter(d for d in shape if isinstance(d, str))
-    taken = Counter(d for d in dims if isinstance(d, str))
-    if taken - symbols:
-        return None
-    rest = list((symbols - taken).elements())
-    total = math.prod(d for d in shape if isinstance(d, int))
-    others = math.prod(d for d in dims if isinstance(d, int))
-    if total % others:
-        return None
-    if not rest:
-        return total // others
-    return rest[0] if len(rest) == 1 and total == others else None
-
-
-def _broadcast(node: Node) -> Shape | None:
-    return _broadcast_shapes([None if v is None else v.shape for v in node.inputs])
-
-
-def _broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
-    """The shape that these broadcast to, None where a dimension is not certain."""
-    known = [s for s in shapes if s is not None]
-    if len(known) < len(shapes) or not known:
-        return None
-    rank = max(map(len, known))
-    padded = [(1,) * (rank - len(s)) + s for s in known]
-    return tuple(_broadcast_dims(dims) for dims in zip(*padded))
-
-
-def _broadcast_dims(dims: Sequence[Dim]) -> Dim:
-    others = [d for d in dims if d != 1]
-    if not others:
-        return 1
-    if all(same_dim(others[0], d) for d in others):
-        return others[0]
-    return next((d for d in others if isinstance(d, int)), None)
-
-
-def _multiplied(node: Node) -> Shape | None:
-    a, b = (None if v is None else v.shape for v in node.inputs[:2])
-    if a is None or b is None or len(a) < 2 or len(b) < 2:
-        return None
-    outer = _broadcast_shapes([a[:-2], b[:-2]])
-    return None if outer is None else (*outer, a[-2], b[-1])
-
-
-def _convolved(node: Node) -> Shape | None:
-    """Batch and channels of a Conv, and the symbols of axes whose size the window keeps."""
-    x, w = node.inputs[:2]
-    if x is None or w is None or x.shape is None or w.rank != len(x.shape) or len(x.shape) < 3:
-        return None
-    spatial = len(x.shape) - 2
-    pads = node.attr("pads", Ints((0,) * 2 * spatial))
-    strides, dilations = (node.attr(name, Ints((1,) * spatial)) for name in ("strides", "dilations"))
-    auto_pad = node.attr("auto_pad", "NOTSET")
-    if len(pads) != 2 * spatial or len(strides) != spatial or len(dilations) != spatial:
-        return None
-    dims: list[Dim] = [x.shape[0], w.dim(0)]
-    for axis in range(spatial):
-        kernel = w.dim(axis + 2)
-        padded = 0 if auto_pad == "VALID" else pads[axis] + pads[axis + spatial]
-        exact = isinstance(kernel, int) and padded == (kernel - 1) * dilations[axis]
-        dims.append(x.shape[axis + 2] if strides[axis] == 1 and (auto_pad.startswith("SAME") or exact) else None)
-    return tuple(dims)
-
-
-def _transposed(node: Node) -> Shape | None:
-    shape = _same(node)
-    if shape is None:
-        return None
-    perm = node.attr("perm", Ints(reversed(range(len(shape)))))
-    return tuple(shape[i] for i in perm) if len(perm) == len(shape) else None
-
-
-_RETYPING = frozenset({"Cast", "DynamicQuantizeLinear", "MatMulInteger"})
-_SAME_SHAPE = (
-    "Abs", "BatchNormalization", "Cast", "Clip", "Cos", "DynamicQuantizeLinear", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid",
-    "HardSwish", "Identity", "InstanceNormalization", "LayerNormalization", "LeakyRelu", "Log", "Mish", "Neg", "PRelu",
-    "Reciprocal", "Relu", "Selu", "Sigmoid", "Sin", "Softmax", "Softplus", "Sqrt", "Tanh",
-)  # fmt: skip
-_SHAPES: dict[str, Callable[[Node], Shape | None]] = {
-    **dict.fromkeys(_SAME_SHAPE, _same),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min"), _broadcast),
-    "Conv": _convolved,
-    **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
-    "Transpose": _transposed,
-    "Reshape": _reshaped,
-}
-"""The shape of the first output from those of the inputs, for the operators that models are mostly made of."""
-
-
-# ---------------------------------------------------------------------- propagation
-
-
-def is_anonymous(dim: Element) -> bool:
-    """True for a symbol that shape inference made up."""
-    return isinstance(dim, str) and dim.startswith(ANONYMOUS)
-
-
-class Equalities:
-    """Which anonymous symbols turned out to be other symbols, or numbers."""
-
-    def __init__(self) -> None:
-        self._stands_for: dict[str, Dim] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._stands_for)
-
-    def resolve(self, dim: Dim) -> Dim:
-        while isinstance(dim, str) and dim in self._stands_for:
-            dim = self._stands_for[dim]
-        return dim
-
-    def note(self, a: Dim, b: Dim) -> None:
-        """Take note that two dimensions are one."""
-        a, b = self.resolve(a), self.resolve(b)
-        if a == b or a is None or b is None:
-            return
-        if isinstance(a, str) and is_anonymous(a):
-            self._stands_for[a] = b
-        elif isinstance(b, str) and is_anonymous(b):
-            self._stands_for[b] = a
-
-    def apply(self, value: Value) -> bool:
-        """Write the type of a value with what is known. True if it changed."""
-        if not isinstance(value.type, TensorType) or value.type.shape is None:
-            return False
-        shape = tuple(map(self.resolve, value.type.shape))
-        if shape == value.type.shape:
-            return False
-        value.type = TensorType(value.type.dtype, shape)
-        return True
-
-
-def propagate(graph: Graph, context: Context) -> int:
-    """Find out ranks and dimensions that follow from others.
-
-    Returns the number of types that became more exact.
-
-    What holds in a branch or a loop body need not hold outside, so only the main graph teaches about symbols.
-
-    Counterpart: none: ONNX Runtime has only the inference of each operator by itself
-    Differs: dimensions of several nodes are related, so symbols that must be equal become one.
-    """
-    from ortconv.onnxio.infer import update_types
-
-    equal = Equalities()
-    changed = 0
-    for node in graph:
-        out = node.outputs[0] if node.outputs else None
-        if out is None or not _is_vague(out.shape):
-            continue
-        rule = _SHAPES.get(node.op) if node.domain == "" else None
-        shape = rule(node) if rule is not None else None
-        if out.shape is None:
-            changed += _set_shape(node, out, shape) or (
-                shape is None and all(v is None or v.rank is not None for v in node.inputs) and update_types(node)
-            )
-        elif shape is not None and len(shape) == len(out.shape):
-            if graph.owner is None:
-                for known, found in zip(out.shape, shape):
-                    equal.note(known, found)
-            changed += _refine(out, shape)
-        if equal:
-            changed += equal.apply(out)
-    if equal:
-        changed += sum(map(equal.apply, _values(graph)))
-    return changed
-
-
-def _is_vague(shape: Shape | None) -> bool:
-    return shape is None or any(d is None or is_anonymous(d) for d in shape)
-
-
-def _set_shape(node: Node, out: Value, shape: Shape | None) -> bool:
-    dtype = out.dtype
-    source = node.input(0)
-    if dtype is None and node.op not in _RETYPING and source is not None:
-        dtype = source.dtype
-    if shape is None or dtype is None:
-        return False
-    out.type = TensorType(dtype, shape)
-    return True
-
-
-def _refine(out: Value, shape: Shape) -> bool:
-    """Fill in the dimensions of a type that are not known."""
-    known = out.shape or ()
-    merged = tuple(f if k is None else k for k, f in zip(known, shape))
-    if merged == known or out.dtype is None:
-        return False
-    out.type = TensorType(out.dtype, merged)
-    return True
-
-
-def _values(graph: Graph) -> Iterator[Value]:
-    for each in graph.graphs():
-        yield from each.inputs
-        for node in each:
-            yield from (v for v in node.outputs if v is not None)
-
-
-PASSES = (FunctionPass("ShapePropagation", propagate),)

@@ -27,6 +27,7 @@ def convolved(b: Builder, x: str, out: int | None = None) -> str:
     if b.chance(0.1):
         attrs["dilations"] = [2] * spatial
     if b.chance(0.1):
+        attrs.pop("auto_pad", None)  # onnxruntime takes nothing away where the kernel is smaller than the stride
         weights = b.weight(channels, out // group, *[size] * spatial)
         return b.op("ConvTranspose", x, weights, *([b.weight(out)] if b.chance(0.5) else []), **attrs)
     w = b.near(b.weight(out, channels // group, *[size] * spatial), b.x(out, channels // group, *[size] * spatial))
@@ -95,6 +96,23 @@ def pooling(b: Builder) -> None:
     pooled(b, x)
 
 
+def shifted_norm(b: Builder) -> None:
+    """A BatchNormalization that stands alone, with constants behind it."""
+    y = batch_norm(b, image(b))
+    for _ in range(b.pick(1, 2)):
+        k = along_channels(b, y)
+        y = b.op(b.pick("Add", "Sub", "Mul", "Div"), *b.near((y, k), (k, y)))
+
+
+def rows_norm(b: Builder) -> None:
+    """A product of matrices or a stack of them, normalized by columns."""
+    x = b.x(b.pick(2, 3), 4) if b.chance(0.6) else b.x(2, 3, 4)
+    y = b.op("MatMul", x, b.weight(4, 3))
+    if len(b.shape(x)) == 3 or b.chance(0.3):
+        y = b.op("Reshape", y, b.ints(-1, b.near(3, 1)))
+    batch_norm(b, y)
+
+
 def batch_norm(b: Builder, x: str) -> str:
     c = b.shape(x)[1]
     variance = np.arange(1, c + 1) / 2
@@ -151,6 +169,8 @@ def product_chain(b: Builder) -> None:
 
 
 def gemm(b: Builder, a: str, w: str) -> str:
+    if not b.values[a].size:
+        raise ImpossibleError  # onnxruntime forgets beta where there is nothing to sum
     flip_a, flip_b = b.pick(0, 0, 1), b.pick(0, 0, 1)
     a = b.op("Transpose", a) if flip_a else a
     w = b.op("Transpose", w) if flip_b else w
@@ -355,6 +375,7 @@ def rotary(b: Builder) -> None:
 
 
 STEPS = (
-    conv_chain, conv_chain, conv_chain, pooling, product_chain, product_chain, product_chain, matrix_transpose, layer_norm,
+    conv_chain, conv_chain, conv_chain, shifted_norm, rows_norm, pooling, product_chain, product_chain, product_chain,
+    matrix_transpose, layer_norm,
     layer_norm, normalized, gelu, gelu, attention, rotary,
 )  # fmt: skip

@@ -103,6 +103,25 @@ def conv(b: Builder) -> None:
     finished(b, b.op("Conv", *inputs, pads=pads, strides=[2] * spatial if b.chance(0.2) else None))
 
 
+def conv_pair(b: Builder) -> None:
+    """Two convolutions with something between them, which may all have the channels last."""
+    start(b)
+    x = activations(b, (1, 4, 6, 6), (2, 4, 4, 4))
+    for _ in range(b.pick(2, 2, 3)):
+        x = qdq(b, b.op("Conv", x, weights(b, 4, 4, 1, 1, axis=0)))
+        kind = b.pick("none", "none", "MaxPool", "Add", "Relu", "Transpose", "returned")
+        if kind == "MaxPool":
+            x = b.op(kind, x, kernel_shape=[1, 1])
+        elif kind == "Add":
+            x = qdq(b, b.op(kind, x, activations(b, b.shape(x))))
+        elif kind == "Relu":
+            x = qdq(b, b.op(kind, x))
+        elif kind == "Transpose":
+            x = b.op(kind, b.op(kind, x, perm=[0, 2, 3, 1]), perm=[0, 3, 1, 2])
+        elif kind == "returned":
+            b.taps.append(x)
+
+
 def product(b: Builder) -> None:
     start(b)
     x = activations(b, (3, 4), (2, 3, 4), (1, 6))
@@ -233,4 +252,4 @@ def narrow(b: Builder) -> None:
     b.op("Add", y, b.near(b.weight(columns), b.weight(1, columns), b.weight(1)))
 
 
-STEPS = (conv, conv, product, product, elementwise, elementwise, move, move, move, dynamic, narrow)
+STEPS = (conv, conv, conv_pair, product, product, elementwise, elementwise, move, move, move, dynamic, narrow)

@@ -31,7 +31,7 @@ def example(rng: Random) -> Example:
 
 def feeds(rng: Random, found: Example) -> list[dict[str, np.ndarray]]:
     """The example's own, the same with special values, and with other sizes for its symbols."""
-    return [found.feeds, _special(rng, found.feeds | found.defaults), _resized(rng, found)]
+    return [found.feeds, _special(rng, found.feeds) | found.defaults, _resized(rng, found)]
 
 
 def _special(rng: Random, usual: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from rewriting import check, ops, optimized, random_feeds, run
 
+from ortconv.ir.types import DType
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.basic.reshape import PASSES as RESHAPE
 from ortconv.optimizer.engine import Context
@@ -146,6 +147,17 @@ class Builder:
             low = self.const("low", LOWEST, np.float32)
             branches = [scores, low] if self.mask == "condition" else [low, scores]
             return self.node("Where", "seen", *branches), [given]
+        if self.mask.startswith("keys"):
+            given = helper.make_tensor_value_info("seen", TensorProto.BOOL, [self.batch, length])
+            rows = self.node("Unsqueeze", "seen", self.const("axes", [1, 2], np.int64))
+            if self.mask == "keys and":
+                rows = self.node("And", rows, self.const("all", np.ones((1, 1, 5, 1), bool)))
+            low = self.const("low", -np.inf if self.mask == "keys infinite" else LOWEST, np.float32)
+            zero = self.const("zero", 0, np.float32)
+            if self.mask == "keys scores":
+                return self.node("Where", rows, scores, low), [given]
+            branches = [low, zero] if self.mask == "keys inverted" else [zero, low]
+            return self.node("Add", scores, self.node("Where", rows, *branches)), [given]
         return scores, []
 
 
@@ -197,7 +209,7 @@ def test_masks_that_are_expanded(rows: int | str, batch: int | str, mask: str) -
     builder = Builder(mask=mask, rows=rows, batch=batch, merge="copies" if rows == "r" or batch == "b" else "fixed")
     found = fused(builder)
     assert found["com.microsoft.Attention"] == 1
-    assert found["Expand"] == 1
+    assert found["Expand" if mask == "row" else "Unsqueeze"] == 1
 
 
 @pytest.mark.parametrize("mask", ["condition", "inverted condition"])
@@ -210,6 +222,28 @@ def test_scores_that_are_replaced(mask: str, rows: int | str) -> None:
     found = fused(Builder(mask=mask, rows=rows), feeds)
     assert found["com.microsoft.Attention"] == 1
     assert found["Where"] == 1
+
+
+KEY_MASKS = ("keys", "keys and", "keys infinite", "keys inverted", "keys scores")
+
+
+@pytest.mark.parametrize("mask", KEY_MASKS)
+@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("batch", [2, "b"])
+def test_masks_of_keys(mask: str, memory: bool, batch: int | str) -> None:
+    builder = Builder(mask=mask, memory=memory, batch=batch)
+    proto = builder.model()
+    feeds = random_feeds(proto, b=2)
+    feeds["seen"][0] = False
+    feeds["seen"][1] = [i != 1 for i in range(feeds["seen"].shape[1])]
+    graph, _ = check(proto, PASSES, feeds=feeds, rtol=1e-4, atol=1e-4)
+    (node,) = (n for n in graph if n.domain)
+    padding = node.inputs[4 if memory else 3]
+    assert padding is not None
+    assert padding.dtype is DType.INT32
+    assert padding.rank == 2
+    assert {"Where", "Expand", "And"}.isdisjoint(ops(graph))
+    assert node.attrs["mask_filter_value"] == (-np.inf if mask == "keys infinite" else LOWEST)
 
 
 def test_rows_that_are_masked_altogether() -> None:

@@ -9,12 +9,14 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.shapes import DimOf, Element, Equalities, elements, expressed, propagate, refined, target
+from ortconv.optimizer.propagation import Equalities, propagate
+from ortconv.optimizer.shapes import DimOf, Element, elements, expressed, refined, target
+from ortconv.optimizer.symbols import at_most, broadcast_dims, plus, quotient, stretches_to, times
 
 CONSTANTS = (
     "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}, int64[1] start = {1}, "
     "int64[1] end = {3}, int64[1] step = {2}, int64[2] both = {0, 1}, int64[1] seven = {7}, "
-    "int64[3] copied = {0, -1, 3}, int64[2] last = {-1, 24}, int64[2] first = {-1, 5}, int64[1] flat = {-1}"
+    "int64[3] copied = {0, -1, 3}, int64[2] last = {-1, 24}, int64[2] first = {-1, 5}, int64[1] flat = {-1}, int64 minus = {-1}"
 )
 
 
@@ -39,7 +41,12 @@ def value(g: Graph, name: str) -> Value:
         ("s1 = Shape(x) t = Slice(s1, axis, end, axis, step)", ("N", "unknown")),
         ("s1 = Shape(x) g = Gather(s1, one) m = Mul(g, two) t = Unsqueeze(m, axis)", (8,)),
         ("s1 = Shape(x) g = Gather(s1, zero) m = Mul(one, g) d = Div(m, one) a = Add(d, zero) t = Sub(a, zero)", ("N",)),
-        ("s1 = Shape(x) g = Gather(s1, zero) t = Mul(g, two)", (None,)),
+        ("s1 = Shape(x) g = Gather(s1, zero) t = Mul(g, two)", ("2·N",)),
+        ("s1 = Shape(x) g = Gather(s1, zero) m = Mul(g, two) t = Div(m, g)", (2,)),
+        ("s1 = Shape(x) g = Gather(s1, zero) m = Mul(g, g) n = Mul(two, m) t = Div(n, g)", ("2·N",)),
+        ("s1 = Shape(x) g = Gather(s1, zero) t = Div(g, two)", (None,)),
+        ("s1 = Shape(x) g = Gather(s1, zero) h = Gather(s1, both) t = Div(g, h)", (1, None)),
+        ("s1 = Shape(x) g = Gather(s1, zero) m = Sub(zero, one) t = Mul(g, m)", (None,)),
         ("s1 = Shape(x) c = Cast<to = 6>(s1) t = Cast<to = 7>(c)", ("N", 4, "unknown")),
         ("s1 = Shape(x) t = Concat<axis = 0>(s1, seven, s)", ("N", 4, "unknown", 7, None, None)),
     ],
@@ -54,6 +61,80 @@ def test_a_dimension_without_a_name_stands_for_itself() -> None:
     r = value(g, "r")
     r.type = None
     assert elements(value(g, "t")) == (DimOf(r, 1),)
+
+
+@pytest.mark.parametrize(
+    ("dims", "product"),
+    [((2, "a", 3, "b"), "6·a·b"), (("a", 1), "a"), (("2·a", "3·a"), "6·a·a"), ((0, "a"), 0), ((), 1), (("a", None), None),
+     (("7", "a"), None), ((-1, "a"), None)],
+)  # fmt: skip
+def test_products_of_dimensions(dims: tuple[Dim, ...], product: Dim) -> None:
+    assert times(*dims) == product
+
+
+@pytest.mark.parametrize(
+    ("dims", "total"),
+    [((2, "b", 3, "a"), "a+b+5"), (("a", 0), "a"), ((), 0), ((2, 3), 5), (("a", None), None), (("a", -1), None)],
+)
+def test_sums_of_dimensions(dims: tuple[Dim, ...], total: Dim) -> None:
+    assert plus(*dims) == total
+
+
+def test_quotients_of_dimensions() -> None:
+    assert quotient(["6·a·b"], [2, "b"]) == "3·a"
+    assert quotient(["a"], ["a"]) == 1
+    for dims, others in ((["5·a"], [2]), (["a"], ["b"]), ([None], [1]), (["a"], [0])):
+        assert quotient(dims, others) is None
+
+
+def test_the_lesser_of_two_dimensions() -> None:
+    assert at_most(3, 5) == 3
+    assert at_most("a", "a") == "a"
+    assert at_most("a", 5) == at_most(5, "a") == "min(5,a)"
+    assert at_most(0, "a") is at_most("a", "b") is at_most(None, 3) is None
+    assert broadcast_dims(["a", "min(5,a)"]) == "a"
+    assert broadcast_dims(["min(5,a)", 1]) == "min(5,a)"
+    assert broadcast_dims(["b", "min(5,a)"]) is None
+    assert stretches_to("min(5,a)", "a")
+    assert not stretches_to("min(1,a)", "a")
+    assert not stretches_to("min(5,b)", "a")
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ("s1 = Shape(x) n = Gather(s1, zero) y = Range(zero, n, one)", ("N",)),
+        ("s1 = Shape(x) n = Gather(s1, zero) y = Range(one, n, one)", (None,)),
+        ("y = Range(zero, two, one)", (2,)),
+        ("y = Slice(x, axis, end, start)", ("N", 3, 6)),
+        ("s1 = Shape(x) n = Slice(s1, axis, start) y = Slice(x, axis, n, start)", ("N", "min(4,N)", 6)),
+        ("s1 = Shape(x) n = Slice(s1, axis, start) y = Slice(x, start, n, start)", ("N", None, 6)),
+        ("y = Gather<axis = 1>(x, both)", ("N", 2, 6)),
+        ("y = Gather<axis = -1>(x, zero)", ("N", 4)),
+        ("y = Concat<axis = 0>(x, x)", ("N+N", 4, 6)),
+        ("y = Concat<axis = 1>(x, x)", ("N", 8, 6)),
+        ("s1 = Shape(x) y = Expand(one, s1)", ("N", 4, 6)),
+        ("s1 = Shape(x) e = Equal(s1, minus) w = Where(e, one, s1) y = Expand(one, w)", ("N", 4, 6)),
+        ("s1 = Shape(x) e = Equal(s1, two) w = Where(e, one, s1) y = Expand(one, w)", (None, 4, 6)),
+        ("s1 = Shape(x) y = ConstantOfShape(s1)", ("N", 4, 6)),
+        ("y = Less(x, x)", ("N", 4, 6)),
+        ("s1 = Shape(x) y = Trilu(x)", ("N", 4, 6)),
+    ],
+)
+def test_shapes_of_results(body: str, shape: tuple[Dim, ...]) -> None:
+    g = graph(body, "float[N,4,6] x", "float y")
+    value(g, "y").type = TensorType(DType.INT64 if "Range" in body else DType.FLOAT, None)
+    propagate(g, Context())
+    assert value(g, "y").shape == shape
+
+
+def test_what_is_left_of_a_product() -> None:
+    body = "r = Reshape(x, flat) t = Reshape(r, last) u = Reshape(x, first) y = Add(t, x)"
+    g = graph(body, "float[N,24] x", "float[N,24] y")
+    propagate(g, Context())
+    assert value(g, "r").shape == ("24·N",)
+    assert value(g, "t").shape == ("N", 24)
+    assert value(g, "u").dim(0) != "N"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +188,7 @@ def test_types_follow_in_one_walk() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "expected"),
-    [("copied", ("N", 8, 3)), ("last", ("N", 24)), ("first", (None, 5)), ("flat", (None,))],
+    [("copied", ("N", 8, 3)), ("last", ("N", 24)), ("first", (None, 5)), ("flat", ("24·N",))],
 )
 def test_what_is_left_over(shape: str, expected: tuple[Dim, ...]) -> None:
     g = graph(f"y = Reshape(x, {shape})", inputs="float[N,4,6] x")

@@ -53,6 +53,11 @@ FOUND = {
         " uint8 z = {128}> { a = DequantizeLinear(x, s, z) b = DequantizeLinear<axis = 1>(c, t) y = Gemm(a, b) }",
         {"x": CODES},
     ),
+    "a zero point that QLinearWhere wants constant": (
+        "g (bool[2,3] c, uint8[2,3] x, uint8 z) => (uint8 y) <float s = {0.125}, uint8 z = {128}> { a = DequantizeLinear(x, s, z)"
+        " b = Where(c, a, a) y = QuantizeLinear(b, s, z) }",
+        {"c": CODES > 2, "x": CODES},
+    ),
     "no rows for an integer Softmax": (
         "g (uint8[0,64] x) => (float y) <float s = {0.125}, uint8 z = {128}> { a = DequantizeLinear(x, s, z) b = Softmax(a)"
         " q = QuantizeLinear(b, s, z) y = DequantizeLinear(q, s, z) }",
@@ -62,6 +67,11 @@ FOUND = {
     "pads that take away more than the axis has": (
         "g (float[1,3] x, int64[4] p) => (float y) { y = Pad(x, p) }",
         {"x": X[:1], "p": np.array([3, 0, -2, 0])},
+    ),
+    "a range whose end is known, as one element of an axis": (
+        "g (float[3] x) => (float y) <int64 zero = {0}, int64 one = {1}, int64[1] two = {2}, int64[1] same = {1}>"
+        " { end = Mul(two, same) r = Range(zero, end, one) y = Gather(x, r) }",
+        {"x": X[0]},
     ),
     "a shape that a caller overrides": (
         "g (float[2,3] x, int64[2] k) => (float y) <int64[2] k = {1, 3}> { e = Expand(x, k) y = Relu(e) }",

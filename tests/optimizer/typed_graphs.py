@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ortconv.executor.registry import lookup
 
 LARGEST = 4096
-SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 65504.0)
+SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 100.0)
 DENORMAL = 1e-40
 SIZES = (1, 2, 3, 4, 6, 8)
 Step = Callable[["Builder"], None]

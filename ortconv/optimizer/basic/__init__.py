@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ortconv.optimizer import shapes
+from ortconv.optimizer import propagation
 from ortconv.optimizer.basic import (
     cast_chain,
     cse,
@@ -10,6 +10,7 @@ from ortconv.optimizer.basic import (
     fold_conv,
     fold_matmul,
     layer_norm,
+    mask_index,
     pad,
     qdq,
     quantize_weights,
@@ -24,7 +25,7 @@ from ortconv.optimizer.engine import FunctionPass, RulePass
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *unused.PASSES,
-    *shapes.PASSES,
+    *propagation.PASSES,
     RulePass("Level1Rules", eliminate.RULES, fold_conv.RULES, pad.RULES, fold_matmul.GEMM_RULES),
     qdq.DOUBLE_PAIRS,
     *sharing.PASSES,
@@ -33,6 +34,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     RulePass("MatMulAddFusion", fold_matmul.MATMUL_ADD_RULES),
     *fold_matmul.PASSES,
     *reshape.PASSES,
+    *mask_index.PASSES,
     *space_to_depth.PASSES,
     *layer_norm.PASSES,
     qdq.PROPAGATION,

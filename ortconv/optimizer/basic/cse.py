@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ def merge_common(graph: Graph, context: Context) -> int:
     seen: dict[Hashable, Node | dict[Hashable, Node]] = {}
     merged: dict[Value, Value] = {}
     twins: list[Node] = []
+    allowed = math.inf if context.limit is None else context.limit - len(context.trace)
     for node in graph:
         if merged:
             _read(node, merged)
@@ -41,11 +43,14 @@ def merge_common(graph: Graph, context: Context) -> int:
         if isinstance(known, Node):
             known = seen[key] = {_attributes(known): known}
         twin = known.setdefault(_attributes(node), node)
-        if twin is not node and context.may_touch(twin, node) and _merge(graph, twin, node, merged):
-            context.record("CommonSubexpressionElimination", node.label)
+        if twin is node or len(twins) >= allowed or not context.may_touch(twin, node):
+            continue
+        if _merge(graph, twin, node, merged):
             twins.append(node)
     for node in reversed(twins):
+        label = node.label
         graph.remove_dead(node)
+        context.record("CommonSubexpressionElimination", label)
     return len(twins)
 
 

@@ -15,6 +15,7 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import is_deterministic
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
+from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.shapes import static_elements
 
@@ -131,6 +132,8 @@ def _dequantized_for_nothing(node: Node) -> bool:
 
 def _static_bytes(node: Node) -> int | None:
     """Bytes of the outputs where all shapes are known, else None."""
+    if node.op == "Range" and node.domain == "":
+        return _range_bytes(node)
     total = 0
     for value in node.outputs:
         if value is None or not (value.uses or value.is_output):
@@ -139,6 +142,15 @@ def _static_bytes(node: Node) -> int | None:
             return None
         total += math.prod(value.type.static_shape) * max(8, value.type.dtype.bits) // 8
     return total
+
+
+def _range_bytes(node: Node) -> int | None:
+    """Bytes of a Range of constants, which shape inference tells only of scalars; None where it has no end."""
+    start, limit, delta = (scalar(v) for v in node.inputs)
+    if start is None or limit is None or not delta:
+        return None
+    steps = (limit - start) / delta
+    return max(0, math.ceil(steps)) * 8 if math.isfinite(steps) else None
 
 
 def _fits(node: Node, size: int | None, context: Context) -> bool:

@@ -6,9 +6,9 @@ import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
-from ortconv.optimizer.conditions import RESHAPES, same_dim, same_shape
+from ortconv.optimizer.conditions import RESHAPES, ints, same_dim, same_shape
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
-from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import DimOf, Element, expressed, keeps_shape, refined, target
 
 
@@ -138,5 +138,30 @@ def pick_before_transpose(m: Match) -> Replacement:
     return New("Gather", [m.x, m.index], {"axis": taken}, like=m.root, types=(m.root.out.type,))
 
 
-RULES = (*eliminate_reshape, *fix_reshape, *merge_reshapes, *merge_transposes, *pick_before_transpose)
+@rule("ShapeSourceFusion", P("Gather", P("Shape", "x", shared=True, name="shape"), C("index", one=True), name="gather"))
+def fuse_shape_source(m: Match) -> Replacement:
+    """Gather(Shape(x), i)  ->  Gather(Shape(input), j), where the graph has an input with a dimension of the same name
+
+    Counterpart: none: ONNX Runtime does not relate the dimensions of different values
+    """
+    graph, index = m.graph, ints(m.index)
+    if graph.owner is not None or m.x.is_input or m.shape.attrs or index is None or m.gather.attr("axis", 0) != 0:
+        return None
+    dim = m.x.dim(index[0])
+    for value in graph.inputs:
+        if isinstance(dim, str) and dim in (value.shape or ()):
+            axis = np.full(m.index.constant.shape, (value.shape or ()).index(dim), np.int64)
+            shape = New("Shape", [value])
+            return New("Gather", [shape, axis], {"axis": 0}, types=[m.root.out.type])
+    return None
+
+
+RULES = (
+    *eliminate_reshape,
+    *fix_reshape,
+    *merge_reshapes,
+    *merge_transposes,
+    *pick_before_transpose,
+    *fuse_shape_source,
+)
 PASSES = (RulePass("ReshapeFusion", RULES),)

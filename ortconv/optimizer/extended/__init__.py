@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ortconv.optimizer.basic import sharing
 from ortconv.optimizer.engine import FunctionPass, RulePass
 from ortconv.optimizer.extended import (
     approximate,
@@ -11,24 +12,35 @@ from ortconv.optimizer.extended import (
     fuse_gemm,
     fuse_matmul,
     gelu,
+    gemm_rows,
     layer_norm,
     matrix_transpose,
+    packed_heads,
     qdq_passes,
+    repeat,
+    rotary,
     skip_layer_norm,
     split,
+    split_transpose,
 )
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq_passes.PASSES,
     *fuse_gemm.PASSES,
     *distribution.PASSES,
+    *gemm_rows.PASSES,
     *fuse_conv.PASSES,
     *gelu.PASSES,
     *layer_norm.PASSES,
     *matrix_transpose.PASSES,
+    *rotary.PASSES,
+    *repeat.PASSES,
+    *packed_heads.PASSES,
     *attention.PASSES,
     *split.PASSES,
     *fuse_matmul.PASSES,
+    *split_transpose.PASSES,
+    *sharing.PASSES,
 )
 
 # SkipLayerNormalization takes two to six times as long as Add and LayerNormalization in ONNX Runtime 1.31.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
@@ -14,11 +14,12 @@ from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.extended import attention_mask
 from ortconv.optimizer.extended.attention_heads import Heads, alone, is_known, length, perm_of, split_heads, unscaled
-from ortconv.optimizer.extended.attention_projection import Projection, projection_of
+from ortconv.optimizer.extended.attention_projection import Projection, packed_projections, projection_of
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
 
 MICROSOFT = "com.microsoft"
 MERGE = (0, 2, 1, 3)
+LONG, LONG_OF_SMALL_HEADS, SMALL_HEAD = 384, 256, 32
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -32,6 +33,7 @@ class Found:
     scale: float
     bias: Value | None
     """What is added to the scores, (1 or batch, 1 or heads, queries, keys)."""
+    padding: attention_mask.Padding | None
     nodes: tuple[Node, ...]
     projections: tuple[Projection, Projection, Projection] | None
     """How query, key and value come from one tensor, where they do."""
@@ -52,7 +54,7 @@ def fuse(graph: Graph, context: Context) -> int:
         if context.exhausted:
             break
         before, label = len(graph), f.root.label
-        if f.projections is not None and _may_pack(f.projections, owners):
+        if f.projections is not None and _may_pack(f.projections, owners) and not _is_long(f):
             fused = _attention(f, packed)
         else:
             fused = _multi_head_attention(f)
@@ -96,14 +98,15 @@ def _find(softmax: Node, masks: attention_mask.Masks, context: Context) -> Found
     projections = _projections(query, key, value)
     if guard is not None and (projections is None or not attention_mask.is_finite(biased.mask) or biased.replaced):
         return None
-    bias = (
-        masks.fitting(biased, query, key, biased.nodes[0], bounded=_is_bounded(root, query, value))
-        if biased.mask
-        else None
-    )
-    if biased.mask is not None and bias is None:
-        return None
-    return Found(root, query, key, value, scale, bias, nodes, projections)
+    bias, padding = None, None
+    if biased.mask is not None:
+        before = biased.nodes[0]
+        padding = masks.padding(biased, query, key, before)
+        if padding is None:
+            bias = masks.fitting(biased, query, key, before, bounded=_is_bounded(root, query, value))
+        if bias is None and padding is None:
+            return None
+    return Found(root, query, key, value, scale, bias, padding, nodes, projections)
 
 
 def _guard(softmax: Node) -> tuple[Node, Node] | None:
@@ -155,12 +158,15 @@ def _heads(multiply: Node, product: Node) -> tuple[Heads, Heads, Heads] | None:
         return None
     if (query.count, query.size) != (key.count, key.size) or value.count != query.count:
         return None
+    apart = [side for side in (key, value) if side.source is side.whole and side.source.constant is None]
+    if apart and (key.whole is None or value.whole is None):
+        return None
     same_batch = length(query, 0) & length(key, 0) and length(query, 0) & length(value, 0)
     return (query, key, value) if same_batch else None
 
 
 def _projections(*sides: Heads) -> tuple[Projection, Projection, Projection] | None:
-    found = [projection_of(side) for side in sides]
+    found: list[Projection | None] = [*(packed_projections(sides) or ())] or [projection_of(side) for side in sides]
     query, key, value = found
     if query is None or key is None or value is None or not query.x is key.x is value.x:
         return None
@@ -178,15 +184,29 @@ def _may_pack(projections: tuple[Projection, ...], owners: dict[Node, tuple[Valu
     return all(owners.get(node) == weights for p in projections for node in p.weight.consumers)
 
 
+def _is_long(f: Found) -> bool:
+    """True if MultiHeadAttention takes less time than Attention: its blocked softmax pays off where rows are many.
+
+    Where there is a bias, it has none. The limits were measured with ONNX Runtime 1.31 on x86-64.
+    """
+    limit = LONG_OF_SMALL_HEADS if f.query.size <= SMALL_HEAD else LONG
+    sides = (length(f.query, 1), length(f.key, 1))
+    masked = f.bias is not None or f.padding is not None
+    return not masked and all(any(isinstance(d, int) and d >= limit for d in known) for known in sides)
+
+
 # ---------------------------------------------------------------------- making
 
 
 def _multi_head_attention(f: Found) -> Node:
     graph = f.root.graph
     assert graph is not None
-    inputs: list[Value | None] = [_packed_rows(side, f.root) for side in (f.query, f.key, f.value)]
-    if f.bias is not None:
-        inputs += [None, None, f.bias]
+    sides = (f.key, f.value)
+    apart = any(side.source is side.whole and side.source.constant is None for side in sides)
+    inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
+    inputs += [side.whole if apart else _packed_rows(side, f.root) for side in sides]
+    if f.bias is not None or f.padding is not None:
+        inputs += [None, f.padding.keys if f.padding else None, f.bias]
     return _make(f, "MultiHeadAttention", inputs, {})
 
 
@@ -203,7 +223,9 @@ def _attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Val
     if source.rank == 2:
         assert shape is not None
         source = _reshaped(source, (*shape[:2], source.dim(1)), f.root)
-    inputs = [source, weight, bias] + ([None, None, f.bias] if f.bias is not None else [])
+    inputs: list[Value | None] = [source, weight, bias]
+    if f.bias is not None or f.padding is not None:
+        inputs += [f.padding.keys if f.padding else None, None, f.bias]
     sizes = tuple(p.width for p in f.projections)
     attrs: dict[str, Attribute] = {} if len(set(sizes)) == 1 else {"qkv_hidden_sizes": sizes}
     return _make(f, "Attention", inputs, attrs)
@@ -225,6 +247,10 @@ def _make(f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attrib
     assert graph is not None
     graph.opsets.setdefault(MICROSOFT, 1)
     attrs = {"num_heads": f.query.count, "scale": float(np.float32(f.scale))} | attrs
+    if f.padding is not None:
+        attrs["mask_filter_value"] = f.padding.low
+    while inputs[-1] is None:
+        inputs.pop()
     batch, queries = (f.root.out.dim(i) for i in range(2))
     type = TensorType(DType.FLOAT, (batch, queries, f.value.count * f.value.size))
     node = graph.add_node(
@@ -246,8 +272,23 @@ def _packed_rows(side: Heads, before: Node) -> Value:
         return before.graph.constant(Tensor.of(merged), f"{source.name}_rows")
     if source.rank == 3:
         return source
+    if source is side.whole:
+        return _merged(side, before)
     assert side.rows is not None
     return _reshaped(source, side.rows, before)
+
+
+def _merged(side: Heads, before: Node) -> Value:
+    """Heads as rows."""
+    source, graph = side.source, before.graph
+    assert graph is not None
+    batch, count, rows, size = source.shape or (None,) * 4
+    type = TensorType(DType.FLOAT, (batch, rows, count, size))
+    turned = graph.add_node("Transpose", [source], 1, {"perm": Ints(MERGE)}, types=[type], before=before)
+    turned.ep = before.ep
+    flat = _reshaped(turned.out, (0, 0, side.count * side.size), before)
+    flat.type = TensorType(DType.FLOAT, (batch, rows, side.count * side.size))
+    return flat
 
 
 def _reshaped(value: Value, shape: Shape, before: Node) -> Value:

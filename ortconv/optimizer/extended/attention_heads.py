@@ -18,7 +18,7 @@ SWAP = (0, 1, 3, 2)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Heads:
-    """Query, key or value: `source` holds rows (batch, length, count * size), or is a constant of heads."""
+    """Query, key or value: `source` holds rows (batch, length, count * size), or heads (batch, count, length, size)."""
 
     source: Value
     count: int
@@ -28,6 +28,8 @@ class Heads:
     """What lies between the source and the product, from the product on."""
     rows: Shape | None
     """The shape (batch, length, hidden) that the source stands for, where it has another rank."""
+    whole: Value | None = None
+    """The same as heads, (batch, count, length, size), where the graph has it."""
 
 
 def alone(value: Value) -> Node | None:
@@ -77,12 +79,17 @@ def split_heads(value: Value | None, *, transposed: bool = False) -> Heads | Non
         return None
     value, scale, nodes = _unscaled(value)
     node = value.producer
-    if node is None:
+    if node is None and value.constant is not None:
         return None if transposed else _constant_heads(value, scale, nodes)
-    if transposed and perm_of(node) == SWAP and node.inputs[0] is not None:
+    if node is not None and transposed and perm_of(node) == SWAP and node.inputs[0] is not None:
         value, more, scaling = _unscaled(node.inputs[0])
         nodes, scale, transposed = (*nodes, node, *scaling), scale * more, False
         node = value.producer
+    return _from_rows(value, scale, nodes, transposed) or (None if transposed else _as_they_are(value, scale, nodes))
+
+
+def _from_rows(value: Value, scale: float, nodes: tuple[Node, ...], transposed: bool) -> Heads | None:
+    node = value.producer
     if node is None or perm_of(node) != (SPLIT_TRANSPOSED if transposed else SPLIT) or node.inputs[0] is None:
         return None
     reshape = node.inputs[0].producer
@@ -91,7 +98,16 @@ def split_heads(value: Value | None, *, transposed: bool = False) -> Heads | Non
         return None
     source, more, scaling = _unscaled(reshape.inputs[0])
     count, size, rows = found
-    return Heads(source, count, size, scale * more, (*nodes, node, reshape, *scaling), rows)
+    whole = None if transposed or more != 1 else value
+    return Heads(source, count, size, scale * more, (*nodes, node, reshape, *scaling), rows, whole)
+
+
+def _as_they_are(value: Value, scale: float, nodes: tuple[Node, ...]) -> Heads | None:
+    """Heads that do not come from rows at once: rotated ones, or those of earlier steps too."""
+    count, size = value.dim(1), value.dim(3)
+    if value.rank != 4 or not isinstance(count, int) or not isinstance(size, int) or min(count, size) < 1:
+        return None
+    return Heads(value, count, size, scale, nodes, None, value)
 
 
 def _constant_heads(value: Value, scale: float, nodes: tuple[Node, ...]) -> Heads | None:
@@ -142,6 +158,8 @@ def length(heads: Heads, axis: int) -> set[Element]:
     """Everything that is known to equal the batch (axis 0) or the number of rows (axis 1)."""
     if heads.rows is not None:
         return {heads.rows[axis]}
+    if heads.source is heads.whole:
+        return {dim_of(heads.source, 2 * axis)}
     return {dim_of(value, axis) for value in row_sources(heads.source)}
 
 

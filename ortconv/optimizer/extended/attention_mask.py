@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
+from ortconv.optimizer.basic.mask_index import UNSQUEEZE_BY_INPUT, is_true
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.extended.attention_heads import Heads, alone, length, row_sources
 from ortconv.optimizer.shapes import Element, dim_of
+from ortconv.optimizer.symbols import stretches_to
 
 LARGEST_BLEND = -1e30
 """A value from which on a sum with any reasonable score is that value."""
@@ -31,6 +33,14 @@ class Biased:
     replaced: float | None = None
     """Where `mask` is a condition: what stands for the scores where it does not hold."""
     inverted: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Padding:
+    """A mask of keys, int32 (batch, keys), and what is added to the scores where it is zero."""
+
+    keys: Value
+    low: float
 
 
 class Masks:
@@ -82,10 +92,34 @@ class Masks:
             return self._blended(biased, biased.replaced, query, key, before, bounded)
         dims = (*(1,) * (4 - mask.rank), *(dim_of(mask, i) for i in range(mask.rank)))
         outer = (dims[0] == 1 or dims[0] in length(query, 0)) and dims[1] in (1, query.count)
-        if outer and mask.rank == 4 and dims[2] in rows and dims[3] in columns:
-            return mask
+        if outer and _is_one_of(dims[2], rows) and _is_one_of(dims[3], columns):
+            return mask if mask.rank == 4 else self._raised(mask, before)
         inner = (dims[2] == 1 or dims[2] in rows) and (dims[3] == 1 or dims[3] in columns)
         return self._expanded(mask, query, key, before) if bounded or (outer and inner) else None
+
+    def padding(self, biased: Biased, query: Heads, key: Heads, before: Node) -> Padding | None:
+        """The mask as a mask of keys, one row for each batch, where it is the same for all queries."""
+        condition, low, inverted = biased.mask, biased.replaced, biased.inverted
+        where = None if condition is None else condition.producer
+        if low is None and where is not None and where.is_op("Where"):
+            condition, *branches = where.inputs
+            numbers = [scalar(v) for v in branches]
+            inverted = numbers[1] == 0
+            low = numbers[0 if inverted else 1] if 0 in numbers else None
+        if biased.mask is None or condition is None or low is None or condition.graph is not self.graph:
+            return None
+        keys = _masked_keys(condition, length(query, 0), length(key, 1))
+        allowed: tuple[set[Element], ...] = (length(query, 0), {1}, length(query, 1), length(key, 1))
+        dims: list[Element] = [dim_of(biased.mask, i) for i in range(biased.mask.rank or 0)]
+        if keys is None or len(dims) != 4 or not all(d == 1 or d in known for d, known in zip(dims, allowed)):
+            return None
+        name = (keys, inverted)
+        if name not in self.made:
+            shape = keys.shape
+            kept = self._node("Not", [keys], {}, TensorType(DType.BOOL, shape), before) if inverted else keys
+            attrs: dict[str, Attribute] = {"to": int(DType.INT32)}
+            self.made[name] = self._node("Cast", [kept], attrs, TensorType(DType.INT32, shape), before)
+        return Padding(self.made[name], float(low))
 
     def _constant(
         self, biased: Biased, const: Tensor, rows: set[Element], columns: set[Element], heads: int
@@ -134,6 +168,20 @@ class Masks:
             self.graph.remove(mask.producer)
         return fitting
 
+    def _raised(self, mask: Value, before: Node) -> Value | None:
+        """The mask with leading axes of length 1, so that it has four."""
+        missing = tuple(range(4 - (mask.rank or 0)))
+        if mask.graph is not self.graph or mask.shape is None:
+            return None
+        if ("raised", mask) not in self.made:
+            type = TensorType(DType.FLOAT, (1,) * len(missing) + mask.shape)
+            if self.graph.opset() < UNSQUEEZE_BY_INPUT:
+                result = self._node("Unsqueeze", [mask], {"axes": Ints(missing)}, type, before)
+            else:
+                result = self._node("Unsqueeze", [mask, self._ints(missing, mask)], {}, type, before)
+            self.made["raised", mask] = result
+        return self.made["raised", mask]
+
     def _expanded(self, mask: Value, query: Heads, key: Heads, before: Node) -> Value | None:
         """Expand(mask) to (..., queries, keys), once for all layers of the same lengths."""
         rows, columns = length(query, 1), length(key, 1)
@@ -157,12 +205,14 @@ class Masks:
         known = next((d for d in length(side, 1) if isinstance(d, int)), None)
         if known is not None:
             return self._ints((known,), side.source)
-        if side.source.rank != 3 or side.source.graph is not self.graph:
+        if side.source.graph is not self.graph or side.source.rank not in (3, 4):
             return None
-        *_, rows = (v for v in row_sources(side.source) if v.graph is self.graph)
+        rows, axis = side.source, side.source.rank - 2
+        if side.source.rank == 3:
+            *_, rows = (v for v in row_sources(side.source) if v.graph is self.graph)
         if rows not in self.sizes:
-            shape = self._node("Shape", [rows], {}, TensorType(DType.INT64, (3,)), before)
-            bounds = [self._ints((i,), rows) for i in (1, 2)]
+            shape = self._node("Shape", [rows], {}, TensorType(DType.INT64, (axis + 2,)), before)
+            bounds = [self._ints((i,), rows) for i in (axis, axis + 1)]
             self.sizes[rows] = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (1,)), before)
         return self.sizes[rows]
 
@@ -185,6 +235,29 @@ def is_finite(mask: Value | None) -> bool:
     if node.op == "Where":
         return is_finite(node.inputs[1]) and is_finite(node.inputs[2])
     return node.op in ("Expand", "Unsqueeze", "Reshape", "Slice", "Identity") and is_finite(node.inputs[0])
+
+
+def _is_one_of(dim: Element, known: set[Element]) -> bool:
+    return any(stretches_to(dim, d) for d in known)
+
+
+def _masked_keys(condition: Value, batch: set[Element], columns: set[Element]) -> Value | None:
+    """The condition (batch, keys) that one for scores is made of, if it is that for every query."""
+    node: Node | None
+    value: Value | None = condition
+    while value is not None and (node := value.producer) is not None and node.domain == "":
+        inner = node.inputs[0] if node.inputs else None
+        if node.op == "And":
+            value = next((a for a, b in (node.inputs, node.inputs[::-1]) if is_true(b)), None)
+        elif node.op == "Expand":
+            value = inner
+        elif node.op in ("Reshape", "Unsqueeze") and inner is not None and inner.rank == 2:
+            rows, last = dim_of(inner, 0), dim_of(inner, 1)
+            fits = value.shape == (inner.dim(0), 1, 1, inner.dim(1)) and None not in value.shape
+            return inner if fits and rows in batch and last in columns else None
+        else:
+            return None
+    return None
 
 
 def _may_be_scores(value: Value) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,19 +23,22 @@ class Projection:
     bias: Value | None
     transposed: bool
     width: int
+    start: int = 0
+    """The first of the columns of the weight, of which there are more if several projections are one product."""
 
     def matrix(self) -> Array:
         """The weight, (hidden, width)."""
         assert self.weight.constant is not None
         weight = self.weight.constant.numpy()
-        return weight.T if self.transposed else weight
+        weight = weight.T if self.transposed else weight
+        return weight[:, self.start : self.start + self.width]
 
     def vector(self) -> Array:
         """The bias, (width,), zero where there is none."""
         if self.bias is None:
             return np.zeros(self.width, np.float32)
         assert self.bias.constant is not None
-        return self.bias.constant.numpy().reshape(-1)
+        return self.bias.constant.numpy().reshape(-1)[self.start : self.start + self.width]
 
 
 def projection_of(heads: Heads) -> Projection | None:
@@ -69,6 +72,26 @@ def projection_of(heads: Heads) -> Projection | None:
     if weight is None or not _is_weight(weight, x, 0, width):
         return None
     return Projection(x, node, weight, bias, False, width)
+
+
+def packed_projections(sides: tuple[Heads, ...]) -> list[Projection] | None:
+    """The projections whose results one Split takes from one product, in this order and equally wide."""
+    split, width = sides[0].source.producer, sides[0].count * sides[0].size
+    if split is None or not split.is_op("Split") or [s.source for s in sides] != list(split.outputs):
+        return None
+    packed, first = split.inputs[0], sides[0].source
+    last = attribute(split, "axis") in (-1, (first.rank or 0) - 1)
+    if packed is None or not last or any(s.source.dim(-1) != width or alone(s.source) is None for s in sides):
+        return None
+    rows = first.rank == 2 and sides[0].rows
+    if any(s.rows != sides[0].rows for s in sides):
+        return None
+    nodes = tuple(node for s in sides for node in s.nodes)
+    whole = Heads(packed, len(sides) * sides[0].count, sides[0].size, 1.0, nodes, rows or None)
+    found = projection_of(whole)
+    if found is None or found.product.ep != split.ep:
+        return None
+    return [replace(found, width=width, start=i * width) for i in range(len(sides))]
 
 
 def _from_gemm(node: Node, heads: Heads, width: int) -> Projection | None:

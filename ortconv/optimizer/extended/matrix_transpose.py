@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ortconv.ir.graph import Ints, Value
-from ortconv.optimizer.basic.reshape import merge_transposes
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.extended.split_transpose import merge_transposes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.shapes import Element, dim_of, refined, target
 

@@ -131,11 +131,16 @@ def fuse_concat(m: Match) -> Replacement:
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("Where", "condition", "a", "b", name="target")))
 def fuse_where(m: Match) -> Replacement:
-    "Q(Where(c, DQ(a), DQ(b)))  ->  QLinearWhere(c, a, b)"
+    """Q(Where(c, DQ(a), DQ(b)))  ->  QLinearWhere(c, a, b)
+
+    Its kernel reads all scales and zero points as constants when it is made, and ends the process where they are none.
+    """
     found = _operands(m, range(1, 3))
     if found is None:
         return None
     (a, b), y = found
+    if not (a.is_constant and b.is_constant and y.is_constant):
+        return None
     return microsoft("QLinearWhere", [m.condition, *a.operand, *b.operand, *y.parameters], m.target)
 
 

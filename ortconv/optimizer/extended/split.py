@@ -74,7 +74,7 @@ def _fuse(x: Value, context: Context) -> bool:
 def _part(node: Node, x: Value) -> Part | None:
     if node.domain != "" or not node.inputs or node.inputs[0] is not x or len(node.outputs) != 1:
         return None
-    found = _gather_part(node, x) if node.op == "Gather" else _slice_part(node, x) if node.op == "Slice" else None
+    found = _gather_part(node, x) if node.op == "Gather" else slice_part(node, x) if node.op == "Slice" else None
     return found if found is not None and found.start < found.end else None
 
 
@@ -90,7 +90,7 @@ def _gather_part(node: Node, x: Value) -> Part | None:
     return Part(node, axis % rank, start, start + 1, indices.rank == 0)
 
 
-def _slice_part(node: Node, x: Value) -> Part | None:
+def slice_part(node: Node, x: Value) -> Part | None:
     rank = x.rank or 0
     starts: tuple[int, ...] = node.attr("starts", ()) or ints(node.input(1)) or ()
     ends: tuple[int, ...] = node.attr("ends", ()) or ints(node.input(2)) or ()

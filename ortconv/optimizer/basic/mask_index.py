@@ -1,0 +1,224 @@
+"""Masks that are looked up position by position, as exporters write functions of indices, become the masks themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.types import Dim, DType
+from ortconv.optimizer.conditions import RESHAPES, equal_shapes, same_dim, scalar
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.shapes import Element, dim_of, elements, expressed
+from ortconv.optimizer.symbols import times
+
+UNSQUEEZE_BY_INPUT = 13
+"""The operator set from which Unsqueeze takes its axes as an input."""
+
+Strides = tuple[Element, ...]
+"""How much the elements of a tensor grow from one position to the next along each axis, beginning at zero."""
+
+DEPTH = 12
+LARGEST = 1 << 20
+"""Elements of the largest constant that is looked at."""
+
+
+def strides(value: Value | None, depth: int = DEPTH) -> Strides | None:
+    """The strides of an integer tensor whose elements are such sums of positions; None where that is not certain."""
+    node = None if value is None else value.producer
+    if value is None or value.rank is None or not depth:
+        return None
+    if value.constant is not None:
+        return _of_constant(value.constant)
+    if node is None or node.op not in _STRIDES or node.domain:
+        return None
+    return _STRIDES[node.op](node, depth - 1)
+
+
+def _of_constant(const: Tensor) -> Strides | None:
+    if const.dtype not in (DType.INT64, DType.INT32) or not 0 < const.size <= LARGEST:
+        return None
+    array: Array = const.numpy().astype(np.int64)
+    seconds = [tuple(int(i == axis) for i in range(array.ndim)) for axis in range(array.ndim)]
+    steps = tuple(int(array[at]) if n > 1 else 0 for at, n in zip(seconds, array.shape))
+    total = np.zeros(array.shape, np.int64)
+    for axis, step in enumerate(steps):
+        total += step * np.arange(array.shape[axis]).reshape(-1, *(1,) * (array.ndim - 1 - axis))
+    return steps if np.array_equal(array, total) else None
+
+
+def _of_range(node: Node, depth: int) -> Strides | None:
+    start, _, step = map(scalar, node.inputs)
+    return (1,) if start == 0 and step == 1 and node.out.dtype in (DType.INT64, DType.INT32) else None
+
+
+def _of_reshape(node: Node, depth: int) -> Strides | None:
+    x, out = node.inputs[0], node.out
+    inner = strides(x, depth)
+    if x is None or inner is None or x.shape is None or out.shape is None:
+        return None
+    longer = [(d, s) for d, s in zip(x.shape, inner) if d != 1]
+    if len(longer) != sum(d != 1 for d in out.shape):
+        return None
+    rest = iter(longer)
+    pairs = [(d, *((1, 0) if d == 1 else next(rest))) for d in out.shape]
+    return tuple(s for _, _, s in pairs) if all(d == e and d is not None for d, e, _ in pairs) else None
+
+
+def _of_expand(node: Node, depth: int) -> Strides | None:
+    return _aligned(node.inputs[0], node.out, depth)
+
+
+def _of_sum(node: Node, depth: int) -> Strides | None:
+    parts = [_aligned(v, node.out, depth) for v in node.inputs]
+    if any(p is None for p in parts):
+        return None
+    pairs = list(zip(*(p for p in parts if p is not None)))
+    return tuple(a if b == 0 else b for a, b in pairs) if all(0 in pair for pair in pairs) else None
+
+
+def _of_product(node: Node, depth: int) -> Strides | None:
+    for x, factor in (node.inputs, node.inputs[::-1]):
+        number = elements(factor)
+        inner = _aligned(x, node.out, depth) if number is not None and len(number) == 1 else None
+        if inner is not None and number is not None:
+            scaled = [0 if s == 0 else _multiplied(s, number[0]) for s in inner]
+            return None if None in scaled else tuple(scaled)
+    return None
+
+
+def _multiplied(a: Element, b: Element) -> Element:
+    return times(a, b) if isinstance(a, (int, str)) and isinstance(b, (int, str)) else None
+
+
+def _aligned(x: Value | None, out: Value, depth: int) -> Strides | None:
+    """The strides of x as it is broadcast to the shape of out."""
+    inner = strides(x, depth)
+    if x is None or inner is None or x.shape is None or out.rank is None or len(inner) > out.rank:
+        return None
+    return (0,) * (out.rank - len(inner)) + tuple(0 if d == 1 else s for d, s in zip(x.shape, inner))
+
+
+_STRIDES = {
+    **dict.fromkeys(RESHAPES, _of_reshape),
+    "Range": _of_range,
+    "Expand": _of_expand,
+    "Add": _of_sum,
+    "Mul": _of_product,
+}
+
+
+def is_true(value: Value | None, depth: int = DEPTH) -> bool:
+    """True if all elements of a boolean tensor are known to be true."""
+    if value is None or not depth:
+        return False
+    node = value.producer
+    if node is None:
+        return value.constant is not None and value.dtype is DType.BOOL and bool(np.all(value.constant.numpy()))
+    if node.domain != "":
+        return False
+    if node.op == "GreaterOrEqual":
+        limit, found = scalar(node.inputs[1]), strides(node.inputs[0])
+        return limit is not None and limit <= 0 and found is not None and not any(_may_fall(s) for s in found)
+    if node.op == "And":
+        return all(is_true(v, depth - 1) for v in node.inputs)
+    return node.op in (*RESHAPES, "Expand", "Identity") and is_true(node.inputs[0], depth - 1)
+
+
+def _may_fall(stride: Element) -> bool:
+    return stride is None or (isinstance(stride, int) and stride < 0)
+
+
+# ---------------------------------------------------------------------- rules
+
+
+@rule(
+    "IndexedMaskFusion",
+    P("Gather", P(("Flatten", "Reshape"), "x", ..., name="flat", shared=True), "index", name="gather"),
+)
+def fuse_flat_lookup(m: Match) -> Replacement:
+    """Gather(Flatten(x), positions in x, row by row)  ->  Reshape(x)
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    x: Value = m.x
+    found = strides(m.index)
+    flat = m.flat.out
+    if found is None or x.shape is None or flat.rank is None or not 1 <= flat.rank <= 2:
+        return None
+    if (
+        m.gather.attr("axis", 0) != 0
+        or (flat.rank == 2 and flat.dim(1) != 1)
+        or not same_dim(flat.dim(0), times(*x.shape))
+    ):
+        return None
+    dims = m.index.shape or ()
+    taken = [i for i, d in enumerate(dims) if d != 1]
+    in_order = all(same_dim(_dim(found[i]), times(*(dims[j] for j in taken[n + 1 :]))) for n, i in enumerate(taken))
+    return _reshaped(m) if in_order and same_dim(times(*(dims[i] for i in taken)), flat.dim(0)) else None
+
+
+def _dim(element: Element) -> Dim:
+    return element if isinstance(element, (int, str)) else None
+
+
+@rule("IndexedMaskFusion", P("GatherND", "x", "index", name="gather"))
+def fuse_lookup(m: Match) -> Replacement:
+    """GatherND(x, Concat of positions along the axes of x)  ->  Reshape(x)
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    parts = _components(m.index)
+    if parts is None or m.x.rank != len(parts) or m.gather.attr("batch_dims", 0):
+        return None
+    dims = (m.index.shape or ())[: len(parts[0])]
+    last = -1
+    for found, dim in zip(parts, m.x.shape or ()):
+        moved = [i for i, s in enumerate(found) if s != 0 and dims[i] != 1]
+        if dim == 1 and not moved:
+            continue
+        if len(moved) != 1 or moved[0] <= last or found[moved[0]] != 1 or not same_dim(dims[moved[0]], dim):
+            return None
+        (last,) = moved
+    used = sum(d != 1 for d in m.x.shape or ())
+    return _reshaped(m) if used == sum(d != 1 for d in dims) else None
+
+
+def _components(index: Value) -> list[Strides] | None:
+    """The strides of each of the indices that the last axis holds."""
+    const, node, rank = index.constant, index.producer, index.rank
+    if const is not None and const.rank and 0 < const.size <= LARGEST:
+        array = const.numpy()
+        found = [_of_constant(Tensor.of(np.ascontiguousarray(array[..., i]))) for i in range(array.shape[-1])]
+    elif node is not None and node.is_op("Concat") and rank and node.attr("axis", 0) in (-1, rank - 1):
+        parts = [strides(v) for v in node.inputs if v is not None and v.dim(-1) == 1]
+        found = [None if s is None else s[:-1] for s in parts]
+        found += [None] * (len(node.inputs) - len(parts))
+    else:
+        return None
+    known = [s for s in found if s is not None]
+    return known if known and len(known) == len(found) else None
+
+
+def _reshaped(m: Match) -> Replacement:
+    """x in the shape of the lookup."""
+    out = m.root.out
+    dims = out.shape or ()
+    ones = Ints(i for i, d in enumerate(dims) if d == 1)
+    if m.graph.opset() >= UNSQUEEZE_BY_INPUT and equal_shapes(m.x.shape, tuple(d for d in dims if d != 1)):
+        return New("Unsqueeze", [m.x, np.array(ones, np.int64)], {}, types=[out.type])
+    spec = None if out.rank is None else expressed([dim_of(out, i) for i in range(out.rank)], m.x)
+    return None if spec is None else New("Reshape", [m.x, np.array(spec, np.int64)], {}, types=[out.type])
+
+
+@rule("AndElimination", P("And", "x", "true", commutative=True))
+def eliminate_and(m: Match) -> Replacement:
+    """And(x, true)  ->  x
+
+    Counterpart: none: beyond ONNX Runtime, which knows the constants of sums and products only
+    """
+    return m.x if equal_shapes(m.x.shape, m.root.out.shape) and is_true(m.true) else None
+
+
+PASSES = (RulePass("IndexedMaskFusion", fuse_flat_lookup, fuse_lookup, eliminate_and),)

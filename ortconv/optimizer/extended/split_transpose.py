@@ -1,0 +1,75 @@
+"""A transposition that ONNX Runtime's kernel can only do element by element becomes two that move blocks."""
+
+from __future__ import annotations
+
+import math
+
+from ortconv.ir.graph import Ints, Value
+from ortconv.ir.types import DType
+from ortconv.optimizer.basic import reshape
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.pattern import Match, P
+
+Perm = tuple[int, ...]
+
+SMALLEST_BLOCK = 8
+SMALLEST = 4096
+"""Elements below which a second node costs more than it saves."""
+
+
+def halves(perm: Perm, x: Value) -> tuple[Perm, Perm] | None:
+    """Two permutations, one after the other, that take less time than this one; None where there are none.
+
+    The kernel is fast where one axis moves past others, and where the last axis stays and is long: it copies blocks then.
+    One half brings an axis to its place at the end, or takes one from there, and the other half moves blocks.
+    """
+    shape = x.shape
+    if shape is None or len(shape) != len(perm) or x.dtype is DType.STRING or _moves_one_axis(perm):
+        return None
+    elements = math.prod(d for d in shape if isinstance(d, int))
+    last = perm[-1]
+    sizes = [d if isinstance(d, int) else 0 for d in (shape[last], shape[-1])]
+    if elements < SMALLEST or last == len(perm) - 1 or max(sizes) < SMALLEST_BLOCK:
+        return None
+    if sizes[0] >= sizes[1]:
+        first = (*(i for i in range(len(perm)) if i != last), last)
+    else:
+        first = (*(i for i in perm if i != len(perm) - 1), len(perm) - 1)
+    second = tuple(first.index(i) for i in perm)
+    return None if first == perm or second == perm else (first, second)
+
+
+def _moves_one_axis(perm: Perm) -> bool:
+    """True if taking out one axis, or axes that stay neighbours, leaves the others in order."""
+    starts = [axis for i, axis in enumerate(perm) if i == 0 or perm[i - 1] != axis - 1]
+    rests = (starts[:i] + starts[i + 1 :] for i in range(len(starts)))
+    return any(rest == sorted(rest) for rest in rests)
+
+
+@rule("TransposeSplit", P("Transpose", "x"))
+def split_transpose(m: Match) -> Replacement:
+    """Transpose(x), where neither one axis alone moves nor the last one stays  ->  Transpose(Transpose(x))
+
+    Counterpart: none: its kernel then moves elements one by one
+    """
+    rank = m.x.rank or 0
+    pair = halves(tuple(m.root.attr("perm", Ints(reversed(range(rank))))), m.x)
+    if pair is None:
+        return None
+    inner = New("Transpose", [m.x], {"perm": Ints(pair[0])})
+    return New("Transpose", [inner], {"perm": Ints(pair[1])}, like=m.root, types=[m.root.out.type])
+
+
+@rule("TransposeFusion", *(r.pattern for r in reshape.merge_transposes))
+def merge_transposes(m: Match) -> Replacement:
+    """Transpose(Transpose(x))  ->  Transpose(x) or x, unless two are faster than one
+
+    Counterpart: TransposeOptimizer
+    """
+    first, second = (node.attr("perm", Ints()) for node in (m.inner, m.root))
+    if first and second and halves(tuple(first[i] for i in second), m.x) == (tuple(first), tuple(second)):
+        return None
+    return reshape.merge_transposes[0].build(m)
+
+
+PASSES = (RulePass("TransposeSplit", split_transpose),)

@@ -1,0 +1,282 @@
+"""Shapes that follow from others: what onnx's inference leaves open and symbolic dimensions decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.types import Dim, DType, Shape, TensorType
+from ortconv.optimizer.conditions import ints
+from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.shapes import Element, elements, target
+from ortconv.optimizer.symbols import at_most, broadcast_shapes, is_anonymous, plus, quotient
+
+# ---------------------------------------------------------------------- shapes of results
+
+
+def _same(node: Node) -> Shape | None:
+    return None if node.inputs[0] is None else node.inputs[0].shape
+
+
+def _reshaped(node: Node) -> Shape | None:
+    x, wanted = node.inputs[0], target(node)
+    if x is None or wanted is None:
+        return None
+    dims: list[Dim] = [d if isinstance(d, str) or (isinstance(d, int) and d >= 0) else None for d in wanted]
+    if wanted.count(-1) == 1 and dims.count(None) == 1:
+        dims[dims.index(None)] = _left_over(x.shape, [d for d in dims if d is not None])
+    return tuple(dims)
+
+
+def _left_over(shape: Shape | None, dims: Sequence[Dim]) -> Dim:
+    """What -1 stands for beside the other dimensions of a tensor of that shape."""
+    return None if shape is None or 0 in shape or 0 in dims else quotient(shape, dims)
+
+
+def _broadcast(node: Node) -> Shape | None:
+    return broadcast_shapes([None if v is None else v.shape for v in node.inputs])
+
+
+def _multiplied(node: Node) -> Shape | None:
+    a, b = (None if v is None else v.shape for v in node.inputs[:2])
+    if a is None or b is None or len(a) < 2 or len(b) < 2:
+        return None
+    outer = broadcast_shapes([a[:-2], b[:-2]])
+    return None if outer is None else (*outer, a[-2], b[-1])
+
+
+def _convolved(node: Node) -> Shape | None:
+    """Batch and channels of a Conv, and the symbols of axes whose size the window keeps."""
+    x, w = node.inputs[:2]
+    if x is None or w is None or x.shape is None or w.rank != len(x.shape) or len(x.shape) < 3:
+        return None
+    spatial = len(x.shape) - 2
+    pads = node.attr("pads", Ints((0,) * 2 * spatial))
+    strides, dilations = (node.attr(name, Ints((1,) * spatial)) for name in ("strides", "dilations"))
+    auto_pad = node.attr("auto_pad", "NOTSET")
+    if len(pads) != 2 * spatial or len(strides) != spatial or len(dilations) != spatial:
+        return None
+    dims: list[Dim] = [x.shape[0], w.dim(0)]
+    for axis in range(spatial):
+        kernel = w.dim(axis + 2)
+        padded = 0 if auto_pad == "VALID" else pads[axis] + pads[axis + spatial]
+        exact = isinstance(kernel, int) and padded == (kernel - 1) * dilations[axis]
+        dims.append(x.shape[axis + 2] if strides[axis] == 1 and (auto_pad.startswith("SAME") or exact) else None)
+    return tuple(dims)
+
+
+def _transposed(node: Node) -> Shape | None:
+    shape = _same(node)
+    if shape is None:
+        return None
+    perm = node.attr("perm", Ints(reversed(range(len(shape)))))
+    return tuple(shape[i] for i in perm) if len(perm) == len(shape) else None
+
+
+def _joined(node: Node) -> Shape | None:
+    shapes = [None if v is None else v.shape for v in node.inputs]
+    known = [s for s in shapes if s is not None]
+    rank, axis = len(known[0]) if known else 0, node.attr("axis", 0)
+    if len(known) < len(shapes) or not -rank <= axis < rank:
+        return None
+    dims: list[Dim] = [next((d for d in sides if d is not None), None) for sides in zip(*known)]
+    dims[axis] = plus(*(s[axis] for s in known))
+    return tuple(dims)
+
+
+def _gathered(node: Node) -> Shape | None:
+    data, index = (None if v is None else v.shape for v in node.inputs)
+    axis = node.attr("axis", 0)
+    if data is None or index is None or not -len(data) <= axis < len(data):
+        return None
+    return (*data[: axis % len(data)], *index, *data[axis % len(data) + 1 :])
+
+
+def _expanded(node: Node) -> Shape | None:
+    wanted = elements(node.inputs[1])
+    return None if wanted is None else broadcast_shapes([_same(node), tuple(map(_as_dim, wanted))])
+
+
+def _as_dim(element: Element) -> Dim:
+    return element if isinstance(element, str) or (isinstance(element, int) and element >= 0) else None
+
+
+def _filled(node: Node) -> Shape | None:
+    wanted = elements(node.inputs[0])
+    return None if wanted is None else tuple(map(_as_dim, wanted))
+
+
+def _counted(node: Node) -> Shape | None:
+    """The shape of a Range of integers."""
+    numbers = [e[0] for v in node.inputs if (e := elements(v)) is not None and len(e) == 1]
+    if node.out.dtype not in (DType.INT64, DType.INT32) or len(numbers) < 3:
+        return None
+    start, limit, step = numbers
+    if isinstance(start, int) and isinstance(limit, int) and isinstance(step, int) and step:
+        return (len(range(start, limit, step)),)
+    return (_as_dim(limit) if (start, step) == (0, 1) else None,)
+
+
+def _sliced(node: Node) -> Shape | None:
+    shape = _same(node)
+    if shape is None or "starts" in node.attrs:
+        return None
+    starts, ends = (elements(node.input(i)) for i in (1, 2))
+    axes = tuple(range(len(starts or ()))) if node.input(3) is None else ints(node.input(3))
+    steps = (1,) * len(axes or ()) if node.input(4) is None else ints(node.input(4))
+    if starts is None or ends is None or axes is None or steps is None:
+        return None
+    dims = list(shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=False):
+        dims[axis] = _part(dims[axis], start, end, step)
+    return tuple(dims)
+
+
+def _part(dim: Dim, start: Element, end: Element, step: int) -> Dim:
+    """How many of so many elements lie between two of them."""
+    if isinstance(dim, int) and isinstance(start, int) and isinstance(end, int) and step > 0:
+        return len(range(*slice(start, end, step).indices(dim)))
+    if start != 0 or step != 1:
+        return None
+    return dim if isinstance(end, int) and end >= UNLIMITED else at_most(_as_dim(end), dim)
+
+
+UNLIMITED = 2**31 - 1
+"""From here on the end of a Slice means the end of the axis."""
+
+
+_COMPARISONS = ("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or", "Where", "Xor")
+_RETYPING = frozenset({
+    "Cast", "ConstantOfShape", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear", *_COMPARISONS,
+})  # fmt: skip
+_SAME_SHAPE = (
+    "Abs", "BatchNormalization", "Cast", "Clip", "Cos", "DequantizeLinear", "DynamicQuantizeLinear", "Elu", "Erf", "Exp", "Gelu",
+    "HardSigmoid", "HardSwish", "Identity", "InstanceNormalization", "LayerNormalization", "LeakyRelu", "Log", "Mish", "Neg",
+    "Not", "PRelu", "QuantizeLinear", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sin", "Softmax", "Softplus", "Sqrt", "Tanh",
+    "Trilu",
+)  # fmt: skip
+_SHAPES: dict[str, Callable[[Node], Shape | None]] = {
+    **dict.fromkeys(_SAME_SHAPE, _same),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min", *_COMPARISONS), _broadcast),
+    **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
+    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshaped),
+    "Concat": _joined,
+    "ConstantOfShape": _filled,
+    "Conv": _convolved,
+    "Expand": _expanded,
+    "Gather": _gathered,
+    "Range": _counted,
+    "Slice": _sliced,
+    "Transpose": _transposed,
+}
+"""The shape of the first output from those of the inputs, for the operators that models are mostly made of."""
+
+
+# ---------------------------------------------------------------------- propagation
+
+
+class Equalities:
+    """Which anonymous symbols turned out to be other symbols, or numbers; those of the inputs stay."""
+
+    def __init__(self, graph: Graph | None = None) -> None:
+        self._kept = frozenset(d for v in (graph.inputs if graph else ()) for d in v.shape or ())
+        self._stands_for: dict[str, Dim] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._stands_for)
+
+    def resolve(self, dim: Dim) -> Dim:
+        while isinstance(dim, str) and dim in self._stands_for:
+            dim = self._stands_for[dim]
+        return dim
+
+    def note(self, a: Dim, b: Dim) -> None:
+        """Take note that two dimensions are one."""
+        a, b = self.resolve(a), self.resolve(b)
+        if a == b or a is None or b is None:
+            return
+        for dim, other in ((a, b), (b, a)):
+            if isinstance(dim, str) and is_anonymous(dim) and dim not in self._kept:
+                self._stands_for[dim] = other
+                return
+
+    def apply(self, value: Value) -> bool:
+        """Write the type of a value with what is known. True if it changed."""
+        if not isinstance(value.type, TensorType) or value.type.shape is None:
+            return False
+        shape = tuple(map(self.resolve, value.type.shape))
+        if shape == value.type.shape:
+            return False
+        value.type = TensorType(value.type.dtype, shape)
+        return True
+
+
+def propagate(graph: Graph, context: Context) -> int:
+    """Find out ranks and dimensions that follow from others.
+
+    Returns the number of types that became more exact.
+
+    What holds in a branch or a loop body need not hold outside, so only the main graph teaches about symbols.
+
+    Counterpart: none: ONNX Runtime has only the inference of each operator by itself
+    Differs: dimensions of several nodes are related, so symbols that must be equal become one.
+    """
+    from ortconv.onnxio.infer import update_types
+
+    equal = Equalities(graph)
+    changed = 0
+    for node in graph:
+        out = node.outputs[0] if node.outputs else None
+        if out is None or not _is_vague(out.shape):
+            continue
+        rule = _SHAPES.get(node.op) if node.domain == "" else None
+        shape = rule(node) if rule is not None else None
+        if out.shape is None:
+            changed += _set_shape(node, out, shape) or (
+                shape is None and all(v is None or v.rank is not None for v in node.inputs) and update_types(node)
+            )
+        elif shape is not None and len(shape) == len(out.shape):
+            if graph.owner is None:
+                for known, found in zip(out.shape, shape):
+                    equal.note(known, found)
+            changed += _refine(out, shape)
+        if equal:
+            changed += equal.apply(out)
+    if equal:
+        changed += sum(map(equal.apply, _values(graph)))
+    return changed
+
+
+def _is_vague(shape: Shape | None) -> bool:
+    return shape is None or any(d is None or is_anonymous(d) for d in shape)
+
+
+def _set_shape(node: Node, out: Value, shape: Shape | None) -> bool:
+    dtype = out.dtype
+    source = node.input(0)
+    if dtype is None and node.op not in _RETYPING and source is not None:
+        dtype = source.dtype
+    if shape is None or dtype is None:
+        return False
+    out.type = TensorType(dtype, shape)
+    return True
+
+
+def _refine(out: Value, shape: Shape) -> bool:
+    """Fill in the dimensions of a type that are not known."""
+    known = out.shape or ()
+    merged = tuple(f if k is None else k for k, f in zip(known, shape))
+    if merged == known or out.dtype is None:
+        return False
+    out.type = TensorType(out.dtype, merged)
+    return True
+
+
+def _values(graph: Graph) -> Iterator[Value]:
+    for each in graph.graphs():
+        yield from each.inputs
+        for node in each:
+            yield from (v for v in node.outputs if v is not None)
+
+
+PASSES = (FunctionPass("ShapePropagation", propagate),)

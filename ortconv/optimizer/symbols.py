@@ -1,0 +1,115 @@
+"""Arithmetic on dimensions of which some are symbols."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from ortconv.ir.types import Dim, Shape
+from ortconv.optimizer.conditions import same_dim
+
+ANONYMOUS = re.compile(r"\?|unk__\d+$")
+"""What the names of symbols look like that shape inference makes up, ours and that of others."""
+
+TIMES = "·"
+"""What separates the factors in the name of a dimension that is a product of others, a number first: 4·batch."""
+
+
+def is_anonymous(dim: object) -> bool:
+    """True for a symbol that shape inference made up."""
+    return isinstance(dim, str) and ANONYMOUS.match(dim) is not None
+
+
+def times(*dims: Dim) -> Dim:
+    """The product of dimensions, as a number or a symbol; None unless all are known."""
+    number, symbols = _factors(dims)
+    return None if None in dims else _named(number, symbols)
+
+
+def quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:
+    """The product of dimensions divided by that of others; None where it is not known or leaves a rest."""
+    if None in dims or None in others:
+        return None
+    (total, symbols), (divisor, taken) = _factors(dims), _factors(others)
+    if divisor <= 0 or total % divisor or taken - symbols:
+        return None
+    return _named(total // divisor, symbols - taken)
+
+
+def _factors(dims: Sequence[Dim]) -> tuple[int, Counter[str]]:
+    """The product of the numbers among these dimensions, and the symbols by which it is multiplied."""
+    number, symbols = 1, Counter[str]()
+    for d in dims:
+        if isinstance(d, int):
+            number *= d
+        elif d is not None:
+            first, *others = d.split(TIMES)
+            if others and first.isdecimal():
+                number *= int(first)
+            else:
+                others.append(first)
+            symbols.update(others)
+    return number, symbols
+
+
+def _named(number: int, symbols: Counter[str]) -> Dim:
+    names = sorted(symbols.elements())
+    if names and (number < 0 or any(map(str.isdecimal, names))):
+        return None
+    return number if not names or not number else TIMES.join([str(number)] * (number != 1) + names)
+
+
+PLUS = "+"
+"""What separates the terms in the name of a dimension that is a sum of others, a number last: past+rows+1."""
+
+
+def plus(*dims: Dim) -> Dim:
+    """The sum of dimensions, as a number or a symbol; None unless all are known."""
+    if None in dims:
+        return None
+    number = sum(d for d in dims if isinstance(d, int))
+    names = sorted(d for d in dims if isinstance(d, str))
+    return PLUS.join(names + [str(number)] * (number > 0)) if names and number >= 0 else None if names else number
+
+
+def at_most(limit: Dim, dim: Dim) -> Dim:
+    """The lesser of two dimensions; None where it has no name."""
+    if limit == dim or (isinstance(limit, int) and isinstance(dim, int)):
+        return dim if limit == dim else min(limit, dim)  # type: ignore[type-var]
+    if isinstance(limit, str) and isinstance(dim, int):
+        limit, dim = dim, limit
+    return f"min({limit},{dim})" if isinstance(limit, int) and limit > 0 and isinstance(dim, str) else None
+
+
+def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
+    """The shape that these broadcast to, None where a dimension is not certain."""
+    known = [s for s in shapes if s is not None]
+    if len(known) < len(shapes) or not known:
+        return None
+    rank = max(map(len, known))
+    padded = [(1,) * (rank - len(s)) + s for s in known]
+    return tuple(broadcast_dims(dims) for dims in zip(*padded))
+
+
+def broadcast_dims(dims: Sequence[Dim]) -> Dim:
+    """The dimension that these broadcast to, given that they do; None where it is not certain.
+
+    What is not 1 must be equal, so that a number decides. Beside a dimension n, the lesser of n and a number is n or 1.
+    """
+    others = [d for d in dims if d != 1]
+    if not others:
+        return 1
+    for d in others:
+        if all(
+            same_dim(d, e) or (isinstance(e, str) and e.startswith("min(") and e.endswith(f",{d})")) for e in others
+        ):
+            return d
+    return next((d for d in others if isinstance(d, int)), None)
+
+
+def stretches_to(dim: object, whole: object) -> bool:
+    """True if a dimension equals another one, given that it broadcasts to it: for the lesser of that and a number above 1, too."""
+    return dim == whole or (
+        isinstance(dim, str) and dim.startswith("min(") and not dim.startswith("min(1,") and dim.endswith(f",{whole})")
+    )

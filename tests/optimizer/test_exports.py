@@ -1,0 +1,135 @@
+"""Whole transformers as exporters write them: what becomes of them at level all, and that they still compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import exports
+import numpy as np
+import onnx
+import pytest
+from exports import Export
+from rewriting import ops, random_feeds, run
+
+from ortconv import pipeline
+from ortconv.ir.graph import Graph
+from ortconv.ir.verify import verify
+from ortconv.onnxio.load import from_proto
+from ortconv.onnxio.proto import model_proto
+from ortconv.session import Session
+
+SYMBOLS = {"batch": 2, "rows": 5, "past": 3, "columns": 8}
+DECODE = {"batch": 1, "rows": 1, "past": 4, "columns": 5}
+ATTENTION, MULTI = "com.microsoft.Attention", "com.microsoft.MultiHeadAttention"
+
+
+def optimized(proto: onnx.ModelProto, *sizes: dict[str, int], numpy: bool = True) -> Graph:
+    """The graph at level all, whose numbers are checked with onnxruntime and our own executor for inputs of these sizes."""
+    model = from_proto(proto)
+    pipeline.optimize(model, "all", None)
+    verify(model.graph)
+    for size in sizes:
+        feeds = random_feeds(proto, **size)
+        for name, value in feeds.items():
+            if name == "mask":
+                value[...] = np.where(value > 0, exports.LOWEST, 0)
+                value[:1, :, :1] = exports.LOWEST
+            elif value.dtype == np.int64:
+                value[...] = np.abs(value) % 20
+        want = run(proto, feeds)
+        for got in (run(model_proto(model), feeds), *([Session(model).run(None, feeds)] if numpy else [])):
+            for a, b in zip(want, got, strict=True):
+                np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4)
+    return model.graph
+
+
+STATIC = {"batch": 2, "rows": 5}
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("opset", [14, 17, 18])
+@pytest.mark.parametrize("unbind", ["gather", "split"])
+def test_timm(fixed: bool, opset: int, unbind: str) -> None:
+    export = Export(**(STATIC if fixed else {}), opset=max(opset, 17))
+    found = ops(optimized(exports.timm(export, unbind=unbind), SYMBOLS))
+    assert found[ATTENTION] == 2
+    assert {"Transpose", "Split", "Gather", "Softmax"}.isdisjoint(found)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_gpt2(fixed: bool) -> None:
+    found = ops(optimized(exports.gpt2(Export(**(STATIC if fixed else {}))), SYMBOLS, {"batch": 1, "rows": 1}))
+    assert found[ATTENTION] == 2
+    assert {"Gemm", "Transpose", "Softmax"}.isdisjoint(found)
+    assert found["com.microsoft.FastGelu"] == 2
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_guarded_weights(fixed: bool) -> None:
+    sizes = STATIC if fixed else {}
+    assert ops(optimized(exports.timm(Export(guard=True, **sizes)), SYMBOLS))[ATTENTION] == 2
+    assert ops(optimized(exports.gpt2(Export(guard=True, **sizes), add=True), SYMBOLS))[ATTENTION] == 2
+
+
+def test_gpt2_with_past() -> None:
+    """The mask is cut by lengths that the joined keys have, so that nothing is fused that it depends on."""
+    optimized(exports.gpt2(Export(), past=True), SYMBOLS, DECODE)
+
+
+@pytest.mark.parametrize("past", [False, True])
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_llama(past: bool, kv_heads: int, fixed: bool) -> None:
+    export = Export(**(STATIC if fixed else {}))
+    found = ops(
+        optimized(exports.llama(export, kv_heads=kv_heads, past=past), SYMBOLS, *([DECODE] if not fixed else []))
+    )
+    assert found["SimplifiedLayerNormalization"] == 5
+    assert found["com.microsoft.QuickGelu"] == 2
+    assert found["com.microsoft.RotaryEmbedding"] == 4
+    if kv_heads == 2 and not past:
+        assert "Expand" not in found
+    assert found[MULTI] == 2
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("batch", [2, "batch"])
+def test_clip(flat: bool, batch: int | str) -> None:
+    found = ops(optimized(exports.clip_text(Export(batch=batch, rows=5), flat=flat), SYMBOLS))
+    assert found["com.microsoft.QuickGelu"] == 2
+    assert found.get(ATTENTION, 0) == (0 if flat else 2)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_t5(fixed: bool) -> None:
+    found = ops(optimized(exports.t5(Export(**(STATIC if fixed else {}))), SYMBOLS))
+    assert found[ATTENTION] == 2
+    assert found["SimplifiedLayerNormalization"] == 5
+
+
+@pytest.mark.parametrize("past", [False, True])
+def test_whisper_decoder(past: bool) -> None:
+    found = ops(optimized(exports.whisper_decoder(Export(), past=past), SYMBOLS, *([DECODE] if past else [])))
+    assert found[MULTI] == (4 if past else 2)
+    assert found.get(ATTENTION, 0) == (0 if past else 2)
+
+
+BUILDERS: list[Callable[[Export], onnx.ModelProto]] = [exports.timm, exports.gpt2, exports.llama, exports.t5]
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_captures_stay(build: Callable[[Export], onnx.ModelProto]) -> None:
+    """Every value is returned, so that nothing inside may be fused away."""
+    proto = build(Export(layers=1))
+    for node in proto.graph.node[:-1]:
+        proto.graph.output.extend(
+            onnx.helper.make_empty_tensor_value_info(name) for name in node.output if node.op_type not in ("Split",)
+        )
+    inferred = onnx.shape_inference.infer_shapes(proto)
+    types = {v.name: v.type for v in inferred.graph.value_info}
+    for output in proto.graph.output[1:]:
+        output.type.CopyFrom(types[output.name])
+        if output.type.tensor_type.HasField("shape"):
+            output.type.tensor_type.ClearField("shape")
+    graph = optimized(proto, SYMBOLS, numpy=False)
+    assert not {ATTENTION, MULTI, "com.microsoft.RotaryEmbedding"} & set(ops(graph))
