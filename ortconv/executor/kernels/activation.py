@@ -44,7 +44,7 @@ def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
     return out
 
 
-@kernel("PRelu")
+@kernel("PRelu", since=7)
 @in_float32
 def prelu(x: Array, slope: Array) -> Array:
     out = np.asarray(np.multiply(x, slope))
