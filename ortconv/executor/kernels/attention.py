@@ -281,7 +281,9 @@ def _microsoft_mask(
         allowed = _allowed(mask, batch, queries, keys, past)
         total = np.where(allowed, np.float32(0), np.float32(filter_value))
     if causal and queries > 1:
-        unseen = np.where(visible(queries, keys, past, -1, 0), np.float32(0), np.finfo(np.float32).min)
+        seen = visible(queries, keys, past, -1, 0)
+        seen[-1] = True  # as in the kernel, which matters where the keys are not as many as past and queries
+        unseen = np.where(seen, np.float32(0), np.finfo(np.float32).min)
         total = unseen if total is None else np.maximum(total + unseen, np.finfo(np.float32).min)
     return total
 
