@@ -427,6 +427,40 @@ def attention(d: Draw) -> Case:
     return Case(trimmed(inputs), attributes, 2 if past else 1)
 
 
+def group_query_attention(d: Draw) -> Case:
+    batch, shared, rotary = d.number(1, 3), d.number(1, 2), d.chance()
+    size = d.pick(16, 32) if rotary else d.number(1, 9) * 8
+    heads, dtype = shared * d.number(1, 3), d.pick(F32, F32, np.float16)
+    past = d.number(1, 5) if d.chance() else 0
+    length = 1 if past and batch > 1 else d.number(1, 5)
+    # Entries of a batch may be shorter than the longest.
+    totals = [past + length - (d.number(0, past or length - 1) if d.chance(0.3) else 0) for _ in range(batch)]
+    totals[0] = past + length
+    packed = d.chance(0.3)
+    q, k, v = (d.floats((batch, length, n * size), dtype) for n in (heads, shared, shared))
+    inputs = [np.concatenate([q, k, v], axis=2), None, None] if packed else [q, k, v]
+    inputs += [d.floats((batch, shared, past, size), dtype) for _ in range(2)] if past else [None, None]
+    inputs += [np.array(totals, np.int32) - 1, np.array(past + length, np.int32)]
+    inputs += [d.floats((past + length + 2, size // 2), dtype) for _ in range(2)] if rotary else [None, None]
+    places = d.rng.integers(0, past + length, (batch, length)).astype(np.int64)
+    inputs.append(d.optional(places, 0.3) if rotary and (past or length == 1) else None)
+    inputs.append(d.optional(d.floats((d.pick(1, batch), d.pick(1, heads), length, past + length), dtype), 0.3))
+    inputs.append(d.optional(d.floats((heads,), dtype), 0.2))
+    attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": shared}
+    if rotary:
+        attributes |= {"do_rotary": 1, "rotary_interleaved": d.pick(0, 1)}
+    for name, value in (("scale", 0.3), ("softcap", 2.0), ("local_window_size", d.number(1, 4))):
+        if d.chance(0.3):
+            attributes[name] = value
+    if inputs[-1] is None and d.chance(0.2):
+        attributes["smooth_softmax"] = 1
+    if d.chance(0.2) and "local_window_size" not in attributes:
+        attributes["causal"] = 0
+    if not past and len(set(totals)) > 1:
+        attributes.pop("local_window_size", None)  # rows behind an entry's end would see nothing
+    return Case(trimmed(inputs), attributes, 3)
+
+
 def quantize(d: Draw) -> Case:
     shape, dtype = d.shape(1, 4), d.pick(np.uint8, np.int8, np.uint16, np.int16)
     axis = d.number(0, len(shape) - 1)
@@ -466,6 +500,7 @@ OPERATORS: dict[str, Operator] = {
     "FusedGemm": Operator(fused_gemm, Tolerance(1e-4, 1e-5)),
     "FusedMatMul": Operator(fused_matmul, Tolerance(1e-4, 1e-5)),
     "Gelu": Operator(unary()),
+    "GroupQueryAttention": Operator(group_query_attention, Tolerance(3e-3, 3e-3)),
     "MatMulIntegerToFloat": Operator(integer_to_float, Tolerance(1e-4, 1e-3)),
     "MatMulNBits": Operator(matmul_nbits, Tolerance(2e-3, 2e-2)),
     "MultiHeadAttention": Operator(multi_head_attention, Tolerance(1e-3, 1e-3)),
