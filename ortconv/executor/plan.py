@@ -159,14 +159,22 @@ def objection(node: Node) -> str | None:
     return next((reason for sub in node.subgraphs for n in sub if (reason := objection(n))), None)
 
 
+_MEMORY_HINT = "consumed_inputs"
+"""Before opset 6 it told which inputs may be overwritten."""
+
+
 def _stated(node: Node, kernel: Kernel) -> list[str]:
     """The attributes that the kernel must be given: all that a node has, but for unknown ones with their default."""
     known = kernel.attributes
     if known is None:
-        return list(node.attrs)
+        return [k for k in node.attrs if k != _MEMORY_HINT]
     schema = schema_of(node)
     defaults = {} if schema is None else schema.defaults
-    return [k for k, v in node.attrs.items() if k in known or k not in defaults or defaults[k] != v]
+    return [
+        k
+        for k, v in node.attrs.items()
+        if k in known or (k != _MEMORY_HINT and (k not in defaults or defaults[k] != v))
+    ]
 
 
 def _bind(node: Node, constant: Callable[[Value], Array | None]) -> tuple[Function, list[Value | None]]:
