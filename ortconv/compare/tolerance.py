@@ -69,6 +69,36 @@ def _of_sequences(want: Any, got: Any) -> Difference:
     return worst(difference(a, b) for a, b in zip(want, got, strict=True))
 
 
+def beyond(want: Any, got: Any, rtol: float, atol: float) -> str | None:
+    """How an output differs from what is expected by more than atol + rtol * |expected|; None if it does not.
+
+    Integers may differ by atol at most. NaN equals NaN, an infinity itself.
+    """
+    if want is None or got is None or isinstance(want, list) or isinstance(got, list):
+        if not isinstance(want, list) or not isinstance(got, list) or len(want) != len(got):
+            return _of_sequences(want, got).mismatch
+        parts = (beyond(a, b, rtol, atol) for a, b in zip(want, got, strict=True))
+        return next((f"element {i}: {text}" for i, text in enumerate(parts) if text is not None), None)
+    a, b = np.asarray(want), np.asarray(got)
+    if a.dtype.kind in "OUST" and b.dtype.kind in "OUST":
+        a, b = a.astype(object), b.astype(object)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return f"{a.dtype}{list(a.shape)} expected, {b.dtype}{list(b.shape)} found"
+    if a.dtype == object or a.dtype.kind == "b":
+        wrong = np.asarray(a != b)
+    else:
+        x, y = (v.astype(np.complex128 if v.dtype.kind == "c" else np.float64) for v in (a, b))
+        rtol = 0.0 if a.dtype.kind in "iu" else rtol
+        with np.errstate(all="ignore"):
+            wrong = ~np.isclose(y, x, rtol, atol, equal_nan=True)
+    count = int(np.count_nonzero(wrong))
+    if not count:
+        return None
+    first = tuple(int(i[0]) for i in np.nonzero(wrong)) if a.ndim else ()
+    at = f" at {list(first)}" if first else ""
+    return f"{count} of {a.size} elements differ, first{at}: {a[first]} expected, {b[first]} found"
+
+
 def worst(differences: Iterable[Difference]) -> Difference:
     result = Difference()
     for one in differences:
