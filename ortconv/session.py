@@ -164,6 +164,8 @@ def check_feed(value: Value, fed: Any) -> Any:
 
 def _named(graph: Graph, name: str) -> list[Value]:
     """The value of this name, or what the node of this name makes. UsageError where there is none that a run can return."""
+    if name in graph.initializers:
+        return [graph.initializers[name]]
     for node in graph:
         for value in node.outputs:
             if value is not None and value.name == name:

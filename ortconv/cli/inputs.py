@@ -91,14 +91,15 @@ def read_array(path: Path, value: Value) -> Any:
     if suffix != ".npy":
         hint = "give .npy, .pb, or an image such as .png, .jpg, .bmp or .ppm"
         raise UsageError(f"cannot read arrays from '{path.suffix}' files", file=path, hint=hint)
+    with path.open("rb") as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise FormatError("is no .npy file", file=path, hint="write one with numpy.save(path, array)")
     try:
         return np.load(path, allow_pickle=False)
     except ValueError as error:
         if "pickle" in str(error):
             raise UnsafeInputError("holds pickled objects, which can run code when they are read", file=path) from error
         raise FormatError(f"is no .npy file: {error}", file=path) from error
-    except EOFError as error:
-        raise FormatError("is no .npy file: it ends too early", file=path) from error
 
 
 def _file(path: Path, graph: Graph) -> dict[str, Any]:
