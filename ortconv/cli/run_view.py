@@ -20,7 +20,7 @@ BAR = 20
 
 def show(document: dict[str, Any], plan: bool) -> None:
     """Print what a run gave to stdout."""
-    console = Console(no_color=True if os.environ.get("NO_COLOR") else None, highlight=False, soft_wrap=True)
+    console = stdout()
     on = ", ".join(dict.fromkeys(document["backends"])) or "no backend"
     console.print(Text.assemble((printable(document["model"]), "bold"), f" on {on}"))
     for kind in ("inputs", "outputs"):
@@ -54,37 +54,46 @@ def _time(document: dict[str, Any]) -> str:
 
 
 def _top(top: dict[str, list[dict[str, Any]]]) -> Table:
-    table = _table("output", "row", ">class", ">value")
+    made = table("output", "row", ">class", ">value")
     for name, rows in top.items():
-        _fill(table, [(name, str(r["row"]), str(r["class"]), f"{r['value']:.6g}") for r in rows])
-    return table
+        fill(made, [(name, str(r["row"]), str(r["class"]), f"{r['value']:.6g}") for r in rows])
+    return made
 
 
 def _profile(shares: Sequence[dict[str, Any]]) -> Table:
-    table = _table("operator", "backend", ">steps", ">ms", ">share", "")
+    made = table("operator", "backend", ">steps", ">ms", ">share", "")
     rows = [
         (s["op"], s["backend"], str(s["steps"]), f"{s['seconds'] * 1e3:.3f}", f"{s['share']:.1%}", "█" * round(BAR * s["share"]))
         for s in shares
     ]  # fmt: skip
-    _fill(table, rows)
-    return table
+    fill(made, rows)
+    return made
 
 
 def _plan(plan: Sequence[dict[str, Any]]) -> Table:
-    table = _table("node", "backend", "not on a backend before it, since")
-    _fill(table, [(p["node"], p["backend"], "; ".join(f"{b}: {r}" for b, r in p["refused"].items())) for p in plan])
-    return table
+    made = table("node", "backend", "not on a backend before it, since")
+    fill(made, [(p["node"], p["backend"], "; ".join(f"{b}: {r}" for b, r in p["refused"].items())) for p in plan])
+    return made
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False)
+def stdout() -> Console:
+    return Console(no_color=True if os.environ.get("NO_COLOR") else None, highlight=False, soft_wrap=True)
+
+
+def table(*columns: str) -> Table:
+    """An empty table; columns whose names begin with > are flush right."""
+    made = Table(box=None, header_style="dim", pad_edge=False)
     for name in columns:
-        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")
-    return table
+        right = name.startswith(">")
+        made.add_column(
+            name.removeprefix(">"), justify="right" if right else "left", no_wrap=True, min_width=9 if right else None
+        )
+    return made
 
 
-def _fill(table: Table, rows: Sequence[tuple[str, ...]]) -> None:
+def fill(made: Table, rows: Sequence[tuple[str, ...]]) -> None:
+    """Add rows to a table, not more than are good to read."""
     for row in rows[:MOST_ROWS]:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        made.add_row(*(Text(printable(cell)) for cell in row))
     if len(rows) > MOST_ROWS:
-        table.add_row(f"and {len(rows) - MOST_ROWS} more; --json lists them all")
+        made.add_row(f"and {len(rows) - MOST_ROWS} more; --json lists them all")

@@ -108,14 +108,38 @@ def worst(differences: Iterable[Difference]) -> Difference:
 
 def limit(graph: Graph, dtypes: Sequence[DType | None]) -> float:
     """The scaled difference to allow for such outputs: rounding grows with the longest sum and the number of sums."""
-    nodes = list(graph.walk())
-    if any(n.op in ("QuantizeLinear", "DynamicQuantizeLinear") or n.op.startswith("QLinear") for n in nodes):
-        return QUANTIZED_LIMIT
-    lengths = [length for n in nodes if (length := _sum_length(n))]
-    half = any(v is not None and v.dtype in (DType.FLOAT16, DType.BFLOAT16) for n in nodes for v in n.outputs)
-    if half or DType.FLOAT16 in dtypes:
-        return float(np.finfo(np.float16).eps) * (4 + math.sqrt(len(lengths)))
-    return float(np.finfo(np.float32).eps) * math.sqrt(max(lengths, default=1)) * (8 + 2 * math.sqrt(len(lengths)))
+    found = Allowance(DType.FLOAT16 in dtypes)
+    for node in graph.walk():
+        found.add(node)
+    return found.limit
+
+
+class Allowance:
+    """The scaled difference to allow for what some nodes compute together; nodes can be added as they run."""
+
+    def __init__(self, half: bool = False) -> None:
+        self._half = half
+        self._quantized = False
+        self._sums = 0
+        self._longest = 1
+
+    def add(self, node: Node) -> None:
+        quantizes = node.op in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op.startswith("QLinear")
+        self._quantized = self._quantized or quantizes
+        narrow = (DType.FLOAT16, DType.BFLOAT16)
+        self._half = self._half or any(v is not None and v.dtype in narrow for v in node.outputs)
+        length = _sum_length(node)
+        if length:
+            self._sums += 1
+            self._longest = max(self._longest, length)
+
+    @property
+    def limit(self) -> float:
+        if self._quantized:
+            return QUANTIZED_LIMIT
+        if self._half:
+            return float(np.finfo(np.float16).eps) * (4 + math.sqrt(self._sums))
+        return float(np.finfo(np.float32).eps) * math.sqrt(self._longest) * (8 + 2 * math.sqrt(self._sums))
 
 
 def _sum_length(node: Node) -> int:
