@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -282,17 +282,28 @@ def _prepared(
     weights = operands[1]
     if weights is None or weights.dtype not in (np.float32, np.float64):
         return None
+    multiply = convolution(weights, group, geometry)
+
+    def run(x: Array, w: Array, b: Array | None = None, z: Array | None = None, **_: Any) -> Array:
+        return _finish(_with_bias(multiply(x), b), z, activation, parameters)
+
+    return run
+
+
+def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
+    """The function of x that convolves with constant weights, without bias. Its results are the caller's to overwrite."""
     direct = cache(lambda: filters(weights, group))
     placement: dict[str, Any] = {key: geometry.get(key) for key in ("strides", "dilations", "pads")}
-    auto_pad = geometry.get("auto_pad", "NOTSET")
-
+    placement["auto_pad"] = geometry.get("auto_pad", "NOTSET")
+    kernel_shape = weights.shape[2:]
+    place = lru_cache(maxsize=16)(lambda size: window(size, kernel_shape, **placement))
     steps = [d for key in ("strides", "dilations") for d in placement[key] or ()]
     transformed = winograd.transform_weights(weights) if winograd.suits(weights, group) and set(steps) <= {1} else None
 
-    def run(x: Array, w: Array, b: Array | None = None, z: Array | None = None, **_: Any) -> Array:
-        place = window(x.shape[2:], weights.shape[2:], auto_pad=auto_pad, **placement)
-        y = None if transformed is None else _through_winograd(x, transformed, place)
-        return _finish(_with_bias(convolve(x, direct(), place) if y is None else y, b), z, activation, parameters)
+    def run(x: Array) -> Array:
+        w = place(x.shape[2:])
+        y = None if transformed is None else _through_winograd(x, transformed, w)
+        return convolve(x, direct(), w) if y is None else y
 
     return run
 

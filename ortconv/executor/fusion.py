@@ -1,0 +1,286 @@
+"""Fusion of steps: chains of elementwise operators run block by block in cache, in the memory of the product that they finish.
+
+A unit is a set of nodes of which only the last result is read outside. At most one of them, the head, is more than elementwise: its
+result is an array of its own, which the others overwrite. What shapes and layouts a unit gets is known when it runs; where they do
+not suit, its nodes run one after the other.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ortconv.executor.kernels.blocks import Constant, instructions, quantizer_before
+from ortconv.executor.kernels.conv import convolution
+from ortconv.executor.program import BlockProgram, Line
+from ortconv.executor.registry import Function
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+
+Bind = Callable[[Node], tuple[Function, list[Value | None]]]
+
+_HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "LayerNormalization", "MatMul"})
+"""Operators whose kernels return an array that nobody else holds."""
+
+_MOST_NODES = 32
+
+
+class Unit(NamedTuple):
+    """Nodes that run as one step, in topological order."""
+
+    nodes: tuple[Node, ...]
+    reads: list[Value | None]
+    function: Function
+
+
+def units(nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value]) -> dict[Node, Unit | None]:
+    """The units among the nodes of a plan, by their last node; None for the other nodes of a unit. `kept` are read outside."""
+    place = {node: index for index, node in enumerate(nodes)}
+    outside = set(kept)
+    found: dict[Node, Unit | None] = {}
+    for node in reversed(nodes):
+        if node in found:
+            continue
+        members = _Members(node, place, constant, outside, found)
+        if len(members.nodes) > 1:
+            found |= dict.fromkeys(members.nodes)
+            found[node] = members.unit(bind)
+    return found
+
+
+class _Members:
+    """The nodes of the unit that ends in `last`, gathered from the last to the first."""
+
+    def __init__(
+        self,
+        last: Node,
+        place: dict[Node, int],
+        constant: Constant,
+        outside: set[Value],
+        taken: dict[Node, Unit | None],
+    ) -> None:
+        self._last, self._place, self._constant = last, place, constant
+        self._outside, self._taken = outside, taken
+        self.head: Node | None = None
+        self.nodes: set[Node] = set()
+        self._lines: dict[Node, list[Line]] = {}
+        waiting = [-place[last]]
+        by_place = {place[last]: last}
+        while waiting and len(self.nodes) < _MOST_NODES:
+            node = by_place[-heapq.heappop(waiting)]
+            for producer in self._take(node):
+                if place[producer] not in by_place:
+                    by_place[place[producer]] = producer
+                    heapq.heappush(waiting, -place[producer])
+
+    def _take(self, node: Node) -> list[Node]:
+        """Make a node a member if it can be one; the nodes that may join it."""
+        if not self._fits(node):
+            return []
+        lines = _lines(node, self._constant)
+        if lines is not None:
+            self._lines[node] = lines
+            before = quantizer_before(node)
+            self.nodes |= {node} if before is None else {node, before}
+            operands = [v for line in lines for v in line.operands if isinstance(v, Value) and v.producer in self._place]
+            return [v.producer for v in operands if v.producer is not None and v not in node.outputs]
+        if self.head is None and node.op in _HEADS and not node.domain:
+            self.head = node
+            self.nodes.add(node)
+            pad = _merged_pad(node, self._constant)
+            if pad is not None and pad in self._place and self._inner(pad):
+                self.nodes.add(pad)
+        return []
+
+    def _fits(self, node: Node) -> bool:
+        """One float32 result of the rank of the last one, and no reader elsewhere."""
+        if len(node.outputs) != 1 or node.outputs[0] is None or node in self._taken:
+            return False
+        value = node.outputs[0]
+        if value.dtype is not DType.FLOAT or value.shape is None or value.rank != self._last.out.rank:
+            return False
+        sizes = zip(value.shape, self._last.out.shape or (), strict=True)
+        if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
+            return False
+        return node is self._last or self._inner(node)
+
+    def _inner(self, node: Node) -> bool:
+        value = node.out
+        return value not in self._outside and all(user in self.nodes for user, _ in value.uses)
+
+    def unit(self, bind: Bind) -> Unit:
+        nodes = tuple(sorted(self.nodes, key=self._place.__getitem__))
+        lines = [line for node in nodes for line in self._lines.get(node, ())]
+        made = {v for node in nodes for v in node.outputs if v is not None}
+        inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v is not None and v not in made)
+        reads: list[Value | None] = [v for v in inputs if self._constant(v) is None]
+        place = {v: i for i, v in enumerate(reads)}
+        head, source = None, None
+        if self.head is not None:
+            head, source, lines = _headed(self.head, lines, self.nodes, self._constant, place, bind)
+        lines = [Line(f, tuple(_known_or_name(o, self._constant) for o in operands), made) for f, operands, made in lines]
+        program = BlockProgram(lines, source, reads) if lines else None
+        return Unit(nodes, reads, _fused(head, program, _one_by_one(nodes, reads, self._constant, bind)))
+
+
+def _known_or_name(operand: Any, constant: Constant) -> Any:
+    known = constant(operand) if isinstance(operand, Value) else None
+    return operand if known is None else known
+
+
+def _fused(head: Function | None, program: BlockProgram | None, plainly: Function) -> Function:
+    def run(*operands: Any) -> Any:
+        source = None if head is None else head(*operands)
+        if program is None:
+            return source
+        result = program.run(source, operands)
+        return plainly(*operands) if result is None else result
+
+    return run
+
+
+def _lines(node: Node, constant: Constant) -> list[Line] | None:
+    """A node's instructions with names for what they make."""
+    code = instructions(node, constant)
+    if code is None:
+        return None
+    lines: list[Line] = []
+    for index, (function, operands) in enumerate(code):
+        made = node.out if index == len(code) - 1 else object()
+        lines.append(Line(function, tuple(lines[-1].made if o is None else o for o in operands), made))
+    return lines
+
+
+def _one_by_one(nodes: Sequence[Node], reads: Sequence[Value | None], constant: Constant, bind: Bind) -> Function:
+    """The nodes without fusion."""
+    bound = cache(lambda: [(*bind(node), node.out) for node in nodes])
+
+    def run(*operands: Any) -> Any:
+        known: dict[Value | None, Any] = dict(zip(reads, operands, strict=True))
+        known[None] = None
+        result = None
+        for function, needed, made in bound():
+            result = function(*[known[v] if v in known else constant(v) for v in needed])
+            known[made] = result = result[0] if type(result) is tuple else result
+        return result
+
+    return run
+
+
+def _headed(
+    node: Node, lines: list[Line], nodes: set[Node], constant: Constant, place: dict[Value | None, int], bind: Bind
+) -> tuple[Function, Any, list[Line]]:
+    """The head as a function of the unit's operands, the name of its result, and the lines that are left for it."""
+    if node.op == "Conv":
+        weights, bias = _constants(node, constant)
+        if weights is not None and weights.dtype == np.float32 and (bias is not None or node.input(2) is None):
+            return _folded_convolution(node, weights, bias, lines, nodes, constant, place)
+    function, reads = bind(node)
+    slots = [(place.get(v), None if v is None or v in place else constant(v)) for v in reads]
+
+    def run(*operands: Any) -> Any:
+        return function(*[known if slot is None else operands[slot] for slot, known in slots])
+
+    return run, node.out, lines
+
+
+def _constants(node: Node, constant: Constant) -> tuple[Array | None, Array | None]:
+    """The constant weights and bias of a convolution."""
+    weights, bias = node.input(1), node.input(2)
+    return None if weights is None else constant(weights), None if bias is None else constant(bias)
+
+
+def _folded_convolution(
+    node: Node,
+    weights: Array,
+    shift: Array | None,
+    lines: list[Line],
+    nodes: set[Node],
+    constant: Constant,
+    place: dict[Value | None, int],
+) -> tuple[Function, Any, list[Line]]:
+    """Factors and summands per channel behind a convolution become part of its weights and bias."""
+    readers = Counter(id(o) for line in lines for o in line.operands)
+    scale, made = None, node.out
+    while lines and readers[id(made)] == 1:
+        affine = _channel_affine(lines[0], made, weights, constant)
+        if affine is None:
+            break
+        factor, summand = affine
+        scale = factor if scale is None else scale * factor
+        shift = summand if shift is None else shift * factor + summand
+        made, lines = lines[0].made, lines[1:]
+    if scale is not None:
+        weights = weights * scale.reshape(-1, *(1,) * (weights.ndim - 1))
+    geometry: dict[str, Any] = dict(node.attrs)
+    x, pad = node.inputs[0], _merged_pad(node, constant)
+    if pad is not None and pad in nodes:
+        x, geometry["pads"], geometry["auto_pad"] = pad.inputs[0], _total_padding(node, pad, constant), "NOTSET"
+    multiply = convolution(np.asarray(weights, np.float32), int(geometry.pop("group", 1)), geometry)
+    slot = place[x]
+    source: Any = made
+    if shift is not None and shift.any():
+        source = object()
+        column = np.asarray(shift, np.float32).reshape(-1, *(1,) * (weights.ndim - 2))
+        lines = [Line(np.add, (source, column), made), *lines]
+    return (lambda *operands: multiply(operands[slot])), source, lines
+
+
+def _channel_affine(line: Line, made: Any, weights: Array, constant: Constant) -> tuple[Array, Array] | None:
+    """A line that scales or shifts `made` by constants per output channel, as factor and summand."""
+    if line.function not in (np.add, np.subtract, np.multiply, np.divide):
+        return None
+    first = line.operands[0] is made
+    if not first and line.function in (np.subtract, np.divide):
+        return None
+    other = _known_or_name(line.operands[1 if first else 0], constant)
+    if not isinstance(other, np.ndarray) or other.ndim > weights.ndim or other.dtype != np.float32:
+        return None
+    shape = (1,) * (weights.ndim - other.ndim) + other.shape
+    channels = weights.shape[0]
+    if any(n != 1 for axis, n in enumerate(shape) if axis != 1) or shape[1] not in (1, channels):
+        return None
+    v = np.broadcast_to(other.reshape(-1), (channels,))
+    one, zero = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+    if line.function is np.multiply:
+        return v, zero
+    if line.function is np.divide:
+        return np.asarray(one / v), zero
+    return one, v if line.function is np.add else np.asarray(-v)
+
+
+def _merged_pad(node: Node, constant: Constant) -> Node | None:
+    """The Pad with zeros before a convolution with constant weights, where the convolution can pad instead."""
+    value = node.inputs[0]
+    pad = None if value is None else value.producer
+    if node.op != "Conv" or pad is None or not pad.is_op("Pad") or pad.attr("mode", "constant") not in ("constant", b"constant"):
+        return None
+    weights, bias = _constants(node, constant)
+    usable = weights is not None and weights.dtype == np.float32 and (bias is not None or node.input(2) is None)
+    if not usable or node.attr("auto_pad", "NOTSET") != "NOTSET" or _total_padding(node, pad, constant) is None:
+        return None
+    return pad
+
+
+def _total_padding(node: Node, pad: Node, constant: Constant) -> tuple[int, ...] | None:
+    """What both add to the spatial axes; None if that is not known, or the Pad does more."""
+    if len(pad.inputs) < 2:
+        return None if pad.attr("value", 0.0) else _sum(node, tuple(pad.attr("pads", ())))
+    amounts, value, axes = (None if v is None else constant(v) for v in (*pad.inputs, None, None)[1:4])
+    if amounts is None or pad.input(3) is not None or (pad.input(2) is not None and (value is None or value.any())):
+        return None
+    return _sum(node, tuple(amounts.reshape(-1).tolist()))
+
+
+def _sum(node: Node, amounts: tuple[int, ...]) -> tuple[int, ...] | None:
+    rank = len(amounts) // 2
+    if rank < 3 or min(amounts) < 0 or any(amounts[i] for i in (0, 1, rank, rank + 1)):
+        return None
+    own = tuple(node.attr("pads", ())) or (0,) * (2 * rank - 4)
+    return tuple(a + b for a, b in zip((*amounts[2:rank], *amounts[rank + 2 :]), own, strict=True))
