@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.kernels.blocks import Constant, instructions, quantizer_before
+from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, instructions, quantizer_before
 from ortconv.executor.kernels.conv import convolution
-from ortconv.executor.program import BlockProgram, Line
+from ortconv.executor.program import BlockProgram, Line, columns
 from ortconv.executor.registry import Function
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
@@ -48,6 +48,8 @@ def units(nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[
         if node in found:
             continue
         members = _Members(node, place, constant, outside, found)
+        if members.last_is_column:
+            members = _Members(node, place, constant, outside, found, reductions=False)
         if len(members.nodes) > 1:
             found |= dict.fromkeys(members.nodes)
             found[node] = members.unit(bind)
@@ -64,9 +66,10 @@ class _Members:
         constant: Constant,
         outside: set[Value],
         taken: dict[Node, Unit | None],
+        reductions: bool = True,
     ) -> None:
         self._last, self._place, self._constant = last, place, constant
-        self._outside, self._taken = outside, taken
+        self._outside, self._taken, self._reductions = outside, taken, reductions
         self.head: Node | None = None
         self.nodes: set[Node] = set()
         self._lines: dict[Node, list[Line]] = {}
@@ -84,7 +87,7 @@ class _Members:
         if not self._fits(node):
             return []
         lines = _lines(node, self._constant)
-        if lines is not None:
+        if lines is not None and (self._reductions or not any(line.reduces for line in lines)):
             self._lines[node] = lines
             before = quantizer_before(node)
             self.nodes |= {node} if before is None else {node, before}
@@ -105,7 +108,9 @@ class _Members:
         value = node.outputs[0]
         if value.dtype is not DType.FLOAT or value.shape is None or value.rank != self._last.out.rank:
             return False
-        sizes = zip(value.shape, self._last.out.shape or (), strict=True)
+        sizes = [*zip(value.shape, self._last.out.shape or (), strict=True)]
+        if self._reductions and sizes and value.shape[-1] == 1:
+            sizes.pop()
         if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
             return False
         return node is self._last or self._inner(node)
@@ -113,6 +118,12 @@ class _Members:
     def _inner(self, node: Node) -> bool:
         value = node.out
         return value not in self._outside and all(user in self.nodes for user, _ in value.uses)
+
+    @property
+    def last_is_column(self) -> bool:
+        """True where what the last node makes has one element per row."""
+        lines = [line for node in sorted(self._lines, key=self._place.__getitem__) for line in self._lines[node]]
+        return bool(lines) and id(lines[-1].made) in columns(lines)
 
     def unit(self, bind: Bind) -> Unit:
         nodes = tuple(sorted(self.nodes, key=self._place.__getitem__))
@@ -124,7 +135,7 @@ class _Members:
         head, source = None, None
         if self.head is not None:
             head, source, lines = _headed(self.head, lines, self.nodes, self._constant, place, bind)
-        lines = [Line(f, tuple(_known_or_name(o, self._constant) for o in operands), made) for f, operands, made in lines]
+        lines = [line._replace(operands=tuple(_known_or_name(o, self._constant) for o in line.operands)) for line in lines]
         program = BlockProgram(lines, source, reads) if lines else None
         return Unit(nodes, reads, _fused(head, program, _one_by_one(nodes, reads, self._constant, bind)))
 
@@ -153,7 +164,8 @@ def _lines(node: Node, constant: Constant) -> list[Line] | None:
     lines: list[Line] = []
     for index, (function, operands) in enumerate(code):
         made = node.out if index == len(code) - 1 else object()
-        lines.append(Line(function, tuple(lines[-1].made if o is None else o for o in operands), made))
+        named = tuple(lines[o].made if isinstance(o, int) else o for o in operands)
+        lines.append(Line(function, named, made, function in ROW_REDUCTIONS))
     return lines
 
 

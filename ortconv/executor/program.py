@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,6 +21,18 @@ class Line(NamedTuple):
     function: Callable[..., Any]
     operands: tuple[Any, ...]
     made: Any
+    reduces: bool = False
+    """True for a function of whole rows, along the last axis, that makes one element of each."""
+
+
+def columns(lines: Sequence[Line]) -> set[int]:
+    """The ids of what is made with one element per row."""
+    found: set[int] = set()
+    for line in lines:
+        narrow = [id(o) in found or (isinstance(o, np.ndarray) and o.size == 1) for o in line.operands]
+        if line.reduces or (all(narrow) and any(id(o) in found for o in line.operands)):
+            found.add(id(line.made))
+    return found
 
 
 class BlockProgram:
@@ -34,7 +47,8 @@ class BlockProgram:
                 slots[id(operand)] = len(slots)
         self._constants, self._result = constants, len(slots)
         self._read = sorted({slots[id(o)] for line in lines for o in line.operands if slots.get(id(o), len(slots)) < len(operands)})
-        self._code, self._temporaries = _allocate(lines, slots, source, self._result)
+        self._in_rows = any(line.reduces for line in lines)
+        self._code, self._temporaries, self._columns = _allocate(lines, slots, source, self._result)
         self._recipes: dict[Any, _Recipe | None] = {}
 
     def run(self, source: Array | None, operands: Sequence[Any]) -> Array | None:
@@ -48,7 +62,7 @@ class BlockProgram:
                 self._recipes[key] = recipe
         if recipe is None:
             return None
-        result = np.empty_like(read[recipe.model]) if source is None else recipe.owned(source)
+        result = recipe.owned(read[recipe.model] if source is None else source)
         rows = recipe.rows(result)
         slots = recipe.slots.copy()
         for slot, arranged, value in zip(self._read, recipe.arranged, read, strict=True):
@@ -56,6 +70,8 @@ class BlockProgram:
         slots[self._result] = rows
         if self._temporaries:
             slots += [np.empty_like(rows[: recipe.block]) for _ in range(self._temporaries)]
+        if self._columns:
+            slots += [np.empty_like(rows[: recipe.block, :1]) for _ in range(self._columns)]
         if len(rows) <= recipe.block:
             self._execute(slots)
         else:
@@ -87,17 +103,25 @@ class BlockProgram:
         like = read[model] if source is None else source
         if not like.size:
             return None
-        target = np.empty_like(like)
-        axes = tuple(sorted(range(like.ndim), key=lambda axis: -target.strides[axis]))
+        if self._in_rows and not like.ndim:
+            return None
+        order: Any = "C" if self._in_rows else "K"
+        target = np.empty_like(like, order=order)
+        axes = tuple(range(like.ndim))
+        if not self._in_rows:
+            axes = tuple(sorted(axes, key=lambda axis: -target.strides[axis]))
         placed = {slot: _Placed.of(v, like.shape, axes) for slot, v in values}
         widths = {p.repeat for p in placed.values() if p is not None and p.repeat > 1}
         periods = [p.period for p in placed.values() if p is not None and p.period > 1]
+        if self._in_rows:
+            widths.add(like.shape[-1])
         width, longest = max(widths, default=1), max(periods, default=1)
         if None in placed.values() or len(widths) > 1:
             return None
-        if any(longest % p for p in periods) or (widths and any(p != width for p in periods)):
+        longest = max(longest, width)
+        if any(longest % p or p % width for p in periods) or longest % width:
             return None
-        block = max(1, _BLOCK // width) if widths else longest * max(1, _BLOCK // longest)
+        block = longest // width * max(1, _BLOCK // longest)
         shape = (-1, width) if widths else (-1,)
         ways = {slot: p.way(axes, shape, min(block, like.size // width)) for slot, p in placed.items() if p is not None}
         slots: list[Any] = [None] * (self._result + 1)
@@ -105,7 +129,7 @@ class BlockProgram:
             slots[slot] = ways[slot].arranged(v)
         return _Recipe(
             model,
-            (lambda x: x) if source is not None and source.transpose(axes).flags.c_contiguous else _dense_copy,
+            partial(_owned, order, source is not None, source is not None and source.transpose(axes).flags.c_contiguous),
             _ordered(axes, shape),
             block,
             slots,
@@ -125,7 +149,7 @@ class _Recipe(NamedTuple):
     model: int
     """The operand that the result is shaped and laid out like, without a source."""
     owned: Callable[[Array], Array]
-    """The source, or a copy of it that is contiguous."""
+    """Makes the result: the source, a contiguous copy of it, or an array like the model."""
     rows: Callable[[Array], Array]
     """The elements of the result in the order of its memory."""
     block: int
@@ -143,8 +167,11 @@ class _Way(NamedTuple):
     arranged: Callable[[Array], Array]
 
 
-def _dense_copy(x: Array) -> Array:
-    return x.copy(order="K")
+def _owned(order: Any, keeps: bool, suits: bool, x: Array) -> Array:
+    """x itself where it may be overwritten and suits, else a contiguous copy of it, or one without its elements."""
+    if suits:
+        return x
+    return x.copy(order=order) if keeps else np.empty_like(x, order=order)
 
 
 def _ordered(axes: tuple[int, ...], shape: tuple[int, ...]) -> Callable[[Array], Array]:
@@ -192,36 +219,43 @@ class _Placed(NamedTuple):
             return _Way("moving", lambda v: np.tile(flat(v.reshape(own)), lead)[:, None])
         if self.period == 1:
             return _Way("whole", lambda v: v.reshape(()))
-        if len(shape) > 1:
+        width = shape[-1]
+        if self.period == width:
             return _Way("whole", lambda v: flat(v.reshape(own)))
-        repeats = count // self.period
-        return _Way("cut", lambda v: np.tile(flat(v.reshape(own)), repeats))
+        repeats = count * max(width, 1) // self.period
+        return _Way("cut", lambda v: np.tile(flat(v.reshape(own)), repeats).reshape(shape))
 
 
 def _allocate(
     lines: Sequence[Line], slots: dict[int, int], source: Any, result: int
-) -> tuple[list[tuple[Callable[..., Any], tuple[int, ...], int]], int]:
-    """The lines over slots, and the number of temporaries: these follow `result`, where the last line writes."""
+) -> tuple[list[tuple[Callable[..., Any], tuple[int, ...], int]], int, int]:
+    """The lines over slots, and the numbers of full and of narrow temporaries: these follow `result`, where the last line writes."""
+    narrow = columns(lines)
     last_use = {id(o): index for index, line in enumerate(lines) for o in line.operands}
-    place = dict(slots)
-    free, temporaries = [], 0
-    if source is None:
-        free.append(result)
-    else:
-        place[id(source)] = result
-    code = []
+    # Buffers are (narrow, number); the result is the first of the full ones.
+    buffers: dict[int, tuple[bool, int]] = {} if source is None else {id(source): (False, 0)}
+    free: list[tuple[bool, int]] = [(False, 0)] if source is None else []
+    count = {False: 1, True: 0}
+    placed = []
     for index, line in enumerate(lines):
-        ins = tuple(place[id(o)] for o in line.operands)
-        free += {place[id(o)] for o in line.operands if last_use[id(o)] == index and place[id(o)] >= result}
-        if index == len(lines) - 1 or result in free:
-            out = result
-        elif free:
-            out = free[-1]
-        else:
-            temporaries += 1
-            out = result + temporaries
-        if out in free:
+        names = {id(o) for o in line.operands}
+        ins = [buffers.get(id(o), slots.get(id(o))) for o in line.operands]
+        free += [buffers[name] for name in names if name in buffers and last_use[name] == index]
+        kind = id(line.made) in narrow
+        suitable = sorted(buffer for buffer in free if buffer[0] == kind)
+        if index == len(lines) - 1:
+            out = (False, 0)
+        elif suitable:
+            out = suitable[0]
             free.remove(out)
-        place[id(line.made)] = out
-        code.append((line.function, ins, out))
-    return code, temporaries
+        else:
+            out = (kind, count[kind])
+            count[kind] += 1
+        buffers[id(line.made)] = out
+        placed.append((line.function, ins, out))
+
+    def slot(where: Any) -> int:
+        return where if isinstance(where, int) else result + where[1] + (count[False] if where[0] else 0)
+
+    code = [(function, tuple(slot(i) for i in ins), slot(out)) for function, ins, out in placed]
+    return code, count[False] - 1, count[True]

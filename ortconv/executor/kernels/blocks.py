@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,12 @@ import numpy as np
 from ortconv.executor.kernels.elementwise import erf_block
 from ortconv.executor.kernels.quantize import integer_range
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
-Operand = Value | Array | None
-"""What an instruction reads: a value, a constant, or (None) what the instruction before it made."""
+Operand = Value | Array | int | None
+"""What an instruction reads: a value, a constant, or what the instruction of this index made."""
 
 Instruction = tuple[Callable[..., Any], tuple[Operand, ...]]
 
@@ -74,6 +76,27 @@ def _prelu(slope: Array) -> Callable[..., Any]:
 
 def _square(x: Array, _: Array, out: Array) -> None:
     np.multiply(x, x, out)
+
+
+@cache
+def _weights(n: int, mean: bool) -> Array:
+    return np.full((n, 1), 1 / n if mean else 1, np.float32)
+
+
+def _row_mean(x: Array, out: Array) -> None:
+    np.matmul(x, _weights(x.shape[-1], True), out)
+
+
+def _row_sum(x: Array, out: Array) -> None:
+    np.matmul(x, _weights(x.shape[-1], False), out)
+
+
+def _row_max(x: Array, out: Array) -> None:
+    np.maximum.reduce(x, axis=-1, keepdims=True, out=out)
+
+
+ROW_REDUCTIONS = frozenset({_row_mean, _row_sum, _row_max})
+"""Functions of whole rows, the last axis of what they read, that make one element of each."""
 
 
 def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | None:
@@ -155,7 +178,7 @@ def _of_batch_normalization(node: Node, constant: Constant) -> list[Instruction]
         return None
     scale, shift = channel_affine(*known, epsilon=node.attr("epsilon", 1e-5))  # type: ignore[misc, arg-type]
     shape = (-1, *(1,) * (node.out.rank - 2))
-    return [(np.multiply, (node.inputs[0], scale.reshape(shape))), (np.add, (None, shift.reshape(shape)))]
+    return [(np.multiply, (node.inputs[0], scale.reshape(shape))), (np.add, (0, shift.reshape(shape)))]
 
 
 def channel_affine(scale: Array, b: Array, mean: Array, var: Array, *, epsilon: float) -> tuple[Array, Array]:
@@ -181,6 +204,24 @@ def _of_dequantize(node: Node, constant: Constant) -> list[Instruction] | None:
     return None if function is None else [(function, (before.inputs[0],))]
 
 
+def _of_reduce_mean(node: Node, constant: Constant) -> list[Instruction] | None:
+    axes = node.attr("axes", ())
+    if len(node.inputs) > 1:
+        known = _known(node, 1, constant)
+        axes = () if known is None else tuple(known.reshape(-1).tolist())
+    if not node.attr("keepdims", 1) or not node.out.rank or tuple(axes) not in ((-1,), (node.out.rank - 1,)):
+        return None
+    return [(_row_mean, (node.inputs[0],))]
+
+
+def _of_softmax(node: Node, constant: Constant) -> list[Instruction] | None:
+    rank = node.out.rank
+    if not rank or node.attr("axis", -1 if since_version(node) >= 13 else 1) not in (-1, rank - 1):
+        return None
+    x = node.inputs[0]
+    return [(_row_max, (x,)), (np.subtract, (x, 0)), (np.exp, (1,)), (_row_sum, (2,)), (np.divide, (2, 3))]
+
+
 def quantizer_before(node: Node) -> Node | None:
     """The QuantizeLinear whose only reader is this DequantizeLinear."""
     value = node.inputs[0] if node.is_op("DequantizeLinear") else None
@@ -198,9 +239,6 @@ def _known(node: Node, slot: int, constant: Constant) -> Array | None:
 _SPECIAL: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
     "Clip": _of_clip, "HardSigmoid": _of_hard_sigmoid, "LeakyRelu": _of_leaky_relu, "PRelu": _of_prelu, "Pow": _of_pow,
     "BatchNormalization": _of_batch_normalization, "DequantizeLinear": _of_dequantize,
+    "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax,
 }  # fmt: skip
 
-
-def reads(operands: Sequence[Operand]) -> list[Value]:
-    """The values among the operands."""
-    return [v for v in operands if isinstance(v, Value)]
