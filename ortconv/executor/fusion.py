@@ -71,6 +71,8 @@ class _Members:
         self._last, self._place, self._constant = last, place, constant
         self._outside, self._taken, self._reductions = outside, taken, reductions
         self.head: Node | None = None
+        self.turn: Node | None = None
+        """A Transpose of what the head makes."""
         self.nodes: set[Node] = set()
         self._lines: dict[Node, list[Line]] = {}
         waiting = [-place[last]]
@@ -91,15 +93,42 @@ class _Members:
             self._lines[node] = lines
             before = quantizer_before(node)
             self.nodes |= {node} if before is None else {node, before}
-            operands = [v for line in lines for v in line.operands if isinstance(v, Value) and v.producer in self._place]
+            operands = [
+                v for line in lines for v in line.operands if isinstance(v, Value) and v.producer in self._place
+            ]
             return [v.producer for v in operands if v.producer is not None and v not in node.outputs]
         if self.head is None and node.op in _HEADS and not node.domain:
-            self.head = node
+            self._lead(node)
+        elif (
+            self.head is None
+            and node.is_op("Transpose")
+            and (convolution := self._turned_convolution(node)) is not None
+        ):
+            self.turn = node
             self.nodes.add(node)
-            pad = _merged_pad(node, self._constant)
-            if pad is not None and pad in self._place and self._inner(pad):
-                self.nodes.add(pad)
+            self._lead(convolution)
         return []
+
+    def _lead(self, node: Node) -> None:
+        self.head = node
+        self.nodes.add(node)
+        pad = _merged_pad(node, self._constant)
+        if pad is not None and pad in self._place and self._inner(pad):
+            self.nodes.add(pad)
+
+    def _turned_convolution(self, node: Node) -> Node | None:
+        """The convolution with constant weights that only this Transpose reads, for the sake of what follows."""
+        value = node.inputs[0]
+        before = None if value is None or node is self._last else value.producer
+        if (
+            before is None
+            or before not in self._place
+            or before in self._taken
+            or not _is_constant_convolution(before, self._constant)
+        ):
+            return None
+        alone = before.out not in self._outside and all(user is node for user, _ in before.out.uses)
+        return before if alone and before.out.dtype is DType.FLOAT and node.attr("perm", ()) else None
 
     def _fits(self, node: Node) -> bool:
         """One float32 result of the rank of the last one, and no reader elsewhere."""
@@ -119,23 +148,26 @@ class _Members:
         value = node.out
         return value not in self._outside and all(user in self.nodes for user, _ in value.uses)
 
+    def _in_order(self) -> list[Line]:
+        nodes = sorted(self._lines, key=self._place.__getitem__)
+        return [line for node in nodes for line in self._lines[node]]
+
     @property
     def last_is_column(self) -> bool:
         """True where what the last node makes has one element per row."""
-        lines = [line for node in sorted(self._lines, key=self._place.__getitem__) for line in self._lines[node]]
+        lines = self._in_order()
         return bool(lines) and id(lines[-1].made) in columns(lines)
 
     def unit(self, bind: Bind) -> Unit:
         nodes = tuple(sorted(self.nodes, key=self._place.__getitem__))
-        lines = [line for node in nodes for line in self._lines.get(node, ())]
+        lines = self._in_order()
         made = {v for node in nodes for v in node.outputs if v is not None}
         inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v is not None and v not in made)
         reads: list[Value | None] = [v for v in inputs if self._constant(v) is None]
         place = {v: i for i, v in enumerate(reads)}
         head, source = None, None
         if self.head is not None:
-            head, source, lines = _headed(self.head, lines, self.nodes, self._constant, place, bind)
-        lines = [line._replace(operands=tuple(_known_or_name(o, self._constant) for o in line.operands)) for line in lines]
+            head, source, lines = _headed(self.head, self.turn, lines, self.nodes, self._constant, place, bind)
         program = BlockProgram(lines, source, reads) if lines else None
         return Unit(nodes, reads, _fused(head, program, _one_by_one(nodes, reads, self._constant, bind)))
 
@@ -164,7 +196,7 @@ def _lines(node: Node, constant: Constant) -> list[Line] | None:
     lines: list[Line] = []
     for index, (function, operands) in enumerate(code):
         made = node.out if index == len(code) - 1 else object()
-        named = tuple(lines[o].made if isinstance(o, int) else o for o in operands)
+        named = tuple(lines[o].made if isinstance(o, int) else _known_or_name(o, constant) for o in operands)
         lines.append(Line(function, named, made, function in ROW_REDUCTIONS))
     return lines
 
@@ -186,13 +218,17 @@ def _one_by_one(nodes: Sequence[Node], reads: Sequence[Value | None], constant: 
 
 
 def _headed(
-    node: Node, lines: list[Line], nodes: set[Node], constant: Constant, place: dict[Value | None, int], bind: Bind
+    node: Node,
+    turn: Node | None,
+    lines: list[Line],
+    nodes: set[Node],
+    constant: Constant,
+    place: dict[Value | None, int],
+    bind: Bind,
 ) -> tuple[Function, Any, list[Line]]:
     """The head as a function of the unit's operands, the name of its result, and the lines that are left for it."""
-    if node.op == "Conv":
-        weights, bias = _constants(node, constant)
-        if weights is not None and weights.dtype == np.float32 and (bias is not None or node.input(2) is None):
-            return _folded_convolution(node, weights, bias, lines, nodes, constant, place)
+    if _is_constant_convolution(node, constant):
+        return _folded_convolution(node, turn, lines, nodes, constant, place)
     function, reads = bind(node)
     slots = [(place.get(v), None if v is None or v in place else constant(v)) for v in reads]
 
@@ -208,20 +244,32 @@ def _constants(node: Node, constant: Constant) -> tuple[Array | None, Array | No
     return None if weights is None else constant(weights), None if bias is None else constant(bias)
 
 
+def _is_constant_convolution(node: Node, constant: Constant) -> bool:
+    if not node.is_op("Conv"):
+        return False
+    weights, bias = _constants(node, constant)
+    return weights is not None and weights.dtype == np.float32 and (bias is not None or node.input(2) is None)
+
+
 def _folded_convolution(
     node: Node,
-    weights: Array,
-    shift: Array | None,
+    turn: Node | None,
     lines: list[Line],
     nodes: set[Node],
     constant: Constant,
     place: dict[Value | None, int],
 ) -> tuple[Function, Any, list[Line]]:
     """Factors and summands per channel behind a convolution become part of its weights and bias."""
+    weights, shift = _constants(node, constant)
+    assert weights is not None
+    rank, channels = weights.ndim, weights.shape[0]
+    order: Sequence[int] = range(rank) if turn is None else turn.attr("perm", ())
+    shape = [1] * rank
+    shape[list(order).index(1)] = channels
     readers = Counter(id(o) for line in lines for o in line.operands)
-    scale, made = None, node.out
+    scale, made = None, (turn or node).out
     while lines and readers[id(made)] == 1:
-        affine = _channel_affine(lines[0], made, weights, constant)
+        affine = _channel_affine(lines[0], made, shape)
         if affine is None:
             break
         factor, summand = affine
@@ -229,7 +277,7 @@ def _folded_convolution(
         shift = summand if shift is None else shift * factor + summand
         made, lines = lines[0].made, lines[1:]
     if scale is not None:
-        weights = weights * scale.reshape(-1, *(1,) * (weights.ndim - 1))
+        weights = weights * scale.reshape(-1, *(1,) * (rank - 1))
     geometry: dict[str, Any] = dict(node.attrs)
     x, pad = node.inputs[0], _merged_pad(node, constant)
     if pad is not None and pad in nodes:
@@ -239,27 +287,27 @@ def _folded_convolution(
     source: Any = made
     if shift is not None and shift.any():
         source = object()
-        column = np.asarray(shift, np.float32).reshape(-1, *(1,) * (weights.ndim - 2))
-        lines = [Line(np.add, (source, column), made), *lines]
-    return (lambda *operands: multiply(operands[slot])), source, lines
+        lines = [Line(np.add, (source, np.asarray(shift, np.float32).reshape(shape)), made), *lines]
+    if turn is None:
+        return (lambda *operands: multiply(operands[slot])), source, lines
+    return (lambda *operands: multiply(operands[slot]).transpose(order)), source, lines
 
 
-def _channel_affine(line: Line, made: Any, weights: Array, constant: Constant) -> tuple[Array, Array] | None:
-    """A line that scales or shifts `made` by constants per output channel, as factor and summand."""
+def _channel_affine(line: Line, made: Any, shape: Sequence[int]) -> tuple[Array, Array] | None:
+    """A line that scales or shifts `made` by constants that broadcast to `shape`, one per channel, as factor and summand."""
     if line.function not in (np.add, np.subtract, np.multiply, np.divide):
         return None
     first = line.operands[0] is made
     if not first and line.function in (np.subtract, np.divide):
         return None
-    other = _known_or_name(line.operands[1 if first else 0], constant)
-    if not isinstance(other, np.ndarray) or other.ndim > weights.ndim or other.dtype != np.float32:
+    other = line.operands[1 if first else 0]
+    if not isinstance(other, np.ndarray) or other.ndim > len(shape) or other.dtype != np.float32:
         return None
-    shape = (1,) * (weights.ndim - other.ndim) + other.shape
-    channels = weights.shape[0]
-    if any(n != 1 for axis, n in enumerate(shape) if axis != 1) or shape[1] not in (1, channels):
+    own = (1,) * (len(shape) - other.ndim) + other.shape
+    if any(n not in (1, size) for n, size in zip(own, shape, strict=True)):
         return None
-    v = np.broadcast_to(other.reshape(-1), (channels,))
-    one, zero = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+    v = np.broadcast_to(other.reshape(own), shape).reshape(-1)
+    one, zero = np.ones_like(v), np.zeros_like(v)
     if line.function is np.multiply:
         return v, zero
     if line.function is np.divide:
@@ -271,7 +319,12 @@ def _merged_pad(node: Node, constant: Constant) -> Node | None:
     """The Pad with zeros before a convolution with constant weights, where the convolution can pad instead."""
     value = node.inputs[0]
     pad = None if value is None else value.producer
-    if node.op != "Conv" or pad is None or not pad.is_op("Pad") or pad.attr("mode", "constant") not in ("constant", b"constant"):
+    if (
+        node.op != "Conv"
+        or pad is None
+        or not pad.is_op("Pad")
+        or pad.attr("mode", "constant") not in ("constant", b"constant")
+    ):
         return None
     weights, bias = _constants(node, constant)
     usable = weights is not None and weights.dtype == np.float32 and (bias is not None or node.input(2) is None)
@@ -284,7 +337,7 @@ def _total_padding(node: Node, pad: Node, constant: Constant) -> tuple[int, ...]
     """What both add to the spatial axes; None if that is not known, or the Pad does more."""
     if len(pad.inputs) < 2:
         return None if pad.attr("value", 0.0) else _sum(node, tuple(pad.attr("pads", ())))
-    amounts, value, axes = (None if v is None else constant(v) for v in (*pad.inputs, None, None)[1:4])
+    amounts, value = (None if v is None else constant(v) for v in (*pad.inputs, None)[1:3])
     if amounts is None or pad.input(3) is not None or (pad.input(2) is not None and (value is None or value.any())):
         return None
     return _sum(node, tuple(amounts.reshape(-1).tolist()))

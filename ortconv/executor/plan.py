@@ -41,7 +41,9 @@ class Plan:
         self._initial: list[Any] = [None]
         self._inputs = [self._slot(v) for v in inputs]
         folding, following = foreseen(nodes, inputs)
-        bound = self._fused([n for n in nodes if n not in folding or not self._folded(n)], {*outputs, *_made(following)})
+        bound = self._fused(
+            [n for n in nodes if n not in folding or not self._folded(n)], {*outputs, *_made(following)}
+        )
         last_use = {value: index for index, (_, reads, _) in enumerate(bound) for value in reads if value is not None}
         last_use |= dict.fromkeys(outputs, len(bound))
         # What follows from shapes stays until the end of the run, to be remembered.

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ortconv.executor.kernels.elementwise import BLOCK
 from ortconv.ir.tensor import Array
-
-_BLOCK = 1 << 15
-"""Elements per block: a few operands and temporaries of this size fit the second cache level."""
 
 
 class Line(NamedTuple):
@@ -46,7 +44,10 @@ class BlockProgram:
                 constants.append((len(slots), operand))
                 slots[id(operand)] = len(slots)
         self._constants, self._result = constants, len(slots)
-        self._read = sorted({slots[id(o)] for line in lines for o in line.operands if slots.get(id(o), len(slots)) < len(operands)})
+        self._read = sorted(
+            {slots[id(o)] for line in lines for o in line.operands if slots.get(id(o), len(slots)) < len(operands)}
+        )
+        self._lines, self._source, self._slots = lines, source, slots
         self._in_rows = any(line.reduces for line in lines)
         self._code, self._temporaries, self._columns = _allocate(lines, slots, source, self._result)
         self._recipes: dict[Any, _Recipe | None] = {}
@@ -62,7 +63,7 @@ class BlockProgram:
                 self._recipes[key] = recipe
         if recipe is None:
             return None
-        result = recipe.owned(read[recipe.model] if source is None else source)
+        result: Array = recipe.owned(read[recipe.model] if source is None else source)
         rows = recipe.rows(result)
         slots = recipe.slots.copy()
         for slot, arranged, value in zip(self._read, recipe.arranged, read, strict=True):
@@ -94,6 +95,23 @@ class BlockProgram:
                     slots[slot] = whole[slot][: size - start]
             self._execute(slots)
 
+    def _fills(self, shape: tuple[int, ...], values: Sequence[tuple[int, Array]]) -> bool:
+        """True if rows are reduced from whole rows of a result of that shape, and the last line makes all of it."""
+        held = {slot: v.shape for slot, v in values}
+        shapes = {name: held[slot] for name, slot in self._slots.items() if slot in held} | {id(self._source): shape}
+        made: tuple[int, ...] = ()
+        try:
+            for line in self._lines:
+                made = np.broadcast_shapes(*(shapes[id(o)] for o in line.operands))
+                if line.reduces:
+                    if not made or made[-1] != shape[-1]:
+                        return False
+                    made = (*made[:-1], 1)
+                shapes[id(line.made)] = made
+        except ValueError:
+            return False
+        return made == shape
+
     def _recipe(self, source: Array | None, read: Sequence[Array]) -> _Recipe | None:
         values = [(slot, v) for slot, v in zip(self._read, read, strict=True)] + self._constants
         arrays = [v for _, v in values] + ([] if source is None else [source])
@@ -101,9 +119,7 @@ class BlockProgram:
             return None
         model = 0 if source is not None else max(range(len(read)), key=lambda i: (read[i].size, read[i].ndim))
         like = read[model] if source is None else source
-        if not like.size:
-            return None
-        if self._in_rows and not like.ndim:
+        if not like.size or (self._in_rows and not self._fills(like.shape, values)):
             return None
         order: Any = "C" if self._in_rows else "K"
         target = np.empty_like(like, order=order)
@@ -121,7 +137,7 @@ class BlockProgram:
         longest = max(longest, width)
         if any(longest % p or p % width for p in periods) or longest % width:
             return None
-        block = longest // width * max(1, _BLOCK // longest)
+        block = longest // width * max(1, BLOCK // longest)
         shape = (-1, width) if widths else (-1,)
         ways = {slot: p.way(axes, shape, min(block, like.size // width)) for slot, p in placed.items() if p is not None}
         slots: list[Any] = [None] * (self._result + 1)
@@ -129,7 +145,9 @@ class BlockProgram:
             slots[slot] = ways[slot].arranged(v)
         return _Recipe(
             model,
-            partial(_owned, order, source is not None, source is not None and source.transpose(axes).flags.c_contiguous),
+            partial(
+                _owned, order, source is not None, source is not None and source.transpose(axes).flags.c_contiguous
+            ),
             _ordered(axes, shape),
             block,
             slots,
@@ -229,7 +247,7 @@ class _Placed(NamedTuple):
 def _allocate(
     lines: Sequence[Line], slots: dict[int, int], source: Any, result: int
 ) -> tuple[list[tuple[Callable[..., Any], tuple[int, ...], int]], int, int]:
-    """The lines over slots, and the numbers of full and of narrow temporaries: these follow `result`, where the last line writes."""
+    """The lines over slots, and the numbers of full and of narrow temporaries. They follow `result`, where the last line writes."""
     narrow = columns(lines)
     last_use = {id(o): index for index, line in enumerate(lines) for o in line.operands}
     # Buffers are (narrow, number); the result is the first of the full ones.

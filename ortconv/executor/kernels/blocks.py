@@ -117,7 +117,7 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
     return run
 
 
-_UFUNCS = {
+_UFUNCS: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Sqrt": np.sqrt, "Exp": np.exp, "Tanh": np.tanh,
     "Neg": np.negative, "Abs": np.abs, "Reciprocal": np.reciprocal, "Sigmoid": _sigmoid, "HardSwish": _hard_swish,
     "Erf": erf_block, "Relu": _clip(_ZERO, _INFINITY),
@@ -126,7 +126,7 @@ _UFUNCS = {
 
 
 def instructions(node: Node, constant: Constant) -> list[Instruction] | None:
-    """What a node does to float32 elements; None if that cannot be said. A DequantizeLinear includes the QuantizeLinear before it."""
+    """What a node does to float32 elements; None if that cannot be said. DequantizeLinear includes the QuantizeLinear before it."""
     if node.domain:
         return None
     if node.op in _UFUNCS:
@@ -176,7 +176,7 @@ def _of_batch_normalization(node: Node, constant: Constant) -> list[Instruction]
         return None
     if any(v is None or v.dtype != np.float32 for v in known) or not node.out.rank or node.out.rank < 2:
         return None
-    scale, shift = channel_affine(*known, epsilon=node.attr("epsilon", 1e-5))  # type: ignore[misc, arg-type]
+    scale, shift = channel_affine(*known, epsilon=node.attr("epsilon", 1e-5))  # type: ignore[arg-type]
     shape = (-1, *(1,) * (node.out.rank - 2))
     return [(np.multiply, (node.inputs[0], scale.reshape(shape))), (np.add, (0, shift.reshape(shape)))]
 
@@ -241,4 +241,3 @@ _SPECIAL: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
     "BatchNormalization": _of_batch_normalization, "DequantizeLinear": _of_dequantize,
     "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax,
 }  # fmt: skip
-

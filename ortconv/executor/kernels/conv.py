@@ -133,17 +133,23 @@ def _unfold_and_multiply(x: Array, matrix: Array, w: Window, out: Array) -> None
     if _overlaps_vertically(w, x.shape[-1]):
         return _unfold_width(x, matrix, w, out)
     windows = sliding(x, w)
-    n, k, m = x.shape[0], matrix.shape[0], matrix.shape[1]
+    n, k = x.shape[0], matrix.shape[0]
     row_bytes = prod(w.output[1:]) * k * x.itemsize
     block = max(1, _BLOCK_BYTES // max(row_bytes, 1))
     if n * w.output[0] <= block:
-        out[...] = (windows.reshape(-1, k) @ matrix).reshape(out.shape)
-        return None
+        return _multiply_into(windows.reshape(-1, k), matrix, out)
     for image, target in zip(windows, out):
         for start in range(0, w.output[0], block):
             part = slice(start, start + block)
-            target[part] = (image[part].reshape(-1, k) @ matrix).reshape(-1, *w.output[1:], m)
+            _multiply_into(image[part].reshape(-1, k), matrix, target[part])
     return None
+
+
+def _multiply_into(rows: Array, matrix: Array, out: Array) -> None:
+    if out.flags.c_contiguous:
+        np.matmul(rows, matrix, out=out.reshape(-1, matrix.shape[1]))
+    else:
+        out[...] = (rows @ matrix).reshape(out.shape)
 
 
 def _overlaps_vertically(w: Window, channels: int) -> bool:
@@ -170,7 +176,7 @@ def _depthwise(x: Array, f: Filters, w: Window) -> Array:
     if f.outputs != f.channels:
         x = np.repeat(x, f.outputs // f.channels, axis=1)
     x = pad_channels_last(x, w)
-    if len(w.kernel) == 2 and prod(w.output):
+    if len(w.kernel) == 2 and all(w.output):
         out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
         _depthwise_plane(x, f.matrix.reshape(*w.kernel, f.outputs), w, out)
         return out
