@@ -25,6 +25,10 @@ PASSED_THROUGH = frozenset(
 """Operators whose output holds elements of their inputs."""
 
 
+MASKS = (DType.BOOL, DType.INT32, DType.INT64)
+"""The types of masks that are inputs."""
+
+
 def candidates(graph: Graph, seed: int = 0) -> Iterator[Feeds]:
     """Feeds for the required inputs, one set for each size that unknown dimensions may take; just one if all are known.
 
@@ -37,7 +41,11 @@ def candidates(graph: Graph, seed: int = 0) -> Iterator[Feeds]:
 
 
 def generate(value: Value, shape: tuple[int, ...], seed: int = 0) -> Any:
-    """Random content for one input: standard normal floats, indices within the table that they index, masks of 0 and 1."""
+    """Random content for one input: standard normal floats, indices within the table that they index, masks of 0 and 1.
+
+    A mask begins with 1 along its last axis: under a causal mask too, every row of scores then keeps an entry. The softmax
+    of a row without any depends on nothing but how its huge negative numbers were rounded.
+    """
     type = value.type
     rng = np.random.default_rng([seed, zlib.crc32(value.name.encode("utf-8", "surrogateescape"))])
     if isinstance(type, SequenceType) and isinstance(type.element, TensorType):
@@ -46,7 +54,11 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0) -> Any:
         raise UsageError(
             f"cannot make up a value for input '{value.name}' of type {type}", hint="give inputs of your own"
         )
-    return _array(rng, type.dtype, shape, _upper_bound(value))
+    bound = _upper_bound(value)
+    made = _array(rng, type.dtype, shape, bound)
+    if type.dtype in MASKS and bound == 2 and len(shape) > 1:
+        made[..., :1] = 1
+    return made
 
 
 def _array(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], high: int) -> Array:
