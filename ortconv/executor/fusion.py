@@ -210,7 +210,7 @@ def _one_by_one(nodes: Sequence[Node], reads: Sequence[Value | None], constant: 
         known[None] = None
         result = None
         for function, needed, made in bound():
-            result = function(*[known[v] if v in known else constant(v) for v in needed])
+            result = function(*[known[v] if v is None or v in known else constant(v) for v in needed])
             known[made] = result = result[0] if type(result) is tuple else result
         return result
 
