@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ortconv.errors import BackendError, UnsupportedError
+from ortconv.executor.backend import Event
 from ortconv.executor.foreseen import foreseen
+from ortconv.executor.fusion import units
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version
@@ -40,11 +43,9 @@ class Plan:
         self._initial: list[Any] = [None]
         self._inputs = [self._slot(v) for v in inputs]
         folding, following = foreseen(nodes, inputs)
-        bound = []
-        for node in nodes:
-            function, reads = _bind(node, self._constant)
-            if node not in folding or not self._folded(function, reads, node):
-                bound.append((function, reads, node))
+        bound = self._fused(
+            [n for n in nodes if n not in folding or not self._folded(n)], {*outputs, *_made(following)}
+        )
         last_use = {value: index for index, (_, reads, _) in enumerate(bound) for value in reads if value is not None}
         last_use |= dict.fromkeys(outputs, len(bound))
         # What follows from shapes stays until the end of the run, to be remembered.
@@ -61,8 +62,21 @@ class Plan:
             return known
         return None
 
-    def _folded(self, function: Function, reads: list[Value | None], node: Node) -> bool:
+    def _fused(self, nodes: list[Node], kept: set[Value]) -> list[tuple[Function, list[Value | None], Node]]:
+        """What to call, with which values, for which node, in order."""
+        together = units(nodes, self._constant, lambda node: _bind(node, self._constant), kept)
+        bound = []
+        for node in nodes:
+            unit = together.get(node)
+            if unit is not None:
+                bound.append((unit.function, unit.reads, node))
+            elif node not in together:
+                bound.append((*_bind(node, self._constant), node))
+        return bound
+
+    def _folded(self, node: Node) -> bool:
         """Compute a step of constants now; False to leave it to the runs, failures included."""
+        function, reads = _bind(node, self._constant)
         operands = [None if v is None else self._initial[self._slot(v)] for v in reads]
         if any(v is not None and operand is None for v, operand in zip(reads, operands, strict=True)):
             return False
@@ -101,14 +115,24 @@ class Plan:
                 self._initial[slot] = _array(value.const)
         return slot
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs for the inputs. BackendError naming the node where a kernel fails."""
+    def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
+        """The same as `run`, and the time of each step."""
+        events: list[Event] = []
+        return self.run(inputs, lambda steps: [(_timed(step, events), *step[1:]) for step in steps]), events
+
+    def run(
+        self, inputs: Sequence[Any], prepare: Callable[[list[Step]], list[Step]] = lambda steps: steps
+    ) -> list[Any]:
+        """The outputs for the inputs. BackendError naming the node where a kernel fails.
+
+        `prepare` may put other functions in the place of the steps'.
+        """
         shapes = tuple([getattr(value, "shape", None) for value in inputs]) if self._following else None
         initial, steps = self._remembered.get(shapes, (self._initial, self.steps))
         slots = initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
             slots[slot] = value
-        self._execute(steps, slots)
+        self._execute(prepare(steps), slots)
         results = [slots[i] for i in self._outputs]
         if shapes is not None and steps is self.steps and len(self._remembered) < _MOST_SIGNATURES:
             self._remembered[shapes] = self._remember(slots)
@@ -144,6 +168,24 @@ class Plan:
             else:
                 steps.append(step)
         return initial, steps
+
+
+def _timed(step: Step, events: list[Event]) -> Function:
+    function, node = step[0], step[-1]
+
+    def call(*operands: Any) -> Any:
+        start = time.perf_counter()
+        result = function(*operands)
+        seconds = time.perf_counter() - start
+        shapes = tuple(getattr(r, "shape", None) for r in (result if type(result) is tuple else (result,)))
+        events.append(Event(node.name or node.label, node.op, "numpy", start, seconds, shapes))
+        return result
+
+    return call
+
+
+def _made(nodes: Iterable[Node]) -> set[Value]:
+    return {v for node in nodes for v in node.outputs if v is not None}
 
 
 def objection(node: Node) -> str | None:
