@@ -95,7 +95,10 @@ def command(
     if flags["profile"] is not None:
         document["profile"] = _profile(session, feeds, flags["profile"])
     wrong = _differences(expected, results, flags) if expected is not None else {}
-    document["plan"] = [{"node": p.node.label, "backend": p.backend, "refused": dict(p.refused)} for p in session.plan]
+    if flags["plan"]:
+        document["plan"] = [
+            {"node": p.node.label, "backend": p.backend, "refused": dict(p.refused)} for p in session.plan
+        ]
     if expected is not None:
         document["check"] = {"expected": sorted(expected), "differences": wrong}
     if as_json:
@@ -103,7 +106,7 @@ def command(
     elif not quiet:
         from ortconv.cli.run_view import show
 
-        show(document, bool(flags["plan"]))
+        show(document)
     if wrong:
         name, text = next(iter(wrong.items()))
         more = f"; so do {len(wrong) - 1} more of {len(expected or ())} outputs" if len(wrong) > 1 else ""

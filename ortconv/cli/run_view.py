@@ -20,7 +20,7 @@ LEAST_TEXT, MOST_TEXT = 12, 200
 """Characters of a name that are shown, in a narrow and in a wide terminal."""
 
 
-def show(document: dict[str, Any], plan: bool) -> None:
+def show(document: dict[str, Any]) -> None:
     """Print what a run gave to stdout."""
     console = stdout()
     on = ", ".join(dict.fromkeys(document["backends"])) or "no backend"
@@ -36,7 +36,7 @@ def show(document: dict[str, Any], plan: bool) -> None:
         console.print(_top(document["top"]))
     if "profile" in document:
         console.print(_profile(document["profile"]))
-    if plan:
+    if "plan" in document:
         console.print(_plan(document["plan"]))
 
 

@@ -403,7 +403,7 @@ def test_steps_inside_a_loop_count_once(samples: Path, tmp_path: Path, capsys: p
 
 
 def test_plan(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, net, "--backend", "onnxruntime")
+    found = document(capsys, net, "--backend", "onnxruntime", "-v")
     assert {p["backend"] for p in found["plan"]} == {"onnxruntime"}
     assert run(["run", str(net), "--plan"]) == 0
     shown = capsys.readouterr().out
