@@ -48,7 +48,7 @@ class Session:
         custom_op_library: Path | None = None,
     ) -> None:
         self._file = None if isinstance(model, Model) else Path(model)
-        self.model = model if isinstance(model, Model) else load(Path(model))
+        self.model = model if isinstance(model, Model) else load(Path(model), only_to_run=True)
         self._graph = self.model.graph
         self.backends = tuple(get_backend(name) for name in backends)
         if not self.backends:
