@@ -216,11 +216,10 @@ def _one_by_one(nodes: Sequence[Node], reads: Sequence[Value | None], constant: 
     bound = cache(lambda: [(*bind(node), node.out) for node in nodes])
 
     def run(*operands: Any) -> Any:
-        known: dict[Value | None, Any] = dict(zip(reads, operands, strict=True))
-        known[None] = None
+        known: dict[Value | None, Any] = {None: None, **dict(zip(reads, operands, strict=True))}
         result = None
         for function, needed, made in bound():
-            result = function(*[known[v] if v in known else constant(v) for v in needed])
+            result = function(*[constant(v) if v is not None and v not in known else known[v] for v in needed])
             known[made] = result = result[0] if type(result) is tuple else result
         return result
 
