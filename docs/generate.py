@@ -1,10 +1,11 @@
-"""Write the generated documentation: the command reference from the program's own help, the table of passes from the rules.
+"""Write the generated documentation: the command reference from the program's own help, tables from what they are tables of.
 
 python docs/generate.py [--check]
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,11 @@ import click
 from click.testing import CliRunner
 
 from ortconv.cli import VERBS, cli
+from ortconv.nnapi.operations import rows
+from ortconv.nnapi.operations.table import LETTERS
 from ortconv.optimizer.catalogue import entries
+from ortconv.partition.coreml.rules import ROWS
+from ortconv.partition.policy import COREML_FORMATS
 
 FOLDER = Path(__file__).parent
 NOTE = "This page is written by `make docs` from the program itself.\n"
@@ -66,7 +71,60 @@ def _lines(texts: tuple[str, ...]) -> str:
     return "<br>".join(text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*") for text in texts)
 
 
-PAGES = {"commands.md": commands, "passes.md": passes}
+def coreml_rules() -> str:
+    """The page as it is, with the table below its heading "Operators" written anew."""
+    text = (FOLDER / "coreml_rules.md").read_text(encoding="utf-8")
+    before, heading, rest = text.partition("## Operators\n\n")
+    after = rest[rest.index("\n\n## ") :]
+    rows = ["| operator | domain | least version | NeuralNetwork | MLProgram |", "|---|---|---|---|---|"]
+    for op, row in sorted(ROWS.items()):
+        domains = ", ".join(domain or "ai.onnx" for domain in row.domains)
+        formats = ("yes" if name in row.formats else "" for name in COREML_FORMATS)
+        rows.append(f"| {' | '.join((op, domains, str(row.since), *formats))} |")
+    return before + heading + "\n".join(rows) + after
+
+
+NNAPI_HEAD = """
+Each row is what `ortconv/nnapi/operations/` says of one operation; the notation of operands is explained in its `table.py`.
+Types are those of the main operand T: F float32, H float16, Q and S quantized 8-bit without and with sign, I int32, B bool;
+a level behind one is the feature level that brought it. Vectors: how many of Android's conformance records with the operation pass.
+
+| code | operation | level | operands | results | types | vectors |
+|---|---|---|---|---|---|---|
+"""
+
+
+def nnapi_operations() -> str:
+    """The table of NNAPI operations."""
+    counts = json.loads((FOLDER / "nnapi_vectors.json").read_text(encoding="utf-8"))
+    parts = [f"# Operations of the NNAPI runtime\n\n{NOTE}{NNAPI_HEAD}"]
+    for code, row in rows().items():
+        types = " ".join(
+            LETTERS[kind] + (f"@{needs.ordinal}" if needs > row.level else "") for kind, needs in row.types.items()
+        )
+        operands, results = (
+            "<br>".join(f"`{form.text}`" for form in forms).replace("|", "\\|") for forms in (row.forms, row.outputs)
+        )
+        vectors = "{} of {}".format(*counts[code.name])
+        cells = (
+            str(code.value),
+            code.name,
+            str(row.level.ordinal),
+            operands,
+            results,
+            types or "see operands",
+            vectors,
+        )
+        parts.append(f"| {' | '.join(cells)} |\n")
+    return "".join(parts)
+
+
+PAGES = {
+    "commands.md": commands,
+    "passes.md": passes,
+    "nnapi_operations.md": nnapi_operations,
+    "coreml_rules.md": coreml_rules,
+}
 
 if __name__ == "__main__":
     for name, write in PAGES.items():

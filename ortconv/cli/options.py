@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -43,6 +44,45 @@ PASS_CHOICE = (
         "--only-pass", "only_passes", multiple=True, metavar="NAME", help="Run this pass and no other; may be repeated."
     ),
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites."),
+)
+
+COREML = (
+    click.option(
+        "--coreml-format",
+        type=click.Choice(["NeuralNetwork", "MLProgram"]),
+        default="NeuralNetwork",
+        help="Model format that the CoreML provider is to make.",
+    ),
+    click.option("--coreml-version", type=click.IntRange(1), default=7, help="CoreML version to assume; 7: iOS 17."),
+    click.option(
+        "--coreml-only-static-input-shapes",
+        "coreml_static_inputs",
+        is_flag=True,
+        help="Give CoreML no node with dynamic shapes, as the provider's flag of that name does.",
+    ),
+    click.option(
+        "--coreml-enable-on-subgraph",
+        "coreml_on_subgraphs",
+        is_flag=True,
+        help="Give CoreML nodes inside If, Loop and Scan, too.",
+    ),
+)
+"""The options of CoreML, for every command that divides models."""
+
+
+BACKENDS = (
+    click.option(
+        "--backend",
+        "backends",
+        multiple=True,
+        default=["numpy"],
+        help="Backend to run on; several in order of preference.",
+    ),
+    click.option(
+        "--custom-op-library",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Shared library with operators of your own, for onnxruntime.",
+    ),
 )
 
 

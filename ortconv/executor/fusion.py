@@ -91,10 +91,12 @@ class _Members:
         """Make a node a member if it can be one; the nodes that may join it."""
         if not self._fits(node):
             return []
+        before = quantizer_before(node)
+        if before is not None and (before not in self._place or before in self._taken or before.out in self._outside):
+            return []
         lines = _lines(node, self._constant)
         if lines is not None and (self._reductions or not any(line.reduces for line in lines)):
             self._lines[node] = lines
-            before = quantizer_before(node)
             self.nodes |= {node} if before is None else {node, before}
             operands = [
                 v for line in lines for v in line.operands if isinstance(v, Value) and v.producer in self._place
@@ -219,7 +221,7 @@ def _one_by_one(nodes: Sequence[Node], reads: Sequence[Value | None], constant: 
         known: dict[Value | None, Any] = {None: None, **dict(zip(reads, operands, strict=True))}
         result = None
         for function, needed, made in bound():
-            result = function(*[constant(v) if v is not None and v not in known else known[v] for v in needed])
+            result = function(*[known[v] if v is None or v in known else constant(v) for v in needed])
             known[made] = result = result[0] if type(result) is tuple else result
         return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import BackendError, UnsupportedError
+from ortconv.executor.backend import Event
 from ortconv.executor.foreseen import foreseen
 from ortconv.executor.fusion import units
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
@@ -39,6 +41,7 @@ class Plan:
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         self._slots: dict[Value, int] = {}
         self._initial: list[Any] = [None]
+        self._together: dict[Node, tuple[Node, ...]] = {}
         self._inputs = [self._slot(v) for v in inputs]
         folding, following = foreseen(nodes, inputs)
         bound = self._fused(
@@ -67,6 +70,7 @@ class Plan:
         for node in nodes:
             unit = together.get(node)
             if unit is not None:
+                self._together[node] = unit.nodes
                 bound.append((unit.function, unit.reads, node))
             elif node not in together:
                 bound.append((*_bind(node, self._constant), node))
@@ -113,14 +117,38 @@ class Plan:
                 self._initial[slot] = _array(value.const)
         return slot
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs for the inputs. BackendError naming the node where a kernel fails."""
+    def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
+        """The same as `run`, and the time of each step."""
+        events: list[Event] = []
+        return self.run(inputs, lambda steps: [(self._timed(step, events), *step[1:]) for step in steps]), events
+
+    def _timed(self, step: Step, events: list[Event]) -> Function:
+        function, node = step[0], step[-1]
+        operators = "+".join(n.op for n in self._together.get(node, (node,)))
+
+        def call(*operands: Any) -> Any:
+            start = time.perf_counter()
+            result = function(*operands)
+            seconds = time.perf_counter() - start
+            shapes = tuple(getattr(r, "shape", None) for r in (result if type(result) is tuple else (result,)))
+            events.append(Event(node.name or node.label, operators, "numpy", start, seconds, shapes))
+            return result
+
+        return call
+
+    def run(
+        self, inputs: Sequence[Any], prepare: Callable[[list[Step]], list[Step]] = lambda steps: steps
+    ) -> list[Any]:
+        """The outputs for the inputs. BackendError naming the node where a kernel fails.
+
+        `prepare` may put other functions in the place of the steps'.
+        """
         shapes = tuple([getattr(value, "shape", None) for value in inputs]) if self._following else None
         initial, steps = self._remembered.get(shapes, (self._initial, self.steps))
         slots = initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
             slots[slot] = value
-        self._execute(steps, slots)
+        self._execute(prepare(steps), slots)
         results = [slots[i] for i in self._outputs]
         if shapes is not None and steps is self.steps and len(self._remembered) < _MOST_SIGNATURES:
             self._remembered[shapes] = self._remember(slots)
@@ -175,14 +203,22 @@ def objection(node: Node) -> str | None:
     return next((reason for sub in node.subgraphs for n in sub if (reason := objection(n))), None)
 
 
+_MEMORY_HINT = "consumed_inputs"
+"""Before opset 6 it told which inputs may be overwritten."""
+
+
 def _stated(node: Node, kernel: Kernel) -> list[str]:
     """The attributes that the kernel must be given: all that a node has, but for unknown ones with their default."""
     known = kernel.attributes
     if known is None:
-        return list(node.attrs)
+        return [k for k in node.attrs if k != _MEMORY_HINT]
     schema = schema_of(node)
     defaults = {} if schema is None else schema.defaults
-    return [k for k, v in node.attrs.items() if k in known or k not in defaults or defaults[k] != v]
+    return [
+        k
+        for k, v in node.attrs.items()
+        if k in known or (k != _MEMORY_HINT and (k not in defaults or defaults[k] != v))
+    ]
 
 
 def _bind(node: Node, constant: Callable[[Value], Array | None]) -> tuple[Function, list[Value | None]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ortconv.errors import UnsupportedError
@@ -11,47 +12,138 @@ from ortconv.executor.backend import Backend, Region
 from ortconv.ir.graph import Graph, Node, Value, captures
 
 
-def split(
-    graph: Graph, backends: Sequence[Backend], file: Path | None = None, custom_op_library: Path | None = None
-) -> list[tuple[Backend, Region]]:
-    """Runs of nodes, in topological order, each on the first backend that takes all of its nodes."""
-    runs: list[tuple[Backend, list[Node]]] = []
-    for node in graph:
-        backend = _place(node, backends)
-        if not runs or runs[-1][0] is not backend:
-            runs.append((backend, []))
-        runs[-1][1].append(node)
-    whole = file if len(runs) == 1 else None
-    return [(b, replace(_region(graph, nodes, whole), custom_op_library=custom_op_library)) for b, nodes in runs]
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a node runs: the backend's name, and why the backends that come before it do not take the node, by their names."""
+
+    node: Node
+    backend: str
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def _place(node: Node, backends: Sequence[Backend]) -> Backend:
-    reasons = []
+def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
+    """Each node on the first backend that has no objection. UnsupportedError with all reasons where there is none."""
+    return [_place(node, backends) for node in graph]
+
+
+def _place(node: Node, backends: Sequence[Backend]) -> Placement:
+    refused: dict[str, str] = {}
     for backend in backends:
         reason = next(iter(backend.objections(node)), None)
         if reason is None:
-            return backend
-        reasons.append(f"{backend.name}: {reason}")
-    raise UnsupportedError(f"no backend runs this node ({'; '.join(reasons)})", node=node.label)
+            return Placement(node, backend.name, refused)
+        refused[backend.name] = reason
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+    raise UnsupportedError(f"no backend runs this node ({reasons})", node=node.label)
 
 
-def _region(graph: Graph, nodes: list[Node], file: Path | None) -> Region:
-    inside = set(nodes)
-    if file is not None or len(nodes) == len(graph):
+def split(
+    graph: Graph,
+    placements: Sequence[Placement],
+    keep: Collection[Value] = (),
+    file: Path | None = None,
+    custom_op_library: Path | None = None,
+) -> list[tuple[str, Region]]:
+    """The placed nodes as regions in an order in which they can run, as few as possible; each with the name of its backend.
+
+    `keep` are values that regions must put out besides those that others read.
+    """
+    names = [p.backend for p in placements]
+    alone = len(set(names)) == 1
+    runs = [list(range(len(names)))] if alone else group(names, _edges([p.node for p in placements]))
+    whole = file if len(runs) == 1 and not keep else None
+    found = []
+    for run in runs:
+        region = make_region(graph, [placements[i].node for i in run], keep, whole)
+        found.append((placements[run[0]].backend, replace(region, custom_op_library=custom_op_library)))
+    return found
+
+
+def _edges(nodes: Sequence[Node]) -> list[list[int]]:
+    """For each node the numbers of those that it needs, through captures too."""
+    number = {node: i for i, node in enumerate(nodes)}
+    return [[number[v.producer] for v in reads(node) if v.producer in number] for node in nodes]
+
+
+def group(backends: Sequence[str], needs: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Numbers of nodes in groups of one backend each, every group after those that it needs.
+
+    `needs[i]` are numbers below i. A group takes all nodes of its backend that can run by then, even where they come late in the
+    graph. Which backend is next is decided by the nodes with the most changes of backend still ahead of them; for two
+    backends no order has fewer groups.
+    """
+    readers: list[list[int]] = [[] for _ in needs]
+    for i, before in enumerate(needs):
+        for p in before:
+            readers[p].append(i)
+    ahead = [0] * len(needs)
+    for i in reversed(range(len(needs))):
+        ahead[i] = max((ahead[r] + (backends[r] != backends[i]) for r in readers[i]), default=0)
+    waiting = [len(before) for before in needs]
+    ready: dict[str, deque[int]] = {name: deque() for name in backends}
+    for i, count in enumerate(waiting):
+        if count == 0:
+            ready[backends[i]].append(i)
+    groups = []
+    while any(ready.values()):
+        queue = max(ready.values(), key=lambda q: max((ahead[i] for i in q), default=-1))
+        run = []
+        while queue:
+            i = queue.popleft()
+            run.append(i)
+            for r in readers[i]:
+                waiting[r] -= 1
+                if waiting[r] == 0:
+                    ready[backends[r]].append(r)
+        groups.append(sorted(run))
+    return groups
+
+
+def make_region(graph: Graph, nodes: Sequence[Node], keep: Collection[Value] = (), file: Path | None = None) -> Region:
+    """The region of some nodes; it puts out what others read, what the graph returns, and what is in `keep`."""
+    if file is not None or (len(nodes) == len(graph) and not keep):
         made = [v for v in graph.outputs if v.producer is not None]
         return Region(graph, tuple(nodes), tuple(graph.inputs), tuple(made), file)
-    reads: dict[Value, None] = {}
+    inside = set(nodes)
+    outer: dict[Value, None] = {}
     for node in nodes:
-        for value in (*node.inputs, *captures(node)):
-            if value is not None and value.producer not in inside and (value.const is None or value.is_input):
-                reads[value] = None
+        for value in reads(node):
+            if value.producer not in inside and (value.const is None or value.is_input):
+                outer[value] = None
     outputs = [
         v
         for n in nodes
         for v in n.outputs
-        if v is not None and (v.is_output or any(_owner_in(graph, user) not in inside for user, _ in v.uses))
+        if v is not None
+        and (v.is_output or v in keep or any(_owner_in(graph, user) not in inside for user, _ in v.uses))
     ]
-    return Region(graph, tuple(nodes), tuple(reads), tuple(outputs))
+    return Region(graph, tuple(nodes), tuple(outer), tuple(outputs))
+
+
+def pieces(region: Region, most: int) -> Iterator[Region]:
+    """The region in pieces of at most so many nodes, each putting out all that its nodes make."""
+    for start in range(0, len(region.nodes), most):
+        nodes = region.nodes[start : start + most]
+        piece = make_region(region.graph, nodes, {v for n in nodes for v in n.outputs if v is not None})
+        yield replace(piece, custom_op_library=region.custom_op_library)
+
+
+def last_uses(regions: Sequence[Region], keep: Iterable[Value] = ()) -> list[tuple[Value, ...]]:
+    """For each region the values that nothing needs once it has run; never those to keep."""
+    kept = set(keep)
+    last: dict[Value, int] = {}
+    for i, region in enumerate(regions):
+        last |= dict.fromkeys((*region.outputs, *region.inputs), i)
+    found: list[list[Value]] = [[] for _ in regions]
+    for value, i in last.items():
+        if value not in kept:
+            found[i].append(value)
+    return [tuple(values) for values in found]
+
+
+def reads(node: Node) -> list[Value]:
+    """What a node reads, from within its subgraphs too."""
+    return [v for v in (*node.inputs, *(captures(node) if node.subgraphs else ())) if v is not None]
 
 
 def _owner_in(graph: Graph, node: Node) -> Node:

@@ -1,0 +1,307 @@
+"""The enumerations of the API, with the NDK's values."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+
+class FeatureLevel(IntEnum):
+    """Levels compare as plain integers: the API level of Android up to 31, then a number of its own."""
+
+    LEVEL_1 = 27
+    LEVEL_2 = 28
+    LEVEL_3 = 29
+    LEVEL_4 = 30
+    LEVEL_5 = 31
+    LEVEL_6 = 1000006
+    LEVEL_7 = 1000007
+    LEVEL_8 = 1000008
+
+    @classmethod
+    def number(cls, number: int) -> FeatureLevel:
+        """Level 1 to 8 by its ordinal."""
+        return list(cls)[number - 1]
+
+    @property
+    def ordinal(self) -> int:
+        return list(FeatureLevel).index(self) + 1
+
+
+class Operand(IntEnum):
+    """Operand types."""
+
+    FLOAT32 = 0
+    INT32 = 1
+    UINT32 = 2
+    TENSOR_FLOAT32 = 3
+    TENSOR_INT32 = 4
+    TENSOR_QUANT8_ASYMM = 5
+    BOOL = 6
+    TENSOR_QUANT16_SYMM = 7
+    TENSOR_FLOAT16 = 8
+    TENSOR_BOOL8 = 9
+    FLOAT16 = 10
+    TENSOR_QUANT8_SYMM_PER_CHANNEL = 11
+    TENSOR_QUANT16_ASYMM = 12
+    TENSOR_QUANT8_SYMM = 13
+    TENSOR_QUANT8_ASYMM_SIGNED = 14
+    MODEL = 15
+    OEM_SCALAR = 10000
+    TENSOR_OEM_BYTE = 10001
+
+    @property
+    def is_scalar(self) -> bool:
+        return self in _SCALARS
+
+    @property
+    def is_tensor(self) -> bool:
+        return self not in _SCALARS and self is not Operand.MODEL
+
+    @property
+    def is_extension(self) -> bool:
+        return self in (Operand.OEM_SCALAR, Operand.TENSOR_OEM_BYTE)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of one element in memory."""
+        return _DTYPES[self]
+
+    @property
+    def is_float(self) -> bool:
+        return self in _FLOATS
+
+    @property
+    def zero_points(self) -> range | None:
+        """The zero points that a quantized type may have; None for other types."""
+        return _ZERO_POINTS.get(self)
+
+    @property
+    def is_quantized(self) -> bool:
+        return self in _ZERO_POINTS
+
+    @property
+    def level(self) -> FeatureLevel:
+        """The feature level that introduced the type."""
+        return FeatureLevel.number(_LEVELS[self])
+
+
+_SCALARS = {
+    Operand.FLOAT32, Operand.INT32, Operand.UINT32, Operand.BOOL, Operand.FLOAT16, Operand.OEM_SCALAR
+}  # fmt: skip
+_FLOATS = {Operand.FLOAT32, Operand.FLOAT16, Operand.TENSOR_FLOAT32, Operand.TENSOR_FLOAT16}
+
+_DTYPES: dict[Operand, np.dtype[Any]] = {
+    Operand.FLOAT32: np.dtype("<f4"),
+    Operand.INT32: np.dtype("<i4"),
+    Operand.UINT32: np.dtype("<u4"),
+    Operand.TENSOR_FLOAT32: np.dtype("<f4"),
+    Operand.TENSOR_INT32: np.dtype("<i4"),
+    Operand.TENSOR_QUANT8_ASYMM: np.dtype("u1"),
+    Operand.BOOL: np.dtype("?"),
+    Operand.TENSOR_QUANT16_SYMM: np.dtype("<i2"),
+    Operand.TENSOR_FLOAT16: np.dtype("<f2"),
+    Operand.TENSOR_BOOL8: np.dtype("?"),
+    Operand.FLOAT16: np.dtype("<f2"),
+    Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL: np.dtype("i1"),
+    Operand.TENSOR_QUANT16_ASYMM: np.dtype("<u2"),
+    Operand.TENSOR_QUANT8_SYMM: np.dtype("i1"),
+    Operand.TENSOR_QUANT8_ASYMM_SIGNED: np.dtype("i1"),
+    Operand.MODEL: np.dtype("u1"),
+    Operand.OEM_SCALAR: np.dtype("u1"),
+    Operand.TENSOR_OEM_BYTE: np.dtype("u1"),
+}
+
+_ZERO_POINTS = {
+    Operand.TENSOR_QUANT8_ASYMM: range(256),
+    Operand.TENSOR_QUANT8_ASYMM_SIGNED: range(-128, 128),
+    Operand.TENSOR_QUANT16_ASYMM: range(65536),
+    Operand.TENSOR_QUANT8_SYMM: range(1),
+    Operand.TENSOR_QUANT16_SYMM: range(1),
+    Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL: range(1),
+}
+
+_LEVELS = dict.fromkeys(Operand, 3) | {
+    Operand.FLOAT32: 1,
+    Operand.INT32: 1,
+    Operand.UINT32: 1,
+    Operand.TENSOR_FLOAT32: 1,
+    Operand.TENSOR_INT32: 1,
+    Operand.TENSOR_QUANT8_ASYMM: 1,
+    Operand.OEM_SCALAR: 1,
+    Operand.TENSOR_OEM_BYTE: 1,
+    Operand.TENSOR_QUANT8_ASYMM_SIGNED: 4,
+    Operand.MODEL: 4,
+}
+
+
+class ResultCode(IntEnum):
+    NO_ERROR = 0
+    OUT_OF_MEMORY = 1
+    INCOMPLETE = 2
+    UNEXPECTED_NULL = 3
+    BAD_DATA = 4
+    OP_FAILED = 5
+    BAD_STATE = 6
+    UNMAPPABLE = 7
+    OUTPUT_INSUFFICIENT_SIZE = 8
+    UNAVAILABLE_DEVICE = 9
+    MISSED_DEADLINE_TRANSIENT = 10
+    MISSED_DEADLINE_PERSISTENT = 11
+    RESOURCE_EXHAUSTED_TRANSIENT = 12
+    RESOURCE_EXHAUSTED_PERSISTENT = 13
+    DEAD_OBJECT = 14
+
+
+class FuseCode(IntEnum):
+    """Fused activations."""
+
+    NONE = 0
+    RELU = 1
+    RELU1 = 2
+    RELU6 = 3
+
+
+class PaddingCode(IntEnum):
+    SAME = 1
+    VALID = 2
+
+
+class Preference(IntEnum):
+    LOW_POWER = 0
+    FAST_SINGLE_ANSWER = 1
+    SUSTAINED_SPEED = 2
+
+
+class Priority(IntEnum):
+    LOW = 90
+    MEDIUM = 100
+    HIGH = 110
+
+
+class DeviceType(IntEnum):
+    UNKNOWN = 0
+    OTHER = 1
+    CPU = 2
+    GPU = 3
+    ACCELERATOR = 4
+
+
+class DurationCode(IntEnum):
+    ON_HARDWARE = 0
+    IN_DRIVER = 1
+    FENCED_ON_HARDWARE = 2
+    FENCED_IN_DRIVER = 3
+
+
+class Operation(IntEnum):
+    ADD = 0
+    AVERAGE_POOL_2D = 1
+    CONCATENATION = 2
+    CONV_2D = 3
+    DEPTHWISE_CONV_2D = 4
+    DEPTH_TO_SPACE = 5
+    DEQUANTIZE = 6
+    EMBEDDING_LOOKUP = 7
+    FLOOR = 8
+    FULLY_CONNECTED = 9
+    HASHTABLE_LOOKUP = 10
+    L2_NORMALIZATION = 11
+    L2_POOL_2D = 12
+    LOCAL_RESPONSE_NORMALIZATION = 13
+    LOGISTIC = 14
+    LSH_PROJECTION = 15
+    LSTM = 16
+    MAX_POOL_2D = 17
+    MUL = 18
+    RELU = 19
+    RELU1 = 20
+    RELU6 = 21
+    RESHAPE = 22
+    RESIZE_BILINEAR = 23
+    RNN = 24
+    SOFTMAX = 25
+    SPACE_TO_DEPTH = 26
+    SVDF = 27
+    TANH = 28
+    BATCH_TO_SPACE_ND = 29
+    DIV = 30
+    MEAN = 31
+    PAD = 32
+    SPACE_TO_BATCH_ND = 33
+    SQUEEZE = 34
+    STRIDED_SLICE = 35
+    SUB = 36
+    TRANSPOSE = 37
+    ABS = 38
+    ARGMAX = 39
+    ARGMIN = 40
+    AXIS_ALIGNED_BBOX_TRANSFORM = 41
+    BIDIRECTIONAL_SEQUENCE_LSTM = 42
+    BIDIRECTIONAL_SEQUENCE_RNN = 43
+    BOX_WITH_NMS_LIMIT = 44
+    CAST = 45
+    CHANNEL_SHUFFLE = 46
+    DETECTION_POSTPROCESSING = 47
+    EQUAL = 48
+    EXP = 49
+    EXPAND_DIMS = 50
+    GATHER = 51
+    GENERATE_PROPOSALS = 52
+    GREATER = 53
+    GREATER_EQUAL = 54
+    GROUPED_CONV_2D = 55
+    HEATMAP_MAX_KEYPOINT = 56
+    INSTANCE_NORMALIZATION = 57
+    LESS = 58
+    LESS_EQUAL = 59
+    LOG = 60
+    LOGICAL_AND = 61
+    LOGICAL_NOT = 62
+    LOGICAL_OR = 63
+    LOG_SOFTMAX = 64
+    MAXIMUM = 65
+    MINIMUM = 66
+    NEG = 67
+    NOT_EQUAL = 68
+    PAD_V2 = 69
+    POW = 70
+    PRELU = 71
+    QUANTIZE = 72
+    QUANTIZED_16BIT_LSTM = 73
+    RANDOM_MULTINOMIAL = 74
+    REDUCE_ALL = 75
+    REDUCE_ANY = 76
+    REDUCE_MAX = 77
+    REDUCE_MIN = 78
+    REDUCE_PROD = 79
+    REDUCE_SUM = 80
+    ROI_ALIGN = 81
+    ROI_POOLING = 82
+    RSQRT = 83
+    SELECT = 84
+    SIN = 85
+    SLICE = 86
+    SPLIT = 87
+    SQRT = 88
+    TILE = 89
+    TOPK_V2 = 90
+    TRANSPOSE_CONV_2D = 91
+    UNIDIRECTIONAL_SEQUENCE_LSTM = 92
+    UNIDIRECTIONAL_SEQUENCE_RNN = 93
+    RESIZE_NEAREST_NEIGHBOR = 94
+    QUANTIZED_LSTM = 95
+    IF = 96
+    WHILE = 97
+    ELU = 98
+    HARD_SWISH = 99
+    FILL = 100
+    RANK = 101
+    BATCH_MATMUL = 102
+    PACK = 103
+    MIRROR_PAD = 104
+    REVERSE = 105
+    OEM_OPERATION = 10000
+    DENSIFY = 20000

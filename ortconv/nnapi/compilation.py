@@ -1,0 +1,208 @@
+"""Compilations: a model made ready for devices."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from ortconv.nnapi import vlog
+from ortconv.nnapi.caching import TOKEN_LENGTH, CacheFiles, derived_token
+from ortconv.nnapi.codes import Operation, Preference, Priority, ResultCode
+from ortconv.nnapi.device import Device, PreparedModel, PrepareOptions
+from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, required
+from ortconv.nnapi.handle import Handle
+from ortconv.nnapi.manager import check_devices, get_device, get_devices
+from ortconv.nnapi.model import Model
+from ortconv.nnapi.partitioning import Steps, best_devices, partition
+from ortconv.nnapi.plan import CompoundPlan, Plan, SimplePlan, layer_of
+from ortconv.nnapi.properties import Partitioning, properties
+from ortconv.nnapi.timing import mark, timed
+
+CLIENT_FAULTS = (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)
+
+
+class Compilation(Handle):
+    """A finished model and how to compile it. With `devices`, exactly those are used and the CPU does not step in for
+    them; without, all of the runtime's, and the CPU for those that fail.
+    """
+
+    @timed("PC")
+    def __init__(self, model: Model, devices: Sequence[Device] | None = None) -> None:
+        required("the model", model)
+        if not model.finished or not model.valid:
+            raise bad_state("the model is not finished")
+        if devices is not None:
+            check_devices(devices)
+        self.model = model
+        self.is_explicit = devices is not None
+        self.devices = list(get_devices() if devices is None else devices)
+        self.partitioning = Partitioning.WITHOUT_FALLBACK if self.is_explicit else properties.partition
+        self.preference = Preference.FAST_SINGLE_ANSWER
+        self.priority = Priority.MEDIUM
+        self.finished = False
+        self._timeout: int | None = None
+        self._cache: tuple[str, bytes] | None = None
+        self._plan: Plan | None = None
+
+    @timed("PC")
+    def set_preference(self, preference: int) -> None:
+        self._must_be_open()
+        if preference not in tuple(Preference):
+            raise bad_data(f"{preference} is no preference")
+        self.preference = Preference(preference)
+
+    @timed("PC")
+    def set_priority(self, priority: int) -> None:
+        self._must_be_open()
+        if priority not in tuple(Priority):
+            raise bad_data(f"{priority} is no priority")
+        self.priority = Priority(priority)
+
+    @timed("PC")
+    def set_timeout(self, nanoseconds: int) -> None:
+        """Of the compilation; 0 for none. BAD_DATA unless one device was named."""
+        self._must_be_open()
+        if not self.is_single:
+            raise bad_data("a timeout needs a compilation for exactly one named device")
+        self._timeout = nanoseconds or None
+
+    @timed("PC")
+    def set_caching(self, directory: str | os.PathLike[str], token: bytes) -> None:
+        """Where devices may keep what they prepare. The token of 32 bytes stands for the model: no two may share one."""
+        self._must_be_open()
+        required("the directory", directory)
+        required("the token", token)
+        if len(token) != TOKEN_LENGTH:
+            raise bad_data(f"a token has {TOKEN_LENGTH} bytes, not {len(token)}")
+        self._cache = os.path.join(os.fspath(directory), ""), bytes(token)
+
+    @timed("PC")
+    def finish(self) -> None:
+        """Choose devices and make the model ready on them. An error means that the compilation cannot be used."""
+        self._must_be_open()
+        self.finished = True
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout * 1e-9
+        if self.partitioning is not Partitioning.OFF:
+            try:
+                self._plan = self._partitioned(deadline)
+                return
+            except NnapiError as error:
+                if error.code in CLIENT_FAULTS or not self.allows_fallback or self._has_foreign_operations():
+                    raise
+                vlog.warning("CompilationBuilder", "{}", error)
+        vlog.message(vlog.COMPILATION, "CompilationBuilder", "CompilationBuilder::finish with CPU fallback")
+        self._plan = self.plan_for_cpu()
+
+    def plan_for_cpu(self) -> Plan:
+        """A plan that runs the whole model on the CPU, with default settings."""
+        cpu = get_device(len(get_devices()) - 1)
+        return SimplePlan(self.model, cpu, cpu.prepare(self.model, PrepareOptions()))
+
+    @property
+    def allows_fallback(self) -> bool:
+        return self.partitioning is Partitioning.WITH_FALLBACK
+
+    @property
+    def is_single(self) -> bool:
+        """Whether exactly one device was named."""
+        return self.is_explicit and len(self.devices) == 1
+
+    @property
+    def ready(self) -> bool:
+        return self._plan is not None
+
+    @property
+    def plan(self) -> Plan:
+        """BAD_STATE while there is none."""
+        if self._plan is None:
+            raise bad_state("the compilation failed" if self.finished else "the compilation is not finished")
+        return self._plan
+
+    def devices_of(self, is_output: bool, index: int) -> set[Device]:
+        """Those that use an argument."""
+        return self.plan.devices_of(is_output, index)
+
+    def get_preferred_memory_alignment_for_input(self, index: int) -> int:
+        """In bytes."""
+        return self._preferred(False, index, lambda device: device.alignment)
+
+    def get_preferred_memory_padding_for_input(self, index: int) -> int:
+        return self._preferred(False, index, lambda device: device.padding)
+
+    def get_preferred_memory_alignment_for_output(self, index: int) -> int:
+        return self._preferred(True, index, lambda device: device.alignment)
+
+    def get_preferred_memory_padding_for_output(self, index: int) -> int:
+        return self._preferred(True, index, lambda device: device.padding)
+
+    def _preferred(self, is_output: bool, index: int, of: Callable[[Device], int]) -> int:
+        plan = self.plan
+        count = len(self.model.outputs if is_output else self.model.inputs)
+        if not 0 <= index < count:
+            raise bad_data(f"there are {count} arguments, not one {index}")
+        return max((of(device) for device in plan.devices_of(is_output, index)), default=1)
+
+    def _partitioned(self, deadline: float | None) -> Plan:
+        vlog.message(
+            vlog.COMPILATION, "ModelBuilder",
+            "ModelBuilder::partitionTheWork: sourceModelIndex = 0, deviceCount = {}, operationCount = {}",
+            len(self.devices), len(self.model.operations),
+        )  # fmt: skip
+        best = best_devices(self.model, self.devices, self.preference)
+        if len(set(best)) == 1 and best[0] < len(self.devices):
+            return self._simple(best[0], deadline)
+        steps = Steps()
+        partition(self.model, self.devices, self.preference, steps, best)
+        steps.describe()
+        plan = CompoundPlan(self.model, steps)
+        for step in plan.model_steps:
+            operations = [(step.source, index) for index in step.operations]
+            step.prepared = self._prepare(step.device, step.model, None, operations)
+        vlog.info("ExecutionPlan", "ExecutionPlan::CompoundBody::finish: compilation finished successfully")
+        return plan
+
+    def _simple(self, index: int, deadline: float | None) -> Plan:
+        device = self.devices[index]
+        vlog.message(
+            vlog.COMPILATION,
+            "ModelBuilder",
+            "ModelBuilder::partitionTheWork: only one best device: {} = {}",
+            index,
+            device.name,
+        )
+        vlog.message(vlog.COMPILATION, "ExecutionPlan", "SIMPLE for {}", device.name)
+        prepared = self._prepare(device, self.model, deadline, ())
+        vlog.info(
+            "ExecutionPlan", "ExecutionPlan::SimpleBody::finish: compilation finished successfully on {}", device.name
+        )
+        return SimplePlan(self.model, device, prepared)
+
+    def _prepare(
+        self, device: Device, model: Model, deadline: float | None, operations: Sequence[tuple[int, int]]
+    ) -> PreparedModel:
+        """From the cache if that works."""
+        cache = None
+        if self._cache is not None and any(device.cache_files):
+            directory, token = self._cache
+            cache = CacheFiles.of(
+                directory, derived_token(token, device, self.preference, self.priority, operations), device
+            )
+        options = PrepareOptions(self.preference, self.priority, deadline, None)
+        if cache is not None and all(path.exists() for path in cache.paths):
+            try:
+                with mark(layer_of(device), "PC", device.name):
+                    return device.prepare_from_cache(cache, options)
+            except NnapiError as error:
+                vlog.error("Manager", "prepareModelFromCache failed: {}", error)
+        if cache is not None and not cache.create():
+            cache = None
+        with mark(layer_of(device), "PC", device.name):
+            return device.prepare(model, PrepareOptions(self.preference, self.priority, deadline, cache))
+
+    def _has_foreign_operations(self) -> bool:
+        return any(one.code is Operation.OEM_OPERATION for one in self.model.operations)
+
+    def _must_be_open(self) -> None:
+        if self.finished:
+            raise bad_state("the compilation is finished")

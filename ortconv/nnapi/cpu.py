@@ -1,0 +1,230 @@
+"""The reference executor: runs a model's operations in order, in numpy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi import vlog
+from ortconv.nnapi.codes import Operand, Operation, ResultCode
+from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
+from ortconv.nnapi.model import Lifetime, Model, ModelOperation
+from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.operations import row_of
+from ortconv.nnapi.operations.table import Dims, Row
+
+Value = Tensor | None
+"""None: omitted."""
+
+NHWC = (0, 2, 3, 1)
+NCHW = (0, 3, 1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop. Times are of time.monotonic, in seconds."""
+
+    deadline: float | None = None
+    loop_timeout: float = 2.0
+
+    def check(self, code: ResultCode) -> None:
+        """Fail with `code` once the deadline is past."""
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise NnapiError(code, "the deadline is past")
+
+
+NO_LIMITS = Limits()
+Observer = Callable[[Model, ModelOperation, float], None]
+"""Told of each operation and the seconds that it took."""
+
+
+class Program:
+    """A finished model, made ready to run. With `half`, all float32 numbers are rounded to float16."""
+
+    def __init__(self, model: Model, half: bool = False) -> None:
+        self.model = model
+        self.half = half
+        self.constants: dict[int, Value] = {}
+        self.programs: dict[int, Program] = {}
+        for index, operand in enumerate(model.operands):
+            if operand.lifetime is Lifetime.NO_VALUE:
+                self.constants[index] = None
+            elif operand.value is not None:
+                self.constants[index] = self._rounded(Tensor(operand.kind, operand.value))
+            elif operand.model is not None:
+                self.constants[index] = Tensor(operand.kind, np.zeros(0, np.uint8))
+                self.programs[index] = Program(operand.model, half)
+        last = {index: at for at, operation in enumerate(model.operations) for index in operation.inputs}
+        kept = {*model.inputs, *model.outputs, *self.constants}
+        self.freed: list[list[int]] = [[] for _ in model.operations]
+        for index, at in last.items():
+            if index not in kept:
+                self.freed[at].append(index)
+
+    def run(
+        self,
+        inputs: Sequence[Value],
+        room: Sequence[int | None] | None = None,
+        limits: Limits = NO_LIMITS,
+        observer: Observer | None = None,
+    ) -> list[Tensor]:
+        """The model's outputs.
+
+        `room` is how many bytes each output may have, None for any number; OUTPUT_INSUFFICIENT_SIZE at the first that
+        is larger.
+        """
+        limits.check(ResultCode.MISSED_DEADLINE_PERSISTENT)
+        model = self.model
+        for kind, value in zip(model.input_types, inputs):
+            if value is not None:
+                agreed(kind, value.dims)
+        values: dict[int, Value] = {**self.constants, **dict(zip(model.inputs, map(self._rounded, inputs)))}
+        places = {} if room is None else dict(zip(model.outputs, room))
+        for operation, freed in zip(model.operations, self.freed):
+            limits.check(ResultCode.MISSED_DEADLINE_TRANSIENT)
+            vlog.message(vlog.CPUEXE, "CpuExecutor", "CpuExecutor::executeOperation({})", operation.code.name)
+            start = time.perf_counter()
+            results = self._results(operation, [values[index] for index in operation.inputs], limits, observer)
+            if observer is not None:
+                observer(model, operation, time.perf_counter() - start)
+            values.update(zip(operation.outputs, map(self._rounded, results)))
+            for index in operation.outputs:
+                capacity, value = places.get(index), values[index]
+                if capacity is not None and value is not None and value.nbytes > capacity:
+                    raise OutputTooSmallError(self._shapes(values, places))
+            for index in freed:
+                del values[index]
+        return [_known(values[index]) for index in model.outputs]
+
+    def _shapes(self, values: dict[int, Value], places: dict[int, int | None]) -> list[tuple[Dims, bool]]:
+        """Of every output: dimensions, as far as they are known, and whether there is enough room."""
+        shapes = []
+        for index in self.model.outputs:
+            value, capacity = values.get(index), places.get(index)
+            dims = self.model.operands[index].kind.dims if value is None else value.dims
+            shapes.append((dims, value is None or capacity is None or value.nbytes <= capacity))
+        return shapes
+
+    def _results(
+        self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
+    ) -> Sequence[Tensor]:
+        declared = [self.model.operands[index].kind for index in operation.outputs]
+        if not operation.is_control_flow:
+            return run_operation(operation, inputs, declared)
+        run = self._run_if if operation.code is Operation.IF else self._run_while
+        results = run(operation, inputs, limits, observer)
+        for kind, result in zip(declared, results):
+            agreed(kind, result.dims)
+        return results
+
+    def _run_if(
+        self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
+    ) -> Sequence[Tensor]:
+        branch = operation.inputs[1 if truth(inputs[0], operation.code) else 2]
+        return self.programs[branch].run(inputs[3:], None, limits, observer)
+
+    def _run_while(
+        self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
+    ) -> Sequence[Tensor]:
+        condition, body = (self.programs[index] for index in operation.inputs[:2])
+        state = inputs[2:]
+        end = time.monotonic() + limits.loop_timeout
+        while truth(condition.run(state, None, limits, observer)[0], operation.code):
+            check_loop(end)
+            results = body.run(state, None, limits, observer)
+            state = [*results, *state[len(results) :]]
+        return [_known(value) for value in state[: len(operation.outputs)]]
+
+    def _rounded(self, value: Value) -> Value:
+        if not self.half or value is None or value.array.dtype != np.float32:
+            return value
+        with np.errstate(over="ignore"):
+            return Tensor(value, value.array.astype(np.float16).astype(np.float32))
+
+
+def _known(value: Value) -> Tensor:
+    if value is None:
+        raise op_failed("an operand without a value is asked for as a result")
+    return value
+
+
+def truth(value: Value, code: Operation) -> bool:
+    """The value of a condition. OP_FAILED unless it is one element."""
+    if value is None or value.size != 1:
+        raise op_failed("the condition is not one element", operation=code)
+    return bool(value.array.reshape(-1)[0])
+
+
+def check_loop(end: float) -> None:
+    """MISSED_DEADLINE_TRANSIENT once a WHILE has run for too long."""
+    if time.monotonic() >= end:
+        raise NnapiError(ResultCode.MISSED_DEADLINE_TRANSIENT, "the loop timeout is past", operation=Operation.WHILE)
+
+
+def run_operation(operation: ModelOperation, inputs: Sequence[Value], declared: Sequence[OperandType]) -> list[Tensor]:
+    """The results of one operation; `declared` are the types of its outputs in the model."""
+    try:
+        with np.errstate(all="ignore"):
+            return _run_row(row_of(operation.code), operation, inputs, declared)
+    except NnapiError as error:
+        error.operation = error.operation or operation.code
+        raise
+    except (ValueError, IndexError) as error:  # what numpy cannot put together
+        raise op_failed(f"operands do not fit: {error}", operation=operation.code) from error
+
+
+def _run_row(
+    row: Row, operation: ModelOperation, inputs: Sequence[Value], declared: Sequence[OperandType]
+) -> list[Tensor]:
+    if not row.zero_sized and any(one is not None and one.type.is_tensor and one.size == 0 for one in inputs):
+        raise op_failed("takes no tensor without elements")
+    call = row.bind(operation.use, [one if row.native_half else _widen(one) for one in inputs], declared)
+    turned = row.nchw if row.nchw and call.get("nchw") else ()
+    for name in turned:
+        if isinstance(call.args[name], Tensor):
+            call.args[name] = _to_nhwc(call.args[name])
+    assert row.compute is not None
+    images = [slot.name in turned for slot in call.output_slots]
+    if row.infer is not None:
+        found = row.infer(call)
+        shapes = found if isinstance(found, list) else [found]
+        for out, dims, image in zip(declared, shapes, images):
+            agreed(out, _permuted(dims, NCHW) if image else dims)
+        call.set_outputs([out.with_dims(dims) for out, dims in zip(declared, shapes)])
+    results = row.compute(call)
+    arrays: Sequence[Array] = [results] if isinstance(results, np.ndarray) else results
+    return [_finished(out, array, image) for out, array, image in zip(declared, arrays, images)]
+
+
+def _widen(value: Value) -> Value:
+    """Float16 tensors with their elements as float32."""
+    if value is not None and value.type is Operand.TENSOR_FLOAT16:
+        return Tensor(value, value.array.astype(np.float32))
+    return value
+
+
+def _to_nhwc(x: Tensor) -> Tensor:
+    if x.rank != 4:
+        raise op_failed(f"an NCHW image has rank 4, not {x.rank}")
+    return Tensor(x, x.array.transpose(NHWC))
+
+
+def _permuted(dims: Dims, order: tuple[int, ...]) -> Dims:
+    return tuple(dims[axis] for axis in order)
+
+
+def agreed(declared: OperandType, dims: Dims) -> None:
+    """OP_FAILED if dimensions do not agree with the known ones that were declared."""
+    known = declared.dims
+    if known and (len(known) != len(dims) or any(k not in (0, d) for k, d in zip(known, dims))):
+        raise op_failed(f"dimensions {list(dims)} do not agree with the declared {list(known)}")
+
+
+def _finished(declared: OperandType, array: Array, image: bool) -> Tensor:
+    array = array.transpose(NCHW) if image else array
+    agreed(declared, array.shape)
+    return Tensor(declared, np.asarray(array, declared.type.dtype, order="C"))

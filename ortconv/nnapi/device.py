@@ -1,0 +1,183 @@
+"""What a device is; and nnapi-reference, the CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ortconv.nnapi import vlog
+from ortconv.nnapi.codes import DeviceType, FeatureLevel, Operand, Operation, Preference, Priority, ResultCode
+from ortconv.nnapi.cpu import Limits, Program, Value
+from ortconv.nnapi.errors import NnapiError, op_failed
+from ortconv.nnapi.model import Model
+from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.properties import properties
+
+if TYPE_CHECKING:
+    from ortconv.nnapi.caching import CacheFiles
+
+REFERENCE = "nnapi-reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Performance:
+    """Relative to this CPU: smaller is better, 1.0 the same."""
+
+    exec_time: float
+    power_usage: float
+
+    def of(self, preference: Preference) -> float:
+        return self.power_usage if preference is Preference.LOW_POWER else self.exec_time
+
+
+NEVER = Performance(float(np.finfo(np.float32).max), float(np.finfo(np.float32).max))
+"""Of a type that a device says nothing about: never chosen over a device that says something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """How fast and how frugal a device is with each type of operand; what is not listed is NEVER."""
+
+    types: Mapping[Operand, Performance] = field(default_factory=dict)
+    relaxed_scalar: Performance = NEVER
+    relaxed_tensor: Performance = NEVER
+    if_: Performance = NEVER
+    while_: Performance = NEVER
+
+    @classmethod
+    def uniform(cls, performance: Performance) -> Capabilities:
+        return cls(dict.fromkeys(Operand, performance), performance, performance, performance, performance)
+
+    def of(self, kind: Operand, relaxed: bool) -> Performance:
+        if relaxed and kind is Operand.TENSOR_FLOAT32:
+            return self.relaxed_tensor
+        if relaxed and kind is Operand.FLOAT32:
+            return self.relaxed_scalar
+        return self.types.get(kind, NEVER)
+
+    def control_flow(self, code: Operation) -> Performance:
+        return self.if_ if code is Operation.IF else self.while_
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareOptions:
+    preference: Preference = Preference.FAST_SINGLE_ANSWER
+    priority: Priority = Priority.MEDIUM
+    deadline: float | None = None
+    cache: CacheFiles | None = None
+    """Where the device may keep what it prepared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Durations in nanoseconds; None where a device does not measure."""
+
+    on_hardware: int | None = None
+    in_driver: int | None = None
+
+    def __add__(self, other: Timing) -> Timing:
+        def both(a: int | None, b: int | None) -> int | None:
+            return None if a is None or b is None else a + b
+
+        return Timing(both(self.on_hardware, other.on_hardware), both(self.in_driver, other.in_driver))
+
+
+class PreparedModel:
+    """A model that a device made ready."""
+
+    def execute(
+        self, inputs: Sequence[Value], room: Sequence[int | None], limits: Limits, measure: bool = False
+    ) -> tuple[list[Tensor], Timing]:
+        """The outputs. `room` is how many bytes each may have, None for any number."""
+        raise NotImplementedError
+
+
+class Device:
+    """One that can run models, or parts of them."""
+
+    name: str
+    version: str
+    type: DeviceType
+    level: FeatureLevel
+    extensions: tuple[str, ...] = ()
+    capabilities: Capabilities
+    cache_files: tuple[int, int] = (0, 0)
+    """How many files the device caches a model in: model files, data files."""
+    alignment: int = 64
+    padding: int = 64
+
+    @property
+    def feature_level(self) -> FeatureLevel:
+        """At most that of the runtime."""
+        return min(self.level, properties.feature_level)
+
+    @property
+    def is_reference(self) -> bool:
+        return self.name == REFERENCE
+
+    @property
+    def has_fences(self) -> bool:
+        """Whether fenced executions return before they are done."""
+        return False
+
+    def supported_operations(self, model: Model) -> list[bool]:
+        """For each operation of a model of at most the device's level, in the order to run, whether the device takes
+        it.
+        """
+        raise NotImplementedError
+
+    def prepare(self, model: Model, options: PrepareOptions) -> PreparedModel:
+        raise NotImplementedError
+
+    def prepare_from_cache(self, cache: CacheFiles, options: PrepareOptions) -> PreparedModel:
+        """Fails if the files are damaged or not the device's own."""
+        raise op_failed(f"{self.name} caches nothing")
+
+    def allocates(self, kind: OperandType) -> bool:
+        """Whether the device allocates memory for an operand."""
+        return False
+
+    def wait(self) -> None:
+        """Until the device is ready."""
+
+    def __repr__(self) -> str:
+        return f"<{self.type.name} {self.name}>"
+
+
+class PreparedOnCpu(PreparedModel):
+    def __init__(self, model: Model) -> None:
+        self.program = Program(model)
+
+    def execute(
+        self, inputs: Sequence[Value], room: Sequence[int | None], limits: Limits, measure: bool = False
+    ) -> tuple[list[Tensor], Timing]:
+        return self.program.run(inputs, room, limits), Timing()
+
+
+class ReferenceDevice(Device):
+    """The CPU. It takes every operation of the API, whatever the types, and does not measure time."""
+
+    name = REFERENCE
+    version = "UNKNOWN"
+    type = DeviceType.CPU
+    capabilities = Capabilities.uniform(Performance(1.0, 1.0))
+
+    @property
+    def level(self) -> FeatureLevel:  # type: ignore[override]
+        return properties.feature_level
+
+    def supported_operations(self, model: Model) -> list[bool]:
+        return [one.code is not Operation.OEM_OPERATION for one in model.operations]
+
+    def prepare(self, model: Model, options: PrepareOptions) -> PreparedModel:
+        if options.deadline is not None and time.monotonic() >= options.deadline:
+            raise NnapiError(ResultCode.MISSED_DEADLINE_PERSISTENT, "the deadline is past before the model is prepared")
+        vlog.message(vlog.COMPILATION, "Manager", "CpuPreparedModel::create")
+        return PreparedOnCpu(model)
+
+    def allocates(self, kind: OperandType) -> bool:
+        return kind.is_known

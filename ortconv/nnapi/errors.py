@@ -1,0 +1,57 @@
+"""The one error of the API: a result code and what it is about."""
+
+from __future__ import annotations
+
+from ortconv.errors import ModelError
+from ortconv.nnapi.codes import Operation, ResultCode
+
+
+class NnapiError(ModelError):
+    """A call that did not return NO_ERROR. `operation` and `operand` name what is at fault, where one thing is."""
+
+    def __init__(
+        self,
+        code: ResultCode,
+        message: str,
+        *,
+        operation: Operation | None = None,
+        operand: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.operation = operation
+        self.operand = operand
+        self.dimensions: tuple[int, ...] | None = None
+        """Of an output that did not fit its buffer."""
+
+    def __str__(self) -> str:
+        where = "" if self.operation is None else f"{self.operation.name}: "
+        where += "" if self.operand is None else f"operand {self.operand}: "
+        return f"{self.code.name}: {where}{super().__str__()}"
+
+
+class OutputTooSmallError(NnapiError):
+    """OUTPUT_INSUFFICIENT_SIZE. `shapes` holds, for every output, its dimensions and whether they have room."""
+
+    def __init__(self, shapes: list[tuple[tuple[int, ...], bool]]) -> None:
+        super().__init__(ResultCode.OUTPUT_INSUFFICIENT_SIZE, "an output has more bytes than there is room for")
+        self.shapes = shapes
+
+
+def required(what: str, value: object) -> None:
+    """UNEXPECTED_NULL for None where something is needed."""
+    if value is None:
+        raise NnapiError(ResultCode.UNEXPECTED_NULL, f"{what} is None")
+
+
+def bad_data(message: str, *, operation: Operation | None = None, operand: int | None = None) -> NnapiError:
+    return NnapiError(ResultCode.BAD_DATA, message, operation=operation, operand=operand)
+
+
+def bad_state(message: str) -> NnapiError:
+    return NnapiError(ResultCode.BAD_STATE, message)
+
+
+def op_failed(message: str, *, operation: Operation | None = None, operand: int | None = None) -> NnapiError:
+    return NnapiError(ResultCode.OP_FAILED, message, operation=operation, operand=operand)

@@ -1,0 +1,121 @@
+"""Events: the end of an execution that runs in the background."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable, Sequence
+
+from ortconv.nnapi.codes import ResultCode
+from ortconv.nnapi.errors import NnapiError, bad_data
+from ortconv.nnapi.handle import Handle
+from ortconv.nnapi.timing import timed
+
+AS_DRIVERS_SAY = {
+    ResultCode.UNEXPECTED_NULL: ResultCode.BAD_DATA,
+    ResultCode.OUT_OF_MEMORY: ResultCode.OP_FAILED,
+    ResultCode.INCOMPLETE: ResultCode.OP_FAILED,
+    ResultCode.BAD_STATE: ResultCode.OP_FAILED,
+    ResultCode.UNMAPPABLE: ResultCode.OP_FAILED,
+    ResultCode.DEAD_OBJECT: ResultCode.OP_FAILED,
+}
+"""A result passes through the driver's error status on its way to a waiting client; these have none of their own."""
+
+
+class Fence:
+    """A file descriptor that becomes readable when it is signalled."""
+
+    def __init__(self) -> None:
+        self.fd, self._signal = os.pipe()
+
+    def signal(self) -> None:
+        if self._signal >= 0:
+            os.close(self._signal)
+            self._signal = -1
+
+    def close(self) -> None:
+        self.signal()
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class Event(Handle):
+    """An execution under way. `wait` returns when it is done, or raises what it ended with."""
+
+    def __init__(self, work: Callable[[], None] | None = None, *, fence: Fence | None = None) -> None:
+        self._error: NnapiError | None = None
+        self._fence = fence
+        self._thread: threading.Thread | None = None
+        self._waited_fd = -1
+        if work is not None:
+            self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
+            self._thread.start()
+
+    @classmethod
+    def from_sync_fence_fd(cls, fd: int) -> Event:
+        """An event for somebody else's fence. BAD_DATA unless the descriptor is positive."""
+        if fd <= 0:
+            raise bad_data(f"{fd} is no file descriptor of a fence")
+        event = cls()
+        try:
+            event._waited_fd = os.dup(fd)
+        except OSError as error:
+            raise bad_data(f"file descriptor {fd}: {error}") from error
+        return event
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except NnapiError as error:
+            error.code = AS_DRIVERS_SAY.get(error.code, error.code)
+            self._error = error
+        except MemoryError as error:
+            self._error = NnapiError(ResultCode.OP_FAILED, f"out of memory: {error}")
+        finally:
+            if self._fence is not None:
+                self._fence.signal()
+
+    @timed("PE")
+    def wait(self) -> None:
+        """Until the work is done; as often as you like."""
+        if self._waited_fd >= 0:
+            poll = select.poll()
+            poll.register(self._waited_fd, select.POLLIN)
+            poll.poll()
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def get_sync_fence_fd(self) -> int:
+        """A file descriptor, the caller's own, that becomes readable when the work is done. BAD_DATA for an event
+        without a fence.
+        """
+        fd = self._waited_fd if self._fence is None else self._fence.fd
+        if fd < 0:
+            raise bad_data("the event has no fence")
+        return os.dup(fd)
+
+    @timed("PT")
+    def close(self) -> None:
+        """Waits first."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._fence is not None:
+            self._fence.close()
+        if self._waited_fd >= 0:
+            os.close(self._waited_fd)
+            self._waited_fd = -1
+
+    def __del__(self) -> None:
+        if self._waited_fd >= 0:
+            os.close(self._waited_fd)
+        if self._fence is not None:
+            self._fence.close()
+
+
+def wait_for_all(events: Sequence[Event]) -> None:
+    for event in events:
+        event.wait()

@@ -1,0 +1,400 @@
+"""Executions: one run of a compilation, with its inputs and outputs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi import vlog
+from ortconv.nnapi.codes import DurationCode, ResultCode
+from ortconv.nnapi.compilation import Compilation
+from ortconv.nnapi.cpu import Limits, Value
+from ortconv.nnapi.device import Timing
+from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, bad_data, bad_state, op_failed, required
+from ortconv.nnapi.event import Event, Fence, wait_for_all
+from ortconv.nnapi.handle import Handle
+from ortconv.nnapi.memory import DeviceMemory, Memory
+from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.plan import FullFallbackError, Request
+from ortconv.nnapi.timing import mark, timed
+from ortconv.nnapi.validation import check_type, compatible
+
+DEFAULT_LOOP_TIMEOUT = 2_000_000_000  # ns
+MAXIMUM_LOOP_TIMEOUT = 15_000_000_000
+NO_DURATION = 2**64 - 1
+SOURCE = "ExecutionBuilder"
+
+
+def get_default_loop_timeout() -> int:
+    """Of a WHILE, in ns."""
+    return DEFAULT_LOOP_TIMEOUT
+
+
+def get_maximum_loop_timeout() -> int:
+    """Of a WHILE, in ns."""
+    return MAXIMUM_LOOP_TIMEOUT
+
+
+class State(Enum):
+    PREPARATION = auto()
+    COMPUTING = auto()
+    COMPLETED = auto()
+
+
+@dataclass(slots=True)
+class Argument:
+    """An input or output that was set. Neither data nor memory: omitted."""
+
+    kind: OperandType
+    data: Array | None = None
+    memory: DeviceMemory | None = None
+
+
+class Execution(Handle):
+    """Set every input and output, then compute, once; or repeatedly with the same settings, if it is made reusable."""
+
+    @timed("PE")
+    def __init__(self, compilation: Compilation) -> None:
+        required("the compilation", compilation)
+        self.plan = compilation.plan
+        self.compilation = compilation
+        self.model = compilation.model
+        self.state = State.PREPARATION
+        self.reusable = False
+        self._inputs: list[Argument | None] = [None] * len(self.model.inputs)
+        self._outputs: list[Argument | None] = [None] * len(self.model.outputs)
+        self._padding = False
+        self._measure = False
+        self._timeout: int | None = None
+        self._loop_timeout = DEFAULT_LOOP_TIMEOUT
+        self._error: NnapiError | None = None
+        self._shapes: list[tuple[tuple[int, ...], bool]] = []
+        self._timing = Timing()
+        self._lock = threading.Lock()
+
+    @timed("PE")
+    def set_reusable(self, reusable: bool) -> None:
+        self._must_be_open()
+        self.reusable = bool(reusable)
+
+    def enable_input_and_output_padding(self, enable: bool) -> None:
+        """Whether arrays and regions may be longer than the operand. BAD_STATE once an argument is set."""
+        self._must_be_open()
+        if any(argument is not None for argument in (*self._inputs, *self._outputs)):
+            raise bad_state("padding must be enabled before any argument is set")
+        self._padding = bool(enable)
+
+    @timed("PE")
+    def set_measure_timing(self, measure: bool) -> None:
+        self._must_be_open()
+        if not self.compilation.is_single:
+            raise bad_data("measuring needs a compilation for exactly one named device")
+        self._measure = bool(measure)
+
+    @timed("PE")
+    def set_timeout(self, nanoseconds: int) -> None:
+        """Of one computation; 0 for none."""
+        self._must_be_open()
+        if not self.compilation.is_single:
+            raise bad_data("a timeout needs a compilation for exactly one named device")
+        self._timeout = nanoseconds or None
+
+    @timed("PE")
+    def set_loop_timeout(self, nanoseconds: int) -> None:
+        """Of each WHILE; at most 15 s."""
+        self._must_be_open()
+        if nanoseconds > MAXIMUM_LOOP_TIMEOUT:
+            vlog.warning(SOURCE, "the loop timeout of {} ns is cut to {} ns", nanoseconds, MAXIMUM_LOOP_TIMEOUT)
+        self._loop_timeout = min(nanoseconds, MAXIMUM_LOOP_TIMEOUT)
+
+    @timed("PIO")
+    def set_input(self, index: int, array: Array | None, kind: OperandType | None = None) -> None:
+        """An array of the operand's elements, or None for an omitted one. Dimensions that the model leaves open come
+        from `kind`, or else from the array.
+        """
+        known = self._start_of(self._inputs, index, self.model.input_types, kind, array)
+        if array is None:
+            self._inputs[index] = Argument(known)
+            return
+        if known.type.is_tensor and not known.is_known:
+            raise bad_data(f"{known} is not fully specified", operand=self.model.inputs[index])
+        self._check_fit(array, known, index)
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)[: known.nbytes]
+        self._inputs[index] = Argument(known, flat.view(known.type.dtype).reshape(known.dims))
+
+    @timed("PIO")
+    def set_output(self, index: int, array: Array | None, kind: OperandType | None = None) -> None:
+        """A C-contiguous array that the result is written to. Its dimensions count for nothing, only its size."""
+        known = self._start_of(self._outputs, index, self.model.output_types, kind, None)
+        if array is not None and (not array.flags.c_contiguous or not array.flags.writeable):
+            raise bad_data("an output array is C-contiguous and writeable")
+        if array is not None:
+            self._check_fit(array, known, index)
+        self._outputs[index] = Argument(known, array)
+
+    @timed("PIO")
+    def set_input_from_memory(
+        self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
+    ) -> None:
+        """A region of a memory; all of a device memory, with offset and length 0."""
+        required("the memory", memory)
+        if isinstance(memory, DeviceMemory):
+            known = self._start_of(self._inputs, index, self.model.input_types, kind, None)
+            self._check_role(memory, False, index, offset, length)
+            self._inputs[index] = Argument(known, None, memory)
+            return
+        self.set_input(index, memory.region(offset, length), kind)
+
+    @timed("PIO")
+    def set_output_from_memory(
+        self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
+    ) -> None:
+        required("the memory", memory)
+        if isinstance(memory, DeviceMemory):
+            known = self._start_of(self._outputs, index, self.model.output_types, kind, None)
+            self._check_role(memory, True, index, offset, length)
+            self._outputs[index] = Argument(known, None, memory)
+            return
+        self.set_output(index, memory.region(offset, length), kind)
+
+    @timed("PE")
+    def compute(self) -> None:
+        """Run, and return when the outputs are written."""
+        self._run(self._begin())
+
+    @timed("PE")
+    def start_compute(self) -> Event:
+        """Run in the background."""
+        request = self._begin()
+        return Event(lambda: self._run(request))
+
+    @timed("PE")
+    def start_compute_with_dependencies(self, events: Sequence[Event], duration: int = 0) -> Event:
+        """Run once the events are done.
+
+        `duration` is how long the run may take after that, in ns; 0 for any time. Devices that return a fence before
+        they are done need outputs of known dimensions; where the CPU does everything, and so the result is there on
+        return, they may be open.
+        """
+        for event in events:
+            required("an event", event)
+        if duration and not self.compilation.is_single:
+            raise bad_data("a duration needs a compilation for exactly one named device")
+        has_fences = any(device.has_fences for device in self.plan.devices)
+        for argument, index in zip(self._outputs, self.model.outputs):
+            if has_fences and argument is not None and argument.kind.type.is_tensor and not argument.kind.is_known:
+                raise bad_data(f"the output {argument.kind} is not fully specified", operand=index)
+        request = self._begin()
+
+        def work() -> None:
+            self._wait_for(events)
+            if duration:
+                request.limits = Limits(time.monotonic() + duration * 1e-9, request.limits.loop_timeout)
+            self._run(request)
+
+        if self.plan.has_dynamic_temporaries:
+            return Event(work)
+        if has_fences:
+            return Event(work, fence=Fence())
+        work()
+        return Event()
+
+    def _wait_for(self, events: Sequence[Event]) -> None:
+        try:
+            wait_for_all(events)
+        except NnapiError as error:
+            self._complete(op_failed(f"a dependency failed: {error}"))
+            raise op_failed(f"a dependency failed: {error}") from error
+
+    @timed("PE")
+    def get_output_operand_dimensions(self, index: int) -> tuple[int, ...]:
+        """Of an output, once the run is over. If it did not fit, OUTPUT_INSUFFICIENT_SIZE, whose `dimensions` say
+        what is needed.
+        """
+        dims, fits = self._reported(index)
+        if not fits:
+            raise self._too_small(index, dims)
+        return dims
+
+    @timed("PE")
+    def get_output_operand_rank(self, index: int) -> int:
+        dims, fits = self._reported(index)
+        if not fits:
+            raise self._too_small(index, dims)
+        return len(dims)
+
+    @timed("PE")
+    def get_duration(self, code: int) -> int:
+        """Of a successful run that was measured, in ns; 2**64 - 1 where the device does not say."""
+        if self.state is not State.COMPLETED or self._error is not None or not self._measure:
+            raise bad_state("there is a duration only of a successful run that was measured")
+        if code not in tuple(DurationCode):
+            raise bad_data(f"{code} is no duration")
+        hardware = code in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
+        duration = self._timing.on_hardware if hardware else self._timing.in_driver
+        return NO_DURATION if duration is None else duration
+
+    @timed("PT")
+    def close(self) -> None:
+        if self.state is State.COMPUTING:
+            vlog.error("NeuralNetworks", "ANeuralNetworksExecution_free called on a running execution")
+
+    def _start_of(
+        self,
+        arguments: list[Argument | None],
+        index: int,
+        kinds: list[OperandType],
+        refined: OperandType | None,
+        array: Array | None,
+    ) -> OperandType:
+        """The type of an argument that is about to be set, with open dimensions filled in."""
+        self._must_be_open()
+        if not 0 <= index < len(arguments):
+            raise bad_data(f"there are {len(arguments)} arguments, not one {index}")
+        if arguments[index] is not None:
+            raise bad_state(f"argument {index} is set already")
+        declared = kinds[index]
+        if refined is not None:
+            check_type(refined)
+            if not compatible(declared, refined):
+                raise bad_data(f"{refined} does not fit {declared}")
+            return declared.with_dims(_filled(declared.dims, refined.dims))
+        if array is not None and array.dtype == declared.type.dtype and not declared.is_known:
+            found = declared.with_dims(array.shape)
+            return declared.with_dims(_filled(declared.dims, array.shape)) if compatible(declared, found) else declared
+        return declared
+
+    def _check_fit(self, array: Array, kind: OperandType, index: int) -> None:
+        """BAD_DATA if an array is of another type, or of another size where that is known."""
+        dtype = kind.type.dtype
+        if array.dtype not in (dtype, np.uint8):
+            raise bad_data(f"argument {index}: {kind.type.name} holds {dtype}, not {array.dtype}")
+        padded = self._padding and array.nbytes > kind.nbytes
+        if kind.is_known and array.nbytes != kind.nbytes and not padded:
+            raise bad_data(f"argument {index}: {kind} takes {kind.nbytes} bytes, not {array.nbytes}")
+
+    def _check_role(self, memory: DeviceMemory, is_output: bool, index: int, offset: int, length: int) -> None:
+        if offset or length:
+            raise bad_data("a device memory is used as a whole: offset and length 0")
+        if (self.compilation, is_output, index) not in memory.roles:
+            raise bad_data("the memory was not declared for this argument")
+
+    def _begin(self) -> Request:
+        """From preparation to computing. BAD_STATE if the execution is running or used up."""
+        with self._lock:
+            if self.state is State.COMPUTING:
+                raise bad_state("the execution is running")
+            if self.state is State.COMPLETED and not self.reusable:
+                raise bad_state("the execution was computed already, and is not reusable")
+            self.state = State.COMPUTING
+        try:
+            return self._request()
+        except NnapiError as error:
+            self._complete(error)
+            raise
+
+    def _request(self) -> Request:
+        for side, arguments in (("input", self._inputs), ("output", self._outputs)):
+            if None in arguments:
+                raise bad_data(f"{side} {arguments.index(None)} is not set")
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout * 1e-9
+        limits = Limits(deadline, self._loop_timeout * 1e-9)
+        inputs = [_value(argument) for argument in self._inputs if argument is not None]
+        room = [_room(argument) for argument in self._outputs if argument is not None]
+        return Request(inputs, room, limits, self._measure, self.compilation.allows_fallback)
+
+    def _run(self, request: Request) -> None:
+        try:
+            results, self._timing = self._computed(request)
+            with mark("LR", "PR", "copy results"):
+                self._write(results)
+        except NnapiError as error:
+            self._complete(error)
+            raise
+        except MemoryError:
+            failure = NnapiError(ResultCode.OUT_OF_MEMORY, "out of memory")
+            self._complete(failure)
+            raise failure from None
+        except BaseException:
+            self._complete(op_failed("the execution was interrupted"))
+            raise
+        self._complete(None)
+
+    def _computed(self, request: Request) -> tuple[list[Tensor], Timing]:
+        try:
+            return self.plan.run(request)
+        except FullFallbackError as fallback:
+            vlog.warning(SOURCE, "{}", fallback.cause)
+            vlog.message(vlog.EXECUTION, SOURCE, "cpuFallbackFull")
+            vlog.message(vlog.EXECUTION, SOURCE, "Re-compile the model on CPU")
+            request.limits = Limits(None, request.limits.loop_timeout)
+            return self.compilation.plan_for_cpu().run(request)
+
+    def _write(self, results: Sequence[Tensor]) -> None:
+        self._shapes = [(result.dims, True) for result in results]
+        for argument, result, index in zip(self._outputs, results, self.model.outputs):
+            assert argument is not None
+            if not compatible(argument.kind, result) and result.size:
+                raise op_failed(
+                    f"the output has dimensions {list(result.dims)}, declared is {argument.kind}", operand=index
+                )
+            if argument.memory is not None:
+                argument.memory.write(result.array)
+            elif argument.data is None:
+                raise op_failed("the output is omitted, but there is a result", operand=index)
+            else:
+                target = argument.data.reshape(-1).view(np.uint8)
+                target[: result.nbytes] = np.ascontiguousarray(result.array).reshape(-1).view(np.uint8)
+
+    def _complete(self, error: NnapiError | None) -> None:
+        self._error = error
+        if error is not None:
+            self._shapes = error.shapes if isinstance(error, OutputTooSmallError) else []
+            for argument in self._outputs:
+                if argument is not None and argument.memory is not None:
+                    argument.memory.array = None
+        self.state = State.COMPLETED
+
+    def _reported(self, index: int) -> tuple[tuple[int, ...], bool]:
+        if self.state is not State.COMPLETED:
+            raise bad_state("the execution is not completed")
+        if self._error is not None and not isinstance(self._error, OutputTooSmallError):
+            raise bad_state("the execution failed")
+        if not 0 <= index < len(self._outputs):
+            raise bad_data(f"there are {len(self._outputs)} outputs, not one {index}")
+        return self._shapes[index]
+
+    def _too_small(self, index: int, dims: tuple[int, ...]) -> NnapiError:
+        error = NnapiError(ResultCode.OUTPUT_INSUFFICIENT_SIZE, f"the output needs room for {list(dims)}")
+        error.operand, error.dimensions = self.model.outputs[index], dims
+        return error
+
+    def _must_be_open(self) -> None:
+        if self.state is not State.PREPARATION:
+            raise bad_state("the execution was started")
+
+
+def _filled(declared: tuple[int, ...], given: Sequence[int]) -> tuple[int, ...]:
+    """Declared dimensions with the unknown ones from those given."""
+    if not declared or not given:
+        return declared or tuple(given)
+    return tuple(known or other for known, other in zip(declared, given))
+
+
+def _value(argument: Argument) -> Value:
+    if argument.memory is not None:
+        elements = argument.memory.elements
+        if not compatible(argument.kind, argument.kind.with_dims(elements.shape)):
+            raise op_failed(f"the memory holds dimensions {list(elements.shape)}, the input is {argument.kind}")
+        return Tensor(argument.kind, elements)
+    return None if argument.data is None else Tensor(argument.kind, argument.data)
+
+
+def _room(argument: Argument) -> int | None:
+    return None if argument.data is None else argument.data.nbytes

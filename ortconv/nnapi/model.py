@@ -1,0 +1,242 @@
+"""Models: operands, operations, and the rules for putting them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi import vlog
+from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
+from ortconv.nnapi.errors import bad_data, bad_state, required
+from ortconv.nnapi.handle import Handle
+from ortconv.nnapi.memory import Memory
+from ortconv.nnapi.operand import ChannelQuant, OperandType
+from ortconv.nnapi.operations import row_of
+from ortconv.nnapi.operations.table import Use
+from ortconv.nnapi.properties import properties
+from ortconv.nnapi.timing import timed
+from ortconv.nnapi.validation import (
+    as_elements,
+    check_channel_quant,
+    check_control_flow,
+    check_model,
+    check_type,
+    operation_level,
+    run_order,
+)
+
+COPY_LIMIT = 128  # bytes; longer values are read when the model is finished
+
+
+class Lifetime(Enum):
+    TEMPORARY = auto()
+    INPUT = auto()
+    OUTPUT = auto()
+    COPY = auto()
+    REFERENCE = auto()
+    NO_VALUE = auto()
+    SUBGRAPH = auto()
+
+
+CONSTANT = (Lifetime.COPY, Lifetime.REFERENCE, Lifetime.NO_VALUE, Lifetime.SUBGRAPH)
+
+
+@dataclass(slots=True)
+class ModelOperand:
+    kind: OperandType
+    lifetime: Lifetime = Lifetime.TEMPORARY
+    value: Array | None = None
+    """Of a constant: elements in the shape of the operand."""
+    model: Model | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOperation:
+    code: Operation
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    level: FeatureLevel
+    use: Use
+    """The form of the operation that its operands fit."""
+
+    @property
+    def is_control_flow(self) -> bool:
+        return self.code in (Operation.IF, Operation.WHILE)
+
+
+class Model(Handle):
+    """A graph of operations. Build it, `finish` it, compile it. Calls behind `finish` are refused with BAD_STATE."""
+
+    @timed("PP")
+    def __init__(self) -> None:
+        self.operands: list[ModelOperand] = []
+        self.operations: list[ModelOperation] = []
+        self.inputs: tuple[int, ...] = ()
+        self.outputs: tuple[int, ...] = ()
+        self.relaxed = False
+        self.finished = False
+        self.valid = True
+        self.client_order: list[int] = []
+        """For each operation in the order to run, where the client added it."""
+        self._borrowed: set[int] = set()  # constants that are arrays of the caller until `finish`
+        vlog.select(properties.vlog)
+
+    @timed("PP")
+    def add_operand(self, kind: OperandType) -> int:
+        """The index of the operand. BAD_DATA for a type that cannot be."""
+        self._must_be_open()
+        required("the type", kind)
+        check_type(kind, len(self.operands))
+        self.operands.append(ModelOperand(kind))
+        return len(self.operands) - 1
+
+    @timed("PP")
+    def set_operand_symm_per_channel_quant_params(self, index: int, channel_dim: int, scales: Sequence[float]) -> None:
+        self._must_be_open()
+        operand = self._operand(index)
+        kind = operand.kind
+        quant = ChannelQuant(int(channel_dim), tuple(float(np.float32(one)) for one in scales))
+        kind = OperandType(kind.type, kind.dims, kind.scale, kind.zero_point, quant)
+        check_channel_quant(kind, index)
+        operand.kind = kind
+
+    @timed("PP")
+    def set_operand_value(self, index: int, value: Array | None) -> None:
+        """A constant, or None for an optional operand that is omitted. An array of more than 128 bytes is read at
+        `finish`: leave it as it is until then.
+        """
+        self._must_be_open()
+        operand = self._operand(index)
+        if value is None:
+            operand.lifetime, operand.value = Lifetime.NO_VALUE, None
+            self._borrowed.discard(index)
+            return
+        elements = as_elements(np.asarray(value), operand.kind, index)
+        short = elements.nbytes <= COPY_LIMIT
+        operand.value = elements.copy() if short else elements
+        operand.lifetime = Lifetime.COPY if short else Lifetime.REFERENCE
+        (self._borrowed.discard if short else self._borrowed.add)(index)
+
+    @timed("PP")
+    def set_operand_value_from_memory(self, index: int, memory: Memory, offset: int, length: int) -> None:
+        """A constant that stays in a memory."""
+        self._must_be_open()
+        operand = self._operand(index)
+        required("the memory", memory)
+        if memory.is_described:
+            raise bad_data("a memory made from a descriptor holds no constants", operand=index)
+        if length == 0:
+            raise bad_data("a constant has at least one byte", operand=index)
+        operand.value = as_elements(memory.region(offset, length), operand.kind, index)
+        operand.lifetime = Lifetime.REFERENCE
+        self._borrowed.discard(index)
+
+    @timed("PP")
+    def set_operand_value_from_model(self, index: int, model: Model) -> None:
+        """Another finished model, for IF and WHILE."""
+        self._must_be_open()
+        operand = self._operand(index)
+        required("the model", model)
+        if not model.finished or not model.valid:
+            raise bad_state("a model that is referred to must be finished and valid")
+        if operand.kind.type is not Operand.MODEL:
+            raise bad_data(f"{operand.kind.type.name} cannot hold a model", operand=index)
+        operand.model, operand.lifetime = model, Lifetime.SUBGRAPH
+
+    @timed("PP")
+    def add_operation(self, code: Operation, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """BAD_DATA if the operands do not fit the operation."""
+        self._must_be_open()
+        operands = [self._operand(index) for index in (*inputs, *outputs)]
+        kinds = [operand.kind for operand in operands]
+        use = row_of(code).validate(kinds[: len(inputs)], kinds[len(inputs) :])
+        check_control_flow(code, operands[: len(inputs)], operands[len(inputs) :])
+        self.operations.append(ModelOperation(Operation(code), tuple(inputs), tuple(outputs), use.level, use))
+
+    @timed("PP")
+    def identify_inputs_and_outputs(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """BAD_DATA for an operand that is listed twice or has a value. Once in the life of a model."""
+        self._must_be_open()
+        for indexes, lifetime in ((inputs, Lifetime.INPUT), (outputs, Lifetime.OUTPUT)):
+            for index in indexes:
+                operand = self._operand(index)
+                if operand.lifetime is not Lifetime.TEMPORARY:
+                    raise bad_data(f"is already {operand.lifetime.name}, cannot be {lifetime.name}", operand=index)
+                operand.lifetime = lifetime
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+
+    @timed("PP")
+    def relax_computation_float32_to_float16(self, allow: bool) -> None:
+        """Whether devices may compute float32 with the range and precision of float16."""
+        self._must_be_open()
+        self.relaxed = bool(allow)
+
+    @timed("PP")
+    def finish(self) -> None:
+        """Check the whole model and put its operations in an order to run. A model that is refused cannot be used any
+        more.
+        """
+        self._must_be_open()
+        self.finished, self.valid = True, False
+        for operand in (self.operands[index] for index in self._borrowed):
+            operand.value = None if operand.value is None else operand.value.copy()
+        self.client_order = run_order(self)
+        self.operations = [self.operations[at] for at in self.client_order]
+        check_model(self)
+        self.operations = [self._trimmed(operation) for operation in self.operations]
+        limit = properties.feature_level
+        if self.level > limit:
+            raise bad_data(f"the model takes feature level {self.level}, the runtime has {limit}")
+        self.valid = True
+        vlog.message(vlog.MODEL, "ModelBuilder", "ModelBuilder::finish: {} operations", len(self.operations))
+
+    def _trimmed(self, operation: ModelOperation) -> ModelOperation:
+        """Without trailing operands that equal their defaults, so that older devices can take the operation."""
+        use = operation.use
+        count = len(operation.inputs)
+        for names in use.trailing():
+            tail = operation.inputs[count - len(names) : count]
+            if not all(self._equals(index, use.form.absent[name]) for name, index in zip(names, tail)):
+                break
+            count -= len(names)
+        if count == len(operation.inputs):
+            return operation
+        inputs = operation.inputs[:count]
+        kinds = (
+            [self.operands[index].kind for index in inputs],
+            [self.operands[index].kind for index in operation.outputs],
+        )
+        use = row_of(operation.code).validate(*kinds)
+        return replace(operation, inputs=inputs, level=use.level, use=use)
+
+    def _equals(self, index: int, default: object) -> bool:
+        operand = self.operands[index]
+        return operand.lifetime is Lifetime.COPY and operand.value is not None and bool(operand.value.item() == default)
+
+    @property
+    def level(self) -> FeatureLevel:
+        """The feature level that the model takes."""
+        own = max((operation_level(one, self.operands) for one in self.operations), default=FeatureLevel.LEVEL_1)
+        inner = (operand.model.level for operand in self.operands if operand.model is not None)
+        return max([own, *inner])
+
+    @property
+    def input_types(self) -> list[OperandType]:
+        return [self.operands[index].kind for index in self.inputs]
+
+    @property
+    def output_types(self) -> list[OperandType]:
+        return [self.operands[index].kind for index in self.outputs]
+
+    def _operand(self, index: int) -> ModelOperand:
+        if not 0 <= index < len(self.operands):
+            raise bad_data(f"there is no such operand; there are {len(self.operands)}", operand=index)
+        return self.operands[index]
+
+    def _must_be_open(self) -> None:
+        if self.finished:
+            raise bad_state("the model is finished" if self.valid else "the model was refused")

@@ -1,0 +1,128 @@
+"""Types of operands, and tensors with values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.codes import Operand
+from ortconv.nnapi.errors import bad_data
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelQuant:
+    """One scale for each index of one dimension."""
+
+    dim: int
+    scales: tuple[float, ...]
+
+
+class OperandType:
+    """Element type, dimensions and quantization of an operand.
+
+    `dims` of a tensor: () is an unknown rank, a 0 an unknown dimension. Of a tensor with a value all are known and 0
+    means empty.
+    """
+
+    __slots__ = ("channel_quant", "dims", "scale", "type", "zero_point")
+
+    def __init__(
+        self,
+        type: Operand,
+        dimensions: Sequence[int] = (),
+        scale: float = 0.0,
+        zero_point: int = 0,
+        channel_quant: ChannelQuant | None = None,
+    ) -> None:
+        try:
+            self.type = Operand(type)
+        except ValueError:
+            raise bad_data(f"{type!r} is no operand type") from None
+        self.dims = tuple(map(int, dimensions))
+        self.scale = float(np.float32(scale))
+        self.zero_point = int(zero_point)
+        self.channel_quant = channel_quant
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def size(self) -> int:
+        """Number of elements; 0 while a dimension is unknown. A scalar has one."""
+        return math.prod(self.dims)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether rank and dimensions are all given."""
+        return self.type.is_scalar or (self.type.is_tensor and self.rank > 0 and 0 not in self.dims)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.type.dtype.itemsize
+
+    @property
+    def is_quantized(self) -> bool:
+        return self.type.is_quantized
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Smallest and largest integer of the type."""
+        info = np.iinfo(self.type.dtype)
+        return int(info.min), int(info.max)
+
+    def same_quantization(self, other: OperandType) -> bool:
+        return self.scale == other.scale and self.zero_point == other.zero_point
+
+    def with_dims(self, dims: Sequence[int]) -> OperandType:
+        return OperandType(self.type, dims, self.scale, self.zero_point, self.channel_quant)
+
+    def __str__(self) -> str:
+        dims = "" if self.type.is_scalar else "[" + ", ".join(str(dim or "?") for dim in self.dims) + "]"
+        quant = f" scale {self.scale:g} zero point {self.zero_point}" if self.is_quantized and self.scale else ""
+        return f"{self.type.name}{dims}{quant}"
+
+    def __repr__(self) -> str:
+        return f"OperandType({self})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OperandType) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return (self.type, self.dims, self.scale, self.zero_point, self.channel_quant)
+
+
+class Tensor(OperandType):
+    """An operand type together with the values. `array` has the shape `dims`; float16 may be held as float32 while
+    computing.
+    """
+
+    __slots__ = ("array",)
+
+    def __init__(self, kind: OperandType, array: Array) -> None:
+        self.type = kind.type
+        self.dims = array.shape
+        self.scale = kind.scale
+        self.zero_point = kind.zero_point
+        self.channel_quant = kind.channel_quant
+        self.array = array
+
+    @property
+    def real(self) -> Array:
+        """The values that quantized elements stand for, as float32; the elements themselves of other types."""
+        if not self.is_quantized:
+            return self.array
+        return ((self.array.astype(np.int32) - self.zero_point) * np.float32(self.scale)).astype(np.float32)
+
+    @property
+    def centred(self) -> Array:
+        """Quantized elements minus the zero point, as int32."""
+        return self.array.astype(np.int32) - np.int32(self.zero_point)

@@ -1,0 +1,27 @@
+"""The operations of the API, one module for each family. `row_of` finds the row of one."""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import cache
+from importlib import import_module
+
+from ortconv.nnapi.codes import Operation
+from ortconv.nnapi.errors import bad_data
+from ortconv.nnapi.operations.table import ROWS, Row
+
+
+@cache
+def rows() -> dict[Operation, Row]:
+    """Every operation's row, in the order of the codes."""
+    for module in sorted(found.name for found in pkgutil.iter_modules(__path__)):
+        import_module(f"{__name__}.{module}")
+    return dict(sorted(ROWS.items()))
+
+
+def row_of(operation: Operation) -> Row:
+    """BAD_DATA for what is none."""
+    row = rows().get(operation)
+    if row is None:
+        raise bad_data(f"{operation!r} is no operation of this runtime")
+    return row

@@ -1,0 +1,92 @@
+"""Checks that many operations share. Each makes a function for a row's `checks`; what is unknown is not objected to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ortconv.nnapi.codes import FeatureLevel, Operand
+from ortconv.nnapi.operations.table import Call, Check
+
+
+def rank(name: str, *allowed: int) -> Check:
+    """A known rank must be one of those allowed."""
+
+    def check(c: Call) -> Iterator[str | FeatureLevel]:
+        x = c.get(name)
+        if x is not None and x.rank and x.rank not in allowed:
+            yield f"{name} has rank {x.rank}, not {' or '.join(map(str, allowed))}"
+
+    return check
+
+
+def rank_at_most(limit: int, *names: str) -> Check:
+    def check(c: Call) -> Iterator[str | FeatureLevel]:
+        for name in names:
+            operands = c.args[name]
+            for x in operands if isinstance(operands, list) else [operands]:
+                if x.rank > limit:
+                    yield f"{name} has rank {x.rank}; at most {limit} is supported"
+
+    return check
+
+
+def same_quantization(*names: str) -> Check:
+    """Scale and zero point of quantized operands must agree."""
+
+    def check(c: Call) -> Iterator[str | FeatureLevel]:
+        operands = [
+            one for name in names for one in (c.args[name] if isinstance(c.args[name], list) else [c.args[name]])
+        ]
+        first = operands[0]
+        for other in operands[1:]:
+            if first.is_quantized and other.is_quantized and not first.same_quantization(other):
+                yield f"quantization differs: {first} and {other}"
+
+    return check
+
+
+def output_quantization(scale: float, unsigned: int, signed: int, name: str = "out") -> Check:
+    """Quantized output must have this scale and zero point."""
+
+    def check(c: Call) -> Iterator[str | FeatureLevel]:
+        out = c.args[name]
+        wanted = {Operand.TENSOR_QUANT8_ASYMM: unsigned, Operand.TENSOR_QUANT8_ASYMM_SIGNED: signed}.get(out.type)
+        if wanted is not None and (out.scale != scale or out.zero_point != wanted):
+            yield f"{name} must have scale {scale:g} and zero point {wanted}, not {out.scale:g} and {out.zero_point}"
+
+    return check
+
+
+def rank_needs(level: int, name: str, *older: int) -> Check:
+    """Ranks other than the older ones, and unknown ones, take a feature level."""
+
+    def check(c: Call) -> Iterator[str | FeatureLevel]:
+        if c.args[name].rank not in older:
+            yield FeatureLevel.number(level)
+
+    return check
+
+
+def offset_needs(level: int, name: str) -> Check:
+    """A quantized operand with a zero point other than 0 takes a feature level."""
+
+    def check(c: Call) -> Iterator[str | FeatureLevel]:
+        if c.args[name].is_quantized and c.args[name].zero_point:
+            yield FeatureLevel.number(level)
+
+    return check
+
+
+BOX_SCALE = 0.125  # of quantized coordinates
+
+
+def box_quantization(*names: str) -> Check:
+    """Quantized coordinates have a scale of 1/8 and no offset."""
+
+    def check(c: Call) -> Iterator[str | FeatureLevel]:
+        for name in names:
+            box = c.args[name]
+            if box.is_quantized and (box.scale != BOX_SCALE or box.zero_point):
+                yield f"{name} must have scale {BOX_SCALE} and zero point 0, not {box.scale:g} and {box.zero_point}"
+
+    return check

@@ -1,0 +1,249 @@
+"""Convolutions: CONV_2D, GROUPED_CONV_2D, DEPTHWISE_CONV_2D, TRANSPOSE_CONV_2D. Images are NHWC, filters [out,
+height, width, in].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.arithmetic import activate, exact_float, requantize
+from ortconv.nnapi.codes import FeatureLevel, Operand, PaddingCode
+from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.operations.checks import rank
+from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, same_padding, windows
+from ortconv.nnapi.operations.table import Call, Check, Dims, operation
+
+PADS = "pad_left:i pad_right:i pad_top:i pad_bottom:i"
+TAIL = "activation:i [nchw:b=0 @3] [dilation_w:i=1 dilation_h:i=1 @3]"
+TYPES = "F Q H@3 S@4"
+RANKS = (rank("x", 4), rank("filter", 4), rank("bias", 1))
+
+
+BLOCK = 1 << 19
+"""Elements of the windows that are laid out at a time."""
+
+
+def per_channel(dim: int) -> Check:
+    """A filter quantized per channel has its scales along the dimension of output channels."""
+
+    def check(c: Call) -> Iterator[str | FeatureLevel]:
+        quant = c.filter.channel_quant
+        if quant is not None and quant.dim != dim:
+            yield f"the filter's channel dimension is {quant.dim}, not {dim}"
+
+    return check
+
+
+def bias_scale(c: Call) -> Iterator[str | FeatureLevel]:
+    """A quantized bias has the product of the scales of input and filter, or 0 for a filter per channel."""
+    if not c.x.is_quantized:
+        return
+    product = np.float32(c.x.scale) * np.float32(c.filter.scale)
+    if c.bias.zero_point or abs(c.bias.scale - product) > 1e-6 * min(c.bias.scale, product):
+        yield f"bias has scale {c.bias.scale:g} and zero point {c.bias.zero_point}, not {product:g} and 0"
+    if c.out.scale <= product and c.filter.type is not Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+        yield FeatureLevel.LEVEL_3
+
+
+def filter_scales(filter: OperandType) -> Array:
+    """The scale of the filter, or one for each output channel, in float32."""
+    quant = filter.channel_quant
+    return np.asarray(filter.scale if quant is None else quant.scales, np.float32)
+
+
+def operands(c: Call) -> tuple[Array, Array]:
+    """Input and filter as numbers to multiply: floats, which hold the sums of quantized elements exactly."""
+    if not c.x.is_quantized:
+        return c.x.array, c.filter.array
+    terms = c.filter.size // max(1, c.bias.size)
+    return exact_float(c.x.centred, terms), exact_float(c.filter.centred, terms)
+
+
+def finished(c: Call, acc: Array) -> Array:
+    """Sums with bias and activation, in the type of the output."""
+    if not c.out.is_quantized:
+        return activate(acc + c.bias.array, c.activation)
+    scale = (np.float32(c.x.scale) * filter_scales(c.filter)).astype(np.float64) / c.out.scale
+    return requantize(acc.astype(np.int64) + c.bias.array, scale, c.out, c.activation)
+
+
+def dilations(c: Call) -> tuple[int, int]:
+    """(height, width); 1 where the operation has none."""
+    return (1, 1) if c.get("dilation_h") is None else (c.dilation_h, c.dilation_w)
+
+
+def pads_of(c: Call) -> Pads:
+    return paddings(c, c.x.dims[1:3], c.filter.dims[1:3], dilations(c))
+
+
+def image_dims(c: Call, depth: int) -> Dims:
+    """[batch, rows, columns, depth] of a convolution's output."""
+    image_only(c.x)
+    batch, height, width, _ = c.x.dims
+    if c.bias.dims != (depth,):
+        raise op_failed(f"the bias has dimensions {list(c.bias.dims)}, not [{depth}]")
+    rows, columns = pads_of(c)
+    by_h, by_w = dilations(c)
+    return (
+        batch,
+        windows(height, c.filter.dims[1], c.stride_h, rows, by_h),
+        windows(width, c.filter.dims[2], c.stride_w, columns, by_w),
+        depth,
+    )
+
+
+def patches(x: Array, c: Call) -> Array:
+    """The windows of an image as a view, [batch, rows, columns, depth, window rows, window columns]; padding is 0."""
+    rows, columns = pads_of(c)
+    padded = np.pad(x, ((0, 0), rows, columns, (0, 0))) if any((*rows, *columns)) else x
+    by_h, by_w = dilations(c)
+    span = (c.filter.dims[1] - 1) * by_h + 1, (c.filter.dims[2] - 1) * by_w + 1
+    view = sliding_window_view(padded, span, axis=(1, 2))
+    return view[:, :: c.stride_h, :: c.stride_w, :, ::by_h, ::by_w]
+
+
+def convolved(view: Array, filter: Array) -> Array:
+    """Windows times filters, as products of matrices: of as many rows of an image as stay in the cache."""
+    batch, rows, columns = view.shape[:3]
+    turned = view.transpose(0, 1, 2, 4, 5, 3)
+    matrix = filter.reshape(filter.shape[0], -1).T
+    size, out_depth = matrix.shape
+    out = np.empty((batch, rows, columns, out_depth), view.dtype)
+    step = max(1, BLOCK // (columns * size))
+    for image, sums in zip(turned, out):
+        for row in range(0, rows, step):
+            block = image[row : row + step].reshape(-1, size)
+            np.matmul(block, matrix, out=sums[row : row + step].reshape(-1, out_depth))
+    return out
+
+
+def conv_2d_dims(c: Call) -> Dims:
+    if c.x.dims[3] != c.filter.dims[3]:
+        raise op_failed(f"the input has {c.x.dims[3]} channels, the filter {c.filter.dims[3]}")
+    return image_dims(c, c.filter.dims[0])
+
+
+@operation(
+    "CONV_2D",
+    f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i {TAIL}",
+    f"x:T filter:W bias:bias padding:i stride_w:i stride_h:i {TAIL}",
+    types=TYPES, infer=conv_2d_dims, checks=(*RANKS, per_channel(0), bias_scale), nchw=("x", "out"), zero_sized=True,
+)  # fmt: skip
+def conv_2d(c: Call) -> Array:
+    x, filter = operands(c)
+    return finished(c, convolved(patches(x, c), filter))
+
+
+def grouped_dims(c: Call) -> Dims:
+    depth, out_depth, group_depth = c.x.dims[3], c.filter.dims[0], c.filter.dims[3]
+    if c.groups <= 0 or depth != group_depth * c.groups or out_depth % c.groups:
+        raise op_failed(f"{depth} channels to {out_depth} in {c.groups} groups do not fit a filter of {group_depth}")
+    return image_dims(c, out_depth)
+
+
+@operation(
+    "GROUPED_CONV_2D",
+    f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i groups:i activation:i nchw:b",
+    "x:T filter:W bias:bias padding:i stride_w:i stride_h:i groups:i activation:i nchw:b",
+    level=3, types=TYPES, infer=grouped_dims, checks=(*RANKS, per_channel(0), bias_scale), nchw=("x", "out"),
+)  # fmt: skip
+def grouped_conv_2d(c: Call) -> Array:
+    x, filter = operands(c)
+    views = np.split(patches(x, c), c.groups, axis=3)
+    sums = [convolved(view, part) for view, part in zip(views, np.split(filter, c.groups))]
+    return finished(c, np.concatenate(sums, axis=3))
+
+
+def depthwise_dims(c: Call) -> Dims:
+    depth, out_depth = c.x.dims[3], c.filter.dims[3]
+    if c.filter.dims[0] != 1 or out_depth != depth * c.multiplier:
+        raise op_failed(
+            f"a filter of {list(c.filter.dims)} does not fit {depth} channels, multiplied by {c.multiplier}"
+        )
+    return image_dims(c, out_depth)
+
+
+@operation(
+    "DEPTHWISE_CONV_2D",
+    f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i multiplier:i {TAIL}",
+    f"x:T filter:W bias:bias padding:i stride_w:i stride_h:i multiplier:i {TAIL}",
+    types=TYPES, infer=depthwise_dims, checks=(*RANKS, per_channel(3), bias_scale), nchw=("x", "out"), zero_sized=True,
+)  # fmt: skip
+def depthwise_conv_2d(c: Call) -> Array:
+    """The filter is [1, height, width, out]; output channel i reads input channel i // multiplier."""
+    x, filter = operands(c)
+    view = patches(np.repeat(x, c.multiplier, axis=3) if c.multiplier > 1 else x, c)
+    acc = np.zeros(view.shape[:4], x.dtype)
+    for row in range(filter.shape[1]):
+        for column in range(filter.shape[2]):
+            acc += view[..., row, column] * filter[0, row, column]
+    return finished(c, acc)
+
+
+def transpose_pads(c: Call) -> Pads:
+    """((top, bottom), (left, right)) to cut off, in either form; behind the image there may be less than nothing."""
+    if c.get("padding") is None:
+        if min(c.pad_top, c.pad_left) < 0:
+            raise op_failed(f"padding {c.pad_top} above or {c.pad_left} to the left is negative")
+        return (c.pad_top, c.pad_bottom), (c.pad_left, c.pad_right)
+    if c.shape.dims != (4,):
+        raise op_failed(f"the output shape has dimensions {list(c.shape.dims)}, not [4]")
+    asked = c.shape.array[2:] if c.nchw else c.shape.array[1:3]
+    pads = []
+    for size, window, stride in zip(asked.tolist(), c.filter.dims[1:3], (c.stride_h, c.stride_w)):
+        if c.padding == PaddingCode.VALID:
+            pads.append((0, 0))
+        elif c.padding == PaddingCode.SAME:
+            head = same_padding(size, window, stride)[0]
+            pads.append((head, (-(-size // stride) - 1) * stride + window - size - head))
+        else:
+            raise op_failed(f"{c.padding} is no padding code")
+    return pads[0], pads[1]
+
+
+def transpose_dims(c: Call) -> Dims:
+    image_only(c.x)
+    (batch, height, width, depth), (out_depth, window_h, window_w, in_depth) = c.x.dims, c.filter.dims
+    if depth != in_depth or c.bias.dims != (out_depth,):
+        raise op_failed(f"a filter of {list(c.filter.dims)} does not fit {list(c.x.dims)} and {c.bias.size} biases")
+    if min(c.stride_h, c.stride_w, out_depth, window_h, window_w) <= 0:
+        raise op_failed(f"strides {c.stride_h}, {c.stride_w} and filter {list(c.filter.dims)} must be positive")
+    rows, columns = transpose_pads(c)
+    out_h = (height - 1) * c.stride_h + window_h - sum(rows)
+    out_w = (width - 1) * c.stride_w + window_w - sum(columns)
+    if out_h <= 0 or out_w <= 0:
+        raise op_failed(f"nothing of the output is left: {out_h} rows and {out_w} columns")
+    return batch, out_h, out_w, out_depth
+
+
+@operation(
+    "TRANSPOSE_CONV_2D",
+    f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i activation:i nchw:b",
+    "x:T filter:W bias:bias shape:I padding:i stride_w:i stride_h:i activation:i nchw:b",
+    level=3, types=TYPES, infer=transpose_dims, checks=(*RANKS, per_channel(0), bias_scale), nchw=("x", "out"),
+    zero_sized=True,
+)  # fmt: skip
+def transpose_conv_2d(c: Call) -> Array:
+    """Every input cell adds its multiple of the filter to the output, `stride` cells apart."""
+    x, filter = operands(c)
+    batch, height, width, depth = x.shape
+    out_depth, window_h, window_w, _ = filter.shape
+    _, rows, columns, _ = c.out.dims
+    (top, _), (left, _) = transpose_pads(c)
+    parts = (x.reshape(-1, depth) @ filter.reshape(-1, depth).T).reshape(
+        batch, height, width, out_depth, window_h, window_w
+    )
+    full_h = max((height - 1) * c.stride_h + window_h, top + rows)
+    full_w = max((width - 1) * c.stride_w + window_w, left + columns)
+    full = np.zeros((batch, full_h, full_w, out_depth), x.dtype)
+    for row in range(window_h):
+        for column in range(window_w):
+            down = slice(row, row + (height - 1) * c.stride_h + 1, c.stride_h)
+            across = slice(column, column + (width - 1) * c.stride_w + 1, c.stride_w)
+            full[:, down, across] += parts[..., row, column]
+    return finished(c, full[:, top : top + rows, left : left + columns])

@@ -1,0 +1,79 @@
+"""Products of matrices: FULLY_CONNECTED, BATCH_MATMUL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.arithmetic import activate, exact_float, requantize
+from ortconv.nnapi.codes import FeatureLevel
+from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operations.checks import rank
+from ortconv.nnapi.operations.convolution import bias_scale
+from ortconv.nnapi.operations.shapes import broadcast
+from ortconv.nnapi.operations.table import Call, Dims, operation
+
+
+def rows_and_units(c: Call) -> Iterator[str | FeatureLevel]:
+    """The known elements of the input fill rows of the filter; one bias for each unit."""
+    if not (c.x.rank and c.filter.rank and c.bias.rank):
+        return
+    units, size = c.filter.dims
+    if size and c.x.size % size:
+        yield f"{c.x.size} elements do not divide into rows of {size}"
+    if units and c.bias.size and c.bias.size != units:
+        yield f"{c.bias.size} biases for {units} units"
+
+
+def fully_connected_dims(c: Call) -> Dims:
+    units, size = c.filter.dims
+    if c.bias.dims != (units,) or units == 0:
+        raise op_failed(f"the bias has dimensions {list(c.bias.dims)} for {units} units")
+    if size == 0 or c.x.size % size or not 2 <= c.x.rank <= 4:
+        raise op_failed(f"an input of {list(c.x.dims)} does not divide into rows of {size}")
+    return c.x.size // size, units
+
+
+@operation(
+    "FULLY_CONNECTED", "x:T filter:T bias:bias activation:i", types="F Q H@3 S@4", infer=fully_connected_dims,
+    checks=(rank("x", 2, 3, 4), rank("filter", 2), rank("bias", 1), rows_and_units, bias_scale), zero_sized=True,
+)  # fmt: skip
+def fully_connected(c: Call) -> Array:
+    """Rows of the flattened input times the filter's, [units, size]."""
+    size = c.filter.dims[1]
+    if not c.out.is_quantized:
+        return activate(c.x.array.reshape(-1, size) @ c.filter.array.T + c.bias.array, c.activation)
+    x, filter = exact_float(c.x.centred.reshape(-1, size), size), exact_float(c.filter.centred, size)
+    scale = float(np.float32(c.x.scale) * np.float32(c.filter.scale)) / c.out.scale
+    return requantize((x @ filter.T).astype(np.int64) + c.bias.array, scale, c.out, c.activation)
+
+
+def batch_matmul_dims(c: Call) -> Dims:
+    a, b = (_turned_dims(x.dims, turn) for x, turn in ((c.a, c.adjoint_a), (c.b, c.adjoint_b)))
+    if a[-1] != b[-2]:
+        raise op_failed(f"matrices of {list(a[-2:])} and {list(b[-2:])} cannot be multiplied")
+    return *broadcast(a[:-2], b[:-2]), a[-2], b[-1]
+
+
+def _turned_dims(dims: Dims, turn: bool) -> Dims:
+    return (*dims[:-2], dims[-1], dims[-2]) if turn else dims
+
+
+def same_rank(c: Call) -> Iterator[str | FeatureLevel]:
+    if c.a.rank and c.b.rank and c.a.rank != c.b.rank:
+        yield f"the ranks {c.a.rank} and {c.b.rank} differ"
+
+
+@operation(
+    "BATCH_MATMUL", "a:T b:T adjoint_a:b adjoint_b:b", level=6, types="F H S I", infer=batch_matmul_dims,
+    checks=(rank("a", 2, 3, 4), rank("b", 2, 3, 4), same_rank),
+)  # fmt: skip
+def batch_matmul(c: Call) -> Array:
+    a, b = (x.centred if x.is_quantized else x.array for x in (c.a, c.b))
+    a, b = np.swapaxes(a, -1, -2) if c.adjoint_a else a, np.swapaxes(b, -1, -2) if c.adjoint_b else b
+    if not c.out.is_quantized:
+        return a @ b
+    sums = exact_float(a, a.shape[-1]) @ exact_float(b, a.shape[-1])
+    return requantize(sums.astype(np.int64), float(np.float32(c.a.scale) * np.float32(c.b.scale)) / c.out.scale, c.out)

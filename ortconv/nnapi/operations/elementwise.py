@@ -1,0 +1,134 @@
+"""Arithmetic of two tensors with broadcasting, and SELECT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.arithmetic import activate, activation_limits, requantize, round_half_away, scale_by
+from ortconv.nnapi.codes import FeatureLevel, FuseCode, Operand
+from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.operations.checks import rank_at_most
+from ortconv.nnapi.operations.shapes import broadcast_ab
+from ortconv.nnapi.operations.table import Call, Dims, operation
+
+LEFT_SHIFT = 20  # bits of headroom that quantized sums are computed with
+SMALL = rank_at_most(4, "a", "b")
+
+
+def quantized_sum(c: Call, sign: int) -> Array:
+    """Both sides brought to twice the larger scale, added, and scaled to the output."""
+    twice = 2 * max(c.a.scale, c.b.scale)
+    a = scale_by(c.a.centred << LEFT_SHIFT, c.a.scale / twice)
+    b = scale_by(c.b.centred << LEFT_SHIFT, c.b.scale / twice)
+    return requantize(a + sign * b, twice / ((1 << LEFT_SHIFT) * c.out.scale), c.out, c.activation)
+
+
+def activated(x: Array, c: Call) -> Array:
+    """Integers know no fused activation."""
+    if c.main is Operand.TENSOR_INT32 and c.activation != FuseCode.NONE:
+        raise op_failed(f"TENSOR_INT32 takes no fused activation, not {c.activation}")
+    return activate(x, c.activation)
+
+
+@operation("ADD", "a:T b:T activation:i", types="F Q H@3 S@4 I@4", infer=broadcast_ab, checks=(SMALL,), zero_sized=True)
+def add(c: Call) -> Array:
+    return quantized_sum(c, 1) if c.out.is_quantized else activated(c.a.array + c.b.array, c)
+
+
+@operation(
+    "SUB",
+    "a:T b:T activation:i",
+    level=2,
+    types="F Q@3 H@3 S@4 I@4",
+    infer=broadcast_ab,
+    checks=(SMALL,),
+    zero_sized=True,
+)
+def sub(c: Call) -> Array:
+    return quantized_sum(c, -1) if c.out.is_quantized else activated(c.a.array - c.b.array, c)
+
+
+def product_scale(c: Call) -> Iterator[str | FeatureLevel]:
+    product = np.float32(c.a.scale) * np.float32(c.b.scale)
+    if c.out.is_quantized and c.out.scale <= product:
+        yield f"the output's scale {c.out.scale:g} must be larger than the product {product:g} of the inputs'"
+
+
+@operation(
+    "MUL",
+    "a:T b:T activation:i",
+    types="F Q H@3 S@4 I@4",
+    infer=broadcast_ab,
+    checks=(SMALL, product_scale),
+    zero_sized=True,
+)
+def mul(c: Call) -> Array:
+    if not c.out.is_quantized:
+        return activated(c.a.array * c.b.array, c)
+    return requantize(c.a.centred * c.b.centred, c.a.scale * c.b.scale / c.out.scale, c.out, c.activation)
+
+
+@operation(
+    "DIV", "a:T b:T activation:i", level=2, types="F H@3 S@4 I@4", infer=broadcast_ab, checks=(SMALL,), zero_sized=True
+)
+def div(c: Call) -> Array:
+    """Signed 8-bit numbers pass the check of types but have no arithmetic. Division of integers rounds down; by zero
+    it gives 0.
+    """
+    if c.out.is_quantized:
+        raise op_failed(f"{c.out.type.name} cannot be divided")
+    quotient: Array = c.a.array // c.b.array if c.main is Operand.TENSOR_INT32 else c.a.array / c.b.array
+    return activated(quotient, c)
+
+
+def converted(x: Tensor, out: OperandType) -> Array:
+    """Quantized elements in the quantization of another operand, rounded and limited; other types as they are."""
+    if not x.is_quantized or x.same_quantization(out):
+        return x.array
+    low, high = out.limits
+    real = x.centred * float(x.scale) / out.scale + out.zero_point
+    limited: Array = np.clip(round_half_away(real), low, high)
+    return limited.astype(out.type.dtype)
+
+
+@operation("MAXIMUM", "a:T b:T", level=3, types="F H I Q S@4", infer=broadcast_ab)
+def maximum(c: Call) -> Array:
+    return np.maximum(converted(c.a, c.out), converted(c.b, c.out))
+
+
+@operation("MINIMUM", "a:T b:T", level=3, types="F H I Q S@4", infer=broadcast_ab)
+def minimum(c: Call) -> Array:
+    return np.minimum(converted(c.a, c.out), converted(c.b, c.out))
+
+
+@operation("POW", "a:T b:T", level=3, types="F H", infer=broadcast_ab)
+def power(c: Call) -> Array:
+    return np.power(c.a.array, c.b.array)
+
+
+@operation("PRELU", "a:T b:T", level=3, types="F H Q S@4", infer=broadcast_ab)
+def prelu(c: Call) -> Array:
+    """Negative elements of a times b."""
+    if not c.out.is_quantized:
+        return np.where(c.a.array >= 0, c.a.array, c.a.array * c.b.array)
+    a, b = np.broadcast_arrays(c.a.centred, c.b.centred)
+    positive = scale_by(a, c.a.scale / c.out.scale)
+    negative = scale_by(a * b, c.a.scale * c.b.scale / c.out.scale)
+    low, high = activation_limits(FuseCode.NONE, c.out)
+    return np.clip(c.out.zero_point + np.where(a >= 0, positive, negative), low, high)
+
+
+def select_dims(c: Call) -> Dims:
+    dims: Dims = c.a.dims
+    if not c.mask.dims == dims == c.b.dims:
+        raise op_failed(f"dimensions differ: {list(c.mask.dims)}, {list(dims)} and {list(c.b.dims)}")
+    return dims
+
+
+@operation("SELECT", "mask:B a:T b:T", level=3, types="F H I Q S@4", infer=select_dims)
+def select(c: Call) -> Array:
+    return np.where(c.mask.array, converted(c.a, c.out), converted(c.b, c.out))

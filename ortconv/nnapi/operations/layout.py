@@ -1,0 +1,154 @@
+"""Operations that pad images, and move elements between space, depth and batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operations.checks import offset_needs, rank, rank_at_most, same_quantization
+from ortconv.nnapi.operations.shapes import axis_of, integers, like_x, margins, padded
+from ortconv.nnapi.operations.table import Call, Dims, operation
+
+SMALL = rank_at_most(4, "x")
+KEPT = same_quantization("x", "out")
+IMAGE = rank("x", 4)
+
+
+def pad_dims(c: Call) -> Dims:
+    return padded(c.x.dims, margins(c.paddings, c.x.rank))
+
+
+def pad_with(c: Call, value: float) -> Array:
+    return np.pad(c.x.array, margins(c.paddings, c.x.rank), constant_values=value)
+
+
+@operation(
+    "PAD", "x:T paddings:I", level=2, types="F Q H@3 S@4", infer=pad_dims, checks=(SMALL, KEPT, offset_needs(3, "x"))
+)
+def pad(c: Call) -> Array:
+    return pad_with(c, c.x.zero_point)
+
+
+@operation(
+    "PAD_V2", "x:T paddings:I value:value", level=3, types="F H Q S@4", infer=pad_dims, checks=(SMALL, KEPT)
+)  # fmt: skip
+def pad_v2(c: Call) -> Array:
+    """The value of a quantized tensor is in its quantization."""
+    if c.x.is_quantized and not c.x.limits[0] <= c.value <= c.x.limits[1]:
+        raise op_failed(f"the value {c.value} is none of {c.x.type.name}")
+    return pad_with(c, c.value)
+
+
+def mirror_dims(c: Call) -> Dims:
+    pads = margins(c.paddings, c.x.rank)
+    if c.mode not in (0, 1):
+        raise op_failed(f"{c.mode} is no mode of mirroring; 0 reflects, 1 is symmetric")
+    for dim, pad in zip(c.x.dims, pads):
+        if max(pad) > dim - 1 + c.mode:
+            raise op_failed(f"padding {max(pad)} of a dimension of {dim} is more than it can mirror")
+    return padded(c.x.dims, pads)
+
+
+@operation("MIRROR_PAD", "x:T paddings:I mode:i", level=7, types="F H Q S I", infer=mirror_dims, checks=(KEPT,))
+def mirror_pad(c: Call) -> Array:
+    return np.pad(c.x.array, margins(c.paddings, c.x.rank), mode="symmetric" if c.mode else "reflect")
+
+
+def depth_to_space_dims(c: Call) -> Dims:
+    batch, height, width, depth = c.x.dims
+    if c.block <= 0 or depth % (c.block * c.block):
+        raise op_failed(f"{depth} channels are no multiple of blocks of {c.block} x {c.block}")
+    return batch, height * c.block, width * c.block, depth // (c.block * c.block)
+
+
+@operation(
+    "DEPTH_TO_SPACE", "x:T block:i [nchw:b=0 @3]", types="F Q H@3 S@4", infer=depth_to_space_dims,
+    checks=(IMAGE, KEPT), nchw=("x", "out"),
+)  # fmt: skip
+def depth_to_space(c: Call) -> Array:
+    batch, height, width, _ = c.x.dims
+    blocks = c.x.array.reshape(batch, height, width, c.block, c.block, -1)
+    return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(c.out.dims)
+
+
+def space_to_depth_dims(c: Call) -> Dims:
+    batch, height, width, depth = c.x.dims
+    if c.block <= 0 or height % c.block or width % c.block:
+        raise op_failed(f"{height} x {width} is no multiple of blocks of {c.block}")
+    return batch, height // c.block, width // c.block, depth * c.block * c.block
+
+
+@operation(
+    "SPACE_TO_DEPTH", "x:T block:i [nchw:b=0 @3]", types="F Q H@3 S@4", infer=space_to_depth_dims,
+    checks=(IMAGE, KEPT), nchw=("x", "out"),
+)  # fmt: skip
+def space_to_depth(c: Call) -> Array:
+    batch, rows, columns, _ = c.out.dims
+    blocks = c.x.array.reshape(batch, rows, c.block, columns, c.block, -1)
+    return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(c.out.dims)
+
+
+def block_of(c: Call) -> list[int]:
+    """Height and width of a block."""
+    block = integers(c.block, 2)
+    if min(block) <= 0:
+        raise op_failed(f"the block {block} must be positive")
+    return block
+
+
+def batch_to_space_dims(c: Call) -> Dims:
+    batch, height, width, depth = c.x.dims
+    rows, columns = block_of(c)
+    if batch % (rows * columns):
+        raise op_failed(f"a batch of {batch} is no multiple of a block of {rows} x {columns}")
+    return batch // (rows * columns), height * rows, width * columns, depth
+
+
+@operation(
+    "BATCH_TO_SPACE_ND", "x:T block:I [nchw:b=0 @3]", level=2, types="F Q H@3 S@4", infer=batch_to_space_dims,
+    checks=(IMAGE, KEPT), nchw=("x", "out"),
+)  # fmt: skip
+def batch_to_space(c: Call) -> Array:
+    blocks = c.x.array.reshape(*block_of(c), c.out.dims[0], *c.x.dims[1:])
+    return blocks.transpose(2, 3, 0, 4, 1, 5).reshape(c.out.dims)
+
+
+def image_margins(c: Call) -> list[tuple[int, int]]:
+    return [(0, 0), *margins(c.paddings, 2), (0, 0)]
+
+
+def space_to_batch_dims(c: Call) -> Dims:
+    batch, height, width, depth = padded(c.x.dims, image_margins(c))
+    rows, columns = block_of(c)
+    if height % rows or width % columns:
+        raise op_failed(f"{height} x {width} with padding is no multiple of a block of {rows} x {columns}")
+    return batch * rows * columns, height // rows, width // columns, depth
+
+
+@operation(
+    "SPACE_TO_BATCH_ND", "x:T block:I paddings:I [nchw:b=0 @3]", level=2, types="F Q H@3 S@4",
+    infer=space_to_batch_dims, checks=(IMAGE, KEPT, offset_needs(3, "x")), nchw=("x", "out"),
+)  # fmt: skip
+def space_to_batch(c: Call) -> Array:
+    full = np.pad(c.x.array, image_margins(c), constant_values=c.x.zero_point)
+    _, rows, columns, depth = c.out.dims
+    by_h, by_w = block_of(c)
+    blocks = full.reshape(full.shape[0], rows, by_h, columns, by_w, depth)
+    return blocks.transpose(2, 4, 0, 1, 3, 5).reshape(c.out.dims)
+
+
+def shuffle_dims(c: Call) -> Dims:
+    size = c.x.dims[axis_of(c.axis, c.x.rank)]
+    if c.groups <= 0 or size % c.groups:
+        raise op_failed(f"{size} channels do not divide into {c.groups} groups")
+    return like_x(c)
+
+
+@operation(
+    "CHANNEL_SHUFFLE", "x:T groups:i axis:i", level=3, types="F H Q S@4", infer=shuffle_dims, checks=(SMALL, KEPT)
+)
+def channel_shuffle(c: Call) -> Array:
+    """Channel j of group i becomes channel i of group j."""
+    order = np.arange(c.x.dims[c.axis]).reshape(c.groups, -1).T.reshape(-1)
+    return np.take(c.x.array, order, axis=c.axis)

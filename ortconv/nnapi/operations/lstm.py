@@ -1,0 +1,220 @@
+"""Long short-term memory: LSTM and its sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operations.checks import rank
+from ortconv.nnapi.operations.rnn import batch_and_inputs, linked, merged, merged_dims, steps, time_first
+from ortconv.nnapi.operations.shapes import fits
+from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.unary import sigmoid
+
+GATES = "ifco"  # input, forget, cell, output
+
+ACTIVATIONS: dict[int, Callable[[Array], Array]] = {
+    0: lambda x: x,
+    1: lambda x: np.maximum(x, 0),
+    3: lambda x: np.clip(x, 0, 6),
+    4: np.tanh,
+    6: sigmoid,
+}
+"""Codes of the LSTM family, which are not the fuse codes."""
+
+
+def cell_slots(prefix: str = "") -> str:
+    """The slots of one direction: weights, recurrent weights, peepholes, biases, projection."""
+    names = (
+        "w_i:T? w_f:T w_c:T w_o:T r_i:T? r_f:T r_c:T r_o:T p_i:T? p_f:T? p_o:T? b_i:T? b_f:T b_c:T b_o:T "
+        "projection:T? projection_bias:T?"
+    )
+    return " ".join(prefix + name for name in names.split())
+
+
+NORMS = "n_i:T? n_f:T? n_c:T? n_o:T?"
+
+
+@dataclass(slots=True)
+class Cell:
+    """One direction: arrays by name, None where omitted."""
+
+    arrays: dict[str, Array | None]
+    activation: int
+    cell_clip: float
+    projection_clip: float
+
+    @classmethod
+    def of(cls, c: Call, prefix: str = "") -> Cell:
+        names = [f"{kind}_{gate}" for kind in "wrpbna" for gate in GATES] + ["projection", "projection_bias"]
+        arrays = {name: _array(c.get(prefix + name)) for name in names}
+        if c.activation not in ACTIVATIONS:
+            raise op_failed(f"{c.activation} is no activation of an LSTM")
+        return cls(arrays, c.activation, c.cell_clip, c.projection_clip)
+
+    def gate(self, gate: str, x: Array, aux: Array | None, h: Array, peep: Array) -> Array:
+        """What goes into the activation of a gate."""
+        a = self.arrays
+        y = x @ _needed(a[f"w_{gate}"]).T + h @ _needed(a[f"r_{gate}"]).T
+        if aux is not None:
+            y = y + aux @ _needed(a[f"a_{gate}"]).T
+        peephole, norm = a[f"p_{gate}"], a[f"n_{gate}"]
+        if peephole is not None:
+            y = y + peep * peephole
+        if norm is not None:
+            y = normalized(y) * norm
+        return y + _needed(a[f"b_{gate}"])
+
+    def step(self, x: Array, aux: Array | None, h: Array, cell: Array) -> tuple[Array, Array]:
+        """Output state and cell state after one more input. Without weights of the input gate it is the complement of
+        the forget gate.
+        """
+        act = ACTIVATIONS[self.activation]
+        forget = sigmoid(self.gate("f", x, aux, h, cell))
+        into = 1 - forget if self.arrays["w_i"] is None else sigmoid(self.gate("i", x, aux, h, cell))
+        cell = forget * cell + into * act(self.gate("c", x, aux, h, cell))
+        if self.cell_clip > 0:
+            cell = np.clip(cell, -self.cell_clip, self.cell_clip)
+        h = sigmoid(self.gate("o", x, aux, h, cell)) * act(cell)
+        projection, bias = self.arrays["projection"], self.arrays["projection_bias"]
+        if projection is not None:
+            h = h @ projection.T if bias is None else h @ projection.T + bias
+            if self.projection_clip > 0:
+                h = np.clip(h, -self.projection_clip, self.projection_clip)
+        return h, cell
+
+    def run(
+        self, x: Array, aux: Array | None, h: Array, cell: Array, backward: bool = False
+    ) -> tuple[Array, Array, Array]:
+        """Outputs at every time, [time, batch, size], and both states at the end."""
+        out = np.empty((*x.shape[:2], h.shape[1]), x.dtype)
+        for at in steps(len(x), backward):
+            h, cell = self.step(x[at], None if aux is None else aux[at], h, cell)
+            out[at] = h
+        return out, h, cell
+
+
+def normalized(x: Array) -> Array:
+    """Each row with mean 0 and variance 1."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(1e-8))
+
+
+def _array(value: Any) -> Array | None:
+    return None if value is None else value.array
+
+
+def _needed(array: Array | None) -> Array:
+    assert array is not None  # see _complete
+    return array
+
+
+def sizes(c: Call, batch: int, inputs: int, prefix: str = "") -> tuple[int, int]:
+    """(units, size of the output) of one direction. OP_FAILED unless its operands fit and go together."""
+    units, size = c.args[f"{prefix}w_o"].dims[0], c.args[f"{prefix}r_o"].dims[1]
+    kinds = {"w": (units, inputs), "r": (units, size), "p": (units,), "b": (units,), "n": (units,)}
+    shapes = {f"{kind}_{gate}": dims for kind, dims in kinds.items() for gate in GATES if (kind, gate) != ("p", "c")}
+    shapes |= {"projection": (size, units), "projection_bias": (size,), "state": (batch, size), "cell": (batch, units)}
+    fits(c, {prefix + name: dims for name, dims in shapes.items() if prefix + name in c.args})
+    _complete(c, prefix)
+    if c.args[f"{prefix}projection"] is None and (size != units or c.args[f"{prefix}projection_bias"] is not None):
+        raise op_failed(f"without projection the output has the size {units} of the cell, not {size}, and no bias")
+    if min(c.cell_clip, c.projection_clip) < 0:
+        raise op_failed(f"the limits {c.cell_clip:g} and {c.projection_clip:g} must not be negative")
+    return units, size
+
+
+def _complete(c: Call, prefix: str) -> None:
+    """Gates have all their operands of a kind, or none where that may be. The input gate may be missing altogether."""
+    gates = set(GATES if c.args[f"{prefix}w_i"] is not None else "fco")
+    for kind, allowed in {
+        "w": (gates,),
+        "r": (gates,),
+        "b": (gates,),
+        "p": (set(), gates - {"c"}, {"i", "f", "o"}),
+        "n": (set(), gates),
+        "a": (set(), gates),
+    }.items():
+        found = {gate for gate in GATES if c.get(f"{prefix}{kind}_{gate}") is not None}
+        if found not in allowed:
+            raise op_failed(f"{prefix}{kind}_* are given for the gates {sorted(found)} of {sorted(gates)}")
+
+
+def lstm_dims(c: Call) -> list[Dims]:
+    batch, inputs = c.x.dims
+    units, size = sizes(c, batch, inputs)
+    return [(batch, units * (3 if c.w_i is None else 4)), (batch, size), (batch, units), (batch, size)]
+
+
+STATES = "state:T cell:T activation:i cell_clip:f projection_clip:f"
+
+
+@operation(
+    "LSTM", f"x:T {cell_slots()} {STATES} [{NORMS} @3]", outputs="scratch:T state_out:T cell_out:T out:T", types="F H@3",
+    infer=lstm_dims, checks=(rank("x", 2), rank("state", 2), rank("cell", 2)),
+)  # fmt: skip
+def lstm(c: Call) -> list[Array]:
+    """One step. The scratch output holds nothing of meaning."""
+    h, cell = Cell.of(c).step(c.x.array, None, c.state.array, c.cell.array)
+    return [np.zeros(c.scratch.dims, np.float32), h, cell, h]
+
+
+def sequence_dims(c: Call) -> list[Dims]:
+    batch, inputs = batch_and_inputs(c)
+    units, size = sizes(c, batch, inputs)
+    return [(*c.x.dims[:2], size), (batch, size), (batch, units)][: len(c.outputs)]
+
+
+@operation(
+    "UNIDIRECTIONAL_SEQUENCE_LSTM", f"x:T {cell_slots()} {STATES} time_major:b {NORMS}",
+    outputs="out:T [state_out:T cell_out:T @4]", level=3, types="F H", infer=sequence_dims, checks=(rank("x", 3),),
+)  # fmt: skip
+def unidirectional_sequence_lstm(c: Call) -> list[Array]:
+    out, h, cell = Cell.of(c).run(time_first(c.x, c.time_major), None, c.state.array, c.cell.array)
+    return [out if c.time_major else out.swapaxes(0, 1), h, cell][: len(c.outputs)]
+
+
+def bidirectional_dims(c: Call) -> list[Dims]:
+    batch, inputs = batch_and_inputs(c)
+    crossed, bw_inputs = linked(c, c.fw_a_f, c.bw_a_f)
+    (fw_units, fw), (bw_units, bw) = sizes(c, batch, inputs, "fw_"), sizes(c, batch, bw_inputs, "bw_")
+    if crossed:
+        both = (("fw_", fw_units), ("bw_", bw_units))
+        fits(c, {f"{prefix}a_{gate}": (units, c.aux.dims[2]) for prefix, units in both for gate in GATES})
+    dims = merged_dims(c.x, c.merge, fw, bw)
+    dims += [(batch, fw), (batch, fw_units), (batch, bw), (batch, bw_units)]
+    if len(c.outputs) not in (len(dims), len(dims) - 4):
+        raise op_failed(f"{len(c.outputs)} outputs do not go with merge_outputs {bool(c.merge)}")
+    return dims[: len(c.outputs)]
+
+
+AUX = "a_i:T? a_f:T? a_c:T? a_o:T?"
+BOTH_STATES = "[fw_state_out:T fw_cell_out:T bw_state_out:T bw_cell_out:T @4]"
+
+
+def prefixed(prefix: str, slots: str) -> str:
+    return " ".join(prefix + slot for slot in slots.split())
+
+
+@operation(
+    "BIDIRECTIONAL_SEQUENCE_LSTM",
+    f"x:T {cell_slots('fw_')} {cell_slots('bw_')} fw_state:T fw_cell:T bw_state:T bw_cell:T aux:T? "
+    f"{prefixed('fw_', AUX)} {prefixed('bw_', AUX)} activation:i cell_clip:f projection_clip:f merge:b time_major:b "
+    f"{prefixed('fw_', NORMS)} {prefixed('bw_', NORMS)}",
+    outputs=(f"out:T {BOTH_STATES}", f"out:T bw_out:T {BOTH_STATES}"),
+    level=3, types="F H", infer=bidirectional_dims, checks=(rank("x", 3),),
+)  # fmt: skip
+def bidirectional_sequence_lstm(c: Call) -> list[Array]:
+    """With auxiliary weights, aux is a second input; without, it is the input of the backward network."""
+    x = time_first(c.x, c.time_major)
+    aux = None if c.aux is None else time_first(c.aux, c.time_major)
+    crossed = aux if c.fw_a_f is not None else None
+    backward_x = x if aux is None or crossed is not None else aux
+    fw, *fw_states = Cell.of(c, "fw_").run(x, crossed, c.fw_state.array, c.fw_cell.array)
+    bw, *bw_states = Cell.of(c, "bw_").run(backward_x, crossed, c.bw_state.array, c.bw_cell.array, backward=True)
+    return [*merged([fw, bw], c.merge, c.time_major), *fw_states, *bw_states][: len(c.outputs)]

@@ -1,0 +1,82 @@
+"""Normalizations and softmax."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.arithmetic import round_half_away
+from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operations.checks import output_quantization, rank, rank_at_most, rank_needs
+from ortconv.nnapi.operations.shapes import axis_of, like_x
+from ortconv.nnapi.operations.table import Call, operation
+
+
+def along(c: Call) -> int:
+    return axis_of(c.axis, c.x.rank)
+
+
+@operation(
+    "L2_NORMALIZATION", "x:T [axis:i=-1 @3]", types="F H@3 Q@3 S@4", infer=like_x,
+    checks=(rank_at_most(4, "x"), rank_needs(3, "x", 4), output_quantization(1 / 128, 128, 0)),
+)  # fmt: skip
+def l2_normalization(c: Call) -> Array:
+    """Divided by the root of the sum of squares; what is all zero stays so."""
+    x = c.x.centred.astype(np.float64) if c.x.is_quantized else c.x.array
+    norm = np.sqrt(np.sum(np.square(x), axis=along(c), keepdims=True))
+    if not c.out.is_quantized:
+        return x / np.maximum(norm, np.float32(1e-6))
+    y = round_half_away(128 * x / np.where(norm > 0, norm, 1)) + c.out.zero_point
+    return np.clip(y, *c.out.limits)
+
+
+@operation(
+    "LOCAL_RESPONSE_NORMALIZATION", "x:T radius:i bias:f alpha:f beta:f [axis:i=-1 @3]", types="F H@3", infer=like_x,
+    checks=(rank_at_most(4, "x"), rank_needs(3, "x", 4)),
+)  # fmt: skip
+def local_response_normalization(c: Call) -> Array:
+    """x * (bias + alpha * sum of squares of the neighbours within the radius) ** -beta"""
+    if c.radius < 0:
+        raise op_failed(f"the radius {c.radius} is negative")
+    axis = along(c)
+    x = np.moveaxis(c.x.array, axis, -1)
+    padded = np.pad(np.square(x), [(0, 0)] * (x.ndim - 1) + [(c.radius, c.radius)])
+    sums = np.lib.stride_tricks.sliding_window_view(padded, 2 * c.radius + 1, axis=-1).sum(axis=-1)
+    return np.moveaxis(x * np.power(c.bias + c.alpha * sums, -np.float32(c.beta)), -1, axis)
+
+
+@operation(
+    "INSTANCE_NORMALIZATION", "x:T gamma:f beta:f epsilon:f nchw:b", level=3, types="F H", infer=like_x,
+    checks=(rank("x", 4),), nchw=("x", "out"), native_half=True,
+)  # fmt: skip
+def instance_normalization(c: Call) -> Array:
+    """Each image and channel by its own mean and variance; in the type of the input."""
+    x = c.x.array
+    centred = x - x.mean(axis=(1, 2), keepdims=True)
+    variance = np.square(centred).mean(axis=(1, 2), keepdims=True)
+    return c.gamma * centred / np.sqrt(variance + x.dtype.type(c.epsilon)) + c.beta
+
+
+@operation(
+    "SOFTMAX", "x:T beta:f [axis:i=-1 @3]", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
+    checks=(rank_at_most(4, "x"), rank_needs(3, "x", 2, 4), output_quantization(1 / 256, 0, -128)),
+)  # fmt: skip
+def softmax(c: Call) -> Array:
+    if c.beta <= 0:
+        raise op_failed(f"beta must be positive, not {c.beta:g}")
+    axis = along(c)
+    x = c.x.centred * float(c.x.scale) if c.x.is_quantized else c.x.array
+    if not x.size:
+        return x
+    powers = np.exp((x - x.max(axis=axis, keepdims=True)) * c.beta)
+    y = powers / powers.sum(axis=axis, keepdims=True)
+    if not c.out.is_quantized:
+        return y
+    return np.clip(round_half_away(256 * y) + c.out.zero_point, *c.out.limits)
+
+
+@operation("LOG_SOFTMAX", "x:T beta:f axis:i", level=3, types="F H", infer=like_x)
+def log_softmax(c: Call) -> Array:
+    axis = along(c)
+    x = (c.x.array - c.x.array.max(axis=axis, keepdims=True)) * c.beta
+    return x - np.log(np.sum(np.exp(x), axis=axis, keepdims=True))

@@ -1,0 +1,78 @@
+"""Pooling over windows of NHWC images."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.arithmetic import activate, activation_limits
+from ortconv.nnapi.operations.checks import rank, same_quantization
+from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, windows
+from ortconv.nnapi.operations.table import Call, Dims, operation
+
+WINDOW = "stride_w:i stride_h:i filter_w:i filter_h:i activation:i [nchw:b=0 @3]"
+FORMS = f"x:T pad_left:i pad_right:i pad_top:i pad_bottom:i {WINDOW}", f"x:T padding:i {WINDOW}"
+
+
+def pads_of(c: Call) -> Pads:
+    return paddings(c, c.x.dims[1:3], (c.filter_h, c.filter_w))
+
+
+def pool_dims(c: Call) -> Dims:
+    image_only(c.x)
+    batch, height, width, depth = c.x.dims
+    rows, columns = pads_of(c)
+    return (
+        batch,
+        windows(height, c.filter_h, c.stride_h, rows),
+        windows(width, c.filter_w, c.stride_w, columns),
+        depth,
+    )
+
+
+def windows_of(x: Array, c: Call, fill: float) -> Array:
+    """[batch, rows, columns, depth, window rows, window columns], a view."""
+    rows, columns = pads_of(c)
+    padded = np.pad(x, ((0, 0), rows, columns, (0, 0)), constant_values=fill) if any((*rows, *columns)) else x
+    return sliding_window_view(padded, (c.filter_h, c.filter_w), axis=(1, 2))[:, :: c.stride_h, :: c.stride_w]
+
+
+def cells(c: Call) -> Array:
+    """How many cells of each window lie inside the image, [1, rows, columns, 1]."""
+    inside = np.ones((1, *c.x.dims[1:3], 1), np.int32)
+    return windows_of(inside, c, 0).sum(axis=(4, 5), dtype=np.int32)
+
+
+@operation(
+    "AVERAGE_POOL_2D", *FORMS, types="F Q H@3 S@4", infer=pool_dims, checks=(rank("x", 4), same_quantization("x", "out")),
+    nchw=("x", "out"), zero_sized=True,
+)  # fmt: skip
+def average_pool_2d(c: Call) -> Array:
+    """Cells outside of the image do not count. Quantized: halves are rounded up, counted from the smallest element."""
+    if not c.out.is_quantized:
+        return activate(windows_of(c.x.array, c, 0).sum(axis=(4, 5)) / cells(c).astype(c.x.array.dtype), c.activation)
+    lowest = c.x.limits[0]
+    sums = windows_of(c.x.array.astype(np.int32) - lowest, c, 0).sum(axis=(4, 5), dtype=np.int64)
+    count = cells(c)
+    return np.clip((sums + count // 2) // count + lowest, *activation_limits(c.activation, c.out))
+
+
+@operation(
+    "MAX_POOL_2D", *FORMS, types="F Q H@3 S@4", infer=pool_dims, checks=(rank("x", 4), same_quantization("x", "out")),
+    nchw=("x", "out"), zero_sized=True,
+)  # fmt: skip
+def max_pool_2d(c: Call) -> Array:
+    if not c.out.is_quantized:
+        return activate(windows_of(c.x.array, c, -np.inf).max(axis=(4, 5)), c.activation)
+    largest = windows_of(c.x.array, c, c.x.limits[0]).max(axis=(4, 5))
+    return np.clip(largest.astype(np.int32), *activation_limits(c.activation, c.out))
+
+
+@operation(
+    "L2_POOL_2D", *FORMS, types="F H@3", infer=pool_dims, checks=(rank("x", 4),), nchw=("x", "out"), zero_sized=True
+)
+def l2_pool_2d(c: Call) -> Array:
+    """The root of the mean square of the cells inside the image."""
+    squares = windows_of(np.square(c.x.array), c, 0).sum(axis=(4, 5))
+    return activate(np.sqrt(squares / cells(c).astype(squares.dtype)), c.activation)

@@ -1,0 +1,60 @@
+"""QUANTIZE, DEQUANTIZE, CAST."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.arithmetic import quantize
+from ortconv.nnapi.codes import FeatureLevel, Operand
+from ortconv.nnapi.operations.checks import rank_at_most
+from ortconv.nnapi.operations.shapes import like_x
+from ortconv.nnapi.operations.table import Call, operation
+
+
+@operation("QUANTIZE", "x:T", outputs="out:Q|S@4", level=3, types="F H", infer=like_x, zero_sized=True)
+def quantize_(c: Call) -> Array:
+    return quantize(c.x.array, c.out)
+
+
+@operation(
+    "DEQUANTIZE", "x:Q|S@4|S8@3|P@3", outputs="out:F|H@3", infer=like_x, checks=(rank_at_most(4, "x"),), zero_sized=True
+)
+def dequantize(c: Call) -> Array:
+    if c.x.channel_quant is None:
+        return c.x.real
+    shape = [1] * c.x.rank
+    shape[c.x.channel_quant.dim] = -1
+    return c.x.array * np.array(c.x.channel_quant.scales, np.float32).reshape(shape)
+
+
+CAST_TYPES = (Operand.TENSOR_FLOAT32, Operand.TENSOR_FLOAT16, Operand.TENSOR_INT32, Operand.TENSOR_QUANT8_ASYMM)
+COPIED_TYPES = (
+    Operand.TENSOR_BOOL8,
+    Operand.TENSOR_QUANT8_ASYMM_SIGNED,
+    Operand.TENSOR_QUANT8_SYMM,
+    Operand.TENSOR_QUANT16_ASYMM,
+    Operand.TENSOR_QUANT16_SYMM,
+)
+
+
+def castable(c: Call) -> Iterator[str | FeatureLevel]:
+    """Four types go to each other, others only to themselves, since level 4."""
+    kinds = c.x.type, c.out.type
+    if kinds[0] in COPIED_TYPES and kinds[0] is kinds[1]:
+        yield FeatureLevel.LEVEL_4
+    elif not set(kinds) <= set(CAST_TYPES):
+        yield f"{kinds[0].name} cannot be cast to {kinds[1].name}"
+    if c.x.is_known and c.out.is_known and c.x.dims != c.out.dims:
+        yield f"dimensions differ: {list(c.x.dims)} and {list(c.out.dims)}"
+
+
+@operation("CAST", "x:any", outputs="out:any", level=3, infer=like_x, checks=(castable,))
+def cast(c: Call) -> Array:
+    """The stored numbers, rounded towards zero where integers are asked for, and limited to what the type holds."""
+    if c.x.type is c.out.type or c.out.type in (Operand.TENSOR_FLOAT32, Operand.TENSOR_FLOAT16):
+        return c.x.array.astype(c.out.type.dtype)
+    whole = np.nan_to_num(np.trunc(c.x.array.astype(np.float64)))
+    return np.clip(whole, *c.out.limits).astype(c.out.type.dtype)

@@ -1,0 +1,93 @@
+"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.codes import FeatureLevel, Operand
+from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operations.checks import rank, same_quantization
+from ortconv.nnapi.operations.table import Call, Dims, operation
+
+SIZES = ("width:i height:i", "width:f height:f")
+CENTRES = "[corners:b=0 @4] [centres:b=0 @4]"
+
+
+def by_scale(c: Call) -> Iterator[str | FeatureLevel]:
+    """Scales instead of sizes take level 3."""
+    if c.width.type is not Operand.INT32:
+        yield FeatureLevel.LEVEL_3
+
+
+def resized_dims(c: Call) -> Dims:
+    batch, height, width, depth = c.x.dims
+    rows, columns = _size(height, c.height), _size(width, c.width)
+    if rows <= 0 or columns <= 0:
+        raise op_failed(f"the output would have {rows} x {columns} pixels")
+    if c.corners and c.centres:
+        raise op_failed("corners and centres of pixels cannot both be aligned")
+    return batch, rows, columns, depth
+
+
+def _size(size: int, wanted: int | float) -> int:
+    """Floats are scales."""
+    if isinstance(wanted, int):
+        return wanted
+    if not math.isfinite(wanted):
+        raise op_failed(f"{wanted} is no scale")
+    return math.floor(np.float32(size) * np.float32(wanted))
+
+
+def positions(c: Call, axis: int) -> Array:
+    """Where the output's pixels lie along an axis of the input; without `centres` the left edges are aligned."""
+    size, count = c.x.dims[axis], c.out.dims[axis]
+    step = np.float32(size - 1) / np.float32(count - 1) if c.corners and count > 1 else np.float32(size / count)
+    places = np.arange(count, dtype=np.float32)
+    return (places + np.float32(0.5)) * step if c.centres else places * step
+
+
+def neighbours(c: Call, axis: int) -> tuple[Array, Array, Array]:
+    """Lower and upper neighbour of each pixel, and the weight of the upper."""
+    at = positions(c, axis) - np.float32(0.5) if c.centres else positions(c, axis)
+    low = np.maximum(np.floor(at), np.float32(0))
+    lower = np.minimum(low.astype(np.int64), c.x.dims[axis] - 1)
+    return lower, np.minimum(lower + 1, c.x.dims[axis] - 1), np.maximum(at - low, np.float32(0))
+
+
+@operation(
+    "RESIZE_BILINEAR", *(f"x:T {sizes} [nchw:b=0 @3] {CENTRES}" for sizes in SIZES), types="F H@3 Q@3 S@4",
+    infer=resized_dims, checks=(rank("x", 4), by_scale, same_quantization("x", "out")), nchw=("x", "out"),
+    zero_sized=True,
+)  # fmt: skip
+def resize_bilinear(c: Call) -> Array:
+    x = c.x.array.astype(np.float32, copy=False)
+    top, bottom, down = neighbours(c, 1)
+    left, right, across = neighbours(c, 2)
+    down, across = down[:, None, None], across[:, None]
+    upper, lower = x[:, top], x[:, bottom]
+    y = (
+        upper[:, :, left] * (1 - down) * (1 - across)
+        + lower[:, :, left] * down * (1 - across)
+        + upper[:, :, right] * (1 - down) * across
+        + lower[:, :, right] * down * across
+    )
+    return np.floor(y + np.float32(0.5)) if c.x.is_quantized else y
+
+
+@operation(
+    "RESIZE_NEAREST_NEIGHBOR", *(f"x:T {sizes} nchw:b {CENTRES}" for sizes in SIZES), level=3, types="F H Q S@4",
+    infer=resized_dims, checks=(rank("x", 4), same_quantization("x", "out")), nchw=("x", "out"), zero_sized=True,
+)  # fmt: skip
+def resize_nearest_neighbor(c: Call) -> Array:
+    rows, columns = nearest(c, 1), nearest(c, 2)
+    return c.x.array[:, rows][:, :, columns]
+
+
+def nearest(c: Call, axis: int) -> Array:
+    at = positions(c, axis)
+    pixel = np.floor(at + np.float32(0.5)) if c.corners else np.floor(at)
+    return np.minimum(pixel.astype(np.int64), c.x.dims[axis] - 1)

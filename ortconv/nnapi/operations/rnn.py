@@ -1,0 +1,166 @@
+"""Simple recurrent networks, and SVDF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.arithmetic import activate
+from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operand import Tensor
+from ortconv.nnapi.operations.checks import rank
+from ortconv.nnapi.operations.shapes import fits
+from ortconv.nnapi.operations.table import Call, Dims, operation
+
+
+def layer(c: Call, batch: int, inputs: int, prefix: str = "") -> Dims:
+    """[batch, units] of one direction. OP_FAILED unless its operands fit."""
+    units = c.args[f"{prefix}weights"].dims[0]
+    shapes = {"weights": (units, inputs), "recurrent": (units, units), "bias": (units,), "state": (batch, units)}
+    fits(c, {prefix + name: dims for name, dims in shapes.items()})
+    return batch, units
+
+
+def rnn_dims(c: Call) -> list[Dims]:
+    dims = layer(c, *c.x.dims)
+    return [dims, dims]
+
+
+@operation(
+    "RNN", "x:T weights:T recurrent:T bias:T state:T activation:i", outputs="state_out:T out:T", types="F H@3", infer=rnn_dims,
+    checks=(rank("x", 2), rank("weights", 2), rank("recurrent", 2), rank("bias", 1), rank("state", 2)),
+)  # fmt: skip
+def rnn(c: Call) -> list[Array]:
+    """activation(x weights' + state recurrent' + bias)"""
+    y = activate(c.x.array @ c.weights.array.T + c.state.array @ c.recurrent.array.T + c.bias.array, c.activation)
+    return [y, y]
+
+
+def steps(count: int, backward: bool) -> Iterator[int]:
+    return iter(range(count - 1, -1, -1) if backward else range(count))
+
+
+def time_first(x: Tensor, time_major: bool) -> Array:
+    """A sequence as [time, batch, ...]; turning back is the same."""
+    return x.array if time_major else x.array.swapaxes(0, 1)
+
+
+def rolled(
+    projected: Array, recurrent: Array, state: Array, activation: int, backward: bool = False
+) -> tuple[Array, Array]:
+    """States at every time, and the last one. `projected` is what inputs and bias contribute, [time, batch, units]."""
+    out = np.empty_like(projected)
+    for at in steps(len(projected), backward):
+        state = activate(projected[at] + state @ recurrent.T, activation)
+        out[at] = state
+    return out, state
+
+
+def batch_and_inputs(c: Call) -> tuple[int, int]:
+    """The sizes of a sequence besides the time."""
+    if c.x.rank != 3:
+        raise op_failed(f"a sequence has rank 3, not {c.x.rank}")
+    return c.x.dims[1 if c.time_major else 0], c.x.dims[2]
+
+
+def sequence_dims(c: Call) -> list[Dims]:
+    state = layer(c, *batch_and_inputs(c))
+    return [(*c.x.dims[:2], state[1]), state][: len(c.outputs)]
+
+
+@operation(
+    "UNIDIRECTIONAL_SEQUENCE_RNN", "x:T weights:T recurrent:T bias:T state:T activation:i time_major:i",
+    outputs="out:T [state_out:T @4]", level=3, types="F H", infer=sequence_dims,
+    checks=(rank("x", 3), rank("weights", 2), rank("recurrent", 2), rank("bias", 1), rank("state", 2)),
+)  # fmt: skip
+def unidirectional_sequence_rnn(c: Call) -> list[Array]:
+    projected = time_first(c.x, c.time_major) @ c.weights.array.T + c.bias.array
+    out, state = rolled(projected, c.recurrent.array, c.state.array, c.activation)
+    return [out if c.time_major else out.swapaxes(0, 1), state][: len(c.outputs)]
+
+
+def merged_dims(x: Tensor, merge: bool, fw: int, bw: int) -> list[Dims]:
+    """The sequences that a network in both directions puts out."""
+    return [(*x.dims[:2], fw + bw)] if merge else [(*x.dims[:2], fw), (*x.dims[:2], bw)]
+
+
+def merged(sequences: list[Array], merge: bool, time_major: bool) -> list[Array]:
+    turned = [one if time_major else one.swapaxes(0, 1) for one in sequences]
+    return [np.concatenate(turned, axis=2)] if merge else turned
+
+
+def linked(c: Call, fw_weights: Tensor | None, bw_weights: Tensor | None) -> tuple[bool, int]:
+    """Whether both directions read the auxiliary input besides their own, and how many numbers the backward one has
+    as its own. OP_FAILED unless the auxiliary operands go together.
+    """
+    if (fw_weights is None) != (bw_weights is None) or (c.aux is None and fw_weights is not None):
+        raise op_failed("auxiliary weights go with an auxiliary input, and with weights of the other direction")
+    if c.aux is None:
+        return False, c.x.dims[2]
+    fits(c, {"aux": (*c.x.dims[:2], c.aux.dims[-1])})
+    return fw_weights is not None, c.x.dims[2] if fw_weights is not None else c.aux.dims[2]
+
+
+def bidirectional_dims(c: Call) -> list[Dims]:
+    batch, inputs = batch_and_inputs(c)
+    crossed, bw_inputs = linked(c, c.fw_aux_weights, c.bw_aux_weights)
+    (_, fw), (_, bw) = layer(c, batch, inputs, "fw_"), layer(c, batch, bw_inputs, "bw_")
+    if crossed:
+        fits(c, {"fw_aux_weights": (fw, c.aux.dims[2]), "bw_aux_weights": (bw, c.aux.dims[2])})
+    dims = [*merged_dims(c.x, c.merge, fw, bw), (batch, fw), (batch, bw)]
+    if len(c.outputs) not in (len(dims), len(dims) - 2):
+        raise op_failed(f"{len(c.outputs)} outputs do not go with merge_outputs {bool(c.merge)}")
+    return dims[: len(c.outputs)]
+
+
+@operation(
+    "BIDIRECTIONAL_SEQUENCE_RNN",
+    "x:T fw_weights:T fw_recurrent:T fw_bias:T fw_state:T bw_weights:T bw_recurrent:T bw_bias:T bw_state:T "
+    "aux:T? fw_aux_weights:T? bw_aux_weights:T? activation:i time_major:b merge:b",
+    outputs=("out:T [fw_state_out:T bw_state_out:T @4]", "out:T bw_out:T [fw_state_out:T bw_state_out:T @4]"),
+    level=3, types="F H", infer=bidirectional_dims, checks=(rank("x", 3),),
+)  # fmt: skip
+def bidirectional_sequence_rnn(c: Call) -> list[Array]:
+    """With auxiliary weights, aux is a second input; without, it is the input of the backward network."""
+    x = time_first(c.x, c.time_major)
+    aux = None if c.aux is None else time_first(c.aux, c.time_major)
+    crossed = aux is not None and c.fw_aux_weights is not None
+    backward_x = x if aux is None or crossed else aux
+    sequences, states = [], []
+    for side, source in (("fw", x), ("bw", backward_x)):
+        projected = source @ c.args[f"{side}_weights"].array.T + c.args[f"{side}_bias"].array
+        if crossed:
+            projected = projected + aux @ c.args[f"{side}_aux_weights"].array.T
+        recurrent, state = c.args[f"{side}_recurrent"].array, c.args[f"{side}_state"].array
+        out, last = rolled(projected, recurrent, state, c.activation, side == "bw")
+        sequences.append(out)
+        states.append(last)
+    return [*merged(sequences, c.merge, c.time_major), *states][: len(c.outputs)]
+
+
+def svdf_dims(c: Call) -> list[Dims]:
+    filters, memory = c.time_weights.dims
+    if c.rank <= 0 or filters % c.rank:
+        raise op_failed(f"{filters} filters are no multiple of the rank {c.rank}")
+    batch, inputs = c.x.dims
+    state, units = (batch, memory * filters), filters // c.rank
+    fits(c, {"feature_weights": (filters, inputs), "bias": (units,), "state": state})
+    return [state, (batch, units)]
+
+
+@operation(
+    "SVDF", "x:T feature_weights:T time_weights:T bias:T? state:T rank:i activation:i", outputs="state_out:T out:T",
+    types="F H@3", infer=svdf_dims, checks=(rank("x", 2), rank("feature_weights", 2), rank("time_weights", 2)),
+)  # fmt: skip
+def svdf(c: Call) -> list[Array]:
+    """A memory of the last features of each filter, weighted over time; `rank` filters make one unit."""
+    filters, memory = c.time_weights.dims
+    state = c.state.array.reshape(-1, filters, memory).copy()
+    state[:, :, -1] = c.x.array @ c.feature_weights.array.T
+    y = np.sum(state * c.time_weights.array, axis=2).reshape(len(state), -1, c.rank).sum(axis=2)
+    if c.bias is not None:
+        y = y + c.bias.array
+    shifted = np.concatenate([state[:, :, 1:], np.zeros_like(state[:, :, :1])], axis=2)
+    return [shifted.reshape(len(state), -1), activate(y, c.activation)]

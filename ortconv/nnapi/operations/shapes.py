@@ -1,0 +1,118 @@
+"""Shape rules that many operations share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ortconv.nnapi.codes import PaddingCode
+from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.operations.table import Call, Dims
+
+
+def like_x(c: Call) -> Dims:
+    """The dimensions of x."""
+    dims: Dims = c.x.dims
+    return dims
+
+
+def broadcast(*shapes: Sequence[int]) -> Dims:
+    try:
+        return np.broadcast_shapes(*map(tuple, shapes))
+    except ValueError:
+        raise op_failed(f"dimensions do not broadcast: {' and '.join(str(list(one)) for one in shapes)}") from None
+
+
+def broadcast_ab(c: Call) -> Dims:
+    return broadcast(c.a.dims, c.b.dims)
+
+
+def fits(c: Call, shapes: Mapping[str, Dims]) -> None:
+    """OP_FAILED unless the operands with these names, those that are not omitted, have these dimensions."""
+    for name, dims in shapes.items():
+        x = c.args[name]
+        if x is not None and x.dims != dims:
+            raise op_failed(f"{name} has dimensions {list(x.dims)}, not {list(dims)}")
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """A non-negative axis. OP_FAILED outside of -rank..rank-1."""
+    if not -rank <= axis < rank:
+        raise op_failed(f"axis {axis} is out of range for rank {rank}")
+    return axis % rank
+
+
+def integers(x: Tensor, count: int | None = None) -> list[int]:
+    """The elements of a one-dimensional tensor. OP_FAILED for another rank, or another number than `count`."""
+    if x.rank != 1 or count not in (None, x.size):
+        wanted = "one dimension" if count is None else f"[{count}]"
+        raise op_failed(f"a list of integers has dimensions {list(x.dims)}, not {wanted}")
+    found: list[int] = x.array.tolist()
+    return found
+
+
+def axes_of(axes: Tensor, rank: int) -> list[int]:
+    """Non-negative axes, in ascending order and each once."""
+    return sorted({axis_of(axis, rank) for axis in integers(axes)})
+
+
+def margins(paddings: Tensor, rank: int) -> list[tuple[int, int]]:
+    """Elements before and behind each of `rank` dimensions, from a tensor [rank, 2]. OP_FAILED for negative ones."""
+    if paddings.dims != (rank, 2):
+        raise op_failed(f"paddings have dimensions {list(paddings.dims)}, not [{rank}, 2]")
+    if paddings.size and paddings.array.min() < 0:
+        raise op_failed(f"padding {paddings.array.tolist()} is negative")
+    return [(before, behind) for before, behind in paddings.array.tolist()]
+
+
+def padded(dims: Dims, pads: list[tuple[int, int]]) -> Dims:
+    return tuple(dim + before + behind for dim, (before, behind) in zip(dims, pads))
+
+
+def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tuple[int, int]:
+    """Cells before and behind, such that ceil(size / stride) windows fit."""
+    out = -(-size // stride)
+    total = max(0, (out - 1) * stride + (window - 1) * dilation + 1 - size)
+    return total // 2, total - total // 2
+
+
+Pads = tuple[tuple[int, int], tuple[int, int]]
+
+
+def paddings(c: Call, size: tuple[int, int], window: tuple[int, int], dilation: tuple[int, int] = (1, 1)) -> Pads:
+    """((top, bottom), (left, right)) of a window operation, in either of its forms; sizes are (height, width)."""
+    if min(c.stride_h, c.stride_w, *window, *dilation) <= 0:
+        raise op_failed(
+            f"strides {c.stride_h}, {c.stride_w}, window {list(window)} and dilations {list(dilation)} must be positive"
+        )
+    if c.get("padding") is None:
+        pads = (c.pad_top, c.pad_bottom), (c.pad_left, c.pad_right)
+        for pair, cells, by in zip(pads, window, dilation):
+            span = (cells - 1) * by + 1
+            if not 0 <= min(pair) <= max(pair) < span:
+                raise op_failed(f"padding {list(pair)} must not be negative, and less than the window's {span}")
+        return pads
+    if c.padding == PaddingCode.VALID:
+        return (0, 0), (0, 0)
+    if c.padding != PaddingCode.SAME:
+        raise op_failed(f"{c.padding} is no padding code")
+    return (
+        same_padding(size[0], window[0], c.stride_h, dilation[0]),
+        same_padding(size[1], window[1], c.stride_w, dilation[1]),
+    )
+
+
+def image_only(x: OperandType) -> None:
+    """OP_FAILED unless x is a batch of images with elements; the batch alone may be empty."""
+    if x.rank != 4 or 0 in x.dims[1:]:
+        raise op_failed(f"{list(x.dims)} is no batch of images: only the batch of the four dimensions may be 0")
+
+
+def windows(size: int, window: int, stride: int, pads: tuple[int, int], dilation: int = 1) -> int:
+    """How many windows fit."""
+    count = (size - ((window - 1) * dilation + 1) + sum(pads)) // stride + 1
+    if count <= 0:
+        raise op_failed(f"a window of {window} does not fit into {size} + {sum(pads)}")
+    return count

@@ -1,0 +1,347 @@
+"""The shape of an operation: a row that states its operand forms, types per feature level, checks, shape inference
+and arithmetic.
+
+A form is a line of slots, `name:kind`, in the order of the operands:
+
+    x:T filter:W bias:bias padding:i stride_w:i stride_h:i activation:i [nchw:b=0 @3] [dilation_w:i=1 dilation_h:i=1 @3]
+
+`[...]` is a group of trailing operands that may be left out together, with their defaults and the level that brought
+them. `?` behind a kind says that the operand may be omitted (have no value), `*` that any number of operands may
+stand there. Kinds are
+
+    T                    a tensor of the main type: the type of the first T operand, one of the row's `types`
+    F H Q S I B          TENSOR_FLOAT32, _FLOAT16, _QUANT8_ASYMM, _QUANT8_ASYMM_SIGNED, _INT32, _BOOL8
+    P S8 Q16 S16         TENSOR_QUANT8_SYMM_PER_CHANNEL, _QUANT8_SYMM, _QUANT16_ASYMM, _QUANT16_SYMM
+    i b f32 f16          INT32, BOOL, FLOAT32, FLOAT16
+    f W bias ...         follow from the main type, see DERIVED
+    any model            any tensor or scalar; a model
+
+or several with `|` between them; `@n` behind one is the feature level (1 to 8) that allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
+from ortconv.nnapi.errors import bad_data, op_failed
+from ortconv.nnapi.operand import OperandType, Tensor
+
+Dims = tuple[int, ...]
+Check = Callable[["Call"], Iterator["str | FeatureLevel"]]
+"""Yields objections, or the feature level that a use takes. Operands are OperandTypes; their values are not known."""
+Infer = Callable[["Call"], "Dims | list[Dims]"]
+"""The dimensions of the output, a list of them where there are several outputs."""
+Compute = Callable[["Call"], "Array | Sequence[Array]"]
+
+KINDS: dict[str, Operand] = {
+    "F": Operand.TENSOR_FLOAT32,
+    "H": Operand.TENSOR_FLOAT16,
+    "Q": Operand.TENSOR_QUANT8_ASYMM,
+    "S": Operand.TENSOR_QUANT8_ASYMM_SIGNED,
+    "I": Operand.TENSOR_INT32,
+    "B": Operand.TENSOR_BOOL8,
+    "P": Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL,
+    "S8": Operand.TENSOR_QUANT8_SYMM,
+    "Q16": Operand.TENSOR_QUANT16_ASYMM,
+    "S16": Operand.TENSOR_QUANT16_SYMM,
+    "i": Operand.INT32,
+    "b": Operand.BOOL,
+    "f32": Operand.FLOAT32,
+    "f16": Operand.FLOAT16,
+    "model": Operand.MODEL,
+}
+
+DERIVED: dict[str, dict[str, str]] = {
+    "f": {"F": "f32", "H": "f16", "Q": "f32", "S": "f32", "I": "f32", "B": "f32"},
+    "W": {"F": "F", "H": "H", "Q": "Q|P@3", "S": "S|P"},
+    "bias": {"F": "F", "H": "H", "Q": "I", "S": "I"},
+    "roi": {"F": "F", "H": "H", "Q": "Q16", "S": "Q16"},
+    "anchors": {"F": "F", "H": "H", "Q": "S16", "S": "S16"},
+    "value": {"F": "f32", "H": "f16", "Q": "i", "S": "i", "I": "i"},
+}
+
+LETTERS = {kind: letter for letter, kind in KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    name: str
+    kinds: str
+    default: Any = None
+    may_omit: bool = False
+    variadic: bool = False
+
+    def allowed(self, main: Operand | None, types: dict[Operand, FeatureLevel]) -> dict[Operand, FeatureLevel] | None:
+        """The operand types that may stand here, each with its level; None for any."""
+        if self.kinds == "any":
+            return None
+        if self.kinds == "T":
+            return types if main is None else {main: types[main]}
+        kinds = DERIVED[self.kinds][LETTERS[main]] if self.kinds in DERIVED and main is not None else self.kinds
+        return _alternatives(kinds.split("|"))
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Slots that must be there, then groups of slots that may be left out from the back."""
+
+    text: str
+    required: tuple[Slot, ...]
+    groups: tuple[tuple[FeatureLevel, tuple[Slot, ...]], ...]
+
+    def slots(self, count: int) -> tuple[list[Slot], FeatureLevel] | None:
+        """The slots of `count` operands and the level that they take; None if the form has no such number."""
+        if any(slot.variadic for slot in self.required):
+            return _spread(self.required, count)
+        slots, level = list(self.required), FeatureLevel.LEVEL_1
+        for needs, group in self.groups:
+            if len(slots) >= count:
+                break
+            slots += group
+            level = max(level, needs)
+        return (slots, level) if len(slots) == count else None
+
+    @property
+    def absent(self) -> dict[str, Any]:
+        """Name and default of every operand that may be left out."""
+        return {slot.name: slot.default for _, group in self.groups for slot in group}
+
+
+def _spread(required: tuple[Slot, ...], count: int) -> tuple[list[Slot], FeatureLevel] | None:
+    at = next(i for i, slot in enumerate(required) if slot.variadic)
+    repeat = count - len(required) + 1
+    slots = [*required[:at], *[required[at]] * repeat, *required[at + 1 :]]
+    return (slots, FeatureLevel.LEVEL_1) if repeat >= 0 else None
+
+
+def _alternatives(texts: Sequence[str]) -> dict[Operand, FeatureLevel]:
+    pairs = [text.partition("@") for text in texts]
+    return {KINDS[kind]: FeatureLevel.number(int(level or 1)) for kind, _, level in pairs}
+
+
+def _slot(text: str) -> Slot:
+    name, _, rest = text.partition(":")
+    kinds, _, default = rest.partition("=")
+    value = None if not default else float(default) if "." in default else int(default)
+    bare = kinds.rstrip("?*")
+    return Slot(name, bare, value, may_omit="?" in kinds[len(bare) :], variadic="*" in kinds[len(bare) :])
+
+
+def parse_form(text: str) -> Form:
+    head, *rest = text.split("[")
+    groups = []
+    for group in rest:
+        *slots, level = group.strip().removesuffix("]").split()
+        groups.append((FeatureLevel.number(int(level.removeprefix("@"))), tuple(_slot(one) for one in slots)))
+    return Form(text, tuple(_slot(one) for one in head.split()), tuple(groups))
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The form that one operation uses."""
+
+    form: Form
+    slots: list[Slot]
+    out_form: Form
+    out_slots: list[Slot]
+    main: Operand | None
+    level: FeatureLevel
+
+    def trailing(self) -> Iterator[list[str]]:
+        """The names of each group of trailing operands in use, the last group first."""
+        count = len(self.form.required)
+        groups = []
+        for _, group in self.form.groups:
+            count += len(group)
+            if count <= len(self.slots):
+                groups.append([slot.name for slot in group])
+        return reversed(groups)
+
+
+class Call:
+    """One operation with its operands, by the names of its slots: `c.x`, `c.stride_w`, `c.out`.
+
+    Tensors are `Tensor`s, scalars Python numbers, variadic slots lists, omitted operands None, operands left out
+    their defaults. While a model is being built only the types are known: every operand, scalars too, is an
+    OperandType. Outputs are OperandTypes, with the declared dimensions in `infer` and the final ones in `compute`.
+    """
+
+    __slots__ = ("args", "main", "operation", "output_slots", "outputs")
+
+    def __init__(self, row: Row, use: Use, inputs: Sequence[Any], outputs: Sequence[OperandType]) -> None:
+        self.operation = row.operation
+        self.main = use.main
+        self.args = _arguments(use.form, use.slots, inputs)
+        self.output_slots = use.out_slots
+        self.args |= use.out_form.absent
+        self.set_outputs(outputs)
+
+    def set_outputs(self, outputs: Sequence[OperandType]) -> None:
+        self.outputs = list(outputs)
+        self.args |= _named(self.output_slots, outputs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.args[name]
+        except KeyError:
+            raise AttributeError(f"{self.operation.name} has no operand '{name}' in this form") from None
+
+    def get(self, name: str) -> Any:
+        """The operand, or None where this form has no such slot."""
+        return self.args.get(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One operation. `nchw` names the image tensors: with c.nchw true the CPU device turns them to NHWC and the
+    outputs back, so `infer` and `compute` see NHWC alone. Without `native_half`, float16 tensors come in as float32
+    and results are rounded.
+    """
+
+    operation: Operation
+    level: FeatureLevel
+    types: dict[Operand, FeatureLevel]
+    forms: tuple[Form, ...]
+    outputs: tuple[Form, ...]
+    checks: tuple[Check, ...]
+    infer: Infer | None
+    compute: Compute | None
+    zero_sized: bool
+    nchw: tuple[str, ...]
+    native_half: bool
+
+    def validate(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> Use:
+        """The form that the operands fit, and the feature level that it takes. BAD_DATA if they fit none."""
+        use = self._match(inputs, outputs)
+        call, level = Call(self, use, inputs, outputs), use.level
+        for check in self.checks:
+            for found in check(call):
+                if not isinstance(found, FeatureLevel):
+                    raise bad_data(found, operation=self.operation)
+                level = max(level, found)
+        return replace(use, level=level)
+
+    def bind(self, use: Use, inputs: Sequence[Tensor | None], outputs: Sequence[OperandType]) -> Call:
+        """A call with values. OP_FAILED if an operand that is needed has none."""
+        for index, (slot, operand) in enumerate(zip(use.slots, inputs)):
+            if operand is None and not slot.may_omit:
+                raise op_failed(f"{slot.name} is omitted", operation=self.operation, operand=index)
+        values = [one if one is None or one.type.is_tensor else one.array.reshape(-1)[0].item() for one in inputs]
+        return Call(self, use, values, outputs)
+
+    def _match(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> Use:
+        """The first form that the operand types fit."""
+        reason = f"takes {' or '.join(self.counts)} inputs, not {len(inputs)}"
+        for form in self.forms:
+            found = form.slots(len(inputs))
+            if found is None:
+                continue
+            slots, level = found
+            for out_form in self.outputs:
+                found = out_form.slots(len(outputs))
+                if found is None:
+                    reason = f"has {len(outputs)} outputs, which is none of its forms"
+                    continue
+                out_slots, out_level = found
+                both = [*slots, *out_slots], [*inputs, *outputs]
+                main = next(
+                    (one.type for slot, one in zip(*both) if slot.kinds == "T" and one.type in self.types), None
+                )
+                misfit, needs = self._fit(*both, main, len(inputs))
+                if misfit is None:
+                    level = max(self.level, level, out_level, needs)
+                    return Use(form, slots, out_form, out_slots, main, level)
+                reason = misfit
+        raise bad_data(reason, operation=self.operation)
+
+    def _fit(
+        self, slots: Sequence[Slot], operands: Sequence[OperandType], main: Operand | None, inputs: int
+    ) -> tuple[str | None, FeatureLevel]:
+        """Why the operands do not fit the slots, or None; and the level that their types take."""
+        level = FeatureLevel.LEVEL_1
+        for index, (slot, operand) in enumerate(zip(slots, operands)):
+            allowed = slot.allowed(main, self.types)
+            if allowed is None:
+                continue
+            if operand.type not in allowed:
+                side = f"input {index}" if index < inputs else f"output {index - inputs}"
+                names = ", ".join(kind.name for kind in allowed)
+                return f"{side} ({slot.name}) is {operand.type.name}, not {names}", level
+            level = max(level, allowed[operand.type])
+        return None, level
+
+    @property
+    def counts(self) -> list[str]:
+        """How many inputs the forms take."""
+        found: list[str] = []
+        for form in self.forms:
+            count = len(form.required)
+            if any(slot.variadic for slot in form.required):
+                found.append(f"{count - 1} or more")
+                continue
+            found.append(str(count))
+            for _, group in form.groups:
+                count += len(group)
+                found.append(str(count))
+        return list(dict.fromkeys(found))
+
+
+def _named(slots: Sequence[Slot], operands: Sequence[Any]) -> dict[str, Any]:
+    named: dict[str, Any] = {slot.name: [] for slot in slots if slot.variadic}
+    for slot, operand in zip(slots, operands):
+        if slot.variadic:
+            named[slot.name].append(operand)
+        else:
+            named[slot.name] = operand
+    return named
+
+
+def _arguments(form: Form, slots: Sequence[Slot], operands: Sequence[Any]) -> dict[str, Any]:
+    empty: dict[str, Any] = {slot.name: [] for slot in form.required if slot.variadic}
+    return form.absent | empty | _named(slots, operands)
+
+
+ROWS: dict[Operation, Row] = {}
+
+
+def operation(
+    name: str,
+    *inputs: str,
+    outputs: str | tuple[str, ...] = "out:T",
+    level: int = 1,
+    types: str = "",
+    infer: Infer | None,
+    checks: tuple[Check, ...] = (),
+    zero_sized: bool = False,
+    nchw: tuple[str, ...] = (),
+    native_half: bool = False,
+) -> Callable[[Compute | None], Compute | None]:
+    """Enter an operation, with the decorated arithmetic, into the table. `infer` is None where only the arithmetic
+    can tell the dimensions: those of the arrays that it returns.
+    """
+    since = FeatureLevel.number(level)
+
+    def enter(compute: Compute | None) -> Compute | None:
+        code = Operation[name]
+        assert code not in ROWS, name
+        allowed = _alternatives(types.split())
+        ROWS[code] = Row(
+            operation=code,
+            level=since,
+            types={kind: max(since, needs) for kind, needs in allowed.items()},
+            forms=tuple(parse_form(text) for text in inputs),
+            outputs=tuple(parse_form(text) for text in ((outputs,) if isinstance(outputs, str) else outputs)),
+            checks=checks,
+            infer=infer,
+            compute=compute,
+            zero_sized=zero_sized,
+            nchw=nchw,
+            native_half=native_half,
+        )
+        return compute
+
+    return enter

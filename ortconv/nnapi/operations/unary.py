@@ -1,0 +1,143 @@
+"""Functions of one element: activations and elementary functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.arithmetic import (
+    activate,
+    activation_limits,
+    quantize,
+    quantize_multiplier,
+    round_half_away,
+    shift_right,
+)
+from ortconv.nnapi.codes import FuseCode
+from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.operations.checks import output_quantization, rank_at_most, same_quantization
+from ortconv.nnapi.operations.shapes import like_x
+from ortconv.nnapi.operations.table import Call, operation
+
+FUNCTIONS: tuple[tuple[str, int, str, Callable[[Array], Array]], ...] = (
+    ("ABS", 3, "F H I@4", np.abs),
+    ("EXP", 3, "F H", np.exp),
+    ("FLOOR", 1, "F H@3", np.floor),
+    ("LOG", 3, "F H", np.log),
+    ("NEG", 3, "F H I", np.negative),
+    ("SIN", 3, "F H", np.sin),
+    ("SQRT", 3, "F H", np.sqrt),
+)
+
+for _name, _level, _types, _function in FUNCTIONS:
+    operation(_name, "x:T", level=_level, types=_types, infer=like_x)(lambda c, f=_function: f(c.x.array))  # type: ignore[misc]
+
+
+@operation("RSQRT", "x:T", level=3, types="F H Q@7 S@7", infer=like_x)
+def rsqrt(c: Call) -> Array:
+    """Quantized: of what is not positive it is the largest element."""
+    if not c.out.is_quantized:
+        return 1 / np.sqrt(c.x.array)
+    real = np.where(c.x.centred > 0, 1 / np.sqrt(np.maximum(c.x.real, np.float32(c.x.scale))), np.inf)
+    return quantize(real, c.out)
+
+
+RELUS = (("RELU", FuseCode.RELU), ("RELU1", FuseCode.RELU1), ("RELU6", FuseCode.RELU6))
+
+
+def _limited(c: Call, code: FuseCode) -> Array:
+    if not c.out.is_quantized:
+        return activate(c.x.array, code)
+    return np.clip(c.x.array.astype(np.int32), *activation_limits(code, c.out))
+
+
+for _name, _code in RELUS:
+    operation(
+        _name, "x:T", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
+        checks=(rank_at_most(4, "x"), same_quantization("x", "out")),
+    )(lambda c, code=_code: _limited(c, code))  # type: ignore[misc]  # fmt: skip
+
+
+def _of_reals(c: Call, function: Callable[[Array], Array]) -> Array:
+    """A function of the real numbers that the elements stand for; quantized ones in double precision."""
+    if not c.out.is_quantized:
+        return function(c.x.array)
+    low, high = c.out.limits
+    y = function(c.x.centred * float(c.x.scale)) / c.out.scale
+    return np.clip(c.out.zero_point + round_half_away(y), low, high)
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+@operation(
+    "LOGISTIC", "x:T", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
+    checks=(rank_at_most(4, "x"), output_quantization(1 / 256, 0, -128)),
+)  # fmt: skip
+def logistic(c: Call) -> Array:
+    return _of_reals(c, sigmoid)
+
+
+@operation(
+    "TANH", "x:T", types="F Q@3 H@3 S@4", infer=like_x, zero_sized=True,
+    checks=(rank_at_most(4, "x"), output_quantization(1 / 128, 128, 0)),
+)  # fmt: skip
+def tanh(c: Call) -> Array:
+    return _of_reals(c, np.tanh)
+
+
+@operation("ELU", "x:T alpha:f", level=4, types="F H", infer=like_x)
+def elu(c: Call) -> Array:
+    x = c.x.array
+    return np.where(x >= 0, x, c.alpha * np.expm1(x))
+
+
+@operation("HARD_SWISH", "x:T", level=4, types="F H Q S", infer=like_x, zero_sized=True)
+def hard_swish(c: Call) -> Array:
+    """x * relu6(x + 3) / 6"""
+    if c.out.is_quantized:
+        return _quantized_hard_swish(c.x, c.out)
+    x = c.x.array
+    return x * np.clip(x + 3, np.float32(0), np.float32(6)) / np.float32(6)
+
+
+def _quantized_hard_swish(x: Tensor, out: OperandType) -> Array:
+    """In 16-bit fixed point: elements with 7 more bits, times relu6(x + 3) / 6 brought to 15 bits."""
+    fine_scale = np.float32(x.scale) / np.float32(128)
+    fine = x.centred.astype(np.int64) << 7
+    to_output, output_shift = _multiplier_16(float(fine_scale / np.float32(out.scale)))
+    to_reluish, reluish_shift = _multiplier_16(float(fine_scale / np.float32(3 / 32768)))
+    reluish = fine
+    if reluish_shift > 0:
+        reluish = _limit_16(reluish << (reluish_shift - 1))
+    reluish = _high_mul_16(reluish, to_reluish)
+    if reluish_shift > 0:
+        reluish = _limit_16(reluish << 1)
+    elif reluish_shift < 0:
+        reluish = shift_right(reluish, -reluish_shift)
+    reluish = (reluish + (1 << 15)) >> 1
+    y = (reluish * _high_mul_16(fine, to_output)) // (1 << 15)
+    y = shift_right(y, -output_shift) if output_shift <= 0 else y << output_shift
+    low, high = out.limits
+    return np.clip(y + out.zero_point, low, high)
+
+
+def _multiplier_16(real: float) -> tuple[int, int]:
+    """A fixed-point multiplier of 16 bits, and its shift."""
+    m, shift = quantize_multiplier(real)
+    return min((m + (1 << 15)) >> 16, 0x7FFF), shift
+
+
+def _limit_16(x: Array) -> Array:
+    return np.clip(x, -0x8000, 0x7FFF)
+
+
+def _high_mul_16(a: Array, m: int) -> Array:
+    """The high half of 2am for 16-bit numbers, rounded."""
+    ab = a * np.int64(m)
+    nudged = ab + np.where(ab >= 0, 1 << 14, 1 - (1 << 14))
+    quotient = np.where(nudged >= 0, nudged >> 15, -((-nudged) >> 15))
+    return np.minimum(quotient, 0x7FFF)

@@ -1,0 +1,267 @@
+"""Which device runs which operation, and in which steps."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ortconv.nnapi import vlog
+from ortconv.nnapi.codes import FeatureLevel, Operation, Preference
+from ortconv.nnapi.device import Device, PreparedModel
+from ortconv.nnapi.errors import bad_data, op_failed
+from ortconv.nnapi.model import Lifetime, Model, ModelOperation
+from ortconv.nnapi.slicing import Part, needs_runtime, supported_by
+
+SOURCE = "ModelBuilder"
+PLAN = "ExecutionPlan"
+
+Key = tuple[int, int]
+"""An operand of a source model: the model's index in the plan and the operand's in the model."""
+
+
+def operation_cost(device: Device, model: Model, operation: ModelOperation, preference: Preference) -> float:
+    """What a device says the operation costs, by the type of its first input; smaller is better."""
+    capabilities = device.capabilities
+    if not operation.is_control_flow:
+        first = model.operands[operation.inputs[0]].kind.type
+        return capabilities.of(first, model.relaxed).of(preference)
+    own = capabilities.control_flow(operation.code).of(preference)
+    inner = [model.operands[index].model for index in operation.inputs[:3]]
+    sums = [
+        sum(operation_cost(device, one, each, preference) for each in one.operations)
+        for one in inner
+        if one is not None
+    ]
+    return own + (0.5 * sum(sums) if operation.code is Operation.IF else sum(sums))
+
+
+def best_devices(model: Model, devices: Sequence[Device], preference: Preference) -> list[int]:
+    """For each operation, in the order to run, the index of the device that does it best; `len(devices)` for control
+    flow whose models are partitioned in turn. BAD_DATA if no device can do an operation.
+    """
+    answers = [supported_by(device, model) for device in devices]
+    return [_best_device(at, model, devices, preference, answers) for at in range(len(model.operations))]
+
+
+def _best_device(
+    at: int, model: Model, devices: Sequence[Device], preference: Preference, answers: list[list[bool]]
+) -> int:
+    operation = model.operations[at]
+    name = f"{operation.code.name}:{model.client_order[at]}"
+    best, lowest = -1, 0.0
+    for index, device in enumerate(devices):
+        if not answers[index][at] or (needs_runtime(model, operation) and not device.is_reference):
+            vlog.message(vlog.COMPILATION, SOURCE, "Device {} can't do operation {}", device.name, name)
+            continue
+        cost = operation_cost(device, model, operation, preference)
+        if best < 0 or cost < lowest or (cost == lowest and device.is_reference):
+            best, lowest = index, cost
+    if best < 0:
+        vlog.error(SOURCE, "No driver can do operation {}", operation.code.name)
+        raise bad_data("no device can do the operation", operation=operation.code)
+    if operation.is_control_flow and devices[best].is_reference and not needs_runtime(model, operation):
+        vlog.message(vlog.COMPILATION, SOURCE, "ModelBuilder::findBestDeviceForEachOperation({}) = -1 (NNAPI)", name)
+        return len(devices)
+    vlog.message(
+        vlog.COMPILATION,
+        SOURCE,
+        "ModelBuilder::findBestDeviceForEachOperation({}) = {} ({})",
+        name,
+        best,
+        devices[best].name,
+    )
+    return best
+
+
+@dataclass(slots=True)
+class ModelStep:
+    """Some operations of one source model, on one device."""
+
+    source: int
+    device: Device
+    part: Part
+    operations: list[int] = field(default_factory=list)
+    """Where the client added the operations."""
+    inputs: list[Key] = field(default_factory=list)
+    outputs: list[Key] = field(default_factory=list)
+    model: Model = field(default_factory=Model)
+    prepared: PreparedModel | None = None
+
+    def finish(self) -> None:
+        """Make the step's model. OP_FAILED if it has no inputs or no outputs, or passes on what the device's level
+        does not allow.
+        """
+        vlog.message(vlog.COMPILATION, PLAN, "ExecutionStep::finishStepModel, compilation on {}", self.device.name)
+        inputs, outputs = self.part.boundary()
+        if not inputs or not outputs:
+            raise op_failed(f"a step on {self.device.name} has {len(inputs)} inputs and {len(outputs)} outputs")
+        for index in outputs:
+            operand = self.part.whole.operands[index]
+            dynamic = operand.lifetime is Lifetime.TEMPORARY and not operand.kind.is_known
+            if dynamic and self.device.feature_level < FeatureLevel.LEVEL_3:
+                raise op_failed(f"{self.device.name} cannot pass on an operand of unknown size", operand=index)
+        self.inputs = [(self.source, index) for index in inputs]
+        self.outputs = [(self.source, index) for index in outputs]
+        self.model = self.part.model(inputs, outputs)
+
+
+@dataclass(slots=True)
+class IfStep:
+    operation: ModelOperation
+    condition: Key
+    inputs: list[Key]
+    outputs: list[Key]
+    branches: tuple[int, int]
+    """Source models of both branches."""
+    then_at: int = -1
+    else_at: int = -1
+
+
+@dataclass(slots=True)
+class WhileStep:
+    operation: ModelOperation
+    inputs: list[Key]
+    outputs: list[Key]
+    condition: int
+    body: int
+    condition_at: int = -1
+    body_at: int = -1
+    exit_at: int = -1
+
+
+@dataclass(slots=True)
+class GotoStep:
+    to: int = -1
+
+
+Step = ModelStep | IfStep | WhileStep | GotoStep
+
+
+@dataclass(slots=True)
+class Steps:
+    """A partitioned model: steps in one list, with jumps, and the source models that they belong to; the main model
+    is number 0.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    models: list[Model] = field(default_factory=list)
+
+    def describe(self) -> None:
+        """Log every step."""
+        for at, step in enumerate(self.steps):
+            vlog.message(vlog.COMPILATION, PLAN, "Step#{}: {}", at, _described(step))
+
+
+def _described(step: Step) -> str:
+    match step:
+        case ModelStep():
+            return f"execute on {step.device.name}"
+        case IfStep():
+            return f"if {step.condition} then={step.then_at} else={step.else_at}"
+        case WhileStep():
+            return f"while cond={step.condition_at} body={step.body_at} exit={step.exit_at}"
+        case GotoStep():
+            return f"goto {step.to}"
+
+
+def partition(
+    model: Model, devices: Sequence[Device], preference: Preference, plan: Steps, best: Sequence[int] | None = None
+) -> int:
+    """Append the steps of a model to a plan, in the order in which they run, and those of models that control flow
+    refers to. The model's index among the plan's.
+    """
+    source = len(plan.models)
+    plan.models.append(model)
+    best = best_devices(model, devices, preference) if best is None else best
+    for device, operations in _groups(model, devices, best):
+        if device == len(devices):
+            for at in operations:
+                _append_control_flow(source, model.operations[at], devices, preference, plan)
+            continue
+        part = Part(model, [model.operations[at] for at in operations])
+        step = ModelStep(source, devices[device], part, [model.client_order[at] for at in operations])
+        step.finish()
+        plan.steps.append(step)
+    return source
+
+
+def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """Operations in runs on one device each. The interpreter goes first, then the device with the highest number that
+    has work: the CPU feeds the others. A run takes along what becomes ready for its device meanwhile.
+    """
+    readers: dict[int, list[int]] = {}
+    missing = []
+    for at, operation in enumerate(model.operations):
+        waits = [i for i in operation.inputs if model.operands[i].lifetime in (Lifetime.TEMPORARY, Lifetime.OUTPUT)]
+        missing.append(len(waits))
+        for index in waits:
+            readers.setdefault(index, []).append(at)
+    queues: list[deque[int]] = [deque() for _ in range(len(devices) + 1)]
+
+    def enqueue(at: int) -> None:
+        name = devices[best[at]].name if best[at] < len(devices) else "NNAPI"
+        vlog.message(
+            vlog.COMPILATION,
+            SOURCE,
+            "enqueueOnAppropriateDevice {} onto {} ({})",
+            model.client_order[at],
+            best[at],
+            name,
+        )
+        queues[best[at]].append(at)
+
+    for at, count in enumerate(missing):
+        if count == 0:
+            enqueue(at)
+    groups = []
+    while any(queues):
+        device = max(index for index, queue in enumerate(queues) if queue)
+        name = devices[device].name if device < len(devices) else "NNAPI"
+        vlog.message(vlog.COMPILATION, SOURCE, "findNextDeviceToProcess: {} ({})", device, name)
+        run = []
+        while queues[device]:
+            at = queues[device].popleft()
+            run.append(at)
+            for index in model.operations[at].outputs:
+                for reader in readers.get(index, ()):
+                    missing[reader] -= 1
+                    if missing[reader] == 0:
+                        enqueue(reader)
+        groups.append((device, run))
+    return groups
+
+
+def _append_control_flow(
+    source: int, operation: ModelOperation, devices: Sequence[Device], preference: Preference, plan: Steps
+) -> None:
+    operands = plan.models[source].operands
+    outputs = [(source, index) for index in operation.outputs]
+    keys = [(source, index) for index in operation.inputs]
+    if operation.code is Operation.IF:
+        branch = IfStep(operation, keys[0], keys[3:], outputs, (-1, -1))
+        plan.steps.append(branch)
+        then_model, else_model = (operands[index].model for index in operation.inputs[1:3])
+        assert then_model is not None
+        assert else_model is not None
+        branch.then_at = len(plan.steps)
+        then_source = partition(then_model, devices, preference, plan)
+        end = GotoStep()
+        plan.steps.append(end)
+        branch.else_at = len(plan.steps)
+        branch.branches = (then_source, partition(else_model, devices, preference, plan))
+        end.to = len(plan.steps)
+        return
+    loop_at = len(plan.steps)
+    loop = WhileStep(operation, keys[2:], outputs, -1, -1)
+    plan.steps.append(loop)
+    condition, body = (operands[index].model for index in operation.inputs[:2])
+    assert condition is not None
+    assert body is not None
+    loop.condition_at = len(plan.steps)
+    loop.condition = partition(condition, devices, preference, plan)
+    plan.steps.append(GotoStep(loop_at))
+    loop.body_at = len(plan.steps)
+    loop.body = partition(body, devices, preference, plan)
+    plan.steps.append(GotoStep(loop_at))
+    loop.exit_at = len(plan.steps)

@@ -1,0 +1,280 @@
+"""Plans: a model on one device, or steps on several; and how they are walked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ortconv.nnapi import vlog
+from ortconv.nnapi.codes import ResultCode
+from ortconv.nnapi.cpu import Limits, Program, Value, check_loop, truth
+from ortconv.nnapi.device import Device, PreparedModel, Timing
+from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
+from ortconv.nnapi.model import CONSTANT, Lifetime, Model
+from ortconv.nnapi.operand import Tensor
+from ortconv.nnapi.partitioning import IfStep, Key, ModelStep, Steps, WhileStep
+from ortconv.nnapi.timing import mark
+
+DEADLINES = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
+
+
+class FullFallbackError(Exception):
+    """The whole model must run on the CPU, because of an error that a step could not be saved from."""
+
+    def __init__(self, cause: NnapiError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@dataclass(slots=True)
+class Request:
+    """One execution: what goes in, how much room there is for what comes out."""
+
+    inputs: Sequence[Value]
+    room: Sequence[int | None]
+    limits: Limits
+    measure: bool = False
+    fallback: bool = True
+    """Whether the CPU may step in for a device that fails."""
+
+
+def layer_of(device: Device) -> str:
+    return "LC" if device.is_reference else "LD"
+
+
+def run_on(
+    device: Device, prepared: PreparedModel, inputs: Sequence[Value], room: Sequence[int | None], request: Request
+) -> tuple[list[Tensor], Timing]:
+    """Execute a prepared model for a request."""
+    with mark(layer_of(device), "PE", device.name):
+        return prepared.execute(inputs, room, request.limits, request.measure)
+
+
+@dataclass(slots=True)
+class SimplePlan:
+    """One device runs the whole model."""
+
+    model: Model
+    device: Device
+    prepared: PreparedModel
+
+    @property
+    def devices(self) -> list[Device]:
+        return [self.device]
+
+    def devices_of(self, is_output: bool, index: int) -> set[Device]:
+        return {self.device}
+
+    @property
+    def has_dynamic_temporaries(self) -> bool:
+        return False
+
+    def run(self, request: Request) -> tuple[list[Tensor], Timing]:
+        try:
+            return run_on(self.device, self.prepared, request.inputs, request.room, request)
+        except OutputTooSmallError:
+            raise
+        except NnapiError as error:
+            if request.fallback and not self.device.is_reference:
+                raise FullFallbackError(error) from error
+            raise
+
+
+@dataclass(slots=True)
+class CompoundPlan:
+    """Steps on several devices, or around control flow."""
+
+    model: Model
+    steps: Steps
+
+    @property
+    def model_steps(self) -> list[ModelStep]:
+        return [step for step in self.steps.steps if isinstance(step, ModelStep)]
+
+    @property
+    def devices(self) -> list[Device]:
+        """In the order of the steps, each once."""
+        return list(dict.fromkeys(step.device for step in self.model_steps))
+
+    def devices_of(self, is_output: bool, index: int) -> set[Device]:
+        """Those whose steps use an argument of the model."""
+        key = (0, (self.model.outputs if is_output else self.model.inputs)[index])
+        return {step.device for step in self.model_steps if key in (step.outputs if is_output else step.inputs)}
+
+    @property
+    def has_dynamic_temporaries(self) -> bool:
+        main = set(self.model.outputs)
+        return any(
+            not self.steps.models[source].operands[index].kind.is_known
+            for step in self.model_steps
+            for source, index in step.outputs
+            if source or index not in main
+        )
+
+    def run(self, request: Request) -> tuple[list[Tensor], Timing]:
+        return _Walk(self, request).run()
+
+
+Plan = SimplePlan | CompoundPlan
+
+
+@dataclass(slots=True)
+class _Loop:
+    """A WHILE under way."""
+
+    state: list[Value]
+    end: float
+    body_next: bool = False
+    """Whether the condition was computed, and the body comes if it is true."""
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One walk through a plan's steps."""
+
+    plan: CompoundPlan
+    request: Request
+    values: dict[Key, Value] = field(default_factory=dict)
+    aliases: dict[Key, Key] = field(default_factory=dict)
+    loops: dict[int, _Loop] = field(default_factory=dict)
+    timing: Timing = field(default_factory=lambda: Timing(0, 0))
+
+    def run(self) -> tuple[list[Tensor], Timing]:
+        model, steps = self.plan.model, self.plan.steps.steps
+        self.values.update(zip(((0, index) for index in model.inputs), self.request.inputs))
+        at = 0
+        while at < len(steps):
+            at = self._step(at)
+        self._check_room()
+        results = [self.fetch((0, index)) for index in model.outputs]
+        return [one for one in results if one is not None], self.timing
+
+    def _step(self, at: int) -> int:
+        """Run a step; the index of the next one."""
+        step = self.plan.steps.steps[at]
+        try:
+            match step:
+                case ModelStep():
+                    self._run_model(step)
+                    return at + 1
+                case IfStep():
+                    return self._branch(step)
+                case WhileStep():
+                    return self._loop(at, step)
+                case _:
+                    return step.to
+        except OutputTooSmallError:
+            self._check_room()
+            raise
+        except NnapiError as error:
+            if not self.request.fallback or error.code in DEADLINES:
+                raise
+            raise FullFallbackError(error) from error
+
+    def fetch(self, key: Key) -> Value:
+        """The value of an operand: computed, handed in from an outer model, or constant."""
+        while key in self.aliases:
+            key = self.aliases[key]
+        if key in self.values:
+            return self.values[key]
+        operand = self.plan.steps.models[key[0]].operands[key[1]]
+        if operand.lifetime is Lifetime.NO_VALUE:
+            return None
+        if operand.lifetime not in CONSTANT or operand.value is None:
+            raise op_failed("is read before it is written", operand=key[1])
+        return Tensor(operand.kind, operand.value)
+
+    def store(self, key: Key, value: Value) -> None:
+        while key in self.aliases:
+            key = self.aliases[key]
+        self.values[key] = value
+
+    def _run_model(self, step: ModelStep) -> None:
+        inputs = [self.fetch(key) for key in step.inputs]
+        room = [self._room(key) for key in step.outputs]
+        assert step.prepared is not None
+        try:
+            results, timing = run_on(step.device, step.prepared, inputs, room, self.request)
+            self.timing = self.timing + timing
+        except OutputTooSmallError as error:
+            for key, (dims, _) in zip(step.outputs, error.shapes):
+                self.store(key, _shape_only(self.plan, key, dims))
+            raise
+        except NnapiError as error:
+            if not self.request.fallback or step.device.is_reference or error.code in DEADLINES:
+                raise
+            vlog.message(vlog.EXECUTION, "ExecutionBuilder", "cpuFallbackPartial")
+            results = Program(step.model).run(inputs, room, Limits(None, self.request.limits.loop_timeout))
+        for key, result in zip(step.outputs, results):
+            if result.type.is_tensor and result.size == 0 and not self._is_main_output(key):
+                raise op_failed(f"a step on {step.device.name} passes on a tensor without elements", operand=key[1])
+            self.store(key, result)
+
+    def _is_main_output(self, key: Key) -> bool:
+        while key in self.aliases:
+            key = self.aliases[key]
+        return key[0] == 0 and key[1] in self.plan.model.outputs
+
+    def _room(self, key: Key) -> int | None:
+        while key in self.aliases:
+            key = self.aliases[key]
+        if not self._is_main_output(key):
+            return None
+        return self.request.room[self.plan.model.outputs.index(key[1])]
+
+    def _branch(self, step: IfStep) -> int:
+        taken = truth(self.fetch(step.condition), step.operation.code)
+        inner = self.plan.steps.models[step.branches[0 if taken else 1]]
+        source = step.branches[0 if taken else 1]
+        for index, key in zip((*inner.inputs, *inner.outputs), (*step.inputs, *step.outputs)):
+            self.aliases[(source, index)] = key
+        return step.then_at if taken else step.else_at
+
+    def _loop(self, at: int, step: WhileStep) -> int:
+        condition, body = (self.plan.steps.models[source] for source in (step.condition, step.body))
+        loop = self.loops.get(at)
+        if loop is None:
+            end = time.monotonic() + self.request.limits.loop_timeout
+            loop = self.loops[at] = _Loop([self.fetch(key) for key in step.inputs], end)
+        elif loop.body_next:
+            loop.body_next = False
+            if not truth(self.fetch((step.condition, condition.outputs[0])), step.operation.code):
+                for key, value in zip(step.outputs, loop.state):
+                    self.store(key, value)
+                del self.loops[at]
+                return step.exit_at
+            check_loop(loop.end)
+            self._enter(step.body, body, loop.state)
+            return step.body_at
+        else:
+            results = [self.fetch((step.body, index)) for index in body.outputs]
+            loop.state = [*results, *loop.state[len(results) :]]
+        loop.body_next = True
+        self._enter(step.condition, condition, loop.state)
+        return step.condition_at
+
+    def _enter(self, source: int, model: Model, state: Sequence[Value]) -> None:
+        self.values.update(zip(((source, index) for index in model.inputs), state))
+
+    def _check_room(self) -> None:
+        """OUTPUT_INSUFFICIENT_SIZE if an output known so far has more bytes than there is room for."""
+        shapes = []
+        for index, room in zip(self.plan.model.outputs, self.request.room):
+            value = self.values.get((0, index))
+            kind = self.plan.model.operands[index].kind if value is None else value
+            shapes.append((kind.dims, value is None or room is None or _nbytes(value) <= room))
+        if not all(fits for _, fits in shapes):
+            raise OutputTooSmallError(shapes)
+
+
+def _nbytes(value: Tensor) -> int:
+    return value.size * value.type.dtype.itemsize
+
+
+def _shape_only(plan: CompoundPlan, key: Key, dims: tuple[int, ...]) -> Tensor:
+    """A tensor of the right dimensions without memory behind it."""
+    kind = plan.steps.models[key[0]].operands[key[1]].kind
+    return Tensor(kind, np.broadcast_to(np.zeros((), kind.type.dtype), dims))

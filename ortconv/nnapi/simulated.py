@@ -1,0 +1,315 @@
+"""Simulated accelerators, described by TOML profiles.
+
+    name = "example-npu"            # required; everything else has a default
+    version = "1.0"
+    type = "ACCELERATOR"            # UNKNOWN OTHER CPU GPU ACCELERATOR
+    feature_level = 4               # 1 to 8
+    fp16 = true                     # relaxed float32 is computed in float16
+
+    [accept]                        # what the device takes; without this, everything
+    operations = ["CONV_2D"]        # these alone
+    types = ["TENSOR_FLOAT32"]      # main operand types
+    refuse = ["SOFTMAX"]            # not these
+
+    [performance]                   # relative to the CPU, smaller is better
+    default = { exec_time = 1.0, power_usage = 1.0 }
+    TENSOR_FLOAT32 = { exec_time = 0.5, power_usage = 0.4 }       # also relaxed (tensors), relaxed_scalar, IF, WHILE
+
+    [costs]                         # in the durations that the device reports
+    launch_us = 80.0
+    copy_gb_per_s = 8.0
+
+    [cache]
+    model_files = 1
+    data_files = 0
+
+    [memory]
+    allocates = true
+    alignment = 64
+    padding = 64
+
+    [faults]
+    compile = "OP_FAILED"           # every compilation ends with this result code
+    execute = "OP_FAILED"           # every execution does
+    good_executions = 0             # this many first succeed
+    dies_after = 3                  # executions; then the device answers no more
+    slow_s = 0.5                    # each execution takes this much longer
+
+Numbers are those of the CPU device, but for fp16.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ortconv.errors import UsageError
+from ortconv.nnapi import caching
+from ortconv.nnapi.caching import CacheFiles
+from ortconv.nnapi.codes import DeviceType, FeatureLevel, Operand, Operation, ResultCode
+from ortconv.nnapi.cpu import Limits, Program, Value
+from ortconv.nnapi.device import Capabilities, Device, Performance, PreparedModel, PrepareOptions, Timing
+from ortconv.nnapi.errors import NnapiError
+from ortconv.nnapi.model import Model, ModelOperation
+from ortconv.nnapi.operand import OperandType, Tensor
+
+KEYS: dict[str, frozenset[str] | None] = {
+    "accept": frozenset({"operations", "types", "refuse"}),
+    "performance": None,
+    "costs": frozenset({"launch_us", "copy_gb_per_s"}),
+    "cache": frozenset({"model_files", "data_files"}),
+    "memory": frozenset({"allocates", "alignment", "padding"}),
+    "faults": frozenset({"compile", "execute", "good_executions", "dies_after", "slow_s"}),
+}
+PLAIN = frozenset({"name", "version", "type", "feature_level", "fp16"})
+DELEGATES = (Operation.SELECT,)  # their first input is a mask: the second says which type they work on
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    compile: ResultCode | None = None
+    execute: ResultCode | None = None
+    good_executions: int = 0
+    dies_after: int | None = None
+    slow_s: float = 0.0
+
+
+class SimulatedDevice(Device):
+    """A device that computes as the CPU does, and claims, refuses, costs and fails as its profile says."""
+
+    def __init__(self, profile: Mapping[str, Any], source: str = "profile") -> None:
+        reader = _Profile(profile, source)
+        self.name = reader.name
+        self.version = str(profile.get("version", "1.0"))
+        self.type = reader.member(DeviceType, profile.get("type", "ACCELERATOR"))
+        self.level = reader.level(profile.get("feature_level", 8))
+        self.fp16 = bool(profile.get("fp16", False))
+        self.capabilities = reader.capabilities()
+        self.cache_files = (reader.integer("cache", "model_files", 0), reader.integer("cache", "data_files", 0))
+        self.alignment = reader.integer("memory", "alignment", 64)
+        self.padding = reader.integer("memory", "padding", 64)
+        self.launch_us = reader.number("costs", "launch_us", 0.0)
+        self.copy_gb_per_s = reader.number("costs", "copy_gb_per_s", 0.0)
+        self.faults = reader.faults()
+        self._allocates = bool(reader.get("memory", "allocates", False))
+        self._operations = reader.members(Operation, "operations")
+        self._refused = reader.members(Operation, "refuse") or frozenset()
+        self._types = reader.members(Operand, "types")
+        self._executions = 0
+        self._dead = False
+        self._lock = threading.Lock()
+
+    @property
+    def has_fences(self) -> bool:
+        return self.feature_level >= FeatureLevel.LEVEL_4
+
+    def supported_operations(self, model: Model) -> list[bool]:
+        self._check_alive(ResultCode.UNAVAILABLE_DEVICE)
+        return [self._takes(model, operation) for operation in model.operations]
+
+    def _takes(self, model: Model, operation: ModelOperation) -> bool:
+        if operation.code in self._refused or operation.code is Operation.OEM_OPERATION:
+            return False
+        if self._operations is not None and operation.code not in self._operations:
+            return False
+        if operation.is_control_flow:
+            inner = [model.operands[index].model for index in operation.inputs]
+            return all(self._takes(one, each) for one in inner if one is not None for each in one.operations)
+        deciding = operation.inputs[1 if operation.code in DELEGATES else 0]
+        return self._types is None or model.operands[deciding].kind.type in self._types
+
+    def prepare(self, model: Model, options: PrepareOptions) -> PreparedModel:
+        self._check_alive(ResultCode.UNAVAILABLE_DEVICE)
+        if self.faults.compile is not None:
+            raise NnapiError(self.faults.compile, f"{self.name} fails to compile, as its profile says")
+        if options.deadline is not None and time.monotonic() >= options.deadline:
+            raise NnapiError(ResultCode.MISSED_DEADLINE_PERSISTENT, "the deadline is past before the model is prepared")
+        if options.cache is not None:
+            caching.save(model, options.cache, self._owner)
+        return SimulatedModel(self, model)
+
+    def prepare_from_cache(self, cache: CacheFiles, options: PrepareOptions) -> PreparedModel:
+        self._check_alive(ResultCode.UNAVAILABLE_DEVICE)
+        return SimulatedModel(self, caching.load(cache, self._owner))
+
+    @property
+    def _owner(self) -> str:
+        return f"{self.name} {self.version}"
+
+    def allocates(self, kind: OperandType) -> bool:
+        return self._allocates
+
+    def begin_execution(self, limits: Limits) -> None:
+        """Count an execution, and let it suffer from the faults of the profile."""
+        with self._lock:
+            self._executions += 1
+            count = self._executions
+            if self.faults.dies_after is not None and count > self.faults.dies_after:
+                self._dead = True
+        self._check_alive(ResultCode.DEAD_OBJECT)
+        if self.faults.slow_s:
+            _sleep(self.faults.slow_s, limits)
+        if self.faults.execute is not None and count > self.faults.good_executions:
+            raise NnapiError(self.faults.execute, f"{self.name} fails to execute, as its profile says")
+
+    def _check_alive(self, code: ResultCode) -> None:
+        if self._dead:
+            raise NnapiError(code, f"{self.name} is dead")
+
+
+def _sleep(seconds: float, limits: Limits) -> None:
+    """MISSED_DEADLINE_TRANSIENT, at the deadline, if that comes first."""
+    left = seconds if limits.deadline is None else min(seconds, max(0.0, limits.deadline - time.monotonic()))
+    time.sleep(left)
+    limits.check(ResultCode.MISSED_DEADLINE_TRANSIENT)
+
+
+class SimulatedModel(PreparedModel):
+    def __init__(self, device: SimulatedDevice, model: Model) -> None:
+        self.device = device
+        self.program = Program(model, half=device.fp16 and model.relaxed)
+
+    def execute(
+        self, inputs: Sequence[Value], room: Sequence[int | None], limits: Limits, measure: bool = False
+    ) -> tuple[list[Tensor], Timing]:
+        self.device.begin_execution(limits)
+        if not measure:
+            return self.program.run(inputs, room, limits), Timing()
+        compute = 0.0
+
+        def add(model: Model, operation: ModelOperation, seconds: float) -> None:
+            nonlocal compute
+            first = model.operands[operation.inputs[0]].kind.type
+            if not operation.is_control_flow:
+                compute += seconds * self.device.capabilities.of(first, model.relaxed).exec_time
+
+        results = self.program.run(inputs, room, limits, add)
+        moved = sum(one.nbytes for one in (*inputs, *results) if one is not None)
+        on_hardware = int(compute * 1e9)
+        return results, Timing(on_hardware, on_hardware + self._overhead(moved))
+
+    def _overhead(self, moved: int) -> int:
+        """Nanoseconds to launch, and to copy bytes."""
+        copying = moved / self.device.copy_gb_per_s if self.device.copy_gb_per_s else 0.0
+        return int(self.device.launch_us * 1e3 + copying)
+
+
+class _Profile:
+    """Reads a profile. UsageError for what it does not know."""
+
+    def __init__(self, profile: Mapping[str, Any], source: str) -> None:
+        self.profile = profile
+        self.source = source
+        if not profile.get("name"):
+            raise self.error("a device needs a name")
+        self.name = str(profile["name"])
+        for key, value in profile.items():
+            if key not in PLAIN and key not in KEYS:
+                raise self.error(f"there is no setting '{key}'")
+            if key in KEYS and not isinstance(value, Mapping):
+                raise self.error(f"'{key}' is a table")
+            allowed = KEYS.get(key)
+            for inner in set(value) - allowed if allowed is not None else ():
+                raise self.error(f"there is no setting '{key}.{inner}'")
+
+    def error(self, message: str) -> UsageError:
+        return UsageError(message, file=self.source, hint="ortconv/nnapi/simulated.py lists the settings of a profile")
+
+    def get(self, table: str, key: str, default: Any) -> Any:
+        return self.profile.get(table, {}).get(key, default)
+
+    def number(self, table: str, key: str, default: float) -> float:
+        """One that is not negative."""
+        found = self.get(table, key, default)
+        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < math.inf:
+            raise self.error(f"{table}.{key} is {found!r}, not a number from 0 on")
+        return found
+
+    def integer(self, table: str, key: str, default: int) -> int:
+        found = self.number(table, key, default)
+        if not isinstance(found, int):
+            raise self.error(f"{table}.{key} is {found!r}, not a whole number")
+        return found
+
+    def member(self, enum: Any, name: Any) -> Any:
+        try:
+            return enum[name]
+        except (KeyError, TypeError):
+            raise self.error(f"{name!r} is no {enum.__name__}") from None
+
+    def members(self, enum: Any, key: str) -> frozenset[Any] | None:
+        names = self.get("accept", key, None)
+        if names is not None and not isinstance(names, list):
+            raise self.error(f"accept.{key} is a list")
+        return None if names is None else frozenset(self.member(enum, name) for name in names)
+
+    def level(self, number: Any) -> FeatureLevel:
+        if number not in range(1, 9):
+            raise self.error(f"the feature level {number} is not one of 1 to 8")
+        return FeatureLevel.number(number)
+
+    def capabilities(self) -> Capabilities:
+        entries = {key: self.performance(key, value) for key, value in self.profile.get("performance", {}).items()}
+        if not entries:
+            return Capabilities.uniform(Performance(1.0, 1.0))
+        default = entries.pop("default", None)
+        named = {name: entries.pop(key, default) for name, key in SPECIAL.items()}
+        types = {} if default is None else dict.fromkeys(Operand, default)
+        types |= {self.member(Operand, key): value for key, value in entries.items()}
+        return Capabilities(types, **{name: value for name, value in named.items() if value is not None})
+
+    def performance(self, key: str, value: Any) -> Performance:
+        try:
+            found = Performance(float(value["exec_time"]), float(value["power_usage"]))
+        except (TypeError, KeyError, ValueError):
+            raise self.error(f"performance.{key} needs exec_time and power_usage") from None
+        if min(found.exec_time, found.power_usage) <= 0:
+            raise self.error(f"performance.{key}: figures must be above 0")
+        return found
+
+    def faults(self) -> Faults:
+        table = self.profile.get("faults", {})
+        codes = {key: self.member(ResultCode, table[key]) for key in ("compile", "execute") if key in table}
+        return Faults(
+            **codes,
+            good_executions=self.integer("faults", "good_executions", 0),
+            dies_after=self.integer("faults", "dies_after", 0) if "dies_after" in table else None,
+            slow_s=self.number("faults", "slow_s", 0.0),
+        )
+
+
+SPECIAL = {"relaxed_tensor": "relaxed", "relaxed_scalar": "relaxed_scalar", "if_": "IF", "while_": "WHILE"}
+
+
+def bundled_profiles() -> list[str]:
+    """The names of the profiles that come with ortconv."""
+    return sorted(
+        entry.name.removesuffix(".toml")
+        for entry in files("ortconv.nnapi").joinpath("profiles").iterdir()
+        if entry.name.endswith(".toml")
+    )
+
+
+def load_device(profile: str | Path) -> SimulatedDevice:
+    """The device of a profile: the path of a file, or the name of one that comes with ortconv. UsageError if it
+    cannot be read.
+    """
+    if str(profile) in bundled_profiles():
+        text = files("ortconv.nnapi").joinpath("profiles", f"{profile}.toml").read_text("utf-8")
+    else:
+        try:
+            text = Path(profile).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            known = f"profiles that come with ortconv: {', '.join(bundled_profiles())}"
+            raise UsageError(f"the profile cannot be read: {error}", file=profile, hint=known) from error
+    try:
+        return SimulatedDevice(tomllib.loads(text), str(profile))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"the profile is no TOML: {error}", file=profile) from error

@@ -1,0 +1,129 @@
+"""Parts of models: the slice that a device of an older level is asked about, and the models of partitioned steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ortconv.nnapi import vlog
+from ortconv.nnapi.codes import FeatureLevel, Operand
+from ortconv.nnapi.device import Device
+from ortconv.nnapi.errors import NnapiError
+from ortconv.nnapi.model import CONSTANT, Lifetime, Model, ModelOperand, ModelOperation
+from ortconv.nnapi.validation import operation_level
+
+
+@dataclass(slots=True)
+class Part:
+    """Some operations of a model as a model of their own. Inputs and outputs are operands of the whole, in the order
+    of the part's.
+    """
+
+    whole: Model
+    operations: list[ModelOperation] = field(default_factory=list)
+
+    def boundary(self) -> tuple[list[int], list[int]]:
+        """Operands that the part reads from outside and that others read from it. Inputs: those of the whole, then
+        temporaries, then outputs of the whole; outputs: those of the whole, then temporaries.
+        """
+        written = {index for one in self.operations for index in one.outputs}
+        read = dict.fromkeys(index for one in self.operations for index in one.inputs if index not in written)
+        mine = set(map(id, self.operations))
+        others = {index for one in self.whole.operations if id(one) not in mine for index in one.inputs}
+        inputs = sorted(self._lives(read, Lifetime.INPUT, Lifetime.TEMPORARY, Lifetime.OUTPUT), key=self._input_rank)
+        made = dict.fromkeys(index for one in self.operations for index in one.outputs)
+        outputs = self._lives(made, Lifetime.OUTPUT)
+        return inputs, outputs + [index for index in self._lives(made, Lifetime.TEMPORARY) if index in others]
+
+    def _lives(self, indexes: Iterable[int], *lifetimes: Lifetime) -> list[int]:
+        return [index for index in indexes if self.whole.operands[index].lifetime in lifetimes]
+
+    def _input_rank(self, index: int) -> int:
+        return (Lifetime.INPUT, Lifetime.TEMPORARY, Lifetime.OUTPUT).index(self.whole.operands[index].lifetime)
+
+    def model(self, inputs: list[int], outputs: list[int]) -> Model:
+        """The part as a finished model."""
+        part = Model()
+        places: dict[int, int] = {}
+
+        def place(index: int) -> int:
+            if index not in places:
+                places[index] = len(part.operands)
+                operand = self.whole.operands[index]
+                lifetime = operand.lifetime if operand.lifetime in CONSTANT else Lifetime.TEMPORARY
+                part.operands.append(ModelOperand(operand.kind, lifetime, operand.value, operand.model))
+            return places[index]
+
+        for one in self.operations:
+            operands = tuple(map(place, one.inputs)), tuple(map(place, one.outputs))
+            part.operations.append(ModelOperation(one.code, *operands, one.level, one.use))
+        part.identify_inputs_and_outputs([place(index) for index in inputs], [place(index) for index in outputs])
+        part.relax_computation_float32_to_float16(self.whole.relaxed)
+        part.finish()
+        return part
+
+
+def needs_runtime(model: Model, operation: ModelOperation) -> bool:
+    """Whether only the CPU may run the operation: control flow with an operand of unknown size, here or in its
+    models.
+    """
+    if not operation.is_control_flow:
+        return False
+    kinds = [model.operands[index].kind for index in (*operation.inputs, *operation.outputs)]
+    if any(kind.type.is_tensor and not kind.is_known for kind in kinds):
+        return True
+    inner = [model.operands[index].model for index in operation.inputs]
+    return any(
+        kind.type.is_tensor and not kind.is_known
+        for one in inner
+        if one is not None
+        for kind in (*one.input_types, *one.output_types)
+    )
+
+
+def supported_by(device: Device, model: Model) -> list[bool]:
+    """For each operation, in the order to run, whether a device takes it; it is asked only about what its level
+    knows.
+    """
+    nothing = [False] * len(model.operations)
+    allowed = [_fits(device, model, one) for one in model.operations]
+    try:
+        if all(allowed):
+            answer = device.supported_operations(model)
+            return answer if len(answer) == len(nothing) else nothing
+        kept = [one for one, fits in zip(model.operations, allowed) if fits]
+        part = Part(model, kept)
+        inputs, outputs = part.boundary()
+        if not kept or not outputs or any(_holds_model(model, one) for one in kept):
+            return nothing
+        sliced = part.model(inputs, outputs)
+        answers = iter(_in_order_of(kept, sliced, device.supported_operations(sliced)))
+        return [fits and next(answers) for fits in allowed]
+    except NnapiError as error:
+        vlog.error("Manager", "Device {} cannot say what it supports: {}", device.name, error)
+        return nothing
+
+
+def _in_order_of(kept: list[ModelOperation], sliced: Model, answer: list[bool]) -> list[bool]:
+    result = [False] * len(kept)
+    if len(answer) != len(kept):
+        return result
+    for place, supported in zip(sliced.client_order, answer):
+        result[place] = supported
+    return result
+
+
+def _holds_model(model: Model, operation: ModelOperation) -> bool:
+    return any(model.operands[index].kind.type is Operand.MODEL for index in operation.inputs)
+
+
+def _fits(device: Device, model: Model, operation: ModelOperation) -> bool:
+    if device.is_reference:
+        return True
+    if needs_runtime(model, operation):
+        return False
+    level = operation_level(operation, model.operands)
+    for index in operation.inputs:
+        inner = model.operands[index].model
+        level = max(level, inner.level if inner is not None else FeatureLevel.LEVEL_1)
+    return level <= device.feature_level

@@ -1,0 +1,200 @@
+"""Where the time goes: marks in the manner of Android's systrace, and the summary made of them.
+
+    with timing.tracing() as trace:
+        ...
+    print(timing.table(timing.summary(trace)))
+
+A mark has a layer (LA application, LR runtime, LD driver, LC CPU) and a phase (PI initialization, PP preparation, PC
+compilation, PE execution with its parts PIO inputs and outputs, PCO computation, PR results, PT termination). The
+calls of the API mark themselves; an application adds its own with `mark`.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+LAYERS = {"LA": "Application", "LR": "Runtime", "LI": "IPC", "LD": "Driver", "LC": "CPU"}
+EXECUTION = ("PE", "PIO", "PTR", "PCO", "PR")
+BELOW = {"LA": ("LR",), "LR": ("LD", "LC"), "LI": ("LD",), "LD": (), "LC": ()}
+"""The layers that a layer waits for. There is no process boundary here, so IPC takes no time."""
+COLUMNS = {
+    "PI": "Initialization",
+    "PP": "Preparation",
+    "PC": "Compilation",
+    "PIO": "I/O",
+    "compute": "Compute",
+    "PR": "Results",
+    "PE": "Ex. total",
+    "PT": "Termination",
+    "total": "Total",
+}
+PARTS = ("PIO", "compute", "PR")
+WITHOUT_PARTS = ("LA", "LD", "LC")  # layers that do not divide their executions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class Span:
+    """One mark. Times are of time.perf_counter, in seconds; `inside` are the layers and phases of the marks around
+    it.
+    """
+
+    layer: str
+    phase: str
+    name: str
+    thread: int
+    start: float
+    end: float
+    inside: tuple[tuple[str, str], ...]
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(slots=True)
+class Trace:
+    """The marks of one traced block, from all threads, in the order in which they ended."""
+
+    spans: list[Span] = field(default_factory=list)
+    local: threading.local = field(default_factory=threading.local)
+
+    def systrace(self) -> list[str]:
+        """Begin and end marks as systrace writes them, each with its time in microseconds."""
+        begins = [(s.start, f"B|{s.thread}|[NN_{s.layer}_{s.phase}]{s.name}") for s in self.spans]
+        ends = [(s.end, f"E|{s.thread}") for s in self.spans]
+        return [f"{at * 1e6:.0f}: {text}" for at, text in sorted(begins + ends)]
+
+
+_current: Trace | None = None
+
+
+@contextmanager
+def tracing() -> Iterator[Trace]:
+    """Collect the marks of everything that runs meanwhile, in any thread."""
+    global _current
+    before, _current = _current, Trace()
+    try:
+        yield _current
+    finally:
+        _current = before
+
+
+@contextmanager
+def mark(layer: str, phase: str, name: str) -> Iterator[None]:
+    """A block of a layer and phase."""
+    trace = _current
+    if trace is None:
+        yield
+        return
+    around: tuple[tuple[str, str], ...] = getattr(trace.local, "around", ())
+    trace.local.around = (*around, (layer, phase))
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        end = time.perf_counter()
+        trace.local.around = around
+        trace.spans.append(Span(layer, phase, name, threading.get_ident(), start, end, around))
+
+
+def timed(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Mark every call of a method of the API, under the name that it has in the NDK."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        name = ndk_name(function.__qualname__)
+
+        @functools.wraps(function)
+        def marked(*args: P.args, **kwargs: P.kwargs) -> R:
+            if _current is None:
+                return function(*args, **kwargs)
+            with mark("LR", phase, name):
+                return function(*args, **kwargs)
+
+        return marked
+
+    return decorate
+
+
+def ndk_name(qualified: str) -> str:
+    """Execution.set_input -> ANeuralNetworksExecution_setInput"""
+    owner, _, method = qualified.rpartition(".")
+    method = {"__init__": "create", "close": "free"}.get(method, method)
+    first, *words = method.split("_")
+    camel = first + "".join(word.capitalize() for word in words)
+    return f"ANeuralNetworks{owner}_{camel}" if owner else f"ANeuralNetworks_{camel}"
+
+
+Summary = Mapping[str, Mapping[str, float | None]]
+"""Milliseconds by layer and column; None where a layer does not say."""
+
+
+def totals(trace: Trace) -> dict[str, dict[str, float]]:
+    """Milliseconds by layer and phase. What lies in a mark of the same layer and phase is part of that; parts of an
+    execution count for it, too.
+    """
+    found: dict[str, dict[str, float]] = {layer: defaultdict(float) for layer in LAYERS}
+    for span in trace.spans:
+        around = {phase for layer, phase in span.inside if layer == span.layer}
+        if span.phase not in around:
+            found[span.layer][span.phase] += span.seconds * 1e3
+        if span.phase in EXECUTION[1:] and not around & set(EXECUTION):
+            found[span.layer]["PE"] += span.seconds * 1e3
+    return found
+
+
+def summary(trace: Trace, self_times: bool = True) -> Summary:
+    """The time of each layer, without that of the layers below unless total times are asked for."""
+    times = totals(trace)
+    result: dict[str, dict[str, float | None]] = {}
+    for layer in LAYERS:
+        row: dict[str, float | None] = {}
+        for phase in ("PI", "PP", "PC", "PIO", "PR", "PE", "PT"):
+            below = sum(times[lower][phase] for lower in BELOW[layer]) if self_times else 0.0
+            row[phase] = max(0.0, times[layer][phase] - below)
+        row["compute"] = max(0.0, (row["PE"] or 0.0) - (row["PIO"] or 0.0) - (row["PR"] or 0.0))
+        row["total"] = sum(row[phase] or 0.0 for phase in ("PI", "PP", "PC", "PE", "PT"))
+        result[layer] = {
+            column: None if layer in WITHOUT_PARTS and column in PARTS else row[column] for column in COLUMNS
+        }
+    result["total"] = {column: _column_total(result, column, self_times) for column in COLUMNS}
+    return result
+
+
+def _column_total(rows: Summary, column: str, self_times: bool) -> float:
+    known = [value for row in rows.values() if (value := row[column]) is not None]
+    return sum(known) if self_times else max(known, default=0.0)
+
+
+def table(rows: Summary, self_times: bool = True) -> str:
+    """The summary as text, in the form that Android's parser of system traces prints."""
+    kind = "self-times" if self_times else "total time"
+    lines = [f"NNAPI timing summary ({kind}, ms wall-clock)", _line("", ["", "", "", "Execution", "", "", "", "", ""])]
+    lines.append(_line("", COLUMNS.values()))
+    for layer, name in [*LAYERS.items(), ("total", "Total")]:
+        row = rows[layer]
+        if layer == "LC" and not row["total"]:
+            continue
+        star = "*" if layer == "total" else ""
+        lines.append(_line(name, [_cell(row[column], star if column in PARTS else "") for column in COLUMNS]))
+    return "\n".join([*lines, "* Values that are n/a are left out."])
+
+
+def _line(name: str, cells: object) -> str:
+    return "".join([f"{name:12}", *(f"{cell:>16}" for cell in cells)]).rstrip()  # type: ignore[attr-defined]
+
+
+def _cell(value: float | None, star: str) -> str:
+    if value is None:
+        return "n/a"
+    text = f"{value:.2f}"
+    return ("-" if text == "0.00" else text) + star
