@@ -78,7 +78,7 @@ def _run(session, *shape):
 def test_shapes_are_computed_once_per_shape(tmp_path):
     onnx.save(onnx.parser.parse_model(REPEATED), tmp_path / "m.onnx")
     session = Session(tmp_path / "m.onnx")
-    ((program, _),) = session._steps
+    ((program, *_),) = session._steps
     _run(session, 2, 3)
     ((_, steps),) = program._remembered.values()
     assert [node.op for *_, node in steps] == ["Reshape"]
