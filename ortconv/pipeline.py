@@ -22,6 +22,7 @@ from ortconv.optimizer.levels import LEVELS, AnyPass, inexact, run_passes
 if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
     from ortconv.ir.graph import Node
+    from ortconv.offload import Gain
     from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.partition import Objection, Partitioning, Target
     from ortconv.partition.limits import Limits
@@ -56,6 +57,8 @@ class Options:
     max_partitions: int | None = None
     min_nodes: int = 1
     only_worthwhile: bool = False
+    maximize_offload: bool = False
+    """Rewrite what the accelerator refuses into what it takes, where that helps; opt-in passes of the offload stage join in."""
     enable_type_reduction: bool = False
     save_optimized_onnx_model: bool = False
     write_config: bool = True
@@ -91,11 +94,20 @@ class Options:
             raise UsageError(f"target platform '{self.target_platform}' is not one of arm, amd64")
         if not 27 <= self.nnapi_feature_level <= 31:
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in 27..31")
+        if self.maximize_offload and self.use_nnapi == self.use_coreml:
+            raise UsageError("nodes are rewritten for one accelerator", hint="give one of --use-nnapi and --use-coreml")
+        if self.maximize_offload and self.optimization_level == "disable":
+            raise UsageError(
+                "level disable rewrites nothing", hint="choose level basic to rewrite for the accelerator only"
+            )
 
     def recipe(self) -> recipes.Recipe:
         """What the optimizer is to do."""
         if self.pipeline is not None:
-            return recipes.parse(self.pipeline)
+            found = recipes.parse(self.pipeline)
+            if not self.maximize_offload or found.offload:
+                return found
+            return replace(found, stages={**found.stages, "offload": recipes.make("basic", offload=True).offload})
         return recipes.make(
             self.optimization_level,
             enable=self.enable_passes,
@@ -103,6 +115,7 @@ class Options:
             only=self.only_passes,
             fold_limit=self.fold_limit,
             stop_after=self.stop_after,
+            offload=self.maximize_offload,
         )
 
 
@@ -118,6 +131,8 @@ class Result:
     rewrites: dict[str, int] = field(default_factory=dict)
     trace: list[Rewrite] = field(default_factory=list)
     partitions: list[dict[str, Any]] | None = None
+    offload: dict[str, Any] | None = None
+    """With maximize_offload: what the accelerator took before and after, and the rewrites that made the difference."""
     refusals: list[dict[str, Any]] = field(default_factory=list)
     """Why nodes were left to the CPU: rule, number of nodes, an example and what helps, most frequent first."""
     without_fallback: int = 0
@@ -153,19 +168,28 @@ def optimize(
     context: Context | None = None,
     observer: Observer | None = None,
     limits: Limits | None = None,
+    told: Callable[[Gain], None] | None = None,
 ) -> tuple[Context, tuple[Partitioning, ...]]:
     """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them.
 
     Of several targets, the first that takes a node has it. The partitionings come back in the order of the targets, those of
     subgraphs behind that of the main graph where a target takes them. A recipe says which passes run, in place of the level. In
     Runtime style, fusions above the basic level are recorded in `model.saved`. `context` says how far; it comes
-    back with the trace of all rewrites. `limits` say which partitions count.
+    back with the trace of all rewrites. `limits` say which partitions count. With `told`, passes of the
+    offload stage run only where they put more nodes on the target, and what came of it is told; without, they run everywhere.
     """
     recipe = recipe or recipes.make(optimization_level)
     context = context or _context(recipe)
     targets = target if isinstance(target, Sequence) else () if target is None else (target,)
     target_platform = context.target_platform = target_platform or context.target_platform
     _run(model, recipe.basic, context, observer)
+    if targets and told is not None:
+        from ortconv.offload import maximize
+
+        told(maximize(model.graph, targets[0], recipe.offload, context, limits))
+        _tell(observer, "offload", model)
+    else:
+        _run(model, recipe.offload, context, observer)
     partitionings: tuple[Partitioning, ...] = ()
     if targets:
         from ortconv.partition.limits import divide
@@ -265,7 +289,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         watch = _watching(source, options, recipe, expected, context, observer)
         if options.details:
             context.journal = Journal(model.graph)
-        partitionings = _optimize(model, options, recipe, context, watch)
+        partitionings = _optimize(model, options, recipe, context, watch, result)
         if context.journal is not None:
             context.journal.close()
     _tell_result(result, model, context, partitionings)
@@ -288,8 +312,17 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
 
 
 def _optimize(
-    model: Model, options: Options, recipe: recipes.Recipe, context: Context, observer: Observer | None
+    model: Model,
+    options: Options,
+    recipe: recipes.Recipe,
+    context: Context,
+    observer: Observer | None,
+    result: Result | None = None,
 ) -> tuple[Partitioning, ...]:
+    def told(gain: Gain) -> None:
+        if result is not None:
+            result.offload = gain.to_dict()
+
     return optimize(
         model,
         target=_targets(options),
@@ -299,6 +332,7 @@ def _optimize(
         context=context,
         observer=observer,
         limits=_limits(options),
+        told=told if options.maximize_offload else None,
     )[1]
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from ortconv.errors import UsageError
 from ortconv.ir.model import Model
 from ortconv.models import load
+from ortconv.offload import Gain
+from ortconv.optimizer.recipe import make
 from ortconv.partition import Partitioning, Target, partition
 from ortconv.partition.advice import Merge, advise
 from ortconv.partition.cost import Estimate, estimate
@@ -19,6 +21,9 @@ from ortconv.pipeline import optimize
 STUDIED = ("disable", "basic", "extended", "aware")
 """How a model can be prepared before it is divided: by a level, or as conversion for the target prepares it."""
 
+MAXIMIZED = ("basic", "aware")
+"""Those after which refused nodes can be rewritten."""
+
 
 @dataclass(frozen=True)
 class Study:
@@ -28,6 +33,8 @@ class Study:
     level: str
     partitioning: Partitioning
     estimate: Estimate
+    gain: Gain | None = None
+    """What rewrites for the target made of it, where they were asked for."""
 
     def advice(self) -> list[Merge]:
         """What keeps the partitions apart."""
@@ -42,8 +49,9 @@ def study(
     limits: Limits | None = None,
     device: Device | None = None,
     fix_dims: Mapping[str, int] | None = None,
+    maximize: bool = False,
 ) -> Study:
-    """Divide the model of an .onnx or .ort file for a target.
+    """Divide the model of an .onnx or .ort file for a target, with `maximize` after rewriting it for that.
 
     `level` is one of STUDIED; None is basic for an .onnx file, and disable, the only one there is, for an .ort file.
     """
@@ -52,12 +60,17 @@ def study(
     level = level or ("disable" if ready else "basic")
     if level not in STUDIED or (ready and level != "disable"):
         raise UsageError(f"level {level} is not one of {', '.join(STUDIED[:1] if ready else STUDIED)}", file=source)
+    if maximize and level not in MAXIMIZED:
+        raise UsageError(f"level {level} cannot be rewritten for a target", hint=f"choose {' or '.join(MAXIMIZED)}")
     model = load(source, fix_dims)
-    if level == "aware":
-        optimize(model, "extended", target, limits=limits)
+    gains: list[Gain] = []
+    told = gains.append if maximize else None
+    if level in MAXIMIZED and (maximize or level == "aware"):
+        passes = make("extended" if level == "aware" else "basic", offload=maximize)
+        optimize(model, target=target, recipe=passes, limits=limits, told=told)
     else:
         optimize(model, level)
     for node in model.graph:
         node.ep = ""  # ONNX Runtime divides a model anew when it loads it
     partitioning = limit(partition(model.graph, target), limits or Limits())
-    return Study(model, level, partitioning, estimate(partitioning, device))
+    return Study(model, level, partitioning, estimate(partitioning, device), gains[0] if gains else None)

@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
     {"models"},
     {"session"},
     {"compare"},
-    {"report"},
+    {"report", "offload"},
     {"pipeline"},
     {"study"},
     {"cli"},

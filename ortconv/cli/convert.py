@@ -81,6 +81,11 @@ class ManyStyles(click.Command):
     "--min-nodes", type=click.IntRange(1), default=1, metavar="N", help="Leave out partitions of fewer nodes."
 )
 @click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time.")
+@click.option(
+    "--maximize-offload",
+    is_flag=True,
+    help="Rewrite what the accelerator refuses into what it takes, where that puts more nodes in partitions.",
+)
 @click.option("--enable-type-reduction", is_flag=True, help="List the types of operators in the operator config, too.")
 @click.option("--save-optimized-onnx-model", is_flag=True, help="Write the optimized graph as .onnx, too.")
 @click.option("--allow-conversion-failures", is_flag=True, help="Exit 0 even if some models of a directory fail.")

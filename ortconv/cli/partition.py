@@ -56,6 +56,11 @@ TARGETS = ("nnapi", "coreml")
 )
 @click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time.")
 @click.option(
+    "--maximize-offload",
+    is_flag=True,
+    help="Rewrite what is refused as convert --maximize-offload does, and say what that gains.",
+)
+@click.option(
     "--fail-on", metavar="CONDITIONS", help='Exit with 5 where one holds, such as "partitions>3,coverage<80%".'
 )
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the graph and its partitions.")
@@ -78,7 +83,10 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     _draw(found, model, flags)
     if as_json:
         described = document(str(model), found.level, found.partitioning, found.estimate, advice)
-        click.echo(json.dumps(described | ({"levels": rows} if rows else {}), indent=1))
+        more: dict[str, Any] = {"levels": rows} if rows else {}
+        if found.gain is not None:
+            more["offload"] = found.gain.to_dict()
+        click.echo(json.dumps(described | more, indent=1))
     elif not quiet:
         from ortconv.cli.partition_view import show
 
@@ -93,7 +101,7 @@ def _studier(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Study
     from ortconv.partition.limits import Limits
     from ortconv.partition.policy import DEFAULT_STOP_OPS
     from ortconv.partition.profile import Device, read_device
-    from ortconv.study import study
+    from ortconv.study import MAXIMIZED, study
 
     stop_ops = names(flags["nnapi_partitioning_stop_ops"])
     if flags["ep"] == "coreml" and (stop_ops is not None or flags["use_nchw"]):
@@ -111,7 +119,20 @@ def _studier(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Study
     device = Device() if flags["device"] is None else read_device(flags["device"])
     limits = Limits(flags["max_partitions"], flags["min_nodes"], flags["only_worthwhile"], device)
     narrowed, fixed = device.narrow(target), dims(flags["fix_dims"])
-    return lambda level: study(model, narrowed, level, limits=limits, device=device, fix_dims=fixed)
+    maximize = flags["maximize_offload"]
+    if maximize and flags["level"] not in (None, *MAXIMIZED):
+        raise UsageError(
+            f"level {flags['level']} is not one at which nodes are rewritten", hint=f"choose {' or '.join(MAXIMIZED)}"
+        )
+    return lambda level: study(
+        model,
+        narrowed,
+        level,
+        limits=limits,
+        device=device,
+        fix_dims=fixed,
+        maximize=maximize and level in (None, *MAXIMIZED),
+    )
 
 
 def _levels(model: Path, study: Callable[[str | None], Study]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ortconv.cli import printable
-from ortconv.cli.render import size
+from ortconv.cli.render import gained, size
 from ortconv.report.partitions import refusals
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ def show(study: Study, advice: Sequence[Merge], levels: Sequence[dict[str, Any]]
             f"{_count(e.multiply_adds_taken)} of {_count(e.multiply_adds)} multiply-adds",
         )
     )
+    if study.gain is not None:
+        for line in gained(study.gain.to_dict()):
+            console.print(Text(printable(line)))
     for table in (_levels(levels, study), _partitions(study, console.width), _reasons(study)):
         if table is not None and table.row_count:
             console.print(table)

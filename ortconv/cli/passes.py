@@ -39,7 +39,7 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
     from ortconv.optimizer import recipe
     from ortconv.optimizer.catalogue import entries
 
-    limit = {} if fold_limit is None else {"fold_limit": fold_limit}
+    limit: dict[str, Any] = {} if fold_limit is None else {"fold_limit": fold_limit}
     chosen = recipe.make(
         level if as_text and level else "all",
         enable=names["enable_passes"],

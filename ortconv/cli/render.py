@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -41,6 +41,8 @@ def convert_summary(result: Result) -> str:
                     f"{result.without_fallback} of these have no CPU kernel: the file loads only where they are taken",
                 )
             )
+        if result.offload is not None:
+            lines += [_line("offload" if i == 0 else "", printable(t)) for i, t in enumerate(gained(result.offload))]
         for row in result.refusals[:SHOWN_REFUSALS]:
             advice = f" ({row['advice']})" if row["advice"] else ""
             lines.append(
@@ -65,6 +67,20 @@ def convert_summary(result: Result) -> str:
         lines.append(_line("beside it", ", ".join(result.files[1:])))
     lines.append(_line("time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())))
     return "\n".join(lines)
+
+
+def gained(offload: dict[str, Any]) -> list[str]:
+    """What rewriting for an accelerator made of a model, in a line or two."""
+    before, after = offload["before"], offload["after"]
+    if offload["rewrites"]:
+        saved = before["refused"] - after["refused"]
+        what = f"{saved} nodes fewer on the CPU by {_counts(offload['rewrites'])}"
+    else:
+        what = "no rewrite helps"
+    counts = [f"{n['partitions']} partition{'' if n['partitions'] == 1 else 's'} of {n['taken']} of {n['nodes']} nodes"
+              for n in (before, after)]  # fmt: skip
+    lines = [f"{' -> '.join(counts if offload['rewrites'] else counts[:1])}: {what}"]
+    return lines + ([offload["advice"]] if offload["advice"] else [])
 
 
 def _why_larger(result: Result) -> str:

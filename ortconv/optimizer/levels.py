@@ -21,6 +21,13 @@ def basic_passes() -> tuple[AnyPass, ...]:
     return basic.PASSES
 
 
+def offload_passes() -> tuple[AnyPass, ...]:
+    """Standard operators in the forms that accelerators take: all of them run only on request."""
+    from ortconv.optimizer import offload
+
+    return offload.PASSES
+
+
 def extended_passes() -> tuple[AnyPass, ...]:
     """Fusions into operators that ONNX Runtime's CPU provider has."""
     from ortconv.optimizer import extended
@@ -40,10 +47,16 @@ def all_passes() -> tuple[AnyPass, ...]:
     return float16.PASSES
 
 
-STAGES = {"basic": basic_passes, "extended": extended_passes, "layout": layout_passes, "all": all_passes}
-"""What each level adds to those below it, in the order in which they run. Those above basic run together."""
+STAGES = {
+    "basic": basic_passes,
+    "offload": offload_passes,
+    "extended": extended_passes,
+    "layout": layout_passes,
+    "all": all_passes,
+}
+"""What each level adds to those below it, in the order in which they run; offload belongs to basic. Those above run together."""
 
-PACKAGES = ("basic", "extended", "layout")
+PACKAGES = ("basic", "offload", "extended", "layout")
 """The stages that have a package of their own, where passes may be OPT_IN."""
 
 

@@ -27,7 +27,10 @@ from ortconv import __version__
 from ortconv.errors import UsageError
 from ortconv.files import byte_count
 from ortconv.optimizer.engine import FOLD_LIMIT, FunctionPass, Rule, RulePass
-from ortconv.optimizer.levels import LEVELS, STAGES, AnyPass, opt_in_passes
+from ortconv.optimizer.levels import LEVELS, STAGES, AnyPass, inexact, opt_in_passes
+
+BASIC = ("basic", "offload")
+"""The stages of the basic level."""
 
 COMMENT = re.compile(r"(?:^|\s)#")
 
@@ -46,8 +49,12 @@ class Recipe:
         return self.stages.get("basic", ())
 
     @property
+    def offload(self) -> tuple[AnyPass, ...]:
+        return self.stages.get("offload", ())
+
+    @property
     def above_basic(self) -> tuple[AnyPass, ...]:
-        return tuple(p for stage in STAGES if stage != "basic" for p in self.stages.get(stage, ()))
+        return tuple(p for stage in STAGES if stage not in BASIC for p in self.stages.get(stage, ()))
 
 
 def make(
@@ -58,30 +65,44 @@ def make(
     only: Collection[str] = (),
     fold_limit: int = FOLD_LIMIT,
     stop_after: int | None = None,
+    offload: bool = False,
 ) -> Recipe:
     """The recipe of a level, with opt-in passes, without some passes and rules, or with no others than some.
+
+    With `offload`, all passes of that stage that keep the numbers are in it.
 
     UsageError for a name that does not exist, or that is to be enabled and needs or allows no enabling.
     """
     if level not in LEVELS:
         raise UsageError(f"optimization level '{level}' is not one of {', '.join(LEVELS)}")
-    if not (enable or disable or only):
-        return Recipe(level, stages_of(level), fold_limit, stop_after)
+    if not (enable or disable or only or offload):
+        return Recipe(level, _without_empty(stages_of(level)), fold_limit, stop_after)
     from ortconv.optimizer import catalogue
 
     disabled, wanted = catalogue.checked(disable), catalogue.checked(only)
     enabled = _enabled(level, enable) | {name for name in wanted if catalogue.find(name).opt_in}
+    if offload:
+        enabled |= {n for p in opt_in_passes("offload") for n in names_of(p)} - inexact(["offload"])
     stages = {}
     for stage, passes in stages_of(level).items():
         extra = [p for p in opt_in_passes(stage) if enabled & names_of(p)]
         stages[stage] = tuple(q for p in (*passes, *extra) if (q := _restricted(p, disabled, wanted)) is not None)
-    return Recipe(level, stages, fold_limit, stop_after)
+    return Recipe(level, _without_empty(stages), fold_limit, stop_after)
+
+
+def _without_empty(stages: dict[str, tuple[AnyPass, ...]]) -> dict[str, tuple[AnyPass, ...]]:
+    """The stages, without one of opt-in passes only of which none runs."""
+    return {stage: passes for stage, passes in stages.items() if passes or stage != "offload"}
 
 
 def stages_of(level: str) -> dict[str, tuple[AnyPass, ...]]:
     """The passes of each stage up to a level, without those that must be asked for."""
     rank = LEVELS.index(level)
-    return {stage: passes() for stage, passes in STAGES.items() if LEVELS.index(stage) <= rank}
+    return {stage: passes() for stage, passes in STAGES.items() if LEVELS.index(_level_of(stage)) <= rank}
+
+
+def _level_of(stage: str) -> str:
+    return "basic" if stage in BASIC else stage
 
 
 def names_of(p: AnyPass) -> set[str]:

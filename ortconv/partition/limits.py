@@ -36,7 +36,7 @@ def limit(partitioning: Partitioning, limits: Limits) -> Partitioning:
     if not limits:
         return partitioning
     costs = {p.name: cost(p, limits.device) for p in partitioning.partitions}
-    against = {p.name: reason for p in partitioning.partitions if (reason := _too_little(p, costs[p.name], limits))}
+    against = {p.name: reason for p in partitioning.partitions if (reason := too_little(p, costs[p.name], limits))}
     kept = [p for p in partitioning.partitions if p.name not in against]
     if limits.max_partitions is not None:
         ranked = sorted(kept, key=lambda p: (-costs[p.name].gain, -len(p.nodes)))
@@ -54,7 +54,7 @@ def divide(graph: Graph, target: Target, limits: Limits | None = None) -> Iterat
         yield partitioning
 
 
-def _too_little(p: Partition, estimated: Cost, limits: Limits) -> Objection | None:
+def too_little(p: Partition, estimated: Cost, limits: Limits) -> Objection | None:
     if len(p.nodes) < limits.min_nodes:
         return Objection("min-nodes", f"the partition would have {len(p.nodes)} nodes: the least is {limits.min_nodes}")
     if limits.only_worthwhile and not estimated.is_worthwhile:

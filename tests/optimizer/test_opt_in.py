@@ -26,6 +26,7 @@ NAMES = {
     "SkipLayerNormFusion",
     "GeluApproximation",
     "MatMulNBitsAccuracyLevel4",
+    "ErfToExp",
 }
 
 

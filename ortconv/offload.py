@@ -1,0 +1,320 @@
+"""Keep more of a model on an accelerator: nodes that it refuses, rewritten into what it takes, where that helps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.optimizer.engine import FEW, Context, Rule, RulePass, apply, find
+from ortconv.optimizer.levels import AnyPass, run_passes
+from ortconv.optimizer.offload import unsigned
+from ortconv.optimizer.pattern import Match
+from ortconv.partition import Partition, Partitioning, Target, partition
+from ortconv.partition.cost import cost, multiply_adds
+from ortconv.partition.limits import Limits, limit, too_little
+from ortconv.partition.partitioner import Grouping
+from ortconv.partition.policy import gate
+from ortconv.partition.regions import region_inputs, region_outputs
+
+FIXED = frozenset({"static-shape", "stop-op", "assigned"})
+"""Rules that no rewrite of a node answers."""
+
+ROUNDS = 8
+"""How often a rewrite may be followed by rewrites of what it made, and how often islands are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Nodes of a graph, those that a target takes, partitions, and multiply-adds in them."""
+
+    nodes: int
+    taken: int
+    partitions: int
+    multiply_adds: int
+
+    @property
+    def refused(self) -> int:
+        return self.nodes - self.taken
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a target took before and after, and the rewrites by name.
+
+    `dims` are the symbolic dimensions of the graph's inputs, where they alone keep nodes off the target.
+    """
+
+    before: Count
+    after: Count
+    rewrites: dict[str, int]
+    dims: tuple[str, ...] = ()
+
+    @property
+    def advice(self) -> str:
+        """How to let the target see more of the model; empty where nothing is known."""
+        if not self.dims:
+            return ""
+        return f"give the inputs fixed shapes: {' '.join(f'--fix-dim {name}=N' for name in self.dims)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "before": asdict(self.before) | {"refused": self.before.refused},
+            "after": asdict(self.after) | {"refused": self.after.refused},
+            "rewrites": self.rewrites,
+            "advice": self.advice,
+        }
+
+
+class Offer(NamedTuple):
+    """A rule that fits at a node, and the refused units that a target would take in the form that comes of it."""
+
+    rule: Rule
+    root: Node
+    units: frozenset[int]
+
+
+def maximize(
+    graph: Graph, target: Target, passes: Iterable[AnyPass], context: Context, limits: Limits | None = None
+) -> Gain:
+    """Rewrite refused nodes of a graph in place, as far as the target takes all that comes of it.
+
+    A rewrite is tried apart from the graph, and made only if its nodes land in a partition that has others too or is estimated
+    to save time, and that the limits allow. The time grows with nodes plus offers.
+    """
+    limits = Limits() if limits is None else limits
+    if any(gate(graph, target)):
+        count = _counted(partition(graph, target))
+        return Gain(count, count, {})
+    passes = tuple(passes)
+    before = limit(partition(graph, target), limits)
+    known = len(context.trace)
+    if any(p.name == unsigned.NAME for p in passes):
+        _make_unsigned(graph, target, context)
+    work = Grouping(graph, target)
+    rules = _by_root(passes)
+    for offer in _worthwhile(work, list(_offers(work, rules, context)), limits):
+        _accept(offer, graph, target, rules, context)
+    rewrites = Counter(rewrite.rule for rewrite in context.trace[known:])
+    if rewrites:
+        _tidy(graph, context)
+    after = limit(partition(graph, target), limits)
+    return Gain(_counted(before), _counted(after), dict(rewrites), _open_dims(graph, after))
+
+
+def _counted(partitioning: Partitioning) -> Count:
+    inside = [node for p in partitioning.partitions for node in p.nodes]
+    return Count(partitioning.total, partitioning.taken, len(partitioning.partitions), sum(map(multiply_adds, inside)))
+
+
+def _open_dims(graph: Graph, partitioning: Partitioning) -> tuple[str, ...]:
+    """The symbols in the shapes of inputs, where a node is refused for want of a static shape."""
+    if not any(o.rule == "static-shape" for verdict in partitioning.verdicts.values() for o in verdict.objections):
+        return ()
+    return tuple(dict.fromkeys(d for v in graph.inputs for d in v.shape or () if isinstance(d, str)))
+
+
+def _by_root(passes: Iterable[AnyPass]) -> dict[tuple[str, str], list[Rule]]:
+    found: dict[tuple[str, str], list[Rule]] = {}
+    for p in passes:
+        for r in p.rules if isinstance(p, RulePass) else ():
+            for op in r.pattern.ops:
+                found.setdefault((r.pattern.domain, op), []).append(r)
+    return found
+
+
+Rules = dict[tuple[str, str], list[Rule]]
+
+
+# ---------------------------------------------------------------------- passes over the whole graph
+
+
+def _make_unsigned(graph: Graph, target: Target, context: Context) -> None:
+    """Let int8 activations be uint8, unless the target refuses as many nodes all the same."""
+    before = len(_refused(Grouping(graph, target)))
+    edits = unsigned.shift(graph) if before and not context.exhausted else []
+    if edits and len(_refused(Grouping(graph, target))) < before:
+        unsigned.tell(edits, context)
+    else:
+        unsigned.undo(edits)
+
+
+def _refused(work: Grouping) -> list[Node]:
+    return [node for u in work.against for node in work.units[u].nodes]
+
+
+def _tidy(graph: Graph, context: Context) -> None:
+    """Merge what the rewrites repeat: Reshapes in a row, and those of one value."""
+    from ortconv.optimizer.basic import cse, reshape, sharing
+
+    for _ in run_passes(graph, (*sharing.PASSES, *cse.PASSES, *reshape.PASSES), context):
+        pass
+
+
+# ---------------------------------------------------------------------- offers
+
+
+def _offers(work: Grouping, rules: Rules, context: Context) -> Iterator[Offer]:
+    """A rewrite for every refused node that one is found for, none overlapping another."""
+    spoken_for: set[Node] = set()
+    for u in sorted(work.against):
+        if FIXED & {o.rule for o in work.against[u]}:
+            continue
+        for node in work.units[u].nodes:
+            if node not in spoken_for and (offer := _offer(work, node, rules, context, spoken_for)) is not None:
+                yield offer
+                break
+
+
+def _offer(work: Grouping, node: Node, rules: Rules, context: Context, spoken_for: set[Node]) -> Offer | None:
+    """The first rule around a refused node all of whose result is taken; those that take in a reader of the node come first."""
+    for root in _around(node):
+        for r in rules.get((root.domain, root.op), ()):
+            found = find(r, root, context)
+            if found is None:
+                continue
+            m = found[0]
+            matched = {n for n, _ in m.nodes} | {root}
+            if node not in matched or matched & spoken_for or (trial := _trial(m, r, rules, work.target)) is None:
+                continue
+            trial.discard()
+            spoken_for |= matched
+            return Offer(r, root, frozenset(work.number[n] for n in matched) & work.against.keys())
+    return None
+
+
+def _around(node: Node) -> Iterator[Node]:
+    """The readers of a node, where they are few, and the node itself."""
+    for value in node.outputs:
+        if value is not None and len(value.uses) <= FEW:
+            yield from (reader for reader in value.consumers if reader.graph is node.graph)
+    yield node
+
+
+def _accept(offer: Offer, graph: Graph, target: Target, rules: Rules, context: Context) -> None:
+    """Put what the rule makes, and what the rules make of that, in place of what it matches."""
+    found = find(offer.rule, offer.root, context) if offer.root.graph is graph else None
+    trial = None if found is None else _trial(found[0], offer.rule, rules, target)
+    if trial is not None:
+        trial.move_in(offer.rule, context)
+
+
+# ---------------------------------------------------------------------- trials
+
+
+class Trial:
+    """Copies of matched nodes in a graph of their own, which read the values of the real one."""
+
+    def __init__(self, m: Match) -> None:
+        self.root = m.root
+        self.matched = _in_order({m.root, *(n for n, _ in m.nodes)})
+        self.graph = Graph()
+        self.graph.opsets = m.graph.opsets
+        copies: dict[Value, Value] = {}
+        for node in self.matched:
+            made = self.graph.add_node(
+                node.op,
+                [copies.get(v, v) if v is not None else None for v in node.inputs],
+                [None if v is None else v.name for v in node.outputs],
+                node.attrs,
+                domain=node.domain,
+                name=node.name,
+                types=[None if v is None else v.type for v in node.outputs],
+            )
+            made.ep = node.ep
+            copies |= {a: b for a, b in zip(node.outputs, made.outputs) if a is not None and b is not None}
+        self.copy = made
+        self.returned = [v for v in m.root.outputs if v is not None]
+        self.graph.set_outputs([copies[v] for v in self.returned])
+
+    def discard(self) -> None:
+        """Withdraw all reads of values of the real graph."""
+        for node in self.graph:
+            self.graph.set_inputs(node, ())
+
+    def move_in(self, r: Rule, context: Context) -> None:
+        """Let the nodes of the trial take the place of the root."""
+        graph, root, label = self.root.graph, self.root, self.root.label
+        assert graph is not None
+        before, added = len(graph), list(self.graph)
+        for old, new in zip(self.returned, graph.absorb(self.graph, root), strict=True):
+            graph.replace(old, new)
+        graph.remove_dead(root)
+        names = {node.name for node in self.matched if node.graph is graph}
+        for node in added:
+            if node.name in names:
+                node.name = graph.fresh(node.name)
+        context.record(r.name, label, before + len(added) - len(graph), len(added))
+
+
+def _in_order(nodes: set[Node]) -> list[Node]:
+    """The nodes, each behind those among them that it reads; the one that none of them reads is last."""
+    done: dict[Node, None] = {}
+
+    def visit(node: Node) -> None:
+        for v in node.inputs:
+            if v is not None and v.producer in nodes:
+                visit(v.producer)
+        done.setdefault(node)
+
+    last = [n for n in nodes if not any(user in nodes for v in n.outputs if v is not None for user, _ in v.uses)]
+    for node in last:
+        visit(node)
+    return list(done)
+
+
+def _trial(m: Match, r: Rule, rules: Rules, target: Target) -> Trial | None:
+    """What comes of a rule and of others applied to what it made, if the target takes it all."""
+    trial = Trial(m)
+    scratch = Context()
+    if apply(r, trial.copy, scratch) is not None:
+        for _ in range(ROUNDS):
+            refused = _refused(Grouping(trial.graph, target))
+            if not refused:
+                return trial
+            if not _one_more(refused, rules, scratch):
+                break
+    trial.discard()
+    return None
+
+
+def _one_more(refused: Sequence[Node], rules: Rules, context: Context) -> bool:
+    """Apply one rule at every refused node where one fits; False if none does."""
+    changed = False
+    for node in refused:
+        for root in _around(node) if node.graph is not None else ():
+            if any(apply(r, root, context) is not None for r in rules.get((root.domain, root.op), ())):
+                changed = True
+                break
+    return changed
+
+
+# ---------------------------------------------------------------------- what is worth it
+
+
+def _worthwhile(work: Grouping, offers: Sequence[Offer], limits: Limits) -> list[Offer]:
+    """The offers whose units come to lie in partitions that are kept."""
+    chosen = list(offers)
+    for _ in range(ROUNDS):
+        supposed = frozenset().union(*(offer.units for offer in chosen)) if chosen else frozenset[int]()
+        left = {u for group in work.groups(supposed) if not _is_kept(work, group, supposed, limits) for u in group}
+        kept = [offer for offer in chosen if not offer.units & left]
+        if len(kept) == len(chosen):
+            break
+        chosen = kept
+    return chosen
+
+
+def _is_kept(work: Grouping, group: list[int], supposed: frozenset[int], limits: Limits) -> bool:
+    """False for a group that makes no partition, that the limits leave out, or that is all rewritten nodes and saves no time."""
+    if not group or not work.makes_partition(group):
+        return False
+    island = supposed.issuperset(group)
+    if not island and not limits:
+        return True
+    nodes = work.nodes(group)
+    estimated = Partition("", nodes, tuple(region_inputs(nodes)), tuple(region_outputs(nodes)))
+    costs = cost(estimated, limits.device)
+    return (not island or costs.is_worthwhile) and too_little(estimated, costs, limits) is None

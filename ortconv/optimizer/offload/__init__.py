@@ -1,0 +1,36 @@
+"""Rewrites into standard operators in forms that an accelerator takes, between the basic level and the partitioner.
+
+All run only on request: by name, or where `ortconv.offload` finds that they put more nodes on the accelerator.
+"""
+
+from __future__ import annotations
+
+from ortconv.optimizer.engine import FunctionPass, RulePass
+from ortconv.optimizer.offload import (
+    activation,
+    arithmetic,
+    convolution,
+    matmul,
+    movement,
+    normalization,
+    quantization,
+    resize,
+    unsigned,
+)
+
+PASSES: tuple[FunctionPass | RulePass, ...] = ()
+
+OPT_IN: tuple[FunctionPass | RulePass, ...] = (
+    *unsigned.PASSES,
+    *activation.PASSES,
+    *arithmetic.PASSES,
+    *matmul.PASSES,
+    *convolution.PASSES,
+    *movement.PASSES,
+    *resize.PASSES,
+    *quantization.PASSES,
+    *normalization.PASSES,
+)
+
+INEXACT = activation.INEXACT
+"""Names of the passes that change the numbers by more than rounding does."""

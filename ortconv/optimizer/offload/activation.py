@@ -1,0 +1,242 @@
+"""Activations that NNAPI has no operation for, in terms of those that it has."""
+
+from __future__ import annotations
+
+import math
+
+from ortconv.ir.schema import attribute
+from ortconv.optimizer.conditions import clip_bounds
+from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.offload.parts import (
+    MICROSOFT,
+    SQRT_2_OVER_PI,
+    add,
+    clip6,
+    div,
+    is_float,
+    mul,
+    number,
+    op,
+    passes,
+    sub,
+)
+from ortconv.optimizer.pattern import Match, P
+
+CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
+"""The bounds that NNAPI clips to."""
+
+NEAR_ONE = 1e-6
+
+
+@rule("HardSigmoidToClip", P("HardSigmoid", "x"))
+def hard_sigmoid(m: Match) -> Replacement:
+    """HardSigmoid<alpha, beta>(x)  ->  Clip(6 * alpha * x + 6 * beta, 0, 6) / 6, without the first product where alpha is 1/6
+
+    Counterpart: none: CPU kernels take HardSigmoid as it is
+    Opt-in: more nodes, which pays only where an accelerator takes them and not HardSigmoid.
+    """
+    alpha, beta = float(attribute(m.root, "alpha")), float(attribute(m.root, "beta"))
+    if not is_float(m.x) or not (math.isfinite(6 * alpha) and math.isfinite(6 * beta)):
+        return None
+    scaled: Source = m.x if abs(6 * alpha - 1) < NEAR_ONE else mul(m.x, number(6 * alpha))
+    return mul(clip6(add(scaled, number(6 * beta)), m.graph), number(1 / 6))
+
+
+@rule("HardSwishToClip", P("HardSwish", "x"))
+def hard_swish(m: Match) -> Replacement:
+    """HardSwish(x)  ->  x * (Clip(x + 3, 0, 6) / 6)
+
+    Counterpart: none: CPU kernels take HardSwish as it is
+    Opt-in: more nodes, which pays only where an accelerator takes them and not HardSwish.
+    """
+    if not is_float(m.x):
+        return None
+    return mul(m.x, mul(clip6(add(m.x, number(3)), m.graph), number(1 / 6)))
+
+
+@rule("ClipToMinMax", P("Clip", "x", ...))
+def clip(m: Match) -> Replacement:
+    """Clip(x, low, high)  ->  Min(Max(x, low), high), with constant bounds other than 0 and 6 or -1 and 1; Relu for Max(x, 0)
+
+    Counterpart: none: CPU kernels take Clip as it is
+    Opt-in: two nodes for one, which pays only where an accelerator takes these bounds no other way.
+    """
+    bounds = clip_bounds(m.root)
+    if bounds is None or bounds in CLIP_RANGES or not is_float(m.x):
+        return None
+    low, high = (None if b is None or math.isinf(b) else b for b in bounds)
+    if any(b is not None and math.isnan(b) for b in (low, high)) or bounds[0] == math.inf or bounds[1] == -math.inf:
+        return None
+    y: Source = m.x
+    if low is not None:
+        y = op("Relu", y) if low == 0 else op("Max", y, number(low))
+    return y if high is None else op("Min", y, number(high))
+
+
+@rule("SoftplusToLog", P("Softplus", "x"))
+def softplus(m: Match) -> Replacement:
+    """Softplus(x)  ->  Relu(x) + Log(1 + Exp(-Abs(x)))
+
+    Counterpart: none: CPU kernels take Softplus as it is
+    Opt-in: more nodes, which pays only where an accelerator takes them and not Softplus.
+    """
+    return _softplus(m.x) if is_float(m.x) else None
+
+
+def _softplus(x: Source) -> New:
+    return add(op("Relu", x), op("Log", add(op("Exp", op("Neg", op("Abs", x))), number(1))))
+
+
+@rule("SoftsignToDiv", P("Softsign", "x"))
+def softsign(m: Match) -> Replacement:
+    """Softsign(x)  ->  x / (1 + Abs(x))
+
+    Counterpart: none: CPU kernels take Softsign as it is
+    Opt-in: more nodes, which pays only where an accelerator takes them and not Softsign.
+    """
+    return div(m.x, add(op("Abs", m.x), number(1))) if is_float(m.x) else None
+
+
+@rule("MishToTanh", P("Mish", "x"))
+def mish(m: Match) -> Replacement:
+    """Mish(x)  ->  x * Tanh(Relu(x) + Log(1 + Exp(-Abs(x))))
+
+    Counterpart: none: ONNX Runtime takes Mish as a function
+    Opt-in: more nodes, which pays only where an accelerator takes them and not Mish.
+    """
+    return mul(m.x, op("Tanh", _softplus(m.x))) if is_float(m.x) else None
+
+
+@rule("SwishToSigmoid", P("Swish", "x"), P("QuickGelu", "x", domain=MICROSOFT))
+def swish(m: Match) -> Replacement:
+    """Swish<alpha>(x) or QuickGelu<alpha>(x)  ->  x * Sigmoid(alpha * x)
+
+    Counterpart: none: QuickGeluFusion goes the other way
+    Opt-in: more nodes, which pays only where an accelerator takes them and not the fused operator.
+    """
+    if not is_float(m.x):
+        return None
+    alpha = m.root.attr("alpha", 1.0 if m.root.op == "Swish" else 1.702)
+    return mul(m.x, op("Sigmoid", m.x if alpha == 1 else mul(m.x, number(alpha))))
+
+
+@rule("SeluToElu", P("Selu", "x"))
+def selu(m: Match) -> Replacement:
+    """Selu<alpha, gamma>(x)  ->  gamma * Elu<alpha>(x)
+
+    Counterpart: none: CPU kernels take Selu as it is
+    Opt-in: two nodes for one, which pays only where an accelerator takes them and not Selu.
+    """
+    alpha, gamma = float(attribute(m.root, "alpha")), float(attribute(m.root, "gamma"))
+    return mul(op("Elu", m.x, alpha=alpha), number(gamma)) if is_float(m.x) else None
+
+
+@rule("CeluToElu", P("Celu", "x"))
+def celu(m: Match) -> Replacement:
+    """Celu<alpha>(x)  ->  alpha * Elu(x / alpha)
+
+    Counterpart: none: ONNX Runtime takes Celu as it is
+    Opt-in: more nodes, which pays only where an accelerator takes them and not Celu.
+    """
+    alpha = float(attribute(m.root, "alpha"))
+    if not is_float(m.x) or not alpha > 0:
+        return None
+    if alpha == 1:
+        return op("Elu", m.x)
+    return mul(op("Elu", div(m.x, number(alpha))), number(alpha))
+
+
+@rule("EluToExp", P("Elu", "x"))
+def elu(m: Match) -> Replacement:
+    """Elu<alpha>(x)  ->  Relu(x) + Min(alpha * (Exp(x) - 1), 0)
+
+    Counterpart: none: CPU kernels take Elu as it is
+    Opt-in: more nodes, which pays only where an accelerator takes them and not Elu: NNAPI at feature level 29.
+    """
+    alpha = float(attribute(m.root, "alpha"))
+    if not is_float(m.x) or not alpha >= 0:
+        return None
+    grown = sub(op("Exp", m.x), number(1))
+    return add(op("Relu", m.x), op("Min", grown if alpha == 1 else mul(grown, number(alpha)), number(0)))
+
+
+# ---------------------------------------------------------------------- Gelu
+
+
+def _is_tanh(m: Match) -> bool:
+    return m.root.op == "FastGelu" or m.root.attr("approximate", "none") == "tanh"
+
+
+def _biased(m: Match) -> Source:
+    bias = m.bound.get("bias")
+    return m.x if bias is None else add(m.x, bias)
+
+
+@rule("GeluToTanh", P("Gelu", "x"), P("FastGelu", "x", "bias?", domain=MICROSOFT))
+def gelu_by_tanh(m: Match) -> Replacement:
+    """Gelu<tanh>(x) or FastGelu(x, bias)  ->  0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
+
+    Counterpart: none: FastGeluFusion goes the other way
+    Opt-in: more nodes, which pays only where an accelerator takes them and not the fused operator.
+    """
+    if not is_float(m.x, m.bound.get("bias")) or not _is_tanh(m):
+        return None
+    x = _biased(m)
+    factor = add(mul(mul(x, x), number(0.044715 * SQRT_2_OVER_PI)), number(SQRT_2_OVER_PI))
+    return mul(mul(x, number(0.5)), add(op("Tanh", mul(x, factor)), number(1)))
+
+
+@rule("GeluToErf", P("Gelu", "x"), P("Gelu", "x", domain=MICROSOFT), P("BiasGelu", "x", "bias", domain=MICROSOFT))
+def gelu_by_erf(m: Match) -> Replacement:
+    """Gelu(x) or BiasGelu(x, bias)  ->  0.5 * x * (1 + Erf(x / sqrt(2)))
+
+    Counterpart: none: GeluFusion goes the other way
+    Opt-in: more nodes; of use where ErfToExp takes the place of Erf.
+    """
+    if not is_float(m.x, m.bound.get("bias")) or _is_tanh(m):
+        return None
+    x = _biased(m)
+    return mul(mul(x, number(0.5)), add(op("Erf", mul(x, number(math.sqrt(0.5)))), number(1)))
+
+
+ERF_SCALE = 0.3275911
+ERF_COEFFICIENTS = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+"""Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: off by at most 1.5e-7."""
+
+STEEP = 2.0**100
+
+
+@rule("ErfToExp", P("Erf", "x"))
+def erf_by_exp(m: Match) -> Replacement:
+    """Erf(x)  ->  sign(x) * (1 - polynomial(1 / (1 + 0.3275911 * Abs(x))) * Exp(-x * x)), the sign being Clip(2^100 * x, -1, 1)
+
+    Counterpart: none: CPU kernels take Erf as it is
+    Opt-in: absolutely off by up to 5e-7, rounding included, which relative to results near 0 is much.
+    """
+    if not is_float(m.x) or m.graph.opset() < 11:
+        return None
+    t = div(number(1), add(mul(op("Abs", m.x), number(ERF_SCALE)), number(1)))
+    polynomial: Source = number(ERF_COEFFICIENTS[0])
+    for c in ERF_COEFFICIENTS[1:]:
+        polynomial = add(mul(polynomial, t), number(c))
+    tail = mul(mul(polynomial, t), op("Exp", mul(mul(m.x, m.x), number(-1))))
+    sign = op("Clip", mul(m.x, number(STEEP)), number(-1), number(1))
+    return mul(sign, sub(number(1), tail))
+
+
+PASSES = passes(
+    hard_sigmoid,
+    hard_swish,
+    clip,
+    softplus,
+    softsign,
+    mish,
+    swish,
+    selu,
+    celu,
+    elu,
+    gelu_by_tanh,
+    gelu_by_erf,
+    erf_by_exp,
+)
+INEXACT = frozenset({"ErfToExp"})

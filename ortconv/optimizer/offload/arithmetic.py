@@ -1,0 +1,139 @@
+"""Elementwise arithmetic in other operators, mostly ones that older accelerators have too."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from ortconv.ir.graph import Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+from ortconv.optimizer.conditions import scalar
+from ortconv.optimizer.engine import Replacement, Source, rule
+from ortconv.optimizer.offload.parts import add, div, is_float, mul, number, op, passes, sub
+from ortconv.optimizer.pattern import C, Match, P
+
+
+@rule("VariadicToPairs", P(("Max", "Min"), "a", "b", "c", ...), P(("Sum", "Mean"), ...))
+def pairs(m: Match) -> Replacement:
+    """Max(a, b, c)  ->  Max(Max(a, b), c); likewise Min, Sum as Add, and Mean as Add and a product
+
+    Counterpart: none: CPU kernels take any number of inputs
+    Opt-in: more nodes, which pays only where an accelerator takes two inputs at a time.
+    """
+    values = m.root.inputs
+    if not is_float(*values) or any(v is None for v in values):
+        return None
+    name = m.root.op if m.root.op in ("Max", "Min") else "Add"
+    total: Source = reduce(lambda a, b: op(name, a, b), values[1:], values[0])  # type: ignore[arg-type,return-value]
+    if m.root.op == "Mean" and len(values) > 1:
+        return mul(total, number(1 / len(values)))
+    return total if len(values) > 1 else op("Identity", total)
+
+
+@rule("PowToMul", P("Pow", "x", C("exponent", one=True)))
+def power(m: Match) -> Replacement:
+    """Pow(x, 2)  ->  x * x, Pow(x, 3)  ->  x * x * x, Pow(x, whole number of another type)  ->  Pow(x, float)
+
+    Counterpart: none: CPU kernels take Pow as it is
+    Opt-in: pays only where an accelerator takes the other form and not this one.
+    """
+    exponent = scalar(m.exponent)
+    rank = m.x.rank
+    if not is_float(m.x) or exponent is None or rank is None or m.exponent.rank > rank:
+        return None
+    if exponent == 2:
+        return mul(m.x, m.x)
+    if exponent == 3:
+        return mul(mul(m.x, m.x), m.x)
+    if m.exponent.dtype is DType.FLOAT or float(np.float32(exponent)) != exponent:
+        return None
+    return op("Pow", m.x, m.exponent.constant.numpy().astype(np.float32))
+
+
+@rule("DivToMul", P("Div", "x", C("divisor")))
+def division(m: Match) -> Replacement:
+    """x / c  ->  x * (1 / c), where the reciprocals are exact: for powers of two
+
+    Counterpart: none: onnxruntime divides
+    Opt-in: pays only where an accelerator multiplies and does not divide: NNAPI at feature level 27.
+    """
+    if not is_float(m.x):
+        return None
+    divisor: Array = m.divisor.constant.numpy()
+    with np.errstate(all="ignore"):
+        reciprocal: Array = np.asarray(1 / divisor, np.float32)
+    tiny = np.finfo(np.float32).tiny
+    exact = (np.abs(np.frexp(divisor)[0]) == 0.5) & np.isfinite(reciprocal)
+    normal = (np.abs(divisor) >= tiny) & (np.abs(reciprocal) >= tiny)
+    return mul(m.x, reciprocal) if bool(np.all(exact & normal)) else None
+
+
+@rule("SubToAdd", P("Sub", "a", "b"))
+def subtraction(m: Match) -> Replacement:
+    """a - b  ->  a + b * -1, the product folded where b is a constant
+
+    Counterpart: none: onnxruntime subtracts
+    Opt-in: pays only where an accelerator adds and does not subtract: NNAPI at feature level 27.
+    """
+    if not is_float(m.a):
+        return None
+    b: Value = m.b
+    return add(m.a, mul(b, number(-1)) if b.constant is None else np.asarray(-b.constant.numpy()))
+
+
+@rule("NegToMul", P("Neg", "x"))
+def negation(m: Match) -> Replacement:
+    """-x  ->  x * -1
+
+    Counterpart: none: CPU kernels take Neg as it is
+    Opt-in: pays only where an accelerator multiplies and has no Neg: NNAPI below feature level 29.
+    """
+    return mul(m.x, number(-1)) if is_float(m.x) else None
+
+
+@rule("AbsToRelu", P("Abs", "x"))
+def magnitude(m: Match) -> Replacement:
+    """Abs(x)  ->  Relu(x) + Relu(x * -1)
+
+    Counterpart: none: CPU kernels take Abs as it is
+    Opt-in: more nodes, which pays only where an accelerator has no Abs: NNAPI below feature level 29.
+    """
+    return add(op("Relu", m.x), op("Relu", mul(m.x, number(-1)))) if is_float(m.x) else None
+
+
+@rule("CeilToFloor", P("Ceil", "x"))
+def ceiling(m: Match) -> Replacement:
+    """Ceil(x)  ->  Floor(x * -1) * -1
+
+    Counterpart: none: CPU kernels take Ceil as it is
+    Opt-in: more nodes, which pays only where an accelerator takes them and not Ceil.
+    """
+    return mul(op("Floor", mul(m.x, number(-1))), number(-1)) if is_float(m.x) else None
+
+
+@rule("ReciprocalToDiv", P("Reciprocal", "x"))
+def reciprocal(m: Match) -> Replacement:
+    """Reciprocal(x)  ->  1 / x
+
+    Counterpart: none: CPU kernels take Reciprocal as it is
+    Opt-in: pays only where an accelerator divides and has no Reciprocal.
+    """
+    return div(number(1), m.x) if is_float(m.x) else None
+
+
+@rule("CosToSin", P("Cos", "x"))
+def cosine(m: Match) -> Replacement:
+    """Cos(x)  ->  1 - 2 * Sin(x / 2)^2
+
+    Counterpart: none: CPU kernels take Cos as it is
+    Opt-in: more nodes, which pays only where an accelerator takes them and not Cos; equal but for rounding at the scale of 1.
+    """
+    if not is_float(m.x):
+        return None
+    sine = op("Sin", mul(m.x, number(0.5)))
+    return sub(number(1), mul(mul(sine, sine), number(2)))
+
+
+PASSES = passes(pairs, power, division, subtraction, negation, magnitude, ceiling, reciprocal, cosine)

@@ -1,0 +1,294 @@
+"""Convolutions, pooling, and moves between depth and space in the forms that NNAPI takes."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Floats, Ints, Node
+from ortconv.ir.schema import attribute
+from ortconv.ir.tensor import Array
+from ortconv.optimizer.conditions import INT32_MAX, spatial_pads
+from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.offload.parts import MICROSOFT, add, integers, is_float, number, op, passes, taken, with_axes
+from ortconv.optimizer.pattern import C, Match, P
+
+IMAGE = 2
+"""Spatial axes of an image."""
+
+
+# ---------------------------------------------------------------------- one spatial axis
+
+
+@rule(
+    "Conv1DToConv2D",
+    P("Conv", "x", C("w"), "b?"),
+    P(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"), "x"),
+)
+def images_of_one_row(m: Match) -> Replacement:
+    """Conv(x, w, b) along one axis  ->  Squeeze(Conv(Unsqueeze(x), w, b)), images of one row; likewise pooling
+
+    Counterpart: none: CPU kernels take one axis
+    Opt-in: two more nodes, which pays only where an accelerator takes images only.
+    """
+    node: Node = m.root
+    if not is_float(m.x) or m.x.rank != 3 or len(node.outputs) != 1:
+        return None
+    attrs: dict[str, Attribute] = dict(node.attrs)
+    for name in ("kernel_shape", "strides", "dilations"):
+        if name in attrs:
+            attrs[name] = Ints((1, *node.attr(name, Ints())))
+    if "pads" in attrs:
+        begin, end = node.attr("pads", Ints((0, 0)))
+        attrs["pads"] = Ints((0, begin, 0, end))
+    inputs: list[Source] = [with_axes("Unsqueeze", m.x, (2,), m.graph)]
+    if node.op == "Conv":
+        weights: Array = m.w.constant.numpy()
+        inputs += [np.expand_dims(weights, 2), *([m.b] if m.b is not None else [])]
+    return with_axes("Squeeze", New(node.op, inputs, attrs, like=node), (2,), m.graph)
+
+
+# ---------------------------------------------------------------------- groups
+
+MOST_GROUPS = 64
+"""Convolutions into which one is taken apart at most."""
+
+
+@rule("ConvToGroups", P("Conv", "x", C("w"), C("b", optional=True)))
+def one_conv_per_group(m: Match) -> Replacement:
+    """Dilated Conv in groups of several channels  ->  Concat of a Conv for each group, each of a Slice of x
+
+    Counterpart: none: CPU kernels take groups
+    Opt-in: more nodes, which pays only where an accelerator takes no dilation in groups.
+    """
+    node, weights = m.root, m.w.constant.numpy()
+    groups = node.attr("group", 1)
+    dilated = any(d != 1 for d in node.attr("dilations", Ints()))
+    if (
+        not is_float(m.x)
+        or not dilated
+        or not 1 < groups <= MOST_GROUPS
+        or weights.shape[1] == 1
+        or m.graph.opset() < 10
+    ):
+        return None
+    attrs = {k: v for k, v in node.attrs.items() if k != "group"}
+    channels, filters = weights.shape[1], weights.shape[0] // groups
+    parts: list[Source] = []
+    for g in range(groups):
+        x = taken(m.x, (g * channels,), ((g + 1) * channels,), (1,))
+        own = slice(g * filters, (g + 1) * filters)
+        bias = [] if m.b is None else [m.b.constant.numpy()[own]]
+        parts.append(New("Conv", [x, weights[own], *bias], attrs))
+    return op("Concat", *parts, axis=1)
+
+
+# ---------------------------------------------------------------------- ConvTranspose
+
+
+class _Axis(NamedTuple):
+    """One spatial axis of a ConvTranspose: input and output size, kernel with dilation, padding at its begin, taps."""
+
+    size: int
+    out: int
+    kernel: int
+    begin: int
+    taps: int
+
+    def missing(self, stride: int) -> int:
+        """Rows to add at the end, in steps of the stride, so that what is kept lies inside."""
+        return max(0, -(-(self.begin + self.out - (self.size + self.taps - 1) * stride) // stride))
+
+
+def _axes(node: Node, stride: int) -> list[_Axis] | None:
+    """The spatial axes; None where a size is not known."""
+    x, w = node.inputs[:2]
+    source, result = None if x is None else x.static_shape, node.out.static_shape
+    if source is None or result is None or w is None or w.static_shape is None:
+        return None
+    explicit = spatial_pads(node, IMAGE) if "output_shape" not in node.attrs else None
+    dilations, extra = (node.attr(name, Ints((d, d))) for name, d in (("dilations", 1), ("output_padding", 0)))
+    found = []
+    for i in range(IMAGE):
+        kernel = (w.static_shape[2 + i] - 1) * dilations[i] + 1
+        size, out = source[2 + i], result[2 + i]
+        total = stride * (size - 1) + extra[i] + kernel - out
+        upper = node.attr("auto_pad", "NOTSET") == "SAME_UPPER"
+        begin = explicit[i] if explicit is not None else total // 2 if upper else total - total // 2
+        found.append(_Axis(size, out, kernel, begin, -(-kernel // stride)))
+    return None if any(a.begin < 0 or 0 in (a.size, a.out) for a in found) else found
+
+
+def _phases(weights: Array, axes: list[_Axis], stride: int, dilations: tuple[int, ...]) -> Array:
+    """Filters of a Conv that computes each phase of the output of a ConvTranspose as channels of its own, phases first."""
+    channels, filters = weights.shape[:2]
+    high, wide = axes
+    spread = np.zeros((channels, filters, high.taps * stride, wide.taps * stride), np.float32)
+    spread[:, :, : high.kernel : dilations[0], : wide.kernel : dilations[1]] = weights
+    split = spread.reshape(channels, filters, high.taps, stride, wide.taps, stride)[:, :, ::-1, :, ::-1]
+    return split.transpose(3, 5, 1, 0, 2, 4).reshape(stride * stride * filters, channels, high.taps, wide.taps)
+
+
+@rule("ConvTransposeToConv", P("ConvTranspose", "x", C("w"), C("b", optional=True)))
+def conv_transpose(m: Match) -> Replacement:
+    """ConvTranspose<stride s>(x, w, b)  ->  Slice(DepthToSpace<s>(Conv(x, w', b'))), w' holding a filter for each of s * s phases
+
+    Where the kernel is no multiple of s, zeros fill the filters up; there results equal for finite x only.
+
+    Counterpart: none: CPU kernels take ConvTranspose as it is
+    Opt-in: more nodes, and more products where zeros fill filters up, which pays only where an accelerator has no ConvTranspose.
+    """
+    node, weights = m.root, m.w.constant.numpy()
+    strides, dilations = (node.attr(name, Ints((1, 1))) for name in ("strides", "dilations"))
+    if (
+        not is_float(m.x)
+        or m.x.rank != 4
+        or node.attr("group", 1) != 1
+        or strides[0] != strides[1]
+        or m.graph.opset() < 10
+    ):
+        return None
+    stride = strides[0]
+    axes = _axes(node, stride)
+    if axes is None or 0 in weights.shape:
+        return None
+    ends = [a.taps - 1 + a.missing(stride) for a in axes]
+    pads = Ints((*(a.taps - 1 for a in axes), *ends))
+    inputs: list[Source] = [m.x, np.ascontiguousarray(_phases(weights, axes, stride, tuple(dilations)))]
+    if m.b is not None:
+        inputs.append(np.tile(m.b.constant.numpy(), stride * stride))
+    y = New("Conv", inputs, {"kernel_shape": Ints(a.taps for a in axes), "pads": pads}, like=node)
+    if stride > 1:
+        y = op("DepthToSpace", y, blocksize=stride)
+    if all(a.begin == 0 and a.out == (a.size + end) * stride for a, end in zip(axes, ends)):
+        return y
+    return taken(y, [a.begin for a in axes], [a.begin + a.out for a in axes], (2, 3))
+
+
+# ---------------------------------------------------------------------- depth and space
+
+
+def _columns_first(node: Node) -> bool:
+    return node.attr("mode", "DCR") == "CRD"
+
+
+def _order(channels: int, block: int) -> Array:
+    """For each channel of a DepthToSpace that takes depth first, the one that holds it where columns come first."""
+    return np.arange(channels).reshape(-1, block * block).T.reshape(-1)
+
+
+@rule(
+    "DepthToSpaceToDCR",
+    P("DepthToSpace", P("Conv", "x", C("w"), C("b", optional=True), name="conv"), where=_columns_first),
+    P("DepthToSpace", "x", where=_columns_first),
+)
+def depth_first(m: Match) -> Replacement:
+    """DepthToSpace<CRD>(Conv(x, w, b))  ->  DepthToSpace<DCR>(Conv(x, w', b')), filters reordered; channels by a Gather elsewhere
+
+    Counterpart: none: CPU kernels take both modes
+    Opt-in: of no use but for an accelerator that takes one mode only.
+    """
+    source = m.root.inputs[0]
+    block, channels = m.root.attr("blocksize", 1), None if source is None else source.dim(1)
+    conv: Node | None = m.bound.get("conv")
+    if not is_float(m.x) or not isinstance(channels, int) or (conv is not None and conv.attr("group", 1) != 1):
+        return None
+    order = _order(channels, block)
+    attrs: dict[str, Attribute] = {"blocksize": block, "mode": "DCR"}
+    if conv is None:
+        return New("DepthToSpace", [op("Gather", m.x, order.astype(np.int64), axis=1)], attrs, like=m.root)
+    parts: list[Source] = [v.constant.numpy()[order] for v in (m.w, m.b) if v is not None]
+    return New("DepthToSpace", [New("Conv", [m.x, *parts], like=conv)], attrs, like=m.root)
+
+
+@rule("SpaceToDepthToSlices", P("SpaceToDepth", "x"))
+def space_to_depth(m: Match) -> Replacement:
+    """SpaceToDepth<b>(x)  ->  Concat of b * b Slices of every b-th row and column
+
+    Counterpart: none: SliceConcatToSpaceToDepthFusion goes the other way
+    Opt-in: more nodes, which pays only where an accelerator takes them and not SpaceToDepth.
+    """
+    block = m.root.attr("blocksize", 1)
+    if not is_float(m.x) or m.x.rank != 4 or m.graph.opset() < 10 or not 1 < block <= math.isqrt(MOST_GROUPS):
+        return None
+    ends = [d if isinstance(d, int) else INT32_MAX for d in (m.x.dim(2), m.x.dim(3))]
+    phases = [(i, j) for i in range(block) for j in range(block)]
+    return op("Concat", *(taken(m.x, phase, ends, (2, 3), (block, block)) for phase in phases), axis=1)
+
+
+# ---------------------------------------------------------------------- pooling
+
+
+@rule("PoolToPlainPool", P(("MaxPool", "AveragePool"), "x"))
+def plain_pool(m: Match) -> Replacement:
+    """MaxPool or AveragePool with ceil_mode, count_include_pad or storage_order  ->  the same without, padded as far as needed
+
+    Counterpart: none: CPU kernels take all of these
+    Opt-in: of no use but for an accelerator that has only the plain form.
+    """
+    node = m.root
+    unneeded = {k for k in ("ceil_mode", "count_include_pad", "storage_order") if node.attr(k, 0)}
+    kernel, pads = node.attr("kernel_shape", ()), spatial_pads(node, IMAGE)
+    source, result = m.x.static_shape, node.out.static_shape
+    if not unneeded or not is_float(m.x) or len(node.outputs) != 1 or len(kernel) != IMAGE or pads is None:
+        return None
+    if source is None or result is None or 0 in (*source, *result):
+        return None
+    strides, dilations = (node.attr(name, Ints((1, 1))) for name in ("strides", "dilations"))
+    ends = []
+    for i in range(IMAGE):
+        last = (result[2 + i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1
+        ends.append(max(pads[2 + i], last - source[2 + i] - pads[i]))
+    attrs = {k: v for k, v in node.attrs.items() if k not in (*unneeded, "auto_pad", "pads")}
+    x: Source = m.x
+    padded = (*pads[:IMAGE], *ends)
+    if "count_include_pad" in unneeded and any(padded):
+        if tuple(ends) != tuple(pads[IMAGE:]) or m.graph.opset() < 11:
+            return None
+        x = op("Pad", x, integers((0, 0, *pads[:IMAGE], 0, 0, *ends)), number(0))
+        padded = (0,) * len(padded)
+    return New(node.op, [x], {**attrs, "pads": Ints(padded)}, like=node)
+
+
+# ---------------------------------------------------------------------- fused convolutions
+
+
+def _activated(x: Source, name: str, params: tuple[float, ...], m: Match) -> New | None:
+    """A FusedConv's activation behind it; None for one of unknown meaning."""
+    if name in ("Relu", "Sigmoid", "Tanh"):
+        return op(name, x)
+    if name == "LeakyRelu" and len(params) == 1:
+        return op(name, x, alpha=params[0])
+    if name == "HardSigmoid" and len(params) == 2:
+        return op(name, x, alpha=params[0], beta=params[1])
+    if name == "Clip" and len(params) == 2:
+        if m.graph.opset() < 11:
+            return op(name, x, min=params[0], max=params[1])
+        return op(name, x, number(params[0]), number(params[1]))
+    return None
+
+
+@rule("FusedConvToConv", P("FusedConv", "x", "w", "b?", "z?", domain=MICROSOFT))
+def fused_conv(m: Match) -> Replacement:
+    """FusedConv(x, w, b, z)  ->  Conv(x, w, b) + z and its activation
+
+    Counterpart: none: ConvActivationFusion and ConvAddActivationFusion go the other way
+    Opt-in: undoes a fusion, for models that were optimized for the CPU before they came here.
+    """
+    attrs = {k: v for k, v in m.root.attrs.items() if not k.startswith("activation")}
+    y = New("Conv", [m.x, m.w] if m.b is None else [m.x, m.w, m.b], attrs, like=m.root)
+    name = attribute(m.root, "activation") or ""
+    return _activated(y if m.z is None else add(y, m.z), name, tuple(m.root.attr("activation_params", Floats())), m)
+
+
+PASSES = passes(
+    images_of_one_row,
+    one_conv_per_group,
+    conv_transpose,
+    depth_first,
+    space_to_depth,
+    plain_pool,
+    fused_conv,
+)

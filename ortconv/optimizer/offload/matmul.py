@@ -1,0 +1,239 @@
+"""Matrix products in the forms that NNAPI takes: two matrices, the second constant, or equally long stacks of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.schema import attribute
+from ortconv.optimizer.conditions import broadcasts_into, rounded, wide
+from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.offload.parts import MICROSOFT, add, is_float, mul, number, op, passes, reshape, transpose
+from ortconv.optimizer.pattern import C, Match, P
+
+# ---------------------------------------------------------------------- MatMul
+
+
+def _stack_by_matrix(product: Node) -> tuple[tuple[int, ...], tuple[int, int]] | None:
+    """The shapes of a stack of matrices and of the one matrix, leading 1s left out, that it is multiplied by."""
+    a, b = product.inputs
+    if a is None or b is None or not is_float(a, b):
+        return None
+    left, right = a.static_shape, b.static_shape
+    if left is None or right is None or len(left) < 3 or len(right) < 2 or 0 in (*left, *right):
+        return None
+    if any(d != 1 for d in right[:-2]) or len(right) > len(left):
+        return None
+    return left, (right[-2], right[-1])
+
+
+def _matrix(b: Value, shape: tuple[int, int]) -> Source:
+    if b.rank == 2:
+        return b
+    return b.constant.numpy().reshape(shape) if b.constant is not None else reshape(b, shape)
+
+
+def _has_bias(product: Node) -> bool:
+    """True if the one reader adds a constant for each column, which then becomes the bias."""
+    if len(product.out.uses) != 1 or product.out.is_output:
+        return False
+    ((reader, slot),) = product.out.uses
+    k = reader.input(1 - slot) if reader.is_op("Add") and reader.graph is product.graph else None
+    return k is not None and k.constant is not None and broadcasts_into(k.shape, (product.out.dim(-1),))
+
+
+@rule(
+    "MatMulToRows",
+    P("Add", P("MatMul", "a", "b", name="product"), C("k"), commutative=True),
+    P("MatMul", "a", "b", where=lambda node: node.inputs[1] is not None and node.inputs[1].constant is not None),
+)
+def by_rows(m: Match) -> Replacement:
+    """MatMul(a, b) + k  ->  Reshape(Gemm(Reshape(a), b, k)), for a stack of matrices a and one constant matrix b
+
+    Counterpart: MatMulAddFusion
+    Opt-in: two more nodes, which hide attention from its fusions and pay only where an accelerator takes matrices only.
+    """
+    product: Node = m.bound.get("product", m.root)
+    shapes = _stack_by_matrix(product)
+    if shapes is None or m.b.constant is None or (product is m.root and _has_bias(product)):
+        return None
+    left, (inner, columns) = shapes
+    rows = reshape(m.a, (math.prod(left[:-1]), inner))
+    whole = (*left[:-1], columns)
+    k: Value | None = m.bound.get("k")
+    if k is None:
+        return reshape(New("MatMul", [rows, _matrix(m.b, (inner, columns))], like=product), whole)
+    if not is_float(k) or not broadcasts_into(k.shape, (columns,)):
+        return None
+    bias = k if k.static_shape == (columns,) else np.broadcast_to(k.constant.numpy(), (columns,))  # type: ignore[union-attr]
+    return reshape(New("Gemm", [rows, _matrix(m.b, (inner, columns)), bias], {}, like=product), whole)
+
+
+@rule("MatMulToGemm", P("MatMul", "a", "b"))
+def by_gemm(m: Match) -> Replacement:
+    """MatMul(a, b)  ->  Reshape(Gemm<transB = 1>(Reshape(a), Transpose(b))), for a computed matrix b
+
+    Counterpart: none: CPU kernels take MatMul as it is
+    Opt-in: more nodes, which pays only where an accelerator takes computed weights only as Gemm takes them.
+    """
+    if m.b.constant is not None:
+        return None
+    left, right = m.a.static_shape, m.b.static_shape
+    if (
+        not is_float(m.a, m.b)
+        or left is None
+        or right is None
+        or len(left) < 2
+        or len(right) < 2
+        or 0 in (*left, *right)
+    ):
+        return None
+    if any(d != 1 for d in right[:-2]) or len(right) > len(left):
+        return None
+    b = _matrix(m.b, (right[-2], right[-1]))
+    a = m.a if len(left) == 2 else reshape(m.a, (math.prod(left[:-1]), left[-1]))
+    product = op("Gemm", a, transpose(b, (1, 0)), transB=1)
+    return product if len(left) == 2 else reshape(product, (*left[:-1], right[-1]))
+
+
+@rule("MatMulToEqualRanks", P("MatMul", "a", "b"))
+def equal_ranks(m: Match) -> Replacement:
+    """MatMul of stacks of matrices of different ranks, or of vectors  ->  MatMul of equal ranks, between Reshapes
+
+    A constant stack is repeated where it is the shorter one.
+
+    Counterpart: none: CPU kernels take MatMul as it is
+    Opt-in: more nodes and constants, which pays only where an accelerator wants stacks of equal length.
+    """
+    left, right = m.a.static_shape, m.b.static_shape
+    if not is_float(m.a, m.b) or not left or not right or 0 in (*left, *right):
+        return None
+    if len(left) == 1 or len(right) == 1:
+        return _by_vectors(m, left, right)
+    rank = max(len(left), len(right))
+    batch = np.broadcast_shapes(left[:-2], right[:-2])
+    wanted = [(*batch, *shape[-2:]) for shape in (left, right)]
+    if rank < 3 or [left, right] == wanted:
+        return None
+    sides = [_repeated(v, shape) for v, shape in zip((m.a, m.b), wanted)]
+    return None if any(s is None for s in sides) else op("MatMul", *sides)
+
+
+def _by_vectors(m: Match, left: tuple[int, ...], right: tuple[int, ...]) -> Replacement:
+    a, b = left if len(left) > 1 else (1, *left), right if len(right) > 1 else (*right, 1)
+    batch = np.broadcast_shapes(a[:-2], b[:-2])
+    shape = (*batch, *(left[-2:-1] if len(left) > 1 else ()), *(right[-1:] if len(right) > 1 else ()))
+    if not shape:
+        return None
+    sides = [v if v.static_shape == s else _reshaped(v, s) for v, s in ((m.a, a), (m.b, b))]
+    return reshape(op("MatMul", *sides), shape)
+
+
+def _reshaped(value: Value, shape: tuple[int, ...]) -> Source:
+    return value.constant.numpy().reshape(shape) if value.constant is not None else reshape(value, shape)
+
+
+LARGEST_REPEAT = 1 << 20
+"""Elements to which a constant may grow when it is repeated."""
+
+
+def _repeated(value: Value, shape: tuple[int, ...]) -> Source:
+    """The value in that shape, into which it broadcasts; None if it is computed and would have to be repeated."""
+    own = value.static_shape
+    if own == shape:
+        return value
+    if own is not None and math.prod(own) == math.prod(shape):
+        return _reshaped(value, shape)
+    if value.constant is None or math.prod(shape) > LARGEST_REPEAT:
+        return None
+    return np.broadcast_to(value.constant.numpy(), shape)
+
+
+# ---------------------------------------------------------------------- Gemm
+
+
+@rule("GemmToPlainGemm", P("Gemm", "a", "b", "c?"))
+def plain_gemm(m: Match) -> Replacement:
+    """Gemm with alpha, beta, transA, a computed b or any c  ->  Gemm without, and Transpose, Mul and Add where needed
+
+    Counterpart: none: CPU kernels take Gemm as it is
+    Opt-in: more nodes, which pays only where an accelerator has only the plain form.
+    """
+    node, out = m.root, m.root.out.static_shape
+    alpha, beta = float(attribute(node, "alpha")), float(attribute(node, "beta"))
+    b, c = m.b, m.c if beta != 0 else None
+    if not is_float(m.a, b, m.c) or out is None or m.a.rank != 2:
+        return None
+    computed = b.constant is None and not node.attr("transB", 0)
+    row = c is not None and c.static_shape is not None and c.static_shape in ((out[1],), (1, out[1]))
+    plain = alpha == 1 and not node.attr("transA", 0) and not computed
+    if plain and (m.c is None or (row and beta == 1)):
+        return None
+    a = transpose(m.a, (1, 0)) if node.attr("transA", 0) else m.a
+    weights: Source = transpose(b, (1, 0)) if computed else b
+    if alpha != 1 and b.constant is not None:
+        weights = rounded(alpha * wide(b), b.dtype)
+    bias: Source = None
+    if c is not None and c.constant is not None and broadcasts_into(c.shape, (out[1],)):
+        bias = np.broadcast_to(rounded(beta * wide(c), c.dtype), (out[1],))  # type: ignore[arg-type]
+    elif row and beta == 1:
+        bias = c
+    inside = bias is not None and (alpha == 1 or b.constant is not None)
+    attrs = {"transB": 1} if computed or node.attr("transB", 0) else {}
+    result = New("Gemm", [a, weights, bias] if inside else [a, weights], attrs, like=node)
+    if alpha != 1 and b.constant is None:
+        result = mul(result, number(alpha))
+    if c is None or inside:
+        return result
+    return add(result, bias if bias is not None else c if beta == 1 else mul(c, number(beta)))
+
+
+# ---------------------------------------------------------------------- fused products
+
+
+def _activated(x: New, name: str, alpha: float | None, beta: float | None) -> New | None:
+    """An activation of a fused operator behind it; None for one of unknown meaning."""
+    if name in ("Relu", "Sigmoid", "Tanh"):
+        return op(name, x)
+    if name == "LeakyRelu":
+        return op(name, x, alpha=0.01 if alpha is None else alpha)
+    return None
+
+
+@rule("FusedGemmToGemm", P("FusedGemm", "a", "b", "c?", domain=MICROSOFT))
+def fused_gemm(m: Match) -> Replacement:
+    """FusedGemm(a, b, c)  ->  Gemm(a, b, c) and its activation
+
+    Counterpart: none: GemmActivationFusion goes the other way
+    Opt-in: undoes a fusion, for models that were optimized for the CPU before they came here.
+    """
+    attrs = {k: v for k, v in m.root.attrs.items() if not k.startswith("activation")}
+    gemm = New("Gemm", [v for v in (m.a, m.b, m.c) if v is not None], attrs, like=m.root)
+    alpha = m.root.attrs.get("activation_alpha")
+    return _activated(gemm, m.root.attr("activation", ""), alpha if isinstance(alpha, float) else None, None)
+
+
+@rule("FusedMatMulToMatMul", P("FusedMatMul", "a", "b", domain=MICROSOFT))
+def fused_matmul(m: Match) -> Replacement:
+    """FusedMatMul<alpha, transA, transB>(a, b)  ->  alpha * MatMul(Transpose(a), Transpose(b))
+
+    Counterpart: none: MatMulTransposeFusion and MatMulScaleFusion go the other way
+    Opt-in: undoes a fusion, for models that were optimized for the CPU before they came here.
+    """
+    if any(m.root.attr(f"transBatch{side}", 0) for side in "AB"):
+        return None
+    sides: list[Source] = []
+    for value, flag in ((m.a, "transA"), (m.b, "transB")):
+        if value.rank is None:
+            return None
+        flipped = m.root.attr(flag, 0) and value.rank > 1
+        perm = (*range(value.rank - 2), value.rank - 1, value.rank - 2)
+        sides.append(transpose(value, perm) if flipped else value)
+    product = New("MatMul", sides, {}, like=m.root)
+    alpha = m.root.attr("alpha", 1.0)
+    return product if alpha == 1 else mul(product, number(alpha))
+
+
+PASSES = passes(by_rows, by_gemm, equal_ranks, plain_gemm, fused_gemm, fused_matmul)

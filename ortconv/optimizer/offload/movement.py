@@ -1,0 +1,342 @@
+"""What moves elements, in the forms that NNAPI takes: up to rank 4, equal parts, constant padding."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+
+from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.schema import attribute
+from ortconv.ir.tensor import Array
+from ortconv.optimizer.conditions import RESHAPES, ints, scalar
+from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.offload.parts import integers, is_float, mul, number, op, passes, reshape, taken, transpose
+from ortconv.optimizer.pattern import C, Match, P
+
+MOST_AXES = 4
+"""The highest rank that NNAPI takes."""
+
+# ---------------------------------------------------------------------- rank
+
+
+def _merged(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A transposition with axes of size 1 left out, and those that stay together merged: shape and permutation."""
+    order = [a for a in perm if shape[a] != 1]
+    kept = sorted(order)
+    runs: list[list[int]] = []
+    for a in order:
+        follows = bool(runs) and kept.index(a) == kept.index(runs[-1][-1]) + 1
+        if follows:
+            runs[-1].append(a)
+        else:
+            runs.append([a])
+    by_place = sorted(runs)
+    return tuple(math.prod(shape[a] for a in run) for run in by_place), tuple(by_place.index(run) for run in runs)
+
+
+_BEFORE = P(RESHAPES, "x", ..., shared=True)
+_TRANSPOSE = P("Transpose", _BEFORE, name="move")
+
+
+@rule("TransposeToRank4", P(RESHAPES, _TRANSPOSE, ...), _TRANSPOSE)
+def lower_transpose(m: Match) -> Replacement:
+    """Reshape(Transpose(Reshape(x))) by way of rank 5 or more  ->  the same by way of 4 at most, merging axes that stay together
+
+    Counterpart: none: CPU kernels take any rank
+    Opt-in: of no use but for an accelerator that takes up to rank 4 only.
+    """
+    move: Node = m.move
+    between = move.inputs[0]
+    shape = None if between is None else between.static_shape
+    out = m.root.out.static_shape
+    if not is_float(m.x) or shape is None or len(shape) <= MOST_AXES or out is None or 0 in shape:
+        return None
+    if move is m.root and not move.out.is_output and [r.op in RESHAPES for r in move.out.consumers] == [True]:
+        return None  # that Reshape is the root of the other form
+    merged, perm = _merged(shape, tuple(move.attr("perm", Ints(reversed(range(len(shape)))))))
+    if len(merged) > MOST_AXES or m.x.rank is None or m.x.rank > MOST_AXES:
+        return None
+    before: Source = m.x if m.x.static_shape == merged else reshape(m.x, merged)
+    if perm == tuple(range(len(perm))):
+        return reshape(m.x, out)
+    return reshape(New("Transpose", [before], {"perm": Ints(perm)}, like=move), out)
+
+
+@rule("ConcatToRank4", P(RESHAPES, P("Concat", ..., name="concat"), ...))
+def lower_concat(m: Match) -> Replacement:
+    """Reshape(Concat(Reshape(a), Reshape(b))) by way of rank 5 or more  ->  the same by way of 3, merging the axes beside Concat's
+
+    Counterpart: none: CPU kernels take any rank
+    Opt-in: of no use but for an accelerator that takes up to rank 4 only.
+    """
+    concat: Node = m.concat
+    whole, out = concat.out.static_shape, m.root.out.static_shape
+    if whole is None or out is None or len(whole) <= MOST_AXES or 0 in whole:
+        return None
+    axis = concat.attr("axis", 0) % len(whole)
+    parts: list[Source] = []
+    for value in concat.inputs:
+        shape = None if value is None else value.static_shape
+        source = _source(value)
+        if shape is None or source is None or not is_float(value):
+            return None
+        merged = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+        parts.append(
+            source.constant.numpy().reshape(merged) if source.constant is not None else reshape(source, merged)
+        )
+    return reshape(New("Concat", parts, {"axis": 1}, like=concat), out)
+
+
+def _source(value: Value | None) -> Value | None:
+    """A value of at most rank 4 with the same elements: a constant, or what a Reshape or its like reads."""
+    if value is None or value.constant is not None:
+        return value
+    node = value.producer
+    if node is None or node.op not in RESHAPES or node.domain:
+        return None
+    found = node.inputs[0]
+    return found if found is not None and found.rank is not None and found.rank <= MOST_AXES else None
+
+
+# ---------------------------------------------------------------------- repetition
+
+LARGEST_ONES = 1 << 20
+MOST_COPIES = 64
+
+
+@rule("ExpandToMul", P("Expand", "x", C("shape")))
+def expand(m: Match) -> Replacement:
+    """Expand(x, shape)  ->  x * ones, which broadcasts
+
+    Counterpart: none: CPU kernels take Expand as it is
+    Opt-in: multiplies by 1, which pays only where an accelerator takes Mul and not Expand.
+    """
+    source, out = m.x.static_shape, m.root.out.static_shape
+    if not is_float(m.x) or source is None or out is None or 0 in out:
+        return None
+    known = (1,) * (len(out) - len(source)) + source
+    ones = [d if d != s else 1 for d, s in zip(out, known)]
+    return mul(m.x, np.ones(ones, np.float32)) if math.prod(ones) <= LARGEST_ONES else None
+
+
+@rule("TileToConcat", P("Tile", "x", C("repeats")))
+def tile(m: Match) -> Replacement:
+    """Tile(x, repeats)  ->  Concat(x, x, ...) along each axis that repeats
+
+    Counterpart: none: CPU kernels take Tile as it is
+    Opt-in: pays only where an accelerator takes Concat and not Tile.
+    """
+    repeats = ints(m.repeats)
+    if not is_float(m.x) or m.x.rank is None or repeats is None or not all(1 <= r <= MOST_COPIES for r in repeats):
+        return None
+    y: Source = m.x
+    for axis, count in enumerate(repeats):
+        if count > 1:
+            y = op("Concat", *[y] * count, axis=axis)
+    return y if isinstance(y, New) else op("Identity", y)
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def _parts(node: Node, size: int) -> list[int] | None:
+    """How much each output of a Split gets; None where that is not known."""
+    count = len(node.outputs)
+    stated = node.input(1)
+    if stated is not None:
+        found = ints(stated)
+        return None if found is None else list(found)
+    if "split" in node.attrs:
+        return list(node.attr("split", ()))
+    each = -(-size // count)
+    return [min(each, size - i * each) for i in range(count)]
+
+
+@rule("SplitToSlices", P("Split", "x", ...))
+def split(m: Match) -> Replacement:
+    """Split(x)  ->  a Slice for each part
+
+    Counterpart: none: CPU kernels take Split as it is
+    Opt-in: more nodes, which pays only where an accelerator takes equal parts only, or no Split of this version.
+    """
+    node, rank = m.root, m.x.rank
+    if not is_float(m.x) or not rank or m.graph.opset() < 10 or any(v is None for v in node.outputs):
+        return None
+    axis = node.attr("axis", 0) % rank
+    size = m.x.dim(axis)
+    parts = _parts(node, size) if isinstance(size, int) else None
+    if parts is None or sum(parts) != size or min(parts) < 1:
+        return None
+    ends = np.cumsum(parts).tolist()
+    return tuple(taken(m.x, (start,), (end,), (axis,)) for start, end in pairwise((0, *ends)))
+
+
+@rule("SliceToGather", P("Slice", "x"))
+def slices(m: Match) -> Replacement:
+    """Slice<axes, starts, ends>(x) before opset 10  ->  Gather of a range along each axis
+
+    Counterpart: none: CPU kernels take Slice as it is
+    Opt-in: pays only where an accelerator takes Gather and no Slice of this version.
+    """
+    shape = m.x.static_shape
+    if not is_float(m.x) or shape is None or m.graph.opset() >= 10:
+        return None
+    starts, ends = m.root.attr("starts", Ints()), m.root.attr("ends", Ints())
+    y: Source = m.x
+    for axis, start, end in zip(m.root.attr("axes", Ints(range(len(starts)))), starts, ends):
+        y = op("Gather", y, integers(range(*slice(start, end).indices(shape[axis]))), axis=axis)
+    return y if isinstance(y, New) else None
+
+
+# ---------------------------------------------------------------------- padding
+
+
+def _padding(m: Match) -> tuple[tuple[int, ...], list[tuple[int, int]]] | None:
+    """The shape of x, and the padding at begin and end of each axis; None where that is not known."""
+    node, x = m.root, m.root.inputs[0]
+    shape = None if x is None else x.static_shape
+    stated = tuple(node.attr("pads", ())) if m.graph.opset() < 11 else ints(node.input(1))
+    if x is None or not is_float(x) or not shape or stated is None or 0 in shape:
+        return None
+    axes = tuple(range(len(shape)))
+    if node.input(3) is not None:
+        given = ints(node.input(3))
+        if given is None:
+            return None
+        axes = tuple(a % len(shape) for a in given)
+    if len(stated) != 2 * len(axes) or len(set(axes)) != len(axes):
+        return None
+    pads = [(0, 0)] * len(shape)
+    for i, a in enumerate(axes):
+        pads[a] = (stated[i], stated[i + len(axes)])
+    return shape, pads
+
+
+def _mode(node: Node) -> str:
+    return str(attribute(node, "mode") or "constant")
+
+
+@rule("PadToGather", P("Pad", "x", ...))
+def mirrored(m: Match) -> Replacement:
+    """Pad<reflect, edge or wrap>(x)  ->  Gather along each padded axis
+
+    Counterpart: none: CPU kernels take every mode
+    Opt-in: pays only where an accelerator pads by a constant only.
+    """
+    mode, found = _mode(m.root), _padding(m)
+    if found is None or mode not in ("reflect", "edge", "wrap"):
+        return None
+    y: Source = m.x
+    for axis, (size, (begin, end)) in enumerate(zip(*found)):
+        least = 1 - size if mode == "edge" else 0
+        most = size - 1 if mode == "reflect" else size
+        if min(begin, end) < 0 or (mode != "edge" and max(begin, end) > most) or least > 0:
+            return None
+        if begin or end:
+            index = np.pad(np.arange(size), (begin, end), mode=mode)  # type: ignore[call-overload]
+            y = op("Gather", y, index.astype(np.int64), axis=axis)
+    return y if isinstance(y, New) else op("Identity", y)
+
+
+def _filling(m: Match) -> float | None:
+    """What a Pad fills up with, where that is a constant."""
+    if m.graph.opset() < 11:
+        return float(m.root.attr("value", 0.0))
+    value = m.root.input(2)
+    return 0.0 if value is None else scalar(value)
+
+
+@rule("PadToPlainPad", P("Pad", "x", ...))
+def plain_pad(m: Match) -> Replacement:
+    """Pad of some axes, by less than nothing, or with its value left out by name  ->  Slice(x), and Pad of all axes
+
+    Counterpart: none: CPU kernels take these forms
+    Opt-in: of no use but for an accelerator that has only the plain form.
+    """
+    node, found, value = m.root, _padding(m), _filling(m)
+    if found is None or value is None or _mode(node) != "constant" or m.graph.opset() < 11:
+        return None
+    shape, pads = found
+    negative = any(p < 0 for pair in pads for p in pair)
+    if not negative and len(node.inputs) < 4 and not (len(node.inputs) == 3 and node.inputs[2] is None):
+        return None
+    x: Source = m.x
+    if negative:
+        cut = [a for a, pair in enumerate(pads) if min(pair) < 0]
+        ends = [shape[a] + min(0, pads[a][1]) for a in cut]
+        if any(end <= max(0, -pads[a][0]) for a, end in zip(cut, ends)):
+            return None
+        x = taken(x, [max(0, -pads[a][0]) for a in cut], ends, cut)
+    whole = (*(max(0, b) for b, _ in pads), *(max(0, e) for _, e in pads))
+    return New("Pad", [x, integers(whole), number(value)], like=node)
+
+
+LARGEST_FILLING = 1 << 20
+
+
+@rule("PadToConcat", P("Pad", "x", ...))
+def filled(m: Match) -> Replacement:
+    """Pad<constant>(x)  ->  Concat with constants along each padded axis
+
+    Counterpart: none: CPU kernels take Pad as it is
+    Opt-in: adds constants, which pays only where an accelerator takes Concat and no Pad of this version.
+    """
+    found, value = _padding(m), _filling(m)
+    if found is None or value is None or _mode(m.root) != "constant":
+        return None
+    shape, pads = found
+    dims, y, total = list(shape), m.x, 0
+    for axis, pair in enumerate(pads):
+        if min(pair) < 0:
+            return None
+        blocks: list[Array] = [np.full((*dims[:axis], p, *dims[axis + 1 :]), value, np.float32) for p in pair]
+        total += sum(b.size for b in blocks)
+        parts = [*([blocks[0]] if pair[0] else []), y, *([blocks[1]] if pair[1] else [])]
+        y = op("Concat", *parts, axis=axis) if len(parts) > 1 else y
+        dims[axis] += sum(pair)
+    return y if isinstance(y, New) and total <= LARGEST_FILLING else None
+
+
+# ---------------------------------------------------------------------- sums along an axis
+
+LONGEST_SUM = 512
+
+
+@rule("CumSumToMatMul", P("CumSum", "x", C("axis", one=True)))
+def cumulative(m: Match) -> Replacement:
+    """CumSum(x)  ->  MatMul(x, triangle of ones), between Transposes unless the axis is the last
+
+    Counterpart: none: CPU kernels take CumSum as it is
+    Opt-in: as many products as the axis is long for each sum; an infinite element makes all of its row NaN.
+    """
+    rank = m.x.rank
+    if not is_float(m.x) or rank is None or rank < 2:
+        return None
+    axis = int(scalar(m.axis) or 0) % rank
+    size = m.x.dim(axis)
+    if not isinstance(size, int) or not 1 <= size <= LONGEST_SUM:
+        return None
+    triangle = np.triu(np.ones((size, size), np.float32), 1 if m.root.attr("exclusive", 0) else 0)
+    if m.root.attr("reverse", 0):
+        triangle = np.ascontiguousarray(triangle.T)
+    if axis == rank - 1:
+        return op("MatMul", m.x, triangle)
+    perm = list(range(rank))
+    perm[axis], perm[-1] = perm[-1], perm[axis]
+    return transpose(op("MatMul", transpose(m.x, perm), triangle), perm)
+
+
+PASSES = passes(
+    lower_transpose,
+    lower_concat,
+    expand,
+    tile,
+    split,
+    slices,
+    mirrored,
+    plain_pad,
+    filled,
+    cumulative,
+)

@@ -1,0 +1,272 @@
+"""Normalizations, reductions and softmax in the parts that NNAPI takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ortconv.ir.graph import Graph, Value
+from ortconv.ir.schema import attribute, since_version
+from ortconv.optimizer.conditions import axes_of
+from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.offload.parts import (
+    add,
+    div,
+    is_float,
+    mean,
+    mul,
+    number,
+    op,
+    passes,
+    reshape,
+    sub,
+    trailing,
+    transpose,
+)
+from ortconv.optimizer.pattern import Match, P
+
+# ---------------------------------------------------------------------- normalizations
+
+
+def _centred(x: Source, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
+    """(x - mean) / sqrt(variance + epsilon)"""
+    d = sub(x, mean(x, axes, graph))
+    return div(d, _root(d, axes, epsilon, graph))
+
+
+def _root(x: Source, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
+    """The square root of the mean of squares and epsilon."""
+    return op("Sqrt", add(mean(mul(x, x), axes, graph), number(epsilon)))
+
+
+def _only_first(m: Match) -> bool:
+    return not any(v is not None and (v.uses or v.is_output) for v in m.root.outputs[1:])
+
+
+@rule("LayerNormalizationToMeans", P("LayerNormalization", "x", "scale", "bias?"))
+def layer_norm(m: Match) -> Replacement:
+    """LayerNormalization(x, scale, bias)  ->  (x - mean) / Sqrt(ReduceMean((x - mean)^2) + epsilon) * scale + bias
+
+    Counterpart: none: LayerNormFusion goes the other way
+    Opt-in: more nodes, which pays only where an accelerator takes them and not LayerNormalization.
+    """
+    rank = m.x.rank
+    if not is_float(m.x, m.scale, m.bias) or not rank or not _only_first(m):
+        return None
+    axes = range(attribute(m.root, "axis") % rank, rank)
+    y = mul(_centred(m.x, tuple(axes), float(attribute(m.root, "epsilon")), m.graph), m.scale)
+    return y if m.bias is None else add(y, m.bias)
+
+
+@rule(
+    "RMSNormalizationToMean", P("RMSNormalization", "x", "scale"), P("SimplifiedLayerNormalization", "x", "scale")
+)  # fmt: skip
+def rms_norm(m: Match) -> Replacement:
+    """RMSNormalization(x, scale)  ->  x / Sqrt(ReduceMean(x * x) + epsilon) * scale
+
+    Counterpart: none: SimplifiedLayerNormFusion goes the other way
+    Opt-in: more nodes, which pays only where an accelerator takes them and not the fused operator.
+    """
+    rank = m.x.rank
+    if not is_float(m.x, m.scale) or not rank or not _only_first(m):
+        return None
+    axes = tuple(range(m.root.attr("axis", -1) % rank, rank))
+    return mul(div(m.x, _root(m.x, axes, m.root.attr("epsilon", 1e-5), m.graph)), m.scale)
+
+
+@rule("InstanceNormalizationToMeans", P("InstanceNormalization", "x", "scale", "bias"))
+def instance_norm(m: Match) -> Replacement:
+    """InstanceNormalization(x, scale, bias)  ->  (x - mean) / Sqrt(ReduceMean((x - mean)^2) + epsilon) * scale + bias
+
+    Counterpart: none: CPU kernels take InstanceNormalization as it is
+    Opt-in: more nodes, which pays only where an accelerator takes them and not InstanceNormalization.
+    """
+    rank = m.x.rank
+    if not is_float(m.x) or rank is None or rank < 3:
+        return None
+    scale, bias = trailing(m.scale, rank), trailing(m.bias, rank)
+    if scale is None or bias is None:
+        return None
+    y = _centred(m.x, tuple(range(2, rank)), float(attribute(m.root, "epsilon")), m.graph)
+    return add(mul(y, scale), bias)
+
+
+@rule("GroupNormalizationToMeans", P("GroupNormalization", "x", "scale", "bias"))
+def group_norm(m: Match) -> Replacement:
+    """GroupNormalization(x, scale, bias)  ->  Reshape(normalized Reshape(x) of groups) * scale + bias
+
+    Counterpart: none: ONNX Runtime takes GroupNormalization as a function
+    Opt-in: more nodes, which pays only where an accelerator takes them and not GroupNormalization.
+    """
+    shape = m.x.static_shape
+    groups = m.root.attr("num_groups", 0)
+    if not is_float(m.x) or shape is None or len(shape) < 3 or 0 in shape or groups < 1 or shape[1] % groups:
+        return None
+    each = 1 if since_version(m.root) >= 21 else shape[1] // groups
+    scale, bias = (_per_channel(v, each, len(shape)) for v in (m.scale, m.bias))
+    if scale is None or bias is None:
+        return None
+    grouped = reshape(m.x, (shape[0], groups, math.prod(shape[1:]) // groups))
+    y = reshape(_centred(grouped, (2,), m.root.attr("epsilon", 1e-5), m.graph), shape)
+    return add(mul(y, scale), bias)
+
+
+def _per_channel(value: Value, repeats: int, rank: int) -> Source:
+    if repeats == 1 or value.constant is None:
+        return trailing(value, rank) if repeats == 1 else None
+    return np.repeat(value.constant.numpy(), repeats).reshape(-1, *(1,) * (rank - 2))
+
+
+# ---------------------------------------------------------------------- reductions
+
+
+def _reduced(m: Match) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shape and the sorted axes of a reduction that has all it needs known, none of it empty."""
+    x: Value | None = m.root.inputs[0]
+    shape = None if x is None else x.static_shape
+    axes = axes_of(m.root)
+    if x is None or not is_float(x) or not shape or 0 in shape or axes is None:
+        return None
+    if not axes:
+        return None if m.root.attr("noop_with_empty_axes", 0) else (shape, tuple(range(len(shape))))
+    return shape, tuple(sorted({a % len(shape) for a in axes}))
+
+
+def _summed(m: Match, x: Source, shape: tuple[int, ...], axes: tuple[int, ...]) -> Source:
+    count = math.prod(shape[a] for a in axes)
+    found = mean(x, axes, m.graph, m.root.attr("keepdims", 1))
+    return found if count == 1 else mul(found, number(count))
+
+
+@rule("ReduceToMean", P(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum"), "x", ...))
+def reduction(m: Match) -> Replacement:
+    """ReduceSum(x)  ->  ReduceMean(x) * count; likewise ReduceSumSquare, ReduceL1, ReduceL2 and ReduceLogSum
+
+    Counterpart: none: CPU kernels take these reductions as they are
+    Opt-in: more nodes, which pays only where an accelerator has ReduceMean and no other reduction.
+    """
+    found = _reduced(m)
+    if found is None:
+        return None
+    name = m.root.op
+    x: Source = m.x
+    if name in ("ReduceSumSquare", "ReduceL2"):
+        x = mul(x, x)
+    elif name == "ReduceL1":
+        x = op("Abs", x)
+    y = _summed(m, x, *found)
+    behind = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log"}.get(name)
+    return op(behind, y) if behind else y
+
+
+def _largest(x: Source, rows: int, columns: int) -> New:
+    """The largest of each row, as [1, rows, 1, 1]."""
+    return op("GlobalMaxPool", reshape(x, (1, rows, columns, 1)))
+
+
+@rule("ReduceMaxToPool", P(("ReduceMax", "ReduceMin"), "x", ...))
+def reduced_max(m: Match) -> Replacement:
+    """ReduceMax(x)  ->  Reshape(GlobalMaxPool(Reshape(x))), behind a Transpose unless the axes are the last
+
+    Likewise ReduceMin, with signs changed before and behind.
+
+    Counterpart: none: CPU kernels take these reductions as they are
+    Opt-in: more nodes, which pays only where an accelerator has pooling and not these reductions.
+    """
+    found = _reduced(m)
+    if found is None:
+        return None
+    shape, axes = found
+    kept = [a for a in range(len(shape)) if a not in axes]
+    x: Source = m.x
+    if (order := [*kept, *axes]) != sorted(order):
+        x = transpose(x, order)
+    negative = m.root.op == "ReduceMin"
+    if negative:
+        x = mul(x, number(-1))
+    y: New = _largest(x, math.prod(shape[a] for a in kept), math.prod(shape[a] for a in axes))
+    if negative:
+        y = mul(y, number(-1))
+    dims = [1 if a in axes else d for a, d in enumerate(shape)]
+    if not m.root.attr("keepdims", 1):
+        dims = [shape[a] for a in kept]
+    return reshape(y, dims)
+
+
+# ---------------------------------------------------------------------- softmax
+
+
+def _rows(m: Match) -> tuple[tuple[int, ...], int, int] | None:
+    """The shape of x and the rows and columns that a softmax takes it for; None where its axis lies amidst others."""
+    shape = m.x.static_shape
+    if not is_float(m.x) or not shape or 0 in shape:
+        return None
+    axis = attribute(m.root, "axis") % len(shape)
+    behind = math.prod(shape[axis + 1 :])
+    if since_version(m.root) < 13:
+        return shape, math.prod(shape[:axis]), math.prod(shape[axis:])
+    return (shape, math.prod(shape[:axis]), shape[axis]) if behind == 1 else None
+
+
+@rule("SoftmaxToRows", P("Softmax", "x"))
+def softmax_of_rows(m: Match) -> Replacement:
+    """Softmax(x)  ->  Reshape(Softmax<1>(Reshape(x))) of a matrix, where the axis is the last
+
+    Counterpart: none: CPU kernels take any rank
+    Opt-in: more nodes, which pays only where an accelerator takes matrices only: NNAPI below feature level 29.
+    """
+    found = _rows(m)
+    if found is None or len(found[0]) == 2:
+        return None
+    shape, rows, columns = found
+    return reshape(New("Softmax", [reshape(m.x, (rows, columns))], {"axis": 1}, like=m.root), shape)
+
+
+@rule("SoftmaxToLastAxis", P(("Softmax", "LogSoftmax"), "x"))
+def softmax_of_last_axis(m: Match) -> Replacement:
+    """Softmax(x) along another axis  ->  Transpose(Softmax(Transpose(x))) along the last; likewise LogSoftmax
+
+    Counterpart: none: CPU kernels take any axis
+    Opt-in: two more nodes, which pays only where an accelerator takes the last axis only: NNAPI below feature level 29.
+    """
+    rank = m.x.rank
+    if not is_float(m.x) or not rank or since_version(m.root) < 13:
+        return None
+    axis = attribute(m.root, "axis") % rank
+    if axis == rank - 1:
+        return None
+    perm = list(range(rank))
+    perm[axis], perm[-1] = perm[-1], perm[axis]
+    return transpose(New(m.root.op, [transpose(m.x, perm)], {"axis": rank - 1}, like=m.root), perm)
+
+
+@rule("LogSoftmaxToParts", P("LogSoftmax", "x"))
+def log_softmax(m: Match) -> Replacement:
+    """LogSoftmax(x)  ->  d - Log(sum of Exp(d)), d being x less the largest, where the axis is the last
+
+    Counterpart: none: CPU kernels take LogSoftmax as it is
+    Opt-in: more nodes, which pays only where an accelerator takes them and not LogSoftmax.
+    """
+    found = _rows(m)
+    if found is None:
+        return None
+    shape, rows, columns = found
+    x = reshape(m.x, (1, rows, columns, 1))
+    d = sub(x, op("GlobalMaxPool", x))
+    total = mul(mean(op("Exp", d), (2,), m.graph), number(columns))
+    return reshape(sub(d, op("Log", total)), shape)
+
+
+PASSES = passes(
+    layer_norm,
+    rms_norm,
+    instance_norm,
+    group_norm,
+    reduction,
+    reduced_max,
+    softmax_of_rows,
+    softmax_of_last_axis,
+    log_softmax,
+)

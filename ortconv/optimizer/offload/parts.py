@@ -1,0 +1,104 @@
+"""Nodes that rewrites are built from, in the form that the graph's operator set wants them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Ints, Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+from ortconv.optimizer.engine import New, RulePass, Source
+from ortconv.optimizer.engine import Rule as EngineRule
+
+MICROSOFT = "com.microsoft"
+
+SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+
+
+def passes(*rules: tuple[EngineRule, ...]) -> tuple[RulePass, ...]:
+    """A pass for each rule, so that each can be chosen alone; rules of one name share theirs."""
+    by_name: dict[str, list[EngineRule]] = {}
+    for group in rules:
+        for r in group:
+            by_name.setdefault(r.name, []).append(r)
+    return tuple(RulePass(name, group) for name, group in by_name.items())
+
+
+def is_float(*values: Value | None) -> bool:
+    """True if the values that are there are float32, the only float type that NNAPI computes in."""
+    return all(v is None or v.dtype is DType.FLOAT for v in values)
+
+
+def number(value: float) -> Array:
+    return np.array(value, np.float32)
+
+
+def integers(values: Iterable[int]) -> Array:
+    return np.array(tuple(values), np.int64)
+
+
+def op(name: str, *inputs: Source, **attrs: Attribute) -> New:
+    return New(name, inputs, attrs)
+
+
+def add(a: Source, b: Source) -> New:
+    return op("Add", a, b)
+
+
+def sub(a: Source, b: Source) -> New:
+    return op("Sub", a, b)
+
+
+def mul(a: Source, b: Source) -> New:
+    return op("Mul", a, b)
+
+
+def div(a: Source, b: Source) -> New:
+    return op("Div", a, b)
+
+
+def clip6(x: Source, graph: Graph) -> New:
+    """Clip from 0 to 6."""
+    if graph.opset() < 11:
+        return op("Clip", x, min=0.0, max=6.0)
+    return op("Clip", x, number(0), number(6))
+
+
+def reshape(x: Source, shape: Iterable[int]) -> New:
+    return op("Reshape", x, integers(shape))
+
+
+def transpose(x: Source, perm: Sequence[int]) -> New:
+    return op("Transpose", x, perm=Ints(perm))
+
+
+def mean(x: Source, axes: Sequence[int], graph: Graph, keepdims: int = 1) -> New:
+    """ReduceMean over some axes."""
+    if graph.opset() < 18:
+        return op("ReduceMean", x, axes=Ints(axes), keepdims=keepdims)
+    return op("ReduceMean", x, integers(axes), keepdims=keepdims)
+
+
+def with_axes(name: str, x: Source, axes: Sequence[int], graph: Graph) -> New:
+    """Squeeze or Unsqueeze."""
+    return op(name, x, axes=Ints(axes)) if graph.opset() < 13 else op(name, x, integers(axes))
+
+
+def taken(x: Source, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int] = ()) -> New:
+    """Slice, as from opset 10."""
+    more = [integers(steps)] if steps else []
+    return op("Slice", x, integers(starts), integers(ends), integers(axes), *more)
+
+
+def trailing(value: Value | None, rank: int) -> Source:
+    """A vector of channels in the shape [C, 1, ...] that broadcasts along axis 1 of that rank; None where it is no vector."""
+    if value is None or value.rank != 1:
+        return None
+    ones = (1,) * (rank - 2)
+    if value.constant is not None:
+        return value.constant.numpy().reshape(-1, *ones)
+    size = value.dim(0)
+    return reshape(value, (size if isinstance(size, int) else -1, *ones))

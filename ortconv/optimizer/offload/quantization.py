@@ -1,0 +1,97 @@
+"""Quantized operators in the forms that NNAPI takes: by another quantized operator, or in float between quantizers."""
+
+from __future__ import annotations
+
+import math
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.types import DType
+from ortconv.optimizer.engine import New, Out, Replacement, Source, rule
+from ortconv.optimizer.offload.parts import op, passes, reshape
+from ortconv.optimizer.pattern import Match, P
+
+FLOAT_OPS = (
+    "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LeakyRelu", "Relu", "Elu", "HardSwish", "Sigmoid",
+    "ReduceMean", "ReduceMin", "ReduceMax", "ReduceSum", "Slice", "LogSoftmax", "Softmax", "Sqrt", "Sin", "Cos", "Tanh", "Exp",
+    "Log", "LRN", "Ceil", "Floor", "Abs", "Neg", "DepthToSpace", "SpaceToDepth", "Clip", "Gelu", "Reciprocal", "Gather",
+    "Reshape", "Expand", "Flatten", "Transpose", "Resize", "Squeeze", "Unsqueeze", "Tile", "Add", "Div", "Mul", "Pow", "Sub",
+    "PRelu", "Concat", "Max", "Min", "MatMul", "Gemm", "ConvTranspose", "InstanceNormalization", "LayerNormalization",
+    "BatchNormalization", "Pad",
+)  # fmt: skip
+"""What quantizers group around, but for Conv, which is too slow in float to be worth it."""
+
+
+_DQ = P("DequantizeLinear", "q", "scale", "zero", name="dq")
+_WEIGHTS = P("DequantizeLinear", "w", ..., name="weights")
+
+
+def _is_constant(*values: Value | None) -> bool:
+    return all(v is not None and v.constant is not None and v.constant.size == 1 for v in values)
+
+
+@rule("QDQReshapes", P("QuantizeLinear", P(("Flatten", "Squeeze", "Unsqueeze"), _DQ, ..., name="move"), "s", "z"))
+def quantized_reshape(m: Match) -> Replacement:
+    """QuantizeLinear(Flatten(DequantizeLinear(q)))  ->  the same around a Reshape; likewise Squeeze and Unsqueeze
+
+    Counterpart: none: ONNX Runtime drops the quantizers
+    Opt-in: of no use but for an accelerator that takes Reshape alone of these in 8 bits.
+    """
+    shape = m.move.out.static_shape
+    if shape is None or 0 in shape or m.move.domain:
+        return None
+    return New("QuantizeLinear", [reshape(m.dq.out, shape), m.s, m.z], like=m.root)
+
+
+@rule("QDQMatMulToRows", P("QuantizeLinear", P("MatMul", _DQ, _WEIGHTS, name="product"), "s", "z"))
+def quantized_rows(m: Match) -> Replacement:
+    """MatMul(a, b) between quantizers  ->  MatMul of matrices between Reshapes, all of them between quantizers, for constant b
+
+    Counterpart: none: CPU kernels take stacks of matrices
+    Opt-in: more nodes, which pays only where an accelerator takes matrices only.
+    """
+    left, right = m.dq.out.static_shape, m.weights.out.static_shape
+    if left is None or right is None or len(left) < 3 or len(right) != 2 or 0 in (*left, *right):
+        return None
+    if m.w.constant is None or not _is_constant(m.scale, m.zero, m.s, m.z):
+        return None
+
+    def again(x: Source, scale: Value, zero: Value) -> New:
+        return op("DequantizeLinear", op("QuantizeLinear", x, scale, zero), scale, zero)
+
+    rows = again(reshape(m.dq.out, (math.prod(left[:-1]), left[-1])), m.scale, m.zero)
+    product = again(New("MatMul", [rows, m.weights.out], like=m.product), m.s, m.z)
+    return New("QuantizeLinear", [reshape(product, (*left[:-1], right[1])), m.s, m.z], like=m.root)
+
+
+def _feeds_quantizers(node: Node) -> bool:
+    return all(v is not None and all(user.op == "QuantizeLinear" for user, _ in v.uses) for v in node.outputs)
+
+
+def _apart(node: Node, dq: Node) -> list[Source]:
+    """The inputs of an operator, the first of them through an Identity."""
+    return [op("Identity", dq.out), *node.inputs[1:]]
+
+
+@rule("QDQToFloat", P("QuantizeLinear", P(FLOAT_OPS, P("DequantizeLinear", ..., name="dq"), ..., name="float"), ...))
+def in_float(m: Match) -> Replacement:
+    """Operator between quantizers  ->  the same behind an Identity, which parts it from them: it computes in float
+
+    Counterpart: none: CPU kernels compute in 8 bits
+    Opt-in: float for 8 bits, which pays only where an accelerator takes the one and not the other.
+    """
+    if m.float.domain or len(m.float.outputs) != 1 or m.dq.input(0).dtype not in (DType.UINT8, DType.INT8):
+        return None
+    y = New(m.float.op, _apart(m.float, m.dq), like=m.float, types=[m.float.out.type])
+    return New("QuantizeLinear", [y, *m.root.inputs[1:]], like=m.root, types=[m.root.out.type])
+
+
+@rule("QDQToFloat", P("Split", P("DequantizeLinear", ..., name="dq"), ..., where=_feeds_quantizers))
+def parts_in_float(m: Match) -> Replacement:
+    """Split between quantizers  ->  the same behind an Identity"""
+    count = len(m.root.outputs)
+    types = [None if v is None else v.type for v in m.root.outputs]
+    y = New("Split", _apart(m.root, m.dq), outputs=count, like=m.root, types=types)
+    return (y, *(Out(y, i) for i in range(1, count)))
+
+
+PASSES = passes(quantized_reshape, quantized_rows, in_float, parts_in_float)

@@ -1,0 +1,167 @@
+"""Resizing in the forms that NNAPI takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Ints, Node
+from ortconv.ir.schema import attribute
+from ortconv.ir.tensor import Array
+from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.offload.parts import integers, is_float, op, passes
+from ortconv.optimizer.pattern import Match, P
+
+OPTIONAL_SCALES = 13
+"""The operator set from which on Resize may leave out its region of interest and its scales."""
+
+Coordinate = Callable[[Array, float, int, int], Array]
+"""coordinate(index in the output, scale, input size, output size): where that lies in the input."""
+
+COORDINATES: dict[str, Coordinate] = {
+    "half_pixel": lambda o, scale, n, k: (o + 0.5) / scale - 0.5,
+    "pytorch_half_pixel": lambda o, scale, n, k: (o + 0.5) / scale - 0.5 if k > 1 else np.zeros_like(o),
+    "asymmetric": lambda o, scale, n, k: o / scale,
+    "align_corners": lambda o, scale, n, k: o * (n - 1) / (k - 1) if k > 1 else np.zeros_like(o),
+    "tf_half_pixel_for_nn": lambda o, scale, n, k: (o + 0.5) / scale,
+}
+
+ROUNDINGS: dict[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def _floats(node: Node, slot: int) -> tuple[float, ...] | None:
+    value = node.input(slot)
+    const = None if value is None else value.constant
+    return None if const is None else tuple(const.numpy().astype(np.float64).ravel().tolist())
+
+
+def _is_empty(node: Node, slot: int) -> bool:
+    """True for an input that is left out, or a constant without elements, which stands for the same."""
+    value = node.input(slot)
+    return value is None or (value.constant is not None and value.constant.size == 0)
+
+
+def _scales(node: Node) -> list[float] | None:
+    """The scale of every axis of a Resize or Upsample; None where that is not known."""
+    x = node.inputs[0]
+    shape, out = None if x is None else x.static_shape, node.out.static_shape
+    if shape is None or out is None or 0 in shape or 0 in out:
+        return None
+    if node.op == "Upsample" and "scales" in node.attrs:
+        return list(node.attr("scales", ()))
+    slot = 2 if node.op == "Resize" and _version(node) >= 11 else 1
+    axes = [a % len(shape) for a in node.attr("axes", Ints())] or list(range(len(shape)))
+    whole = [1.0] * len(shape)
+    if not _is_empty(node, slot):
+        found = _floats(node, slot)
+        if found is None or len(found) != len(axes):
+            return None
+        for a, scale in zip(axes, found):
+            whole[a] = scale
+        return whole
+    if slot == 1 or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return None
+    return [k / n for n, k in zip(shape, out)]
+
+
+def _version(node: Node) -> int:
+    assert node.graph is not None
+    return node.graph.opset()
+
+
+def _sources(node: Node, coordinates: str, rounding: str) -> list[Array] | None:
+    """For each axis, the index in the input that each index in the output takes; None where rounding could go either way."""
+    x, scales = node.inputs[0], _scales(node)
+    if x is None or scales is None or x.static_shape is None or node.out.static_shape is None:
+        return None
+    if coordinates not in COORDINATES or rounding not in ROUNDINGS:
+        return None
+    found = []
+    for n, k, scale in zip(x.static_shape, node.out.static_shape, scales, strict=True):
+        exact, single = (
+            np.clip(ROUNDINGS[rounding](_place(coordinates, k, scale, n, dtype)), 0, n - 1)
+            for dtype in (np.float64, np.float32)
+        )
+        if scale == 1 and n == k:
+            exact = single = np.arange(n)
+        if not np.array_equal(exact, single):
+            return None
+        found.append(exact.astype(np.int64))
+    return found
+
+
+def _place(coordinates: str, size: int, scale: float, n: int, dtype: type) -> Array:
+    return COORDINATES[coordinates](np.arange(size, dtype=dtype), dtype(scale), n, size)
+
+
+def _nearest(node: Node) -> list[Array] | None:
+    """The sources of a Resize or Upsample by nearest neighbours."""
+    if attribute(node, "mode") != "nearest" or node.attr("antialias", 0):
+        return None
+    if node.op == "Upsample" or _version(node) < 11:
+        return _sources(node, "asymmetric", "floor")
+    return _sources(
+        node, attribute(node, "coordinate_transformation_mode") or "", attribute(node, "nearest_mode") or ""
+    )
+
+
+def _same(a: list[Array] | None, b: list[Array] | None) -> bool:
+    return a is not None and b is not None and all(map(np.array_equal, a, b))
+
+
+@rule("ResizeToPlainResize", P("Resize", "x", ..., where=lambda node: node.graph is not None and _version(node) >= 11))
+def plain_resize(m: Match) -> Replacement:
+    """Resize with empty inputs, of some axes, or in coordinates that come to the same here as plainer ones  ->  Resize in these
+
+    Nearest neighbours become asymmetric and rounded down; pytorch_half_pixel becomes half_pixel where no axis shrinks to 1.
+
+    Counterpart: none: CPU kernels take every form
+    Opt-in: of no use but for an accelerator that has only the plain forms.
+    """
+    node, shape, out = m.root, m.x.static_shape, m.root.out.static_shape
+    scales, coordinates = _scales(node), attribute(node, "coordinate_transformation_mode")
+    if scales is None or shape is None or out is None or coordinates == "tf_crop_and_resize":
+        return None
+    attrs: dict[str, Attribute] = {k: v for k, v in node.attrs.items() if k != "axes"}
+    by_scale = not _is_empty(node, 2)
+    if attribute(node, "mode") == "nearest":
+        if _same(_nearest(node), _sources(node, "asymmetric", "floor")):
+            attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    elif coordinates == "pytorch_half_pixel" and all(k > 1 or n == 1 for n, k in zip(shape, out)):
+        attrs["coordinate_transformation_mode"] = "half_pixel"
+    needs_both = _version(node) < OPTIONAL_SCALES
+    empty = any(v is not None and v.constant is not None and v.constant.size == 0 for v in node.inputs[2:])
+    if attrs == node.attrs and not empty:
+        return None
+    if not by_scale and not needs_both:
+        return New("Resize", [m.x, None, None, integers(out)], attrs, like=node)
+    stated = np.array(scales, np.float32)
+    if not by_scale and tuple(np.floor(np.array(shape, np.float32) * stated).astype(int)) != out:
+        return None
+    return New("Resize", [m.x, node.input(1) if needs_both else None, stated], attrs, like=node)
+
+
+@rule("ResizeToGather", P(("Resize", "Upsample"), "x", ...))
+def nearest(m: Match) -> Replacement:
+    """Resize<nearest>(x) or Upsample<nearest>(x)  ->  Gather of the nearest elements along each axis
+
+    Counterpart: none: CPU kernels take Resize as it is
+    Opt-in: more nodes, which pays only where an accelerator takes Gather and not this Resize.
+    """
+    found = _nearest(m.root) if is_float(m.x) else None
+    if found is None:
+        return None
+    y: Source = m.x
+    for axis, index in enumerate(found):
+        if not np.array_equal(index, np.arange(m.x.dim(axis))):
+            y = op("Gather", y, index, axis=axis)
+    return y if isinstance(y, New) else op("Identity", y)
+
+
+PASSES = passes(plain_resize, nearest)

@@ -1,0 +1,166 @@
+"""int8 activations become uint8: every tensor and its zero point moved up by 128, which changes no number that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.types import DType, TensorType, ValueType
+from ortconv.optimizer.engine import Context, FunctionPass, constant
+
+NAME = "SignedToUnsigned"
+
+STEP = 128
+
+PASSING = frozenset(
+    {
+        "Reshape",
+        "Transpose",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "MaxPool",
+        "Slice",
+        "Gather",
+        "Split",
+        "Concat",
+        "Identity",
+    }
+)
+"""Operators that keep or choose among the elements of their first input, of any type; Concat those of all."""
+
+TENSORS = {"QLinearConv": 2, "QLinearMatMul": 2, "QLinearAdd": 2, "QLinearMul": 2, "QLinearSigmoid": 1, "QLinearLeakyRelu": 1,
+           "QLinearAveragePool": 1, "QLinearGlobalAveragePool": 1}  # fmt: skip
+"""Operators that take so many times a tensor, its scale and its zero point, and then scale and zero point of their output."""
+
+
+class Edge(NamedTuple):
+    """A tensor that a node makes or reads, and the slot of its zero point, None where the node has no use for one."""
+
+    value: Value
+    zero: int | None
+
+
+class Edit(NamedTuple):
+    """What a tensor or an input was before."""
+
+    value: Value | None
+    type: ValueType | None
+    node: Node | None
+    slot: int
+    old: Value | None
+
+
+def _edges(node: Node) -> list[Edge] | None:
+    """The tensors that have to change type together at a node; None for a node that takes none."""
+    if node.op in ("QuantizeLinear", "DequantizeLinear"):
+        value = node.out if node.op == "QuantizeLinear" else node.inputs[0]
+        return None if value is None or node.attr("output_dtype", 0) else [Edge(value, 2)]
+    if node.op in PASSING and node.domain == "":
+        data = node.inputs if node.op == "Concat" else node.inputs[:1]
+        return None if None in data or (len(node.outputs) > 1 and node.op == "MaxPool") else [
+            Edge(v, None) for v in (*data, *node.outputs) if v is not None
+        ]  # fmt: skip
+    count = TENSORS.get(node.op)
+    if count is None:
+        return None
+    read = [Edge(v, 3 * i + 2) for i in range(count) if (v := node.inputs[3 * i]) is not None]
+    if node.op in ("QLinearConv", "QLinearMatMul") and read[-1].value.const is not None:
+        del read[-1]  # weights may be signed beside unsigned activations
+    return [*read, Edge(node.out, 3 * count + 1)]
+
+
+def _is_signed(value: Value) -> bool:
+    return value.dtype is DType.INT8
+
+
+def _neighbours(value: Value, graph: Graph) -> Iterator[Node | None]:
+    """The nodes at both ends of a tensor; None for an end that is none of this graph's nodes."""
+    yield value.producer
+    for user, _ in value.uses:
+        yield user if user.graph is graph else None
+    if value.is_input or value.is_output:
+        yield None
+
+
+def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node, int], Value]] | None:
+    """The tensors that have to change with one, and the zero points; None where something around them cannot change."""
+    values, zeros, stack = {start: None}, dict[tuple[Node, int], Value](), [start]
+    fits = True
+    while stack:
+        value = stack.pop()
+        fits = fits and value.const is None
+        for node in _neighbours(value, graph):
+            edges = None if node is None else _edges(node)
+            if node is None or edges is None or all(e.value is not value for e in edges):
+                fits = False
+                continue
+            for edge in edges:
+                zero = None if edge.zero is None else node.input(edge.zero)
+                if edge.zero is not None and (zero is None or zero.constant is None or zero.dtype is not DType.INT8):
+                    fits = False
+                elif zero is not None and edge.zero is not None:
+                    zeros[node, edge.zero] = zero
+                if not _is_signed(edge.value):
+                    fits = False
+                elif edge.value not in values:
+                    values[edge.value] = None
+                    stack.append(edge.value)
+    return (list(values), zeros) if fits else None
+
+
+def shift(graph: Graph) -> list[Edit]:
+    """Make all int8 activations uint8 that can be; what `undo` needs to take that back."""
+    edits: list[Edit] = []
+    done: set[Value] = set()
+    raised: dict[Value, Value] = {}
+    for node in graph:
+        for value in node.outputs:
+            if value is None or value in done or not _is_signed(value) or (found := _component(value, graph)) is None:
+                continue
+            values, zeros = found
+            done.update(values)
+            for v in values:
+                edits.append(Edit(v, v.type, None, 0, None))
+                v.type = TensorType(DType.UINT8, v.shape)
+            for (reader, slot), zero in zeros.items():
+                if zero not in raised:
+                    assert zero.constant is not None
+                    moved = zero.constant.numpy().astype(np.int16) + STEP
+                    raised[zero] = constant(reader, moved.astype(np.uint8))
+                edits.append(Edit(None, None, reader, slot, zero))
+                graph.set_input(reader, slot, raised[zero])
+    return edits
+
+
+def undo(edits: list[Edit]) -> None:
+    """Take back what `shift` did."""
+    for edit in reversed(edits):
+        if edit.value is not None:
+            edit.value.type = edit.type
+        elif edit.node is not None and edit.node.graph is not None:
+            edit.node.graph.set_input(edit.node, edit.slot, edit.old)
+
+
+def tell(edits: list[Edit], context: Context) -> int:
+    """Note each tensor that was changed in the trace; their number."""
+    makers = [e.value.producer for e in edits if e.value is not None and e.value.producer is not None]
+    for node in makers:
+        context.record(NAME, node.label, 0)
+    return len(makers)
+
+
+def make_unsigned(graph: Graph, context: Context) -> int:
+    """int8 activations  ->  uint8, with zero points greater by 128, where their makers and readers take both
+
+    Counterpart: QDQS8ToU8Transformer
+    Differs: tensors between any quantized operators, not only those behind constants; weights stay as they are.
+    Opt-in: kernels of ARM processors are faster on int8; pays only where an accelerator takes uint8 only.
+    """
+    return 0 if context.exhausted or graph.owner is not None else tell(shift(graph), context)
+
+
+PASSES = (FunctionPass(NAME, make_unsigned),)

@@ -1,0 +1,338 @@
+"""Rewriting for an accelerator: what comes of it is taken, computes the same, and nothing changes where that would not help."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parent / "optimizer")]
+
+import golden
+from counting import calls
+from rewriting import ops, parse, random_feeds, run
+
+from ortconv import cli
+from ortconv.errors import UsageError
+from ortconv.ir.model import Model
+from ortconv.ir.text import text
+from ortconv.ir.types import DType
+from ortconv.ir.verify import verify
+from ortconv.models import load
+from ortconv.offload import Gain, maximize
+from ortconv.onnxio.load import from_proto
+from ortconv.onnxio.proto import model_proto
+from ortconv.optimizer import catalogue
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.recipe import make, names_of
+from ortconv.partition import Target, partition
+from ortconv.partition.limits import Limits
+from ortconv.partition.profile import Copies, Device
+from ortconv.pipeline import Options, convert, optimize
+
+SHARED = Path(os.environ.get("ORTCONV_TEST_MODELS", "/work/shared/models"))
+SLOW = {"stress_redundant_27k_op13", "stress_unrolled_lstm_ts13"}
+
+WEIGHTS = "float[4,4] w = {1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 1, 0, 2, 2, 2, 2}"
+QDQ = "float s = {0.05}, int8 o = {-8}, int8 n = {0}"
+
+
+def maximized(source: onnx.ModelProto | str, level: int = 31, opset: int = 17, **options: object) -> tuple[Model, Gain]:
+    """The model after the rewrites, and what they gained; held against the source where they changed anything."""
+    proto = parse(source, opset) if isinstance(source, str) else source
+    limits = options.pop("limits", None)
+    target = Target(feature_level=level, **options.pop("target", {}))
+    model = from_proto(proto)
+    gain = maximize(model.graph, target, make("basic", offload=True, **options).offload, Context(), limits)
+    model.graph.prune()
+    verify(model.graph)
+    assert gain.after.refused <= gain.before.refused
+    assert partition(model.graph, target).taken == gain.after.taken or limits
+    if gain.rewrites:
+        feeds = random_feeds(proto)
+        for want, got in zip(run(proto, feeds), run(model_proto(model), feeds), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    return model, gain
+
+
+def _pruned(source: onnx.ModelProto) -> str:
+    model = from_proto(source)
+    model.graph.prune()
+    return text(model.graph)
+
+
+# ---------------------------------------------------------------------- what is rewritten
+
+
+@pytest.mark.parametrize(
+    ("graph", "opset", "level", "rewrites"),
+    [
+        ("y = HardSwish(x)", 14, 27, ["HardSwishToClip"]),
+        ("y = LayerNormalization(x, v)", 17, 29, ["LayerNormalizationToMeans"]),
+        ("p = MatMul(x, w) y = Add(p, v)", 17, 27, ["MatMulToRows"]),
+        ("y = Gelu<approximate = \"tanh\">(x)", 20, 27, ["GeluToTanh"]),
+        ("y = Softmax(x)", 13, 28, ["SoftmaxToRows"]),
+        ("y = Softmax<axis = 1>(x)", 13, 28, ["SoftmaxToLastAxis"]),
+        ("y = Sub(x, v)", 13, 27, ["SubToAdd"]),
+        ("y = Pow(x, two)", 13, 28, ["PowToMul"]),
+        ("y = ReduceSum(x)", 13, 31, ["ReduceToMean"]),
+        ("y = Elu(x)", 13, 29, ["EluToExp"]),
+        ("y = Cos(x)", 13, 31, ["CosToSin"]),
+        ("y = Clip(x, low)", 13, 29, ["ClipToMinMax"]),
+        ("y = com.microsoft.QuickGelu(x)", 13, 27, ["SwishToSigmoid"]),
+    ],
+)  # fmt: skip
+def test_a_refused_operator(graph: str, opset: int, level: int, rewrites: list[str]) -> None:
+    head = f"g (float[2,3,4] x) => (float y) <{WEIGHTS}, float[4] v = {{1, 2, 3, 4}}, float two = {{2}}, float low = {{-2}}>"
+    device = Device(copies=Copies(0.0, 1e30))
+    _, gain = maximized(f"{head} {{ {graph} }}", level, opset, limits=Limits(device=device))
+    assert list(gain.rewrites) == rewrites
+    assert (gain.before.taken < gain.before.nodes, gain.after.refused, gain.after.partitions) == (True, 0, 1)
+
+
+def test_partitions_are_joined() -> None:
+    _, gain = maximized(
+        f"g (float[1,8,4] x) => (float y) <{WEIGHTS}>"
+        "{ a = Tanh(x) b = MatMul(a, w) c = Sigmoid(b) d = HardSigmoid(c) y = Exp(d) }"
+    )
+    assert (gain.before.partitions, gain.after.partitions) == (3, 1)
+    assert (gain.before.refused, gain.after.refused) == (2, 0)
+    assert gain.rewrites == {"MatMulToRows": 1, "HardSigmoidToClip": 1}
+    assert gain.after.multiply_adds == 8 * 4 * 4 > gain.before.multiply_adds
+
+
+def test_a_rewrite_may_need_another() -> None:
+    """A dilated convolution of one axis in groups: images of one row, and then one convolution for each group."""
+    model, gain = maximized(
+        "g (float[1,4,9] x) => (float y) <float[4,2,2] w = {1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 1, 0, 2, 2, 2, 2}>"
+        "{ a = Relu(x) b = Conv<group = 2, dilations = [2]>(a, w) y = Relu(b) }"
+    )
+    assert gain.after.refused == 0
+    assert ops(model.graph) == {"Relu": 2, "Unsqueeze": 1, "Slice": 2, "Conv": 2, "Concat": 1, "Squeeze": 1}
+
+
+def test_reshapes_of_one_value_are_shared() -> None:
+    model, _ = maximized(
+        f"g (float[1,8,4] x) => (float y) <{WEIGHTS}> {{ a = Relu(x) b = MatMul(a, w) c = MatMul(a, w) d = Tanh(b) y = Add(d, c) }}"
+    )
+    assert ops(model.graph)["Reshape"] == 2
+
+
+def test_signed_activations() -> None:
+    text_of = (
+        f"g (float[1,1,4,4] x) => (float y) <{QDQ}, int8[1,1,2,2] w = {{1, 2, 3, 4}}> {{"
+        "a = QuantizeLinear(x, s, o) b = DequantizeLinear(a, s, o) v = DequantizeLinear(w, s, n) c = Conv(b, v)"
+        "d = QuantizeLinear(c, s, o) y = DequantizeLinear(d, s, o) }"
+    )
+    model, gain = maximized(text_of, opset=13)
+    assert (gain.before.taken, gain.after.refused, list(gain.rewrites)) == (0, 0, ["SignedToUnsigned"])
+    types = {v.name: v.dtype for node in model.graph for v in node.outputs if v is not None}
+    assert (types["a"], types["d"]) == (DType.UINT8, DType.UINT8)
+
+
+def test_signed_activations_stay_where_unsigned_ones_gain_nothing() -> None:
+    source = parse(
+        f"g (float[n,4] x) => (float y) <{QDQ}> {{ a = QuantizeLinear(x, s, o) y = DequantizeLinear(a, s, o) }}"
+    )
+    before = _pruned(source)
+    model, gain = maximized(source)
+    assert (text(model.graph), gain.rewrites) == (before, {})
+    assert gain.advice == "give the inputs fixed shapes: --fix-dim n=N"
+
+
+# ---------------------------------------------------------------------- what is not
+
+
+@pytest.mark.parametrize(
+    ("graph", "level"),
+    [
+        ("a = Relu(x) y = LayerNormalization(a, v)", 28),  # Sqrt needs 29
+        ("a = Relu(x) b = IsNaN(a) y = Cast<to = 1>(b)", 31),
+        ("a = Relu(x) b = Erf(a) y = Relu(b)", 31),  # not exact, so only on request
+        ("a = Relu(x) y = Tanh(a)", 31),
+    ],
+)
+def test_nothing_changes_where_it_does_not_help(graph: str, level: int) -> None:
+    source = parse(f"g (float[2,3,4] x) => (float y) <float[4] v = {{1, 2, 3, 4}}> {{ {graph} }}", 17)
+    before = _pruned(source)
+    model, gain = maximized(source, level)
+    assert text(model.graph) == before
+    assert gain.before == gain.after
+    assert not gain.rewrites
+
+
+ISLAND = "g (float[2,3,4] x) => (float y) { a = Erf(x) b = HardSigmoid(a) y = Erf(b) }"
+
+
+def test_an_island_is_left_unless_it_saves_time() -> None:
+    assert maximized(ISLAND)[1].rewrites == {}
+    free = Device(copies=Copies(0.0, 1e30))
+    assert maximized(ISLAND, limits=Limits(device=free))[1].rewrites == {"HardSigmoidToClip": 1}
+
+
+def test_a_partition_that_the_limits_leave_out_is_not_rewritten() -> None:
+    source = "g (float[2,3,4] x) => (float y) { a = Relu(x) y = HardSigmoid(a) }"
+    assert maximized(source)[1].rewrites == {"HardSigmoidToClip": 1}
+    assert maximized(source, limits=Limits(min_nodes=9))[1].rewrites == {}
+
+
+def test_behind_a_stop_op_nothing_is_rewritten() -> None:
+    source = "g (float[2,3,4] x) => (float y) { a = Relu(x) b = Tanh(a) y = HardSigmoid(b) }"
+    assert maximized(source, target={"stop_ops": ("Tanh",)})[1].rewrites == {}
+
+
+def test_what_the_device_refuses_is_rewritten_into_what_it_runs() -> None:
+    source = "g (float[2,3,4] x) => (float y) { a = Relu(x) b = Neg(a) y = Relu(b) }"
+    assert maximized(source, target={"refused_ops": ("Neg",)})[1].rewrites == {"NegToMul": 1}
+    assert maximized(source, target={"refused_ops": ("Neg", "Mul")})[1].rewrites == {}
+
+
+def test_choices_of_passes_hold() -> None:
+    source = "g (float[2,3,4] x) => (float y) { a = Relu(x) b = Erf(a) y = HardSigmoid(b) }"
+    both = {"ErfToExp": 1, "HardSigmoidToClip": 1}
+    assert maximized(source, enable=["ErfToExp"])[1].rewrites == both
+    assert maximized(source, enable=["ErfToExp"], disable=["HardSigmoidToClip"])[1].rewrites == {"ErfToExp": 1}
+
+
+def test_none_runs_unasked() -> None:
+    running = {n for passes in make("all").stages.values() for p in passes for n in names_of(p)}
+    assert not running & {e.name for e in catalogue.entries() if e.level == "offload"}
+    assert all(e.opt_in and e.why_opt_in and e.counterpart for e in catalogue.entries() if e.level == "offload")
+
+
+# ---------------------------------------------------------------------- properties
+
+OFFLOAD = [case for case in golden.cases() if case.id.startswith("offload/") and case.header.get("run") != "no"]
+
+
+@pytest.mark.parametrize("level", [27, 28, 29, 31])
+def test_golden_cases(level: int) -> None:
+    """Every golden case as a model of its own: never less is taken, and the numbers are the source's."""
+    free = Limits(device=Device(copies=Copies(0.0, 1e30)))
+    rewritten = 0
+    for case in OFFLOAD:
+        source, model = case.proto(), from_proto(case.proto())
+        gain = maximize(model.graph, Target(feature_level=level), make("basic", offload=True).offload, Context(), free)
+        verify(model.graph)
+        assert gain.after.refused <= gain.before.refused, case.id
+        if gain.rewrites:
+            rewritten += 1
+            feeds = golden.feeds(source, 0, special=False)
+            for want, got in zip(run(source, feeds), run(model_proto(model), feeds), strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, err_msg=case.id)
+    assert rewritten > 20
+
+
+def _chain(length: int) -> Model:
+    body = " ".join(f"v{i + 1} = {'HardSigmoid' if i % 2 else 'Tanh'}(v{i})" for i in range(length))
+    return from_proto(parse(f"g (float[2,3,4] v0) => (float v{length}) {{ {body} }}"))
+
+
+def test_time_grows_with_the_nodes() -> None:
+    passes = make("basic", offload=True).offload
+
+    def cost(length: int) -> int:
+        model = _chain(length)
+        return calls(lambda: maximize(model.graph, Target(), passes, Context()))
+
+    cost(8)
+    assert cost(400) < 4.6 * cost(100)
+
+
+def _models() -> list[str]:
+    index = SHARED / "INDEX.json"
+    return [m["name"] for m in json.loads(index.read_text())["models"]] if index.exists() else []
+
+
+@pytest.mark.skipif(not _models(), reason="the shared models are not here")
+@pytest.mark.parametrize("name", [n for n in _models() if n not in SLOW])
+def test_shared_models(name: str) -> None:
+    """Never fewer nodes are taken, never more refused, and partitions become fewer wherever anything is rewritten."""
+    described = next(m for m in json.loads((SHARED / "INDEX.json").read_text())["models"] if m["name"] == name)
+    dims = {d: n for i in described["inputs"] for d, n in zip(i["shape"], i["fixed_shape"]) if isinstance(d, str)}
+    for level in (27, 29, 31):
+        gains: list[Gain] = []
+        model = load(SHARED / described["file"], dims)
+        optimize(model, target=Target(feature_level=level), recipe=make("basic", offload=True), told=gains.append)
+        (gain,) = gains
+        verify(model.graph)
+        assert gain.after.refused <= gain.before.refused
+        assert gain.after.taken >= gain.before.taken
+        assert gain.after.multiply_adds >= gain.before.multiply_adds
+        assert bool(gain.rewrites) == (gain.after.refused < gain.before.refused)
+
+
+# ---------------------------------------------------------------------- the command line
+
+NET = f"g (float[1,8,4] x) => (float y) <{WEIGHTS}> {{ a = Tanh(x) b = MatMul(a, w) y = HardSigmoid(b) }}"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(parse(NET).SerializeToString())
+    return path
+
+
+def test_convert(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = model.with_suffix(".ort")
+    assert cli.run(["convert", str(model), "--use-nnapi", "--maximize-offload", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["models"]
+    assert found["offload"]["rewrites"] == {"MatMulToRows": 1, "HardSigmoidToClip": 1}
+    assert (found["offload"]["before"]["refused"], found["offload"]["after"]["refused"]) == (2, 0)
+    assert len(found["partitions"]) == 1
+    found = partition(load(output).graph)
+    assert (len(found.partitions), found.coverage) == (1, 100.0)
+    assert cli.run(["convert", str(model), "--use-nnapi", "--maximize-offload"]) == 0
+    assert "2 nodes fewer on the CPU by" in capsys.readouterr().out
+
+
+def test_convert_in_runtime_style(model: Path) -> None:
+    result = convert(
+        model, model.with_suffix(".ort"), use_nnapi=True, maximize_offload=True, optimization_style="Runtime"
+    )
+    assert result.offload is not None
+    assert result.offload["after"]["refused"] == 0
+
+
+def test_a_single_rewrite_by_name(model: Path) -> None:
+    result = convert(model, model.with_suffix(".ort"), optimization_level="basic", enable_passes=("HardSigmoidToClip",))
+    assert "Clip" in result.operators
+    assert "HardSigmoid" not in result.operators
+
+
+def test_rewrites_of_a_pipeline(model: Path) -> None:
+    from ortconv.optimizer.recipe import text as written
+
+    only = written(make("basic", enable=["MatMulToRows"]))
+    for pipeline, rewrites in ((only, {"MatMulToRows"}), (written(make()), {"HardSigmoidToClip", "MatMulToRows"})):
+        result = convert(model, model.with_suffix(".ort"), use_nnapi=True, maximize_offload=True, pipeline=pipeline)
+        assert result.offload is not None
+        assert set(result.offload["rewrites"]) == rewrites
+
+
+def test_what_does_not_go_together() -> None:
+    with pytest.raises(UsageError, match="one accelerator"):
+        Options(maximize_offload=True)
+    with pytest.raises(UsageError, match="one accelerator"):
+        Options(maximize_offload=True, use_nnapi=True, use_coreml=True)
+    with pytest.raises(UsageError, match="rewrites nothing"):
+        Options(maximize_offload=True, use_nnapi=True, optimization_level="disable")
+
+
+def test_partition(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["partition", str(model), "--maximize-offload", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["offload"]["before"]["partitions"] == 1
+    assert (found["nodes_taken"], found["nodes"]) == (
+        found["offload"]["after"]["taken"],
+        found["offload"]["after"]["nodes"],
+    )
+    assert cli.run(["partition", str(model), "--maximize-offload"]) == 0
+    assert "nodes fewer on the CPU" in " ".join(capsys.readouterr().out.split())
+    assert cli.run(["partition", str(model), "--maximize-offload", "--level", "extended"]) == 2
