@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -43,6 +44,22 @@ PASS_CHOICE = (
         "--only-pass", "only_passes", multiple=True, metavar="NAME", help="Run this pass and no other; may be repeated."
     ),
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites."),
+)
+
+
+BACKENDS = (
+    click.option(
+        "--backend",
+        "backends",
+        multiple=True,
+        default=["numpy"],
+        help="Backend to run on; several in order of preference.",
+    ),
+    click.option(
+        "--custom-op-library",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Shared library with operators of your own, for onnxruntime.",
+    ),
 )
 
 

@@ -40,6 +40,7 @@ Numbers are those of the CPU device, but for fp16.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import tomllib
@@ -91,11 +92,11 @@ class SimulatedDevice(Device):
         self.level = reader.level(profile.get("feature_level", 8))
         self.fp16 = bool(profile.get("fp16", False))
         self.capabilities = reader.capabilities()
-        self.cache_files = (int(reader.get("cache", "model_files", 0)), int(reader.get("cache", "data_files", 0)))
-        self.alignment = int(reader.get("memory", "alignment", 64))
-        self.padding = int(reader.get("memory", "padding", 64))
-        self.launch_us = float(reader.get("costs", "launch_us", 0.0))
-        self.copy_gb_per_s = float(reader.get("costs", "copy_gb_per_s", 0.0))
+        self.cache_files = (reader.integer("cache", "model_files", 0), reader.integer("cache", "data_files", 0))
+        self.alignment = reader.integer("memory", "alignment", 64)
+        self.padding = reader.integer("memory", "padding", 64)
+        self.launch_us = reader.number("costs", "launch_us", 0.0)
+        self.copy_gb_per_s = reader.number("costs", "copy_gb_per_s", 0.0)
         self.faults = reader.faults()
         self._allocates = bool(reader.get("memory", "allocates", False))
         self._operations = reader.members(Operation, "operations")
@@ -212,6 +213,8 @@ class _Profile:
         for key, value in profile.items():
             if key not in PLAIN and key not in KEYS:
                 raise self.error(f"there is no setting '{key}'")
+            if key in KEYS and not isinstance(value, Mapping):
+                raise self.error(f"'{key}' is a table")
             allowed = KEYS.get(key)
             for inner in set(value) - allowed if allowed is not None else ():
                 raise self.error(f"there is no setting '{key}.{inner}'")
@@ -222,14 +225,29 @@ class _Profile:
     def get(self, table: str, key: str, default: Any) -> Any:
         return self.profile.get(table, {}).get(key, default)
 
+    def number(self, table: str, key: str, default: float) -> float:
+        """One that is not negative."""
+        found = self.get(table, key, default)
+        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < math.inf:
+            raise self.error(f"{table}.{key} is {found!r}, not a number from 0 on")
+        return found
+
+    def integer(self, table: str, key: str, default: int) -> int:
+        found = self.number(table, key, default)
+        if not isinstance(found, int):
+            raise self.error(f"{table}.{key} is {found!r}, not a whole number")
+        return found
+
     def member(self, enum: Any, name: Any) -> Any:
         try:
             return enum[name]
-        except KeyError:
-            raise self.error(f"'{name}' is no {enum.__name__}") from None
+        except (KeyError, TypeError):
+            raise self.error(f"{name!r} is no {enum.__name__}") from None
 
     def members(self, enum: Any, key: str) -> frozenset[Any] | None:
         names = self.get("accept", key, None)
+        if names is not None and not isinstance(names, list):
+            raise self.error(f"accept.{key} is a list")
         return None if names is None else frozenset(self.member(enum, name) for name in names)
 
     def level(self, number: Any) -> FeatureLevel:
@@ -257,11 +275,14 @@ class _Profile:
         return found
 
     def faults(self) -> Faults:
-        table = dict(self.profile.get("faults", {}))
-        for key in ("compile", "execute"):
-            if key in table:
-                table[key] = self.member(ResultCode, table[key])
-        return Faults(**table)
+        table = self.profile.get("faults", {})
+        codes = {key: self.member(ResultCode, table[key]) for key in ("compile", "execute") if key in table}
+        return Faults(
+            **codes,
+            good_executions=self.integer("faults", "good_executions", 0),
+            dies_after=self.integer("faults", "dies_after", 0) if "dies_after" in table else None,
+            slow_s=self.number("faults", "slow_s", 0.0),
+        )
 
 
 SPECIAL = {"relaxed_tensor": "relaxed", "relaxed_scalar": "relaxed_scalar", "if_": "IF", "while_": "WHILE"}

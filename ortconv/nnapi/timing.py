@@ -22,6 +22,8 @@ from typing import ParamSpec, TypeVar
 
 LAYERS = {"LA": "Application", "LR": "Runtime", "LI": "IPC", "LD": "Driver", "LC": "CPU"}
 EXECUTION = ("PE", "PIO", "PTR", "PCO", "PR")
+BELOW = {"LA": ("LR",), "LR": ("LD", "LC"), "LI": ("LD",), "LD": (), "LC": ()}
+"""The layers that a layer waits for. There is no process boundary here, so IPC takes no time."""
 COLUMNS = {
     "PI": "Initialization",
     "PP": "Preparation",
@@ -153,13 +155,12 @@ def totals(trace: Trace) -> dict[str, dict[str, float]]:
 def summary(trace: Trace, self_times: bool = True) -> Summary:
     """The time of each layer, without that of the layers below unless total times are asked for."""
     times = totals(trace)
-    order = list(LAYERS)
     result: dict[str, dict[str, float | None]] = {}
-    for at, layer in enumerate(order):
+    for layer in LAYERS:
         row: dict[str, float | None] = {}
         for phase in ("PI", "PP", "PC", "PIO", "PR", "PE", "PT"):
-            below = next((times[lower][phase] for lower in order[at + 1 :] if times[lower][phase]), 0.0)
-            row[phase] = max(0.0, times[layer][phase] - (below if self_times and layer != "LD" else 0.0))
+            below = sum(times[lower][phase] for lower in BELOW[layer]) if self_times else 0.0
+            row[phase] = max(0.0, times[layer][phase] - below)
         row["compute"] = max(0.0, (row["PE"] or 0.0) - (row["PIO"] or 0.0) - (row["PR"] or 0.0))
         row["total"] = sum(row[phase] or 0.0 for phase in ("PI", "PP", "PC", "PE", "PT"))
         result[layer] = {

@@ -230,7 +230,7 @@ def _is_made_of(new: New, nodes: list[Node]) -> bool:
 
 
 def _is_zero_point(source: Source) -> bool:
-    return isinstance(source, np.ndarray) and source.shape == () and source.itemsize < 4
+    return isinstance(source, np.ndarray) and source.itemsize < 4 and not source.any()
 
 
 def _operator_id(new: New, graph: Graph) -> str:

@@ -10,8 +10,6 @@ import numpy as np
 from ortconv import nnapi
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import Operand, OperandType, Operation
-from ortconv.nnapi.cpu import Program
-from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.simulated import SimulatedDevice
 
 FLOAT = Operand.TENSOR_FLOAT32
@@ -128,35 +126,3 @@ def run(compilation: nnapi.Compilation, *inputs: Array, dims: tuple[int, ...] | 
         execution.set_output(0, out)
         execution.compute()
     return out
-
-
-SCALARS = {bool: Operand.BOOL, int: Operand.INT32, float: Operand.FLOAT32}
-TENSORS = {"float32": FLOAT, "float16": Operand.TENSOR_FLOAT16, "int32": Operand.TENSOR_INT32}
-TENSORS |= {"bool": Operand.TENSOR_BOOL8, "uint8": Operand.TENSOR_QUANT8_ASYMM}
-
-
-def as_operand(x: Array | float | OperandType) -> OperandType:
-    """The type of a Python number, an array, or a Tensor; a bare type stands for an omitted operand."""
-    if isinstance(x, OperandType):
-        return x
-    return tensor(*x.shape, type=TENSORS[x.dtype.name]) if isinstance(x, np.ndarray) else OperandType(SCALARS[type(x)])
-
-
-def one(code: Operation, inputs: Sequence[Array | float | OperandType], *outputs: OperandType) -> nnapi.Model:
-    """A model of one operation with these constants."""
-    b = Builder()
-    indexes = []
-    for x in inputs:
-        kind = as_operand(x)
-        value = kind.array if isinstance(kind, Tensor) else None if isinstance(x, OperandType) else x
-        indexes.append(
-            b.operand(OperandType(*(getattr(kind, name) for name in ("type", "dims", "scale", "zero_point"))))
-        )
-        b.model.set_operand_value(indexes[-1], None if value is None else np.asarray(value, kind.type.dtype))
-    results = [b.operand(kind) for kind in outputs]
-    b.model.add_operation(code, indexes, results)
-    return b.finish([], results)
-
-
-def run_one(code: Operation, inputs: Sequence[Array | float | OperandType], *outputs: OperandType) -> list[Array]:
-    return [result.array for result in Program(one(code, inputs, *outputs)).run([])]

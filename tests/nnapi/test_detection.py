@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from nnapi_models import one, run_one, tensor
+from nnapi_calls import compute, level_of
+from nnapi_models import tensor
 from onnx import helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
@@ -53,11 +54,19 @@ def test_hard_suppression_is_onnxruntime_s(limit: int) -> None:
         best = sorted(wanted, key=lambda one: -scores[one[1], one[0]])[:limit]
         wanted = [one for one in wanted if one in best]
     batches = np.full(rows, 2, np.int32)
-    found = run_one(
+    found = compute(
         Operation.BOX_WITH_NMS_LIMIT,
-        [scores, boxes.reshape(rows, -1), batches, 0.25, limit, HARD, 0.3, 1.0, 0.1],
-        F, F, INTS, INTS,
-    )  # fmt: skip
+        scores,
+        boxes.reshape(rows, -1),
+        batches,
+        0.25,
+        limit,
+        HARD,
+        0.3,
+        1.0,
+        0.1,
+        out=(F, F, INTS, INTS),
+    )
     assert found[2].tolist() == [label for label, _ in wanted]
     np.testing.assert_array_equal(found[0], [scores[row, label] for label, row in wanted])
     np.testing.assert_array_equal(found[1], np.reshape([boxes[row, label] for label, row in wanted], (-1, 4)))
@@ -70,7 +79,7 @@ def test_soft_suppression_lowers_scores(kernel: int, second: float) -> None:
     scores = np.array([[0, 0.9], [0, 0.8], [0, 0.7]], np.float32)
     boxes = np.tile(np.array([[0, 0, 4, 2], [0, 0, 2, 2], [8, 8, 9, 9]], np.float32), 2)
     inputs = [scores, boxes, np.zeros(3, np.int32), 0.1, -1, kernel, 0.4, 0.5, 0.05]
-    values, found, _, _ = run_one(Operation.BOX_WITH_NMS_LIMIT, inputs, F, F, INTS, INTS)
+    values, found, _, _ = compute(Operation.BOX_WITH_NMS_LIMIT, *inputs, out=(F, F, INTS, INTS))
     np.testing.assert_allclose(values, [0.9, 0.7, second], rtol=1e-6)
     assert found[:, 0].tolist() == [0, 8, 0]
 
@@ -79,7 +88,7 @@ def test_each_batch_has_its_own_limit() -> None:
     scores = np.array([[0, 0.5, 0.6], [0, 0.7, 0.2], [0, 0.9, 0.3]], np.float32)
     boxes = np.tile(np.array([[0, 0, 1, 1], [2, 2, 3, 3], [4, 4, 5, 5]], np.float32), 3)
     inputs = [scores, boxes, np.array([4, 4, 1], np.int32), 0.0, 2, HARD, 0.5, 1.0, 0.0]
-    values, _, classes, batches = run_one(Operation.BOX_WITH_NMS_LIMIT, inputs, F, F, INTS, INTS)
+    values, _, classes, batches = compute(Operation.BOX_WITH_NMS_LIMIT, *inputs, out=(F, F, INTS, INTS))
     assert values.tolist() == np.float32([0.7, 0.6, 0.9, 0.3]).tolist()
     assert classes.tolist() == [1, 2, 1, 2]
     assert batches.tolist() == [4, 4, 1, 1]
@@ -98,7 +107,7 @@ def test_aligned_regions_are_onnxruntime_s(samples: int, nchw: bool) -> None:
         coordinate_transformation_mode="output_half_pixel", **attributes,
     )  # fmt: skip
     image = x if nchw else x.transpose(0, 2, 3, 1)
-    (found,) = run_one(Operation.ROI_ALIGN, [image, boxes, batches, 3, 2, 2.0, 2.0, samples, samples, nchw], F)
+    (found,) = compute(Operation.ROI_ALIGN, image, boxes, batches, 3, 2, 2.0, 2.0, samples, samples, nchw, out=F)
     np.testing.assert_allclose(found if nchw else found.transpose(0, 3, 1, 2), wanted, rtol=1e-5, atol=1e-6)
 
 
@@ -112,8 +121,8 @@ def test_quantized_regions_are_the_real_ones() -> None:
         np.array([[3, 8, 40, 63], [0, 0, 64, 9]], np.uint16),
     )
     rest = [np.zeros(2, np.int32), 2, 3, 1.0, 1.0, 0, 0, False]
-    (real,) = run_one(Operation.ROI_ALIGN, [x.real, roi.real, *rest], F)
-    (found,) = run_one(Operation.ROI_ALIGN, [x, roi, *rest], OperandType(x.type, (), 0.1, 90))
+    (real,) = compute(Operation.ROI_ALIGN, x.real, roi.real, *rest, out=F)
+    (found,) = compute(Operation.ROI_ALIGN, x, roi, *rest, out=OperandType(x.type, (), 0.1, 90))
     assert np.abs((found.astype(np.float32) - 90) * np.float32(0.1) - real).max() < 0.2
 
 
@@ -138,7 +147,7 @@ def test_regions_must_lie_in_an_image(box: tuple[float, ...], batch: int) -> Non
         (Operation.ROI_POOLING, [IMAGE, roi, batches, 2, 2, 2.0, 2.0, False]),
     ):
         with pytest.raises(NnapiError) as caught:
-            run_one(code, inputs, F)
+            compute(code, *inputs, out=F)
         assert caught.value.code is ResultCode.OP_FAILED
 
 
@@ -147,7 +156,7 @@ def detections(regular: bool, limit: int, class_limit: int, score_threshold: flo
     scores = np.array([[[0, 0.6, 0.5], [0, 0.4, 0.7], [0.9, 0.3, 0.2]]], np.float32)
     anchors = np.array([[1, 1, 2, 2], [1, 1, 2, 2], [5, 5, 2, 2]], np.float32)
     inputs = [scores, np.zeros((1, 3, 4), np.float32), anchors, 1.0, 1.0, 1.0, 1.0, regular, limit, class_limit, 5]
-    return run_one(Operation.DETECTION_POSTPROCESSING, [*inputs, score_threshold, 0.5, False], F, F, INTS, INTS)
+    return compute(Operation.DETECTION_POSTPROCESSING, *inputs, score_threshold, 0.5, False, out=(F, F, INTS, INTS))
 
 
 def test_fast_detections_have_room_for_the_classes_of_each_box() -> None:
@@ -186,7 +195,7 @@ def test_proposals_are_large_and_inside() -> None:
     deltas[0, 0, 1, 2:] = -2  # a box of less than 1
     anchors, image = np.array([[0, 0, 4, 4]], np.float32), np.array([[12, 9]], np.float32)
     inputs = [scores, deltas, anchors, image, 8.0, 8.0, -1, -1, 0.5, 1.0, False]
-    values, boxes, batches = run_one(Operation.GENERATE_PROPOSALS, inputs, F, F, INTS)
+    values, boxes, batches = compute(Operation.GENERATE_PROPOSALS, *inputs, out=(F, F, INTS))
     np.testing.assert_allclose(values, [0.9, 0.7])
     assert boxes.tolist() == [[0, 0, 4, 4], [0, 8, 4, 12]]
     assert batches.tolist() == [0, 0]
@@ -198,8 +207,8 @@ def test_peaks_of_a_parabola_are_found_between_cells() -> None:
     y, x = np.mgrid[:size, :size]
     heat = 5 - (x - peak[0]) ** 2 - 2 * (y - peak[1]) ** 2 + 0.5 * (x - peak[0]) * (y - peak[1])
     box = np.array([[10, 20, 26, 60]], np.float32)
-    scores, points = run_one(
-        Operation.HEATMAP_MAX_KEYPOINT, [heat.astype(np.float32)[None, :, :, None], box, False], F, F
+    scores, points = compute(
+        Operation.HEATMAP_MAX_KEYPOINT, heat.astype(np.float32)[None, :, :, None], box, False, out=(F, F)
     )
     np.testing.assert_allclose(scores, [[5]], rtol=1e-5)
     np.testing.assert_allclose(points[0, 0], [10, 20] + (peak + 0.5) / size * [16, 40], rtol=1e-5)
@@ -210,4 +219,4 @@ def test_coordinates_have_one_quantization() -> None:
     roi = OperandType(Operand.TENSOR_QUANT16_ASYMM, (1, 4), 0.25, 0)
     inputs = [roi, Tensor(x, np.zeros((1, 4), np.uint8)), np.zeros(1, np.int32), roi]
     with pytest.raises(NnapiError, match=r"0\.125"):
-        one(Operation.AXIS_ALIGNED_BBOX_TRANSFORM, inputs, roi)
+        level_of(Operation.AXIS_ALIGNED_BBOX_TRANSFORM, *inputs, out=roi)

@@ -86,6 +86,14 @@ NAMED = "name = 'x'\n"
         NAMED + "feature_level = 9",
         NAMED + "[faults]\nexplode = true",
         NAMED + "[faults]\ncompile = 'NO'",
+        NAMED + "[faults]\ncompile = 3",
+        NAMED + "[faults]\nslow_s = 'long'",
+        NAMED + "[faults]\nslow_s = -1.0",
+        NAMED + "[faults]\ndies_after = 1.5",
+        NAMED + "faults = 3",
+        NAMED + "[costs]\nlaunch_us = inf",
+        NAMED + "[cache]\nmodel_files = true",
+        NAMED + "[accept]\noperations = 'ADD'",
         NAMED + "[accept]\noperations = ['CONV']",
         NAMED + "[accept]\ntypes = ['F']",
         NAMED + "[performance]\ndefault = 3",
@@ -164,45 +172,59 @@ def test_a_wrong_answer_supports_nothing() -> None:
     assert supported(chain(Operation.RELU, Operation.TANH), Wrong({"name": "w"})) == [False, False]
 
 
-FAULTS: dict[str, dict[str, Any]] = {
-    "compiles not": {"compile": "OP_FAILED"},
-    "executes not": {"execute": "OP_FAILED"},
-    "executes once": {"execute": "OP_FAILED", "good_executions": 1},
-    "dies": {"dies_after": 1},
-    "is busy": {"execute": "RESOURCE_EXHAUSTED_TRANSIENT"},
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "compiles not": ({"compile": "OP_FAILED"}, "OP_FAILED"),
+    "executes not": ({"execute": "OP_FAILED"}, "OP_FAILED"),
+    "executes once": ({"execute": "OP_FAILED", "good_executions": 1}, "OP_FAILED"),
+    "dies": ({"dies_after": 1}, "DEAD_OBJECT"),
+    "is busy": ({"execute": "RESOURCE_EXHAUSTED_TRANSIENT"}, "RESOURCE_EXHAUSTED_TRANSIENT"),
 }
+SPLIT = (Operation.ADD, Operation.MUL, Operation.RELU, Operation.ADD)
+MODELS = {"whole": (Operation.ADD,), "split": SPLIT}
 
 
-@pytest.mark.parametrize(
-    "codes", [(Operation.ADD,), (Operation.ADD, Operation.RELU, Operation.ADD)], ids=["whole", "steps"]
-)
+def two_devices(faulty: str, fault: str) -> list[SimulatedDevice]:
+    """One for ADD, one for MUL; the rest is for the CPU."""
+    return [device(name, name, faults=FAULTS[fault][0] if name == faulty else {}) for name in ("ADD", "MUL")]
+
+
+@pytest.mark.parametrize("faulty", ["ADD", "MUL"])
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_cpu_steps_in(fault: str, codes: tuple[Operation, ...]) -> None:
-    with nnapi.registered(device("a", "ADD", faults=FAULTS[fault])):
-        compilation = compiled(chain(*codes))
+def test_the_cpu_steps_in(fault: str, model: str, faulty: str) -> None:
+    expected = run(compiled(chain(*MODELS[model])), X)
+    with nnapi.registered(*two_devices(faulty, fault)):
+        compilation = compiled(chain(*MODELS[model]))
         for _ in range(3):
-            assert run(compilation, X).tolist() == (X * 2 ** codes.count(Operation.ADD)).tolist()
+            assert np.array_equal(run(compilation, X), expected)
 
 
 @pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("faulty", ["ADD", "MUL"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_nobody_steps_in(fault: str, named: bool) -> None:
+def test_nobody_steps_in(fault: str, faulty: str, named: bool) -> None:
     """With named devices, or when fallback is turned off."""
 
     def attempt() -> None:
-        compilation = compiled(
-            chain(Operation.ADD, Operation.RELU, Operation.ADD), nnapi.get_devices() if named else None
-        )
+        compilation = compiled(chain(*SPLIT), nnapi.get_devices() if named else None)
         for _ in range(3):
             run(compilation, X)
 
     with (
-        nnapi.registered(device("a", "ADD", faults=FAULTS[fault])),
+        nnapi.registered(*two_devices(faulty, fault)),
         override(partition=Partitioning.WITHOUT_FALLBACK),
         pytest.raises(nnapi.NnapiError) as failed,
     ):
         attempt()
-    assert failed.value.code.name in ("OP_FAILED", "DEAD_OBJECT", "RESOURCE_EXHAUSTED_TRANSIENT")
+    assert failed.value.code.name == FAULTS[fault][1]
+
+
+def test_a_dead_device_takes_nothing_more() -> None:
+    with nnapi.registered(*two_devices("ADD", "dies")):
+        compilation = compiled(chain(*SPLIT))
+        for _ in range(2):
+            run(compilation, X)
+        assert [one.name for one in compiled(chain(*SPLIT)).plan.devices] == ["nnapi-reference", "MUL"]
 
 
 def test_without_partitioning_the_cpu_does_all() -> None:

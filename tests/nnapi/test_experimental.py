@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnapi_models import run_one, tensor
+from nnapi_calls import compute
+from nnapi_models import tensor
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import NnapiError, Operand, OperandType, Operation
@@ -45,14 +46,14 @@ def test_any_order_and_format(order: tuple[int, ...], sparse: tuple[bool, ...], 
     stored, parts = compressed(x, order, sparse)
     sizes = [x.shape[axis] for axis in order]
     inputs = [stored, ints(*order), NONE, ints(*map(int, sparse)), ints(*sizes), *parts]
-    np.testing.assert_array_equal(run_one(Operation.DENSIFY, inputs, tensor())[0], x)
+    np.testing.assert_array_equal(compute(Operation.DENSIFY, *inputs, out=tensor())[0], x)
 
 
 def test_what_is_not_stored_is_the_zero_point() -> None:
     kind = OperandType(Operand.TENSOR_QUANT8_ASYMM, (1,), 1.0, 7)
     stored = Tensor(kind, np.array([9], np.uint8))
     inputs = [stored, ints(0), NONE, ints(1), ints(3), ints(0, 1), ints(2)]
-    assert run_one(Operation.DENSIFY, inputs, kind.with_dims(()))[0].tolist() == [7, 7, 9]
+    assert compute(Operation.DENSIFY, *inputs, out=kind.with_dims(()))[0].tolist() == [7, 7, 9]
 
 
 @pytest.mark.parametrize(
@@ -65,4 +66,4 @@ def test_parts_that_do_not_go_together_fail(changed: dict[int, Array]) -> None:
     for at, value in changed.items():
         inputs[at] = value
     with pytest.raises(NnapiError):
-        run_one(Operation.DENSIFY, inputs, tensor())
+        compute(Operation.DENSIFY, *inputs, out=tensor())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from nnapi_models import one, run_one, tensor
+from nnapi_calls import compute, level_of
+from nnapi_models import tensor
 
 from ortconv.nnapi import NnapiError, Operand, OperandType, Operation, ResultCode
 from ortconv.nnapi.fingerprint import fingerprint64
@@ -35,7 +36,7 @@ def test_fingerprints(text: str) -> None:
 def test_keys_beyond_both_ends_are_missed() -> None:
     values = np.arange(6, dtype=np.int32).reshape(3, 2) + 1
     keys, lookups = np.array([-5, 0, 7], np.int32), np.array([8, -6, 7, -5], np.int32)
-    rows, hits = run_one(Operation.HASHTABLE_LOOKUP, [lookups, keys, values], INTS, HITS)
+    rows, hits = compute(Operation.HASHTABLE_LOOKUP, lookups, keys, values, out=(INTS, HITS))
     assert hits.tolist() == [0, 0, 1, 1]
     assert rows.tolist() == [[0, 0], [0, 0], [5, 6], [1, 2]]
 
@@ -43,15 +44,20 @@ def test_keys_beyond_both_ends_are_missed() -> None:
 def test_hits_have_one_quantization() -> None:
     keys = np.array([1], np.int32)
     with pytest.raises(NnapiError) as caught:
-        one(Operation.HASHTABLE_LOOKUP, [keys, keys, np.ones((1, 2), np.float32)], tensor(),
-            OperandType(Operand.TENSOR_QUANT8_ASYMM, (), 0.5, 0))  # fmt: skip
+        level_of(
+            Operation.HASHTABLE_LOOKUP,
+            keys,
+            keys,
+            np.ones((1, 2), np.float32),
+            out=(tensor(), OperandType(Operand.TENSOR_QUANT8_ASYMM, (), 0.5, 0)),
+        )
     assert caught.value.code is ResultCode.BAD_DATA
 
 
 @pytest.mark.parametrize("index", [-1, 3])
 def test_rows_out_of_range_fail(index: int) -> None:
     with pytest.raises(NnapiError) as caught:
-        run_one(Operation.EMBEDDING_LOOKUP, [np.array([0, index], np.int32), np.ones((3, 2), np.float32)], tensor())
+        compute(Operation.EMBEDDING_LOOKUP, np.array([0, index], np.int32), np.ones((3, 2), np.float32), out=tensor())
     assert caught.value.code is ResultCode.OP_FAILED
 
 
@@ -61,7 +67,7 @@ def test_the_three_projections_agree(dtype: type) -> None:
     rng = np.random.default_rng(3)
     hashes, x = rng.standard_normal((5, 3)).astype(dtype), rng.standard_normal((4, 2)).astype(dtype)
     weight = tensor(type=Operand.TENSOR_FLOAT32 if dtype is np.float32 else Operand.TENSOR_FLOAT16)
-    old, dense, sparse = (run_one(Operation.LSH_PROJECTION, [hashes, x, weight, form], INTS)[0] for form in (1, 2, 3))
+    old, dense, sparse = (compute(Operation.LSH_PROJECTION, hashes, x, weight, form, out=INTS)[0] for form in (1, 2, 3))
     assert set(dense) == {0, 1}
     assert (dense.reshape(5, 3) @ [4, 2, 1]).tolist() == old.tolist()
     assert (sparse - old).tolist() == [0, 8, 16, 24, 32]
@@ -70,8 +76,8 @@ def test_the_three_projections_agree(dtype: type) -> None:
 def test_projections_refuse_what_they_do_not_know() -> None:
     hashes, x = np.ones((2, 3), np.float32), np.ones((4, 2), np.float32)
     with pytest.raises(NnapiError, match="type of projection"):
-        run_one(Operation.LSH_PROJECTION, [hashes, x, tensor(), 0], INTS)
+        compute(Operation.LSH_PROJECTION, hashes, x, tensor(), 0, out=INTS)
     with pytest.raises(NnapiError, match="at most 32"):
-        run_one(Operation.LSH_PROJECTION, [np.ones((1, 33), np.float32), x, tensor(), 2], INTS)
-    with pytest.raises(NnapiError, match="x"):
-        one(Operation.LSH_PROJECTION, [hashes, np.ones(2, bool), tensor(), 2], INTS)
+        compute(Operation.LSH_PROJECTION, np.ones((1, 33), np.float32), x, tensor(), 2, out=INTS)
+    with pytest.raises(NnapiError, match=r"\(x\) is TENSOR_BOOL8"):
+        level_of(Operation.LSH_PROJECTION, hashes, tensor(2, type=Operand.TENSOR_BOOL8), tensor(), 2, out=INTS)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnapi_models import as_operand, one, run_one, tensor
+from nnapi_calls import compute, level_of
+from nnapi_models import tensor
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import NnapiError, Operand, OperandType, Operation, ResultCode
@@ -42,13 +43,13 @@ def test_strided_slice_is_numpy_s(begin: Any, end: Any, strides: Any, begin_mask
         )
     ]
     inputs = [CUBE, ints(*begin), ints(*end), ints(*strides), begin_mask, end_mask, 0]
-    (found,) = run_one(Operation.STRIDED_SLICE, inputs, F)
+    (found,) = compute(Operation.STRIDED_SLICE, *inputs, out=F)
     np.testing.assert_array_equal(found, wanted)
 
 
 def test_shrinking_every_axis_leaves_one_element() -> None:
     inputs = [CUBE, ints(1, -1, 2), ints(2, 3, 3), ints(1, 1, 1), 0, 0, 7]
-    (found,) = run_one(Operation.STRIDED_SLICE, inputs, F)
+    (found,) = compute(Operation.STRIDED_SLICE, *inputs, out=F)
     np.testing.assert_array_equal(found, CUBE[1, -1, 2:3])
 
 
@@ -57,9 +58,9 @@ def test_shrinking_every_axis_leaves_one_element() -> None:
 def test_batches_go_to_space_and_back(rows: int, columns: int, block: tuple[int, int]) -> None:
     x = np.random.default_rng(rows).random((2, rows * block[0] - 1, columns * block[1], 3), np.float32)
     paddings = np.array([[1, 0], [0, 0]], np.int32)
-    (batches,) = run_one(Operation.SPACE_TO_BATCH_ND, [x, ints(*block), paddings], F)
+    (batches,) = compute(Operation.SPACE_TO_BATCH_ND, x, ints(*block), paddings, out=F)
     assert batches.shape == (2 * block[0] * block[1], rows, columns, 3)
-    (back,) = run_one(Operation.BATCH_TO_SPACE_ND, [batches, ints(*block)], F)
+    (back,) = compute(Operation.BATCH_TO_SPACE_ND, batches, ints(*block), out=F)
     np.testing.assert_array_equal(back[:, 1:], x)
     assert not back[:, 0].any()
 
@@ -67,8 +68,8 @@ def test_batches_go_to_space_and_back(rows: int, columns: int, block: tuple[int,
 @pytest.mark.parametrize("nchw", [False, True])
 def test_depth_goes_to_space_and_back(nchw: bool) -> None:
     x = np.random.default_rng(0).random((2, 8, 4, 4), np.float32)
-    (space,) = run_one(Operation.DEPTH_TO_SPACE, [x, 2, nchw], F)
-    (back,) = run_one(Operation.SPACE_TO_DEPTH, [space, 2, nchw], F)
+    (space,) = compute(Operation.DEPTH_TO_SPACE, x, 2, nchw, out=F)
+    (back,) = compute(Operation.SPACE_TO_DEPTH, space, 2, nchw, out=F)
     np.testing.assert_array_equal(back, x)
     assert space.shape == ((2, 2, 8, 8) if nchw else (2, 16, 8, 1))
 
@@ -76,13 +77,13 @@ def test_depth_goes_to_space_and_back(nchw: bool) -> None:
 def test_concatenation_brings_inputs_to_the_output_s_quantization() -> None:
     out = OperandType(QUANT8, (4,), 1.0, 100)
     parts = [quantized([0, 2], 0.5, 1), quantized([9, 255], 2.0, 9)]
-    (found,) = run_one(Operation.CONCATENATION, [*parts, 0], out)
+    (found,) = compute(Operation.CONCATENATION, *parts, 0, out=out)
     assert found.tolist() == [99, 101, 100, 255]  # -0.5 and 0.5 round away from 0; 492 is too large
 
 
 def test_quantized_padding_stands_for_zero() -> None:
     x = quantized([[1, 2]], 0.5, 7)
-    (found,) = run_one(Operation.PAD, [x, np.array([[1, 0], [0, 1]], np.int32)], OperandType(QUANT8, (), 0.5, 7))
+    (found,) = compute(Operation.PAD, x, np.array([[1, 0], [0, 1]], np.int32), out=OperandType(QUANT8, (), 0.5, 7))
     assert found.tolist() == [[7, 7, 7], [1, 2, 7]]
 
 
@@ -119,7 +120,7 @@ REFUSED_RUNNING: dict[str, tuple[Operation, list[Any], OperandType]] = {
 def test_what_does_not_fit_fails_while_running(name: str) -> None:
     code, inputs, out = REFUSED_RUNNING[name]
     with pytest.raises(NnapiError) as caught:
-        run_one(code, inputs, out)
+        compute(code, *inputs, out=out)
     assert caught.value.code is ResultCode.OP_FAILED
     assert caught.value.operation is code
 
@@ -139,17 +140,17 @@ REFUSED_BUILDING: dict[str, tuple[Operation, list[Any], OperandType]] = {
 def test_what_is_known_to_be_wrong_is_refused_when_built(name: str) -> None:
     code, inputs, out = REFUSED_BUILDING[name]
     with pytest.raises(NnapiError) as caught:
-        one(code, inputs, out)
+        level_of(code, *inputs, out=out)
     assert caught.value.code is ResultCode.BAD_DATA
 
 
 def test_split_gives_each_part_its_output() -> None:
-    parts = run_one(Operation.SPLIT, [CUBE, -1, 2], F, F)
+    parts = compute(Operation.SPLIT, CUBE, -1, 2, out=(F, F))
     np.testing.assert_array_equal(np.concatenate(parts, axis=2), CUBE)
     with pytest.raises(NnapiError, match="outputs"):
-        run_one(Operation.SPLIT, [CUBE, -1, 2], F, F, F)
+        compute(Operation.SPLIT, CUBE, -1, 2, out=(F, F, F))
 
 
 def test_rank_is_a_scalar() -> None:
-    (found,) = run_one(Operation.RANK, [CUBE], OperandType(Operand.INT32))
-    assert found.item() == as_operand(CUBE).rank == 3
+    (found,) = compute(Operation.RANK, CUBE, out=OperandType(Operand.INT32))
+    assert found.item() == 3

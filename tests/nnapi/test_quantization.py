@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from nnapi_models import one, run_one, tensor
+from nnapi_calls import compute, level_of
+from nnapi_models import tensor
 
 from ortconv.nnapi import FeatureLevel, NnapiError, Operand, OperandType, Operation, ResultCode
 from ortconv.nnapi.operand import ChannelQuant, Tensor
@@ -14,15 +15,15 @@ EDGES = np.array([-np.inf, -1e10, -1.9, -0.0, 254.9, 300, 1e10, np.inf, np.nan],
 
 
 def test_casts_cut_off_and_stay_within_the_type() -> None:
-    (bytes_,) = run_one(Operation.CAST, [EDGES], OperandType(Operand.TENSOR_QUANT8_ASYMM, (), 0.5, 9))
+    (bytes_,) = compute(Operation.CAST, EDGES, out=OperandType(Operand.TENSOR_QUANT8_ASYMM, (), 0.5, 9))
     assert bytes_.tolist() == [0, 0, 0, 0, 254, 255, 255, 255, 0]
-    (whole,) = run_one(Operation.CAST, [EDGES], tensor(type=Operand.TENSOR_INT32))
+    (whole,) = compute(Operation.CAST, EDGES, out=tensor(type=Operand.TENSOR_INT32))
     assert whole.tolist() == [-(2**31), -(2**31), -1, 0, 254, 300, 2**31 - 1, 2**31 - 1, 0]
 
 
 def test_quantized_elements_are_cast_as_they_are_stored() -> None:
     x = Tensor(OperandType(Operand.TENSOR_QUANT8_ASYMM, (2,), 0.5, 9), np.array([0, 200], np.uint8))
-    assert run_one(Operation.CAST, [x], tensor())[0].tolist() == [0.0, 200.0]
+    assert compute(Operation.CAST, x, out=tensor())[0].tolist() == [0.0, 200.0]
 
 
 COPIED = ("BOOL8", "QUANT8_ASYMM_SIGNED", "QUANT8_SYMM", "QUANT16_ASYMM", "QUANT16_SYMM")
@@ -42,13 +43,13 @@ def test_some_types_are_only_copied(name: str) -> None:
 
 def test_casts_to_other_dimensions_are_refused_when_built() -> None:
     with pytest.raises(NnapiError) as caught:
-        one(Operation.CAST, [EDGES], tensor(3, type=Operand.TENSOR_INT32))
+        level_of(Operation.CAST, EDGES, out=tensor(3, type=Operand.TENSOR_INT32))
     assert caught.value.code is ResultCode.BAD_DATA
 
 
 def test_halves_are_quantized_away_from_zero() -> None:
     x = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5], np.float32)
-    (found,) = run_one(Operation.QUANTIZE, [x], OperandType(Operand.TENSOR_QUANT8_ASYMM_SIGNED, (), 1.0, 0))
+    (found,) = compute(Operation.QUANTIZE, x, out=OperandType(Operand.TENSOR_QUANT8_ASYMM_SIGNED, (), 1.0, 0))
     assert found.tolist() == [-3, -2, -1, 1, 2, 3]
 
 

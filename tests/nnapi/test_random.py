@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from nnapi_models import run_one, tensor
+from nnapi_calls import compute
+from nnapi_models import tensor
 
 from ortconv.nnapi import NnapiError, Operand, Operation
 from ortconv.nnapi.operations.random import philox
@@ -13,7 +14,7 @@ INTS = tensor(type=Operand.TENSOR_INT32)
 
 
 def draw(logits: np.ndarray, samples: int, *seeds: int) -> np.ndarray:
-    (found,) = run_one(Operation.RANDOM_MULTINOMIAL, [logits, samples, np.array(seeds, np.int32)], INTS)
+    (found,) = compute(Operation.RANDOM_MULTINOMIAL, logits, samples, np.array(seeds, np.int32), out=INTS)
     return found
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
-from nnapi_models import run_one, tensor
+from nnapi_calls import compute
+from nnapi_models import tensor
 from onnx import TensorProto, helper
 
 from ortconv.ir.tensor import Array
@@ -40,22 +41,22 @@ def resized(x: Array, size: tuple[int, int], mode: str, transformation: str) -> 
 )
 def test_resizing_is_onnxruntime_s(code: Operation, mode: str, size: tuple[int, int], transformation: str) -> None:
     x = np.random.default_rng(2).random((2, 3, 5, 7), np.float32)
-    (found,) = run_one(code, [x, size[1], size[0], True, *MODES[transformation]], F)
+    (found,) = compute(code, x, size[1], size[0], True, *MODES[transformation], out=F)
     np.testing.assert_allclose(found, resized(x, size, mode, transformation), rtol=1e-5, atol=1e-6)
 
 
 def test_scales_are_multiplied_in_single_precision() -> None:
     x = np.zeros((1, 3, 3, 1), np.float32)
     scale = float(np.float32(5 / 3))  # a little less than 5/3; the product rounds to 5
-    assert run_one(Operation.RESIZE_NEAREST_NEIGHBOR, [x, scale, scale, False], F)[0].shape == (1, 5, 5, 1)
+    assert compute(Operation.RESIZE_NEAREST_NEIGHBOR, x, scale, scale, False, out=F)[0].shape == (1, 5, 5, 1)
 
 
 @pytest.mark.parametrize("extra", [(0, 2), (-1, 2), (float("inf"), 1.0), (0.1, 1.0)], ids=str)
 def test_sizes_must_be_positive(extra: tuple[float, float]) -> None:
     with pytest.raises(NnapiError, match=r"pixels|scale"):
-        run_one(Operation.RESIZE_BILINEAR, [np.zeros((1, 3, 3, 1), np.float32), *extra], F)
+        compute(Operation.RESIZE_BILINEAR, np.zeros((1, 3, 3, 1), np.float32), *extra, out=F)
 
 
 def test_corners_and_centres_exclude_each_other() -> None:
     with pytest.raises(NnapiError, match="both"):
-        run_one(Operation.RESIZE_BILINEAR, [np.zeros((1, 3, 3, 1), np.float32), 2, 2, False, True, True], F)
+        compute(Operation.RESIZE_BILINEAR, np.zeros((1, 3, 3, 1), np.float32), 2, 2, False, True, True, out=F)

@@ -87,6 +87,12 @@ def test_times_are_those_of_the_layer_alone() -> None:
     assert summary(trace, self_times=False)["total"]["PE"] == 10000
 
 
+def test_driver_and_cpu_share_a_run() -> None:
+    trace = Trace([span("LD", "PE", 1, 2, ("LR", "PE")), span("LC", "PE", 2, 4, ("LR", "PE")), span("LR", "PE", 0, 5)])
+    rows = summary(trace)
+    assert [rows[layer]["PE"] for layer in ("LR", "LD", "LC", "total")] == [2000, 1000, 2000, 5000]
+
+
 def test_marks_within_their_like_are_details() -> None:
     trace = Trace([span("LR", "PC", 1, 2, ("LR", "PC")), span("LR", "PC", 0, 3)])
     assert summary(trace)["LR"]["PC"] == 3000

@@ -9,6 +9,7 @@ import numpy as np
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import quantize
 from ortconv.nnapi.boxes import Kernel, hard_nms, require_indices, require_ordered, soft_nms, transformed
+from ortconv.nnapi.codes import Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.operations.checks import BOX_SCALE, box_quantization, rank
@@ -236,7 +237,8 @@ def heatmap_max_keypoint(c: Call) -> Sequence[Array]:
     count, size, _, points = c.x.dims
     maps = c.x.real.transpose(0, 3, 1, 2)
     row, column = np.divmod(maps.reshape(count, points, -1).argmax(-1), size)
-    across, down, scores = refined(around(maps, row, column))
+    tolerance = 1e-3 if c.main is Operand.TENSOR_FLOAT16 else 1e-5
+    across, down, scores = refined(around(maps, row, column), np.float32(tolerance))
     place = np.stack([column + across, row + down], axis=-1).astype(np.float32) + HALF
     places = place / np.float32(size) * (boxes[:, None, 2:] - boxes[:, None, :2]) + boxes[:, None, :2]
     return stored(scores, c.scores), stored(places, c.points)
@@ -249,7 +251,7 @@ def around(maps: Array, row: Array, column: Array) -> Array:
     return np.array([[full[first, second, row + i, column + j] for j in range(3)] for i in range(3)])
 
 
-def refined(s: Array) -> tuple[Array, Array, Array]:
+def refined(s: Array, tolerance: np.float32) -> tuple[Array, Array, Array]:
     """Steps (x, y) from the middle of 3 x 3 samples to the peak of their quadratic form, at most 1.5, and its height.
 
     No step where the form has (nearly) no peak.
@@ -258,9 +260,9 @@ def refined(s: Array) -> tuple[Array, Array, Array]:
     xx, yy = s[1, 0] - 2 * s[1, 1] + s[1, 2], s[0, 1] - 2 * s[1, 1] + s[2, 1]
     xy = (s[2, 2] - s[2, 0] - s[0, 2] + s[0, 0]) * np.float32(0.25)
     det = xx * yy - xy * xy
-    flat = np.abs(det) < np.float32(1e-3)
+    flat = np.abs(det) < tolerance + tolerance * (xx * yy)
     x, y = ((xy * gy - yy * gx) / det, (xy * gx - xx * gy) / det)
     longest = np.maximum(np.abs(x), np.abs(y))
     shrink = np.where(longest > np.float32(1.5), np.float32(1.5) / longest, np.float32(1))
     x, y = np.where(flat, ZERO, x * shrink), np.where(flat, ZERO, y * shrink)
-    return x, y, s[1, 1] + gx * x + gy * y + (xx * x * x + 2 * xy * x * y + yy * y * y) * HALF
+    return x, y, s[1, 1] + gx * x + gy * y + ((xx * x + xy * y) * x + (xy * x + yy * y) * y) * HALF

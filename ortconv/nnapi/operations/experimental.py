@@ -73,14 +73,14 @@ def compressed(segments: Tensor | None, indices: Tensor | None, count: int, size
     return np.repeat(np.arange(count), runs), own
 
 
-def parts_are_integers(c: Call) -> Iterator[str | FeatureLevel]:
+def one_dimension(c: Call) -> Iterator[str | FeatureLevel]:
     if c.x.rank > 1:
         yield f"the stored elements have rank {c.x.rank}, not 1"
 
 
 @operation(
     "DENSIFY", "x:T order:I blocks:I? formats:I sizes:I parts:I?*", level=8, types="F H Q S I B S8 Q16 S16",
-    infer=densify_dims, checks=(parts_are_integers, same_quantization("x", "out")),
+    infer=densify_dims, checks=(one_dimension, same_quantization("x", "out")),
 )  # fmt: skip
 def densify(c: Call) -> Array:
     order, blocks = levels(c)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import requantize, round_half_away
+from ortconv.nnapi.arithmetic import requantize, round_away, round_half_away
 from ortconv.nnapi.boxes import require_indices, require_ordered
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import box_quantization, rank, same_quantization
 from ortconv.nnapi.operations.table import Call, Dims, operation
 
 REGIONS = "x:T roi:roi batches:I height:i width:i ratio_h:f ratio_w:f"
-ONE = np.float32(1)
+STEP = np.float32(1) / np.float32(255)  # of integer weights
 
 
 def regions_dims(c: Call) -> Dims:
@@ -26,7 +30,8 @@ def regions_dims(c: Call) -> Dims:
 
 def regions(c: Call) -> Array:
     """The regions in pixels of the input. OP_FAILED for those that are not inside."""
-    boxes = c.roi.real * (ONE / np.array([c.ratio_w, c.ratio_h] * 2, np.float32))
+    boxes = c.roi.real
+    boxes = boxes * (1 / np.array([c.ratio_w, c.ratio_h] * 2, np.float32)).astype(boxes.dtype)
     require_indices(c.batches.array, c.x.dims[0])
     require_ordered(boxes)
     height, width = c.x.dims[1:3]
@@ -44,58 +49,66 @@ def align_dims(c: Call) -> Dims:
 @operation(
     "ROI_ALIGN", f"{REGIONS} samples_h:i samples_w:i nchw:b", level=3, types="F H Q S@4", infer=align_dims,
     checks=(rank("x", 4), rank("roi", 2), box_quantization("roi")), nchw=("x", "out"), zero_sized=True,
+    native_half=True,
 )  # fmt: skip
 def roi_align(c: Call) -> Array:
-    """The mean of bilinear samples in each cell of a grid over the region. Quantized weights count 255 to one."""
+    """The mean of bilinear samples in each cell of a grid over the region, in the precision of the input.
+
+    Quantized, weights are integers that add up to about 255.
+    """
     exact = c.x.is_quantized
     x = c.x.centred if exact else c.x.array
-    y = np.zeros(c.out.dims, c.out.type.dtype if exact else np.float32)
+    y = np.zeros(c.out.dims, c.out.type.dtype)
     for index, (batch, (x1, y1, x2, y2)) in enumerate(zip(c.batches.array, regions(c))):
         rows, down = samples(y1, y2, c.height, c.samples_h, c.x.dims[1])
         columns, across = samples(x1, x2, c.width, c.samples_w, c.x.dims[2])
-        cells = (c.height, rows.shape[1] // c.height, c.width, columns.shape[1] // c.width)
-        total = sum(
+        points = sum(
             x[batch][np.ix_(rows[i], columns[j])] * weights(down[i], across[j], exact) for i in (0, 1) for j in (0, 1)
         )
-        sums = np.asarray(total).reshape(*cells, c.x.dims[3]).sum((1, 3))
-        count = np.float32(cells[1] * cells[3])
-        if exact:
-            real = np.float32(c.x.scale) * (ONE / np.float32(255)) / np.float32(c.out.scale) / count
-            y[index] = requantize(sums, float(real), c.out)
-        else:
-            y[index] = sums / count
+        high, wide = rows.shape[1] // c.height, columns.shape[1] // c.width
+        cells = np.asarray(points).reshape(c.height, high, c.width, wide, -1)
+        total = np.asarray(sum(cells[:, i, :, j] for i in range(high) for j in range(wide)))
+        count = high * wide
+        y[index] = requantize(total, average(c, count), c.out) if exact else total / total.dtype.type(count)
     return y
+
+
+def average(c: Call, count: int) -> float:
+    """What sums of `count` samples with integer weights are multiplied by."""
+    return float(np.float32(c.x.scale) * STEP / np.float32(c.out.scale) / np.float32(count))
 
 
 def weights(down: Array, across: Array, exact: bool) -> Array:
     """Of one neighbour of every sample; integers if they are to multiply quantized elements."""
     product = (down[:, None] * across)[..., None]
-    return round_half_away(product / (ONE / np.float32(255))).astype(np.int32) if exact else product
+    return round_half_away(product / STEP).astype(np.int32) if exact else product
 
 
-def samples(start: Array, end: Array, count: int, asked: int, size: int) -> tuple[Array, Array]:
+def samples(start: Any, end: Any, count: int, asked: int, size: int) -> tuple[Array, Array]:
     """Along one axis: lower and upper neighbour [2, samples] in an image of `size` pixels, and their weights.
 
     The samples lie in the middle of equal parts of `count` cells from start to end.
     """
-    cell = np.maximum(end - start, ONE) / np.float32(count)
-    each = asked or int(np.ceil(cell))
-    part = cell / np.float32(each)
-    starts = np.arange(count, dtype=np.float32) * cell + start
-    at = (starts[:, None] + part / 2 + np.arange(each, dtype=np.float32) * part).reshape(-1)
+    kind = type(start)
+    cell = max(end - start, kind(1)) / kind(count)
+    each = asked or math.ceil(cell)
+    part = cell / kind(each)
+    starts = cell * np.arange(count, dtype=kind) + start
+    at = ((starts + part / kind(2))[:, None] + part * np.arange(each, dtype=kind)).reshape(-1)
     lower = np.minimum(at.astype(np.int64), size - 1)
-    weight = np.where(lower < size - 1, at - lower.astype(np.float32), np.float32(0))
-    return np.stack([lower, np.minimum(lower + 1, size - 1)]), np.stack([ONE - weight, weight])
+    weight = np.where(lower < size - 1, at - lower.astype(kind), kind(0))
+    return np.stack([lower, np.minimum(lower + 1, size - 1)]), np.stack([kind(1) - weight, weight])
 
 
 @operation(
     "ROI_POOLING", f"{REGIONS} nchw:b", level=3, types="F H Q S@4", infer=regions_dims,
-    checks=(rank("x", 4), rank("roi", 2), box_quantization("roi"), same_quantization("x", "out")), nchw=("x", "out"),
+    checks=(rank("x", 4), rank("roi", 2), box_quantization("roi"), same_quantization("x", "out")),
+    nchw=("x", "out"), native_half=True,
 )  # fmt: skip
 def roi_pooling(c: Call) -> Array:
     """The largest element in each cell of a grid over the region, whose borders are rounded to pixels."""
     y = np.full(c.out.dims, c.x.zero_point, c.x.array.dtype)
-    for index, (batch, box) in enumerate(zip(c.batches.array, round_half_away(regions(c)))):
+    for index, (batch, box) in enumerate(zip(c.batches.array, regions(c))):
         rows = cells(box[1], box[3], c.height, c.x.dims[1])
         columns = cells(box[0], box[2], c.width, c.x.dims[2])
         for row, (top, bottom) in enumerate(rows):
@@ -105,9 +118,10 @@ def roi_pooling(c: Call) -> Array:
     return y
 
 
-def cells(start: Array, end: Array, count: int, size: int) -> list[tuple[int, int]]:
+def cells(start: Any, end: Any, count: int, size: int) -> list[tuple[int, int]]:
     """Borders in pixels of `count` cells from start to end, of an image with `size` pixels."""
-    step = np.maximum(end - start + ONE, ONE) / np.float32(count)
-    edges = start + np.arange(count + 1, dtype=np.float32) * step
-    low, high = np.clip(np.floor(edges[:-1]), 0, size), np.clip(np.ceil(edges[1:]), 0, size)
-    return [(int(a), int(b)) for a, b in zip(low, high)]
+    kind = type(start)
+    first, last = round_away(float(start)), round_away(float(end))
+    step = kind(max(last - first + 1, 1)) / kind(count)
+    edges = step * np.arange(count + 1, dtype=kind) + kind(first)
+    return [(min(math.floor(a), size), min(math.ceil(b), size)) for a, b in pairwise(edges)]

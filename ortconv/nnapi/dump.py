@@ -1,0 +1,73 @@
+"""Models as documents and as text: operands, operations, inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ortconv.nnapi.model import Lifetime, Model, ModelOperand
+
+SHOWN = 8  # elements of a constant that the text shows
+
+
+def document(model: Model) -> dict[str, Any]:
+    """Plain data for JSON, constants by size alone; operations in the order to run."""
+    return {
+        "feature_level": int(model.level),
+        "relaxed": model.relaxed,
+        "inputs": list(model.inputs),
+        "outputs": list(model.outputs),
+        "operands": [_operand(index, operand) for index, operand in enumerate(model.operands)],
+        "operations": [
+            {"type": one.code.name, "inputs": list(one.inputs), "outputs": list(one.outputs)}
+            for one in model.operations
+        ],
+    }
+
+
+def _operand(index: int, operand: ModelOperand) -> dict[str, Any]:
+    kind, quant = operand.kind, operand.kind.channel_quant
+    found: dict[str, Any] = {
+        "index": index,
+        "type": kind.type.name,
+        "dimensions": list(kind.dims),
+        "lifetime": operand.lifetime.name,
+    }
+    if kind.scale or kind.is_quantized:
+        found |= {"scale": kind.scale, "zero_point": kind.zero_point}
+    if quant is not None:
+        found["channel_quant"] = {"dim": quant.dim, "scales": list(quant.scales)}
+    if operand.value is not None:
+        found["bytes"] = operand.value.nbytes
+        if operand.value.size <= SHOWN:
+            found["value"] = operand.value.tolist()
+    if operand.model is not None:
+        found["model"] = document(operand.model)
+    return found
+
+
+def text(model: Model) -> str:
+    """One line for each operand that is no temporary, and for each operation."""
+    return "\n".join(_lines(model, ""))
+
+
+def _lines(model: Model, indent: str) -> Iterator[str]:
+    relaxed = ", relaxed" if model.relaxed else ""
+    yield f"{indent}model: {len(model.operands)} operands, {len(model.operations)} operations, level {model.level}{relaxed}"
+    for index, operand in enumerate(model.operands):
+        if operand.lifetime is Lifetime.TEMPORARY:
+            continue
+        yield f"{indent}  %{index} {operand.lifetime.name.lower()} {operand.kind}{_value(operand)}"
+        if operand.model is not None:
+            yield from _lines(operand.model, indent + "    ")
+    for one in model.operations:
+        results = ", ".join(f"%{index} {model.operands[index].kind}" for index in one.outputs)
+        yield f"{indent}  {results} = {one.code.name}({', '.join(f'%{index}' for index in one.inputs)})"
+
+
+def _value(operand: ModelOperand) -> str:
+    if operand.value is None:
+        return ""
+    if operand.value.size > SHOWN:
+        return f" = {operand.value.nbytes} bytes"
+    return f" = {operand.value.tolist()}"
