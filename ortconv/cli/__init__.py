@@ -19,6 +19,7 @@ VERBS = {
     "run": ("ortconv.cli.run", "Run an .onnx or .ort model on this machine."),
     "compare": ("ortconv.cli.compare", "Say how far models are from each other, and where they part."),
     "passes": ("ortconv.cli.passes", "Say what the optimizer's passes do."),
+    "ops": ("ortconv.cli.ops", "Make, merge and check operator configs for reduced builds."),
     "verify": ("ortconv.cli.verify", "Check an .ort file: structure, and what a minimal build would trust."),
 }
 SETTINGS: dict[str, Any] = {
