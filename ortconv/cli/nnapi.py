@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -49,7 +49,7 @@ def _lowered(path: Path, flags: str, level: int | None) -> list[Lowered]:
     from ortconv.executor.regions import make_region
     from ortconv.models import load
 
-    settings: dict[str, Any] = {**flags_of(flags)}
+    settings = flags_of(flags)
     if level is not None:
         settings["feature_level"] = level
     backend, graph = Nnapi(Options(**settings)), load(path).graph
