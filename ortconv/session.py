@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import UsageError
-from ortconv.executor.backend import Event, Profiled, Program, get_backend
+from ortconv.executor.backend import Backend, Event, Profiled, Program, get_backend, with_fallbacks
 from ortconv.executor.regions import last_uses, place, split
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
@@ -32,9 +32,10 @@ class NodeArg:
 class Session:
     """Runs a model. The interface is that of onnxruntime's InferenceSession.
 
-    `model` is a path (.onnx or .ort) or a loaded Model, `backends` are names in order of preference: a node runs on the first one
-    that has no objection to it. UnsupportedError names the node that none takes. `keep` names values of the graph, or nodes, whose
-    results `run` can return beside the outputs. A `custom_op_library` holds operators of the user's own for onnxruntime.
+    `model` is a path (.onnx or .ort) or a loaded Model, `backends` are names, or backends themselves, in order of preference: a
+    node runs on the first one that has no objection to it. UnsupportedError names the node that none takes. `keep` names values of
+    the graph, or nodes, whose results `run` can return beside the outputs. A `custom_op_library` holds operators of the user's
+    own for onnxruntime.
 
     `plan` says of each node where it runs, and why not on a backend that comes before; `regions` are what runs, in order.
     """
@@ -42,7 +43,7 @@ class Session:
     def __init__(
         self,
         model: str | Path | Model,
-        backends: Sequence[str] = ("numpy",),
+        backends: Sequence[str | Backend] = ("numpy",),
         *,
         keep: Collection[str] = (),
         custom_op_library: Path | None = None,
@@ -50,7 +51,7 @@ class Session:
         self._file = None if isinstance(model, Model) else Path(model)
         self.model = model if isinstance(model, Model) else load(Path(model), only_to_run=True)
         self._graph = self.model.graph
-        self.backends = tuple(get_backend(name) for name in backends)
+        self.backends = with_fallbacks([get_backend(b) if isinstance(b, str) else b for b in backends])
         if not self.backends:
             raise UsageError("a session needs at least one backend")
         self.kept = tuple(dict.fromkeys(v for name in keep for v in _named(self._graph, name)))

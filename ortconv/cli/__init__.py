@@ -20,6 +20,8 @@ VERBS = {
     "compare": ("ortconv.cli.compare", "Say how far models are from each other, and where they part."),
     "passes": ("ortconv.cli.passes", "Say what the optimizer's passes do."),
     "ops": ("ortconv.cli.ops", "Make, merge and check operator configs for reduced builds."),
+    "devices": ("ortconv.cli.devices", "List NNAPI devices: the CPU, and simulated accelerators."),
+    "nnapi": ("ortconv.cli.nnapi", "Say what becomes of a model under NNAPI."),
     "verify": ("ortconv.cli.verify", "Check an .ort file: structure, and what a minimal build would trust."),
 }
 SETTINGS: dict[str, Any] = {

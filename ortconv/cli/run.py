@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import inputs as given
+from ortconv.cli.nnapi_options import NNAPI, configured
 from ortconv.cli.options import BACKENDS, add
 from ortconv.errors import MismatchError, UsageError
 
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     help="Write the time of every step as a Chrome trace, and show it by operator.",
 )
 @add(BACKENDS)
+@add(NNAPI)
 @click.option("--plan", "-v", "--verbose", is_flag=True, help="Say which node runs on which backend, and why.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -74,7 +76,9 @@ def command(
     from ortconv.session import Session
 
     start = time.perf_counter()
-    session = Session(model, backends, keep=flags["nodes"], custom_op_library=custom_op_library)
+    session = Session(
+        model, configured(backends, flags, flags["repeat"]), keep=flags["nodes"], custom_op_library=custom_op_library
+    )
     loaded = time.perf_counter() - start
     expected = None if flags["check"] is None else given.read_expected(flags["check"], session.model.graph.outputs)
     names = _names(session, flags["outputs"], expected)
@@ -97,7 +101,8 @@ def command(
     wrong = _differences(expected, results, flags) if expected is not None else {}
     if flags["plan"]:
         document["plan"] = [
-            {"node": p.node.label, "backend": p.backend, "refused": dict(p.refused)} for p in session.plan
+            {"node": p.node.label, "backend": p.backend, "partition": p.claim, "refused": dict(p.refused)}
+            for p in session.plan
         ]
     if expected is not None:
         document["check"] = {"expected": sorted(expected), "differences": wrong}

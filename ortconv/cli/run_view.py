@@ -78,8 +78,13 @@ def _profile(shares: Sequence[dict[str, Any]]) -> Table:
 
 def _plan(plan: Sequence[dict[str, Any]]) -> Table:
     made = table("node", "backend", "not on a backend before it, since")
-    fill(made, [(p["node"], p["backend"], "; ".join(f"{b}: {r}" for b, r in p["refused"].items())) for p in plan])
+    fill(made, [(p["node"], _where(p), "; ".join(f"{b}: {r}" for b, r in p["refused"].items())) for p in plan])
     return made
+
+
+def _where(place: dict[str, Any]) -> str:
+    """The backend of a node, and the number of its partition where it is in one."""
+    return place["backend"] if place["partition"] is None else f"{place['backend']} {place['partition']}"
 
 
 def stdout() -> Console:

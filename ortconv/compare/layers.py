@@ -12,7 +12,7 @@ import numpy as np
 
 from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import Allowance
-from ortconv.executor.backend import get_backend
+from ortconv.executor.backend import Claiming, get_backend, with_fallbacks
 from ortconv.executor.regions import last_uses, pieces, place, split
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
@@ -83,11 +83,14 @@ def compare_layers(
 def stream(
     graph: Graph, backends: Sequence[str], feeds: Mapping[str, Any], custom_op_library: Path | None = None
 ) -> Iterator[tuple[Value, Any]]:
-    """Every value that the graph's nodes make, each let go as soon as no node needs it."""
-    found = {b.name: b for b in map(get_backend, backends)}
-    placements = place(graph, list(found.values()))
-    regions = split(graph, placements, custom_op_library=custom_op_library)
-    steps = [(found[name], piece) for name, region in regions for piece in pieces(region, PIECE)]
+    """Every value that the graph's nodes make, each let go as soon as no node needs it; but for those inside of a claimed group."""
+    found = {b.name: b for b in with_fallbacks(list(map(get_backend, backends)))}
+    regions = split(graph, place(graph, list(found.values())), custom_op_library=custom_op_library)
+    steps = [
+        (found[name], piece)
+        for name, region in regions
+        for piece in ([region] if isinstance(found[name], Claiming) else pieces(region, PIECE))
+    ]
     values = check_feeds(graph, feeds)
     with np.errstate(all="ignore"):
         for (backend, region), dead in zip(steps, last_uses([piece for _, piece in steps]), strict=True):

@@ -6,7 +6,7 @@ entry point group "ortconv.backends": name = "module:Class", the class being cal
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -81,16 +81,58 @@ class Backend(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a backend takes of a graph: groups of nodes, each to run as one region, and why not each of the other nodes."""
+
+    groups: tuple[tuple[Node, ...], ...]
+    refused: Mapping[Node, str]
+
+
+@runtime_checkable
+class Claiming(Backend, Protocol):
+    """A backend that decides on whole groups of nodes at once, instead of node by node.
+
+    No path leads from a group through another node back into the group. `fallback` names the backend for the nodes that are
+    in no group and that no other backend of the session takes.
+    """
+
+    fallback: str
+
+    def claim(self, graph: Graph) -> Claim: ...
+
+
+@runtime_checkable
+class Configurable(Protocol):
+    """A backend that can be had with other settings, as text."""
+
+    def configured(self, settings: str) -> Backend: ...
+
+
 def get_backend(name: str) -> Backend:
-    """A backend by name. UsageError for an unknown one, BackendError for one that cannot be used here."""
+    """A backend by name, or by NAME:SETTINGS for one that takes settings. UsageError for an unknown one, BackendError for one
+    that cannot be used here.
+    """
     found = discover()
-    if name not in found:
-        raise UsageError(f"there is no backend '{name}'", hint=f"known backends: {', '.join(sorted(found))}")
-    backend = _load(name)
+    base, _, settings = name.partition(":")
+    if base not in found:
+        raise UsageError(f"there is no backend '{base}'", hint=f"known backends: {', '.join(sorted(found))}")
+    backend = _load(base)
+    if settings:
+        if not isinstance(backend, Configurable):
+            raise UsageError(f"the backend '{base}' takes no settings, such as '{settings}'")
+        backend = backend.configured(settings)
     reason = backend.available()
     if reason is not None:
         raise BackendError(reason, backend=name)
     return backend
+
+
+def with_fallbacks(backends: Sequence[Backend]) -> tuple[Backend, ...]:
+    """The backends, and behind them the fallbacks of those that claim groups."""
+    names = [b.name for b in backends]
+    wanted = dict.fromkeys(b.fallback for b in backends if isinstance(b, Claiming) and b.fallback not in names)
+    return (*backends, *map(get_backend, wanted))
 
 
 @cache
@@ -98,7 +140,11 @@ def discover() -> dict[str, str]:
     """The names of all backends and where each one lives, "module:Class". Nothing is imported."""
     from importlib.metadata import entry_points
 
-    found = {"numpy": "ortconv.backends.numpy_cpu:Numpy", "onnxruntime": "ortconv.backends.onnxruntime_cpu:OnnxRuntime"}
+    found = {
+        "numpy": "ortconv.backends.numpy_cpu:Numpy",
+        "onnxruntime": "ortconv.backends.onnxruntime_cpu:OnnxRuntime",
+        "nnapi": "ortconv.backends.nnapi.backend:Nnapi",
+    }
     for entry in entry_points(group=GROUP):
         if found.get(entry.name, entry.value) != entry.value:
             raise UsageError(

@@ -5,36 +5,63 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from ortconv.errors import UnsupportedError
-from ortconv.executor.backend import Backend, Region
+from ortconv.executor.backend import Backend, Claiming, Region
 from ortconv.ir.graph import Graph, Node, Value, captures
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a node runs: the backend's name, and why the backends that come before it do not take the node, by their names."""
+    """Where a node runs: the backend's name, and why the backends that come before it do not take the node, by their names.
+
+    Nodes of the same backend with the same `claim` run as one region, and no others with them.
+    """
 
     node: Node
     backend: str
     refused: Mapping[str, str] = field(default_factory=dict)
+    claim: int | None = None
 
 
 def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
     """Each node on the first backend that has no objection. UnsupportedError with all reasons where there is none."""
-    return [_place(node, backends) for node in graph]
-
-
-def _place(node: Node, backends: Sequence[Backend]) -> Placement:
-    refused: dict[str, str] = {}
+    placed: dict[Node, Placement] = {}
+    refused: dict[Node, dict[str, str]] = {node: {} for node in graph}
     for backend in backends:
-        reason = next(iter(backend.objections(node)), None)
-        if reason is None:
-            return Placement(node, backend.name, refused)
-        refused[backend.name] = reason
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
-    raise UnsupportedError(f"no backend runs this node ({reasons})", node=node.label)
+        if isinstance(backend, Claiming):
+            _claim(graph, backend, placed, refused)
+            continue
+        for node in graph:
+            if node not in placed:
+                reason = next(iter(backend.objections(node)), None)
+                if reason is None:
+                    placed[node] = Placement(node, backend.name, refused[node])
+                else:
+                    refused[node][backend.name] = reason
+    for node in graph:
+        if node not in placed:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in refused[node].items())
+            raise UnsupportedError(f"no backend runs this node ({reasons})", node=node.label)
+    return [placed[node] for node in graph]
+
+
+def _claim(
+    graph: Graph, backend: Claiming, placed: dict[Node, Placement], refused: Mapping[Node, dict[str, str]]
+) -> None:
+    """Place the groups that a backend claims, but for those of which a backend before took a node."""
+    found = backend.claim(graph)
+    reasons = dict(found.refused)
+    for number, nodes in enumerate(found.groups):
+        if placed.keys().isdisjoint(nodes):
+            placed.update({n: Placement(n, backend.name, refused[n], number) for n in nodes})
+        else:
+            reasons |= dict.fromkeys(nodes, "another backend runs a node of its group")
+    for node, reason in reasons.items():
+        if node not in placed:
+            refused[node][backend.name] = reason
 
 
 def split(
@@ -48,15 +75,38 @@ def split(
 
     `keep` are values that regions must put out besides those that others read.
     """
-    names = [p.backend for p in placements]
-    alone = len(set(names)) == 1
-    runs = [list(range(len(names)))] if alone else group(names, _edges([p.node for p in placements]))
+    units, needs = _units(placements)
+    firsts = [placements[unit[0]] for unit in units]
+    keys = [p.backend if p.claim is None else f"{p.backend} {p.claim}" for p in firsts]
+    runs = [list(range(len(keys)))] if len(set(keys)) == 1 else group(keys, needs)
     whole = file if len(runs) == 1 and not keep else None
     found = []
     for run in runs:
-        region = make_region(graph, [placements[i].node for i in run], keep, whole)
-        found.append((placements[run[0]].backend, replace(region, custom_op_library=custom_op_library)))
+        region = make_region(graph, [placements[i].node for u in run for i in units[u]], keep, whole)
+        found.append((firsts[run[0]].backend, replace(region, custom_op_library=custom_op_library)))
     return found
+
+
+def _units(placements: Sequence[Placement]) -> tuple[list[list[int]], list[list[int]]]:
+    """Claimed groups and single nodes, as numbers of placements; and for each the numbers of those that it needs, all smaller."""
+    needs = _edges([p.node for p in placements])
+    groups: dict[tuple[str, int], list[int]] = {}
+    for i, p in enumerate(placements):
+        if p.claim is not None:
+            groups.setdefault((p.backend, p.claim), []).append(i)
+    if not groups:
+        return [[i] for i in range(len(placements))], needs
+    first = list(range(len(placements)))
+    for members in groups.values():
+        for i in members:
+            first[i] = members[0]
+    units: dict[int, list[int]] = {}
+    for i, f in enumerate(first):
+        units.setdefault(f, []).append(i)
+    before = {u: {first[p] for i in units[u] for p in needs[i]} - {u} for u in sorted(units)}
+    order = list(TopologicalSorter(before).static_order())
+    number = {u: n for n, u in enumerate(order)}
+    return [units[u] for u in order], [sorted(number[p] for p in before[u]) for u in order]
 
 
 def _edges(nodes: Sequence[Node]) -> list[list[int]]:

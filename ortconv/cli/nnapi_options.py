@@ -1,0 +1,63 @@
+"""Options for the backend "nnapi": the execution provider's flags, and the phone to imagine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ortconv.errors import UsageError
+
+if TYPE_CHECKING:
+    from ortconv.executor.backend import Backend
+
+LEVEL = click.option(
+    "--nnapi-feature-level", type=click.IntRange(27, 31), help="The NNAPI feature level of the phone.  [default: 31]"
+)
+NNAPI = (
+    click.option(
+        "--nnapi-flags",
+        default="",
+        metavar="FLAGS",
+        help="For backend nnapi: USE_FP16, USE_NCHW, CPU_DISABLED, CPU_ONLY, comma separated.",
+    ),
+    LEVEL,
+    click.option(
+        "--device",
+        "devices",
+        multiple=True,
+        metavar="PROFILE",
+        help="For backend nnapi: an accelerator of the phone, a TOML file or one that comes with ortconv; may be repeated.",
+    ),
+    click.option(
+        "--nnapi-cache",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIRECTORY",
+        help="For backend nnapi: where devices keep what they compile.",
+    ),
+)
+CHOICES = ("nnapi_flags", "nnapi_feature_level", "devices", "nnapi_cache")
+
+
+def configured(backends: Sequence[str], flags: dict[str, Any], repeat: int = 1) -> list[str | Backend]:
+    """The named backends, which may be comma separated; nnapi as the flags want it, in a burst where it runs repeatedly.
+
+    UsageError for flags of a backend that is not among them.
+    """
+    names = [name.strip() for group in backends for name in group.split(",") if name.strip()]
+    given = [key for key in CHOICES if flags[key]]
+    if "nnapi" not in names:
+        if given:
+            raise UsageError("flags of NNAPI are given, but not the backend nnapi", hint="add --backend nnapi")
+        return list(names)
+    if not given and repeat == 1:
+        return list(names)
+    from ortconv.backends.nnapi.backend import Nnapi, Options, flags_of
+
+    settings = flags_of(flags["nnapi_flags"])
+    if flags["nnapi_feature_level"] is not None:
+        settings["feature_level"] = flags["nnapi_feature_level"]
+    options = Options(**settings, devices=flags["devices"], cache=flags["nnapi_cache"], burst=repeat > 1)
+    return [Nnapi(options) if name == "nnapi" else name for name in names]
