@@ -69,7 +69,7 @@ KEYS: dict[str, frozenset[str] | None] = {
     "faults": frozenset({"compile", "execute", "good_executions", "dies_after", "slow_s"}),
 }
 PLAIN = frozenset({"name", "version", "type", "feature_level", "fp16"})
-DELEGATES = (Operation.SELECT,)  # their first input is a mask: the second says which type they work on
+CONTROL_FLOW = (Operation.IF, Operation.WHILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +114,19 @@ class SimulatedDevice(Device):
         self._check_alive(ResultCode.UNAVAILABLE_DEVICE)
         return [self._takes(model, operation) for operation in model.operations]
 
+    def takes(self, code: Operation, kind: Operand) -> bool:
+        if code in self._refused or code is Operation.OEM_OPERATION:
+            return False
+        if self._operations is not None and code not in self._operations:
+            return False
+        return code in CONTROL_FLOW or self._types is None or kind in self._types
+
     def _takes(self, model: Model, operation: ModelOperation) -> bool:
-        if operation.code in self._refused or operation.code is Operation.OEM_OPERATION:
-            return False
-        if self._operations is not None and operation.code not in self._operations:
-            return False
-        if operation.is_control_flow:
-            inner = [model.operands[index].model for index in operation.inputs]
-            return all(self._takes(one, each) for one in inner if one is not None for each in one.operations)
-        deciding = operation.inputs[1 if operation.code in DELEGATES else 0]
-        return self._types is None or model.operands[deciding].kind.type in self._types
+        main = model.operands[operation.inputs[main_operand(operation.code)]]
+        inner = [model.operands[index].model for index in operation.inputs] if operation.is_control_flow else []
+        return self.takes(operation.code, main.kind.type) and all(
+            self._takes(one, each) for one in inner if one is not None for each in one.operations
+        )
 
     def prepare(self, model: Model, options: PrepareOptions) -> PreparedModel:
         self._check_alive(ResultCode.UNAVAILABLE_DEVICE)
@@ -162,6 +165,11 @@ class SimulatedDevice(Device):
     def _check_alive(self, code: ResultCode) -> None:
         if self._dead:
             raise NnapiError(code, f"{self.name} is dead")
+
+
+def main_operand(code: Operation) -> int:
+    """Which input says what type an operation works on: the first one, but for SELECT, where that is a mask."""
+    return 1 if code is Operation.SELECT else 0
 
 
 def _sleep(seconds: float, limits: Limits) -> None:
