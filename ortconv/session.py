@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import UsageError
-from ortconv.executor.backend import Program, Region, get_backend
+from ortconv.executor.backend import Backend, Program, Region, get_backend, with_fallbacks
 from ortconv.executor.regions import split
 from ortconv.ir.graph import Value
 from ortconv.ir.model import Model
@@ -30,22 +30,22 @@ class NodeArg:
 class Session:
     """Runs a model. The interface is that of onnxruntime's InferenceSession.
 
-    `model` is a path (.onnx or .ort) or a loaded Model, `backends` are names in order of preference: a node runs on the first one
-    that has no objection to it. UnsupportedError names the node that none takes. A `custom_op_library` holds operators of the
-    user's own for onnxruntime.
+    `model` is a path (.onnx or .ort) or a loaded Model, `backends` are names, or backends themselves, in order of preference: a
+    node runs on the first one that has no objection to it. UnsupportedError names the node that none takes. A
+    `custom_op_library` holds operators of the user's own for onnxruntime.
     """
 
     def __init__(
         self,
         model: str | Path | Model,
-        backends: Sequence[str] = ("numpy",),
+        backends: Sequence[str | Backend] = ("numpy",),
         *,
         custom_op_library: Path | None = None,
     ) -> None:
         self._file = None if isinstance(model, Model) else Path(model)
         self.model = model if isinstance(model, Model) else load(Path(model))
         self._graph = self.model.graph
-        self.backends = tuple(get_backend(name) for name in backends)
+        self.backends = with_fallbacks([get_backend(b) if isinstance(b, str) else b for b in backends])
         if not self.backends:
             raise UsageError("a session needs at least one backend")
         regions = split(self._graph, self.backends, self._file, custom_op_library)

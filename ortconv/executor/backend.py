@@ -6,7 +6,7 @@ entry point group "ortconv.backends": name = "module:Class", the class being cal
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -60,6 +60,27 @@ class Backend(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a backend takes of a graph: groups of nodes, each to run as one region, and why not each of the other nodes."""
+
+    groups: tuple[tuple[Node, ...], ...]
+    refused: Mapping[Node, str]
+
+
+@runtime_checkable
+class Claiming(Backend, Protocol):
+    """A backend that decides on whole groups of nodes at once, instead of node by node.
+
+    No path leads from a group through another node back into the group. `fallback` names the backend for the nodes that are
+    in no group and that no other backend of the session takes.
+    """
+
+    fallback: str
+
+    def claim(self, graph: Graph) -> Claim: ...
+
+
 def get_backend(name: str) -> Backend:
     """A backend by name. UsageError for an unknown one, BackendError for one that cannot be used here."""
     found = discover()
@@ -72,12 +93,23 @@ def get_backend(name: str) -> Backend:
     return backend
 
 
+def with_fallbacks(backends: Sequence[Backend]) -> tuple[Backend, ...]:
+    """The backends, and behind them the fallbacks of those that claim groups."""
+    names = [b.name for b in backends]
+    wanted = dict.fromkeys(b.fallback for b in backends if isinstance(b, Claiming) and b.fallback not in names)
+    return (*backends, *map(get_backend, wanted))
+
+
 @cache
 def discover() -> dict[str, str]:
     """The names of all backends and where each one lives, "module:Class". Nothing is imported."""
     from importlib.metadata import entry_points
 
-    found = {"numpy": "ortconv.backends.numpy_cpu:Numpy", "onnxruntime": "ortconv.backends.onnxruntime_cpu:OnnxRuntime"}
+    found = {
+        "numpy": "ortconv.backends.numpy_cpu:Numpy",
+        "onnxruntime": "ortconv.backends.onnxruntime_cpu:OnnxRuntime",
+        "nnapi": "ortconv.backends.nnapi.backend:Nnapi",
+    }
     for entry in entry_points(group=GROUP):
         if found.get(entry.name, entry.value) != entry.value:
             raise UsageError(

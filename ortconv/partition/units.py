@@ -6,7 +6,7 @@ members are taken together or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -193,18 +193,21 @@ _SELECTOR_OF = {op: selector for selector in SELECTORS for op in selector.ops}
 # ---------------------------------------------------------------------- groups
 
 
-def units(graph: Graph) -> list[Unit]:
-    """The units of a graph in topological order of their targets. Every node of the graph is in exactly one."""
+def units(nodes: Iterable[Node]) -> list[Unit]:
+    """The units of a graph, or of those of its nodes that make whole units, in topological order of their targets. Every node
+    is in exactly one.
+    """
+    nodes = list(nodes)
     groups: dict[Node, Unit] = {}
     members: set[Node] = set()
-    for node in graph:
+    for node in nodes:
         if node.op in _SELECTOR_OF and node.domain in DOMAINS:
             unit = _group(node, _SELECTOR_OF[node.op])
             if unit is not None:
                 groups[node] = unit
                 members.update(unit.nodes)
     found = []
-    for node in graph:
+    for node in nodes:
         if node in groups:
             found.append(groups[node])
         elif node not in members:

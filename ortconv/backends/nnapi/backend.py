@@ -1,0 +1,183 @@
+"""The backend itself: what it claims, on which devices, and how it runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ortconv import nnapi
+from ortconv.backends.nnapi.lower import Lowered, lower
+from ortconv.errors import BackendError, UsageError
+from ortconv.executor.backend import Claim, Program, Region
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.nnapi import Device, NnapiError
+from ortconv.nnapi.simulated import SimulatedDevice
+from ortconv.partition import Target, partition
+from ortconv.partition.policy import DEFAULT_STOP_OPS, FEATURE_LEVELS
+
+FLAGS = {"USE_FP16": "fp16", "USE_NCHW": "nchw", "CPU_DISABLED": "cpu_disabled", "CPU_ONLY": "cpu_only"}
+"""Flags of ONNX Runtime's execution provider, and the options that they set."""
+
+ACCELERATOR = {"name": "sim-any", "fp16": True, "performance": {"default": {"exec_time": 0.5, "power_usage": 0.5}}}
+"""The device where none is named: it takes everything, and computes relaxed float32 in float16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The flags of ONNX Runtime's execution provider, and the phone to imagine.
+
+    `feature_level` is that of its NNAPI runtime, 27 to 31; `devices` are profiles of its accelerators; `burst` runs all
+    executions in one burst; `cache` is a directory for what devices compile. UsageError for flags that exclude each other.
+    """
+
+    fp16: bool = False
+    nchw: bool = False
+    cpu_disabled: bool = False
+    cpu_only: bool = False
+    feature_level: int = FEATURE_LEVELS[-1]
+    stop_ops: tuple[str, ...] = DEFAULT_STOP_OPS
+    devices: tuple[str | Path | Device, ...] = ()
+    burst: bool = False
+    cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.cpu_disabled and self.cpu_only:
+            raise UsageError("CPU_DISABLED and CPU_ONLY exclude each other")
+
+
+def flags(names: str) -> dict[str, bool]:
+    """Options from a comma-separated list of flags, with or without USE_, in any case. UsageError for an unknown one."""
+    found = {}
+    for name in filter(None, (part.strip() for part in names.split(","))):
+        key = name.upper().replace("-", "_")
+        key = key if key in FLAGS else f"USE_{key}"
+        if key not in FLAGS:
+            raise UsageError(f"there is no NNAPI flag '{name}'", hint=f"flags: {', '.join(FLAGS)}")
+        found[FLAGS[key]] = True
+    return found
+
+
+class Nnapi:
+    """Runs the partitions that ONNX Runtime's NNAPI execution provider would take as NNAPI models."""
+
+    name = "nnapi"
+    fallback = "numpy"
+
+    def __init__(self, options: Options | None = None) -> None:
+        self.options = options or Options()
+        chosen = [d if isinstance(d, Device) else nnapi.load_device(d) for d in self.options.devices]
+        registered = [d for d in nnapi.get_devices() if not d.is_reference]
+        self.accelerators: tuple[Device, ...] = tuple(chosen or registered or [SimulatedDevice(ACCELERATOR)])
+
+    def available(self) -> str | None:
+        return None
+
+    @property
+    def targets(self) -> list[Device]:
+        """The devices that models may use; the CPU last."""
+        cpu = nnapi.get_device("nnapi-reference")
+        if self.options.cpu_only:
+            return [cpu]
+        return [*self.accelerators, *([] if self.options.cpu_disabled else [cpu])]
+
+    @property
+    def level(self) -> int:
+        """The effective feature level: at most that of the best device. Devices are known from level 29 on."""
+        runtime = self.options.feature_level
+        return runtime if runtime < 29 else min(runtime, max(int(d.level) for d in self.targets))
+
+    def claim(self, graph: Graph) -> Claim:
+        """The partitions of a graph."""
+        target = Target(feature_level=self.level, stop_ops=self.options.stop_ops, use_nchw=self.options.nchw)
+        found = partition(graph, target)
+        refused = {n: "; ".join(o.message for o in v.objections) for n, v in found.verdicts.items() if not v.taken}
+        return Claim(tuple(p.nodes for p in found.partitions), refused)
+
+    def objections(self, node: Node) -> Iterator[str]:
+        assert node.graph is not None
+        reason = self.claim(node.graph).refused.get(node)
+        if reason is not None:
+            yield reason
+
+    def compile(self, region: Region) -> Program:
+        lowered = lower(region, self.level, self.options.nchw, self.options.fp16)
+        try:
+            return NnapiProgram(lowered, self._compiled(lowered), region, self.options.burst)
+        except NnapiError as error:
+            raise self._failed(region, error) from error
+
+    def _compiled(self, lowered: Lowered) -> nnapi.Compilation:
+        """For the devices of the flags where they leave some out: those must then take all operations between them."""
+        with ExitStack() as stack:
+            stack.enter_context(nnapi.registered(*self.accelerators))
+            named = self.targets if self.options.cpu_only or self.options.cpu_disabled else None
+            if named is not None and self.options.feature_level >= 29:
+                taken = nnapi.get_supported_operations_for_devices(lowered.model, named)
+                if not all(taken):
+                    first = lowered.model.operations[lowered.model.client_order.index(taken.index(False))]
+                    names = ", ".join(d.name for d in named)
+                    raise BackendError(f"{first.code.name} runs on none of the devices {names}", backend=self.name)
+            else:
+                named = None
+            compilation = nnapi.Compilation(lowered.model, named)
+            if self.options.cache is not None:
+                self.options.cache.mkdir(parents=True, exist_ok=True)
+                compilation.set_caching(self.options.cache, _token(lowered.model))
+            compilation.finish()
+        return compilation
+
+    def _failed(self, region: Region, error: NnapiError) -> BackendError:
+        what = f"the partition of {len(region.nodes)} nodes from {region.nodes[0].label} does not compile"
+        return BackendError(f"{what}: {error}", backend=self.name)
+
+
+class NnapiProgram:
+    """A compiled partition. `model` is what it was lowered to."""
+
+    def __init__(self, lowered: Lowered, compilation: nnapi.Compilation, region: Region, burst: bool) -> None:
+        self.lowered = lowered
+        self.compilation = compilation
+        self._places = [region.inputs.index(value) for value in lowered.inputs]
+        self._burst = nnapi.Burst(compilation) if burst else None
+        self._lock = threading.Lock()
+
+    def run(self, inputs: Sequence[Any]) -> list[Array]:
+        """One execution: inputs copied in, outputs copied back. BackendError where it fails."""
+        results = [np.empty(value.static_shape or (), _dtype(value)) for value in self.lowered.outputs]
+        try:
+            with self._lock:
+                execution = nnapi.Execution(self.compilation)
+                for index, place in enumerate(self._places):
+                    execution.set_input(index, np.ascontiguousarray(inputs[place]))
+                for index, result in enumerate(results):
+                    execution.set_output(index, result)
+                if self._burst is not None:
+                    self._burst.compute(execution)
+                else:
+                    execution.start_compute().wait()
+        except NnapiError as error:
+            raise BackendError(f"an execution failed: {error}", backend="nnapi") from error
+        return results
+
+
+def _dtype(value: Value) -> np.dtype[Any]:
+    assert value.dtype is not None
+    return value.dtype.numpy
+
+
+def _token(model: nnapi.Model) -> bytes:
+    """What stands for a model in the cache: a digest of its operands, constants and operations."""
+    digest = sha256(repr(([str(o) for o in model.operations], model.inputs, model.outputs, model.relaxed)).encode())
+    for operand in model.operands:
+        digest.update(repr(operand.kind.key).encode())
+        if operand.value is not None:
+            digest.update(np.ascontiguousarray(operand.value).data)
+    return digest.digest()

@@ -1,0 +1,267 @@
+"""Building an NNAPI model from values of a graph: operands, constants, layouts and activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ortconv import nnapi
+from ortconv.errors import BackendError
+from ortconv.ir.graph import Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+from ortconv.nnapi import FuseCode, Operand, OperandType, Operation
+from ortconv.partition.units import Unit
+
+TO_NHWC = (0, 2, 3, 1)
+TO_NCHW = (0, 3, 1, 2)
+PADDING = 16
+"""Bytes that initializers in shared memory are aligned to."""
+COPIED = 128
+"""Constants of up to so many bytes are copied into the model."""
+
+Quantization = tuple[float, int]
+"""Scale and zero point."""
+
+TYPES = {
+    DType.FLOAT: Operand.TENSOR_FLOAT32, DType.INT32: Operand.TENSOR_INT32, DType.UINT8: Operand.TENSOR_QUANT8_ASYMM,
+}  # fmt: skip
+"""What a tensor of a graph can be to NNAPI."""
+
+
+class Builder:
+    """A model in the making.
+
+    A value has an operand in ONNX's order of dimensions, or as an image (NHWC, unless `nchw`), or both: a transpose is added when
+    the one that is missing is asked for. `activations` are the fused ones, by the values that they read.
+    """
+
+    def __init__(
+        self,
+        level: int,
+        nchw: bool = False,
+        quantization: Mapping[Value, Quantization] | None = None,
+        activations: Mapping[Value, tuple[FuseCode, Value]] | None = None,
+    ) -> None:
+        self.level = level
+        self.nchw = nchw
+        self.model = nnapi.Model()
+        self.names: dict[int, str] = {}
+        """Of the values behind operands."""
+        self._quantization = dict(quantization or {})
+        self._activations = activations or {}
+        self._operands: dict[tuple[Value, bool], int] = {}
+        self._pool: list[tuple[int, Array]] = []
+        self._scalars: dict[tuple[Operand, Any], int] = {}
+
+    # ------------------------------------------------------------------ values
+
+    def operand(self, value: Value, image: bool = False) -> int:
+        """The operand of a value that was made before, or is constant."""
+        image = image and not self.nchw
+        found = self._operands.get((value, image))
+        if found is None:
+            const = value.constant
+            if const is not None:
+                array = const.numpy()
+                found = self.constant(array.transpose(TO_NHWC) if image else array, self._quantization.get(value))
+            elif (value, not image) in self._operands:
+                source = self._operands[value, not image]
+                found = self.temporary(self.kind(source), _permuted(self.dims(source), TO_NHWC if image else TO_NCHW))
+                self.add(Operation.TRANSPOSE, [source, self.ints(TO_NHWC if image else TO_NCHW)], [found])
+            else:
+                raise BackendError(f"'{value.name}' is read before it is made", backend="nnapi")
+            self._bind(value, image, found)
+        return found
+
+    def image(self, value: Value) -> int:
+        """The operand of a batch of images in the layout of the model."""
+        return self.operand(value, True)
+
+    def is_image(self, value: Value) -> bool:
+        """Whether a value exists as an NHWC image alone."""
+        return (value, True) in self._operands and (value, False) not in self._operands
+
+    def make(self, value: Value, image: bool = False, like: int | None = None) -> int:
+        """The operand that an operation is to write a value into.
+
+        8-bit values nobody gives a quantization have that of the operand `like`.
+        """
+        image = image and not self.nchw
+        dims = self._dims(value)
+        kind = self._kind(value, None if like is None else self.kind(like))
+        index = self.model.add_operand(kind.with_dims(_permuted(dims, TO_NHWC) if image else dims))
+        self._bind(value, image, index)
+        return index
+
+    def add_input(self, value: Value) -> int:
+        """The operand of a value that the model is fed."""
+        return self.make(value)
+
+    def alias(self, value: Value, source: Value) -> None:
+        """Let a value be another one."""
+        self._operands |= {
+            (value, image): self._operands[source, image]
+            for image in (False, True)
+            if (source, image) in self._operands
+        }
+        if source.constant is not None:
+            self._bind(value, False, self.operand(source))
+
+    def output(self, value: Value, taken: set[int]) -> int:
+        """The operand that the model returns for a value: not one of those that are inputs or returned already."""
+        index = self.operand(value)
+        if index in taken or value.constant is not None:
+            source, index = index, self.temporary(self.kind(index))
+            self.add(Operation.RESHAPE, [source, self.ints(self.dims(source))], [index])
+        return index
+
+    def _bind(self, value: Value, image: bool, index: int) -> None:
+        self._operands[value, image] = index
+        self.names[index] = value.name
+
+    def _dims(self, value: Value) -> tuple[int, ...]:
+        shape = value.static_shape
+        if shape is None:
+            raise BackendError(f"'{value.name}' has no fixed shape: {value.type}", backend="nnapi")
+        return shape or (1,)
+
+    def _kind(self, value: Value, like: OperandType | None) -> OperandType:
+        type = None if value.dtype is None else TYPES.get(value.dtype)
+        if type is None:
+            raise BackendError(
+                f"'{value.name}' is {value.type}: NNAPI has float32, int32 and uint8",
+                backend="nnapi",
+            )
+        if type is not Operand.TENSOR_QUANT8_ASYMM:
+            return OperandType(type)
+        default = None if like is None or not like.is_quantized else (like.scale, like.zero_point)
+        found = self._quantization.get(value, default)
+        if found is None:
+            raise BackendError(f"nothing gives scale and zero point of '{value.name}'", backend="nnapi")
+        return OperandType(type, (), *found)
+
+    # ------------------------------------------------------------------ operands
+
+    def kind(self, index: int) -> OperandType:
+        return self.model.operands[index].kind
+
+    def dims(self, index: int) -> tuple[int, ...]:
+        return self.kind(index).dims
+
+    def temporary(self, kind: OperandType, dims: Sequence[int] | None = None) -> int:
+        """An operand of a type for a result that is no value of the graph."""
+        return self.model.add_operand(kind if dims is None else kind.with_dims(dims))
+
+    def constant(self, array: Array, quantization: Quantization | None = None) -> int:
+        """A float32, int32 or quantized uint8 tensor; a number becomes a tensor of one element."""
+        type = TYPES.get(DType.of(array.dtype))
+        if type is None or (type is Operand.TENSOR_QUANT8_ASYMM and quantization is None):
+            raise BackendError(f"NNAPI has no constants of {array.dtype} without quantization", backend="nnapi")
+        array = array.reshape(1) if array.ndim == 0 else array
+        return self.tensor(OperandType(type, array.shape, *(quantization or ())), array)
+
+    def tensor(self, kind: OperandType, array: Array, scales: tuple[int, Sequence[float]] | None = None) -> int:
+        """A constant of any type; `scales` are a dimension and the scales along it. Large ones go to shared memory."""
+        index = self.model.add_operand(kind)
+        if scales is not None:
+            self.model.set_operand_symm_per_channel_quant_params(index, *scales)
+        array = np.ascontiguousarray(array)
+        if array.nbytes <= COPIED:
+            self.model.set_operand_value(index, array)
+        else:
+            self._pool.append((index, array))
+        return index
+
+    def ints(self, values: Sequence[int]) -> int:
+        """A vector of int32."""
+        return self.constant(np.array(values, np.int32))
+
+    def int32(self, value: int) -> int:
+        return self._scalar(Operand.INT32, value)
+
+    def float32(self, value: float) -> int:
+        return self._scalar(Operand.FLOAT32, value)
+
+    def boolean(self, value: bool) -> int:
+        return self._scalar(Operand.BOOL, value)
+
+    def _scalar(self, type: Operand, value: Any) -> int:
+        key = (type, str(value))
+        if key not in self._scalars:
+            self._scalars[key] = index = self.model.add_operand(OperandType(type))
+            self.model.set_operand_value(index, np.array(value, type.dtype))
+        return self._scalars[key]
+
+    # ------------------------------------------------------------------ operations
+
+    def add(self, code: Operation, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        self.model.add_operation(code, inputs, outputs)
+
+    def layout_flag(self) -> list[int]:
+        """The operand that says NCHW, where the feature level has it."""
+        return [self.boolean(self.nchw)] if self.level > 28 else []
+
+    def activation(self, unit: Unit) -> int:
+        """The fuse code of the activation behind a unit."""
+        fused = self._activations.get(unit.target.out)
+        return self.int32(FuseCode.NONE if fused is None else fused[0])
+
+    def result(self, unit: Unit) -> Value:
+        """What a unit makes, its fused activation included."""
+        made = unit.outputs[0]
+        assert made is not None
+        fused = self._activations.get(made.value)
+        return made.value if fused is None else fused[1]
+
+    def finish(self, inputs: Sequence[int], outputs: Sequence[int], relaxed: bool) -> None:
+        """The constants into one memory, and the model finished."""
+        self._share_constants()
+        self.model.identify_inputs_and_outputs(inputs, outputs)
+        if relaxed and self.level > 27:
+            self.model.relax_computation_float32_to_float16(True)
+        self.model.finish()
+
+    def _share_constants(self) -> None:
+        if not self._pool:
+            return
+        starts = np.cumsum([0, *(-(-array.nbytes // PADDING) * PADDING for _, array in self._pool)]).tolist()
+        blob = np.zeros(starts[-1], np.uint8)
+        memory = nnapi.Memory.from_array(blob)
+        for (index, array), start in zip(self._pool, starts):
+            blob[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
+            self.model.set_operand_value_from_memory(index, memory, start, array.nbytes)
+        self._pool.clear()
+
+
+Lowering = Callable[[Builder, Unit], None]
+"""Adds the operations that stand for a unit, and binds the values that it makes."""
+
+
+def value_of(unit: Unit, slot: int = 0) -> Value:
+    """The tensor at an input that is there."""
+    value = unit.input(slot)
+    assert value is not None
+    return value
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    """The dimensions of a value whose unit was found to have fixed ones."""
+    shape = value.static_shape
+    assert shape is not None
+    return shape
+
+
+def constant_ints(unit: Unit, slot: int, attribute: str = "") -> list[int] | None:
+    """A list of integers from a constant input, or from an attribute in older versions; None where there is neither."""
+    const = unit.constant(slot)
+    if const is not None:
+        return [int(v) for v in const.numpy().ravel()]
+    listed: tuple[int, ...] | None = unit.target.attr(attribute, None) if attribute else None
+    return None if listed is None else list(listed)
+
+
+def _permuted(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(dims[axis] for axis in order)

@@ -1,0 +1,107 @@
+"""Elementwise arithmetic and activations, in whichever layout their inputs have."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from ortconv.backends.nnapi.builder import TO_NHWC, Builder, Lowering, value_of
+from ortconv.ir.graph import Value
+from ortconv.nnapi import FuseCode, Operand, OperandType, Operation
+from ortconv.partition.units import Unit, clip_limits
+
+FUSE_CODES = {(0.0, float("inf")): FuseCode.RELU, (-1.0, 1.0): FuseCode.RELU1, (0.0, 6.0): FuseCode.RELU6}
+"""Activations by their bounds."""
+
+ACTIVATIONS = {
+    FuseCode.RELU: Operation.RELU, FuseCode.RELU1: Operation.RELU1, FuseCode.RELU6: Operation.RELU6,
+}  # fmt: skip
+
+
+def unary(b: Builder, unit: Unit, code: Operation) -> None:
+    value, out = value_of(unit), b.result(unit)
+    image = b.is_image(value)
+    x = b.operand(value, image)
+    b.add(code, [x], [b.make(out, image)])
+
+
+def activation(b: Builder, unit: Unit) -> None:
+    """A Relu or Clip that no operation before it took in."""
+    unary(b, unit, ACTIVATIONS[fuse_code(unit)])
+
+
+def fuse_code(unit: Unit) -> FuseCode:
+    low, high = clip_limits(unit.target)
+    assert low is not None
+    assert high is not None
+    return FUSE_CODES[low, high]
+
+
+def binary(b: Builder, unit: Unit, code: Operation, fuses: bool = False) -> None:
+    values, out = [value_of(unit, 0), value_of(unit, 1)], b.result(unit)
+    image = any(map(b.is_image, values)) and all(_fits(b, v) for v in values)
+    inputs = [_as_image(b, v) if image else b.operand(v) for v in values]
+    b.add(code, [*inputs, b.activation(unit)] if fuses else inputs, [b.make(out, image)])
+
+
+def _fits(b: Builder, value: Value) -> bool:
+    """Whether a value can be broadcast as, or against, an image."""
+    return value.rank == 4 or value.constant is not None or value.static_shape in ((), (1,))
+
+
+def _as_image(b: Builder, value: Value) -> int:
+    const = value.constant
+    if const is None or const.size == 1 or const.dtype.bits != 32:
+        return b.image(value) if value.rank == 4 else b.operand(value)
+    array = const.numpy()
+    return b.constant(array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(TO_NHWC))
+
+
+def elu(b: Builder, unit: Unit) -> None:
+    value = value_of(unit)
+    image = b.is_image(value)
+    x = b.operand(value, image)
+    b.add(Operation.ELU, [x, b.float32(unit.target.attr("alpha", 1.0))], [b.make(b.result(unit), image)])
+
+
+def leaky_relu(b: Builder, unit: Unit) -> None:
+    """x < 0 ? alpha * x : x"""
+    value = value_of(unit)
+    image = b.is_image(value)
+    x = b.operand(value, image)
+    mask = b.temporary(OperandType(Operand.TENSOR_BOOL8, b.dims(x)))
+    scaled = b.temporary(b.kind(x))
+    alpha = b.constant(np.array([unit.target.attr("alpha", 0.01)], np.float32))
+    b.add(Operation.LESS, [x, b.constant(np.zeros(1, np.float32))], [mask])
+    b.add(Operation.MUL, [x, alpha, b.int32(FuseCode.NONE)], [scaled])
+    b.add(Operation.SELECT, [mask, scaled, x], [b.make(b.result(unit), image)])
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "Add": partial(binary, code=Operation.ADD, fuses=True),
+    "Sub": partial(binary, code=Operation.SUB, fuses=True),
+    "Mul": partial(binary, code=Operation.MUL, fuses=True),
+    "Div": partial(binary, code=Operation.DIV, fuses=True),
+    "QLinearAdd": partial(binary, code=Operation.ADD, fuses=True),
+    "QLinearMul": partial(binary, code=Operation.MUL, fuses=True),
+    "Pow": partial(binary, code=Operation.POW),
+    "PRelu": partial(binary, code=Operation.PRELU),
+    "Max": partial(binary, code=Operation.MAXIMUM),
+    "Min": partial(binary, code=Operation.MINIMUM),
+    "Abs": partial(unary, code=Operation.ABS),
+    "Exp": partial(unary, code=Operation.EXP),
+    "Log": partial(unary, code=Operation.LOG),
+    "Neg": partial(unary, code=Operation.NEG),
+    "Sin": partial(unary, code=Operation.SIN),
+    "Sqrt": partial(unary, code=Operation.SQRT),
+    "Floor": partial(unary, code=Operation.FLOOR),
+    "Tanh": partial(unary, code=Operation.TANH),
+    "Sigmoid": partial(unary, code=Operation.LOGISTIC),
+    "QLinearSigmoid": partial(unary, code=Operation.LOGISTIC),
+    "Cast": partial(unary, code=Operation.CAST),
+    "Elu": elu,
+    "LeakyRelu": leaky_relu,
+    "Relu": activation,
+    "Clip": activation,
+}

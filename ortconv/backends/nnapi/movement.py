@@ -1,0 +1,133 @@
+"""Operators that move elements: shapes, layouts, slices, padding."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.backends.nnapi.builder import Builder, Lowering, constant_ints, shape_of, value_of
+from ortconv.nnapi import Operation
+from ortconv.partition.units import Unit
+
+NHWC_AXES = (0, 3, 1, 2)
+"""Where the axes of NCHW are in NHWC."""
+
+
+def concat(b: Builder, unit: Unit) -> None:
+    values = [operand.value for operand in unit.inputs if operand is not None]
+    rank = len(shape_of(values[0]))
+    axis = unit.target.attr("axis", 1) % rank
+    image = rank == 4 and all(map(b.is_image, values))
+    inputs = [b.operand(v, image) for v in values]
+    out = b.make(b.result(unit), image, like=inputs[0])
+    b.add(Operation.CONCATENATION, [*inputs, b.int32(NHWC_AXES[axis] if image else axis)], [out])
+
+
+def reshape(b: Builder, unit: Unit) -> None:
+    """Reshape, Flatten and Unsqueeze alike: to the shape of the result."""
+    x = b.operand(value_of(unit))
+    out = b.make(b.result(unit), like=x)
+    b.add(Operation.RESHAPE, [x, b.ints(b.dims(out))], [out])
+
+
+def squeeze(b: Builder, unit: Unit) -> None:
+    shape = shape_of(value_of(unit))
+    axes = constant_ints(unit, 1, "axes") or [axis for axis, size in enumerate(shape) if size == 1]
+    if not axes:
+        b.alias(b.result(unit), value_of(unit))
+        return
+    x = b.operand(value_of(unit))
+    b.add(Operation.SQUEEZE, [x, b.ints([axis % len(shape) for axis in axes])], [b.make(b.result(unit))])
+
+
+def transpose(b: Builder, unit: Unit) -> None:
+    x = b.operand(value_of(unit))
+    order = unit.target.attr("perm", tuple(reversed(range(len(b.dims(x))))))
+    b.add(Operation.TRANSPOSE, [x, b.ints(order)], [b.make(b.result(unit), like=x)])
+
+
+def identity(b: Builder, unit: Unit) -> None:
+    b.alias(b.result(unit), value_of(unit))
+
+
+def gather(b: Builder, unit: Unit) -> None:
+    """A single index is a vector of one to NNAPI, and its dimension is dropped behind."""
+    x, out = b.operand(value_of(unit)), b.result(unit)
+    shape, indices = shape_of(value_of(unit)), shape_of(value_of(unit, 1))
+    axis = unit.target.attr("axis", 0) % len(shape)
+    const = unit.constant(1)
+    if const is None:
+        at = b.operand(value_of(unit, 1))
+    else:
+        numbers = const.numpy()
+        at = b.constant(np.where(numbers < 0, numbers + shape[axis], numbers).astype(np.int32))
+    if indices:
+        b.add(Operation.GATHER, [x, b.int32(axis), at], [b.make(out)])
+        return
+    found = b.temporary(b.kind(x), (*shape[:axis], 1, *shape[axis + 1 :]))
+    b.add(Operation.GATHER, [x, b.int32(axis), at], [found])
+    b.add(Operation.SQUEEZE, [found, b.ints([axis])], [b.make(out)])
+
+
+def slice_(b: Builder, unit: Unit) -> None:
+    """SLICE where every step is 1 and the feature level has it, else STRIDED_SLICE."""
+    x = b.operand(value_of(unit))
+    ranges = _ranges(unit)
+    begin = b.ints([r.start for r in ranges])
+    out = b.make(b.result(unit))
+    if all(r.step == 1 for r in ranges) and b.level >= 29:
+        b.add(Operation.SLICE, [x, begin, b.ints([len(r) for r in ranges])], [out])
+        return
+    to_the_end = sum(1 << axis for axis, r in enumerate(ranges) if r.stop < 0)
+    steps = b.ints([r.step for r in ranges])
+    masks = [b.int32(0), b.int32(to_the_end), b.int32(0)]
+    b.add(Operation.STRIDED_SLICE, [x, begin, b.ints([r.stop for r in ranges]), steps, *masks], [out])
+
+
+def _ranges(unit: Unit) -> list[range]:
+    """The indices that a Slice takes along each dimension."""
+    shape = shape_of(value_of(unit))
+    starts, ends = constant_ints(unit, 1) or [], constant_ints(unit, 2) or []
+    axes = constant_ints(unit, 3) or list(range(len(starts)))
+    steps = constant_ints(unit, 4) or [1] * len(starts)
+    ranges = [range(size) for size in shape]
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        ranges[axis] = range(*slice(start, end, step).indices(shape[axis]))
+    return ranges or [range(1)]
+
+
+def split(b: Builder, unit: Unit) -> None:
+    value = value_of(unit)
+    x = b.operand(value)
+    made = [b.temporary(b.kind(x)) if v is None else b.make(v, like=x) for v in unit.target.outputs]
+    b.add(Operation.SPLIT, [x, b.int32(unit.target.attr("axis", 0) % len(shape_of(value))), b.int32(len(made))], made)
+
+
+def pad(b: Builder, unit: Unit) -> None:
+    x = b.operand(value_of(unit))
+    pads = constant_ints(unit, 1) or []
+    value = unit.constant(2)
+    margins = b.constant(np.array(pads, np.int32).reshape(2, -1).T)
+    fill = b.float32(0.0 if value is None else float(value.item()))
+    b.add(Operation.PAD_V2, [x, margins, fill], [b.make(b.result(unit))])
+
+
+def depth_to_space(b: Builder, unit: Unit) -> None:
+    x = b.image(value_of(unit))
+    block = b.int32(unit.target.attr("blocksize", 1))
+    b.add(Operation.DEPTH_TO_SPACE, [x, block, *b.layout_flag()], [b.make(b.result(unit), image=True)])
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "Concat": concat,
+    "Reshape": reshape,
+    "Flatten": reshape,
+    "Squeeze": squeeze,
+    "Unsqueeze": reshape,
+    "Transpose": transpose,
+    "Identity": identity,
+    "Gather": gather,
+    "Slice": slice_,
+    "Split": split,
+    "Pad": pad,
+    "DepthToSpace": depth_to_space,
+}
