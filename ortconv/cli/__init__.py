@@ -18,6 +18,7 @@ VERBS = {
     "partition": ("ortconv.cli.partition", "Say which nodes an accelerator takes, and why not the others."),
     "run": ("ortconv.cli.run", "Run an .onnx or .ort model on this machine."),
     "devices": ("ortconv.cli.devices", "List NNAPI devices: the CPU, and simulated ones."),
+    "nnapi": ("ortconv.cli.nnapi", "Look into NNAPI models: dump them, compare devices."),
     "passes": ("ortconv.cli.passes", "Say what the optimizer's passes do."),
     "verify": ("ortconv.cli.verify", "Check an .ort file: structure, and what a minimal build would trust."),
 }

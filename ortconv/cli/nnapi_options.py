@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,7 @@ from ortconv.cli import printable
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
+    from ortconv.ir.model import Model
     from ortconv.nnapi import Device
 
 LOGGER = "ortconv.nnapi"
@@ -94,3 +96,43 @@ def load_devices(profiles: Sequence[str]) -> list[Device]:
             raise UsageError(f"there is a device '{device.name}' already", file=profile, hint="give it another name")
         found[device.name] = device
     return list(found.values())
+
+
+MODEL = (
+    click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+    click.option(
+        "--level",
+        type=click.Choice(["disable", "basic", "extended", "aware"]),
+        help="How to optimize an .onnx model first; aware: as convert --use_nnapi does.  [default: basic]",
+    ),
+    click.option(
+        "--fix-dim",
+        "fix_dims",
+        multiple=True,
+        metavar="NAME=N",
+        help="Give a symbolic input dimension a number; may be repeated.",
+    ),
+    click.option(
+        "--nnapi-feature-level", type=click.IntRange(27, 31), default=31, show_default=True, help="Android API level."
+    ),
+    click.option(
+        "--nnapi-partitioning-stop-ops",
+        "--stop-ops",
+        metavar="OPS",
+        help="Operators, comma separated, from which on NNAPI gets nothing.  [default: NonMaxSuppression]",
+    ),
+)
+
+
+def prepared(model: Path, flags: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
+    """The model, optimized as the flags say, and the settings of the backend among them."""
+    from ortconv.cli.convert import dims, names
+    from ortconv.partition import Target
+    from ortconv.partition.policy import DEFAULT_STOP_OPS
+    from ortconv.study import study
+
+    stop_ops = names(flags["nnapi_partitioning_stop_ops"])
+    stop_ops = DEFAULT_STOP_OPS if stop_ops is None else stop_ops
+    target = Target(feature_level=flags["nnapi_feature_level"], stop_ops=stop_ops)
+    found = study(model, target, flags["level"], fix_dims=dims(flags["fix_dims"]))
+    return found.model, {"feature_level": flags["nnapi_feature_level"], "stop_ops": stop_ops}

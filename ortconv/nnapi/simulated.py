@@ -44,11 +44,12 @@ import math
 import threading
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ortconv.errors import UsageError
 from ortconv.nnapi import caching
@@ -81,6 +82,13 @@ class Faults:
     slow_s: float = 0.0
 
 
+class Metered(NamedTuple):
+    """An execution: seconds that it took here, and what it takes on the device."""
+
+    seconds: float
+    timing: Timing
+
+
 class SimulatedDevice(Device):
     """A device that computes as the CPU does, and claims, refuses, costs and fails as its profile says."""
 
@@ -102,6 +110,8 @@ class SimulatedDevice(Device):
         self._operations = reader.members(Operation, "operations")
         self._refused = reader.members(Operation, "refuse") or frozenset()
         self._types = reader.members(Operand, "types")
+        self.meter: list[Metered] | None = None
+        """Where every execution is noted, while somebody asks for it."""
         self._executions = 0
         self._dead = False
         self._lock = threading.Lock()
@@ -187,8 +197,9 @@ class SimulatedModel(PreparedModel):
     def execute(
         self, inputs: Sequence[Value], room: Sequence[int | None], limits: Limits, measure: bool = False
     ) -> tuple[list[Tensor], Timing]:
+        start, meter = time.perf_counter(), self.device.meter
         self.device.begin_execution(limits)
-        if not measure:
+        if not measure and meter is None:
             return self.program.run(inputs, room, limits), Timing()
         compute = 0.0
 
@@ -201,12 +212,15 @@ class SimulatedModel(PreparedModel):
         results = self.program.run(inputs, room, limits, add)
         moved = sum(one.nbytes for one in (*inputs, *results) if one is not None)
         on_hardware = int(compute * 1e9)
-        return results, Timing(on_hardware, on_hardware + self._overhead(moved))
+        timing = Timing(on_hardware, on_hardware + self._overhead(moved))
+        if meter is not None:
+            meter.append(Metered(time.perf_counter() - start, timing))
+        return results, timing if measure else Timing()
 
     def _overhead(self, moved: int) -> int:
-        """Nanoseconds to launch, and to copy bytes."""
+        """Nanoseconds to launch, to copy bytes, and to be slow."""
         copying = moved / self.device.copy_gb_per_s if self.device.copy_gb_per_s else 0.0
-        return int(self.device.launch_us * 1e3 + copying)
+        return int(self.device.launch_us * 1e3 + copying + self.device.faults.slow_s * 1e9)
 
 
 class _Profile:
@@ -294,6 +308,20 @@ class _Profile:
 
 
 SPECIAL = {"relaxed_tensor": "relaxed", "relaxed_scalar": "relaxed_scalar", "if_": "IF", "while_": "WHILE"}
+
+
+@contextmanager
+def metered(devices: Iterable[Device]) -> Iterator[list[Metered]]:
+    """All executions that simulated devices complete within a `with` block."""
+    found: list[Metered] = []
+    simulated = [device for device in devices if isinstance(device, SimulatedDevice)]
+    for device in simulated:
+        device.meter = found
+    try:
+        yield found
+    finally:
+        for device in simulated:
+            device.meter = None
 
 
 def bundled_profiles() -> list[str]:

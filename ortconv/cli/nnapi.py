@@ -1,0 +1,129 @@
+"""ortconv nnapi"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ortconv.cli import color, printable
+from ortconv.cli.nnapi_options import DEVICES, MODEL, VLOG, load_devices, messages, prepared
+from ortconv.cli.options import add
+
+if TYPE_CHECKING:
+    from ortconv.report.benchmark import Comparison
+
+NOTHING = "NNAPI takes no node of this model; ortconv partition says why"
+DEFAULT_DEVICES = ("gpu-fp16", "npu-int8")
+DEFAULT_FLAGS = ("", "fp16", "nchw")
+
+
+@click.group()
+def command() -> None:
+    """Look into the NNAPI models that a model's partitions become: dump them, compare devices."""
+
+
+@command.command()
+@add(MODEL)
+@DEVICES
+@click.option(
+    "--nnapi-flags", default="", metavar="FLAGS", help="fp16, nchw, cpu_disabled or cpu_only, comma separated."
+)
+@VLOG
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as_json: bool, **flags: Any) -> None:
+    """Show the operands and operations of every partition of MODEL (.onnx or .ort)."""
+    from ortconv.backends.nnapi.backend import Options
+    from ortconv.report.nnapi import compiled, document, text
+
+    with messages(vlog):
+        ready, settings = prepared(model, flags)
+        settings |= parsed(nnapi_flags)
+        partitions = compiled(ready, Options(**settings, devices=tuple(load_devices(profiles))))
+    if as_json:
+        click.echo(json.dumps({"version": 1, "model": str(model), "partitions": document(partitions)}, indent=1))
+    else:
+        click.echo(printable(text(partitions)) if partitions else NOTHING)
+
+
+def parsed(nnapi_flags: str) -> dict[str, Any]:
+    """Options of the backend."""
+    from ortconv.backends.nnapi.backend import flags
+
+    return dict(flags(nnapi_flags))
+
+
+@command.command()
+@add(MODEL)
+@DEVICES
+@click.option(
+    "--nnapi-flags",
+    "variants",
+    multiple=True,
+    default=DEFAULT_FLAGS,
+    show_default="none, fp16, nchw",
+    metavar="FLAGS",
+    help="Flags to compare, such as fp16, or fp16,nchw; may be repeated. None are an empty text.",
+)
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    default=("numpy", "onnxruntime"),
+    show_default=True,
+    help="CPU backends to compare with. The first one that runs the model is what all outputs are compared with.",
+)
+@click.option(
+    "--inputs",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Inputs by name, as .npz; made up otherwise.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of made-up inputs.")
+@click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Runs to take the median of.")
+@click.option("--timing", is_flag=True, help="Show where the time goes: application, runtime, driver and CPU by phase.")
+@VLOG
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as a page, all in one file."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> None:
+    """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and how far outputs are apart.
+
+    Each device runs alone, and where there are several, all of them together. The times of simulated devices are those of
+    this machine's CPU by operation, times the figures of the profile, with the costs of launches and copies.
+    """
+    from ortconv.report.benchmark import document
+
+    with messages(flags["vlog"]):
+        found = _compared(model, flags)
+    if html is not None:
+        from ortconv.files import write_text
+        from ortconv.report.benchmark import page
+
+        write_text(html, page(found))
+    if as_json:
+        click.echo(json.dumps(document(found), indent=1))
+    else:
+        from ortconv.cli.nnapi_view import show
+
+        click.echo(show(found), color=color())
+
+
+def _compared(model: Path, flags: dict[str, Any]) -> Comparison:
+    from ortconv.compare.benchmark import benchmark, contenders, first_run
+    from ortconv.report.benchmark import Comparison
+
+    load_devices(flags["profiles"])  # complains of what is wrong with them
+    ready, settings = prepared(model, flags)
+    variants = {text: parsed(text) for text in flags["variants"]}
+    entrants = contenders(flags["backends"], flags["profiles"] or DEFAULT_DEVICES, variants, **settings)
+    given = None
+    if flags["inputs"] is not None:
+        from ortconv.cli.arrays import read_npz
+
+        given = read_npz(flags["inputs"])
+    expected_by, feeds, expected = first_run(ready, flags["backends"], given, flags["seed"])
+    rows = benchmark(ready, entrants, feeds, expected, flags["repeat"], flags["timing"])
+    return Comparison(str(model), expected_by, feeds, flags["repeat"], rows)
