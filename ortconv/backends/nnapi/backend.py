@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from ortconv.executor.backend import Claim, Program, Region
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import Device, NnapiError
+from ortconv.nnapi.errors import OutputTooSmallError
 from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.partition import Target, partition
 from ortconv.partition.policy import DEFAULT_STOP_OPS, FEATURE_LEVELS
@@ -28,6 +30,9 @@ FLAGS = {"USE_FP16": "fp16", "USE_NCHW": "nchw", "CPU_DISABLED": "cpu_disabled",
 
 ACCELERATOR = {"name": "sim-any", "fp16": True, "performance": {"default": {"exec_time": 0.5, "power_usage": 0.5}}}
 """The device where none is named: it takes everything, and computes relaxed float32 in float16."""
+
+DYNAMIC_ROOM = 1024
+"""Elements that an output of unknown shape is given room for at first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,7 @@ class Nnapi:
 
 
 class NnapiProgram:
-    """A compiled partition. `model` is what it was lowered to."""
+    """A compiled partition: what it was lowered to, its compilation, and the number of executions so far."""
 
     def __init__(self, lowered: Lowered, compilation: nnapi.Compilation, region: Region, burst: bool) -> None:
         self.lowered = lowered
@@ -148,24 +153,60 @@ class NnapiProgram:
         self._places = [region.inputs.index(value) for value in lowered.inputs]
         self._burst = nnapi.Burst(compilation) if burst else None
         self._lock = threading.Lock()
+        self.executions = 0
 
     def run(self, inputs: Sequence[Any]) -> list[Array]:
         """One execution: inputs copied in, outputs copied back. BackendError where it fails."""
-        results = [np.empty(value.static_shape or (), _dtype(value)) for value in self.lowered.outputs]
+        rooms = [_room(value) for value in self.lowered.outputs]
         try:
-            with self._lock:
-                execution = nnapi.Execution(self.compilation)
-                for index, place in enumerate(self._places):
-                    execution.set_input(index, np.ascontiguousarray(inputs[place]))
-                for index, result in enumerate(results):
-                    execution.set_output(index, result)
-                if self._burst is not None:
-                    self._burst.compute(execution)
-                else:
-                    execution.start_compute().wait()
+            while True:
+                results = [np.empty(room, _dtype(v)) for v, room in zip(self.lowered.outputs, rooms, strict=True)]
+                execution = self._execution(inputs, results)
+                try:
+                    self._compute(execution)
+                    break
+                except OutputTooSmallError as error:
+                    rooms = [
+                        room if fits else math.prod(dims)
+                        for room, (dims, fits) in zip(rooms, error.shapes, strict=True)
+                    ]
+            return [
+                _shaped(execution, index, value, result)
+                for index, (value, result) in enumerate(zip(self.lowered.outputs, results, strict=True))
+            ]
         except NnapiError as error:
             raise BackendError(f"an execution failed: {error}", backend="nnapi") from error
-        return results
+
+    def _execution(self, inputs: Sequence[Any], results: Sequence[Array]) -> nnapi.Execution:
+        execution = nnapi.Execution(self.compilation)
+        for index, place in enumerate(self._places):
+            execution.set_input(index, np.ascontiguousarray(inputs[place]))
+        for index, result in enumerate(results):
+            execution.set_output(index, result)
+        return execution
+
+    def _compute(self, execution: nnapi.Execution) -> None:
+        """One at a time, as the execution provider does it."""
+        with self._lock:
+            if self._burst is not None:
+                self._burst.compute(execution)
+            else:
+                execution.start_compute().wait()
+            self.executions += 1
+
+
+def _room(value: Value) -> tuple[int, ...] | int:
+    """The shape of an output, or a number of elements to try where it is not known."""
+    shape = value.static_shape
+    return DYNAMIC_ROOM if shape is None else shape
+
+
+def _shaped(execution: nnapi.Execution, index: int, value: Value, result: Array) -> Array:
+    """A result in its shape; what NNAPI has as [1] may be a number."""
+    if value.static_shape is not None:
+        return result
+    dims = execution.get_output_operand_dimensions(index)
+    return result[: math.prod(dims)].reshape(() if value.rank == 0 else dims)
 
 
 def _dtype(value: Value) -> np.dtype[Any]:

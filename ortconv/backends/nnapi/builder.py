@@ -90,7 +90,7 @@ class Builder:
         8-bit values nobody gives a quantization have that of the operand `like`.
         """
         image = image and not self.nchw
-        dims = self._dims(value)
+        dims = _dims(value, image)
         kind = self._kind(value, None if like is None else self.kind(like))
         index = self.model.add_operand(kind.with_dims(_permuted(dims, TO_NHWC) if image else dims))
         self._bind(value, image, index)
@@ -121,12 +121,6 @@ class Builder:
     def _bind(self, value: Value, image: bool, index: int) -> None:
         self._operands[value, image] = index
         self.names[index] = value.name
-
-    def _dims(self, value: Value) -> tuple[int, ...]:
-        shape = value.static_shape
-        if shape is None:
-            raise BackendError(f"'{value.name}' has no fixed shape: {value.type}", backend="nnapi")
-        return shape or (1,)
 
     def _kind(self, value: Value, like: OperandType | None) -> OperandType:
         type = None if value.dtype is None else TYPES.get(value.dtype)
@@ -261,6 +255,13 @@ def constant_ints(unit: Unit, slot: int, attribute: str = "") -> list[int] | Non
         return [int(v) for v in const.numpy().ravel()]
     listed: tuple[int, ...] | None = unit.target.attr(attribute, None) if attribute else None
     return None if listed is None else list(listed)
+
+
+def _dims(value: Value, image: bool) -> tuple[int, ...]:
+    """Dimensions as NNAPI has them: 0 for unknown ones, [1] for a number."""
+    if value.shape is None:
+        return (0,) * 4 if image else ()
+    return tuple(d if isinstance(d, int) else 0 for d in value.shape) or (1,)
 
 
 def _permuted(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
