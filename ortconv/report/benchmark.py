@@ -125,7 +125,8 @@ def _input(name: str, value: Any) -> str:
 def latency_chart(rows: Sequence[Row]) -> str:
     """Bars by the latency of each row; below it, pale, what a simulation took here."""
     most = max((max(statistics.median(r.times), r.latency) for r in rows), default=0.0) or 1.0
-    ticks = [(i / 4, f"{most * i / 4 * 1e3:.3g}") for i in range(5)]
+    step = _step(most)
+    ticks = [(i * step / most, f"{i * step * 1e3:g}") for i in range(int(most / step) + 1)]
     bars = []
     for row in rows:
         here = statistics.median(row.times)
@@ -135,10 +136,19 @@ def latency_chart(rows: Sequence[Row]) -> str:
     return _chart("Latency", bars, ticks)
 
 
+def _step(most: float) -> float:
+    """1, 2 or 5 times a power of ten: four to ten of it are `most`."""
+    power = 10.0 ** math.floor(math.log10(most))
+    return max(power / 10, *(f * power for f in (0.2, 0.5, 1.0) if most / (f * power) >= 4))
+
+
 def accuracy_chart(rows: Sequence[Row]) -> str:
     """Bars by scaled difference, on a logarithmic axis that ends at 1."""
     decades = -math.log10(SMALLEST)
-    ticks = [(i / decades, "0" if i == 0 else f"1e{i - round(decades)}") for i in range(0, round(decades) + 1, 2)]
+    ticks = [
+        (i / decades, f"≤ {SMALLEST:.0e}" if i == 0 else f"1e{i - round(decades)}")
+        for i in range(0, round(decades) + 1, 2)
+    ]
     bars = []
     for row in rows:
         d = row.difference
@@ -152,7 +162,7 @@ def _chart(
     name: str, bars: Sequence[tuple[str, Sequence[tuple[str, float]], str]], ticks: Sequence[tuple[float, str]]
 ) -> str:
     """Rows of bars with lengths from 0 to 1, a label before and a value behind them."""
-    lines, y = [], 0.0
+    lines, y = [], float(GAP)
     for label, parts, value in bars:
         height = len(parts) * BAR
         middle = y + max(height, 12) / 2 + 4

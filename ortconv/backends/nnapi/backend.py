@@ -22,6 +22,7 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi import Device, NnapiError
 from ortconv.nnapi.errors import OutputTooSmallError
 from ortconv.nnapi.simulated import SimulatedDevice
+from ortconv.nnapi.timing import mark
 from ortconv.partition import Target, partition
 from ortconv.partition.policy import DEFAULT_STOP_OPS, FEATURE_LEVELS
 
@@ -113,12 +114,14 @@ class Nnapi:
             yield reason
 
     def compile(self, region: Region) -> Program:
-        lowered = lower(region, self.level, self.options.nchw, self.options.fp16)
+        with mark("LA", "PP", "lower"):
+            lowered = lower(region, self.level, self.options.nchw, self.options.fp16)
         try:
             return NnapiProgram(lowered, self._compiled(lowered), region, self.options.burst)
         except NnapiError as error:
             raise self._failed(region, error) from error
 
+    @mark("LA", "PC", "compile")
     def _compiled(self, lowered: Lowered) -> nnapi.Compilation:
         """For the devices of the flags where they leave some out: those must then take all operations between them."""
         with ExitStack() as stack:
@@ -155,6 +158,7 @@ class NnapiProgram:
         self._lock = threading.Lock()
         self.executions = 0
 
+    @mark("LA", "PE", "run")
     def run(self, inputs: Sequence[Any]) -> list[Array]:
         """One execution: inputs copied in, outputs copied back. BackendError where it fails."""
         rooms = [_room(value) for value in self.lowered.outputs]
