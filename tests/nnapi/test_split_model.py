@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,12 @@ def test_an_error_where_the_cpu_is_disabled(samples: Path, fault: str) -> None:
 def test_what_no_named_device_takes_is_refused(samples: Path) -> None:
     with pytest.raises(BackendError, match="runs on none of the devices convolver, pooler"):
         session(samples, *devices("none"), cpu_disabled=True)
+
+
+@pytest.mark.parametrize("burst", [False, True])
+def test_threads_outlive_a_device_that_dies_under_them(samples: Path, expected: Array, burst: bool) -> None:
+    convolver = device("convolver", "CONV_2D", faults={"dies_after": 50})
+    one, _ = session(samples, convolver, device("pooler", "MAX_POOL_2D"), burst=burst)
+    with ThreadPoolExecutor(8) as pool:
+        equal = list(pool.map(lambda _: np.array_equal(run(one), expected), range(64)))
+    assert equal == [True] * 64
