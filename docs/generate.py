@@ -17,6 +17,8 @@ from ortconv.cli import VERBS, cli
 from ortconv.nnapi.operations import rows
 from ortconv.nnapi.operations.table import LETTERS
 from ortconv.optimizer.catalogue import entries
+from ortconv.partition.coreml.rules import ROWS
+from ortconv.partition.policy import COREML_FORMATS
 
 FOLDER = Path(__file__).parent
 NOTE = "This page is written by `make docs` from the program itself.\n"
@@ -69,6 +71,19 @@ def _lines(texts: tuple[str, ...]) -> str:
     return "<br>".join(text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*") for text in texts)
 
 
+def coreml_rules() -> str:
+    """The page as it is, with the table below its heading "Operators" written anew."""
+    text = (FOLDER / "coreml_rules.md").read_text(encoding="utf-8")
+    before, heading, rest = text.partition("## Operators\n\n")
+    after = rest[rest.index("\n\n## ") :]
+    rows = ["| operator | domain | least version | NeuralNetwork | MLProgram |", "|---|---|---|---|---|"]
+    for op, row in sorted(ROWS.items()):
+        domains = ", ".join(domain or "ai.onnx" for domain in row.domains)
+        formats = ("yes" if name in row.formats else "" for name in COREML_FORMATS)
+        rows.append(f"| {' | '.join((op, domains, str(row.since), *formats))} |")
+    return before + heading + "\n".join(rows) + after
+
+
 NNAPI_HEAD = """
 Each row is what `ortconv/nnapi/operations/` says of one operation; the notation of operands is explained in its `table.py`.
 Types are those of the main operand T: F float32, H float16, Q and S quantized 8-bit without and with sign, I int32, B bool;
@@ -104,7 +119,12 @@ def nnapi_operations() -> str:
     return "".join(parts)
 
 
-PAGES = {"commands.md": commands, "passes.md": passes, "nnapi_operations.md": nnapi_operations}
+PAGES = {
+    "commands.md": commands,
+    "passes.md": passes,
+    "nnapi_operations.md": nnapi_operations,
+    "coreml_rules.md": coreml_rules,
+}
 
 if __name__ == "__main__":
     for name, write in PAGES.items():

@@ -21,8 +21,9 @@ from ortconv.optimizer.levels import LEVELS, AnyPass, inexact, run_passes
 
 if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
+    from ortconv.ir.graph import Node
     from ortconv.ortformat.opconfig import RequiredOperators
-    from ortconv.partition import Partitioning, Target
+    from ortconv.partition import Objection, Partitioning, Target
     from ortconv.partition.limits import Limits
     from ortconv.partition.profile import Device
 
@@ -46,6 +47,11 @@ class Options:
     use_nnapi: bool = False
     nnapi_feature_level: int = 31
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
+    use_coreml: bool = False
+    coreml_format: str = "NeuralNetwork"
+    coreml_version: int = 7
+    coreml_static_inputs: bool = False
+    coreml_on_subgraphs: bool = False
     device: Device | None = None
     max_partitions: int | None = None
     min_nodes: int = 1
@@ -114,6 +120,8 @@ class Result:
     partitions: list[dict[str, Any]] | None = None
     refusals: list[dict[str, Any]] = field(default_factory=list)
     """Why nodes were left to the CPU: rule, number of nodes, an example and what helps, most frequent first."""
+    without_fallback: int = 0
+    """How many of the nodes in partitions have no CPU kernel, so that the file loads only where a provider takes them."""
     seconds: dict[str, float] = field(default_factory=dict)
     validation: Validation | None = None
     operators: dict[str, int] = field(default_factory=dict)
@@ -137,7 +145,7 @@ class Result:
 def optimize(
     model: Model,
     optimization_level: str = "all",
-    target: Target | None = None,
+    target: Target | Sequence[Target] | None = None,
     *,
     recipe: recipes.Recipe | None = None,
     optimization_style: str = "Fixed",
@@ -145,27 +153,24 @@ def optimize(
     context: Context | None = None,
     observer: Observer | None = None,
     limits: Limits | None = None,
-) -> tuple[Context, Partitioning | None]:
+) -> tuple[Context, tuple[Partitioning, ...]]:
     """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them.
 
-    A recipe says which passes run, in place of the level. In Runtime style, fusions above the basic level are recorded in
-    `model.saved`. `context` says how far; it comes back with the trace of all rewrites.
-    `limits` say which partitions count.
+    Of several targets, the first that takes a node has it. The partitionings come back in the order of the targets, those of
+    subgraphs behind that of the main graph where a target takes them. A recipe says which passes run, in place of the level. In
+    Runtime style, fusions above the basic level are recorded in `model.saved`. `context` says how far; it comes
+    back with the trace of all rewrites. `limits` say which partitions count.
     """
     recipe = recipe or recipes.make(optimization_level)
     context = context or _context(recipe)
+    targets = target if isinstance(target, Sequence) else () if target is None else (target,)
     target_platform = context.target_platform = target_platform or context.target_platform
-    partitioning = None
     _run(model, recipe.basic, context, observer)
-    if target is not None:
-        from ortconv.partition import assign, partition
+    partitionings: tuple[Partitioning, ...] = ()
+    if targets:
+        from ortconv.partition.limits import divide
 
-        partitioning = partition(model.graph, target)
-        if limits:
-            from ortconv.partition.limits import limit
-
-            partitioning = limit(partitioning, limits)
-        assign(model.graph, partitioning)
+        partitionings = tuple(p for t in targets for p in divide(model.graph, t, limits))
         _tell(observer, "partition", model)
     _prepare(model)
     context.only_cpu = True
@@ -177,7 +182,7 @@ def optimize(
     else:
         _run(model, recipe.above_basic, context, observer)
     model.graph.prune()
-    return context, partitioning
+    return context, partitionings
 
 
 def _prepare(model: Model) -> None:
@@ -252,10 +257,10 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         watch = _watching(source, options, recipe, expected, context, observer)
         if options.details:
             context.journal = Journal(model.graph)
-        partitioning = _optimize(model, options, recipe, context, watch)
+        partitionings = _optimize(model, options, recipe, context, watch)
         if context.journal is not None:
             context.journal.close()
-    _tell_result(result, model, context, partitioning)
+    _tell_result(result, model, context, partitionings)
     with replacing(output) as draft:
         with _timed(result, "write"):
             write(model, draft)
@@ -276,10 +281,10 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
 
 def _optimize(
     model: Model, options: Options, recipe: recipes.Recipe, context: Context, observer: Observer | None
-) -> Partitioning | None:
+) -> tuple[Partitioning, ...]:
     return optimize(
         model,
-        target=_target(options),
+        target=_targets(options),
         recipe=recipe,
         optimization_style=options.optimization_style,
         target_platform=options.target_platform,
@@ -289,15 +294,20 @@ def _optimize(
     )[1]
 
 
-def _tell_result(result: Result, model: Model, context: Context, partitioning: Partitioning | None) -> None:
+def _tell_result(result: Result, model: Model, context: Context, partitionings: Sequence[Partitioning]) -> None:
+    from ortconv.ortformat.precision import needs_provider
+
     result.rewrites = context.counts()
     result.trace = context.trace
     result.constants_after = constant_bytes(model)
     result.folded_bytes = context.grown
     result.folds = [{"node": node, "bytes": size} for size, node in sorted(context.folds, reverse=True)[:SHOWN_FOLDS]]
-    if partitioning is not None:
-        result.partitions = [p.to_dict() for p in partitioning.partitions]
-        result.refusals = _refusals(partitioning)
+    if partitionings:
+        result.partitions = [
+            {"provider": found.target.provider.name, **p.to_dict()} for found in partitionings for p in found.partitions
+        ]
+        result.refusals = _refusals(partitionings)
+        result.without_fallback = sum(map(needs_provider, model.graph.walk()))
     result.operators = operator_counts(model)
     result.nodes_after = sum(result.operators.values())
     result.saved_fusions = len(model.saved)
@@ -323,17 +333,18 @@ def _require(
         hold(expected, model, "the replay of saved fusions", hint="--optimization-style Fixed makes them at once")
 
 
-def _refusals(partitioning: Partitioning) -> list[dict[str, Any]]:
+def _refusals(partitionings: Sequence[Partitioning]) -> list[dict[str, Any]]:
+    taken = {node for p in partitionings for node, verdict in p.verdicts.items() if verdict.taken}
+    against: dict[Node, list[Objection]] = {}
+    for p in partitionings:
+        for node, verdict in p.verdicts.items():
+            if node not in taken:
+                against.setdefault(node, []).extend(verdict.objections)
     found: dict[str, dict[str, Any]] = {}
-    for verdict in partitioning.verdicts.values():
-        for rule in dict.fromkeys(o.rule for o in verdict.objections):
-            first = next(o for o in verdict.objections if o.rule == rule)
-            row = {
-                "rule": rule,
-                "nodes": 0,
-                "example": f"{verdict.node.label}: {first.message}",
-                "advice": first.advice,
-            }
+    for node, objections in against.items():
+        for rule in dict.fromkeys(o.rule for o in objections):
+            first = next(o for o in objections if o.rule == rule)
+            row = {"rule": rule, "nodes": 0, "example": f"{node.label}: {first.message}", "advice": first.advice}
             found.setdefault(rule, row)["nodes"] += 1
     return sorted(found.values(), key=lambda row: -row["nodes"])
 
@@ -405,19 +416,24 @@ def _first_wrong(check: Callable[[int], None], good: int, bad: int) -> int:
     return bad
 
 
-def _target(options: Options) -> Target | None:
-    if not options.use_nnapi:
-        return None
+def _targets(options: Options) -> tuple[Target, ...]:
+    """What the conversion protects, in the order in which ONNX Runtime asks its execution providers."""
     from ortconv.partition import Target
 
-    target = Target(feature_level=options.nnapi_feature_level)
-    if options.nnapi_partitioning_stop_ops is not None:
-        target = replace(target, stop_ops=options.nnapi_partitioning_stop_ops)
-    return target if options.device is None else options.device.narrow(target)
+    found = []
+    if options.use_nnapi:
+        stop_ops = options.nnapi_partitioning_stop_ops
+        found.append(Target(feature_level=options.nnapi_feature_level))
+        if stop_ops is not None:
+            found[0] = replace(found[0], stop_ops=stop_ops)
+    if options.use_coreml:
+        names = ("coreml_format", "coreml_version", "coreml_static_inputs", "coreml_on_subgraphs")
+        found.append(Target("coreml", **{name: getattr(options, name) for name in names}))
+    return tuple(target if options.device is None else options.device.narrow(target) for target in found)
 
 
 def _limits(options: Options) -> Limits | None:
-    if not options.use_nnapi:
+    if not (options.use_nnapi or options.use_coreml):
         return None
     from ortconv.partition.limits import Limits
     from ortconv.partition.profile import Device
@@ -484,9 +500,16 @@ def _config_beside(output: Path, options: Options) -> Path:
 
 def write_config(ort_files: Sequence[Path], target: Path, options: Options) -> None:
     """Write the operator config of some .ort files that were converted with these options."""
+    write_text(target, required_by(ort_files, types=options.enable_type_reduction, options=options).text())
+
+
+def required_by(ort_files: Sequence[Path], *, types: bool, options: Options | None = None) -> RequiredOperators:
+    """What .ort files need of a build; of unknown origin where there are no options."""
     from ortconv.ortformat.opconfig import RequiredOperators
 
-    required = RequiredOperators(types=options.enable_type_reduction)
+    required = RequiredOperators(types=types)
     for path in ort_files:
-        _require(required, load(path), options)
-    write_text(target, required.text(map(str, ort_files)))
+        model = load(path)
+        _require(required, model, options or Options(optimization_style="Runtime" if model.saved else "Fixed"))
+    required.labels = list(map(str, ort_files))
+    return required

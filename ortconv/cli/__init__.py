@@ -20,6 +20,7 @@ VERBS = {
     "devices": ("ortconv.cli.devices", "List NNAPI devices: the CPU, and simulated ones."),
     "nnapi": ("ortconv.cli.nnapi", "Look into NNAPI models: dump them, compare devices."),
     "passes": ("ortconv.cli.passes", "Say what the optimizer's passes do."),
+    "ops": ("ortconv.cli.ops", "Make, merge and check operator configs for reduced builds."),
     "verify": ("ortconv.cli.verify", "Check an .ort file: structure, and what a minimal build would trust."),
 }
 SETTINGS: dict[str, Any] = {

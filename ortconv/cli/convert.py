@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import color, fail
-from ortconv.cli.options import LEVELS, PASS_CHOICE, Size, add
+from ortconv.cli.options import COREML, LEVELS, PASS_CHOICE, Size, add
 from ortconv.cli.render import convert_summary
 from ortconv.errors import BatchError, OrtconvError, UsageError
 
@@ -67,10 +67,12 @@ class ManyStyles(click.Command):
     metavar="OPS",
     help="Operators, comma separated, from which on NNAPI gets nothing.  [default: NonMaxSuppression]",
 )
+@click.option("--use-coreml", is_flag=True, help="Keep the nodes that CoreML would take as CoreML wants them.")
+@add(COREML)
 @click.option(
     "--device",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Device profile for --use-nnapi: a TOML file with what a phone refuses, and its speeds.",
+    help="Device profile for --use-nnapi and --use-coreml: a TOML file with what a phone refuses, and its speeds.",
 )
 @click.option(
     "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep the N partitions that save most time."

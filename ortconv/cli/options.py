@@ -45,6 +45,29 @@ PASS_CHOICE = (
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites."),
 )
 
+COREML = (
+    click.option(
+        "--coreml-format",
+        type=click.Choice(["NeuralNetwork", "MLProgram"]),
+        default="NeuralNetwork",
+        help="Model format that the CoreML provider is to make.",
+    ),
+    click.option("--coreml-version", type=click.IntRange(1), default=7, help="CoreML version to assume; 7: iOS 17."),
+    click.option(
+        "--coreml-only-static-input-shapes",
+        "coreml_static_inputs",
+        is_flag=True,
+        help="Give CoreML no node with dynamic shapes, as the provider's flag of that name does.",
+    ),
+    click.option(
+        "--coreml-enable-on-subgraph",
+        "coreml_on_subgraphs",
+        is_flag=True,
+        help="Give CoreML nodes inside If, Loop and Scan, too.",
+    ),
+)
+"""The options of CoreML, for every command that divides models."""
+
 
 def add(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     """A decorator that gives a command several options, in this order."""

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ortconv.cli.options import COREML, add
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
     from ortconv.study import Study
 
-TARGETS = ("nnapi",)
+TARGETS = ("nnapi", "coreml")
 
 
 @click.command(context_settings={"show_default": True})
@@ -28,10 +29,11 @@ TARGETS = ("nnapi",)
     help="Operators, comma separated, from which on the target gets nothing.  [default: NonMaxSuppression]",
 )
 @click.option("--use-nchw", is_flag=True, help="Keep the layout of ONNX, as the provider's flag of that name does.")
+@add(COREML)
 @click.option(
     "--level",
     type=click.Choice(["disable", "basic", "extended", "aware"]),
-    help="How to optimize an .onnx model first; aware: as convert --use_nnapi does.  [default: basic]",
+    help="How to optimize an .onnx model first; aware: as convert --use_nnapi or --use_coreml does.  [default: basic]",
 )
 @click.option("--compare-levels", is_flag=True, help="Show the partitions at every level side by side.")
 @click.option(
@@ -94,8 +96,17 @@ def _studier(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Study
     from ortconv.study import study
 
     stop_ops = names(flags["nnapi_partitioning_stop_ops"])
+    if flags["ep"] == "coreml" and (stop_ops is not None or flags["use_nchw"]):
+        raise UsageError("stop ops and --use-nchw are options of NNAPI", hint="leave them out, or take --target nnapi")
     target = Target(
-        flags["ep"], flags["nnapi_feature_level"], DEFAULT_STOP_OPS if stop_ops is None else stop_ops, flags["use_nchw"]
+        flags["ep"],
+        flags["nnapi_feature_level"],
+        DEFAULT_STOP_OPS if stop_ops is None else stop_ops,
+        flags["use_nchw"],
+        coreml_format=flags["coreml_format"],
+        coreml_version=flags["coreml_version"],
+        coreml_static_inputs=flags["coreml_static_inputs"],
+        coreml_on_subgraphs=flags["coreml_on_subgraphs"],
     )
     device = Device() if flags["device"] is None else read_device(flags["device"])
     limits = Limits(flags["max_partitions"], flags["min_nodes"], flags["only_worthwhile"], device)

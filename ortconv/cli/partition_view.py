@@ -25,7 +25,7 @@ MOST_PARTITIONS = 20
 MOST_REASONS = 20
 WIDE = 110
 """Columns of a terminal that has room for sizes."""
-NAMES = {"disable": "as it is", "basic": "basic", "extended": "extended", "aware": "NNAPI-aware"}
+NAMES = {"disable": "as it is", "basic": "basic", "extended": "extended", "aware": "{}-aware"}
 
 
 def show(study: Study, advice: Sequence[Merge], levels: Sequence[dict[str, Any]], model: Path) -> None:
@@ -36,13 +36,13 @@ def show(study: Study, advice: Sequence[Merge], levels: Sequence[dict[str, Any]]
     console.print(
         Text.assemble(
             (printable(str(model)), "bold"),
-            f", {NAMES[study.level]}, for {p.target.ep.upper()} at feature level {p.target.feature_level}{refused}: ",
+            f", {_named(study.level, study)}, for {p.target.label}{refused}: ",
             (f"{len(p.partitions)} partition{'' if len(p.partitions) == 1 else 's'}", "bold"),
             f", {p.taken} of {p.total} nodes ({p.coverage:.1f} %), ",
             f"{_count(e.multiply_adds_taken)} of {_count(e.multiply_adds)} multiply-adds",
         )
     )
-    for table in (_levels(levels), _partitions(study, console.width), _reasons(study)):
+    for table in (_levels(levels, study), _partitions(study, console.width), _reasons(study)):
         if table is not None and table.row_count:
             console.print(table)
     if advice:
@@ -57,6 +57,10 @@ def show(study: Study, advice: Sequence[Merge], levels: Sequence[dict[str, Any]]
     )
 
 
+def _named(level: str, study: Study) -> str:
+    return NAMES[level].format(study.partitioning.target.provider.name)
+
+
 def _table(title: str, *columns: str) -> Table:
     """A table; columns with a star hold words, the others numbers, which are never broken."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -69,13 +73,13 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _levels(rows: Sequence[dict[str, Any]]) -> Table | None:
+def _levels(rows: Sequence[dict[str, Any]], study: Study) -> Table | None:
     table = _table("Levels", "*level", "nodes", "partitions", "taken", "coverage", "largest", "CPU", "divided")
     for r in rows:
         coverage = f"{r['coverage_percent']:.1f} %"
         times = (_ms(r["cpu_seconds"]), _ms(r["seconds"]))
         cells = (r["nodes"], r["partitions"], r["nodes_taken"], coverage, r["largest"], *times)
-        table.add_row(NAMES[r["level"]], *map(str, cells))
+        table.add_row(_named(r["level"], study), *map(str, cells))
     return table
 
 

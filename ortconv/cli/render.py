@@ -26,10 +26,22 @@ def convert_summary(result: Result) -> str:
     if result.saved_fusions:
         lines.append(_line("saved", f"{result.saved_fusions} fusions for onnxruntime to make when it loads the model"))
     if result.partitions is not None:
-        taken = sum(len(p["nodes"]) for p in result.partitions)
-        what = "partition" if len(result.partitions) == 1 else "partitions"
-        share = f"{taken} of {result.nodes_after} nodes" if taken <= result.nodes_after else f"{taken} nodes"
-        lines.append(_line("NNAPI", f"{len(result.partitions)} {what}, {share}"))
+        for provider in dict.fromkeys(p["provider"] for p in result.partitions):
+            own = [len(p["nodes"]) for p in result.partitions if p["provider"] == provider]
+            what = "partition" if len(own) == 1 else "partitions"
+            share = (
+                f"{sum(own)} of {result.nodes_after} nodes" if sum(own) <= result.nodes_after else f"{sum(own)} nodes"
+            )
+            lines.append(_line(provider, f"{len(own)} {what}, {share}"))
+        if not result.partitions:
+            lines.append(_line("taken", "nothing"))
+        if result.without_fallback:
+            lines.append(
+                _line(
+                    "",
+                    f"{result.without_fallback} of these have no CPU kernel: the file loads only where they are taken",
+                )
+            )
         for row in result.refusals[:SHOWN_REFUSALS]:
             advice = f" ({row['advice']})" if row["advice"] else ""
             lines.append(

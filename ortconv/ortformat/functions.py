@@ -25,6 +25,8 @@ DEEPEST = 8
 def expand_functions(model: Model) -> int:
     """Replace every node that has a function body but no CPU kernel by that body, in subgraphs too; how many were replaced.
 
+    Nodes that an execution provider takes need no CPU kernel and stay.
+
     UnsupportedError, naming the node, where onnx gives no body for it.
     """
     expanded = 0
@@ -44,6 +46,8 @@ def _unsupported(graph: Graph) -> list[Node]:
     versions: dict[tuple[str, str], bool] = {}
     found = []
     for node in graph.walk():
+        if node.ep:
+            continue
         key = node.domain, node.op
         lacking = versions.get(key)
         if lacking is None:
@@ -62,7 +66,6 @@ def _expand(node: Node) -> None:
     made = list(body)
     results = graph.absorb(body, node)
     for inner in made:
-        inner.ep = node.ep
         update_types(inner)
     for old, new in zip([v for v in node.outputs if v is not None], results, strict=True):
         graph.replace(old, new)

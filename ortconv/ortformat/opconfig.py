@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ortconv.errors import FormatError, UsageError
 from ortconv.ir.graph import Node
 from ortconv.ir.model import Model
+from ortconv.ir.schema import schema
 from ortconv.ir.types import DType, MapType, SequenceType, TensorType, ValueType
 from ortconv.ortformat.derived import resolved_schema
 
@@ -19,6 +21,10 @@ CPP_TYPES = {
     DType.UINT64: "uint64_t", DType.BFLOAT16: "BFloat16", DType.FLOAT8E4M3FN: "Float8E4M3FN",
     DType.FLOAT8E4M3FNUZ: "Float8E4M3FNUZ", DType.FLOAT8E5M2: "Float8E5M2", DType.FLOAT8E5M2FNUZ: "Float8E5M2FNUZ",
 }  # fmt: skip
+
+
+Kernel = tuple[str, str]
+"""A domain, "ai.onnx" for that of ONNX, and an operator."""
 
 
 class Tracked(NamedTuple):
@@ -41,7 +47,7 @@ _BY_OUTPUT = (
     "RandomUniform", "RandomUniformLike",
 )  # fmt: skip
 
-TRACKED: dict[tuple[str, str], Tracked] = {
+TRACKED: dict[Kernel, Tracked] = {
     **{("ai.onnx", op): Tracked() for op in _BY_FIRST_INPUT.split()},
     **{("ai.onnx", op): Tracked((0, 1)) for op in _BY_TWO_INPUTS},
     **{("ai.onnx", op): Tracked((), (0,)) for op in _BY_OUTPUT},
@@ -54,63 +60,241 @@ ONE_HOT = ("ai.onnx", "OneHot")
 """Its kernels are chosen by three types at once: those of inputs 0, 2 and 1."""
 
 
-class RequiredOperators:
-    """What the models that were added need of a build; with `types`, also the types that they use operators with."""
+_WITH_INTEGERS = ("Add", "Concat", "Div", "Equal", "Greater", "Less", "Mul", "Neg", "Sub")
 
-    def __init__(self, *, types: bool) -> None:
+ALWAYS: dict[Kernel, frozenset[str]] = {
+    **{("ai.onnx", op): frozenset({"int32_t", "int64_t"}) for op in _WITH_INTEGERS},
+    ("ai.onnx", "DequantizeLinear"): frozenset({"int8_t", "int32_t", "uint8_t"}),
+}
+"""Types of input 0 that a build has whatever the entry of the operator says."""
+
+ALL_TYPES = "!globally_allowed_types"
+ALL_OPS = "!no_ops_specified_means_all_ops_are_required"
+
+Slots = dict[tuple[str, int], set[str]]
+"""Types by side, "inputs" or "outputs", and number. The triples of OneHot are at ("custom", 0)."""
+
+
+class Missing(NamedTuple):
+    """A kernel that a build would lack, or the types of one."""
+
+    domain: str
+    version: int
+    op: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.domain};{self.version};{self.op}: {self.what}"
+
+
+class RequiredOperators:
+    """What the models that were added need of a build; with `types`, also the types that they use operators with.
+
+    Or what a config says. An operator without an entry of types is needed with all of them.
+    """
+
+    def __init__(self, *, types: bool = False) -> None:
+        self.labels: list[str] = []
+        self.allowed: set[str] | None = None
+        """The types that a build is limited to, for all operators."""
+        self.all_if_empty = False
+        """Whether a config without operators asks for all of them."""
         self._operators: dict[str, dict[int, set[str]]] = {}
-        self._usage = _Usage()
-        self._types = types
+        self._types: dict[Kernel, Slots] = {}
+        self._track = types
+
+    @classmethod
+    def parse(cls, text: str) -> RequiredOperators:
+        """What a config says. FormatError for lines that ONNX Runtime's build does not read."""
+        found = cls()
+        for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+            try:
+                found._read(line)
+            except ValueError as error:
+                raise FormatError(f"line {number}: {error}") from error
+        return found
+
+    def _read(self, line: str) -> None:
+        if line.startswith("# - "):
+            self.labels.append(line.removeprefix("# - "))
+        elif line == ALL_OPS:
+            self.all_if_empty = True
+        elif line.startswith(f"{ALL_TYPES};"):
+            if self.allowed is not None:
+                raise ValueError(f"{ALL_TYPES} stands twice")
+            self.allowed = {name.strip() for name in line.split(";")[1].split(",")}
+            if unknown := self.allowed - set(CPP_TYPES.values()):
+                raise ValueError(f"{', '.join(sorted(unknown))} is no type of ONNX Runtime")
+        elif line and not line.startswith("#"):
+            parts = line.split(";")
+            if len(parts) != 3:
+                raise ValueError(f"{len(parts) - 1} semicolons: DOMAIN;VERSIONS;OPERATORS has 2")
+            domain = parts[0].strip() or "ai.onnx"
+            versions = [int(version) for version in parts[1].split(",")]
+            for op, types in _entries(parts[2].strip()):
+                for version in versions:
+                    self._operators.setdefault(domain, {}).setdefault(version, set()).add(op)
+                if types is not None:
+                    self._types[domain, op] = types
 
     def add(self, model: Model) -> None:
         """Add what a model needs as it is."""
         for node in model.graph.walk():
             domain = node.domain or "ai.onnx"
             self._operators.setdefault(domain, {}).setdefault(resolved_schema(node).since, set()).add(node.op)
-            if self._types:
-                self._usage.add(domain, node)
+            if self._track:
+                for slot, name in _used(domain, node):
+                    self._types.setdefault((domain, node.op), {}).setdefault(slot, set()).add(name)
 
-    def text(self, labels: Iterable[str]) -> str:
+    def merge(self, other: RequiredOperators) -> None:
+        """Add what another config asks for: operators and types of both, all types where one of them asks for all."""
+        limits = [self.allowed, other.allowed]
+        if any(limits) and (self._types or other._types):
+            raise UsageError(
+                "one config limits types for all operators, another for each",
+                hint="make both of models: ortconv ops from DIR --types",
+            )
+        kernels, others = self._kernels(), other._kernels()
+        for kernel in kernels | others:
+            entries = [c._types.get(kernel) for c, has in ((self, kernels), (other, others)) if kernel in has]
+            self._types.pop(kernel, None)
+            if all(entries):
+                slots = {slot for entry in entries if entry for slot in entry}
+                self._types[kernel] = {
+                    slot: set().union(*(entry.get(slot, ()) for entry in entries if entry)) for slot in slots
+                }
+        self.allowed = None if None in limits else (self.allowed or set()) | (other.allowed or set())
+        if self.is_everything or other.is_everything:
+            self._operators, self._types, self.all_if_empty = {}, {}, True
+        else:
+            for domain, versions in other._operators.items():
+                for version, ops in versions.items():
+                    self._operators.setdefault(domain, {}).setdefault(version, set()).update(ops)
+            self.all_if_empty = self.all_if_empty or other.all_if_empty
+        self.labels = list(dict.fromkeys((*self.labels, *other.labels)))
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether all operators are asked for."""
+        return self.all_if_empty and not self._operators
+
+    def _kernels(self) -> set[Kernel]:
+        return {(d, op) for d, versions in self._operators.items() for ops in versions.values() for op in ops}
+
+    def missing(self, needed: RequiredOperators) -> list[Missing]:
+        """What a build by this config lacks of what is needed, by kernel and type, in the order of a config.
+
+        A version stands for the kernel of the operator as of that version, be it the version of a model's operator set.
+        """
+        has = {
+            (domain, _since(domain, op, version), op)
+            for domain, versions in self._operators.items()
+            for version, ops in versions.items()
+            for op in ops
+        }
+        found = []
+        for domain, versions in sorted(needed._operators.items()):
+            for version, ops in sorted(versions.items()):
+                for op in sorted(ops):
+                    if (domain, version, op) in has or self.is_everything:
+                        lacks = self._missing_types((domain, op), needed._types.get((domain, op), {}))
+                        found += [Missing(domain, version, op, what) for what in lacks]
+                    else:
+                        others = ", ".join(str(v) for d, v, o in sorted(has) if (d, o) == (domain, op))
+                        what = (
+                            f"the kernel is not listed, but that of {others}" if others else "the kernel is not listed"
+                        )
+                        found.append(Missing(domain, version, op, what))
+        return found
+
+    def _missing_types(self, kernel: Kernel, needed: Slots) -> list[str]:
+        entry = self._types.get(kernel)
+        lacks = []
+        for (side, slot), types in sorted(needed.items()):
+            if self.allowed is not None:
+                listed = self.allowed
+                types = {name for t in types for name in t.split(",")}
+            elif entry is None:
+                continue
+            else:
+                listed = entry.get((side, slot), set()) | (
+                    ALWAYS.get(kernel, set()) if (side, slot) == ("inputs", 0) else set()
+                )
+            if absent := ", ".join(sorted(types - listed)):
+                where = "for input, output and depth" if side == "custom" else f"of {side.removesuffix('s')} {slot}"
+                lacks.append(f"{absent} {where} is not listed, but {', '.join(sorted(listed)) or 'no type'}")
+        return lacks
+
+    def text(self, labels: Iterable[str] | None = None) -> str:
         """The text of a required_operators.config whose header shows these labels, the paths of models."""
-        lines = ["# Generated from model/s:", *(f"# - {label}" for label in sorted(labels, key=Path))]
+        shown = self.labels if labels is None else labels
+        lines = ["# Generated from model/s:", *(f"# - {label}" for label in sorted(shown, key=Path))]
+        if self.allowed is not None:
+            lines.append(f"{ALL_TYPES};{','.join(sorted(self.allowed))}")
+        if self.all_if_empty:
+            lines.append(ALL_OPS)
         for domain, versions in sorted(self._operators.items()):
             for version, ops in sorted(versions.items()):
-                rows = ",".join(op + self._usage.text(domain, op) for op in sorted(ops))
+                rows = ",".join(op + _entry(self._types.get((domain, op), {})) for op in sorted(ops))
                 lines.append(f"{domain};{version};{rows}")
         return "\n".join(lines) + "\n"
 
 
-class _Usage:
-    """The types that operators are used with, whatever their version."""
+def _since(domain: str, op: str, version: int) -> int:
+    found = schema("" if domain == "ai.onnx" else domain, op, version)
+    return version if found is None else found.since
 
-    def __init__(self) -> None:
-        self.seen: dict[tuple[str, str], dict[tuple[str, int], set[str]]] = {}
-        self.triples: set[tuple[str, str, str]] = set()
 
-    def add(self, domain: str, node: Node) -> None:
-        if (domain, node.op) == ONE_HOT:
-            first, depth, last = (_cpp_type(node.inputs[i]) for i in range(3))
-            self.triples.add((first, last, depth))
-        tracked = TRACKED.get((domain, node.op))
-        if tracked is None:
-            return
-        seen = self.seen.setdefault((domain, node.op), {})
-        for side, slots, values in (
-            ("inputs", tracked.inputs, node.inputs),
-            ("outputs", tracked.outputs, node.outputs),
-        ):
-            for slot in slots:
-                if slot < len(values) and values[slot] is not None:
-                    seen.setdefault((side, slot), set()).add(_cpp_type(values[slot]))
+def _used(domain: str, node: Node) -> Iterator[tuple[tuple[str, int], str]]:
+    """The types that a node uses its kernel with, by slot."""
+    if (domain, node.op) == ONE_HOT:
+        first, depth, last = (_cpp_type(node.inputs[i]) for i in range(3))
+        yield ("custom", 0), f"{first},{last},{depth}"
+    tracked = TRACKED.get((domain, node.op), Tracked((), ()))
+    for side, slots, values in (("inputs", tracked.inputs, node.inputs), ("outputs", tracked.outputs, node.outputs)):
+        for slot in slots:
+            if slot < len(values) and values[slot] is not None:
+                yield (side, slot), _cpp_type(values[slot])
 
-    def text(self, domain: str, op: str) -> str:
-        """The JSON that follows an operator's name; empty where no types are known."""
-        if (domain, op) == ONE_HOT and self.triples:
-            return json.dumps({"custom": sorted(self.triples)})
-        entry: dict[str, dict[int, list[str]]] = {}
-        for (side, slot), found in sorted(self.seen.get((domain, op), {}).items()):
+
+def _entries(text: str) -> Iterator[tuple[str, Slots | None]]:
+    """The operators of a line, each with its types where they are listed."""
+    at = 0
+    while at < len(text):
+        name = text[at:].partition(",")[0].partition("{")[0]
+        at += len(name)
+        types = None
+        if text[at : at + 1] == "{":
+            found, at = json.JSONDecoder().raw_decode(text, at)
+            types = _slots(found)
+        if text[at : at + 1] not in ("", ","):
+            raise ValueError(f"'{text[at:]}' stands where a comma should")
+        at += 1
+        yield name.strip(), types
+
+
+def _slots(entry: dict[str, Any]) -> Slots:
+    """The types of a JSON entry."""
+    slots: Slots = {}
+    for side, found in entry.items():
+        if side == "custom":
+            slots[side, 0] = {",".join(triple) for triple in found}
+        elif side in ("inputs", "outputs"):
+            slots.update({(side, int(slot)): set(types) for slot, types in found.items()})
+        else:
+            raise ValueError(f"'{side}' is not one of inputs, outputs and custom")
+    return slots
+
+
+def _entry(slots: Slots) -> str:
+    """The JSON that follows an operator's name; empty where no types are known."""
+    entry: dict[str, Any] = {}
+    for (side, slot), found in sorted(slots.items()):
+        if side == "custom":
+            entry[side] = sorted(triple.split(",") for triple in found)
+        else:
             entry.setdefault(side, {})[slot] = sorted(found)
-        return json.dumps(entry) if entry else ""
+    return json.dumps(entry) if entry else ""
 
 
 def _cpp_type(value: object) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.model import Model
-from ortconv.ir.schema import has_float16_kernel, schema_of
+from ortconv.ir.schema import has_float16_kernel, lacks_kernel, schema_of, since_version
 from ortconv.ir.types import DType, TensorType
 
 TYPE_ATTRIBUTES = ("dtype", "output_datatype")
@@ -20,6 +21,14 @@ TYPE_ATTRIBUTES = ("dtype", "output_datatype")
 def insert_casts(model: Model) -> int:
     """Let every node without a float16 kernel compute in float32, in subgraphs too; the number of Casts."""
     return sum(map(_widen, model.graph.graphs()))
+
+
+def needs_provider(node: Node) -> bool:
+    """True for a node that an execution provider takes and the CPU provider has no kernel for."""
+    if not node.ep or schema_of(node) is None:
+        return False
+    has_float16 = any(True for _ in _float16_values(node))
+    return lacks_kernel(node.domain, node.op, since_version(node)) or (has_float16 and not has_float16_kernel(node))
 
 
 def _widen(graph: Graph) -> int:
@@ -60,24 +69,18 @@ def _lacks_kernel(node: Node) -> bool:
 def _enclosed(graph: Graph, nodes: set[Node]) -> set[Node]:
     """The nodes with a float16 kernel between such without, which save their Casts by computing in float32 too."""
     able = [n for n in graph if n not in nodes and _is_float16(n) and not n.subgraphs and n.op != "Cast"]
-    root = {n: n for n in able}
-
-    def find(node: Node) -> Node:
-        while root[node] is not node:
-            root[node] = root[root[node]]
-            node = root[node]
-        return node
-
+    regions = DisjointSets(able)
     for node in able:
         for value in _float16_values(node):
             for other in (value.producer, *value.consumers):
-                if other in root:
-                    root[find(node)] = find(other)
-    open_ended = {find(node) for node in able if not _is_enclosed(node, nodes, root)}
-    return {node for node in able if find(node) not in open_ended}
+                if other is not None and other in regions:
+                    regions.join(node, other)
+    return {
+        n for region in regions.sets() if all(_is_enclosed(node, nodes, regions) for node in region) for n in region
+    }
 
 
-def _is_enclosed(node: Node, nodes: set[Node], others: dict[Node, Node]) -> bool:
+def _is_enclosed(node: Node, nodes: set[Node], others: DisjointSets[Node]) -> bool:
     """True if a node reads and feeds, as to float16, only constants and nodes of either kind."""
     reads = [v for v in node.inputs if v is not None and v.dtype is DType.FLOAT16 and v.constant is None]
     makes = [v for v in node.outputs if v is not None and v.dtype is DType.FLOAT16]

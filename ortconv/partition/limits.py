@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ortconv.errors import UsageError
+from ortconv.ir.graph import Graph
 from ortconv.partition.cost import Cost, cost
-from ortconv.partition.partitioner import Partition, Partitioning, Verdict
+from ortconv.partition.partitioner import Partition, Partitioning, Verdict, assign, partition
+from ortconv.partition.policy import Target
 from ortconv.partition.profile import Device
 from ortconv.partition.reasons import Objection
 
@@ -42,6 +44,14 @@ def limit(partitioning: Partitioning, limits: Limits) -> Partitioning:
             against[p.name] = _beyond(place, costs[p.name], limits.max_partitions)
         kept = [p for p in kept if p.name not in against]
     return _without(partitioning, kept, lambda p: against[p.name])
+
+
+def divide(graph: Graph, target: Target, limits: Limits | None = None) -> Iterator[Partitioning]:
+    """Give a target its nodes of a main graph, and of those inside where it takes such; the partitioning of each."""
+    for part in graph.graphs() if target.takes_subgraphs else (graph,):
+        partitioning = limit(partition(part, target), limits or Limits())
+        assign(part, partitioning)
+        yield partitioning
 
 
 def _too_little(p: Partition, estimated: Cost, limits: Limits) -> Objection | None:

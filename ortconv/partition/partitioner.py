@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib import import_module
 from typing import Any
 
 from ortconv.ir.graph import Graph, Node, Value, captures
-from ortconv.partition.policy import Target, gate
+from ortconv.partition.checks import type_name
+from ortconv.partition.policy import Provider, Target, gate
 from ortconv.partition.reasons import Objection
-from ortconv.partition.regions import group_by_wave, is_trivial, region_inputs, region_outputs
-from ortconv.partition.units import Unit, units
+from ortconv.partition.regions import group_by_wave, region_inputs, region_outputs
+from ortconv.partition.units import Unit, single_units, units
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
     """Nodes that run as one on the accelerator, in topological order of units, and what crosses the border.
 
-    `inputs` includes constants, as ONNX Runtime's NNAPI provider has it.
+    `inputs` includes constants where the provider counts them, as NNAPI's does.
     """
 
     name: str
@@ -89,10 +90,7 @@ class Partitioning:
         target = self.target
         return {
             "ep": target.ep_type,
-            "feature_level": target.feature_level,
-            "stop_ops": list(target.stop_ops),
-            "use_nchw": target.use_nchw,
-            "refused_ops": list(target.refused_ops),
+            **target.options,
             "nodes": self.total,
             "nodes_taken": self.taken,
             "partitions": [p.to_dict() for p in self.partitions],
@@ -106,7 +104,7 @@ def node_name(node: Node) -> str:
 
 
 def partition(graph: Graph, target: Target | None = None) -> Partitioning:
-    """Decide for every node of the main graph. The graph is not changed."""
+    """Decide for every node of a graph, those in its subgraphs not included. The graph is not changed."""
     target = target or Target()
     refused = tuple(gate(graph, target))
     if refused:
@@ -115,17 +113,20 @@ def partition(graph: Graph, target: Target | None = None) -> Partitioning:
     against = dict(work.against)
     partitions: list[Partition] = []
     where: dict[int, int] = {}
-    prefix = f"{target.provider.prefix}_{_fingerprint(graph)}"
+    provider = target.provider
+    prefix = f"{provider.prefix}_{_fingerprint(graph)}"
     kept = 0
     for group in work.groups():
         nodes = work.nodes(group)
-        if is_trivial(nodes):
-            against[group[0]] = (_alone(nodes[0]),)
+        if is_trivial(nodes, provider):
+            against.update(dict.fromkeys(group, (_trivial(nodes),)))
             continue
         inputs = region_inputs(nodes)
         name = f"{prefix}_{kept}"
         kept += 1
-        if all(map(_is_fixed, inputs)):
+        if not provider.reads_constants:
+            inputs = [v for v in inputs if not _is_fixed(v)]
+        elif all(map(_is_fixed, inputs)):
             against.update(dict.fromkeys(group, (_only_constants(len(inputs)),)))
             continue
         where.update(dict.fromkeys(group, len(partitions)))
@@ -152,16 +153,46 @@ class Grouping:
     """
 
     def __init__(self, graph: Graph, target: Target) -> None:
-        self.units = units(graph)
+        provider = target.provider
+        self.units = units(graph) if provider.qdq_units else single_units(graph)
         self.number = {node: u for u, unit in enumerate(self.units) for node in unit.nodes}
         self.target = target
-        self.rules = import_module(target.provider.rules).objections
+        self.rules = import_module(provider.rules).objections
         self.stopped_by = _downstream(graph, frozenset(target.stop_ops))
         self.producers = [_producers(unit, self.number) for unit in self.units]
         self.dependent: set[int] = set()
         """Units whose judgement asked what is in the growing group, and so can change with it."""
         self.against: dict[int, tuple[Objection, ...]] = {}
         _, self._groups = group_by_wave(self.producers, self._judge)
+        while found := self._exposed():
+            self.against.update(found)
+            _, self._groups = group_by_wave(self.producers, lambda u, in_group: u not in self.against)
+
+    def _exposed(self) -> dict[int, tuple[Objection, ...]]:
+        """The units in groups that have a tensor of an internal type across the border of their group, with that as objection."""
+        internal = self.target.provider.internal
+        found: dict[int, tuple[Objection, ...]] = {}
+        for group in self._groups if internal else ():
+            inside = set(group)
+            for u in group:
+                for value in self._across(u, inside):
+                    if value.dtype in internal:
+                        found.setdefault(u, (_internal(value, self.target),))
+        return found
+
+    def _across(self, u: int, inside: Collection[int]) -> Iterator[Value]:
+        """What a unit reads from and gives to units that are not inside, the caller and the graph's outputs included."""
+        for node in self.units[u].nodes:
+            for value in node.inputs:
+                if value is not None and not _is_fixed(value):
+                    maker = None if value.producer is None else self.number.get(value.producer)
+                    if maker is None or maker not in inside:
+                        yield value
+            for value in node.outputs:
+                if value is not None and (
+                    value.is_output or any(self.number.get(user) not in inside for user, _ in value.uses)
+                ):
+                    yield value
 
     def groups(self, supposed: Collection[int] = ()) -> list[list[int]]:
         """The groups of units, those that make no partition included; `supposed` units count as taken, whatever the rules say."""
@@ -176,11 +207,12 @@ class Grouping:
         return group_by_wave(self.producers, eligible)[1]
 
     def makes_partition(self, group: Sequence[int]) -> bool:
-        """False for a group that only relabels memory, or reads nothing but constants."""
-        if len(group) == 1 and is_trivial(self.units[group[0]].nodes):
+        """False for a group that is not worth a partition, or reads nothing but constants where those count as inputs."""
+        provider = self.target.provider
+        if (len(group) == 1 or provider.trivial) and is_trivial(self.nodes(group), provider):
             return False
         inside = set(group)
-        return any(
+        return not provider.reads_constants or any(
             not _is_fixed(value) and (value.producer is None or self.number.get(value.producer) not in inside)
             for u in group
             for node in self.units[u].nodes
@@ -256,8 +288,24 @@ def _stopped(node: Node, origin: Node) -> Objection:
     return Objection("stop-op", f"the node is downstream of the stop op {origin.label}", advice)
 
 
-def _alone(node: Node) -> Objection:
-    return Objection("trivial", f"the partition would be 1 {node.op}, which computes nothing")
+def is_trivial(nodes: Sequence[Node], provider: Provider) -> bool:
+    """True for nodes that are not worth a partition."""
+    return (len(nodes) == 1 and nodes[0].op in provider.alone) or all(n.op in provider.trivial for n in nodes)
+
+
+def _trivial(nodes: Sequence[Node]) -> Objection:
+    ops = ", ".join(dict.fromkeys(n.op for n in nodes))
+    why = "which computes nothing" if len(nodes) == 1 else "which compute next to nothing"
+    return Objection("trivial", f"the partition would be {len(nodes)} {ops}, {why}")
+
+
+def _internal(value: Value, target: Target) -> Objection:
+    return Objection(
+        "internal-type",
+        f"'{value.name}' is {type_name(value.dtype)} and crosses the border of the partition: {target.name} has this type "
+        "only inside of one",
+        "have what makes and what reads it in the partition, or cast it to int32 or float32 at the border",
+    )
 
 
 def _only_constants(count: int) -> Objection:

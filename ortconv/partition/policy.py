@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
+from ortconv.ir.types import DType
 from ortconv.partition.reasons import Objection, Objections
 
 
 class Provider(NamedTuple):
     """An execution provider: the string that ONNX Runtime stores on its nodes, the beginning of its partitions' names, and
-    the module whose `objections(unit, target, in_group)` judges a unit."""
+    the module whose `objections(unit, target, in_group)` judges a unit.
+
+    `qdq_units` says whether QDQ groups are judged as one, `reads_constants` whether constants count as inputs of a
+    partition. Tensors of `internal` types cannot cross the border of one. One of `alone` nodes, or of `trivial` nodes only,
+    is not worth a partition.
+    """
 
     ep_type: str
     prefix: str
     rules: str
+    name: str = ""
+    qdq_units: bool = True
+    reads_constants: bool = True
+    internal: frozenset[DType] = frozenset()
+    alone: frozenset[str] = frozenset({"Reshape", "Flatten", "Identity"})
+    trivial: frozenset[str] = frozenset()
 
 
-PROVIDERS = {"nnapi": Provider("NnapiExecutionProvider", "Nnapi", "ortconv.partition.nnapi.rules")}
-"""What a model can be partitioned for, by short name."""
+PROVIDERS = {
+    "nnapi": Provider("NnapiExecutionProvider", "Nnapi", "ortconv.partition.nnapi.rules", "NNAPI"),
+    "coreml": Provider(
+        "CoreMLExecutionProvider",
+        "CoreML",
+        "ortconv.partition.coreml.rules",
+        "CoreML",
+        qdq_units=False,
+        reads_constants=False,
+        internal=frozenset({DType.BOOL}),
+        alone=frozenset(),
+        trivial=frozenset({"Ceil", "Identity", "Tile"}),
+    ),
+}
+"""What a model can be partitioned for, by short name, in the order in which ONNX Runtime asks them."""
 
 FEATURE_LEVELS = range(27, 32)
 
@@ -33,6 +58,18 @@ MAX_OPSET = 26
 """Newest one. It rises with every release: 18 in ONNX Runtime 1.14, 21 and 22 later, 26 in 2026, probably 27 next."""
 
 
+COREML_FORMATS = ("NeuralNetwork", "MLProgram")
+
+LEAST_COREML = 3
+"""The version of CoreML of iOS 13 and macOS 10.15, before which the execution provider takes nothing."""
+
+LEAST_MLPROGRAM = 5
+"""That of iOS 15 and macOS 12, before which a model in MLProgram format is made in NeuralNetwork format."""
+
+COREML_VERSION = 7
+"""That of iOS 17 and macOS 14."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """An execution provider and its options.
@@ -40,6 +77,9 @@ class Target:
     `feature_level` is the Android API level, 27 to 31. Nodes whose op is in `stop_ops`, and all nodes downstream of them,
     stay on the CPU, and so do nodes whose op is in `refused_ops`, which the driver of the device at hand does not run.
     `use_nchw` keeps the layout that ONNX uses. UsageError for anything else.
+
+    The options of CoreML: its version and model format; whether inputs must have static shapes; whether bodies of If, Loop and
+    Scan are taken, too. It has no stop ops.
     """
 
     ep: str = "nnapi"
@@ -47,6 +87,10 @@ class Target:
     stop_ops: tuple[str, ...] = DEFAULT_STOP_OPS
     use_nchw: bool = False
     refused_ops: tuple[str, ...] = ()
+    coreml_format: str = "NeuralNetwork"
+    coreml_version: int = COREML_VERSION
+    coreml_static_inputs: bool = False
+    coreml_on_subgraphs: bool = False
 
     def __post_init__(self) -> None:
         if self.ep not in PROVIDERS:
@@ -56,6 +100,11 @@ class Target:
             raise UsageError(
                 f"NNAPI feature level {self.feature_level} is not supported", hint=f"choose one from {low} to {high}"
             )
+        if self.coreml_format not in COREML_FORMATS:
+            known = " or ".join(COREML_FORMATS)
+            raise UsageError(f"unknown CoreML format '{self.coreml_format}'", hint=f"choose {known}")
+        if self.ep == "coreml":
+            object.__setattr__(self, "stop_ops", ())
 
     @property
     def provider(self) -> Provider:
@@ -66,11 +115,48 @@ class Target:
         """What is stored on a node that this target takes."""
         return self.provider.ep_type
 
+    @property
+    def takes_subgraphs(self) -> bool:
+        """Whether nodes in bodies of If, Loop and Scan are taken, too."""
+        return self.ep == "coreml" and self.coreml_on_subgraphs
+
+    @property
+    def is_mlprogram(self) -> bool:
+        """Whether CoreML models are made in MLProgram format, which old versions have not."""
+        return self.coreml_format == "MLProgram" and self.coreml_version >= LEAST_MLPROGRAM
+
+    @property
+    def name(self) -> str:
+        """What objections call this target."""
+        name = self.provider.name or self.ep
+        return f"{name} {'MLProgram' if self.is_mlprogram else 'NeuralNetwork'}" if self.ep == "coreml" else name
+
+    @property
+    def label(self) -> str:
+        """This target with its version, for people."""
+        if self.ep == "coreml":
+            return f"{self.name}, version {self.coreml_version}"
+        return f"{self.name} at feature level {self.feature_level}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that this target has, as JSON values."""
+        nnapi = ("feature_level", "stop_ops", "use_nchw", "refused_ops")
+        coreml = ("coreml_format", "coreml_version", "coreml_static_inputs", "coreml_on_subgraphs", "refused_ops")
+        names: tuple[str, ...] = coreml if self.ep == "coreml" else nnapi
+        values = {name: getattr(self, name) for name in names}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+
 
 def gate(graph: Graph, target: Target) -> Objections:
     """Reasons for which the whole graph gets no node of the target."""
-    if graph.owner is not None:
+    if graph.owner is not None and not target.takes_subgraphs:
         yield Objection("subgraph", f"the graph is a body of {graph.owner.label}: only the main graph is partitioned")
+    if target.ep == "coreml":
+        if target.coreml_version < LEAST_COREML:
+            message = f"the target has CoreML version {target.coreml_version}: the least is {LEAST_COREML}"
+            yield Objection("coreml-version", message, "ask for iOS 13 or macOS 10.15 at least")
+        return
     opset = graph.opset()
     if not target.use_nchw and not MIN_OPSET <= opset <= MAX_OPSET:
         yield Objection(

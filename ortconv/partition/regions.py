@@ -16,9 +16,6 @@ Edges = Sequence[Sequence[int]]
 Eligible = Callable[[int, Callable[[int], bool]], bool]
 """eligible(u, in_group): whether the target takes u. `in_group(p)` tells whether producer p is in the growing group."""
 
-NOT_ALONE = frozenset({"Reshape", "Flatten", "Identity"})
-"""Operators that only relabel memory: a group of a single one of them is not worth a partition."""
-
 
 def group_by_wave(producers: Edges, eligible: Eligible) -> tuple[list[int], list[list[int]]]:
     """Per unit its wave, -1 where it is not eligible, and the groups: the eligible units of each wave.
@@ -79,11 +76,6 @@ def group_by_queue(producers: Edges, eligible: Eligible) -> list[list[int]]:
     if group:
         groups.append(list(group))
     return groups
-
-
-def is_trivial(nodes: Sequence[Node]) -> bool:
-    """True for a group of one node that only relabels memory."""
-    return len(nodes) == 1 and nodes[0].op in NOT_ALONE
 
 
 def region_inputs(nodes: Iterable[Node]) -> list[Value]:

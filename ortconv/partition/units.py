@@ -215,6 +215,16 @@ def units(nodes: Iterable[Node]) -> list[Unit]:
     return found
 
 
+def single_units(graph: Graph) -> list[Unit]:
+    """Every node of a graph as a unit of its own, QDQ groups not recognised."""
+    return [plain_unit(node) for node in graph]
+
+
+def plain_unit(node: Node) -> Unit:
+    """A node as a unit, its inputs and outputs as they are."""
+    return Unit(node, (node,), tuple(map(_plain, node.inputs)), tuple(map(_plain, node.outputs)))
+
+
 def _is_quantizer(node: Node | None, op: str, graph: Graph | None) -> bool:
     return node is not None and node.op == op and node.domain in ("", MS_DOMAIN) and node.graph is graph
 

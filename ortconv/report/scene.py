@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import Estimate, size
@@ -110,7 +111,7 @@ def scene(partitioning: Partitioning, estimate: Estimate | None = None) -> Scene
 def headline(p: Partitioning) -> str:
     """Target, partitions and coverage in one line."""
     count = f"{len(p.partitions)} partition{'' if len(p.partitions) == 1 else 's'}"
-    target = f"{p.target.ep.upper()}, feature level {p.target.feature_level}"
+    target = p.target.label
     return f"{target}: {count}, {p.taken} of {p.total} nodes ({p.coverage:.1f} %)"
 
 
@@ -126,25 +127,15 @@ def stages(partitioning: Partitioning) -> list[list[Node]]:
         stage[node] = (
             2 * verdict.partition + 1 if verdict.partition is not None else max((s + s % 2 for s in before), default=0)
         )
-    root: dict[Node, Node] = {node: node for node in stage}
-
-    def find(node: Node) -> Node:
-        while root[node] is not node:
-            root[node] = root[root[node]]
-            node = root[node]
-        return node
-
+    connected = DisjointSets(stage)
     anchor: dict[int, Node] = {}
     for node, s in stage.items():
         if s % 2:
-            root[find(node)] = find(anchor.setdefault(s, node))
+            connected.join(node, anchor.setdefault(s, node))
         for value in reads(node):
             if value.producer in stage and stage[value.producer] == s:
-                root[find(node)] = find(value.producer)
-    parts: dict[Node, list[Node]] = {}
-    for node in stage:
-        parts.setdefault(find(node), []).append(node)
-    return sorted(parts.values(), key=lambda part: stage[part[0]])
+                connected.join(node, value.producer)
+    return sorted(connected.sets(), key=lambda part: stage[part[0]])
 
 
 def reads(node: Node) -> list[Value]:
@@ -189,7 +180,7 @@ def _cpu_group(part: Sequence[Node], partitioning: Partitioning) -> Group:
 
 
 def _partition_group(index: int, part: Sequence[Node], partitioning: Partitioning, estimate: Estimate | None) -> Group:
-    label = f"{partitioning.target.ep.upper()} partition {index} · {len(part)} nodes"
+    label = f"{partitioning.target.provider.name} partition {index} · {len(part)} nodes"
     lines = [label, _operators(part)]
     if estimate is not None:
         cost = estimate.partitions[index]

@@ -53,7 +53,9 @@ def selected(check: ModuleType) -> Iterator[tuple[Any, dict[str, Any]]]:
                     break
 
 
-@pytest.mark.parametrize("mode", ["sync", "async", "burst", "fenced"])
+@pytest.mark.parametrize(
+    "mode", ["sync", *(pytest.param(m, marks=pytest.mark.slow) for m in ("async", "burst", "fenced"))]
+)
 def test_every_operation(check: ModuleType, mode: str) -> None:
     wrong = []
     ran = 0

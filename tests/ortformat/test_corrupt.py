@@ -89,7 +89,7 @@ def test_check_of_edits(name: str, tmp_path: Path) -> None:
     assert files == {str(path)}
 
 
-@pytest.mark.parametrize("name", ["nested", "constants"])
+@pytest.mark.parametrize("name", [pytest.param("nested", marks=pytest.mark.slow), "constants"])
 def test_every_truncation_fails(name: str) -> None:
     data = file_of(name)
     for size in range(0, len(data) - 16, 1 if name == "nested" else 61):

@@ -84,6 +84,7 @@ def compare(case: Any) -> str:
     return "same" if same(expected, session.run(None, feeds)) else "different"
 
 
+@pytest.mark.slow
 def test_function_cases(cases: list[Any]) -> None:
     chosen = [c for c in cases if c.name.removeprefix("test_").startswith(PREFIXES)]
     results = {c.name: compare(c) for c in chosen}

@@ -367,6 +367,7 @@ def test_edited_bytes_are_refused() -> None:
             reader.parse(data[:at] + struct.pack("<I", word) + data[at + 4 :])
 
 
+@pytest.mark.slow
 def test_any_edited_byte_is_refused_or_harmless() -> None:
     data = b"".join(serialize(runtime_model(nets.FLOAT["activations"])))
     refused = [_refusal(data[:i] + bytes([data[i] ^ 0xFF]) + data[i + 1 :]) for i in range(0, len(data), 3)]

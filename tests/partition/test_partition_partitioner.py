@@ -265,6 +265,7 @@ def chain(length: int) -> Graph:
     return graph
 
 
+@pytest.mark.slow
 def test_cost_is_linear():
     def cost(graph):
         count = calls(lambda: partition(graph))

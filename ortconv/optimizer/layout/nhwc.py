@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import optimize_transposes, permuted
@@ -131,23 +132,13 @@ def _regions(graph: Graph, context: Context) -> list[list[Node]]:
     """The connected sets of nodes that can take the form, each in order."""
     able = {node: _images(node) for node in graph}
     able = {node: images for node, images in able.items() if images and context.may_touch(node)}
-    root = {node: node for node in able}
-
-    def find(node: Node) -> Node:
-        while root[node] is not node:
-            root[node] = root[root[node]]
-            node = root[node]
-        return node
-
+    regions = DisjointSets(able)
     for node, images in able.items():
         for value in images:
             producer = value.producer
             if producer is not None and producer in able and producer.ep == node.ep:
-                root[find(node)] = find(producer)
-    regions: dict[Node, list[Node]] = {}
-    for node in able:
-        regions.setdefault(find(node), []).append(node)
-    return list(regions.values())
+                regions.join(node, producer)
+    return regions.sets()
 
 
 def _worthwhile(region: list[Node], always: bool) -> list[Node]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ortconv.partition.nnapi.checks import all_of, constant, is_quantized, nchw_level, needs_level, quantized, rank
+from ortconv.partition.checks import all_of, constant, rank
+from ortconv.partition.nnapi.checks import is_quantized, nchw_level, needs_level, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections

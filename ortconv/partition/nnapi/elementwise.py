@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ortconv.ir.types import DType
-from ortconv.partition.nnapi.checks import dtype, output_parameters, quantized, rank
+from ortconv.partition.checks import dtype, rank
+from ortconv.partition.nnapi.checks import output_parameters, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections

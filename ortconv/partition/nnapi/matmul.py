@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from ortconv.ir.types import DType
-from ortconv.partition.nnapi.checks import (
-    all_of,
-    attribute_is,
-    constant,
-    dtype,
-    is_quantized,
-    needs_level,
-    not_constant,
-    quantized,
-    rank,
-    role,
-)
+from ortconv.partition.checks import all_of, attribute_is, constant, dtype, not_constant, rank, role
+from ortconv.partition.nnapi.checks import is_quantized, needs_level, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -59,7 +49,7 @@ def matmul(unit: Unit, target: Target) -> Objections:
     if is_quantized(unit):
         yield from rank(2, 2, 0, 1)(unit, target)
         if unit.constant(1) is None:
-            yield not_constant(unit, 1)
+            yield not_constant(unit, 1, target)
     elif len(a) != len(b) or len(a) < 3:
         yield Objection(
             "rank",

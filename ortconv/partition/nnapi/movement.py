@@ -5,19 +5,8 @@ from __future__ import annotations
 import math
 
 from ortconv.ir.types import DType
-from ortconv.partition.nnapi.checks import (
-    EVERY,
-    all_of,
-    attribute_is,
-    constant,
-    float32_or_uint8,
-    keeps_parameters,
-    nchw_level,
-    not_constant,
-    not_empty,
-    quantized,
-    rank,
-)
+from ortconv.partition.checks import all_of, attribute_is, constant, not_constant, not_empty, rank
+from ortconv.partition.nnapi.checks import EVERY, float32_or_uint8, keeps_parameters, nchw_level, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -67,7 +56,7 @@ def split(unit: Unit, target: Target) -> Objections:
     shape = unit.shape(0)
     axis = unit.target.attr("axis", 0)
     if unit.input(1) is not None and unit.constant(1) is None:
-        yield not_constant(unit, 1)
+        yield not_constant(unit, 1, target)
     if not shape or not -len(shape) <= axis < len(shape):
         return
     size = shape[axis]

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from ortconv.partition.nnapi.checks import (
-    all_of,
-    attribute_is,
-    constant,
-    nchw_level,
-    output_parameters,
-    quantized,
-    rank,
-    role,
-    single_output,
-)
+from ortconv.partition.checks import all_of, attribute_is, constant, rank, role, single_output
+from ortconv.partition.nnapi.checks import nchw_level, output_parameters, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections

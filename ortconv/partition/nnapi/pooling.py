@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from ortconv.partition.nnapi.checks import (
-    all_of,
-    attribute_is,
-    float32_or_uint8,
-    keeps_parameters,
-    nchw_level,
-    ones,
-    quantized,
-    rank,
-    single_output,
-)
+from ortconv.partition.checks import all_of, attribute_is, ones, rank, single_output
+from ortconv.partition.nnapi.checks import float32_or_uint8, keeps_parameters, nchw_level, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections

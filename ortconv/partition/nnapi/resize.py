@@ -6,16 +6,8 @@ import numpy as np
 
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.partition.nnapi.checks import (
-    all_of,
-    attribute_is,
-    constant,
-    float32_or_uint8,
-    needs_level,
-    quantized,
-    rank,
-    role,
-)
+from ortconv.partition.checks import all_of, attribute_is, constant, rank, role
+from ortconv.partition.nnapi.checks import float32_or_uint8, needs_level, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections

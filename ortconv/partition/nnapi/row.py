@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ortconv.partition.nnapi.checks import Check, float32, no_objection
+from ortconv.partition.checks import Check, no_objection
+from ortconv.partition.nnapi.checks import float32
 from ortconv.partition.units import Unit
 
 MAX_SINCE_VERSION = 27

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import DType
+from ortconv.partition.checks import type_name
 from ortconv.partition.nnapi import (
     convolution,
     elementwise,
@@ -16,7 +17,7 @@ from ortconv.partition.nnapi import (
     quantization,
     resize,
 )
-from ortconv.partition.nnapi.checks import needs_level, static_shapes, type_name
+from ortconv.partition.nnapi.checks import needs_level, static_shapes
 from ortconv.partition.nnapi.row import MAX_SINCE_VERSION, Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections

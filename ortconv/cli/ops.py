@@ -1,0 +1,107 @@
+"""ortconv ops"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ortconv.errors import FormatError, GateError, UsageError
+
+if TYPE_CHECKING:
+    from ortconv.ortformat.opconfig import RequiredOperators
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+OUTPUT = click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The config to write.  [default: stdout]"
+)
+
+
+@click.group()
+def command() -> None:
+    """Make, merge and check operator configs: the lists of operators and types that a reduced build of ONNX Runtime has."""
+
+
+@command.command()
+@click.argument("configs", nargs=-1, required=True, type=FILE)
+@OUTPUT
+def merge(configs: tuple[Path, ...], output: Path | None) -> None:
+    """Write one config for all that CONFIGS ask for.
+
+    Types are united; an operator that one config lists without types is needed with all of them.
+    """
+    merged = _read(configs[0])
+    for path in configs[1:]:
+        try:
+            merged.merge(_read(path))
+        except UsageError as error:
+            raise error.at(file=path) from error
+    _write(merged, output)
+
+
+@command.command()
+@click.argument("config", type=FILE)
+@click.option("--model", "models", multiple=True, required=True, type=FILE, help="An .ort file; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def lint(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool) -> None:
+    """Say what a build by CONFIG lacks to run models, by kernel and type. Exits with 5 if there is anything."""
+    listed = _read(config)
+    missing = listed.missing(_needed(models, types=True))
+    if as_json:
+        found = {"version": 1, "config": str(config), "models": list(map(str, models))}
+        click.echo(json.dumps({**found, "missing": [m._asdict() for m in missing]}, indent=1))
+    elif not quiet:
+        for one in missing:
+            click.echo(str(one))
+    if missing:
+        raise GateError(
+            f"{len(missing)} missing, the first: {missing[0]}",
+            file=config,
+            hint="add what is missing: ortconv ops from DIR, then ortconv ops merge",
+        )
+
+
+@command.command("from")
+@click.argument("folder", metavar="DIR", type=click.Path(exists=True, path_type=Path))
+@OUTPUT
+@click.option("--types", is_flag=True, help="List the types of operators, too.")
+def from_(folder: Path, output: Path | None, types: bool) -> None:
+    """Write the config of all .ort files below DIR, or of one such file."""
+    found = [folder]
+    if folder.is_dir():
+        found = sorted(p for p in folder.rglob("*") if p.suffix.lower() == ".ort" and not p.name.startswith("."))
+    if not found:
+        raise UsageError(f"there is no .ort file below {folder}", hint="convert the models first: ortconv convert")
+    _write(_needed(tuple(found), types=types), output)
+
+
+def _needed(models: tuple[Path, ...], *, types: bool) -> RequiredOperators:
+    from ortconv.pipeline import required_by
+
+    for path in models:
+        if path.suffix.lower() != ".ort":
+            raise UsageError("not an .ort file", file=path, hint="convert it first: ortconv convert")
+    return required_by(models, types=types)
+
+
+def _read(path: Path) -> RequiredOperators:
+    from ortconv.ortformat.opconfig import RequiredOperators
+
+    try:
+        return RequiredOperators.parse(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise FormatError(f"no text: {error}", file=path) from error
+    except FormatError as error:
+        raise error.at(file=path) from error
+
+
+def _write(config: RequiredOperators, output: Path | None) -> None:
+    if output is None:
+        click.echo(config.text(), nl=False)
+        return
+    from ortconv.files import write_text
+
+    write_text(output, config.text())

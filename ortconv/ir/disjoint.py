@@ -1,0 +1,37 @@
+"""Sets that grow together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T", bound=Hashable)
+
+
+class DisjointSets(Generic[T]):
+    """Items, each in a set of its own at first."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._parent = {item: item for item in items}
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._parent
+
+    def find(self, item: T) -> T:
+        """The item that stands for the set of this one."""
+        parent = self._parent
+        while parent[item] != item:
+            parent[item] = parent[parent[item]]
+            item = parent[item]
+        return item
+
+    def join(self, a: T, b: T) -> None:
+        """Make one set of theirs."""
+        self._parent[self.find(a)] = self.find(b)
+
+    def sets(self) -> list[list[T]]:
+        """All sets, in the order of their first items, items in order."""
+        found: dict[T, list[T]] = {}
+        for item in self._parent:
+            found.setdefault(self.find(item), []).append(item)
+        return list(found.values())

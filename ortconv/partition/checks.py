@@ -1,0 +1,166 @@
+"""Checks that the support rules of every provider are made of. Each yields objections; nothing means that all is well.
+
+A check that needs what is unknown (a rank, a shape) stays silent: the check of shapes speaks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ortconv.ir.schema import attribute
+from ortconv.ir.types import DType
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit
+
+Check = Callable[[Unit, Target], Objections]
+
+_TYPE_NAMES = {DType.FLOAT: "float32", DType.DOUBLE: "float64"}
+
+
+def type_name(dtype: DType | None) -> str:
+    return "unknown" if dtype is None else _TYPE_NAMES.get(dtype, dtype.name.lower())
+
+
+def role(unit: Unit, slot: int) -> str:
+    """How messages call an input."""
+    value = unit.input(slot)
+    return f"input {slot}" if value is None else f"input {slot} '{value.name}'"
+
+
+def all_of(*checks: Check) -> Check:
+    """One check that makes the objections of all."""
+
+    def check(unit: Unit, target: Target) -> Objections:
+        for part in checks:
+            yield from part(unit, target)
+
+    return check
+
+
+def no_objection(unit: Unit, target: Target) -> Objections:
+    return iter(())
+
+
+# ---------------------------------------------------------------------- shapes
+
+
+def rank(low: int, high: int, *slots: int) -> Check:
+    """The ranks of these inputs (by default of the first) must lie between the limits."""
+    wanted = str(low) if low == high else f"at most {high}" if low == 0 else f"{low} to {high}"
+
+    def check(unit: Unit, target: Target) -> Objections:
+        for slot in slots or (0,):
+            found = unit.rank(slot)
+            if found is not None and not low <= found <= high:
+                advice = f"merge dimensions with a Reshape before and part them after it, to {high} at most"
+                if found < low:
+                    advice = f"add dimensions of 1 with a Reshape before and remove them after it, to {low} at least"
+                yield Objection(
+                    "rank", f"{role(unit, slot)} has rank {found}: {target.name} takes {wanted} here", advice
+                )
+
+    return check
+
+
+def not_empty(unit: Unit, target: Target) -> Objections:
+    """The first input must have no dimension 0."""
+    shape = unit.shape(0)
+    if shape is not None and 0 in shape:
+        yield Objection("empty", f"{role(unit, 0)} has shape {list(shape)}: no dimension may be 0")
+
+
+# ---------------------------------------------------------------------- types and constants
+
+
+TYPE_ADVICE: dict[str, dict[DType | None, str]] = {
+    "nnapi": {
+        DType.FLOAT16: "export the model in float32: NNAPI computes it in half precision with USE_FP16",
+        DType.DOUBLE: "export the model in float32",
+        DType.INT8: "quantise activations to uint8",
+        DType.INT64: "fold what computes shapes and indices: convert --fix-dim NAME=N; NNAPI has no 64-bit integers",
+        DType.BOOL: "write masks as float32 factors or summands",
+    },
+    "coreml": {
+        DType.FLOAT16: "take the format that has it: --coreml-format MLProgram",
+        DType.DOUBLE: "export the model in float32",
+        DType.UINT8: "leave the operator unquantised: CoreML computes in floats",
+        DType.INT8: "leave the operator unquantised: CoreML computes in floats",
+        DType.INT64: "fold what computes shapes and indices: convert --fix-dim NAME=N",
+        DType.BOOL: "write masks as float32 factors or summands",
+    },
+}
+"""What helps against an element type, by provider."""
+
+
+def dtype(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
+    """These inputs must have one of these element types."""
+    wanted = " or ".join(map(type_name, allowed))
+
+    def check(unit: Unit, target: Target) -> Objections:
+        for slot in slots:
+            if unit.dtype(slot) not in allowed:
+                found = unit.dtype(slot)
+                message = f"{role(unit, slot)} is {type_name(found)}: {target.name} takes {wanted} here"
+                yield Objection(
+                    "dtype", message, TYPE_ADVICE.get(target.ep, {}).get(found, "") if DType.FLOAT in allowed else ""
+                )
+
+    return check
+
+
+def constant(*slots: int) -> Check:
+    """These inputs, where present, must be constants."""
+
+    def check(unit: Unit, target: Target) -> Objections:
+        for slot in slots:
+            if unit.input(slot) is not None and unit.constant(slot) is None:
+                yield not_constant(unit, slot, target)
+
+    return check
+
+
+def not_constant(unit: Unit, slot: int, target: Target) -> Objection:
+    value = unit.input(slot)
+    if value is not None and value.const is not None:
+        advice = "take it out of the graph inputs, where a caller can override it"
+    else:
+        advice = "fold the nodes that compute it into an initializer"
+    return Objection("constant", f"{role(unit, slot)} is computed or fed: {target.name} needs a constant", advice)
+
+
+def attribute_is(name: str, *allowed: Any, since: int = 1) -> Check:
+    """An attribute, stated or default, must have one of these values; unchecked in older versions of the operator."""
+    wanted = " or ".join(map(str, allowed))
+
+    def check(unit: Unit, target: Target) -> Objections:
+        if unit.since >= since:
+            value = attribute(unit.target, name)
+            if value is not None and value not in allowed:
+                yield Objection(
+                    "attribute", f"{name} is {value}: {target.name} takes {wanted}", f"export with {name} {wanted}"
+                )
+
+    return check
+
+
+def ones(name: str) -> Check:
+    """An attribute that lists numbers must hold only 1, where it is stated."""
+
+    def check(unit: Unit, target: Target) -> Objections:
+        values: tuple[int, ...] = unit.target.attr(name, ())
+        if any(v != 1 for v in values):
+            yield Objection("attribute", f"{name} is {list(values)}: {target.name} takes 1 here")
+
+    return check
+
+
+def single_output(unit: Unit, target: Target) -> Objections:
+    count = sum(v is not None for v in unit.target.outputs)
+    if count > 1:
+        yield Objection(
+            "outputs",
+            f"the node has {count} outputs: {target.name} makes 1",
+            "drop the outputs that the model can do without",
+        )

@@ -1,0 +1,95 @@
+"""Checks of CoreML alone: its formats and versions, and what it asks of every input."""
+
+from __future__ import annotations
+
+from ortconv.ir.graph import Value
+from ortconv.ir.types import DType
+from ortconv.partition.checks import Check, dtype, role
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit
+
+MAX_DIM = 16384
+"""CoreML does not load models with longer dimensions."""
+
+MAX_RANK = 5
+
+SYSTEMS = {5: "iOS 15 or macOS 12", 6: "iOS 16 or macOS 13", 7: "iOS 17 or macOS 14"}
+
+FIX_SHAPES = "give the graph inputs fixed shapes: convert --fix-dim NAME=N"
+
+
+def needs_version(what: str, version: int, target: Target) -> Objections:
+    if target.coreml_version < version:
+        yield Objection(
+            "coreml-version",
+            f"{what} needs CoreML version {version}: the target has {target.coreml_version}",
+            f"ask for {SYSTEMS[version]} at least: --coreml-version {version}",
+        )
+
+
+def by_format(neural_network: Check, ml_program: Check) -> Check:
+    """A check for each of the two formats."""
+
+    def check(unit: Unit, target: Target) -> Objections:
+        yield from (ml_program if target.is_mlprogram else neural_network)(unit, target)
+
+    return check
+
+
+def readable(unit: Unit, target: Target, empty: bool) -> Objections:
+    """Every input, constants included, must have a known rank and lie within the limits; `empty`: it may have no elements."""
+    for value in dict.fromkeys(operand.value for operand in unit.inputs if operand is not None):
+        shape = value.shape
+        if shape is None:
+            yield Objection(
+                "static-shape", f"the shape of '{value.name}' is unknown: {target.name} needs the rank", FIX_SHAPES
+            )
+            continue
+        if target.coreml_static_inputs and value.static_shape is None:
+            yield dynamic(value, target)
+        longest = max((d for d in shape if isinstance(d, int)), default=0)
+        if longest > MAX_DIM:
+            message = f"'{value.name}' has a dimension of {longest}: {target.name} takes {MAX_DIM} at most"
+            yield Objection("dimension", message, "part it into several dimensions, or into several tensors")
+        if len(shape) > MAX_RANK:
+            message = f"'{value.name}' has rank {len(shape)}: {target.name} takes {MAX_RANK} at most"
+            yield Objection("rank", message, f"merge dimensions, to {MAX_RANK} at most")
+        if 0 in shape and not empty:
+            yield Objection("empty", f"'{value.name}' has shape {list(shape)}: no dimension may be 0")
+
+
+def dynamic(value: Value, target: Target) -> Objection:
+    dims = ",".join("?" if d is None else str(d) for d in value.shape or ())
+    message = f"'{value.name}' has shape [{dims}]: {target.name} needs every dimension here"
+    return Objection("static-shape", message, FIX_SHAPES)
+
+
+def static(unit: Unit, target: Target) -> Objections:
+    """The first input must have a static shape."""
+    value = unit.input(0)
+    if value is not None and value.shape is not None and value.static_shape is None and not target.coreml_static_inputs:
+        yield dynamic(value, target)
+
+
+def result_rank(unit: Unit, found: int | None, target: Target) -> Objections:
+    """The output must not have more dimensions than CoreML has."""
+    if found is not None and found > MAX_RANK:
+        message = f"the result has rank {found}: {target.name} takes {MAX_RANK} at most"
+        yield Objection("rank", message, f"merge dimensions, to {MAX_RANK} at most")
+
+
+def typed(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
+    """These inputs must have one of these element types; MLProgram has float16 wherever it has float32."""
+    return by_format(dtype(*allowed, slots=slots), dtype(*allowed, DType.FLOAT16, slots=slots))
+
+
+floats = typed(DType.FLOAT)
+
+
+def kernel_matches(unit: Unit, target: Target) -> Objections:
+    """A stated kernel_shape must be that of the weights."""
+    weights, kernel = unit.shape(1), unit.target.attr("kernel_shape", ())
+    if weights is not None and kernel and tuple(kernel) != weights[2:]:
+        message = f"kernel_shape is {list(kernel)}: {role(unit, 1)} has {list(weights[2:])}"
+        yield Objection("attribute", message, "leave kernel_shape out")

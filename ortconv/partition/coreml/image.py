@@ -1,0 +1,48 @@
+"""Pooling and sampling of images."""
+
+from __future__ import annotations
+
+from ortconv.ir.schema import attribute
+from ortconv.partition.checks import all_of, attribute_is, no_objection, ones, rank, single_output
+from ortconv.partition.coreml.checks import by_format
+from ortconv.partition.coreml.row import ML_PROGRAM, Row
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit
+
+# ---------------------------------------------------------------------- pooling
+
+
+def two_dimensional(unit: Unit, target: Target) -> Objections:
+    kernel = unit.target.attr("kernel_shape", ())
+    if len(kernel) != 2:
+        yield Objection("attribute", f"kernel_shape is {list(kernel)}: {target.name} pools over 2 dimensions")
+
+
+WINDOW = all_of(
+    rank(4, 4),
+    two_dimensional,
+    attribute_is("storage_order", 0),
+    ones("dilations"),
+    single_output,
+    by_format(attribute_is("ceil_mode", 0), no_objection),
+)
+
+# ---------------------------------------------------------------------- sampling
+
+
+def reflection(unit: Unit, target: Target) -> Objections:
+    padding = attribute(unit.target, "padding_mode")
+    if padding == "reflection" and not attribute(unit.target, "align_corners"):
+        message = f"padding_mode is reflection with align_corners 0: {target.name} takes that with align_corners 1"
+        yield Objection("attribute", message, "export with align_corners 1 or padding_mode zeros")
+
+
+ROWS = (
+    Row("AveragePool", check=WINDOW),
+    Row("MaxPool", check=WINDOW),
+    Row("GlobalAveragePool", check=rank(4, 4)),
+    Row("GlobalMaxPool", check=rank(4, 4)),
+    Row("GridSample", formats=ML_PROGRAM,
+        check=all_of(rank(4, 4), attribute_is("mode", "linear", "bilinear"), reflection)),
+)  # fmt: skip

@@ -1,0 +1,83 @@
+"""ArgMax and Cast, which the NeuralNetwork format knows only together, and operators that pick by index."""
+
+from __future__ import annotations
+
+from ortconv.ir.graph import Node
+from ortconv.ir.types import DType
+from ortconv.partition.checks import all_of, attribute_is, constant, dtype, type_name
+from ortconv.partition.coreml.checks import by_format, dynamic, result_rank, typed
+from ortconv.partition.coreml.row import ML_PROGRAM, Row, judge
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit, plain_unit
+
+CASTS = (DType.FLOAT, DType.FLOAT16, DType.INT32, DType.INT64, DType.BOOL)
+
+
+def _casts_to_int32(node: Node) -> bool:
+    return node.is_op("Cast") and node.attr("to", 0) == DType.INT32
+
+
+def alone_or_without_cast(unit: Unit, target: Target) -> Objections:
+    """A Cast to int32 is fused with the ArgMax, so it must be its only reader."""
+    edges = list(unit.target.out.uses)
+    if len(edges) > 1 and any(_casts_to_int32(user) for user, _ in edges):
+        message = f"{len(edges)} nodes read the result, one of them a Cast to int32: {target.name} needs that alone"
+        yield Objection("outputs", message, "have all of them read the Cast")
+
+
+def before_cast(unit: Unit, target: Target) -> Objections:
+    """MLProgram gives int32, so the one reader must be a Cast to that."""
+    edges = list(unit.target.out.uses)
+    if len(edges) != 1 or not _casts_to_int32(edges[0][0]):
+        message = f"{len(edges)} nodes read the result: {target.name} needs 1, a Cast to int32"
+        yield Objection("outputs", message, "cast the result to int32 and have all nodes read that")
+
+
+ARGMAX = Row(
+    "ArgMax", check=all_of(attribute_is("select_last_index", 0), by_format(alone_or_without_cast, before_cast))
+)
+
+
+def after_argmax(unit: Unit, target: Target) -> Objections:
+    """The NeuralNetwork format has no casts, but can have ArgMax give int32."""
+    to = DType(unit.target.attr("to", 0))
+    value = unit.input(0)
+    maker = None if value is None else value.producer
+    advice = "take the format that has it: --coreml-format MLProgram"
+    if maker is None or not maker.is_op("ArgMax"):
+        yield Objection("operator", f"{target.name} casts only the result of ArgMax", advice)
+    elif any(judge(ARGMAX, plain_unit(maker), target)):
+        yield Objection("operator", f"{target.name} casts only the result of ArgMax, and refuses {maker.label}", advice)
+    if to is not DType.INT32:
+        yield Objection("attribute", f"to is {type_name(to)}: {target.name} casts to int32", advice)
+
+
+def cast(unit: Unit, target: Target) -> Objections:
+    to = DType(unit.target.attr("to", 0))
+    if to not in CASTS:
+        known = ", ".join(map(type_name, CASTS))
+        yield Objection("attribute", f"to is {type_name(to)}: {target.name} casts to {known}")
+
+
+def gather(unit: Unit, target: Target) -> Objections:
+    """A scalar index is a Reshape, Gather and Squeeze, so data must be static and have one dimension to spare."""
+    data, indices = unit.input(0), unit.rank(1)
+    if data is None or data.rank is None or indices is None:
+        return
+    yield from result_rank(unit, data.rank + indices - 1, target)
+    if indices == 0:
+        if data.static_shape is None and not target.coreml_static_inputs:
+            yield dynamic(data, target)
+        if data.rank == 5:
+            message = f"'{data.name}' has rank 5 and the index is a scalar: {target.name} takes rank 4 at most then"
+            yield Objection("rank", message, "index with a list of 1 and Squeeze")
+
+
+ROWS = (
+    ARGMAX,
+    Row("Cast", types=by_format(dtype(DType.INT64), dtype(*CASTS)), check=by_format(after_argmax, cast)),
+    Row("Gather", types=typed(DType.FLOAT, DType.INT64), check=gather),
+    Row("GatherND", formats=ML_PROGRAM, types=dtype(*CASTS),
+        check=all_of(attribute_is("batch_dims", 0), constant(1))),
+)  # fmt: skip

@@ -1,0 +1,132 @@
+"""Operators that move elements: shapes, layouts, slices, padding."""
+
+from __future__ import annotations
+
+from ortconv.ir.types import DType
+from ortconv.partition.checks import all_of, attribute_is, constant, no_objection, rank, role
+from ortconv.partition.coreml.checks import by_format, dynamic, needs_version, result_rank, static, typed
+from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, Row
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit
+
+
+def numbers(unit: Unit, slot: int) -> list[int] | None:
+    """The values of a constant input; None where it is none."""
+    const = unit.constant(slot)
+    return None if const is None else const.numpy().ravel().tolist()
+
+
+def reshape(unit: Unit, target: Target) -> Objections:
+    """The result has at most 5 dimensions, and a 0 in the shape copies one."""
+    sizes = numbers(unit, 1)
+    if sizes is None:
+        return
+    yield from result_rank(unit, len(sizes), target)
+    if 0 in sizes and unit.target.attr("allowzero", 0):
+        yield Objection("empty", f"the shape is {sizes} with allowzero 1: no dimension may be 0")
+
+
+def unsqueeze(unit: Unit, target: Target) -> Objections:
+    axes = numbers(unit, 1) if unit.since >= 13 else unit.target.attr("axes", ())
+    if axes is not None and (found := unit.rank(0)) is not None:
+        yield from result_rank(unit, found + len(axes), target)
+
+
+def slice_type(unit: Unit, target: Target) -> Objections:
+    if unit.dtype(0) is DType.FLOAT16 and target.is_mlprogram:
+        yield from needs_version("Slice of float16", 7, target)
+
+
+def kept(unit: Unit, target: Target) -> Objections:
+    """The slice must have elements."""
+    shape = unit.shape(0)
+    starts, ends, axes, steps = (numbers(unit, slot) for slot in (1, 2, 3, 4))
+    if shape is None or starts is None or ends is None:
+        return
+    if unit.input(3) is None:
+        axes = list(range(len(starts)))
+    if unit.input(4) is None:
+        steps = [1] * len(starts)
+    for axis, start, end, step in zip(axes or (), starts, ends, steps or (), strict=False):
+        if -len(shape) <= axis < len(shape) and not range(*slice(start, end, step).indices(shape[axis])):
+            message = f"nothing is left of dimension {axis} of size {shape[axis]} from {start} to {end} by {step}"
+            yield Objection("empty", f"{message}: {target.name} needs an element")
+
+
+def split(unit: Unit, target: Target) -> Objections:
+    """At least two parts, none of them empty, which add up to the dimension; even ones where no sizes are given."""
+    count = sum(v is not None for v in unit.target.outputs)
+    axis, value = unit.target.attr("axis", 0), unit.input(0)
+    if count < 2:
+        yield Objection("outputs", f"the node has {count} output: {target.name} splits into 2 at least", "leave it out")
+    size = None if value is None else value.dim(axis)
+    if value is not None and value.shape is not None and not isinstance(size, int):
+        if not target.coreml_static_inputs:
+            yield dynamic(value, target)
+        return
+    parts = numbers(unit, 1)
+    if parts is not None and (0 in parts or sum(parts) != size):
+        yield Objection("shape", f"the parts of dimension {size} are {parts}: {target.name} needs all of it, no part 0")
+    elif unit.input(1) is None and isinstance(size, int) and size % max(count, 1):
+        yield Objection("shape", f"dimension {size} is split into {count} parts: {target.name} needs them equal")
+
+
+def pad_amounts(unit: Unit, target: Target) -> Objections:
+    """No amount below 0; only the last two axes in NeuralNetwork format, and when reflecting."""
+    pads, axes, found = numbers(unit, 1), numbers(unit, 3), unit.rank(0)
+    if pads is None or found is None or (unit.input(3) is not None and axes is None):
+        return
+    if any(p < 0 for p in pads):
+        yield Objection("attribute", f"pads are {pads}: {target.name} takes none below 0", "crop with Slice")
+    on = list(range(found)) if axes is None else [a % found for a in axes] if found else []
+    begins, ends = pads[: len(on)], pads[len(on) :]
+    padded = sorted(axis for axis, *both in zip(on, begins, ends, strict=False) if any(both))
+    reflects = unit.target.attr("mode", "constant") == "reflect"
+    if (reflects or not target.is_mlprogram) and padded and padded[0] < found - 2:
+        what = "when reflecting" if reflects and target.is_mlprogram else "here"
+        message = f"axis {padded[0]} of {found} is padded: {target.name} pads the last 2 {what}"
+        yield Objection("attribute", message, "move the axis to the end with Transpose")
+
+
+def depth_to_space(unit: Unit, target: Target) -> Objections:
+    """MLProgram has CRD order, but composes it of operations on known shapes."""
+    if unit.since >= 11 and unit.target.attr("mode", "DCR") == "CRD":
+        yield from static(unit, target)
+
+
+def repeats(unit: Unit, target: Target) -> Objections:
+    found = numbers(unit, 1)
+    if found is not None and any(r < 1 for r in found):
+        yield Objection("attribute", f"{role(unit, 1)} is {found}: {target.name} repeats once at least")
+
+
+def whole_shape(unit: Unit, target: Target) -> Objections:
+    yield from attribute_is("start", 0)(unit, target)
+    if "end" in unit.target.attrs:
+        yield Objection(
+            "attribute", f"end is {unit.target.attrs['end']}: {target.name} takes none", "use Slice behind it"
+        )
+
+
+PAD = all_of(
+    by_format(attribute_is("mode", "constant"), attribute_is("mode", "constant", "reflect")),
+    constant(1, 2, 3),
+    pad_amounts,
+)
+SLICE = all_of(static, constant(1, 2, 3, 4), slice_type, kept)
+
+ROWS = (
+    Row("Reshape", since=5, check=all_of(static, constant(1), reshape)),
+    Row("Flatten", formats=NEURAL_NETWORK),
+    Row("Squeeze", check=constant(1)),
+    Row("Unsqueeze", formats=ML_PROGRAM, check=all_of(constant(1), unsqueeze)),
+    Row("Transpose"),
+    Row("Concat"),
+    Row("Slice", since=10, types=typed(DType.FLOAT, DType.INT64), check=SLICE),
+    Row("Split", since=13, check=all_of(constant(1), split)),
+    Row("Pad", since=11, check=PAD),
+    Row("DepthToSpace", check=all_of(rank(4, 4), by_format(attribute_is("mode", "DCR", since=11), depth_to_space))),
+    Row("Tile", check=all_of(by_format(constant(1), no_objection), repeats)),
+    Row("Shape", check=by_format(whole_shape, no_objection)),
+)

@@ -1,0 +1,121 @@
+"""Resizing of images."""
+
+from __future__ import annotations
+
+from math import floor
+
+from ortconv.ir.schema import attribute
+from ortconv.partition.checks import all_of, attribute_is, constant, rank, role
+from ortconv.partition.coreml.checks import by_format, dynamic
+from ortconv.partition.coreml.row import Row
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit
+
+OTHER_FORMAT = "take another format: --coreml-format MLProgram"
+
+
+def coordinates(unit: Unit, target: Target) -> Objections:
+    """Linear or nearest in the coordinates that the format has."""
+    mode = attribute(unit.target, "mode")
+    transform = attribute(unit.target, "coordinate_transformation_mode")
+    advice = "export with asymmetric coordinates"
+    if mode == "nearest":
+        rounding = attribute(unit.target, "nearest_mode")
+        if transform != "asymmetric" or rounding != "floor":
+            message = f"mode nearest has coordinate_transformation_mode {transform} and nearest_mode {rounding}"
+            yield Objection("attribute", f"{message}: {target.name} takes asymmetric and floor", advice)
+    elif mode != "linear":
+        yield Objection(
+            "attribute", f"mode is {mode}: {target.name} takes linear or nearest", "resize with mode linear"
+        )
+    elif not target.is_mlprogram:
+        if transform != "asymmetric":
+            message = f"coordinate_transformation_mode is {transform}: {target.name} takes asymmetric"
+            yield Objection("attribute", message, f"{advice}, or take another format: --coreml-format MLProgram")
+    elif transform == "asymmetric":
+        if given_by(unit) == 2:
+            message = "mode linear has asymmetric coordinates and scales: CoreML MLProgram takes them with sizes"
+            yield Objection("attribute", message, "state sizes instead of scales")
+    elif transform not in ("half_pixel", "align_corners", "pytorch_half_pixel"):
+        wanted = "half_pixel, align_corners, pytorch_half_pixel or asymmetric"
+        yield Objection("attribute", f"coordinate_transformation_mode is {transform}: {target.name} takes {wanted}")
+
+
+def given_by(unit: Unit) -> int:
+    """The slot that says how far: 2 for scales, else 3 for sizes; an empty tensor of scales stands for none."""
+    const = unit.constant(2)
+    return 2 if unit.input(2) is not None and (const is None or const.size) else 3
+
+
+def extent(unit: Unit, target: Target) -> Objections:
+    """Constant scales, else sizes, that change the last two dimensions only, and these by steps that the format has."""
+    slot = given_by(unit)
+    value, const = unit.input(0), unit.constant(slot)
+    if unit.input(slot) is None:
+        yield Objection("inputs", f"the node has neither scales nor sizes: {target.name} needs 1 of them")
+    yield from constant(slot)(unit, target)
+    if value is None or value.shape is None or const is None or len(value.shape) < 3:
+        return
+    shape, given = value.shape, const.numpy().ravel().tolist()
+    stated: tuple[int, ...] = unit.target.attr("axes", ())
+    axes = [axis % len(shape) for axis in stated] or list(range(len(shape)))
+    if len(given) != len(axes):
+        yield Objection("shape", f"{role(unit, slot)} has {len(given)} elements for {len(axes)} axes")
+        return
+    if not all(isinstance(d, int) for d in shape[-2:]):
+        if not target.coreml_static_inputs:
+            yield dynamic(value, target)
+        return
+    for axis, wanted in zip(axes, given, strict=True):
+        size = shape[axis]
+        if axis < len(shape) - 2:
+            yield from _unchanged(axis, wanted, 1 if slot == 2 else size, target)
+        elif isinstance(size, int):
+            yield from _scaled(axis, wanted, size, target) if slot == 2 else _sized(axis, wanted, size, target)
+            yield from _half_pixel(unit, axis, floor(size * wanted) if slot == 2 else wanted, target)
+
+
+def _unchanged(axis: int, wanted: float, kept: object, target: Target) -> Objections:
+    if wanted != kept:
+        message = f"axis {axis} changes to {wanted:g} from {kept}"
+        yield Objection("shape", f"{message}: {target.name} changes the last 2 axes only")
+
+
+def _scaled(axis: int, scale: float, size: int, target: Target) -> Objections:
+    """NeuralNetwork enlarges by whole numbers; MLProgram by any, and makes smaller to a divisor of the size."""
+    message = f"axis {axis} of size {size} is scaled by {scale:g}"
+    if not target.is_mlprogram:
+        if scale < 1 or scale != round(scale):
+            yield Objection("shape", f"{message}: {target.name} takes whole numbers", OTHER_FORMAT)
+    elif scale < 1 and (scale <= 0 or abs(1 / scale - round(1 / scale)) > 1e-4 or size % round(1 / scale)):
+        yield Objection("shape", f"{message}: {target.name} needs 1 over a divisor of the size")
+
+
+def _sized(axis: int, wanted: int, size: int, target: Target) -> Objections:
+    message = f"axis {axis} of size {size} becomes {wanted}"
+    if not target.is_mlprogram:
+        if size == 0 or wanted % size:
+            yield Objection("shape", f"{message}: {target.name} needs a multiple", OTHER_FORMAT)
+    elif wanted < size and (wanted <= 0 or size % wanted):
+        yield Objection("shape", f"{message}: {target.name} needs a divisor of the size")
+
+
+def _half_pixel(unit: Unit, axis: int, result: int, target: Target) -> Objections:
+    """pytorch_half_pixel is half_pixel where the result has more than one row and column."""
+    transform = attribute(unit.target, "coordinate_transformation_mode")
+    if transform == "pytorch_half_pixel" and target.is_mlprogram and result <= 1:
+        message = f"axis {axis} becomes {result}: {target.name} takes pytorch_half_pixel for more than 1"
+        yield Objection("attribute", message, "export with half_pixel coordinates")
+
+
+CHECK = all_of(
+    by_format(rank(4, 4), rank(3, 5)),
+    coordinates,
+    attribute_is("exclude_outside", 0),
+    attribute_is("antialias", 0, since=18),
+    attribute_is("keep_aspect_ratio_policy", "stretch", since=18),
+    extent,
+)
+
+ROWS = (Row("Resize", since=11, check=CHECK, empty=True),)

@@ -1,0 +1,54 @@
+"""One row of the table of support rules, and how it is applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ortconv.partition.checks import Check, no_objection
+from ortconv.partition.coreml.checks import floats, readable
+from ortconv.partition.policy import COREML_FORMATS, Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit
+
+MAX_SINCE_VERSION = 27
+"""Newest version of an operator's schema that is taken; 20 in ONNX Runtime of 2024."""
+
+NEURAL_NETWORK, ML_PROGRAM = COREML_FORMATS[:1], COREML_FORMATS[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What an operator must meet.
+
+    `since` is its least since_version, `formats` those that have it, `types` the check of element types, `check` everything
+    else; `empty`: inputs may have no elements.
+    """
+
+    op: str
+    since: int = 1
+    formats: tuple[str, ...] = COREML_FORMATS
+    types: Check = floats
+    check: Check = no_objection
+    domains: tuple[str, ...] = ("",)
+    empty: bool = False
+
+
+def judge(row: Row, unit: Unit, target: Target) -> Objections:
+    """Every reason of a row against a unit."""
+    wanted = "MLProgram" if target.is_mlprogram else "NeuralNetwork"
+    if wanted not in row.formats:
+        other = row.formats[0]
+        advice = f"take the format that has it: --coreml-format {other}"
+        if target.coreml_format == other:
+            advice = "ask for iOS 15 or macOS 12 at least: --coreml-version 5"
+        yield Objection("format", f"{target.name} has no operation for {unit.op}: {other} has", advice)
+        return
+    if not row.since <= unit.since <= MAX_SINCE_VERSION:
+        yield Objection(
+            "since-version",
+            f"{unit.op} has version {unit.since}: CoreML takes {row.since} to {MAX_SINCE_VERSION}",
+            f"convert the model to opset {row.since} or newer" if unit.since < row.since else "use an older opset",
+        )
+    yield from readable(unit, target, row.empty)
+    yield from row.types(unit, target)
+    yield from row.check(unit, target)

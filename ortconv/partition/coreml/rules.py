@@ -1,0 +1,75 @@
+"""The support rules of the CoreML execution provider: one row per operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ortconv.ir.graph import Node, Value
+from ortconv.partition.coreml import convolution, elementwise, image, indices, matmul, movement, normalization, resize
+from ortconv.partition.coreml.row import Row, judge
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit
+
+FAMILIES = (convolution, elementwise, image, indices, matmul, movement, normalization, resize)
+
+ROWS: dict[str, Row] = {row.op: row for family in FAMILIES for row in family.ROWS}
+"""The operators that CoreML can run, by ONNX op type."""
+
+_FLOAT = "convert the float model: CoreML computes in floats, and quantises weights with tools of its own"
+_FOLD = "fix the shapes, so that it folds: convert --fix-dim NAME=N"
+
+INSTEAD: dict[str, str] = {
+    "QuantizeLinear": _FLOAT,
+    "DequantizeLinear": _FLOAT,
+    "QLinearConv": _FLOAT,
+    "QLinearMatMul": _FLOAT,
+    "DynamicQuantizeLinear": _FLOAT,
+    "MatMulInteger": _FLOAT,
+    "ConvInteger": _FLOAT,
+    "HardSwish": "write it as HardSigmoid and Mul",
+    "Mish": "write it as Softplus, Tanh and Mul",
+    "Neg": "write it as Mul by -1",
+    "Min": "write it as Mul by -1, Max, and Mul by -1",
+    "Sum": "write it as Add nodes",
+    "Mean": "write it as Add nodes and Mul",
+    "Abs": "write it as Max of the tensor and its Mul by -1",
+    "ReduceL2": "write it as Mul, ReduceSum and Sqrt",
+    "ReduceL1": "write it as Mul by -1, Max and ReduceSum",
+    "SpaceToDepth": "leave it as Slice and Concat: convert --disable-pass SliceConcatToSpaceToDepthFusion",
+    "Upsample": "export with opset 11 or newer, as Resize",
+    "Expand": "let Add and Mul broadcast, or give the other operand the broadcast shape",
+    "ConstantOfShape": _FOLD,
+    "Range": _FOLD,
+    "NonMaxSuppression": "end the model before it, and select boxes in the app",
+    "com.microsoft:FusedGemm": "leave it in parts: convert --use-coreml",
+    "com.microsoft:FusedMatMul": "leave it in parts: convert --use-coreml",
+    "com.microsoft:SkipLayerNormalization": "leave it in parts: convert --use-coreml",
+    "com.microsoft:BiasGelu": "leave it in parts: convert --use-coreml",
+}
+"""What to write or do instead of an operator that CoreML has not."""
+
+
+def objections(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+    """Every reason against a unit, which is a single node."""
+    row = ROWS.get(unit.op)
+    if row is None:
+        yield _no_row(unit.target, target)
+    elif unit.target.domain not in row.domains:
+        known = " or ".join(domain or "ai.onnx" for domain in row.domains)
+        yield Objection("domain", f"{unit.target.label} is not of domain {known}")
+    else:
+        yield from judge(row, unit, target)
+
+
+def _no_row(node: Node, target: Target) -> Objection:
+    if node.subgraphs:
+        inside = sum(1 for sub in node.subgraphs for _ in sub.walk())
+        if target.takes_subgraphs:
+            return Objection(
+                "control-flow", f"{node.op} runs on the CPU, and CoreML what it takes of its {inside} nodes"
+            )
+        advice = "let CoreML have the nodes inside: --coreml-enable-on-subgraph"
+        return Objection("control-flow", f"{node.op} and the {inside} nodes in its subgraphs run on the CPU", advice)
+    name = f"{node.domain}:{node.op}" if node.domain else node.op
+    return Objection("operator", f"CoreML has no operation for {name}", INSTEAD.get(name, ""))
