@@ -8,36 +8,41 @@ import numpy as np
 
 from ortconv.backends.nnapi.builder import Builder, Lowering, shape_of, value_of
 from ortconv.backends.nnapi.convolution import bias, weights
-from ortconv.nnapi import Operand, Operation, PaddingCode
+from ortconv.nnapi import Operation, PaddingCode
 from ortconv.partition.units import Unit
 
 
 def gemm(b: Builder, unit: Unit) -> None:
     """FULLY_CONNECTED with the weights as [N, K]."""
-    turned = bool(unit.target.attr("transB", 0))
-    x = b.operand(value_of(unit))
+    x, turned = b.operand(value_of(unit)), bool(unit.target.attr("transB", 0))
+    if _per_channel(unit):
+        _pixels(b, unit, x, turned)
+        return
     if unit.constant(1) is None:
         w = b.operand(value_of(unit, 1))
     else:
         w = weights(b, unit, 1, lambda array: array if turned else array.T, 0)
-    summand = bias(b, unit, b.dims(w)[0], x, w)
-    if b.kind(w).type is Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL:
-        _per_channel(b, unit, x, summand)
-        return
-    b.add(Operation.FULLY_CONNECTED, [x, w, summand, b.activation(unit)], [b.make(b.result(unit))])
+    inputs = [x, w, bias(b, unit, b.dims(w)[0], x, w), b.activation(unit)]
+    b.add(Operation.FULLY_CONNECTED, inputs, [b.make(b.result(unit))])
 
 
-def _per_channel(b: Builder, unit: Unit, x: int, summand: int) -> None:
-    """As a convolution of images of one pixel: FULLY_CONNECTED has no weights quantized per channel."""
+def _per_channel(unit: Unit) -> bool:
+    operand = unit.inputs[1]
+    scale = None if operand is None or operand.scale is None else operand.scale.constant
+    return scale is not None and scale.size > 1
+
+
+def _pixels(b: Builder, unit: Unit, x: int, turned: bool) -> None:
+    """A convolution of images of one pixel: FULLY_CONNECTED has no weights quantized per channel."""
     rows, size = b.dims(x)
-    turned = bool(unit.target.attr("transB", 0))
     w = weights(b, unit, 1, lambda array: (array if turned else array.T)[:, None, None, :], 0)
-    out = b.make(b.result(unit))
-    made = b.temporary(b.kind(out), (rows, 1, 1, b.dims(w)[0]))
-    one = b.int32(1)
-    inputs = [_reshaped(b, x, (rows, 1, 1, size)), w, summand, b.int32(PaddingCode.VALID), one, one, b.activation(unit)]
+    out, one = b.make(b.result(unit)), b.int32(1)
+    units = b.dims(w)[0]
+    made = b.temporary(b.kind(out), (rows, 1, 1, units))
+    images = _reshaped(b, x, (rows, 1, 1, size))
+    inputs = [images, w, bias(b, unit, units, x, w), b.int32(PaddingCode.VALID), one, one, b.activation(unit)]
     b.add(Operation.CONV_2D, inputs, [made])
-    b.add(Operation.RESHAPE, [made, b.ints(b.dims(out))], [out])
+    b.add(Operation.RESHAPE, [made, b.ints((rows, units))], [out])
 
 
 def matmul(b: Builder, unit: Unit) -> None:
