@@ -14,8 +14,9 @@ from ortconv.report.benchmark import Comparison, accuracy, operations, title
 
 def show(found: Comparison) -> str:
     """A table of the rows, what failed, and where the time went if that was asked for."""
-    header = ("", ">nodes", "operations", ">ms here", ">ms simulated", ">ratio", f"off from {found.expected_by} by")
     good = [row for row in found.rows if row.error is None]
+    ratio = f">ratio to {title(good[0])}" if good else "ratio"
+    header = ("", ">nodes", "operations", ">ms here", ">ms simulated", ratio, f"off from {found.expected_by} by")
     rows = [
         (
             title(row),
@@ -28,11 +29,11 @@ def show(found: Comparison) -> str:
         )
         for row in good
     ]
-    runs = f"{found.repeat} runs" if found.repeat > 1 else "one run"
-    lines = [f"{click.style(printable(found.model), bold=True)}, median of {runs}, taking turns", columns(header, rows)]
+    runs = f"median of {found.repeat} runs" if found.repeat > 1 else "one run"
+    lines = [f"{click.style(printable(found.model), bold=True)}, {runs} of each, taking turns", columns(header, rows)]
     lines += [printable(f"{title(row)} fails: {row.error}") for row in found.rows if row.error is not None]
     for row in good:
         if row.summary is not None:
             name = click.style(printable(title(row)), bold=True)
-            lines += ["", f"{name}: lowered, compiled, {runs}", timing.table(row.summary)]
+            lines += ["", f"{name}: lowered, compiled and run {found.repeat} times", timing.table(row.summary)]
     return "\n".join(lines)

@@ -18,7 +18,6 @@ from ortconv.compare.tolerance import Difference, difference, worst
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.ir.model import Model
 from ortconv.nnapi import timing
-from ortconv.nnapi.plan import SimplePlan
 from ortconv.nnapi.simulated import metered
 from ortconv.session import Session
 
@@ -122,15 +121,8 @@ class _Runner:
         return session
 
     def _describe(self, programs: Sequence[NnapiProgram]) -> None:
-        counts: Counter[str] = Counter()
-        for program in programs:
-            plan = program.compilation.plan
-            if isinstance(plan, SimplePlan):
-                counts[plan.device.name] += len(plan.model.operations)
-            else:
-                for step in plan.model_steps:
-                    counts[step.device.name] += len(step.operations)
-        self.row.partitions, self.row.operations = len(programs), dict(counts)
+        places = [device.name for p in programs for device in p.compilation.plan.places if device is not None]
+        self.row.partitions, self.row.operations = len(programs), dict(Counter(places))
         self.row.total = len(self._model.graph)
 
     def run(self, feeds: Feeds) -> list[Any]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
+from ortconv.nnapi.device import Device
 from ortconv.nnapi.model import Lifetime, Model, ModelOperand
 
 SHOWN = 8  # elements of a constant that the text shows
 
 
-def document(model: Model, names: Mapping[int, str] | None = None) -> dict[str, Any]:
-    """Plain data for JSON, constants by size alone; operations in the order to run. `names` are of operands."""
+def document(
+    model: Model, names: Mapping[int, str] | None = None, places: Sequence[Device | None] = ()
+) -> dict[str, Any]:
+    """Plain data for JSON, constants by size alone; operations in the order to run. `names` are of operands, `places` the
+    devices of the operations.
+    """
     return {
         "feature_level": int(model.level),
         "relaxed": model.relaxed,
@@ -22,7 +28,8 @@ def document(model: Model, names: Mapping[int, str] | None = None) -> dict[str, 
         ],
         "operations": [
             {"type": one.code.name, "inputs": list(one.inputs), "outputs": list(one.outputs)}
-            for one in model.operations
+            | ({} if device is None else {"device": device.name})
+            for one, device in zip_longest(model.operations, places)
         ],
     }
 
@@ -50,12 +57,12 @@ def _operand(index: int, operand: ModelOperand, name: str | None) -> dict[str, A
     return found
 
 
-def text(model: Model, names: Mapping[int, str] | None = None) -> str:
+def text(model: Model, names: Mapping[int, str] | None = None, places: Sequence[Device | None] = ()) -> str:
     """One line for each operand that is no temporary, and for each operation."""
-    return "\n".join(_lines(model, "", names or {}))
+    return "\n".join(_lines(model, "", names or {}, places))
 
 
-def _lines(model: Model, indent: str, names: Mapping[int, str]) -> Iterator[str]:
+def _lines(model: Model, indent: str, names: Mapping[int, str], places: Sequence[Device | None]) -> Iterator[str]:
     relaxed = ", relaxed" if model.relaxed else ""
     yield f"{indent}model: {len(model.operands)} operands, {len(model.operations)} operations, level {model.level}{relaxed}"
     for index, operand in enumerate(model.operands):
@@ -63,10 +70,12 @@ def _lines(model: Model, indent: str, names: Mapping[int, str]) -> Iterator[str]
             continue
         yield f"{indent}  %{index} {operand.lifetime.name.lower()} {operand.kind}{_value(operand)}{_name(names, index)}"
         if operand.model is not None:
-            yield from _lines(operand.model, indent + "    ", {})
-    for one in model.operations:
+            yield from _lines(operand.model, indent + "    ", {}, ())
+    for one, device in zip_longest(model.operations, places):
+        where = "" if device is None else f" on {device.name}"
         results = ", ".join(f"%{index} {model.operands[index].kind}" for index in one.outputs)
-        yield f"{indent}  {results} = {one.code.name}({', '.join(f'%{index}' for index in one.inputs)}){_name(names, *one.outputs)}"
+        inputs = ", ".join(f"%{index}" for index in one.inputs)
+        yield f"{indent}  {results} = {one.code.name}({inputs}){where}{_name(names, *one.outputs)}"
 
 
 def _value(operand: ModelOperand) -> str:

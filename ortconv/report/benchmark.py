@@ -75,6 +75,8 @@ def title(row: Row) -> str:
 
 def operations(row: Row) -> str:
     """How many operations run on which device."""
+    if row.contender.options is not None and not row.partitions:
+        return "none: NNAPI takes no node"
     return clean(", ".join(f"{name} {count}" for name, count in row.operations.items()))
 
 

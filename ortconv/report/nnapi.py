@@ -27,7 +27,7 @@ def document(partitions: Compiled) -> list[dict[str, Any]]:
         {
             "nodes": [node.label for node in region.nodes],
             "devices": [device.name for device in program.compilation.plan.devices],
-            "model": dump.document(program.lowered.model, program.lowered.names),
+            "model": dump.document(program.lowered.model, program.lowered.names, program.compilation.plan.places),
         }
         for region, program in partitions
     ]
@@ -39,6 +39,8 @@ def text(partitions: Compiled) -> str:
     for index, (region, program) in enumerate(partitions):
         count, first, last = len(region.nodes), region.nodes[0].label, region.nodes[-1].label
         nodes = f"{count} nodes, {first} to {last}" if count > 1 else first
-        devices = ", ".join(device.name for device in program.compilation.plan.devices)
-        lines += [f"partition {index}: {nodes}; on {devices}", dump.text(program.lowered.model, program.lowered.names)]
+        plan, lowered = program.compilation.plan, program.lowered
+        devices = ", ".join(device.name for device in plan.devices)
+        places = plan.places if len(plan.devices) > 1 else ()
+        lines += [f"partition {index}: {nodes}; on {devices}", dump.text(lowered.model, lowered.names, places)]
     return "\n".join(lines)

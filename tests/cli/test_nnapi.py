@@ -55,6 +55,7 @@ def test_a_partition_as_a_document(mnist: Path, capsys: pytest.CaptureFixture[st
     assert [o["type"] for o in operations] == [
         "TRANSPOSE", "CONV_2D", "MAX_POOL_2D", "CONV_2D", "MAX_POOL_2D", "TRANSPOSE", "RESHAPE", "FULLY_CONNECTED",
     ]  # fmt: skip
+    assert {o["device"] for o in operations} == {"sim-any"}
     ends = [operands[i] for i in (*found["model"]["inputs"], *found["model"]["outputs"])]
     assert [(o["name"], o["dimensions"]) for o in ends] == [("Input3", [1, 1, 28, 28]), ("Plus214_Output_0", [1, 10])]
 
@@ -71,7 +72,10 @@ def test_every_partition_as_text(samples: Path, capsys: pytest.CaptureFixture[st
     heads = [line for line in lines if line.startswith("partition ")]
     assert len(heads) == len(document(capsys, "dump", model)["partitions"]) > 1
     assert heads[0].endswith("on nnapi-reference, sim-npu")
-    assert sum(" = CONV_2D(" in line for line in lines) == 5
+    convolutions = [line for line in lines if " = CONV_2D(" in line]
+    assert len(convolutions) == 5
+    assert [line for line in lines if ") on nnapi-reference" in line and " = QUANTIZE(" in line]
+    assert ") on sim-npu" in convolutions[0]
 
 
 def test_an_ort_file(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
