@@ -185,6 +185,14 @@ def optimize(
     return context, partitionings
 
 
+def optimize_traced(model: Model, optimization_level: str = "all") -> tuple[list[Rewrite], dict[str, str]]:
+    """Optimize a model in place; its rewrites with what each one changed, and the names of values before and after."""
+    journal = Journal(model.graph)
+    context, _ = optimize(model, optimization_level, context=Context(journal=journal))
+    journal.close()
+    return context.trace, journal.names()
+
+
 def _prepare(model: Model) -> None:
     """Rewrite what ONNX Runtime has kernels for in another form only."""
     from ortconv.ortformat.functions import expand_functions

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ortconv.errors import UsageError
-from ortconv.executor.backend import Backend, Program, Region, get_backend, with_fallbacks
-from ortconv.executor.regions import split
-from ortconv.ir.graph import Value
+from ortconv.executor.backend import Backend, Event, Profiled, Program, get_backend, with_fallbacks
+from ortconv.executor.regions import last_uses, place, split
+from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.types import DType, TensorType
 from ortconv.models import load
@@ -31,8 +33,11 @@ class Session:
     """Runs a model. The interface is that of onnxruntime's InferenceSession.
 
     `model` is a path (.onnx or .ort) or a loaded Model, `backends` are names, or backends themselves, in order of preference: a
-    node runs on the first one that has no objection to it. UnsupportedError names the node that none takes. A
-    `custom_op_library` holds operators of the user's own for onnxruntime.
+    node runs on the first one that has no objection to it. UnsupportedError names the node that none takes. `keep` names values of
+    the graph, or nodes, whose results `run` can return beside the outputs. A `custom_op_library` holds operators of the user's
+    own for onnxruntime.
+
+    `plan` says of each node where it runs, and why not on a backend that comes before; `regions` are what runs, in order.
     """
 
     def __init__(
@@ -40,6 +45,7 @@ class Session:
         model: str | Path | Model,
         backends: Sequence[str | Backend] = ("numpy",),
         *,
+        keep: Collection[str] = (),
         custom_op_library: Path | None = None,
     ) -> None:
         self._file = None if isinstance(model, Model) else Path(model)
@@ -48,9 +54,14 @@ class Session:
         self.backends = with_fallbacks([get_backend(b) if isinstance(b, str) else b for b in backends])
         if not self.backends:
             raise UsageError("a session needs at least one backend")
-        regions = split(self._graph, self.backends, self._file, custom_op_library)
-        self.regions = tuple((backend.name, region) for backend, region in regions)
-        self._programs: list[tuple[Program, Region]] = [(b.compile(r), r) for b, r in regions]
+        self.kept = tuple(dict.fromkeys(v for name in keep for v in _named(self._graph, name)))
+        self.plan = place(self._graph, self.backends)
+        self.regions = tuple(split(self._graph, self.plan, self.kept, self._file, custom_op_library))
+        by_name = {b.name: b for b in self.backends}
+        parts = [region for _, region in self.regions]
+        dead = last_uses(parts, (*self._graph.outputs, *self._graph.inputs, *self.kept))
+        programs = [by_name[name].compile(region) for name, region in self.regions]
+        self._steps = list(zip(programs, parts, dead, strict=True))
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that must be fed."""
@@ -64,38 +75,73 @@ class Session:
         return [_node_arg(v) for v in self._graph.outputs]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
-        """The outputs of these names (None: all). UsageError if an input is missing, unknown, or of the wrong type or shape."""
+        """The outputs, or kept values, of these names (None: all outputs).
+
+        UsageError if an input is missing, unknown, or of the wrong type or shape.
+        """
+        return self._run(output_names, input_feed, lambda program, inputs: program.run(inputs))
+
+    def profile(self, input_feed: Mapping[str, Any]) -> list[Event]:
+        """The steps of one run with the time that each one took. Programs that do not tell count as one step."""
+        events: list[Event] = []
+        names = iter(self.regions)
+
+        def run(program: Program, inputs: list[Any]) -> Sequence[Any]:
+            name, region = next(names)
+            start = time.perf_counter()
+            if isinstance(program, Profiled):
+                results, steps = program.profile(inputs)
+                events.extend(steps)
+                return results
+            results = program.run(inputs)
+            what = f"{len(region.nodes)} nodes from {region.nodes[0].label}"
+            events.append(Event(what, "region", name, start, time.perf_counter() - start))
+            return results
+
+        self._run((), input_feed, run)
+        return events
+
+    def _run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run: Callable[[Program, list[Any]], Sequence[Any]],
+    ) -> list[Any]:
         wanted = self._graph.outputs if output_names is None else [self._output(name) for name in output_names]
-        values = self._feed(input_feed)
+        values = check_feeds(self._graph, input_feed)
         fed = list(values.values())
         with np.errstate(all="ignore"):
-            for program, region in self._programs:
-                results = program.run([values[v] for v in region.inputs])
+            for program, region, dead in self._steps:
+                results = run(program, [values[v] for v in region.inputs])
                 values.update(zip(region.outputs, results, strict=True))
+                for value in dead:
+                    del values[value]
         return [_result(values[v] if v in values else _default(v), fed) for v in wanted]
 
     def _output(self, name: str) -> Value:
-        for value in self._graph.outputs:
+        for value in (*self._graph.outputs, *self.kept):
             if value.name == name:
                 return value
         raise UsageError(
             f"there is no output '{name}'", hint=f"outputs: {', '.join(v.name for v in self._graph.outputs)}"
         )
 
-    def _feed(self, feeds: Mapping[str, Any]) -> dict[Value, Any]:
-        inputs = {v.name: v for v in self._graph.inputs}
-        unknown = [name for name in feeds if name not in inputs]
-        if unknown:
-            raise UsageError(f"there is no input '{unknown[0]}'", hint=f"inputs: {', '.join(inputs)}")
-        values: dict[Value, Any] = {}
-        for name, value in inputs.items():
-            if name in feeds:
-                values[value] = check_feed(value, feeds[name])
-            elif value.const is None:
-                raise UsageError(f"input '{name}' is missing", hint=f"feed {value.type}")
-            else:
-                values[value] = _default(value)
-        return values
+
+def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> dict[Value, Any]:
+    """What every input of a graph is fed, defaults included. UsageError where a name, type or shape does not fit."""
+    inputs = {v.name: v for v in graph.inputs}
+    unknown = [name for name in feeds if name not in inputs]
+    if unknown:
+        raise UsageError(f"there is no input '{unknown[0]}'", hint=f"inputs: {', '.join(inputs)}")
+    values: dict[Value, Any] = {}
+    for name, value in inputs.items():
+        if name in feeds:
+            values[value] = check_feed(value, feeds[name])
+        elif value.const is None:
+            raise UsageError(f"input '{name}' is missing", hint=f"feed {value.type}")
+        else:
+            values[value] = _default(value)
+    return values
 
 
 def check_feed(value: Value, fed: Any) -> Any:
@@ -115,6 +161,26 @@ def check_feed(value: Value, fed: Any) -> Any:
     ):
         raise UsageError(f"input '{value.name}' wants {value.type}, got {TensorType(dtype, array.shape)}")
     return array.astype(object) if dtype is DType.STRING and array.dtype != object else array
+
+
+def _named(graph: Graph, name: str) -> list[Value]:
+    """The value of this name, or what the node of this name makes. UsageError where there is none that a run can return."""
+    if name in graph.initializers:
+        return [graph.initializers[name]]
+    for node in graph:
+        for value in node.outputs:
+            if value is not None and value.name == name:
+                return [value]
+    for node in graph:
+        if node.name == name:
+            return [v for v in node.outputs if v is not None]
+    if any(v.name == name for n in graph.walk() for v in n.outputs if v is not None):
+        raise UsageError(f"'{name}' lies inside a subgraph", hint="keep an output of the node that holds the subgraph")
+    known = [v.name for n in graph for v in n.outputs if v is not None]
+    near = get_close_matches(name, known, 3)
+    raise UsageError(
+        f"no node makes a value '{name}', nor has that name", hint=f"did you mean {', '.join(near)}?" if near else None
+    )
 
 
 def _default(value: Value) -> Any:

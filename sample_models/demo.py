@@ -65,7 +65,7 @@ def main() -> int:
     model, feeds = out / "mnist.extended.ort", out / "mnist_feeds.npz"
     np.savez(feeds, Input3=images[:1])
     for backend in BACKENDS:
-        command("run", model, "--inputs", feeds, "--outputs", out / f"mnist_{backend}.npz", "--backend", backend)
+        command("run", model, "--inputs", feeds, "--save", out / f"mnist_{backend}.npz", "--backend", backend)
 
     if compare(model, images, labels):
         print("\nThe converted model computes what its source computes.")

@@ -125,10 +125,13 @@ def test_a_graph_is_split_in_order_of_preference(monkeypatch: pytest.MonkeyPatch
         y = Add(d, a) }"""
     s = session(text, backends=["halves", "numpy"])
     assert [(name, [n.op for n in region.nodes]) for name, region in s.regions] == [
-        ("numpy", ["Exp"]),
+        ("numpy", ["Exp", "Greater"]),
         ("halves", ["Neg", "Neg"]),
-        ("numpy", ["Greater", "ReduceSum", "Greater", "If", "Add"]),
+        ("numpy", ["ReduceSum", "Greater", "If", "Add"]),
     ]
+    assert [(p.node.op, p.backend, dict(p.refused)) for p in s.plan[:3]] == [
+        ("Exp", "numpy", {"halves": "Exp is not Neg"}), ("Neg", "halves", {}), ("Neg", "halves", {}),
+    ]  # fmt: skip
     assert [v.name for v in s.regions[1][1].outputs] == ["b", "c"]
     x = np.float32([0, 1])
     y, a = s.run(None, {"x": x})
@@ -161,6 +164,32 @@ def test_values_are_let_go_after_their_last_use() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 * x.nbytes
+
+
+KEPT = """g (float[2] x) => (float[2] y) { [first] a, m = Dropout(x)  b = Neg(a)
+    l = Greater(k, k) k = ReduceSum<keepdims=0>(b)
+    d = If(l) <then_branch = p () => (float[2] u) { u = Exp(b) }, else_branch = q () => (float[2] v) { v = Exp(b) }>
+    y = Add(d, a) }"""
+
+
+@pytest.mark.parametrize("backends", [["numpy"], ["onnxruntime"]])
+def test_values_inside_the_graph_can_be_kept(backends: list[str]) -> None:
+    s = session(KEPT, keep=["b", "first", "d"], backends=backends)
+    assert [v.name for v in s.kept] == ["b", "a", "m", "d"]
+    x = np.float32([1, 2])
+    m, b, y = s.run(["m", "b", "y"], {"x": x})
+    np.testing.assert_array_equal(m, [True, True])
+    np.testing.assert_array_equal(b, -x)
+    np.testing.assert_allclose(y, np.exp(-x) + x, rtol=1e-6)
+    assert len(s.run(None, {"x": x})) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("bb", "no node makes a value 'bb'"), ("u", "'u' lies inside a subgraph"), ("x", "'x'")]
+)
+def test_values_that_cannot_be_kept(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        session(KEPT, keep=[name])
 
 
 def test_a_model_without_nodes() -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ortconv.errors import BackendError
-from ortconv.executor.backend import Program, Region
+from ortconv.executor.backend import Event, Program, Region
 from ortconv.ir.graph import Node
+from ortconv.ir.schema import lacks_kernel, schema_of
+from ortconv.ir.types import DType, TensorType
 
 
 class OnnxRuntime:
@@ -21,43 +28,119 @@ class OnnxRuntime:
         return None
 
     def objections(self, node: Node) -> Iterator[str]:
-        """None: what onnxruntime cannot run it says itself, when a session is made."""
-        return iter(())
+        """What its table of kernels rules out. The rest it says itself, when a session is made."""
+        for sub in (node, *(n for g in node.subgraphs for n in g.walk())):
+            reason = _objection(sub)
+            if reason is not None:
+                yield reason
 
     def compile(self, region: Region) -> Program:
-        import onnxruntime
+        return _Program(region)
 
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4
-        options.intra_op_num_threads = 1
-        options.add_session_config_entry("session.x64quantprecision", "1")
-        try:
-            if region.custom_op_library is not None:
-                options.register_custom_ops_library(str(region.custom_op_library))
-            session = onnxruntime.InferenceSession(
-                str(region.file) if region.file is not None else _serialized(region),
-                options,
-                providers=["CPUExecutionProvider"],
-            )
-        except Exception as error:
-            raise BackendError(_first_line(error), backend=self.name) from error
-        return _Program(session, [v.name for v in region.inputs], [v.name for v in region.outputs])
+
+def _objection(node: Node) -> str | None:
+    """Why no kernel takes the node. Operators of domains that onnxruntime does not know are left to custom op libraries."""
+    kernels = _kernels()
+    schema = schema_of(node)
+    if schema is None or node.domain not in {domain for domain, _ in kernels}:
+        return None
+    if schema.has_function or lacks_kernel(node.domain, node.op, schema.since):
+        return None
+    name = f"{node.domain + ':' if node.domain else ''}{node.op} version {schema.since}"
+    fitting = [types for low, high, types in kernels.get((node.domain, node.op), ()) if low <= schema.since <= high]
+    if not fitting:
+        return f"no kernel for {name}"
+    formals = [schema.formal_input(slot) for slot in range(len(node.inputs))]
+    for formal, value in zip((*formals, *schema.outputs), (*node.inputs, *node.outputs)):
+        if value is None or formal is None or not isinstance(value.type, TensorType) or value.dtype is DType.FLOAT16:
+            continue  # onnxruntime widens float16 where it has no kernel for it
+        type = f"tensor({_type_name(value.type.dtype)})"
+        fitting = [types for types in fitting if formal.type not in types or type in types[formal.type]]
+        if not fitting:
+            return f"no kernel for {name} on {type}"
+    return None
+
+
+def _type_name(dtype: DType) -> str:
+    return {DType.FLOAT: "float", DType.DOUBLE: "double"}.get(dtype, dtype.name.lower())
+
+
+@cache
+def _kernels() -> dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]]]]]:
+    """Version ranges and types of the CPU provider's kernels by domain and operator; empty where onnxruntime does not tell."""
+    try:
+        from onnxruntime.capi._pybind_state import get_all_opkernel_def
+    except ImportError:
+        return {}
+    found: dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]]]]] = {}
+    for k in get_all_opkernel_def():
+        if k.provider == "CPUExecutionProvider":
+            found.setdefault((k.domain, k.op_name), []).append((*k.version_range, k.type_constraints))
+    return found
 
 
 class _Program:
-    def __init__(self, session: Any, inputs: list[str], outputs: list[str]) -> None:
-        self._session = session
-        self._inputs = inputs
-        self._outputs = outputs
+    def __init__(self, region: Region) -> None:
+        self._region = region
+        self._outputs = [v.name for v in region.outputs]
+        self._session = _session(region)
+        known = {i.name for i in (*self._session.get_inputs(), *self._session.get_overridable_initializers())}
+        self._inputs = [v.name if v.name in known else None for v in region.inputs]
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        known = {i.name for i in (*self._session.get_inputs(), *self._session.get_overridable_initializers())}
-        feeds = {name: value for name, value in zip(self._inputs, inputs, strict=True) if name in known}
+        return self._run(self._session, inputs)
+
+    def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
+        """The same as `run`, in a session of its own that has run once before."""
+        with TemporaryDirectory() as folder:
+            session = _session(self._region, profile=f"{folder}/run")
+            self._run(session, inputs)
+            start = time.perf_counter()
+            results = self._run(session, inputs)
+            events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        return results, list(_events(events, start))
+
+    def _run(self, session: Any, inputs: Sequence[Any]) -> list[Any]:
+        feeds = {name: value for name, value in zip(self._inputs, inputs, strict=True) if name is not None}
         try:
-            return list(self._session.run(self._outputs, feeds))
+            return list(session.run(self._outputs, feeds))
         except Exception as error:
             raise BackendError(_first_line(error), backend="onnxruntime") from error
+
+
+def _session(region: Region, profile: str | None = None) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    if profile is not None:
+        options.enable_profiling, options.profile_file_prefix = True, profile
+    try:
+        if region.custom_op_library is not None:
+            options.register_custom_ops_library(str(region.custom_op_library))
+        model = str(region.file) if region.file is not None else _serialized(region)
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise BackendError(_first_line(error), backend="onnxruntime") from error
+
+
+def _events(records: list[dict[str, Any]], start: float) -> Iterator[Event]:
+    """The nodes of the last run that onnxruntime tells of, but for those within other nodes; times as seen from `start`."""
+    began = max(r["ts"] for r in records if r["name"] == "model_run")
+    end = began
+    for r in sorted(
+        (r for r in records if r["cat"] == "Node" and r["ts"] >= began), key=lambda r: (r["ts"], -r["dur"])
+    ):
+        if r["ts"] < end:
+            continue
+        end = r["ts"] + r["dur"]
+        op = r["args"].get("op_name", "")
+        shapes = tuple(tuple(s) for entry in r["args"].get("output_type_shape", ()) for s in entry.values())
+        name = r["name"].removesuffix("_kernel_time") or op
+        yield Event(name, op, "onnxruntime", start + (r["ts"] - began) * 1e-6, r["dur"] * 1e-6, shapes)
 
 
 def _serialized(region: Region) -> bytes:

@@ -17,6 +17,7 @@ VERBS = {
     "convert": ("ortconv.cli.convert", "Convert .onnx models to optimized, NNAPI-aware .ort files."),
     "partition": ("ortconv.cli.partition", "Say which nodes an accelerator takes, and why not the others."),
     "run": ("ortconv.cli.run", "Run an .onnx or .ort model on this machine."),
+    "compare": ("ortconv.cli.compare", "Say how far models are from each other, and where they part."),
     "devices": ("ortconv.cli.devices", "List NNAPI devices: the CPU, and simulated ones."),
     "nnapi": ("ortconv.cli.nnapi", "Look into NNAPI models: dump them, compare devices."),
     "passes": ("ortconv.cli.passes", "Say what the optimizer's passes do."),

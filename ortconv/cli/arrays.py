@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ortconv.errors import FormatError, UnsafeInputError
+from ortconv.errors import FormatError, UnsafeInputError, UsageError
 from ortconv.files import replacing
 
 
@@ -32,6 +32,9 @@ def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays as .npz; strings as fixed-width text."""
     import numpy as np
 
+    lists = [name for name, a in arrays.items() if a is None or isinstance(a, list | dict)]
+    if lists:
+        raise UsageError(f"'{lists[0]}' is no tensor, and .npz files hold nothing else", file=path)
     plain = {name: (a.astype(str) if np.asarray(a).dtype.kind == "O" else np.asarray(a)) for name, a in arrays.items()}
     with replacing(path) as draft, draft.open("wb") as file:
         np.savez(file, **plain)  # type: ignore[arg-type]

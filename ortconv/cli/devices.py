@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ortconv.cli import color, printable
-from ortconv.cli.nnapi_options import DEVICES, VLOG, load_devices, messages
+from ortconv.cli.nnapi_runtime import DEVICES, VLOG, load_devices, messages
 from ortconv.cli.render import columns
 from ortconv.errors import UsageError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import color, printable
-from ortconv.cli.nnapi_options import DEVICES, MODEL, VLOG, load_devices, messages, prepared
+from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
 from ortconv.cli.options import add
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as
 
 def parsed(nnapi_flags: str) -> dict[str, Any]:
     """Options of the backend."""
-    from ortconv.backends.nnapi.backend import flags
+    from ortconv.backends.nnapi.backend import flags_of
 
-    return dict(flags(nnapi_flags))
+    return dict(flags_of(nnapi_flags))
 
 
 @command.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -67,6 +68,22 @@ COREML = (
     ),
 )
 """The options of CoreML, for every command that divides models."""
+
+
+BACKENDS = (
+    click.option(
+        "--backend",
+        "backends",
+        multiple=True,
+        default=["numpy"],
+        help="Backend to run on; several in order of preference.",
+    ),
+    click.option(
+        "--custom-op-library",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Shared library with operators of your own, for onnxruntime.",
+    ),
+)
 
 
 def add(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:

@@ -5,86 +5,170 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color
-from ortconv.errors import BackendError
+from ortconv.cli import inputs as given
+from ortconv.cli.nnapi_options import NNAPI, configured
+from ortconv.cli.options import BACKENDS, add
+from ortconv.errors import MismatchError, UsageError
+
+if TYPE_CHECKING:
+    from ortconv.session import Session
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@add(given.OPTIONS)
+@click.option("--outputs", metavar="NAMES", help="Outputs to show and save, comma separated.  [default: all]")
 @click.option(
-    "--inputs",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Inputs by name, as .npz; made up otherwise.",
+    "--nodes",
+    multiple=True,
+    metavar="NAME",
+    help="Beside the outputs, a value inside the graph, or what the node of that name makes; may be repeated.",
 )
-@click.option("--outputs", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the outputs, as .npz.")
+@click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write what comes out, as .npz.")
 @click.option(
-    "--backend", "backends", multiple=True, default=["numpy"], help="Backend to run on; several in order of preference."
+    "--top",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Show the N classes with the largest scores.",
 )
+@click.option(
+    "--check",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="FILE",
+    help="Expect this to come out, and exit with 4 if it does not: .npz by name, a test_data_set folder, or the file of an "
+    "only output.",
+)
+@click.option(
+    "--rtol",
+    type=click.FloatRange(0),
+    default=1e-3,
+    help="For --check: what floats may be off, relative to what is expected.",
+)
+@click.option("--atol", type=click.FloatRange(0), default=1e-5, help="For --check: what may be off in any case.")
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Run so often and report the median time.")
-@click.option("--seed", type=int, default=0, help="Seed of made-up inputs.")
+@click.option(
+    "--profile",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the time of every step as a Chrome trace, and show it by operator.",
+)
+@add(BACKENDS)
+@add(NNAPI)
+@click.option("--plan", "-v", "--verbose", is_flag=True, help="Say which node runs on which backend, and why.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
     model: Path,
-    inputs: Path | None,
-    outputs: Path | None,
     backends: tuple[str, ...],
-    repeat: int,
-    seed: int,
+    custom_op_library: Path | None,
     as_json: bool,
     quiet: bool,
+    **flags: Any,
 ) -> None:
     """Run MODEL (.onnx or .ort) once or several times and say what comes out."""
-    from ortconv.cli.arrays import read_npz, write_npz
+    from ortconv.cli.arrays import write_npz
     from ortconv.session import Session
 
     start = time.perf_counter()
-    session = Session(model, backends=backends)
+    session = Session(
+        model, configured(backends, flags, flags["repeat"]), keep=flags["nodes"], custom_op_library=custom_op_library
+    )
     loaded = time.perf_counter() - start
-    feeds, results = _first_run(session, None if inputs is None else read_npz(inputs), seed)
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        results = session.run(None, feeds)
-        times.append(time.perf_counter() - start)
-    named = {arg.name: result for arg, result in zip(session.get_outputs(), results, strict=True)}
-    if outputs is not None:
-        write_npz(outputs, named)
+    expected = None if flags["check"] is None else given.read_expected(flags["check"], session.model.graph.outputs)
+    names = _names(session, flags["outputs"], expected)
+    feeds, document, results = _measured(session, names, flags)
+    if flags["save"] is not None:
+        write_npz(flags["save"], results)
     document = {
         "version": 1,
         "model": str(model),
         "backends": [name for name, _ in session.regions],
         "load_seconds": round(loaded, 6),
-        "runs": repeat,
-        "median_seconds": round(statistics.median(times), 9),
-        "p90_seconds": round(sorted(times)[int(0.9 * (len(times) - 1))], 9),
+        **document,
         "inputs": {name: _describe(value) for name, value in feeds.items()},
-        "outputs": {name: _describe(value) for name, value in named.items()},
+        "outputs": {name: _describe(value) for name, value in results.items()},
     }
+    if flags["top"] is not None:
+        document["top"] = {name: rows for name, value in results.items() if (rows := _top(value, flags["top"]))}
+    if flags["profile"] is not None:
+        document["profile"] = _profile(session, feeds, flags["profile"])
+    wrong = _differences(expected, results, flags) if expected is not None else {}
+    document["plan"] = [
+        {"node": p.node.label, "backend": p.backend, "partition": p.claim, "refused": dict(p.refused)}
+        for p in session.plan
+    ]
+    if expected is not None:
+        document["check"] = {"expected": sorted(expected), "differences": wrong}
     if as_json:
         click.echo(json.dumps(document, indent=1))
     elif not quiet:
-        click.echo(_text(document, inputs is None), color=color())
+        from ortconv.cli.run_view import show
+
+        show(document, bool(flags["plan"]))
+    if wrong:
+        name, text = next(iter(wrong.items()))
+        more = f"; so do {len(wrong) - 1} more of {len(expected or ())} outputs" if len(wrong) > 1 else ""
+        raise MismatchError(f"'{name}' differs: {text}{more}", file=model, hint="--rtol and --atol allow for rounding")
 
 
-def _first_run(session: Any, given: dict[str, Any] | None, seed: int) -> tuple[dict[str, Any], list[Any]]:
-    """The feeds, and the outputs of a first run that warms up; of made-up feeds the first that the model accepts."""
-    from ortconv.compare.feeds import candidates, from_arrays
+def _names(session: Session, outputs: str | None, expected: Mapping[str, Any] | None) -> list[str]:
+    """What to run for: the outputs asked for, the kept values, and what is to be checked."""
+    names = [a.name for a in session.get_outputs()]
+    if outputs is not None:
+        names = [outputs] if outputs in names else [name.strip() for name in outputs.split(",")]
+    names += [v.name for v in session.kept]
+    known = {a.name for a in session.get_outputs()} | set(names)
+    unknown = [name for name in expected or () if name not in known]
+    if unknown:
+        hint = f"there are {', '.join(sorted(known))}; --nodes NAME adds values inside the graph"
+        raise UsageError(f"--check expects '{unknown[0]}', which does not come out", hint=hint)
+    return list(dict.fromkeys((*names, *(expected or ()))))
 
-    graph = session.model.graph
-    failure = None
-    for feeds in [from_arrays(graph, given)] if given is not None else candidates(graph, seed):
-        try:
-            return feeds, session.run(None, feeds)
-        except BackendError as error:
-            failure = failure or error
-    assert failure is not None
-    raise failure
+
+def _measured(
+    session: Session, names: Sequence[str], flags: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The feeds, how long the runs took, and the results by name. A first run that is not counted finds the feeds."""
+    from ortconv.compare.feeds import first_run
+    from ortconv.executor.memory import forget_peak, peak_bytes
+
+    wanted = given.read_inputs(session.model.graph, flags["inputs"], flags["texts"])
+    forget_peak()
+    feeds, results = first_run(session, names, wanted.arrays, wanted.draws, flags["seed"])
+    times = []
+    for _ in range(flags["repeat"]):
+        start = time.perf_counter()
+        results = session.run(names, feeds)
+        times.append(time.perf_counter() - start)
+    document = {
+        "runs": len(times),
+        "median_seconds": round(statistics.median(times), 9),
+        "p90_seconds": round(sorted(times)[-(-9 * len(times) // 10) - 1], 9),
+        "peak_bytes": peak_bytes(),
+        "made_up": [name for name in feeds if name not in wanted.arrays],
+    }
+    return feeds, document, dict(zip(names, results, strict=True))
+
+
+def _profile(session: Session, feeds: Mapping[str, Any], target: Path) -> list[dict[str, Any]]:
+    from ortconv.files import write_text
+    from ortconv.report.profile import by_operator, chrome_trace
+
+    events = session.profile(feeds)
+    write_text(target, json.dumps(chrome_trace(events)))
+    return [share._asdict() for share in by_operator(events)]
+
+
+def _differences(expected: Mapping[str, Any], results: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, str]:
+    from ortconv.compare.tolerance import beyond
+
+    found = {name: beyond(want, results[name], flags["rtol"], flags["atol"]) for name, want in expected.items()}
+    return {name: text for name, text in found.items() if text is not None}
 
 
 def _describe(value: Any) -> dict[str, Any]:
@@ -94,23 +178,21 @@ def _describe(value: Any) -> dict[str, Any]:
         return {"type": "sequence" if isinstance(value, list) else "empty", "length": len(value or ())}
     array = np.asarray(value)
     found: dict[str, Any] = {"type": str(array.dtype), "shape": list(array.shape)}
-    if array.size and array.dtype.kind in "fiub" and array.dtype.kind != "b":
+    if array.size and array.dtype.kind in "fiu":
         numbers = array.astype(np.float64)
         found |= {"min": float(numbers.min()), "max": float(numbers.max()), "mean": float(numbers.mean())}
     return found
 
 
-def _text(document: dict[str, Any], made_up: bool) -> str:
-    lines = [
-        f"{click.style(document['model'], bold=True)} on {', '.join(dict.fromkeys(document['backends'])) or 'no backend'}"
-    ]
-    for kind in ("inputs", "outputs"):
-        for name, d in document[kind].items():
-            note = " (made up)" if kind == "inputs" and made_up else ""
-            numbers = f"  min {d['min']:.6g}  max {d['max']:.6g}  mean {d['mean']:.6g}" if "min" in d else ""
-            lines.append(f"  {kind[:-1]:7} {name}  {d['type']}{d.get('shape', '')}{numbers}{note}")
-    runs = f"median of {document['runs']} runs " if document["runs"] > 1 else "run "
-    lines.append(
-        f"  time    load {document['load_seconds'] * 1e3:.1f} ms, {runs}{document['median_seconds'] * 1e3:.3f} ms"
-    )
-    return "\n".join(lines)
+def _top(value: Any, count: int) -> list[dict[str, Any]]:
+    """The largest elements of each row, largest first; nothing for what is no tensor of numbers with one axis of classes."""
+    import numpy as np
+
+    if value is None or isinstance(value, list):
+        return []
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu" or array.size < 2 or sum(n > 1 for n in array.shape[1:]) > 1:
+        return []
+    rows = array.reshape(array.shape[0] if array.ndim > 1 else 1, -1).astype(np.float64)
+    order = np.argsort(-rows, axis=1, kind="stable")[:, :count]
+    return [{"row": n, "class": int(i), "value": float(rows[n, i])} for n, best in enumerate(order) for i in best]

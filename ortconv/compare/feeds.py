@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ortconv.errors import UsageError
+from ortconv.errors import BackendError, UsageError
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, SequenceType, TensorType
+from ortconv.session import Session
 
 Feeds = dict[str, Any]
 
@@ -25,18 +28,63 @@ PASSED_THROUGH = frozenset(
 """Operators whose output holds elements of their inputs."""
 
 
-def candidates(graph: Graph, seed: int = 0) -> Iterator[Feeds]:
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How an input is to be made up: its shape, and the range of its elements; None where that is left open."""
+
+    shape: tuple[int, ...] | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def first_run(
+    session: Session,
+    names: Sequence[str] | None = None,
+    arrays: Mapping[str, Any] | None = None,
+    draws: Mapping[str, Draw] | None = None,
+    seed: int = 0,
+) -> tuple[Feeds, list[Any]]:
+    """Feeds and what a session makes of them: the user's arrays, the rest made up, the first that the model accepts.
+
+    UsageError if there are arrays and an input is neither among them nor among the draws.
+    """
+    failure: BackendError | None = None
+    for feeds in candidates(session.model.graph, seed, arrays, draws):
+        try:
+            return feeds, session.run(names, feeds)
+        except BackendError as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
+
+
+def candidates(
+    graph: Graph,
+    seed: int = 0,
+    arrays: Mapping[str, Any] | None = None,
+    draws: Mapping[str, Draw] | None = None,
+) -> Iterator[Feeds]:
     """Feeds for the required inputs, one set for each size that unknown dimensions may take; just one if all are known.
 
-    A first dimension that is free is taken as a batch of 1. The same seed gives the same feeds.
+    A first dimension that is free is taken as a batch of 1. The same seed gives the same feeds. `arrays` are fed as they are.
     """
-    sizes = FREE_SIZES if any(_is_free(v) for v in graph.inputs if v.const is None) else FREE_SIZES[:1]
-    for size in sizes:
-        symbols: dict[str, int] = {}
-        yield {v.name: generate(v, _dims(v, size, symbols), seed) for v in graph.inputs if v.const is None}
+    arrays, draws = arrays or {}, draws or {}
+    if arrays:
+        from_arrays(graph, arrays, draws)
+    made = [v for v in graph.inputs if v.name not in arrays and (v.const is None or v.name in draws)]
+    symbols: dict[str, int] = {}
+    for value in graph.inputs:
+        draw = draws.get(value.name)
+        given = np.shape(arrays[value.name]) if value.name in arrays else None if draw is None else draw.shape
+        if given is not None and value.shape is not None:
+            symbols.update((d, n) for d, n in zip(value.shape, given) if isinstance(d, str))
+    free = [v for v in made if (v.name not in draws or draws[v.name].shape is None) and _is_free(v, symbols)]
+    for size in FREE_SIZES if free else FREE_SIZES[:1]:
+        known = dict(symbols)
+        yield {**arrays, **{v.name: generate(v, _dims(v, size, known), seed, draws.get(v.name)) for v in made}}
 
 
-def generate(value: Value, shape: tuple[int, ...], seed: int = 0) -> Any:
+def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | None = None) -> Any:
     """Random content for one input: standard normal floats, indices within the table that they index, masks of 0 and 1."""
     type = value.type
     rng = np.random.default_rng([seed, zlib.crc32(value.name.encode("utf-8", "surrogateescape"))])
@@ -46,7 +94,29 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0) -> Any:
         raise UsageError(
             f"cannot make up a value for input '{value.name}' of type {type}", hint="give inputs of your own"
         )
+    if draw is not None and draw.shape is not None:
+        shape = draw.shape
+    if draw is not None and draw.low is not None and draw.high is not None:
+        return _between(rng, value, type.dtype, shape, draw.low, draw.high)
     return _array(rng, type.dtype, shape, _upper_bound(value))
+
+
+def _between(
+    rng: np.random.Generator, value: Value, dtype: DType, shape: tuple[int, ...], low: float, high: float
+) -> Array:
+    """Elements from low to high, both included where they are integers."""
+    kind = dtype.numpy.kind
+    if dtype is DType.STRING or kind == "c":
+        raise UsageError(f"input '{value.name}' is of type {value.type}, for which there is no range")
+    if dtype.is_float:
+        return np.asarray(rng.uniform(low, high, shape)).astype(dtype.numpy)
+    if math.ceil(low) > math.floor(high):
+        raise UsageError(f"input '{value.name}' is of type {value.type}, and no integer lies in {low:g}..{high:g}")
+    drawn = rng.integers(math.ceil(low), math.floor(high), shape, endpoint=True)
+    made = np.asarray(drawn).astype(dtype.numpy)
+    if not np.array_equal(made.astype(np.int64), drawn):
+        raise UsageError(f"input '{value.name}' is of type {value.type}, which does not hold {low:g}..{high:g}")
+    return made
 
 
 def _array(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], high: int) -> Array:
@@ -85,8 +155,8 @@ def _upper_bound(value: Value) -> int:
     return bound if found else 2
 
 
-def _is_free(value: Value) -> bool:
-    return value.shape is None or not all(isinstance(d, int) for d in value.shape)
+def _is_free(value: Value, symbols: Mapping[str, int]) -> bool:
+    return value.shape is None or not all(isinstance(d, int) or d in symbols for d in value.shape)
 
 
 def _dims(value: Value, size: int, symbols: dict[str, int]) -> tuple[int, ...]:
@@ -101,11 +171,11 @@ def _dims(value: Value, size: int, symbols: dict[str, int]) -> tuple[int, ...]:
     return tuple(dims)
 
 
-def from_arrays(graph: Graph, arrays: Mapping[str, Any]) -> Feeds:
-    """A user's arrays as feeds. UsageError if an input is missing or unknown."""
+def from_arrays(graph: Graph, arrays: Mapping[str, Any], others: Collection[str] = ()) -> Feeds:
+    """A user's arrays as feeds. UsageError if an input is unknown, or missing and not among the others either."""
     names = {v.name: v for v in graph.inputs}
     unknown = [name for name in arrays if name not in names]
-    missing = [name for name, v in names.items() if v.const is None and name not in arrays]
+    missing = [name for name, v in names.items() if v.const is None and name not in arrays and name not in others]
     if unknown or missing:
         what = f"there is no input '{unknown[0]}'" if unknown else f"input '{missing[0]}' is missing"
         raise UsageError(what, hint=f"the model's inputs: {', '.join(f'{v.name} {v.type}' for v in names.values())}")

@@ -69,6 +69,36 @@ def _of_sequences(want: Any, got: Any) -> Difference:
     return worst(difference(a, b) for a, b in zip(want, got, strict=True))
 
 
+def beyond(want: Any, got: Any, rtol: float, atol: float) -> str | None:
+    """How an output differs from what is expected by more than atol + rtol * |expected|; None if it does not.
+
+    Integers may differ by atol at most. NaN equals NaN, an infinity itself.
+    """
+    if want is None or got is None or isinstance(want, list) or isinstance(got, list):
+        if not isinstance(want, list) or not isinstance(got, list) or len(want) != len(got):
+            return _of_sequences(want, got).mismatch
+        parts = (beyond(a, b, rtol, atol) for a, b in zip(want, got, strict=True))
+        return next((f"element {i}: {text}" for i, text in enumerate(parts) if text is not None), None)
+    a, b = np.asarray(want), np.asarray(got)
+    if a.dtype.kind in "OUST" and b.dtype.kind in "OUST":
+        a, b = a.astype(object), b.astype(object)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return f"{a.dtype}{list(a.shape)} expected, {b.dtype}{list(b.shape)} found"
+    if a.dtype == object or a.dtype.kind == "b":
+        wrong = np.asarray(a != b)
+    else:
+        x, y = (v.astype(np.complex128 if v.dtype.kind == "c" else np.float64) for v in (a, b))
+        rtol = 0.0 if a.dtype.kind in "iu" else rtol
+        with np.errstate(all="ignore"):
+            wrong = ~np.isclose(y, x, rtol, atol, equal_nan=True)
+    count = int(np.count_nonzero(wrong))
+    if not count:
+        return None
+    first = tuple(int(i[0]) for i in np.nonzero(wrong)) if a.ndim else ()
+    at = f" at {list(first)}" if first else ""
+    return f"{count} of {a.size} elements differ, first{at}: {a[first]} expected, {b[first]} found"
+
+
 def worst(differences: Iterable[Difference]) -> Difference:
     result = Difference()
     for one in differences:
@@ -78,14 +108,38 @@ def worst(differences: Iterable[Difference]) -> Difference:
 
 def limit(graph: Graph, dtypes: Sequence[DType | None]) -> float:
     """The scaled difference to allow for such outputs: rounding grows with the longest sum and the number of sums."""
-    nodes = list(graph.walk())
-    if any(n.op in ("QuantizeLinear", "DynamicQuantizeLinear") or n.op.startswith("QLinear") for n in nodes):
-        return QUANTIZED_LIMIT
-    lengths = [length for n in nodes if (length := _sum_length(n))]
-    half = any(v is not None and v.dtype in (DType.FLOAT16, DType.BFLOAT16) for n in nodes for v in n.outputs)
-    if half or DType.FLOAT16 in dtypes:
-        return float(np.finfo(np.float16).eps) * (4 + math.sqrt(len(lengths)))
-    return float(np.finfo(np.float32).eps) * math.sqrt(max(lengths, default=1)) * (8 + 2 * math.sqrt(len(lengths)))
+    found = Allowance(DType.FLOAT16 in dtypes)
+    for node in graph.walk():
+        found.add(node)
+    return found.limit
+
+
+class Allowance:
+    """The scaled difference to allow for what some nodes compute together; nodes can be added as they run."""
+
+    def __init__(self, half: bool = False) -> None:
+        self._half = half
+        self._quantized = False
+        self._sums = 0
+        self._longest = 1
+
+    def add(self, node: Node) -> None:
+        quantizes = node.op in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op.startswith("QLinear")
+        self._quantized = self._quantized or quantizes
+        narrow = (DType.FLOAT16, DType.BFLOAT16)
+        self._half = self._half or any(v is not None and v.dtype in narrow for v in node.outputs)
+        length = _sum_length(node)
+        if length:
+            self._sums += 1
+            self._longest = max(self._longest, length)
+
+    @property
+    def limit(self) -> float:
+        if self._quantized:
+            return QUANTIZED_LIMIT
+        if self._half:
+            return float(np.finfo(np.float16).eps) * (4 + math.sqrt(self._sums))
+        return float(np.finfo(np.float32).eps) * math.sqrt(self._longest) * (8 + 2 * math.sqrt(self._sums))
 
 
 def _sum_length(node: Node) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ortconv.compare.feeds import Feeds, candidates, from_arrays
+from ortconv.compare.feeds import Feeds, first_run
 from ortconv.compare.tolerance import Difference, difference, limit, worst
 from ortconv.errors import BackendError, MismatchError, OrtconvError
 from ortconv.ir.model import Model
@@ -67,14 +67,7 @@ def _first_that_runs(session: Session, name: str, feeds: Mapping[str, Any] | Non
     graph = session.model.graph
     allowed = limit(graph, [v.dtype for v in graph.outputs])
     names = [v.name for v in graph.outputs]
-    failure: BackendError | None = None
-    for trial in [from_arrays(graph, feeds)] if feeds is not None else candidates(graph):
-        try:
-            return Reference(name, trial, session.run(None, trial), names, allowed)
-        except BackendError as error:
-            failure = failure or error
-    assert failure is not None
-    raise failure
+    return Reference(name, *first_run(session, None, feeds), names, allowed)
 
 
 def validate(

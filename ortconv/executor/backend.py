@@ -43,6 +43,27 @@ class Program(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A step of a run: what ran, on which backend, when (seconds of time.perf_counter) and for how long, and shapes put out."""
+
+    name: str
+    op: str
+    backend: str
+    start: float
+    seconds: float
+    shapes: tuple[tuple[int, ...] | None, ...] = ()
+
+
+@runtime_checkable
+class Profiled(Program, Protocol):
+    """A program that can tell how long each of its steps takes. Others count as one step."""
+
+    def profile(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], list[Event]]:
+        """The same as `run`, and its steps in order."""
+        ...
+
+
 @runtime_checkable
 class Backend(Protocol):
     name: str

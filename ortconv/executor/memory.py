@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _KEPT = 1 << 30
@@ -25,3 +27,23 @@ def keep_freed_memory() -> None:
     mallopt(_TRIM_THRESHOLD, _KEPT)
     mallopt(_TOP_PAD, _GROWTH)
     mallopt(_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
+
+
+def forget_peak() -> None:
+    """Let `peak_bytes` count from here on, where the system can do that (Linux)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_bytes() -> int | None:
+    """The most memory that the process has held, its mapped model files included; None where the system does not tell."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+    with suppress(ImportError):
+        import resource
+        import sys
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else 1024 * peak
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import BackendError, UnsupportedError
+from ortconv.executor.backend import Event
 from ortconv.executor.foreseen import foreseen
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
@@ -101,14 +103,24 @@ class Plan:
                 self._initial[slot] = _array(value.const)
         return slot
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs for the inputs. BackendError naming the node where a kernel fails."""
+    def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
+        """The same as `run`, and the time of each step."""
+        events: list[Event] = []
+        return self.run(inputs, lambda steps: [(_timed(step, events), *step[1:]) for step in steps]), events
+
+    def run(
+        self, inputs: Sequence[Any], prepare: Callable[[list[Step]], list[Step]] = lambda steps: steps
+    ) -> list[Any]:
+        """The outputs for the inputs. BackendError naming the node where a kernel fails.
+
+        `prepare` may put other functions in the place of the steps'.
+        """
         shapes = tuple([getattr(value, "shape", None) for value in inputs]) if self._following else None
         initial, steps = self._remembered.get(shapes, (self._initial, self.steps))
         slots = initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
             slots[slot] = value
-        self._execute(steps, slots)
+        self._execute(prepare(steps), slots)
         results = [slots[i] for i in self._outputs]
         if shapes is not None and steps is self.steps and len(self._remembered) < _MOST_SIGNATURES:
             self._remembered[shapes] = self._remember(slots)
@@ -144,6 +156,20 @@ class Plan:
             else:
                 steps.append(step)
         return initial, steps
+
+
+def _timed(step: Step, events: list[Event]) -> Function:
+    function, node = step[0], step[-1]
+
+    def call(*operands: Any) -> Any:
+        start = time.perf_counter()
+        result = function(*operands)
+        seconds = time.perf_counter() - start
+        shapes = tuple(getattr(r, "shape", None) for r in (result if type(result) is tuple else (result,)))
+        events.append(Event(node.name or node.label, node.op, "numpy", start, seconds, shapes))
+        return result
+
+    return call
 
 
 def objection(node: Node) -> str | None:

@@ -414,6 +414,8 @@ class Graph:
         Where `new` cannot take over the name (it is an input, a constant, returned already, or from an outer graph) an
         Identity is inserted before the producer of `old`.
         """
+        if self.journal is not None:
+            self.journal.stands(new, old)
         self.replace_uses(old, new)
         if not old.is_output:
             return

@@ -36,6 +36,8 @@ class Journal:
         self._came: dict[Node, int] = {}
         self._went: dict[Node, tuple[str, int]] = {}
         self._touched: dict[Value, None] = {}
+        self._names = {v.name: v for node in graph for v in node.outputs if v is not None}
+        self._heirs: dict[Value, Value] = {}
         self._began = time.perf_counter()
         self.nodes = 0
         self.bytes = 0
@@ -61,6 +63,22 @@ class Journal:
     def saw(self, values: Iterable[Value | None]) -> None:
         """These values gained or lost a reader."""
         self._touched.update((v, None) for v in values if v is not None and v.const is not None)
+
+    def stands(self, new: Value, old: Value) -> None:
+        """A value took the place of another one, everywhere."""
+        self._heirs[old] = new
+
+    def names(self) -> dict[str, str]:
+        """The names of the values that nodes of the main graph made at first and still make, each with its name today."""
+        found = {}
+        for name, value in self._names.items():
+            seen = {value}
+            while (heir := self._heirs.get(value)) is not None and heir not in seen:
+                value = heir
+                seen.add(heir)
+            if value.producer is not None and value.producer.graph is self._graph:
+                found[name] = value.name
+        return found
 
     def take(self) -> Change:
         """What happened since the last time."""

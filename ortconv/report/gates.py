@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ortconv.errors import GateError, UsageError
+from ortconv.errors import GateError, OrtconvError, UsageError
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -65,15 +65,17 @@ def parse_gates(text: str, known: Mapping[str, Metric]) -> tuple[Condition, ...]
     return tuple(found)
 
 
-def check_gates(conditions: tuple[Condition, ...], metrics: Mapping[str, Metric]) -> None:
-    """GateError, with the actual values, where a condition holds. A value that is not known fails no gate."""
+def check_gates(
+    conditions: tuple[Condition, ...], metrics: Mapping[str, Metric], error: type[OrtconvError] = GateError
+) -> None:
+    """The error, with the actual values, where a condition holds. A value that is not known fails no gate."""
     failed = [c for c in conditions if not math.isnan(value := metrics[c.metric].value) and c.holds(value)]
     if failed:
         said = "; ".join(
             f"{c.metric} is {_number(metrics[c.metric].value)}{metrics[c.metric].unit} ({c})" for c in failed
         )
-        raise GateError(f"{len(failed)} of {len(conditions)} conditions of --fail-on hold: {said}")
+        raise error(f"{len(failed)} of {len(conditions)} conditions of --fail-on hold: {said}")
 
 
 def _number(value: float) -> str:
-    return f"{value:.10g}" if value == int(value) else f"{value:.4g}"
+    return f"{value:.10g}" if math.isfinite(value) and value == int(value) else f"{value:.4g}"

@@ -50,7 +50,7 @@ def test_convert_run_verify(samples: Path, tmp_path: Path, capsys: pytest.Captur
     for backend in ("numpy", "onnxruntime"):
         out = tmp_path / f"{backend}.npz"
         feeds = str(tmp_path / "feeds.npz")
-        assert run(["run", model, "--inputs", feeds, "--outputs", str(out), "--backend", backend, "--json"]) == 0
+        assert run(["run", model, "--inputs", feeds, "--save", str(out), "--backend", backend, "--json"]) == 0
         document = json.loads(capsys.readouterr().out)
         assert document["backends"] == [backend]
         got[backend] = np.load(out)["Plus214_Output_0"]

@@ -59,7 +59,7 @@ class Options:
             raise UsageError("CPU_DISABLED and CPU_ONLY exclude each other")
 
 
-def flags(names: str) -> dict[str, bool]:
+def flags_of(names: str) -> dict[str, bool]:
     """Options from a comma-separated list of flags, with or without USE_, in any case. UsageError for an unknown one."""
     found = {}
     for name in filter(None, (part.strip() for part in names.split(","))):

@@ -1,0 +1,108 @@
+"""ortconv compare"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ortconv.cli import inputs as given
+from ortconv.cli.options import BACKENDS, LEVELS, add
+from ortconv.errors import MismatchError, UsageError
+
+if TYPE_CHECKING:
+    from ortconv.compare.models import Comparison, Subject
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("models", nargs=-1, required=True, metavar="A[@BACKEND] B[@BACKEND]...")
+@add(given.OPTIONS)
+@add(BACKENDS)
+@click.option(
+    "--convert-with", "level", type=click.Choice(LEVELS), help="Compare A with what the optimizer makes of it, too."
+)
+@click.option(
+    "--layers", is_flag=True, help="Compare every value that two graphs both have, and find the first that differs."
+)
+@click.option(
+    "--fail-on",
+    metavar="CONDITIONS",
+    help='Exit with 4 where one holds, such as "max_abs>1e-3,cosine<0.999", instead of where rounding explains no more.',
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-v", "--verbose", is_flag=True, help="With --layers, show all values, not only those that differ.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def command(
+    models: tuple[str, ...],
+    backends: tuple[str, ...],
+    custom_op_library: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **flags: Any,
+) -> None:
+    """Run the same inputs through A and others, and say how far each one is from A.
+
+    Models are .onnx or .ort files, with the backends to run on behind an @, such as model.ort@onnxruntime. The same file on two
+    backends is a comparison, too. Exits with 4 where outputs differ by more than rounding explains.
+    """
+    from ortconv.compare.models import compare, subject
+    from ortconv.report.comparison import document, metrics
+    from ortconv.report.gates import check_gates, parse_gates
+
+    conditions = () if flags["fail_on"] is None else parse_gates(flags["fail_on"], metrics([]))
+    subjects = [subject(text, backends) for text in models]
+    if flags["level"] is not None:
+        subjects.append(_converted(subjects[0], flags["level"]))
+    if len(subjects) < 2:
+        raise UsageError(
+            "there is nothing to compare A with", hint="name another model or backend, or give --convert-with"
+        )
+    wanted = given.read_inputs(subjects[0].model.graph, flags["inputs"], flags["texts"])
+    _, found = compare(
+        subjects,
+        wanted.arrays,
+        wanted.draws,
+        flags["seed"],
+        layers=flags["layers"],
+        custom_op_library=custom_op_library,
+    )
+    if as_json:
+        click.echo(json.dumps(document(subjects[0], found), indent=1))
+    elif not quiet:
+        from ortconv.cli.compare_view import show
+
+        show(subjects[0], found, flags["verbose"])
+    if conditions:
+        check_gates(conditions, metrics(found), MismatchError)
+    _refuse(found, bool(conditions))
+
+
+def _converted(source: Subject, level: str) -> Subject:
+    """The model optimized, with what is known of how that was done."""
+    from ortconv.compare.models import Origin, Subject
+    from ortconv.models import load
+    from ortconv.pipeline import optimize_traced
+
+    assert source.file is not None
+    model = load(source.file)
+    trace, names = optimize_traced(model, level)
+    rewrites = {label: f"{r.rule} at {r.root}" for r in trace if r.change is not None for label in r.change.made}
+    return Subject(f"{source.label} optimized ({level})", model, source.backends, None, Origin(names, rewrites))
+
+
+def _refuse(found: Sequence[Comparison], gated: bool) -> None:
+    """MismatchError for outputs that differ; where gates decide, only for those that cannot be compared at all."""
+    wrong = [(one, o) for one in found for o in one.outputs if not o.same and (o.found.mismatch or not gated)]
+    if not wrong:
+        return
+    one, output = wrong[0]
+    measure = output.found
+    said = (
+        measure.mismatch or f"max abs {measure.max_abs:.3g}, scaled {measure.scaled:.3g} of {output.limit:.1e} allowed"
+    )
+    more = f"; {len(wrong) - 1} more differ" if len(wrong) > 1 else ""
+    hint = "--layers finds the first value that differs" if one.layers is None else None
+    raise MismatchError(f"output '{output.name}' of {one.subject.label} differs: {said}{more}", hint=hint)

@@ -1,0 +1,129 @@
+"""Pictures as arrays: PNM and BMP files are read here, all others with Pillow."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ortconv.errors import FormatError, UsageError
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import Shape, TensorType
+
+PNM = (".ppm", ".pgm", ".pnm")
+BY_PILLOW = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".tif", ".tiff")
+SUFFIXES = (*PNM, ".bmp", *BY_PILLOW)
+LUMA = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in a gray value, by ITU-R BT.601."""
+
+
+def read_image(path: Path) -> Array:
+    """The pixels of an image file, (height, width, 1 or 3) uint8. FormatError if it is damaged."""
+    suffix = path.suffix.lower()
+    try:
+        if suffix in PNM:
+            return _pnm(path.read_bytes())
+        if suffix == ".bmp":
+            return _bmp(path.read_bytes())
+    except (ValueError, IndexError) as error:
+        raise FormatError(f"is no {suffix[1:]} image: {error}", file=path) from error
+    return _by_pillow(path)
+
+
+def as_input(pixels: Array, type: TensorType, low: float | None = None, high: float | None = None) -> Array:
+    """Pixels in the shape and element type of an input: channels first or last, a batch of one, gray where it has one channel.
+
+    0..255 becomes low..high, if those are given. UsageError if the sizes do not agree: nothing is resized.
+    """
+    for shape, channels, first in _layouts(type.shape, pixels.shape[2]):
+        made = pixels
+        if channels == 1 and pixels.shape[2] == 3:
+            made = np.rint(pixels @ np.array(LUMA)).astype(np.uint8)[:, :, None]
+        elif channels == 3 and pixels.shape[2] == 1:
+            made = np.repeat(pixels, 3, axis=2)
+        made = made.transpose(2, 0, 1) if first else made
+        made = made.reshape((1,) * (len(shape) - 3) + made.shape) if len(shape) > 2 else made[:, :, 0]
+        if len(made.shape) == len(shape) and all(not isinstance(d, int) or d == n for d, n in zip(shape, made.shape)):
+            scaled = made if low is None or high is None else made.astype(np.float64) / 255 * (high - low) + low
+            return np.ascontiguousarray(scaled.astype(type.dtype.numpy))
+    height, width, count = pixels.shape
+    raise UsageError(
+        f"an image of {width}x{height} pixels and {count} channel{'s' * (count > 1)} does not fit {type}",
+        hint="resize it first; images are not resized here",
+    )
+
+
+def _layouts(shape: Shape | None, channels: int) -> list[tuple[Shape, int, bool]]:
+    """Ways in which an input of this shape may hold an image: the shape, its channels, and if they come first."""
+    if shape is None:
+        return [((1, channels, None, None), channels, True)]
+    if len(shape) == 2:
+        return [(shape, 1, False)]
+    if len(shape) not in (3, 4):
+        return []
+    found = []
+    for axis, first in ((-3, True), (-1, False)):
+        if not isinstance(shape[axis], int) or shape[axis] in (1, 3):
+            count = shape[axis]
+            found.append((shape, count if isinstance(count, int) else channels, first))
+    return found
+
+
+def _pnm(data: bytes) -> Array:
+    """Portable gray map or pixmap, as text (P2, P3) or bytes (P5, P6)."""
+    header = re.match(rb"P([2356])((?:\s|#[^\n]*\n)+\d+){3}\s", data)
+    if header is None:
+        raise ValueError("the header is not P2, P3, P5 or P6 with width, height and maximum")
+    kind = int(header[1])
+    width, height, most = map(int, re.sub(rb"#[^\n]*\n", b" ", header[0]).split()[1:4])
+    if not 0 < most < 256:
+        raise ValueError(f"the maximum is {most}; only 1 to 255 can be read")
+    channels = 3 if kind in (3, 6) else 1
+    count = width * height * channels
+    body = data[header.end() :]
+    values = np.frombuffer(body, np.uint8, count) if kind > 3 else np.array(body.split()[:count], np.int64)
+    pixels = values.reshape(height, width, channels)
+    return np.asarray(pixels if most == 255 else np.rint(pixels * (255 / most))).astype(np.uint8)
+
+
+def _bmp(data: bytes) -> Array:
+    """Windows bitmap, uncompressed, with 8 (through its palette), 24 or 32 bits for a pixel."""
+
+    def number(at: int, size: int = 4) -> int:
+        if at + size > len(data):
+            raise ValueError("the file ends too early")
+        return int.from_bytes(data[at : at + size], "little", signed=size == 4)
+
+    if data[:2] != b"BM":
+        raise ValueError("it does not begin with BM")
+    width, height, bits, packed = number(18), number(22), number(28, 2), number(30)
+    if bits not in (8, 24, 32) or packed not in (0, 3) or (packed == 3 and bits != 32):
+        raise ValueError(f"{bits} bits and compression {packed} cannot be read")
+    stride = (width * bits + 31) // 32 * 4
+    rows = np.frombuffer(data, np.uint8, abs(height) * stride, number(10)).reshape(abs(height), stride)
+    rows = rows[:, : width * bits // 8].reshape(abs(height), width, bits // 8)[:: -1 if height > 0 else 1]
+    if bits == 8:
+        start = 14 + number(14)
+        palette = np.frombuffer(data, np.uint8, 4 * (number(46) or 256), start).reshape(-1, 4)
+        rows = palette[rows[:, :, 0]]
+    return np.ascontiguousarray(rows[:, :, 2::-1])
+
+
+def _by_pillow(path: Path) -> Array:
+    try:
+        pillow: Any = import_module("PIL.Image")
+    except ImportError:
+        hint = "pip install 'ortconv[image]', or convert the image to .bmp, .ppm or .npy"
+        raise UsageError(
+            f"{path.suffix} images are read with Pillow, which is not installed", file=path, hint=hint
+        ) from None
+    try:
+        with pillow.open(path) as image:
+            gray = image.mode in ("1", "L", "I", "I;16")
+            pixels = np.array(image.convert("L" if gray else "RGB"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise FormatError(f"is no image: {error}", file=path) from error
+    return pixels[:, :, None] if gray else pixels

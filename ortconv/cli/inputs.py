@@ -1,0 +1,195 @@
+"""What a run is fed: --inputs and --input."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ortconv.errors import FormatError, UnsafeInputError, UsageError
+
+if TYPE_CHECKING:
+    from ortconv.compare.feeds import Draw
+    from ortconv.ir.graph import Graph, Value
+
+OPTIONS = (
+    click.option(
+        "--inputs",
+        multiple=True,
+        type=click.Path(exists=True, path_type=Path),
+        metavar="FILE",
+        help="Inputs by name as .npz, a test_data_set folder of onnx, or the file of a model's only input. "
+        "Inputs are made up where there is none.",
+    ),
+    click.option(
+        "--input",
+        "texts",
+        multiple=True,
+        metavar="SPEC",
+        help="One input: NAME=FILE (.npy, .pb or an image; NAME=FILE:LOW..HIGH scales the pixels), or how to make it up: "
+        "NAME:SHAPE, NAME:LOW..HIGH, NAME:SHAPE:LOW..HIGH, with a shape such as 1x3x224x224. May be repeated.",
+    ),
+    click.option("--seed", type=int, default=0, help="Seed of made-up inputs."),
+)
+
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
+_RANGE = rf"(?P<low>{_NUMBER})(?:\.\.(?P<high>{_NUMBER}))?"
+_SHAPE = r"scalar|\d+(?:[x,]\d+)*"
+_SHAPED = re.compile(rf"(?P<shape>{_SHAPE})(?::{_RANGE})?", re.IGNORECASE)
+_RANGED = re.compile(rf"(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})", re.IGNORECASE)
+_SCALED = re.compile(rf"(?P<path>.+):(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})", re.IGNORECASE)
+
+
+@dataclass
+class Inputs:
+    """Arrays that the user gives, and wishes for those that are made up."""
+
+    arrays: dict[str, Any] = field(default_factory=dict)
+    draws: dict[str, Draw] = field(default_factory=dict)
+
+
+def read_inputs(graph: Graph, paths: Sequence[Path], texts: Sequence[str]) -> Inputs:
+    """What --inputs and --input say. UsageError if they do not fit the model."""
+    found = Inputs()
+    for path in paths:
+        found.arrays |= _file(path, graph)
+    for text in texts:
+        value, rest = _addressed(text, graph)
+        if rest.startswith("="):
+            found.arrays[value.name] = _assigned(rest[1:], value)
+        else:
+            found.draws[value.name] = _draw(rest[1:], value)
+    return found
+
+
+def read_expected(path: Path, outputs: Sequence[Value]) -> dict[str, Any]:
+    """Outputs by name, from an .npz file, a test_data_set folder, or the file of an only output."""
+    if path.is_dir():
+        return _data_set(path, "output", outputs)
+    if path.suffix.lower() == ".npz":
+        from ortconv.cli.arrays import read_npz
+
+        return read_npz(path)
+    if len(outputs) != 1:
+        raise UsageError(f"the model has {len(outputs)} outputs", file=path, hint="give them by name, as .npz")
+    return {outputs[0].name: read_array(path, outputs[0])}
+
+
+def read_array(path: Path, value: Value) -> Any:
+    """The array of a .npy or .pb file."""
+    import numpy as np
+
+    suffix = path.suffix.lower()
+    if suffix == ".pb":
+        from ortconv.onnxio.tensors import read_value
+
+        return read_value(path, value.type)
+    if suffix != ".npy":
+        hint = "give .npy, .pb, or an image such as .png, .jpg, .bmp or .ppm"
+        raise UsageError(f"cannot read arrays from '{path.suffix}' files", file=path, hint=hint)
+    with path.open("rb") as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise FormatError("is no .npy file", file=path, hint="write one with numpy.save(path, array)")
+    try:
+        return np.load(path, allow_pickle=False)
+    except ValueError as error:
+        if "pickle" in str(error):
+            raise UnsafeInputError("holds pickled objects, which can run code when they are read", file=path) from error
+        raise FormatError(f"is no .npy file: {error}", file=path) from error
+
+
+def _file(path: Path, graph: Graph) -> dict[str, Any]:
+    required = [v for v in graph.inputs if v.const is None]
+    if path.is_dir():
+        return _data_set(path, "input", graph.inputs)
+    if path.suffix.lower() == ".npz":
+        from ortconv.cli.arrays import read_npz
+
+        return read_npz(path)
+    if path.suffix.lower() not in (".npy", ".pb") and not _is_image(path):
+        raise FormatError("is no .npz archive", file=path, hint="write one with numpy.savez(path, name=array)")
+    if len(required) != 1:
+        names = ", ".join(v.name for v in required)
+        raise UsageError(f"the model has {len(required)} inputs: {names}", hint=f"write --input NAME={path}")
+    return {required[0].name: _read(path, required[0])}
+
+
+def _data_set(folder: Path, kind: str, values: Sequence[Value]) -> dict[str, Any]:
+    """The files input_0.pb, input_1.pb, ... of a folder, for the values in their order."""
+    found = {}
+    for path in sorted(folder.glob(f"{kind}_*.pb")):
+        number = path.stem.removeprefix(f"{kind}_")
+        if not number.isdecimal() or int(number) >= len(values):
+            raise UsageError(f"the model has {len(values)} {kind}s, so none for {path.name}", file=folder)
+        value = values[int(number)]
+        found[value.name] = read_array(path, value)
+    if not found:
+        raise UsageError(
+            f"there is no {kind}_0.pb in this folder", file=folder, hint="give a test_data_set folder of onnx"
+        )
+    return found
+
+
+def _addressed(text: str, graph: Graph) -> tuple[Value, str]:
+    """The input that a text begins with, and the rest from the = or : on. Names may hold both signs themselves."""
+    for value in sorted(graph.inputs, key=lambda v: -len(v.name)):
+        rest = text.removeprefix(value.name)
+        if text.startswith(value.name) and rest[:1] in (":", "=", ""):
+            return value, rest
+    names = ", ".join(v.name for v in graph.inputs)
+    raise UsageError(f"--input {text}: there is no such input", hint=f"the model's inputs: {names}")
+
+
+def _assigned(text: str, value: Value) -> Any:
+    path, low, high = Path(text), None, None
+    match = None if path.exists() else _SCALED.fullmatch(text)
+    if match is not None:
+        path, low, high = Path(match["path"]), float(match["low"]), float(match["high"])
+    if not path.is_file():
+        raise UsageError(f"--input {value.name}: there is no file {path}")
+    if low is not None and not _is_image(path):
+        raise UsageError(f"--input {value.name}: only images are scaled to a range", file=path)
+    return _read(path, value, low, high)
+
+
+def _read(path: Path, value: Value, low: float | None = None, high: float | None = None) -> Any:
+    if not _is_image(path):
+        return read_array(path, value)
+    from ortconv.cli.images import as_input, read_image
+    from ortconv.ir.types import TensorType
+
+    if not isinstance(value.type, TensorType):
+        raise UsageError(f"input '{value.name}' is no tensor, so no image", file=path)
+    try:
+        return as_input(read_image(path), value.type, low, high)
+    except UsageError as error:
+        raise error.at(file=path) from error
+
+
+def _is_image(path: Path) -> bool:
+    from ortconv.cli.images import SUFFIXES
+
+    return path.suffix.lower() in SUFFIXES
+
+
+def _draw(text: str, value: Value) -> Draw:
+    from ortconv.compare.feeds import Draw
+
+    match = _RANGED.fullmatch(text) or _SHAPED.fullmatch(text) if text else None
+    if text and match is None:
+        hint = "write NAME:SHAPE:LOW..HIGH, such as x:1x3x224x224:0..1, or one number for a constant input"
+        raise UsageError(f"--input {value.name}: '{text}' is no shape or range", hint=hint)
+    parts = {} if match is None else match.groupdict()
+    shape = parts.get("shape")
+    low = None if parts.get("low") is None else float(parts["low"])
+    high = low if parts.get("high") is None else float(parts["high"])
+    if low is not None and high is not None and low > high:
+        raise UsageError(f"--input {value.name}: {low:g} is above {high:g}")
+    dims = (
+        None if shape is None else () if shape.lower() == "scalar" else tuple(map(int, re.split("[x,]", shape.lower())))
+    )
+    return Draw(dims, low, high)

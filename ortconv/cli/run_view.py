@@ -1,0 +1,104 @@
+"""What `ortconv run` shows people."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ortconv.cli import printable
+from ortconv.cli.render import size
+
+MOST_ROWS = 60
+"""How many rows of a table are shown; --json has them all."""
+BAR = 20
+
+
+def show(document: dict[str, Any], plan: bool) -> None:
+    """Print what a run gave to stdout."""
+    console = stdout()
+    on = ", ".join(dict.fromkeys(document["backends"])) or "no backend"
+    console.print(Text.assemble((printable(document["model"]), "bold"), f" on {on}"))
+    for kind in ("inputs", "outputs"):
+        for name, about in document[kind].items():
+            note = " (made up)" if kind == "inputs" and name in document["made_up"] else ""
+            console.print(Text(f"  {kind[:-1]:7} {printable(name)}  {_about(about)}{note}"))
+    console.print(Text(_time(document)))
+    if "check" in document and not document["check"]["differences"]:
+        console.print(Text(f"  check   {len(document['check']['expected'])} as expected", style="green"))
+    if "top" in document:
+        console.print(_top(document["top"]))
+    if "profile" in document:
+        console.print(_profile(document["profile"]))
+    if plan:
+        console.print(_plan(document["plan"]))
+
+
+def _about(about: dict[str, Any]) -> str:
+    if "length" in about:
+        return f"{about['type']} of {about['length']}"
+    numbers = f"  min {about['min']:.6g}  max {about['max']:.6g}  mean {about['mean']:.6g}" if "min" in about else ""
+    return f"{about['type']}{about['shape']}{numbers}"
+
+
+def _time(document: dict[str, Any]) -> str:
+    median, p90 = (document[f"{name}_seconds"] * 1e3 for name in ("median", "p90"))
+    runs = f"median {median:.3f} ms, p90 {p90:.3f} ms of {document['runs']} runs"
+    memory = "" if document["peak_bytes"] is None else f", peak memory of the process {size(document['peak_bytes'])}"
+    runs = runs if document["runs"] > 1 else f"run {median:.3f} ms"
+    return f"  time    load {document['load_seconds'] * 1e3:.1f} ms, {runs}{memory}"
+
+
+def _top(top: dict[str, list[dict[str, Any]]]) -> Table:
+    made = table("output", "row", ">class", ">value")
+    for name, rows in top.items():
+        fill(made, [(name, str(r["row"]), str(r["class"]), f"{r['value']:.6g}") for r in rows])
+    return made
+
+
+def _profile(shares: Sequence[dict[str, Any]]) -> Table:
+    made = table("operator", "backend", ">steps", ">ms", ">share", "")
+    rows = [
+        (s["op"], s["backend"], str(s["steps"]), f"{s['seconds'] * 1e3:.3f}", f"{s['share']:.1%}", "█" * round(BAR * s["share"]))
+        for s in shares
+    ]  # fmt: skip
+    fill(made, rows)
+    return made
+
+
+def _plan(plan: Sequence[dict[str, Any]]) -> Table:
+    made = table("node", "backend", "not on a backend before it, since")
+    fill(made, [(p["node"], _where(p), "; ".join(f"{b}: {r}" for b, r in p["refused"].items())) for p in plan])
+    return made
+
+
+def _where(place: dict[str, Any]) -> str:
+    """The backend of a node, and the number of its partition where it is in one."""
+    return place["backend"] if place["partition"] is None else f"{place['backend']} {place['partition']}"
+
+
+def stdout() -> Console:
+    return Console(no_color=True if os.environ.get("NO_COLOR") else None, highlight=False, soft_wrap=True)
+
+
+def table(*columns: str) -> Table:
+    """An empty table; columns whose names begin with > are flush right."""
+    made = Table(box=None, header_style="dim", pad_edge=False)
+    for name in columns:
+        right = name.startswith(">")
+        made.add_column(
+            name.removeprefix(">"), justify="right" if right else "left", no_wrap=True, min_width=9 if right else None
+        )
+    return made
+
+
+def fill(made: Table, rows: Sequence[tuple[str, ...]]) -> None:
+    """Add rows to a table, not more than are good to read."""
+    for row in rows[:MOST_ROWS]:
+        made.add_row(*(Text(printable(cell)) for cell in row))
+    if len(rows) > MOST_ROWS:
+        made.add_row(f"and {len(rows) - MOST_ROWS} more; --json lists them all")

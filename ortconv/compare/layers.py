@@ -1,0 +1,165 @@
+"""Comparing two graphs value by value, in memory that does not grow with the graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import Any
+
+import numpy as np
+
+from ortconv.compare.measure import Measure, measure
+from ortconv.compare.tolerance import Allowance
+from ortconv.executor.backend import Claiming, get_backend, with_fallbacks
+from ortconv.executor.regions import last_uses, pieces, place, split
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.session import check_feeds
+
+PIECE = 8
+"""Nodes that run together, and whose results are held together."""
+
+IN_MEMORY = 256 << 20
+"""Bytes of values that may wait in memory for their counterpart; the rest waits on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A value that both graphs have: its name in the first, the nodes that make it, the distance and what is allowed."""
+
+    name: str
+    other: str
+    node: Node
+    found: Measure
+    limit: float
+    permuted: bool = False
+    """The same elements in another order, as where a layout changed."""
+
+    @property
+    def same(self) -> bool:
+        return self.permuted or self.found.within(self.limit)
+
+
+def compare_layers(
+    first: Graph,
+    second: Graph,
+    backends: tuple[Sequence[str], Sequence[str]],
+    feeds: Mapping[str, Any],
+    names: Mapping[str, str] | None = None,
+) -> Iterator[Layer]:
+    """Every value that the nodes of both graphs make, in the second's order. `names` are the second's for those of the first.
+
+    Values of another shape or type than their counterpart stand for something else and are left out, outputs excepted.
+    """
+    made = {v.name for node in second for v in node.outputs if v is not None}
+    names = names if names is not None else {name: name for name in made}
+    counterparts: dict[str, list[str]] = {}
+    for made_by in first:
+        for v in made_by.outputs:
+            if v is not None and (other := names.get(v.name)) in made and other is not None:
+                counterparts.setdefault(other, []).append(v.name)
+    wanted = {name for group in counterparts.values() for name in group}
+    allowance, counted = Allowance(), set[Node]()
+    with TemporaryFile() as file:
+        source = _Lookup(stream(first, backends[0], feeds), wanted, file)
+        for value, got in stream(second, backends[1], feeds):
+            node = value.producer
+            assert node is not None
+            if node not in counted:
+                counted.add(node)
+                allowance.add(node)
+            for name in counterparts.get(value.name, ()):
+                want = source.take(name)
+                found = measure(want, got)
+                if found.mismatch is None or value.is_output or not _differ_in_kind(want, got):
+                    same = found.within(allowance.limit)
+                    yield Layer(name, value.name, node, found, allowance.limit, not same and _is_permuted(want, got))
+
+
+def stream(graph: Graph, backends: Sequence[str], feeds: Mapping[str, Any]) -> Iterator[tuple[Value, Any]]:
+    """Every value that the graph's nodes make, each let go as soon as no node needs it; but for those inside of a claimed group."""
+    found = {b.name: b for b in with_fallbacks(list(map(get_backend, backends)))}
+    steps = [
+        (found[name], piece)
+        for name, region in split(graph, place(graph, list(found.values())))
+        for piece in ([region] if isinstance(found[name], Claiming) else pieces(region, PIECE))
+    ]
+    values = check_feeds(graph, feeds)
+    with np.errstate(all="ignore"):
+        for (backend, region), dead in zip(steps, last_uses([piece for _, piece in steps]), strict=True):
+            results = backend.compile(region).run([values[v] for v in region.inputs])
+            for value, result in zip(region.outputs, results, strict=True):
+                values[value] = result
+                yield value, result
+            for value in dead:
+                del values[value]
+
+
+class _Lookup:
+    """Values of a stream by name, whatever the order in which they are asked for. Each wanted one can be taken once."""
+
+    def __init__(self, values: Iterator[tuple[Value, Any]], wanted: Collection[str], file: Any) -> None:
+        self._values = values
+        self._wanted = wanted
+        self._waiting: dict[str, Any] = {}
+        self._bytes = 0
+        self._file = file
+
+    def take(self, name: str) -> Any:
+        while name not in self._waiting:
+            value, result = next(self._values)
+            if value.name == name:
+                return result
+            if value.name in self._wanted:
+                self._put(value.name, result)
+        kept = self._waiting.pop(name)
+        if isinstance(kept, _OnDisk):
+            return kept.read()
+        self._bytes -= getattr(kept, "nbytes", 0)
+        return kept
+
+    def _put(self, name: str, result: Any) -> None:
+        size = getattr(result, "nbytes", 0)
+        if self._bytes + size > IN_MEMORY and isinstance(result, np.ndarray) and result.dtype != object:
+            self._waiting[name] = _OnDisk.write(self._file, result)
+        else:
+            self._waiting[name] = result
+            self._bytes += size
+
+
+@dataclass(frozen=True, slots=True)
+class _OnDisk:
+    file: Any
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def write(cls, file: Any, array: Array) -> _OnDisk:
+        offset = file.seek(0, 2)
+        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        return cls(file, offset, array.dtype, array.shape)
+
+    def read(self) -> Array:
+        self.file.seek(self.offset)
+        count = int(np.prod(self.shape))
+        return np.frombuffer(self.file.read(count * self.dtype.itemsize), self.dtype).reshape(self.shape)
+
+
+def _differ_in_kind(want: Any, got: Any) -> bool:
+    if isinstance(want, list) or isinstance(got, list) or want is None or got is None:
+        return type(want) is not type(got)
+    a, b = np.asarray(want), np.asarray(got)
+    return a.shape != b.shape or a.dtype != b.dtype
+
+
+def _is_permuted(want: Any, got: Any) -> bool:
+    """True for arrays with the same elements in another order, give or take rounding."""
+    if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray) or want.ndim < 3 or want.dtype.kind != "f":
+        return False
+    if want.shape != got.shape or want.size < 2:
+        return False
+    a, b = np.sort(want, axis=None).astype(np.float64), np.sort(got, axis=None).astype(np.float64)
+    with np.errstate(all="ignore"):
+        return bool(np.allclose(a, b, rtol=1e-4, atol=1e-6 * max(1e-30, float(np.abs(a).max())), equal_nan=True))

@@ -1,0 +1,131 @@
+"""How far two values are apart, by all the measures that people ask for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ortconv.compare.tolerance import QUANTIZED_LIMIT
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+
+CHUNK = 1 << 20
+"""Elements that are widened at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Distances between an expected value and one found, over the elements that are finite.
+
+    `scaled` is max_abs over the largest magnitude expected, `ulp` counts the floats of the type from one to the other, `snr` is in
+    decibels. NaN where a measure has no meaning; `mismatch` says why values cannot be compared at all.
+    """
+
+    max_abs: float = math.nan
+    scaled: float = math.nan
+    ulp: float = math.nan
+    cosine: float = math.nan
+    snr: float = math.nan
+    mismatch: str | None = None
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+
+    def within(self, limit: float) -> bool:
+        """Whether the value found is as good as the one expected. Integers must agree, but for 8-bit ones in quantized graphs."""
+        if self.mismatch is not None:
+            return False
+        if math.isnan(self.max_abs) or self.max_abs == 0:
+            return True
+        if self.dtype in ("int8", "uint8"):
+            return limit >= QUANTIZED_LIMIT and self.scaled <= limit
+        return not self.dtype.startswith(("int", "uint", "bool")) and self.scaled <= limit
+
+
+def measure(want: Any, got: Any) -> Measure:
+    """The distances between two values: arrays, None, or lists of arrays, of which the worst counts."""
+    if want is None or got is None or isinstance(want, list) or isinstance(got, list):
+        return _of_lists(want, got)
+    a, b = np.asarray(want), np.asarray(got)
+    about = Measure(dtype=str(a.dtype), shape=a.shape)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return replace(about, mismatch=f"{a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}")
+    if a.dtype.kind in "OUS":
+        wrong = int(np.count_nonzero(a != b))
+        return replace(about, mismatch=f"{wrong} of {a.size} strings differ" if wrong else None)
+    sums = _Sums()
+    flat = a.reshape(-1), b.reshape(-1)
+    for start in range(0, a.size, CHUNK):
+        if not sums.add(flat[0][start : start + CHUNK], flat[1][start : start + CHUNK]):
+            return replace(about, mismatch="NaN or infinity in other places")
+    if not a.size:
+        return replace(about, max_abs=0.0, scaled=0.0)
+    max_abs, scaled, ulp, cosine, snr = sums.result()
+    return replace(about, max_abs=max_abs, scaled=scaled, ulp=ulp, cosine=cosine, snr=snr)
+
+
+def _of_lists(want: Any, got: Any) -> Measure:
+    if want is None and got is None:
+        return Measure(0.0, 0.0)
+    if not isinstance(want, list) or not isinstance(got, list) or len(want) != len(got):
+        return Measure(mismatch="one is a sequence or empty, the other is not of that form")
+    found = [measure(a, b) for a, b in zip(want, got, strict=True)]
+    return max(found, key=lambda m: (m.mismatch is not None, m.scaled), default=Measure(0.0, 0.0))
+
+
+class _Sums:
+    """What the measures are made of, summed over parts of two arrays."""
+
+    def __init__(self) -> None:
+        self.max_abs = self.largest = self.ulp = 0.0
+        self.products = self.square_a = self.square_b = self.square_error = 0.0
+
+    def add(self, a: Array, b: Array) -> bool:
+        """Take in a part; False if one has a NaN or infinity where the other has not."""
+        wide = np.complex128 if a.dtype.kind == "c" else np.float64
+        x, y = a.astype(wide), b.astype(wide)
+        finite = np.isfinite(x)
+        if not finite.all():
+            if not np.array_equal(x[~finite], y[~finite], equal_nan=True):
+                return False
+            a, b, x, y = a[finite], b[finite], x[finite], y[finite]
+        if not np.isfinite(y).all():
+            return False
+        if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
+            error = np.where(a > b, a - b, b - a).view(np.uint64).astype(np.float64)
+        else:
+            error = np.abs(x - y)
+        self.max_abs = max(self.max_abs, float(error.max(initial=0)))
+        self.largest = max(self.largest, float(np.abs(x).max(initial=0)))
+        self.products += float(np.vdot(x, y).real)
+        self.square_a += float(np.vdot(x, x).real)
+        self.square_b += float(np.vdot(y, y).real)
+        self.square_error += float(np.vdot(error, error))
+        if wide is np.float64 and a.dtype.kind not in "iub" and error.any():
+            self.ulp = max(self.ulp, _ulps(a, b))
+        elif a.dtype.kind in "iubc":
+            self.ulp = math.nan
+        return True
+
+    def result(self) -> tuple[float, float, float, float, float]:
+        scaled = self.max_abs / self.largest if self.largest else 0.0 if self.max_abs == 0 else math.inf
+        lengths = math.sqrt(self.square_a) * math.sqrt(self.square_b)
+        cosine = 1.0 if self.max_abs == 0 else self.products / lengths if lengths else 0.0
+        if self.square_error == 0:
+            snr = math.inf
+        else:
+            snr = 10 * math.log10(self.square_a / self.square_error) if self.square_a else -math.inf
+        return self.max_abs, scaled, self.ulp, min(cosine, 1.0), snr
+
+
+def _ulps(a: Array, b: Array) -> float:
+    """The largest number of floats between two elements of arrays of one type."""
+    if DType.of(a.dtype).bits != 8 * a.dtype.itemsize:
+        return math.nan
+    kind = np.dtype(f"i{a.dtype.itemsize}")
+    lowest = np.iinfo(kind).min
+    i, j = (np.ascontiguousarray(c).view(kind).astype(np.int64) for c in (a, b))
+    i, j = (np.where(v < 0, lowest - v, v) for v in (i, j))
+    return float(np.where(i > j, i - j, j - i).view(np.uint64).max(initial=0))

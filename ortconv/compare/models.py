@@ -1,0 +1,167 @@
+"""Comparing models: the same feeds, the outputs side by side, and where the first value differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ortconv.compare.feeds import Draw, Feeds, first_run
+from ortconv.compare.layers import Layer, compare_layers
+from ortconv.compare.measure import Measure, measure
+from ortconv.compare.tolerance import limit
+from ortconv.errors import BackendError, UsageError
+from ortconv.executor.backend import discover
+from ortconv.executor.regions import reads
+from ortconv.ir.graph import Graph, Node
+from ortconv.ir.model import Model
+from ortconv.models import load
+from ortconv.session import Session
+
+SUSPECTS = 3
+"""How many rewrites a divergence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What is known of a model that was made from the first one: names of values there and here, and rewrites by node label."""
+
+    names: Mapping[str, str]
+    rewrites: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model on backends in order of preference. `file` is what it was read from, unchanged."""
+
+    label: str
+    model: Model
+    backends: tuple[str, ...]
+    file: Path | None = None
+    origin: Origin | None = None
+
+    def session(self, custom_op_library: Path | None = None) -> Session:
+        whole = self.file if self.file is not None and self.backends == ("onnxruntime",) else self.model
+        return Session(whole, self.backends, custom_op_library=custom_op_library)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output of two models."""
+
+    name: str
+    found: Measure
+    limit: float
+
+    @property
+    def same(self) -> bool:
+        return self.found.within(self.limit)
+
+
+@dataclass
+class Comparison:
+    """What became of the first model's outputs, and if asked for of the values before them, in another one."""
+
+    subject: Subject
+    outputs: list[Output]
+    layers: list[Layer] | None = None
+    suspects: list[str] = field(default_factory=list)
+    """Rewrites between the first value that differs and those before it that do not."""
+
+    @property
+    def same(self) -> bool:
+        return all(o.same for o in self.outputs)
+
+    @property
+    def first(self) -> Layer | None:
+        """The first value that differs."""
+        return next((layer for layer in self.layers or () if not layer.same), None)
+
+
+def subject(text: str, backends: Sequence[str]) -> Subject:
+    """The model of PATH or PATH@BACKEND[,BACKEND...], the latter in place of the given ones. UsageError if there is none."""
+    path, at, names = text.rpartition("@")
+    own = tuple(names.split(",")) if at and not Path(text).exists() else ()
+    path = path if own else text
+    if not Path(path).is_file():
+        raise UsageError(f"there is no file '{path}'", hint=f"backends follow an @: {', '.join(sorted(discover()))}")
+    return Subject(text, load(path), own or tuple(backends), Path(path))
+
+
+def compare(
+    subjects: Sequence[Subject],
+    arrays: Mapping[str, Any] | None = None,
+    draws: Mapping[str, Draw] | None = None,
+    seed: int = 0,
+    *,
+    layers: bool = False,
+    custom_op_library: Path | None = None,
+) -> tuple[Feeds, list[Comparison]]:
+    """Run all models on the same feeds and hold each one against the first. UsageError if their inputs or outputs are not the same.
+
+    Feeds that are not given are made up for the first.
+    """
+    reference = subjects[0]
+    for other in subjects[1:]:
+        _check_alike(reference, other)
+    session = reference.session(custom_op_library)
+    feeds, expected = first_run(session, None, arrays, draws, seed)
+    outputs = reference.model.graph.outputs
+    names = [v.name for v in outputs]
+    dtypes = [v.dtype for v in outputs]
+    del session
+    found = []
+    for other in subjects[1:]:
+        allowed = max(limit(s.model.graph, dtypes) for s in (reference, other))
+        got = _run(other, names, feeds, custom_op_library)
+        each = [Output(n, measure(a, b), allowed) for n, a, b in zip(names, expected, got, strict=True)]
+        found.append(Comparison(other, each))
+        del got
+    if layers:
+        for one in found:
+            _look_inside(reference, one, feeds)
+    return feeds, found
+
+
+def _run(other: Subject, names: Sequence[str], feeds: Feeds, custom_op_library: Path | None) -> list[Any]:
+    try:
+        return other.session(custom_op_library).run(names, feeds)
+    except (BackendError, UsageError) as error:
+        raise error.at(file=other.label) from error
+
+
+def _check_alike(a: Subject, b: Subject) -> None:
+    for kind in ("input", "output"):
+        first, second = (
+            {v.name for v in getattr(s.model.graph, f"{kind}s") if kind == "output" or v.const is None} for s in (a, b)
+        )
+        for here, there, names, others in ((a, b, first, second), (b, a, second, first)):
+            missing = sorted(names - others)
+            if missing:
+                has = ", ".join(sorted(others)) or "none"
+                message = f"{kind} '{missing[0]}' of {here.label} does not exist in {there.label}"
+                raise UsageError(message, hint=f"{there.label} has the {kind}s {has}")
+
+
+def _look_inside(reference: Subject, one: Comparison, feeds: Feeds) -> None:
+    origin = one.subject.origin
+    first, second = reference.model.graph, one.subject.model.graph
+    names = None if origin is None else {**origin.names, **{v.name: v.name for v in first.outputs}}
+    one.layers = list(compare_layers(first, second, (reference.backends, one.subject.backends), feeds, names))
+    if origin is not None and one.first is not None:
+        good = {layer.other for layer in one.layers if layer.same}
+        between = _between(second, one.first.node, good)
+        one.suspects = list(dict.fromkeys(r for n in between if (r := origin.rewrites.get(n.label))))[:SUSPECTS]
+
+
+def _between(graph: Graph, node: Node, good: Iterable[str]) -> list[Node]:
+    """The node, and those before it back to values that are good, nearest first."""
+    known, seen, stack = set(good), {node}, [node]
+    for one in stack:
+        for value in reads(one):
+            producer = value.producer
+            if producer is not None and producer not in seen and producer.graph is graph and value.name not in known:
+                seen.add(producer)
+                stack.append(producer)
+    return stack

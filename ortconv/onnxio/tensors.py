@@ -1,0 +1,57 @@
+"""Values in .pb files: what onnx's test data sets are made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ortconv.errors import FormatError, OrtconvError, UnsafeInputError, UnsupportedError
+from ortconv.ir.types import OptionalType, SequenceType, TensorType, ValueType
+from ortconv.onnxio.build import tensor
+from ortconv.onnxlib import TensorProto
+
+
+def read_value(path: Path, type: ValueType | None) -> Any:
+    """The value in a .pb file that is to have this type: an array, a list of them, or None for an empty optional.
+
+    FormatError if the file holds no such message, UnsafeInputError if the message points to another file.
+    """
+    try:
+        return _value(path.read_bytes(), type)
+    except OrtconvError as error:
+        raise error.at(file=path) from error
+
+
+def _value(data: bytes, type: ValueType | None) -> Any:
+    if type is None or isinstance(type, TensorType):
+        return _array(_parse(TensorProto, data))
+    from onnx import OptionalProto, SequenceProto
+
+    if isinstance(type, SequenceType):
+        return _list(_parse(SequenceProto, data))
+    if isinstance(type, OptionalType):
+        message = _parse(OptionalProto, data)
+        kind = OptionalProto.DataType.Name(message.elem_type)
+        if kind == "TENSOR":
+            return _array(message.tensor_value)
+        return _list(message.sequence_value) if kind == "SEQUENCE" else None
+    raise UnsupportedError(f"values of type {type} cannot be read from .pb files")
+
+
+def _parse(kind: Any, data: bytes) -> Any:
+    try:
+        return kind.FromString(data)
+    except Exception as error:
+        raise FormatError(f"is no {kind.DESCRIPTOR.name}: {error}") from error
+
+
+def _list(message: Any) -> list[Any]:
+    return [*map(_array, message.tensor_values), *map(_list, message.sequence_values)]
+
+
+def _array(message: TensorProto) -> Any:
+    return tensor(message, _refuse).numpy()
+
+
+def _refuse(message: TensorProto) -> memoryview:
+    raise UnsafeInputError("keeps its elements in another file", hint="write the tensor with its data inside")

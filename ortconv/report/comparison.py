@@ -1,0 +1,74 @@
+"""Comparisons as data, and the numbers that gates can name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ortconv.compare.layers import Layer
+from ortconv.compare.measure import Measure
+from ortconv.compare.models import Comparison, Subject
+from ortconv.report.gates import Metric
+
+MEASURES = ("max_abs", "scaled", "ulp", "cosine", "snr")
+
+
+def document(reference: Subject, found: Sequence[Comparison]) -> dict[str, Any]:
+    """One JSON document. Numbers that JSON has not are null: an snr where nothing differs, and what has no meaning."""
+    return {
+        "version": 1,
+        "reference": _subject(reference),
+        "models": [_comparison(one) for one in found],
+        "same": all(one.same for one in found),
+    }
+
+
+def _subject(subject: Subject) -> dict[str, Any]:
+    return {"model": subject.label, "backends": list(subject.backends)}
+
+
+def _comparison(one: Comparison) -> dict[str, Any]:
+    outputs = [{"name": o.name, **_measure(o.found), "limit": o.limit, "same": o.same} for o in one.outputs]
+    described = {**_subject(one.subject), "outputs": outputs, "same": one.same}
+    if one.layers is not None:
+        described["layers"] = [_layer(layer) for layer in one.layers]
+        described["first_divergence"] = None if one.first is None else {**_layer(one.first), "rewrites": one.suspects}
+    return described
+
+
+def _layer(layer: Layer) -> dict[str, Any]:
+    return {
+        "name": layer.name,
+        "other": layer.other,
+        "node": layer.node.label,
+        **_measure(layer.found),
+        "limit": layer.limit,
+        "permuted": layer.permuted,
+        "same": layer.same,
+    }
+
+
+def _measure(found: Measure) -> dict[str, Any]:
+    numbers = {name: (v if math.isfinite(v := getattr(found, name)) else None) for name in MEASURES}
+    return {"dtype": found.dtype, "shape": list(found.shape), **numbers, "mismatch": found.mismatch}
+
+
+def metrics(found: Sequence[Comparison]) -> dict[str, Metric]:
+    """The worst of each measure over all outputs, and how many outputs and inner values differ."""
+    every = [o.found for one in found for o in one.outputs]
+    layers = [layer for one in found for layer in one.layers or ()]
+
+    def worst(name: str, pick: Any) -> float:
+        known = [v for m in every if not math.isnan(v := getattr(m, name))]
+        return float(pick(known)) if known else math.nan
+
+    return {
+        "max_abs": Metric(worst("max_abs", max), help="largest absolute difference"),
+        "scaled": Metric(worst("scaled", max), help="the same over the largest magnitude"),
+        "ulp": Metric(worst("ulp", max), help="floats from one to the other"),
+        "cosine": Metric(worst("cosine", min), help="smallest cosine"),
+        "snr": Metric(worst("snr", min), help="smallest signal to noise ratio in dB"),
+        "outputs": Metric(sum(not o.same for one in found for o in one.outputs), help="outputs that differ"),
+        "layers": Metric(sum(not layer.same for layer in layers), help="inner values that differ, with --layers"),
+    }

@@ -1,0 +1,279 @@
+"""The backend "nnapi": what it claims, flags, devices, caching, bursts, and how it fails."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from test_nnapi_operators import expected
+
+from ortconv import nnapi
+from ortconv.backends.nnapi.backend import Nnapi, NnapiProgram, Options, flags_of
+from ortconv.errors import BackendError, UsageError
+from ortconv.ir.graph import Value
+from ortconv.nnapi.simulated import SimulatedDevice
+from ortconv.session import Session
+
+RNG = np.random.default_rng(3)
+X = {"x": RNG.standard_normal((1, 3, 8, 8)).astype(np.float32)}
+
+
+def saved(folder: Path, nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], outputs: str = "y") -> Path:
+    """A model of one float input x, 1x3x8x8."""
+    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 8, 8])]
+    made = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in outputs.split()]
+    tensors = [numpy_helper.from_array(a, n) for n, a in weights.items()]
+    graph = helper.make_graph(nodes, "g", inputs, made, tensors)
+    path = folder / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture
+def split(tmp_path: Path) -> Path:
+    """Two convolutions, between them an operator that NNAPI has not."""
+    weights = {n: RNG.standard_normal((3, 3, 3, 3)).astype(np.float32) for n in ("w", "v")}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "first", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("HardSigmoid", ["b"], ["c"], "middle"),
+        helper.make_node("Conv", ["c", "v"], ["y"], "last"),
+    ]
+    return saved(tmp_path, nodes, weights)
+
+
+def programs(session: Session) -> list[NnapiProgram]:
+    return [p for p, _, _ in session._steps if isinstance(p, NnapiProgram)]
+
+
+def codes(session: Session) -> list[str]:
+    return [o.code.name for p in programs(session) for o in p.lowered.model.operations]
+
+
+def test_nodes_that_are_left_run_on_the_next_backend(split: Path) -> None:
+    for backends in (["nnapi"], ["nnapi", "onnxruntime"]):
+        session = Session(split, backends)
+        other = backends[-1] if len(backends) > 1 else "numpy"
+        assert [name for name, _ in session.regions] == ["nnapi", other, "nnapi"]
+        assert [(p.backend, p.claim) for p in session.plan] == [("nnapi", 0), ("nnapi", 0), (other, None), ("nnapi", 1)]
+        assert "HardSigmoid" in session.plan[2].refused["nnapi"]
+        np.testing.assert_allclose(session.run(None, X)[0], expected(split, X)[0], rtol=1e-5, atol=1e-5)
+        assert [p.executions for p in programs(session)] == [1, 1]
+
+
+def test_a_group_is_left_where_a_backend_before_took_a_node(split: Path) -> None:
+    session = Session(split, ["numpy", "nnapi"])
+    assert [name for name, _ in session.regions] == ["numpy"]
+
+
+def test_a_partition_that_is_not_connected_is_one_model(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("HardSigmoid", ["x"], ["b"]),
+        helper.make_node("Abs", ["x"], ["c"]),
+        helper.make_node("Add", ["b", "c"], ["d"]),
+    ]
+    path = saved(tmp_path, nodes, {}, "a d")
+    session = Session(path, ["nnapi"])
+    groups = [[n.op for n in region.nodes] for name, region in session.regions if name == "nnapi"]
+    assert groups == [["Neg", "Abs", "Add"]]
+    for got, want in zip(session.run(None, X), expected(path, X), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_images_are_transposed_once_at_each_border(split: Path) -> None:
+    assert codes(Session(split, ["nnapi"])) == ["TRANSPOSE", "CONV_2D", "TRANSPOSE"] * 2
+    assert codes(Session(split, [Nnapi(Options(nchw=True))])) == ["CONV_2D", "CONV_2D"]
+
+
+def test_layouts_pass_through_what_does_not_care(tmp_path: Path) -> None:
+    weights = {
+        "w": RNG.standard_normal((3, 3, 1, 1)).astype(np.float32),
+        "k": RNG.standard_normal((3, 1, 1)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("Sigmoid", ["a"], ["b"]),
+        helper.make_node("Mul", ["a", "b"], ["c"]),
+        helper.make_node("Add", ["c", "k"], ["d"]),
+        helper.make_node("Concat", ["d", "a"], ["e"], axis=1),
+        helper.make_node("ReduceMean", ["e"], ["f"], axes=[2, 3]),
+        helper.make_node("Flatten", ["f"], ["y"]),
+    ]
+    path = saved(tmp_path, nodes, weights)
+    session = Session(path, ["nnapi"])
+    assert codes(session).count("TRANSPOSE") == 2
+    np.testing.assert_allclose(session.run(None, X)[0], expected(path, X)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [("Neg", "x", "a"), ("Identity", "a", "b"), ("Identity", "x", "c")],
+        [("Identity", "x", "a"), ("Abs", "x", "b"), ("Relu", "b", "c")],
+    ],
+    ids=["aliases", "read-by-others"],
+)
+def test_outputs_that_are_inputs_or_one_another(nodes: list[tuple[str, str, str]], tmp_path: Path) -> None:
+    path = saved(tmp_path, [helper.make_node(op, [a], [b]) for op, a, b in nodes], {}, "a b c")
+    session = Session(path, ["nnapi"])
+    assert [name for name, _ in session.regions] == ["nnapi"]
+    for got, want in zip(session.run(None, X), expected(path, X), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_an_activation_that_others_read_stays_an_operation(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node("Add", ["x", "n"], ["a"]),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("Sub", ["a", "r"], ["y"]),
+    ]
+    path = saved(tmp_path, nodes, {})
+    assert "RELU" in codes(Session(path, ["nnapi"]))
+
+
+def test_initializers_share_one_memory(split: Path) -> None:
+    model = programs(Session(split, ["nnapi"]))[0].lowered.model
+    large = [o.value for o in model.operands if o.value is not None and o.value.nbytes > 128]
+    assert large
+    assert all(not value.flags.owndata for value in large)
+
+
+def test_flags() -> None:
+    assert flags_of("fp16, USE_NCHW,cpu-only") == {"fp16": True, "nchw": True, "cpu_only": True}
+    assert flags_of("") == {}
+    with pytest.raises(UsageError, match="no NNAPI flag 'fast'"):
+        flags_of("fast")
+    with pytest.raises(UsageError, match="exclude"):
+        Options(cpu_disabled=True, cpu_only=True)
+
+
+def test_fp16_is_relaxed_and_computed_in_float16(split: Path) -> None:
+    want = expected(split, X)[0]
+    session = Session(split, [Nnapi(Options(fp16=True))])
+    assert all(p.lowered.model.relaxed for p in programs(session))
+    error = np.abs(session.run(None, X)[0] - want).max() / np.abs(want).max()
+    assert 1e-5 < error < 1e-2
+    on_cpu = Session(split, [Nnapi(Options(fp16=True, cpu_only=True))])
+    np.testing.assert_allclose(on_cpu.run(None, X)[0], want, rtol=1e-5, atol=1e-5)
+
+
+def test_level_27_is_never_relaxed(tmp_path: Path) -> None:
+    path = saved(tmp_path, [helper.make_node("Add", ["x", "x"], ["a"]), helper.make_node("Tanh", ["a"], ["y"])], {})
+    session = Session(path, [Nnapi(Options(fp16=True, feature_level=27))])
+    assert [p.lowered.model.relaxed for p in programs(session)] == [False]
+
+
+def test_devices_of_the_flags(split: Path) -> None:
+    def devices(options: Options) -> set[str]:
+        session = Session(split, [Nnapi(options)])
+        return {d.name for p in programs(session) for d in p.compilation.plan.devices}
+
+    assert devices(Options()) == {"sim-any"}
+    assert devices(Options(cpu_only=True)) == {"nnapi-reference"}
+    assert devices(Options(devices=("gpu-fp16",))) == {"sim-gpu"}
+    assert devices(Options(devices=("sample-float-slow",))) == {"nnapi-reference"}
+    assert devices(Options(devices=("sample-float-slow",), cpu_disabled=True)) == {"nnapi-sample_float_slow"}
+    with nnapi.registered(nnapi.load_device("sample-float-fast")):
+        assert devices(Options()) == {"nnapi-sample_float_fast"}
+    assert nnapi.get_device_count() == 1
+
+
+def test_without_the_cpu_every_operation_needs_a_device(split: Path) -> None:
+    options = Options(devices=("npu-int8",), cpu_disabled=True)
+    with pytest.raises(BackendError, match="TRANSPOSE runs on none of the devices sim-npu"):
+        Session(split, [Nnapi(options)])
+
+
+def test_the_effective_level_is_that_of_the_best_device() -> None:
+    old = SimulatedDevice({"name": "old", "feature_level": 3})
+    assert Nnapi(Options(devices=(old,), cpu_disabled=True)).level == 29
+    assert Nnapi(Options(devices=(old,))).level == 31
+    assert Nnapi(Options(devices=(old,), feature_level=28, cpu_disabled=True)).level == 28
+
+
+def test_faults_of_devices(split: Path) -> None:
+    """A partition falls back to the CPU, unless that is disabled."""
+    for faults in ({"compile": "OP_FAILED"}, {"execute": "OP_FAILED"}):
+        profile = {
+            "name": "broken",
+            "faults": faults,
+            "performance": {"default": {"exec_time": 0.1, "power_usage": 0.1}},
+        }
+        session = Session(split, [Nnapi(Options(devices=(SimulatedDevice(profile),)))])
+        np.testing.assert_allclose(session.run(None, X)[0], expected(split, X)[0], rtol=1e-5, atol=1e-5)
+        with pytest.raises(BackendError, match="broken"):
+            Session(split, [Nnapi(Options(devices=(SimulatedDevice(profile),), cpu_disabled=True))]).run(None, X)
+
+
+def test_cache(split: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Options(devices=("gpu-fp16",), cache=tmp_path / "cache")
+    want = Session(split, [Nnapi(options)]).run(None, X)[0]
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+    prepared: list[str] = []
+    monkeypatch.setattr(SimulatedDevice, "prepare", lambda self, model, options: prepared.append(self.name))
+    np.testing.assert_array_equal(Session(split, [Nnapi(options)]).run(None, X)[0], want)
+    assert not prepared
+
+
+def test_burst_and_threads(split: Path) -> None:
+    want = expected(split, X)[0]
+    session = Session(split, [Nnapi(Options(burst=True))])
+    wrong: list[float] = []
+
+    def work() -> None:
+        for _ in range(20):
+            error = float(np.abs(session.run(None, X)[0] - want).max())
+            wrong.extend([error] if error > 1e-5 else [])
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert [p.executions for p in programs(session)] == [80, 80]
+
+
+def test_disagreement_about_a_quantization_is_an_error(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "t", "z"], ["y"]),
+    ]
+    weights = {"s": np.float32(0.1), "t": np.float32(0.2), "z": np.uint8(128)}
+    path = saved(tmp_path, nodes, {k: np.asarray(v) for k, v in weights.items()})
+    with pytest.raises(BackendError, match="one quantization of a tensor"):
+        Session(path, ["nnapi"])
+
+
+def test_what_a_level_lacks_is_an_error(tmp_path: Path) -> None:
+    """LeakyRelu is taken at level 28, but made of operations of level 29."""
+    path = saved(tmp_path, [helper.make_node("LeakyRelu", ["x"], ["y"])], {})
+    with pytest.raises(BackendError, match="feature level"):
+        Session(path, [Nnapi(Options(feature_level=28))])
+
+
+def test_dynamic_dimensions_are_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path, [helper.make_node("Tanh", ["x"], ["y"])], {})
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
+    onnx.save(model, path)
+    session = Session(path, ["nnapi"])
+    assert session.plan[0].backend == "numpy"
+    assert "'x' has shape [N,3,8,8]" in session.plan[0].refused["nnapi"]
+
+
+def test_outputs_of_unknown_shape_are_copied_out(split: Path) -> None:
+    """They get more room where they need it."""
+    from ortconv.models import load
+
+    model = load(split)
+    output: Value = model.graph.outputs[0]
+    output.type = type(output.type)(output.dtype)  # type: ignore[call-arg, arg-type, misc]
+    session = Session(model, ["nnapi"])
+    np.testing.assert_allclose(session.run(None, X)[0], expected(split, X)[0], rtol=1e-5, atol=1e-5)

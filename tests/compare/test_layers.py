@@ -1,0 +1,143 @@
+"""Graphs compared value by value: whatever the order, wherever values were renamed, in bounded memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from ortconv.compare import layers as module
+from ortconv.compare.feeds import first_run
+from ortconv.compare.layers import compare_layers, stream
+from ortconv.compare.models import Origin, Subject, compare
+from ortconv.ir.graph import Graph
+from ortconv.ir.journal import Journal
+from ortconv.ir.model import Model
+from ortconv.models import load
+from ortconv.onnxio.load import from_proto
+from ortconv.optimizer.engine import Context, New, Replacement, RulePass, rule
+from ortconv.optimizer.pattern import Match, P
+from ortconv.pipeline import optimize_traced
+from ortconv.session import Session
+
+
+def model(text: str) -> Model:
+    return from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\n{text}'))
+
+
+@pytest.mark.parametrize("backends", [["numpy"], ["onnxruntime"]])
+def test_a_stream_holds_what_a_run_computes(sample: Path, backends: list[str]) -> None:
+    loaded = load(sample)
+    session = Session(loaded, backends, keep=[v.name for n in loaded.graph for v in n.outputs if v is not None])
+    names = [v.name for v in session.kept]
+    feeds, values = first_run(session, names)
+    found = {v.name: result for v, result in stream(loaded.graph, backends, feeds)}
+    assert list(found) == names
+    for name, want in zip(names, values, strict=True):
+        np.testing.assert_array_equal(found[name], want)
+
+
+def test_a_stream_lets_go_of_what_nobody_needs() -> None:
+    chain = " ".join(f"v{i + 1} = Exp(v{i})" for i in range(80))
+    graph = model(f"g (float[n] v0) => (float[n] y) {{ {chain} y = Neg(v80) }}").graph
+    x = np.zeros(100_000, np.float32)
+    tracemalloc.start()
+    count = sum(1 for _ in stream(graph, ["numpy"], {"v0": x}))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 81
+    assert peak < 3 * module.PIECE * x.nbytes
+
+
+FORWARD = "g (float[4] x) => (float[4] y) { a = Exp(x) b = Neg(x) c = Sqrt(a) d = Abs(b) e = Add(c, d) y = Neg(e) }"
+BACKWARD = "g (float[4] x) => (float[4] y) { b = Neg(x) d = Abs(b) a = Exp(x) c = Sqrt(a) e = Add(c, d) y = Neg(e) }"
+
+
+@pytest.mark.parametrize("room", [0, 1 << 20])
+def test_the_order_of_the_nodes_does_not_matter(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IN_MEMORY", room)
+    feeds = {"x": np.float32([1, -2, 3, 4])}
+    for a, b in ((FORWARD, BACKWARD), (BACKWARD, FORWARD)):
+        found = list(compare_layers(model(a).graph, model(b).graph, (["numpy"], ["numpy"]), feeds))
+        assert sorted(layer.name for layer in found) == list("abcdey")
+        assert all(layer.same and layer.found.max_abs == 0 for layer in found)
+
+
+def test_the_first_value_that_differs() -> None:
+    a, b = model(FORWARD), model(FORWARD.replace("Sqrt(a)", "Tanh(a)"))
+    feeds = {"x": np.float32([1, -2, 3, 4])}
+    found = list(compare_layers(a.graph, b.graph, (["numpy"], ["onnxruntime"]), feeds))
+    assert [layer.name for layer in found if not layer.same] == ["c", "e", "y"]
+    assert next(layer for layer in found if not layer.same).node.label == "Tanh 'c'"
+
+
+def test_values_of_another_shape_stand_for_something_else() -> None:
+    a = model("g (float[2,3,4] x) => (float[2,3,4] y) { t = Neg(x) y = Exp(t) }")
+    b = model("g (float[2,3,4] x) => (float[2,3,4] y) { t = Transpose(x) u = Neg(t) v = Transpose(u) y = Exp(v) }")
+    feeds = {"x": np.ones((2, 3, 4), np.float32)}
+    found = list(compare_layers(a.graph, b.graph, (["numpy"], ["numpy"]), feeds))
+    assert [layer.name for layer in found] == ["y"]
+
+
+def test_values_in_another_order_are_said_to_be_so() -> None:
+    a = model("g (float[3,3,3] x) => (float[3,3,3] y) { t = Neg(x) y = Exp(t) }")
+    b = model("g (float[3,3,3] x) => (float[3,3,3] y) { u = Transpose(x) t = Neg(u) v = Transpose(t) y = Exp(v) }")
+    feeds = {"x": np.random.default_rng(0).standard_normal((3, 3, 3)).astype(np.float32)}
+    t, y = compare_layers(a.graph, b.graph, (["numpy"], ["numpy"]), feeds)
+    assert (t.name, t.permuted, t.same) == ("t", True, True)
+    assert (y.permuted, y.found.max_abs) == (False, 0)
+
+
+def nodes(graph: Graph) -> set[str]:
+    return {v.name for node in graph for v in node.outputs if v is not None}
+
+
+@pytest.mark.parametrize("level", ["basic", "extended", "all"])
+def test_renamed_values_are_followed_through_the_rewrites(sample: Path, level: str) -> None:
+    source, result = load(sample), load(sample)
+    before = nodes(source.graph)
+    _, names = optimize_traced(result, level)
+    assert set(names) <= before
+    assert set(names.values()) <= nodes(result.graph)
+    feeds, _ = first_run(Session(source))
+    found = list(compare_layers(source.graph, result.graph, (["numpy"], ["numpy"]), feeds, names))
+    assert [layer for layer in found if not layer.same] == []
+    unchanged = compare_layers(source.graph, result.graph, (["numpy"], ["numpy"]), feeds)
+    assert len(found) >= len(list(unchanged))
+
+
+def test_most_values_of_a_fused_model_are_found_again(samples: Path) -> None:
+    model = load(samples / "mobilenet_v2_small.onnx")
+    _, names = optimize_traced(model, "extended")
+    assert set(names.values()) == nodes(model.graph)
+
+
+@rule("WrongFusion", P("Sqrt", P("Exp", "x")))
+def wrong(m: Match) -> Replacement:
+    """Sqrt(Exp(x)) -> Sigmoid(x)"""
+    return New("Sigmoid", [m.x], {})
+
+
+@rule("RightFusion", P("Abs", P("Neg", "x")))
+def right(m: Match) -> Replacement:
+    """Abs(Neg(x)) -> Abs(x)"""
+    return New("Abs", [m.x], {})
+
+
+def test_the_rewrite_at_fault_is_named() -> None:
+    source, result = model(FORWARD), model(FORWARD)
+    journal = Journal(result.graph)
+    context = Context(journal=journal)
+    RulePass("Rules", right, wrong).run(result.graph, context)
+    rewrites = {label: r.rule for r in context.trace if r.change is not None for label in r.change.made}
+    origin = Origin(journal.names(), rewrites)
+    subjects = [Subject("a", source, ("numpy",)), Subject("b", result, ("numpy",), None, origin)]
+    _, (found,) = compare(subjects, {"x": np.float32([1, -2, 3, 4])}, layers=True)
+    assert not found.same
+    assert found.first is not None
+    assert (found.first.name, found.first.node.op) == ("c", "Sigmoid")
+    assert found.suspects == ["WrongFusion"]
+    assert [layer.name for layer in found.layers or () if layer.same] == ["d"]

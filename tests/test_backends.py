@@ -1,0 +1,110 @@
+"""Backends of other packages: installed by pip, found by their entry point, used beside our own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from ortconv.backends.onnxruntime_cpu import OnnxRuntime
+from ortconv.onnxio.load import from_proto
+from ortconv.session import Session
+from tests.conftest import ROOT
+
+MODEL = """<ir_version: 8, opset_import: ["": 17]>
+g (float[n,4] x) => (float[n,4] y, float[n,4] z) <float[4] k = {1, 2, 3, 4}> {
+    a = Mul(x, k)  b = Tanh(a)  s = Softmax(x)  c = Add(b, s)
+    i = Cast<to=5>(c)  j = Max(i, i)  d = Cast<to=1>(j)  y = Exp(d)  z = Sub(x, k) }"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the example package, installed without a network."""
+    target = tmp_path_factory.mktemp("site")
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--no-index",
+    ]
+    source = ROOT / "tests" / "plugin_backend"
+    subprocess.run([*command, "--no-build-isolation", "--target", str(target), str(source)], check=True, timeout=120)
+    return target
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "m.onnx"
+    path.write_bytes(onnx.parser.parse_model(MODEL).SerializeToString())
+    return path
+
+
+def ortconv(*arguments: object, site: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(site), str(ROOT)])
+    command = [sys.executable, "-m", "ortconv", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_an_installed_package_adds_a_backend(installed: Path, model: Path, tmp_path: Path) -> None:
+    x = np.float32([[0.1, -2, 30, 0.5]])
+    np.savez(tmp_path / "x.npz", x=x)
+    backends = ["--backend", "double", "--backend", "onnxruntime", "--backend", "numpy"]
+    arguments = ["run", model, "--inputs", tmp_path / "x.npz", *backends, "--save", tmp_path / "y.npz", "--json"]
+    done = ortconv(*arguments, site=installed)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["backends"] == ["onnxruntime", "double", "onnxruntime", "numpy", "onnxruntime", "double"]
+    where = {row["node"]: row["backend"] for row in document["plan"]}
+    assert where == {
+        "Mul 'a'": "double", "Tanh 'b'": "double", "Softmax 's'": "onnxruntime", "Add 'c'": "double",
+        "Cast 'i'": "onnxruntime", "Max 'j'": "numpy", "Cast 'd'": "onnxruntime", "Exp 'y'": "double", "Sub 'z'": "double",
+    }  # fmt: skip
+    softmax = next(row for row in document["plan"] if row["node"] == "Softmax 's'")
+    assert softmax["refused"]["double"].startswith("Softmax is none of Add")
+    expected = Session(model).run(None, {"x": x})
+    got = np.load(tmp_path / "y.npz")
+    for name, want in zip("yz", expected, strict=True):
+        np.testing.assert_allclose(got[name], want, rtol=1e-5)
+
+
+def test_without_the_package_there_is_no_such_backend(model: Path, tmp_path: Path) -> None:
+    done = ortconv("run", model, "--backend", "double", site=tmp_path)
+    assert done.returncode == 2
+    assert "there is no backend 'double'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("y = Neg(x)", None),
+        ("y = Det(x)", None),
+        ("y = com.example.Own(x)", None),
+        ("y = com.microsoft.Nothing(x)", None),
+        ("y = Cast<to=23>(x)", "no kernel for Cast version 25 on tensor(float4e2m1)"),
+        ("b = Cast<to=11>(x) y = LpNormalization(b)", None),
+        ("b = Cast<to=16>(x) y = Neg(b)", "no kernel for Neg version 13 on tensor(bfloat16)"),
+    ],
+)
+def test_onnxruntime_objects_to_what_it_has_no_kernel_for(body: str, reason: str | None) -> None:
+    opsets = '"": 25, "com.microsoft": 1, "com.example": 1'
+    text = f"<ir_version: 10, opset_import: [{opsets}]> g (float[2,2] x) => (y) {{ {body} }}"
+    graph = from_proto(onnx.parser.parse_model(text)).graph
+    assert [r for node in graph for r in OnnxRuntime().objections(node)] == ([reason] if reason else [])
+
+
+def test_a_node_that_onnxruntime_has_no_kernel_for_falls_to_the_next_backend() -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) {'
+    text += " b = Cast<to=5>(x) c = Max(b, b) d = Cast<to=1>(c) y = Exp(d) }"
+    session = Session(from_proto(onnx.parser.parse_model(text)), ["onnxruntime", "numpy"])
+    assert [p.backend for p in session.plan] == ["onnxruntime", "numpy", "onnxruntime", "onnxruntime"]
+    np.testing.assert_allclose(session.run(None, {"x": np.float32([1, 2])})[0], np.exp([1, 2]), rtol=1e-6)
