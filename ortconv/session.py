@@ -49,7 +49,7 @@ class Session:
         custom_op_library: Path | None = None,
     ) -> None:
         self._file = None if isinstance(model, Model) else Path(model)
-        self.model = model if isinstance(model, Model) else load(Path(model))
+        self.model = model if isinstance(model, Model) else load(Path(model), only_to_run=True)
         self._graph = self.model.graph
         self.backends = with_fallbacks([get_backend(b) if isinstance(b, str) else b for b in backends])
         if not self.backends:

@@ -13,6 +13,9 @@ NAMES = ("mnist", "mobilenet_v2_small", "bert_tiny", "qdq_cnn", "if_branch", "lo
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz", type=int, default=0, help="number of random models to optimize beyond the usual ones")
+    parser.addoption(
+        "--differential", type=int, default=0, help="number of random cases of each com.microsoft operator"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,8 @@ from ortconv.cli.render import size
 MOST_ROWS = 60
 """How many rows of a table are shown; --json has them all."""
 BAR = 20
+LEAST_TEXT, MOST_TEXT = 12, 200
+"""Characters of a name that are shown, in a narrow and in a wide terminal."""
 
 
 def show(document: dict[str, Any], plan: bool) -> None:
@@ -86,19 +88,33 @@ def stdout() -> Console:
 
 
 def table(*columns: str) -> Table:
-    """An empty table; columns whose names begin with > are flush right."""
+    """An empty table; columns whose names begin with > are flush right and never cut."""
     made = Table(box=None, header_style="dim", pad_edge=False)
     for name in columns:
         right = name.startswith(">")
-        made.add_column(
-            name.removeprefix(">"), justify="right" if right else "left", no_wrap=True, min_width=9 if right else None
-        )
+        made.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
     return made
 
 
 def fill(made: Table, rows: Sequence[tuple[str, ...]]) -> None:
-    """Add rows to a table, not more than are good to read."""
-    for row in rows[:MOST_ROWS]:
-        made.add_row(*(Text(printable(cell)) for cell in row))
+    """Add rows to a table, not more than are good to read, and cut what is too long for the terminal from its beginning."""
+    shown = [[printable(cell) for cell in row] for row in rows[:MOST_ROWS]]
+    needed = [max(map(len, [str(c.header), *(row[i] for row in shown)])) for i, c in enumerate(made.columns)]
+    room = stdout().width - sum(n + 2 for n, c in zip(needed, made.columns, strict=True) if c.justify == "right")
+    texts = sorted(n + 2 for n, c in zip(needed, made.columns, strict=True) if c.justify == "left")
+    most = MOST_TEXT
+    while texts:
+        share = room // len(texts)
+        if texts[0] > share:
+            most = max(LEAST_TEXT, share - 2)
+            break
+        room -= texts.pop(0)
+    for row in shown:
+        cells = (c if k.justify == "right" else _tail(c, most) for c, k in zip(row, made.columns, strict=True))
+        made.add_row(*map(Text, cells))
     if len(rows) > MOST_ROWS:
         made.add_row(f"and {len(rows) - MOST_ROWS} more; --json lists them all")
+
+
+def _tail(text: str, most: int) -> str:
+    return text if len(text) <= most else f"…{text[1 - most :]}"

@@ -28,6 +28,10 @@ PASSED_THROUGH = frozenset(
 """Operators whose output holds elements of their inputs."""
 
 
+MASKS = (DType.BOOL, DType.INT32, DType.INT64)
+"""The types of masks that are inputs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Draw:
     """How an input is to be made up: its shape, and the range of its elements; None where that is left open."""
@@ -85,7 +89,11 @@ def candidates(
 
 
 def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | None = None) -> Any:
-    """Random content for one input: standard normal floats, indices within the table that they index, masks of 0 and 1."""
+    """Random content for one input: standard normal floats, indices within the table that they index, masks of 0 and 1.
+
+    A mask begins with 1 along its last axis: under a causal mask too, every row of scores then keeps an entry. The softmax
+    of a row without any depends on nothing but how its huge negative numbers were rounded.
+    """
     type = value.type
     rng = np.random.default_rng([seed, zlib.crc32(value.name.encode("utf-8", "surrogateescape"))])
     if isinstance(type, SequenceType) and isinstance(type.element, TensorType):
@@ -98,7 +106,11 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
         shape = draw.shape
     if draw is not None and draw.low is not None and draw.high is not None:
         return _between(rng, value, type.dtype, shape, draw.low, draw.high)
-    return _array(rng, type.dtype, shape, _upper_bound(value))
+    bound = _upper_bound(value)
+    made = _array(rng, type.dtype, shape, bound)
+    if type.dtype in MASKS and bound == 2 and len(shape) > 1:
+        made[..., :1] = 1
+    return made
 
 
 def _between(

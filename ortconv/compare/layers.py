@@ -50,9 +50,10 @@ def compare_layers(
 ) -> Iterator[Layer]:
     """Every value that the nodes of both graphs make, in the second's order. `names` are the second's for those of the first.
 
-    Values of another shape or type than their counterpart stand for something else and are left out, outputs excepted.
+    Values that nothing reads are left out, and those of another shape or type than their counterpart, since they stand for
+    something else; outputs are not.
     """
-    made = {v.name for node in second for v in node.outputs if v is not None}
+    made = {v.name for node in second for v in node.outputs if v is not None and (v.uses or v.is_output)}
     names = names if names is not None else {name: name for name in made}
     counterparts: dict[str, list[str]] = {}
     for made_by in first:

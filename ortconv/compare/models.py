@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ortconv.compare.feeds import Draw, Feeds, first_run
+from ortconv.compare.feeds import Draw, Feeds, candidates
 from ortconv.compare.layers import Layer, compare_layers
 from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import limit
-from ortconv.errors import BackendError, UsageError
+from ortconv.errors import BackendError, OrtconvError, UsageError
 from ortconv.executor.backend import discover
 from ortconv.executor.regions import reads
 from ortconv.ir.graph import Graph, Node
@@ -100,35 +100,47 @@ def compare(
 ) -> tuple[Feeds, list[Comparison]]:
     """Run all models on the same feeds and hold each one against the first. UsageError if their inputs or outputs are not the same.
 
-    Feeds that are not given are made up for the first.
+    Feeds that are not given are made up for the first, so that all accept them.
     """
     reference = subjects[0]
     for other in subjects[1:]:
         _check_alike(reference, other)
-    session = reference.session(custom_op_library)
-    feeds, expected = first_run(session, None, arrays, draws, seed)
+    feeds, results = _run_all(
+        [s.session(custom_op_library) for s in subjects],
+        subjects,
+        candidates(reference.model.graph, seed, arrays, draws),
+    )
     outputs = reference.model.graph.outputs
-    names = [v.name for v in outputs]
     dtypes = [v.dtype for v in outputs]
-    del session
     found = []
-    for other in subjects[1:]:
+    for other, got in zip(subjects[1:], results[1:], strict=True):
         allowed = max(limit(s.model.graph, dtypes) for s in (reference, other))
-        got = _run(other, names, feeds, custom_op_library)
-        each = [Output(n, measure(a, b), allowed) for n, a, b in zip(names, expected, got, strict=True)]
+        each = [Output(v.name, measure(a, b), allowed) for v, a, b in zip(outputs, results[0], got, strict=True)]
         found.append(Comparison(other, each))
-        del got
     if layers:
         for one in found:
             _look_inside(reference, one, feeds)
     return feeds, found
 
 
-def _run(other: Subject, names: Sequence[str], feeds: Feeds, custom_op_library: Path | None) -> list[Any]:
-    try:
-        return other.session(custom_op_library).run(names, feeds)
-    except (BackendError, UsageError) as error:
-        raise error.at(file=other.label) from error
+def _run_all(
+    sessions: Sequence[Session], subjects: Sequence[Subject], trials: Iterable[Feeds]
+) -> tuple[Feeds, list[list[Any]]]:
+    """The first feeds that all sessions accept, and the outputs of each one in the order of the first's."""
+    names = [a.name for a in sessions[0].get_outputs()]
+    failure: OrtconvError | None = None
+    for feeds in trials:
+        results = []
+        try:
+            for session, subject in zip(sessions, subjects, strict=True):  # noqa: B007
+                results.append(session.run(names, feeds))
+            return feeds, results
+        except UsageError as error:
+            raise error.at(file=subject.label) from error
+        except BackendError as error:
+            failure = failure or error.at(file=subject.label)
+    assert failure is not None
+    raise failure
 
 
 def _check_alike(a: Subject, b: Subject) -> None:

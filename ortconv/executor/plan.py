@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.executor.backend import Event
 from ortconv.executor.foreseen import foreseen
+from ortconv.executor.fusion import units
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version
@@ -42,11 +43,9 @@ class Plan:
         self._initial: list[Any] = [None]
         self._inputs = [self._slot(v) for v in inputs]
         folding, following = foreseen(nodes, inputs)
-        bound = []
-        for node in nodes:
-            function, reads = _bind(node, self._constant)
-            if node not in folding or not self._folded(function, reads, node):
-                bound.append((function, reads, node))
+        bound = self._fused(
+            [n for n in nodes if n not in folding or not self._folded(n)], {*outputs, *_made(following)}
+        )
         last_use = {value: index for index, (_, reads, _) in enumerate(bound) for value in reads if value is not None}
         last_use |= dict.fromkeys(outputs, len(bound))
         # What follows from shapes stays until the end of the run, to be remembered.
@@ -63,8 +62,21 @@ class Plan:
             return known
         return None
 
-    def _folded(self, function: Function, reads: list[Value | None], node: Node) -> bool:
+    def _fused(self, nodes: list[Node], kept: set[Value]) -> list[tuple[Function, list[Value | None], Node]]:
+        """What to call, with which values, for which node, in order."""
+        together = units(nodes, self._constant, lambda node: _bind(node, self._constant), kept)
+        bound = []
+        for node in nodes:
+            unit = together.get(node)
+            if unit is not None:
+                bound.append((unit.function, unit.reads, node))
+            elif node not in together:
+                bound.append((*_bind(node, self._constant), node))
+        return bound
+
+    def _folded(self, node: Node) -> bool:
         """Compute a step of constants now; False to leave it to the runs, failures included."""
+        function, reads = _bind(node, self._constant)
         operands = [None if v is None else self._initial[self._slot(v)] for v in reads]
         if any(v is not None and operand is None for v, operand in zip(reads, operands, strict=True)):
             return False
@@ -172,6 +184,10 @@ def _timed(step: Step, events: list[Event]) -> Function:
     return call
 
 
+def _made(nodes: Iterable[Node]) -> set[Value]:
+    return {v for node in nodes for v in node.outputs if v is not None}
+
+
 def objection(node: Node) -> str | None:
     """Why the numpy executor cannot run a node; None if it can. Subgraphs are looked into."""
     kernel = lookup(node.domain, node.op, since_version(node))
@@ -185,14 +201,22 @@ def objection(node: Node) -> str | None:
     return next((reason for sub in node.subgraphs for n in sub if (reason := objection(n))), None)
 
 
+_MEMORY_HINT = "consumed_inputs"
+"""Before opset 6 it told which inputs may be overwritten."""
+
+
 def _stated(node: Node, kernel: Kernel) -> list[str]:
     """The attributes that the kernel must be given: all that a node has, but for unknown ones with their default."""
     known = kernel.attributes
     if known is None:
-        return list(node.attrs)
+        return [k for k in node.attrs if k != _MEMORY_HINT]
     schema = schema_of(node)
     defaults = {} if schema is None else schema.defaults
-    return [k for k, v in node.attrs.items() if k in known or k not in defaults or defaults[k] != v]
+    return [
+        k
+        for k, v in node.attrs.items()
+        if k in known or (k != _MEMORY_HINT and (k not in defaults or defaults[k] != v))
+    ]
 
 
 def _bind(node: Node, constant: Callable[[Value], Array | None]) -> tuple[Function, list[Value | None]]:

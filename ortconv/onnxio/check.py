@@ -9,6 +9,7 @@ from ortconv.onnxio.build import check_text
 from ortconv.onnxlib import IR_VERSION, ModelProto, OperatorSetIdProto, newest_opsets
 
 OLDEST_OPSET = 7
+"""The oldest that models made for ONNX Runtime may import."""
 OLDEST_IR = 3
 
 _FOREIGN = [
@@ -36,7 +37,7 @@ def not_onnx(data: memoryview, reason: str) -> FormatError:
     return FormatError(f"not a valid ONNX model: {reason}", hint=_HINT)
 
 
-def check_versions(proto: ModelProto) -> None:
+def check_versions(proto: ModelProto, oldest_opset: int) -> None:
     """UnsupportedError for IR and operator set versions that are too old, or newer than the onnx package knows."""
     if proto.ir_version < OLDEST_IR:
         raise UnsupportedError(f"IR version {proto.ir_version}, the oldest supported is {OLDEST_IR}", hint=_CONVERT)
@@ -46,9 +47,9 @@ def check_versions(proto: ModelProto) -> None:
         )
     if not proto.opset_import:
         raise GraphError("the model imports no operator set", hint="opset_import must name the versions it uses")
-    _check_opsets(proto.opset_import)
+    _check_opsets(proto.opset_import, oldest_opset)
     for function in proto.functions:
-        _check_opsets(function.opset_import)
+        _check_opsets(function.opset_import, oldest_opset)
 
 
 def version_of_onnx() -> str:
@@ -57,7 +58,7 @@ def version_of_onnx() -> str:
     return version("onnx")
 
 
-def _check_opsets(imports: Iterable[OperatorSetIdProto]) -> None:
+def _check_opsets(imports: Iterable[OperatorSetIdProto], oldest_opset: int) -> None:
     newest = newest_opsets()
     versions: dict[str, int] = {}
     for entry in imports:
@@ -70,11 +71,10 @@ def _check_opsets(imports: Iterable[OperatorSetIdProto]) -> None:
             raise UnsupportedError(
                 f"opset {version} of '{domain or 'ai.onnx'}', onnx {version_of_onnx()} knows {limit}", hint=_UPGRADE
             )
-        if version < (OLDEST_OPSET if domain == "" else 0) or version >= 1 << 31:
+        oldest = oldest_opset if domain == "" else 0
+        if version < oldest or version >= 1 << 31:
             raise UnsupportedError(
-                f"opset {version} of '{domain or 'ai.onnx'}', the oldest supported is "
-                f"{OLDEST_OPSET if domain == '' else 0}",
-                hint=_CONVERT,
+                f"opset {version} of '{domain or 'ai.onnx'}', the oldest supported is {oldest}", hint=_CONVERT
             )
 
 

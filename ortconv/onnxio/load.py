@@ -14,7 +14,7 @@ from ortconv.files import let_go, mapped
 from ortconv.ir.model import Model
 from ortconv.onnxio import wire
 from ortconv.onnxio.build import Resolve, build
-from ortconv.onnxio.check import check_versions, not_onnx
+from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
 from ortconv.onnxio.external import ExternalData
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing, infer_model
 from ortconv.onnxio.inline import inline_functions
@@ -24,7 +24,7 @@ SMALL_EXTERNAL = 8 * wire.THRESHOLD
 """External payloads of up to so many bytes are shown to shape inference."""
 
 
-def load(path: str | Path, fix_dims: Mapping[str, int] | None = None) -> Model:
+def load(path: str | Path, fix_dims: Mapping[str, int] | None = None, oldest_opset: int = OLDEST_OPSET) -> Model:
     """The model of an .onnx file, checked, functions inlined, types and shapes inferred, weights left in the mapped file.
 
     ModelError says what is wrong with the file, UnsafeInputError that its external data points where it must not. `fix_dims` gives
@@ -32,7 +32,7 @@ def load(path: str | Path, fix_dims: Mapping[str, int] | None = None) -> Model:
     """
     try:
         data = _mapped(path)
-        model = _load(data, ExternalData(os.path.dirname(path)), fix_dims)
+        model = _load(data, ExternalData(os.path.dirname(path)), fix_dims, oldest_opset)
         let_go(data)
     except OrtconvError as error:
         raise error.at(file=path) from error
@@ -60,12 +60,17 @@ def _mapped(path: str | Path) -> memoryview:
         raise ModelError(error.strerror or str(error), hint="check the path") from error
 
 
-def _load(data: memoryview, external: ExternalData | None, fix_dims: Mapping[str, int] | None = None) -> Model:
+def _load(
+    data: memoryview,
+    external: ExternalData | None,
+    fix_dims: Mapping[str, int] | None = None,
+    oldest_opset: int = OLDEST_OPSET,
+) -> Model:
     message, payloads = _skeleton(data)
     proto = _parse(data, message)
     if not proto.HasField("graph"):
         raise not_onnx(data, "there is no graph in it")
-    check_versions(proto)
+    check_versions(proto, oldest_opset)
     resolve = _resolver(payloads, external)
     inlines = bool(proto.functions)
     if inlines:

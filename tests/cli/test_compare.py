@@ -75,6 +75,15 @@ def test_models_that_differ(model: Path, changed: Path, capsys: pytest.CaptureFi
     assert shown.err.startswith("error: output 'y' of ")
 
 
+def test_made_up_inputs_suit_all_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[n] x) => (float[m] y) <int64[1] shape = {SHAPE}> { y = Reshape(x, shape) }"""
+    a = write(tmp_path / "a.onnx", text.replace("SHAPE", "-1"))
+    b = write(tmp_path / "b.onnx", text.replace("SHAPE", "224"))
+    (found,) = document(capsys, a, b)["models"]
+    assert found["outputs"][0]["shape"] == [224]
+
+
 def test_convert_with(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, samples / "mnist.onnx", "--convert-with", "all", "--layers")
     (b,) = found["models"]

@@ -82,6 +82,13 @@ def test_values_of_another_shape_stand_for_something_else() -> None:
     assert [layer.name for layer in found] == ["y"]
 
 
+def test_values_that_nothing_reads_do_not_count() -> None:
+    a = model("g (float[2] x) => (float[2] y) { y = Neg(x) t = Exp(x) }")
+    b = model("g (float[2] x) => (float[2] y) { y = Neg(x) t = Abs(x) }")
+    found = list(compare_layers(a.graph, b.graph, (["numpy"], ["numpy"]), {"x": np.float32([1, 2])}))
+    assert [layer.name for layer in found] == ["y"]
+
+
 def test_values_in_another_order_are_said_to_be_so() -> None:
     a = model("g (float[3,3,3] x) => (float[3,3,3] y) { t = Neg(x) y = Exp(t) }")
     b = model("g (float[3,3,3] x) => (float[3,3,3] y) { u = Transpose(x) t = Neg(u) v = Transpose(t) y = Exp(v) }")

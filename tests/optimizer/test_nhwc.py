@@ -65,6 +65,24 @@ def pools(net: Net, x: str) -> str:
     return conv(net, image(net, net.add("AveragePool", first, kernel_shape=[2, 2], pads=[1, 0, 0, 1])), 3, 4)
 
 
+def parts(net: Net, x: str) -> str:
+    """As in the blocks of detectors: half of the channels go through a convolution, then all are joined."""
+    first = conv(net, x, 6, 4)
+    net.add("Split", first, net.const(np.array([2, 4])), axis=1, outputs=2)
+    low, high = (image(net, y) for y in net.nodes[-1].output)
+    return conv(net, image(net, net.add("Concat", low, high, conv(net, high, 3, 4), axis=1)), 4, 9)
+
+
+def enlarged(net: Net, x: str) -> str:
+    scales = net.const(np.array([1, 1, 2, 3], np.float32))
+    return conv(net, image(net, net.add("Resize", conv(net, x, 4, 4), "", scales, mode="nearest")), 3, 4)
+
+
+def enlarged_to(net: Net, x: str) -> str:
+    sizes = net.const(np.array([2, 4, 11, 12]))
+    return conv(net, image(net, net.add("Resize", conv(net, x, 4, 4), "", "", sizes, mode="nearest")), 3, 4)
+
+
 def constants(net: Net, x: str) -> str:
     first = conv(net, x, 4, 4)
     for shape in ((4, 1, 1), (1, 4, 7, 9), (), (9,)):
@@ -83,7 +101,20 @@ def reals(net: Net, x: str) -> str:
     return conv(net, image(net, net.add("Max", net.add("Clip", first, low), net.add("Tanh", first), low)), 4, 4)
 
 
-REGIONS = [reals, chain, depthwise, residual, concat, swish, squeeze_and_excite, pools, constants]
+REGIONS = [
+    reals,
+    chain,
+    depthwise,
+    residual,
+    concat,
+    swish,
+    squeeze_and_excite,
+    pools,
+    parts,
+    enlarged,
+    enlarged_to,
+    constants,
+]
 
 
 def network(build: Callable[[Net, str], str]) -> Net:

@@ -37,6 +37,8 @@ def sigmoid(x: Array) -> Array:
 @kernel("LeakyRelu")
 @in_float32
 def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
+    if alpha == 0:  # infinity times zero is NaN
+        return np.where(x < 0, x * x.dtype.type(0), x)
     out = np.empty_like(x)
     np.multiply(x, alpha, out=out)
     limited = np.maximum if alpha <= 1 else np.minimum
@@ -44,12 +46,12 @@ def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
     return out
 
 
-@kernel("PRelu")
+@kernel("PRelu", since=7)
 @in_float32
 def prelu(x: Array, slope: Array) -> Array:
     out = np.asarray(np.multiply(x, slope))
-    if slope.size and slope.max() <= 1:
-        # Branch free: several times faster than a mask of random signs.
+    if slope.size and slope.max() <= 1 and slope.all():
+        # Branch free: several times faster than a mask of random signs. Infinity times zero is NaN.
         np.maximum(out, x, out=out)
     else:
         np.copyto(out, x, where=x >= 0)
@@ -186,8 +188,8 @@ def gelu(x: Array, *, approximate: str = "none") -> Array:
 def _gelu_block(x: Array, out: Array) -> None:
     erf_block(x * np.float32(math.sqrt(0.5)), out)
     np.add(out, 1, out=out)
+    np.multiply(out, 0.5, out=out)  # first, as twice the largest numbers is infinity
     np.multiply(out, x, out=out)
-    np.multiply(out, 0.5, out=out)
 
 
 def _gelu_tanh(x: Array) -> Array:

@@ -193,15 +193,22 @@ def _rotated(x: Array, cos: Array, sin: Array, interleaved: int, num_heads: int 
     """cos and sin are (B, L, dim / 2)."""
     heads = split_heads(x, num_heads or 0) if x.ndim == 3 else x
     dim = dim or heads.shape[-1]
-    cos, sin = cos[:, None], sin[:, None]
     if cos.shape[-1] != dim // 2:
         raise GraphError(f"the rotary caches are {cos.shape[-1]} wide, the rotated part of a head needs {dim // 2}")
+    y = rotated(heads, cos, sin, interleaved)
+    return merge_heads(y) if x.ndim == 3 else y
+
+
+def rotated(heads: Array, cos: Array, sin: Array, interleaved: int) -> Array:
+    """Heads with their first elements, as many as cos and sin (B, L, n) stand for, turned."""
+    dim = 2 * cos.shape[-1]
+    cos, sin = cos[:, None], sin[:, None]
     first = slice(0, dim, 2) if interleaved else slice(0, dim // 2)
     second = slice(1, dim, 2) if interleaved else slice(dim // 2, dim)
     y = heads.copy()
     y[..., first] = cos * heads[..., first] - sin * heads[..., second]
     y[..., second] = sin * heads[..., first] + cos * heads[..., second]
-    return merge_heads(y) if x.ndim == 3 else y
+    return y
 
 
 @kernel("MultiHeadAttention", domain=_MS)
@@ -281,7 +288,9 @@ def _microsoft_mask(
         allowed = _allowed(mask, batch, queries, keys, past)
         total = np.where(allowed, np.float32(0), np.float32(filter_value))
     if causal and queries > 1:
-        unseen = np.where(visible(queries, keys, past, -1, 0), np.float32(0), np.finfo(np.float32).min)
+        seen = visible(queries, keys, past, -1, 0)
+        seen[-1] = True  # as in the kernel, which matters where the keys are not as many as past and queries
+        unseen = np.where(seen, np.float32(0), np.finfo(np.float32).min)
         total = unseen if total is None else np.maximum(total + unseen, np.finfo(np.float32).min)
     return total
 

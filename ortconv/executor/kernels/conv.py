@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -32,7 +32,13 @@ _BLOCK_BYTES = 8 << 20
 """Unfolded windows beyond this are multiplied in blocks of output rows."""
 
 _FEW_CHANNELS = 4
-"""Up to this many, channels first are unfolded as they lie."""
+"""Up to this many, channels first are unfolded as they lie,"""
+
+_FEW_PLANES = 32
+"""in so many copies, one per kernel element and channel."""
+
+_LONG_ROWS = 96
+"""Channels from which a strided depthwise window is faster read in place than with its columns gathered."""
 
 _DEPTHWISE_BYTES = 1 << 20
 """What a block of a depthwise convolution may read and write."""
@@ -78,7 +84,7 @@ def convolve(x: Array, f: Filters, w: Window) -> Array:
         return channels_first(_depthwise(x, f, w))
     if w.is_pointwise:
         return _pointwise(x, f.matrix, w)
-    if f.group == 1 and f.channels <= _FEW_CHANNELS and x.flags.c_contiguous:
+    if f.group == 1 and f.channels <= _FEW_CHANNELS and f.matrix.shape[1] <= _FEW_PLANES and x.flags.c_contiguous:
         return channels_first(_unfold_planes(x, f.matrix[0], w))
     rows = pad_channels_last(x, w)
     out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
@@ -124,20 +130,33 @@ def _unfold_planes(x: Array, matrix: Array, w: Window) -> Array:
 
 def _unfold_and_multiply(x: Array, matrix: Array, w: Window, out: Array) -> None:
     """out[...] = windows of x @ matrix, for x padded and channels last."""
-    if len(w.kernel) == 2 and w.output[1] >= 48 and x.shape[-1] <= 64 and w.dilations == (1, 1) and w.kernel[0] > 1:
+    if _overlaps_vertically(w, x.shape[-1]):
         return _unfold_width(x, matrix, w, out)
     windows = sliding(x, w)
-    n, k, m = x.shape[0], matrix.shape[0], matrix.shape[1]
+    n, k = x.shape[0], matrix.shape[0]
     row_bytes = prod(w.output[1:]) * k * x.itemsize
     block = max(1, _BLOCK_BYTES // max(row_bytes, 1))
     if n * w.output[0] <= block:
-        out[...] = (windows.reshape(-1, k) @ matrix).reshape(out.shape)
-        return None
+        return _multiply_into(windows.reshape(-1, k), matrix, out)
     for image, target in zip(windows, out):
         for start in range(0, w.output[0], block):
             part = slice(start, start + block)
-            target[part] = (image[part].reshape(-1, k) @ matrix).reshape(-1, *w.output[1:], m)
+            _multiply_into(image[part].reshape(-1, k), matrix, target[part])
     return None
+
+
+def _multiply_into(rows: Array, matrix: Array, out: Array) -> None:
+    if out.flags.c_contiguous:
+        np.matmul(rows, matrix, out=out.reshape(-1, matrix.shape[1]))
+    else:
+        out[...] = (rows @ matrix).reshape(out.shape)
+
+
+def _overlaps_vertically(w: Window, channels: int) -> bool:
+    """True where unfolding along the width alone pays: long rows of few channels that several windows share."""
+    if len(w.kernel) != 2 or w.dilations != (1, 1) or w.kernel[0] <= w.strides[0]:
+        return False
+    return w.output[1] >= (16 if channels <= _FEW_CHANNELS else 48) and channels <= 64
 
 
 def _unfold_width(x: Array, matrix: Array, w: Window, out: Array) -> None:
@@ -157,10 +176,11 @@ def _depthwise(x: Array, f: Filters, w: Window) -> Array:
     if f.outputs != f.channels:
         x = np.repeat(x, f.outputs // f.channels, axis=1)
     x = pad_channels_last(x, w)
-    out = np.zeros((x.shape[0], *w.output, f.outputs), x.dtype)
-    if len(w.kernel) == 2 and out.size:
+    if len(w.kernel) == 2 and all(w.output):
+        out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
         _depthwise_plane(x, f.matrix.reshape(*w.kernel, f.outputs), w, out)
         return out
+    out = np.zeros((x.shape[0], *w.output, f.outputs), x.dtype)
     for tap, weights in zip(w.taps(), f.matrix):
         out += x[(slice(None), *tap)] * weights
     return out
@@ -170,6 +190,12 @@ def _depthwise_plane(x: Array, weights: Array, w: Window, out: Array) -> None:
     """One multiply-add over (kernel, rows, columns * channels), with the columns of a strided window gathered first."""
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
     c = x.shape[-1]
+    if sw > 1 and c >= _LONG_ROWS:
+        for image, target in zip(x, out):
+            a, b, item = image.strides
+            view = as_strided(image, (kh, kw, oh, ow, c), (dh * a, dw * b, sh * a, sw * b, item), writeable=False)
+            np.einsum("ijhwc,ijc->hwc", view, weights, out=target)
+        return
     tiled = np.tile(weights, (1, 1, ow)).reshape(kh, kw, ow * c)
     # Blocks of output rows whose inputs stay in the cache while they are read kernel element by kernel element.
     block = max(1, _DEPTHWISE_BYTES // max(1, (sh + sw) * ow * c * x.itemsize))
@@ -282,17 +308,28 @@ def _prepared(
     weights = operands[1]
     if weights is None or weights.dtype not in (np.float32, np.float64):
         return None
+    multiply = convolution(weights, group, geometry)
+
+    def run(x: Array, w: Array, b: Array | None = None, z: Array | None = None, **_: Any) -> Array:
+        return _finish(_with_bias(multiply(x), b), z, activation, parameters)
+
+    return run
+
+
+def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
+    """The function of x that convolves with constant weights, without bias. Its results are the caller's to overwrite."""
     direct = cache(lambda: filters(weights, group))
     placement: dict[str, Any] = {key: geometry.get(key) for key in ("strides", "dilations", "pads")}
-    auto_pad = geometry.get("auto_pad", "NOTSET")
-
+    placement["auto_pad"] = geometry.get("auto_pad", "NOTSET")
+    kernel_shape = weights.shape[2:]
+    place = lru_cache(maxsize=16)(lambda size: window(size, kernel_shape, **placement))
     steps = [d for key in ("strides", "dilations") for d in placement[key] or ()]
     transformed = winograd.transform_weights(weights) if winograd.suits(weights, group) and set(steps) <= {1} else None
 
-    def run(x: Array, w: Array, b: Array | None = None, z: Array | None = None, **_: Any) -> Array:
-        place = window(x.shape[2:], weights.shape[2:], auto_pad=auto_pad, **placement)
-        y = None if transformed is None else _through_winograd(x, transformed, place)
-        return _finish(_with_bias(convolve(x, direct(), place) if y is None else y, b), z, activation, parameters)
+    def run(x: Array) -> Array:
+        w = place(x.shape[2:])
+        y = None if transformed is None else _through_winograd(x, transformed, w)
+        return convolve(x, direct(), w) if y is None else y
 
     return run
 

@@ -43,8 +43,8 @@ def _corners(boxes: Array, center_point_box: int) -> Array:
     return np.asarray(np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=-1))
 
 
-_CHUNK = 256
-"""Candidates compared with each other at a time."""
+_CHUNKS = (16, 256)
+"""Candidates compared with each other at a time: the first, and at most."""
 
 
 def _suppress(corners: Array, score: Array, limit: int, overlap: float, lowest: float | None) -> list[int]:
@@ -52,8 +52,11 @@ def _suppress(corners: Array, score: Array, limit: int, overlap: float, lowest: 
     candidates = np.arange(len(score)) if lowest is None else np.flatnonzero(score > lowest)
     order = candidates[np.argsort(-score[candidates], kind="stable")]
     kept: list[int] = []
-    for start in range(0, len(order), _CHUNK):
-        chunk = order[start : start + _CHUNK]
+    size, most = _CHUNKS
+    start = 0
+    while start < len(order):
+        chunk = order[start : start + size]
+        start, size = start + size, min(2 * size, most)
         if kept:
             chunk = chunk[~(_intersection_over_union(corners[kept], corners[chunk]) > overlap).any(axis=0)]
         boxes = corners[chunk]

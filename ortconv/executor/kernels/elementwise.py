@@ -56,16 +56,19 @@ table({
     "Sinh": _unary(np.sinh), "Cosh": _unary(np.cosh), "Tanh": _unary(np.tanh),
     "Asinh": _unary(np.arcsinh), "Acosh": _unary(np.arccosh), "Atanh": _unary(np.arctanh),
     "Not": _unary(np.logical_not), "BitwiseNot": _unary(np.invert),
+    "Max": _fold(np.maximum), "Min": _fold(np.minimum), "Sum": _fold(np.add),
+})  # fmt: skip
+
+table({
     "Add": _binary(np.add), "Sub": _binary(np.subtract), "Mul": _binary(np.multiply),
     "And": _binary(np.logical_and), "Or": _binary(np.logical_or), "Xor": _binary(np.logical_xor),
     "BitwiseAnd": _binary(np.bitwise_and), "BitwiseOr": _binary(np.bitwise_or), "BitwiseXor": _binary(np.bitwise_xor),
     "Equal": _comparison(np.equal), "Less": _comparison(np.less), "LessOrEqual": _comparison(np.less_equal),
     "Greater": _comparison(np.greater), "GreaterOrEqual": _comparison(np.greater_equal),
-    "Max": _fold(np.maximum), "Min": _fold(np.minimum), "Sum": _fold(np.add),
-})  # fmt: skip
+}, since=7)  # fmt: skip
 
 
-@kernel("Div")
+@kernel("Div", since=7)
 @in_float32
 def div(a: Array, b: Array) -> Array:
     if a.dtype.kind in "iu":
@@ -94,7 +97,7 @@ def mean(x: Array, *others: Array) -> Array:
     return np.asarray(reduce(np.add, others, x) / x.dtype.type(1 + len(others)))
 
 
-@kernel("Pow")
+@kernel("Pow", since=7)
 @in_float32
 def pow_(x: Array, y: Array) -> Array:
     if y.size == 1 and y.ndim <= x.ndim and y.reshape(()) in (2, 3):

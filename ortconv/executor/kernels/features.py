@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def binarizer(x: Array, *, threshold: float = 0.0) -> Array:
 @kernel("FeatureVectorizer", domain=_ML)
 def feature_vectorizer(*inputs: Array, inputdimensions: Sequence[int] | None = None) -> Array:
     """Rows side by side, each part cut or filled with zeros to its stated width."""
-    parts = [x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), -1) for x in inputs]
+    parts = [x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), prod(x.shape[1:])) for x in inputs]
     widths = inputdimensions or [p.shape[1] for p in parts]
     if len(widths) != len(parts):
         raise GraphError(f"FeatureVectorizer has {len(widths)} inputdimensions for {len(parts)} inputs")

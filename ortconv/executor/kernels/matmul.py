@@ -33,7 +33,7 @@ def matmul(a: Array, b: Array) -> Array:
     return _multiply(a, b)
 
 
-@kernel("Gemm")
+@kernel("Gemm", since=7)
 @in_float32
 def gemm(
     a: Array,

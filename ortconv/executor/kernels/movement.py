@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 
 import numpy as np
 
@@ -33,7 +34,25 @@ def reshape(x: Array, shape: Array, *, allowzero: int = 0) -> Array:
 def _reshape(x: Array, shape: tuple[int, ...], allow_zero: bool) -> Array:
     if not allow_zero and 0 in shape:
         shape = tuple(d or x.shape[i] for i, d in enumerate(shape))
+    spatial = len(shape) - 2
+    if spatial > 0 and x.ndim > len(shape) and x.size and x.shape[-spatial:] == shape[2:] and x.shape[0] == shape[0]:
+        return _merged_channels(x, spatial)
     return x.reshape(shape)
+
+
+def _merged_channels(x: Array, spatial: int) -> Array:
+    """(N, channels..., spatial...) to (N, C, spatial...), channels last in memory if those of x come after what is spatial."""
+    n, *channels = x.shape[:-spatial]
+    size = x.shape[-spatial:]
+    if max(x.strides[1:-spatial]) >= x.strides[-1]:
+        return x.reshape(n, -1, *size)
+    out = np.empty((n, *size, prod(channels)), x.dtype)
+    y = np.moveaxis(out, -1, 1)
+    # One axis by itself, so that the innermost loop runs along contiguous elements of x.
+    outer = max(range(1, x.ndim - spatial), key=lambda axis: x.strides[axis])
+    for source, target in zip(np.moveaxis(x, outer, 0), np.moveaxis(y.reshape(x.shape), outer, 0)):
+        target[...] = source
+    return y
 
 
 @kernel("Flatten")
@@ -71,12 +90,22 @@ def transpose(x: Array, *, perm: Sequence[int] | None = None) -> Array:
 
 @kernel("Concat", until=3)
 def concat_1(*inputs: Array, axis: int = 1) -> Array:
-    return np.concatenate(inputs, axis=axis)
+    return _joined(inputs, axis)
 
 
 @kernel("Concat", since=4)
 def concat(*inputs: Array, axis: int) -> Array:
-    return np.concatenate(inputs, axis=axis)
+    return _joined(inputs, axis)
+
+
+def _joined(inputs: Sequence[Array], axis: int) -> Array:
+    """In the memory order of the largest input."""
+    largest = max(inputs, key=lambda x: x.size)
+    if largest.ndim < 3 or largest.flags.c_contiguous:
+        return np.concatenate(inputs, axis=axis)
+    shape = list(largest.shape)
+    shape[axis] = sum(x.shape[axis] for x in inputs)
+    return np.concatenate(inputs, axis=axis, out=np.empty_like(largest, shape=shape))
 
 
 @kernel("Split", until=1)

@@ -25,7 +25,7 @@ def _affine(x: Array, scale: Array, shift: Array) -> Array:
     return y
 
 
-@kernel("BatchNormalization", until=13)
+@kernel("BatchNormalization", since=7, until=13)
 def batch_normalization_7(
     x: Array,
     scale: Array,

@@ -165,7 +165,13 @@ def _before_11(x: Array, scales: Array | Sequence[float], mode: str) -> Array:
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 
 
-@kernel("Upsample", until=8)
+@kernel("Upsample", until=6)
+@in_float32
+def upsample_1(x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Array:
+    return _before_11(x, (1, 1, height_scale, width_scale), mode)
+
+
+@kernel("Upsample", since=7, until=8)
 @in_float32
 def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest") -> Array:
     return _before_11(x, scales, mode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -78,5 +79,5 @@ def class_labels(ints: Sequence[int] | None, strings: Sequence[str] | None) -> A
 
 def as_rows(x: Array) -> Array:
     """(N, features) of float64 or float32; a vector is one row."""
-    rows = x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), -1)
+    rows = x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), prod(x.shape[1:]))
     return rows if rows.dtype == np.float64 else rows.astype(np.float32, copy=False)

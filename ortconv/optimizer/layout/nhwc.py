@@ -30,6 +30,7 @@ class Form(NamedTuple):
     """The channels-last counterpart of an operator: the inputs that are images, its operator and domain, its attributes.
 
     `on_reals` says that images may be float32 too; `gains` that a node is worth having even where it saves no Transpose.
+    `vectors` are the inputs with a number for each axis.
     """
 
     images: Callable[[Node], range]
@@ -38,6 +39,7 @@ class Form(NamedTuple):
     attrs: Callable[[Node], Attributes]
     on_reals: bool = False
     gains: bool = False
+    vectors: tuple[int, ...] = ()
 
 
 def _first(node: Node) -> range:
@@ -78,6 +80,8 @@ FORMS: dict[tuple[str, str], Form] = {
     **{("", op): Form(_first, op, "", _same, on_reals=True)
        for op in ("Relu", "Clip", "LeakyRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Erf",
                   "Softplus", "Softsign", "Mish", "Gelu", "Sqrt", "Exp", "Log", "Abs", "Neg", "Reciprocal")},
+    ("", "Split"): Form(_first, "Split", "", _last_axis, on_reals=True),
+    ("", "Resize"): Form(_first, "Resize", "", _same, vectors=(2, 3)),
     **{("", op): Form(_all, op, "", _same, on_reals=True) for op in ("Add", "Sub", "Mul", "Div", "PRelu", "Max", "Min")},
 }  # fmt: skip
 
@@ -89,14 +93,30 @@ def _is_per_tensor(node: Node) -> bool:
     return all(v is None or v.static_shape in ((), (1,)) for v in node.inputs[1:])
 
 
+def _picks_by_constants(node: Node) -> bool:
+    """True unless this is a Resize that computes elements or takes anything but constant scales or sizes of all axes."""
+    if node.op != "Resize":
+        return True
+    roi = node.input(1)
+    given = [v.constant for slot in (2, 3) if (v := node.input(slot)) is not None and v.static_shape != (0,)]
+    if "axes" in node.attrs or node.attr("mode", "nearest") != "nearest" or (roi and roi.static_shape != (0,)):
+        return False
+    return len(given) == 1 and given[0] is not None and given[0].shape == (4,)
+
+
+def _results(node: Node) -> list[Value]:
+    """The outputs of a node that are images."""
+    return [v for v in node.outputs if v is not None] if node.op == "Split" else [node.out]
+
+
 def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
     """Give every region that gains from it the channels-last form, or all that have convolutions.
 
     Returns the number of nodes changed.
 
     Counterpart: NhwcTransformer
-    Differs: regions are chosen as a whole, only where they gain; pools and float operators between quantized ones
-        go along; no float convolutions.
+    Differs: regions are chosen as a whole, only where they gain; pools, Split, Resize and float operators between
+        quantized ones go along; no float convolutions.
     """
     changes = 0
     for region in _regions(graph, context):
@@ -114,13 +134,16 @@ def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
 def _images(node: Node) -> list[Value]:
     """The inputs of a node that can take the form which are images, constants excepted; none if it cannot take it."""
     form = FORMS.get((node.domain, node.op))
-    if form is None or node.attr("channels_last", 0) or not _is_per_tensor(node):
+    if form is None or node.attr("channels_last", 0) or not (_is_per_tensor(node) and _picks_by_constants(node)):
         return []
     types = (*BYTES, DType.FLOAT) if form.on_reals else BYTES
     slots = form.images(node)
-    if node.out.rank != 4 or node.out.dtype not in types:
+    results = _results(node)
+    if len(results) < len(node.outputs) and node.op == "Split":
         return []
-    if any(v is not None and (v.uses or v.is_output) for v in node.outputs[1:]):
+    if any(v.rank != 4 or v.dtype not in types for v in results):
+        return []
+    if any(v is not None and v not in results and (v.uses or v.is_output) for v in node.outputs):
         return []
     images = [node.input(slot) for slot in slots]
     if any(v is None or v.dtype not in types or (v.constant is None and v.rank != 4) for v in images):
@@ -163,17 +186,21 @@ def _cost(node: Node, chosen: dict[Node, None]) -> int:
     outside = 0
     for value in set(_images(node)):
         outside += -1 if value.producer in chosen else 1
-    inner = [user in chosen for user in node.out.consumers]
-    if inner:
-        outside += (1 if not all(inner) or node.out.is_output else 0) - (1 if any(inner) else 0)
-    return outside + (not inner)
+    for result in _results(node):
+        inner = [user in chosen for user in result.consumers]
+        if inner:
+            outside += (1 if not all(inner) or result.is_output else 0) - (1 if any(inner) else 0)
+        else:
+            outside += 1
+    return outside
 
 
 def _border(chosen: dict[Node, None]) -> int:
     """How many Transposes stand around the set."""
     entering = {value for node in chosen for value in _images(node) if value.producer not in chosen}
     entering -= {value for value in entering if _source_of_transpose(value) is not None}
-    leaving = sum(node.out.is_output or any(user not in chosen for user in node.out.consumers) for node in chosen)
+    results = [value for node in chosen for value in _results(node)]
+    leaving = sum(value.is_output or any(user not in chosen for user in value.consumers) for value in results)
     return len(entering) + leaving
 
 
@@ -190,12 +217,19 @@ def _convert(graph: Graph, chosen: list[Node]) -> None:
             value = inputs[slot]
             assert value is not None
             inputs[slot] = last[value] if value in last else last.setdefault(value, _entering(graph, node, value))
-        made = graph.add_node(form.op, inputs, 1, form.attrs(node), domain=form.domain, name=node.name,
-                              types=[permuted(node.out.type, TO_LAST)], before=node)  # fmt: skip
+        for slot in form.vectors:
+            vector = node.input(slot)
+            if vector is not None and vector.constant is not None and vector.constant.size == len(TO_LAST):
+                inputs[slot] = constant(node, vector.constant.numpy()[list(TO_LAST)])
+        results = _results(node)
+        types = [permuted(value.type, TO_LAST) for value in results]
+        made = graph.add_node(form.op, inputs, len(types), form.attrs(node), domain=form.domain, name=node.name,
+                              types=types, before=node)  # fmt: skip
         made.ep = node.ep
-        last[node.out] = made.out
+        last |= {old: value for old, value in zip(results, made.outputs) if value is not None}
     for node in reversed(chosen):
-        _leave(graph, node, last[node.out])
+        for result in _results(node):
+            _leave(graph, node, result, last[result])
         graph.remove_dead(node)
 
 
@@ -217,9 +251,8 @@ def _source_of_transpose(value: Value) -> Value | None:
     return producer.inputs[0]
 
 
-def _leave(graph: Graph, node: Node, last: Value) -> None:
-    """Let the readers outside, which want the channels first, read what became of a node."""
-    old = node.out
+def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
+    """Let the readers outside, which want the channels first, read what became of a node's output."""
     for user in old.consumers:
         if user.graph is graph and _takes_either(user, last) and not user.out.is_output:
             if user.op == "Transpose":

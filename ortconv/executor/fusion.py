@@ -1,0 +1,351 @@
+"""Fusion of steps: chains of elementwise operators run block by block in cache, in the memory of the product that they finish.
+
+A unit is a set of nodes of which only the last result is read outside. At most one of them, the head, is more than elementwise: its
+result is an array of its own, which the others overwrite. What shapes and layouts a unit gets is known when it runs; where they do
+not suit, its nodes run one after the other.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, instructions, quantizer_before
+from ortconv.executor.kernels.conv import convolution
+from ortconv.executor.program import BlockProgram, Line, columns
+from ortconv.executor.registry import Function
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+
+Bind = Callable[[Node], tuple[Function, list[Value | None]]]
+
+_HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "LayerNormalization", "MatMul"})
+"""Operators whose kernels return an array that nobody else holds."""
+
+_MOST_NODES = 32
+
+
+class Unit(NamedTuple):
+    """Nodes that run as one step, in topological order."""
+
+    nodes: tuple[Node, ...]
+    reads: list[Value | None]
+    function: Function
+
+
+def units(nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value]) -> dict[Node, Unit | None]:
+    """The units among the nodes of a plan, by their last node; None for the other nodes of a unit. `kept` are read outside."""
+    place = {node: index for index, node in enumerate(nodes)}
+    outside = set(kept)
+    found: dict[Node, Unit | None] = {}
+    for node in reversed(nodes):
+        if node in found:
+            continue
+        members = _Members(node, place, constant, outside, found)
+        if members.last_is_column:
+            members = _Members(node, place, constant, outside, found, reductions=False)
+        if len(members.nodes) > 1:
+            found |= dict.fromkeys(members.nodes)
+            found[node] = members.unit(bind)
+    return found
+
+
+class _Members:
+    """The nodes of the unit that ends in `last`, gathered from the last to the first."""
+
+    def __init__(
+        self,
+        last: Node,
+        place: dict[Node, int],
+        constant: Constant,
+        outside: set[Value],
+        taken: dict[Node, Unit | None],
+        reductions: bool = True,
+    ) -> None:
+        self._last, self._place, self._constant = last, place, constant
+        self._outside, self._taken, self._reductions = outside, taken, reductions
+        self.head: Node | None = None
+        self.turn: Node | None = None
+        """A Transpose of what the head makes."""
+        self.nodes: set[Node] = set()
+        self._lines: dict[Node, list[Line]] = {}
+        waiting = [-place[last]]
+        by_place = {place[last]: last}
+        while waiting and len(self.nodes) < _MOST_NODES:
+            node = by_place[-heapq.heappop(waiting)]
+            for producer in self._take(node):
+                if place[producer] not in by_place:
+                    by_place[place[producer]] = producer
+                    heapq.heappush(waiting, -place[producer])
+
+    def _take(self, node: Node) -> list[Node]:
+        """Make a node a member if it can be one; the nodes that may join it."""
+        if not self._fits(node):
+            return []
+        lines = _lines(node, self._constant)
+        if lines is not None and (self._reductions or not any(line.reduces for line in lines)):
+            self._lines[node] = lines
+            before = quantizer_before(node)
+            self.nodes |= {node} if before is None else {node, before}
+            operands = [
+                v for line in lines for v in line.operands if isinstance(v, Value) and v.producer in self._place
+            ]
+            return [v.producer for v in operands if v.producer is not None and v not in node.outputs]
+        if self.head is None and node.op in _HEADS and not node.domain:
+            self._lead(node)
+        elif (
+            self.head is None
+            and node.is_op("Transpose")
+            and (convolution := self._turned_convolution(node)) is not None
+        ):
+            self.turn = node
+            self.nodes.add(node)
+            self._lead(convolution)
+        return []
+
+    def _lead(self, node: Node) -> None:
+        self.head = node
+        self.nodes.add(node)
+        pad = _merged_pad(node, self._constant)
+        if pad is not None and pad in self._place and self._inner(pad):
+            self.nodes.add(pad)
+
+    def _turned_convolution(self, node: Node) -> Node | None:
+        """The convolution with constant weights that only this Transpose reads, for the sake of what follows."""
+        value = node.inputs[0]
+        before = None if value is None or node is self._last else value.producer
+        if (
+            before is None
+            or before not in self._place
+            or before in self._taken
+            or not _is_constant_convolution(before, self._constant)
+        ):
+            return None
+        alone = before.out not in self._outside and all(user is node for user, _ in before.out.uses)
+        return before if alone and before.out.dtype is DType.FLOAT and node.attr("perm", ()) else None
+
+    def _fits(self, node: Node) -> bool:
+        """One float32 result of the rank of the last one, and no reader elsewhere."""
+        if len(node.outputs) != 1 or node.outputs[0] is None or node in self._taken:
+            return False
+        value = node.outputs[0]
+        if value.dtype is not DType.FLOAT or value.shape is None or value.rank != self._last.out.rank:
+            return False
+        sizes = [*zip(value.shape, self._last.out.shape or (), strict=True)]
+        if self._reductions and sizes and value.shape[-1] == 1:
+            sizes.pop()
+        if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
+            return False
+        return node is self._last or self._inner(node)
+
+    def _inner(self, node: Node) -> bool:
+        value = node.out
+        return value not in self._outside and all(user in self.nodes for user, _ in value.uses)
+
+    def _in_order(self) -> list[Line]:
+        nodes = sorted(self._lines, key=self._place.__getitem__)
+        return [line for node in nodes for line in self._lines[node]]
+
+    @property
+    def last_is_column(self) -> bool:
+        """True where what the last node makes has one element per row."""
+        lines = self._in_order()
+        return bool(lines) and id(lines[-1].made) in columns(lines)
+
+    def unit(self, bind: Bind) -> Unit:
+        nodes = tuple(sorted(self.nodes, key=self._place.__getitem__))
+        lines = self._in_order()
+        made = {v for node in nodes for v in node.outputs if v is not None}
+        inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v is not None and v not in made)
+        reads: list[Value | None] = [v for v in inputs if self._constant(v) is None]
+        place = {v: i for i, v in enumerate(reads)}
+        head, source = None, None
+        if self.head is not None:
+            head, source, lines = _headed(self.head, self.turn, lines, self.nodes, self._constant, place, bind)
+        program = BlockProgram(lines, source, reads) if lines else None
+        return Unit(nodes, reads, _fused(head, program, _one_by_one(nodes, reads, self._constant, bind)))
+
+
+def _known_or_name(operand: Any, constant: Constant) -> Any:
+    known = constant(operand) if isinstance(operand, Value) else None
+    return operand if known is None else known
+
+
+def _fused(head: Function | None, program: BlockProgram | None, plainly: Function) -> Function:
+    def run(*operands: Any) -> Any:
+        source = None if head is None else head(*operands)
+        if program is None:
+            return source
+        result = program.run(source, operands)
+        return plainly(*operands) if result is None else result
+
+    return run
+
+
+def _lines(node: Node, constant: Constant) -> list[Line] | None:
+    """A node's instructions with names for what they make."""
+    code = instructions(node, constant)
+    if code is None:
+        return None
+    lines: list[Line] = []
+    for index, (function, operands) in enumerate(code):
+        made = node.out if index == len(code) - 1 else object()
+        named = tuple(lines[o].made if isinstance(o, int) else _known_or_name(o, constant) for o in operands)
+        lines.append(Line(function, named, made, function in ROW_REDUCTIONS))
+    return lines
+
+
+def _one_by_one(nodes: Sequence[Node], reads: Sequence[Value | None], constant: Constant, bind: Bind) -> Function:
+    """The nodes without fusion."""
+    bound = cache(lambda: [(*bind(node), node.out) for node in nodes])
+
+    def run(*operands: Any) -> Any:
+        known: dict[Value | None, Any] = dict(zip(reads, operands, strict=True))
+        known[None] = None
+        result = None
+        for function, needed, made in bound():
+            result = function(*[known[v] if v is None or v in known else constant(v) for v in needed])
+            known[made] = result = result[0] if type(result) is tuple else result
+        return result
+
+    return run
+
+
+def _headed(
+    node: Node,
+    turn: Node | None,
+    lines: list[Line],
+    nodes: set[Node],
+    constant: Constant,
+    place: dict[Value | None, int],
+    bind: Bind,
+) -> tuple[Function, Any, list[Line]]:
+    """The head as a function of the unit's operands, the name of its result, and the lines that are left for it."""
+    if _is_constant_convolution(node, constant):
+        return _folded_convolution(node, turn, lines, nodes, constant, place)
+    function, reads = bind(node)
+    slots = [(place.get(v), None if v is None or v in place else constant(v)) for v in reads]
+
+    def run(*operands: Any) -> Any:
+        return function(*[known if slot is None else operands[slot] for slot, known in slots])
+
+    return run, node.out, lines
+
+
+def _constants(node: Node, constant: Constant) -> tuple[Array | None, Array | None]:
+    """The constant weights and bias of a convolution."""
+    weights, bias = node.input(1), node.input(2)
+    return None if weights is None else constant(weights), None if bias is None else constant(bias)
+
+
+def _is_constant_convolution(node: Node, constant: Constant) -> bool:
+    if not node.is_op("Conv"):
+        return False
+    weights, bias = _constants(node, constant)
+    return weights is not None and weights.dtype == np.float32 and (bias is not None or node.input(2) is None)
+
+
+def _folded_convolution(
+    node: Node,
+    turn: Node | None,
+    lines: list[Line],
+    nodes: set[Node],
+    constant: Constant,
+    place: dict[Value | None, int],
+) -> tuple[Function, Any, list[Line]]:
+    """Factors and summands per channel behind a convolution become part of its weights and bias."""
+    weights, shift = _constants(node, constant)
+    assert weights is not None
+    rank, channels = weights.ndim, weights.shape[0]
+    order: Sequence[int] = range(rank) if turn is None else turn.attr("perm", ())
+    shape = [1] * rank
+    shape[list(order).index(1)] = channels
+    readers = Counter(id(o) for line in lines for o in line.operands)
+    scale, made = None, (turn or node).out
+    while lines and readers[id(made)] == 1:
+        affine = _channel_affine(lines[0], made, shape)
+        if affine is None:
+            break
+        factor, summand = affine
+        scale = factor if scale is None else scale * factor
+        shift = summand if shift is None else shift * factor + summand
+        made, lines = lines[0].made, lines[1:]
+    if scale is not None:
+        weights = weights * scale.reshape(-1, *(1,) * (rank - 1))
+    geometry: dict[str, Any] = dict(node.attrs)
+    x, pad = node.inputs[0], _merged_pad(node, constant)
+    if pad is not None and pad in nodes:
+        x, geometry["pads"], geometry["auto_pad"] = pad.inputs[0], _total_padding(node, pad, constant), "NOTSET"
+    multiply = convolution(np.asarray(weights, np.float32), int(geometry.pop("group", 1)), geometry)
+    slot = place[x]
+    source: Any = made
+    if shift is not None and shift.any():
+        source = object()
+        lines = [Line(np.add, (source, np.asarray(shift, np.float32).reshape(shape)), made), *lines]
+    if turn is None:
+        return (lambda *operands: multiply(operands[slot])), source, lines
+    return (lambda *operands: multiply(operands[slot]).transpose(order)), source, lines
+
+
+def _channel_affine(line: Line, made: Any, shape: Sequence[int]) -> tuple[Array, Array] | None:
+    """A line that scales or shifts `made` by constants that broadcast to `shape`, one per channel, as factor and summand."""
+    if line.function not in (np.add, np.subtract, np.multiply, np.divide):
+        return None
+    first = line.operands[0] is made
+    if not first and line.function in (np.subtract, np.divide):
+        return None
+    other = line.operands[1 if first else 0]
+    if not isinstance(other, np.ndarray) or other.ndim > len(shape) or other.dtype != np.float32:
+        return None
+    own = (1,) * (len(shape) - other.ndim) + other.shape
+    if any(n not in (1, size) for n, size in zip(own, shape, strict=True)):
+        return None
+    v = np.broadcast_to(other.reshape(own), shape).reshape(-1)
+    one, zero = np.ones_like(v), np.zeros_like(v)
+    if line.function is np.multiply:
+        return v, zero
+    if line.function is np.divide:
+        return np.asarray(one / v), zero
+    return one, v if line.function is np.add else np.asarray(-v)
+
+
+def _merged_pad(node: Node, constant: Constant) -> Node | None:
+    """The Pad with zeros before a convolution with constant weights, where the convolution can pad instead."""
+    value = node.inputs[0]
+    pad = None if value is None else value.producer
+    if (
+        node.op != "Conv"
+        or pad is None
+        or not pad.is_op("Pad")
+        or pad.attr("mode", "constant") not in ("constant", b"constant")
+    ):
+        return None
+    weights, bias = _constants(node, constant)
+    usable = weights is not None and weights.dtype == np.float32 and (bias is not None or node.input(2) is None)
+    if not usable or node.attr("auto_pad", "NOTSET") != "NOTSET" or _total_padding(node, pad, constant) is None:
+        return None
+    return pad
+
+
+def _total_padding(node: Node, pad: Node, constant: Constant) -> tuple[int, ...] | None:
+    """What both add to the spatial axes; None if that is not known, or the Pad does more."""
+    if len(pad.inputs) < 2:
+        return None if pad.attr("value", 0.0) else _sum(node, tuple(pad.attr("pads", ())))
+    amounts, value = (None if v is None else constant(v) for v in (*pad.inputs, None)[1:3])
+    if amounts is None or pad.input(3) is not None or (pad.input(2) is not None and (value is None or value.any())):
+        return None
+    return _sum(node, tuple(amounts.reshape(-1).tolist()))
+
+
+def _sum(node: Node, amounts: tuple[int, ...]) -> tuple[int, ...] | None:
+    rank = len(amounts) // 2
+    if rank < 3 or min(amounts) < 0 or any(amounts[i] for i in (0, 1, rank, rank + 1)):
+        return None
+    own = tuple(node.attr("pads", ())) or (0,) * (2 * rank - 4)
+    return tuple(a + b for a, b in zip((*amounts[2:rank], *amounts[rank + 2 :]), own, strict=True))

@@ -1,0 +1,243 @@
+"""Elementwise operators on blocks: functions of contiguous float32 operands and of the result, which may be one of the operands.
+
+`instructions` says what a node does in these terms; chains of them run block by block, without leaving the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.kernels.elementwise import erf_block
+from ortconv.executor.kernels.quantize import integer_range
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.schema import since_version
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+
+Operand = Value | Array | int | None
+"""What an instruction reads: a value, a constant, or what the instruction of this index made."""
+
+Instruction = tuple[Callable[..., Any], tuple[Operand, ...]]
+
+Constant = Callable[[Value], Array | None]
+
+
+def _f32(number: float) -> Array:
+    return np.asarray(number, np.float32)
+
+
+_ZERO, _ONE, _INFINITY = _f32(0), _f32(1), _f32(np.inf)
+
+
+def _clip(low: Array, high: Array) -> Callable[..., Any]:
+    return lambda x, out: x.clip(low, high, out=out)
+
+
+def _sigmoid(x: Array, out: Array) -> None:
+    np.negative(x, out)
+    np.exp(out, out)
+    np.add(out, _ONE, out)
+    np.reciprocal(out, out)
+
+
+def _hard_sigmoid(alpha: float, beta: float) -> Callable[..., Any]:
+    slope, shift = _f32(alpha), _f32(beta)
+
+    def run(x: Array, out: Array) -> None:
+        np.multiply(x, slope, out)
+        np.add(out, shift, out)
+        out.clip(_ZERO, _ONE, out=out)
+
+    return run
+
+
+def _hard_swish(x: Array, out: Array) -> None:
+    gate = np.empty_like(x)
+    _SIXTH(x, gate)
+    np.multiply(x, gate, out)
+
+
+_SIXTH = _hard_sigmoid(1 / 6, 0.5)
+
+
+def _leaky_relu(alpha: float) -> Callable[..., Any]:
+    slope, limited = _f32(alpha), np.maximum if alpha <= 1 else np.minimum
+    return lambda x, out: limited(x * slope, x, out)
+
+
+def _prelu(slope: Array) -> Callable[..., Any]:
+    limited = np.maximum if slope.max() <= 1 else np.minimum
+    return lambda x, slope, out: limited(x * slope, x, out)
+
+
+def _square(x: Array, _: Array, out: Array) -> None:
+    np.multiply(x, x, out)
+
+
+@cache
+def _weights(n: int, mean: bool) -> Array:
+    return np.full((n, 1), 1 / n if mean else 1, np.float32)
+
+
+def _row_mean(x: Array, out: Array) -> None:
+    np.matmul(x, _weights(x.shape[-1], True), out)
+
+
+def _row_sum(x: Array, out: Array) -> None:
+    np.matmul(x, _weights(x.shape[-1], False), out)
+
+
+def _row_max(x: Array, out: Array) -> None:
+    np.maximum.reduce(x, axis=-1, keepdims=True, out=out)
+
+
+ROW_REDUCTIONS = frozenset({_row_mean, _row_sum, _row_max})
+"""Functions of whole rows, the last axis of what they read, that make one element of each."""
+
+
+def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | None:
+    """QuantizeLinear and DequantizeLinear with the same parameters."""
+    limits = integer_range(DType.of(zero_point.dtype))
+    if limits is None or zero_point.dtype.itemsize > 2:
+        return None
+    low, high = (_f32(limit - int(zero_point)) for limit in limits)
+
+    def run(x: Array, out: Array) -> None:
+        np.divide(x, scale, out)
+        np.rint(out, out)
+        if np.isnan(out.min()):
+            np.copyto(out, low, where=np.isnan(out))
+        out.clip(low, high, out=out)
+        np.multiply(out, scale, out)
+
+    return run
+
+
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Sqrt": np.sqrt, "Exp": np.exp, "Tanh": np.tanh,
+    "Neg": np.negative, "Abs": np.abs, "Reciprocal": np.reciprocal, "Sigmoid": _sigmoid, "HardSwish": _hard_swish,
+    "Erf": erf_block, "Relu": _clip(_ZERO, _INFINITY),
+}  # fmt: skip
+"""Operators without attributes: a function of their operands and of the result."""
+
+
+def instructions(node: Node, constant: Constant) -> list[Instruction] | None:
+    """What a node does to float32 elements; None if that cannot be said. DequantizeLinear includes the QuantizeLinear before it."""
+    if node.domain:
+        return None
+    if node.op in _UFUNCS:
+        return [(_UFUNCS[node.op], tuple(node.inputs))]
+    special = _SPECIAL.get(node.op)
+    return None if special is None else special(node, constant)
+
+
+def _of_clip(node: Node, constant: Constant) -> list[Instruction] | None:
+    largest = float(np.finfo(np.float32).max)
+    low, high = node.attr("min", -largest), node.attr("max", largest)
+    bounds = [_f32(low), _f32(high)]
+    for i, value in enumerate(node.inputs[1:]):
+        if value is not None:
+            known = constant(value)
+            if known is None or known.size != 1:
+                return None
+            bounds[i] = known.reshape(())
+    return [(_clip(*bounds), (node.inputs[0],))]
+
+
+def _of_hard_sigmoid(node: Node, constant: Constant) -> list[Instruction]:
+    return [(_hard_sigmoid(node.attr("alpha", 0.2), node.attr("beta", 0.5)), (node.inputs[0],))]
+
+
+def _of_leaky_relu(node: Node, constant: Constant) -> list[Instruction]:
+    return [(_leaky_relu(node.attr("alpha", 0.01)), (node.inputs[0],))]
+
+
+def _of_prelu(node: Node, constant: Constant) -> list[Instruction] | None:
+    slope = _known(node, 1, constant)
+    if slope is None or not slope.size or not (slope.max() <= 1 or slope.min() >= 1):
+        return None
+    return [(_prelu(slope), (node.inputs[0], node.inputs[1]))]
+
+
+def _of_pow(node: Node, constant: Constant) -> list[Instruction] | None:
+    exponent = _known(node, 1, constant)
+    if exponent is None or exponent.size != 1 or exponent.reshape(()) != 2:
+        return None
+    return [(_square, (node.inputs[0], _ONE))]
+
+
+def _of_batch_normalization(node: Node, constant: Constant) -> list[Instruction] | None:
+    known = [_known(node, i, constant) for i in range(1, 5)]
+    if node.attr("training_mode", 0) or not node.attr("spatial", 1) or len([v for v in node.outputs if v]) != 1:
+        return None
+    if any(v is None or v.dtype != np.float32 for v in known) or not node.out.rank or node.out.rank < 2:
+        return None
+    scale, shift = channel_affine(*known, epsilon=node.attr("epsilon", 1e-5))  # type: ignore[arg-type]
+    shape = (-1, *(1,) * (node.out.rank - 2))
+    return [(np.multiply, (node.inputs[0], scale.reshape(shape))), (np.add, (0, shift.reshape(shape)))]
+
+
+def channel_affine(scale: Array, b: Array, mean: Array, var: Array, *, epsilon: float) -> tuple[Array, Array]:
+    """BatchNormalization as a factor and a summand per channel."""
+    factor = np.asarray(scale / np.sqrt(var + var.dtype.type(epsilon)))
+    return factor, np.asarray(b - mean * factor)
+
+
+def _of_dequantize(node: Node, constant: Constant) -> list[Instruction] | None:
+    before = quantizer_before(node)
+    if before is None or len(node.inputs) != len(before.inputs) or len(node.inputs) != 3:
+        return None
+    scale, zero_point = _known(node, 1, constant), _known(node, 2, constant)
+    if scale is None or zero_point is None or scale.size != 1 or zero_point.size != 1 or scale.dtype != np.float32:
+        return None
+    for i, known in ((1, scale), (2, zero_point)):
+        other = _known(before, i, constant)
+        if other is None or other.dtype != known.dtype or other.size != 1 or other.reshape(()) != known.reshape(()):
+            return None
+    if zero_point.dtype not in (np.uint8, np.int8, np.uint16, np.int16) or before.attr("precision", 0):
+        return None
+    function = _through_integers(scale.reshape(()), zero_point.reshape(()))
+    return None if function is None else [(function, (before.inputs[0],))]
+
+
+def _of_reduce_mean(node: Node, constant: Constant) -> list[Instruction] | None:
+    axes = node.attr("axes", ())
+    if len(node.inputs) > 1:
+        known = _known(node, 1, constant)
+        axes = () if known is None else tuple(known.reshape(-1).tolist())
+    if not node.attr("keepdims", 1) or not node.out.rank or tuple(axes) not in ((-1,), (node.out.rank - 1,)):
+        return None
+    return [(_row_mean, (node.inputs[0],))]
+
+
+def _of_softmax(node: Node, constant: Constant) -> list[Instruction] | None:
+    rank = node.out.rank
+    if not rank or node.attr("axis", -1 if since_version(node) >= 13 else 1) not in (-1, rank - 1):
+        return None
+    x = node.inputs[0]
+    return [(_row_max, (x,)), (np.subtract, (x, 0)), (np.exp, (1,)), (_row_sum, (2,)), (np.divide, (2, 3))]
+
+
+def quantizer_before(node: Node) -> Node | None:
+    """The QuantizeLinear whose only reader is this DequantizeLinear."""
+    value = node.inputs[0] if node.is_op("DequantizeLinear") else None
+    before = None if value is None else value.producer
+    if value is None or before is None or not before.is_op("QuantizeLinear") or value.is_output or len(value.uses) != 1:
+        return None
+    return before
+
+
+def _known(node: Node, slot: int, constant: Constant) -> Array | None:
+    value = node.input(slot)
+    return None if value is None else constant(value)
+
+
+_SPECIAL: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
+    "Clip": _of_clip, "HardSigmoid": _of_hard_sigmoid, "LeakyRelu": _of_leaky_relu, "PRelu": _of_prelu, "Pow": _of_pow,
+    "BatchNormalization": _of_batch_normalization, "DequantizeLinear": _of_dequantize,
+    "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax,
+}  # fmt: skip

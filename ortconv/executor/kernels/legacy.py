@@ -1,0 +1,88 @@
+"""Operators as they were before opset 7: broadcasting on request, normalization that trains unless told otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ortconv.errors import GraphError
+from ortconv.executor.kernels import activation, matmul, normalization
+from ortconv.executor.registry import Function, kernel, lookup, table
+from ortconv.ir.tensor import Array
+
+_BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Less", "Greater")
+
+
+def _limited(op: str) -> Function:
+    """An operator whose second operand broadcasts only where `broadcast` is set, from `axis` on or over the last axes."""
+    found = lookup("", op, 7)
+    assert found is not None
+    function = found.function
+
+    def run(a: Array, b: Array, *, broadcast: int = 0, axis: int | None = None) -> Any:
+        return function(a, _aligned(a, b, axis) if broadcast else _equal_shape(a, b))
+
+    return run
+
+
+def _equal_shape(a: Array, b: Array) -> Array:
+    if a.shape != b.shape:
+        raise GraphError(f"shapes {list(a.shape)} and {list(b.shape)} differ, and broadcast is not set")
+    return b
+
+
+def _aligned(a: Array, b: Array, axis: int | None) -> Array:
+    """b with ones behind its axes, so that its first stands at `axis` of a."""
+    if b.size == 1:
+        return b.reshape(())
+    start = a.ndim - b.ndim if axis is None else axis % a.ndim
+    beside = a.shape[max(start, 0) :][: b.ndim]
+    if start < 0 or len(beside) < b.ndim or any(m not in (1, n) for m, n in zip(b.shape, beside)):
+        raise GraphError(f"shape {list(b.shape)} is no part of {list(a.shape)} from axis {start} on")
+    return b.reshape(*b.shape, *(1,) * (a.ndim - start - b.ndim))
+
+
+table({op: _limited(op) for op in _BINARY}, until=6)
+
+
+@kernel("Gemm", until=6)
+def gemm_1(a: Array, b: Array, c: Array, *, broadcast: int = 0, **attributes: Any) -> Any:
+    y = matmul.gemm(a, b, c, **attributes)
+    if not broadcast:
+        _equal_shape(y, c)
+    return y
+
+
+@kernel("PRelu", until=6)
+def prelu_1(x: Array, slope: Array) -> Any:
+    """A vector of slopes belongs to the channels."""
+    per_channel = slope.ndim == 1 and slope.size > 1 and x.ndim > 1
+    return activation.prelu(x, slope.reshape(-1, *(1,) * (x.ndim - 2)) if per_channel else slope)
+
+
+@kernel("BatchNormalization", until=6)
+def batch_normalization_1(
+    x: Array,
+    scale: Array,
+    b: Array,
+    mean: Array,
+    var: Array,
+    *,
+    epsilon: float = 1e-5,
+    is_test: int = 0,
+    momentum: float = 0.9,
+    spatial: int = 1,
+    n_outputs: int = 1,
+) -> Any:
+    """In training also the running and the saved statistics; without `spatial`, one for each feature."""
+    if is_test:
+        return normalization.batch_normalization_7(x, scale, b, mean, var, epsilon=epsilon, spatial=spatial)
+    axes = (0, *range(2, x.ndim)) if spatial else (0,)
+    saved = x.mean(axis=axes, dtype=np.float32), x.var(axis=axes, dtype=np.float32)
+    saved_mean, saved_var = (v.astype(mean.dtype) for v in saved)
+    y = normalization.batch_normalization_7(x, scale, b, saved_mean, saved_var, epsilon=epsilon, spatial=spatial)
+    running = (
+        (old * momentum + new * (1 - momentum)).astype(old.dtype) for old, new in ((mean, saved_mean), (var, saved_var))
+    )
+    return (y, *running, saved_mean, saved_var)[:n_outputs]

@@ -1,0 +1,60 @@
+"""Inputs that are made up for validation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+from onnx import numpy_helper
+
+import ortconv
+from ortconv.compare.feeds import candidates
+
+CAUSAL_HALF = """<ir_version: 8, opset_import: ["": 17]>
+g (float16[1, 16, 64] x, int64[batch, 16] attention_mask, bool[keys] flags) => (float16[1, 16, 64] y, bool[keys] same) {
+  none = Constant<value_float = -10000.0>()
+  one = Constant<value_float = 1.0>()
+  axes = Constant<value_ints = [1]>()
+  turned = Transpose<perm = [0, 2, 1]>(x)
+  products = MatMul(x, turned)
+  scores = Mul(products, scale)
+  padded = Cast<to = 1>(attention_mask)
+  missing = Sub(one, padded)
+  lowered = Mul(missing, none)
+  row = Unsqueeze(lowered, axes)
+  padding = Cast<to = 10>(row)
+  bias = Add(padding, causal)
+  masked = Add(scores, bias)
+  weights = Softmax<axis = -1>(masked)
+  y = MatMul(weights, x)
+  same = Identity(flags)
+}"""
+
+
+def causal_half(path: Path) -> Path:
+    """Causal attention with a padding mask in half precision."""
+    model = onnx.parser.parse_model(CAUSAL_HALF)
+    causal = np.triu(np.full((16, 16), -10000, np.float16), 1)
+    model.graph.initializer.append(numpy_helper.from_array(causal, "causal"))
+    model.graph.initializer.append(numpy_helper.from_array(np.float16(0.06), "scale"))
+    onnx.save(model, path)
+    return path
+
+
+def test_masks_begin_with_one(tmp_path: Path) -> None:
+    graph = ortconv.load(causal_half(tmp_path / "m.onnx")).graph
+    for seed in range(20):
+        feeds = next(candidates(graph, seed))
+        assert (feeds["attention_mask"][:, 0] == 1).all()
+        assert set(np.unique(feeds["attention_mask"])) <= {0, 1}
+    drawn = [next(candidates(graph, seed)) for seed in range(20)]
+    assert any(not feeds["attention_mask"].all() for feeds in drawn)
+    assert any(not feeds["flags"][0] for feeds in drawn)
+
+
+def test_causal_attention_in_half_precision_converts(tmp_path: Path) -> None:
+    result = ortconv.convert(causal_half(tmp_path / "m.onnx"), tmp_path / "m.ort")
+    assert result.validation is not None
+    assert result.validation.skipped is None
