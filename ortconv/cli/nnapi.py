@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import color, printable
+from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
 from ortconv.cli.options import add
 
@@ -75,12 +76,7 @@ def parsed(nnapi_flags: str) -> dict[str, Any]:
     show_default=True,
     help="CPU backends to compare with. The first one that runs the model is what all outputs are compared with.",
 )
-@click.option(
-    "--inputs",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Inputs by name, as .npz; made up otherwise.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of made-up inputs.")
+@add(given.OPTIONS)
 @click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Runs to take the median of.")
 @click.option("--timing", is_flag=True, help="Show where the time goes: application, runtime, driver and CPU by phase.")
 @VLOG
@@ -112,18 +108,14 @@ def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> No
 
 
 def _compared(model: Path, flags: dict[str, Any]) -> Comparison:
-    from ortconv.compare.benchmark import benchmark, contenders, first_run
+    from ortconv.compare.benchmark import benchmark, contenders, expectation
     from ortconv.report.benchmark import Comparison
 
     load_devices(flags["profiles"])  # complains of what is wrong with them
     ready, settings = prepared(model, flags)
     variants = {text: parsed(text) for text in flags["variants"]}
     entrants = contenders(flags["backends"], flags["profiles"] or DEFAULT_DEVICES, variants, **settings)
-    given = None
-    if flags["inputs"] is not None:
-        from ortconv.cli.arrays import read_npz
-
-        given = read_npz(flags["inputs"])
-    expected_by, feeds, expected = first_run(ready, flags["backends"], given, flags["seed"])
+    wanted = given.read_inputs(ready.graph, flags["inputs"], flags["texts"])
+    expected_by, feeds, expected = expectation(ready, flags["backends"], wanted.arrays, wanted.draws, flags["seed"])
     rows = benchmark(ready, entrants, feeds, expected, flags["repeat"], flags["timing"])
     return Comparison(str(model), expected_by, feeds, flags["repeat"], rows)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ortconv.backends.nnapi.backend import NnapiProgram, Options
 from ortconv.backends.nnapi.recording import Recording
-from ortconv.compare.feeds import Feeds, candidates, from_arrays
+from ortconv.compare.feeds import Draw, Feeds, first_run
 from ortconv.compare.tolerance import Difference, difference, worst
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.ir.model import Model
@@ -193,23 +193,17 @@ def _noted(row: Row) -> Iterator[None]:
         row.error = str(error)
 
 
-def first_run(
-    model: Model, backends: Sequence[str], given: Mapping[str, Any] | None, seed: int
+def expectation(
+    model: Model, backends: Sequence[str], arrays: Mapping[str, Any], draws: Mapping[str, Draw], seed: int = 0
 ) -> tuple[str, Feeds, list[Any]]:
-    """The first backend that runs the model, what it is fed, and its outputs. Without given inputs they are made up.
+    """The first backend that runs the model, what it is fed, and its outputs. What is not given is made up.
 
     The error of the first backend, if none does.
     """
     failure: OrtconvError | None = None
     for name in backends:
         try:
-            session = Session(model, [name])
+            return name, *first_run(Session(model, [name]), None, arrays, draws, seed)
         except (BackendError, UnsupportedError) as error:
             failure = failure or error
-            continue
-        for feeds in [from_arrays(model.graph, given)] if given is not None else candidates(model.graph, seed):
-            try:
-                return name, feeds, session.run(None, feeds)
-            except BackendError as error:
-                failure = failure or error
     raise failure or UsageError("there is no backend to compare with")
