@@ -88,10 +88,12 @@ class _Members:
         """Make a node a member if it can be one; the nodes that may join it."""
         if not self._fits(node):
             return []
+        before = quantizer_before(node)
+        if before is not None and (before not in self._place or before in self._taken or before.out in self._outside):
+            return []
         lines = _lines(node, self._constant)
         if lines is not None and (self._reductions or not any(line.reduces for line in lines)):
             self._lines[node] = lines
-            before = quantizer_before(node)
             self.nodes |= {node} if before is None else {node, before}
             operands = [
                 v for line in lines for v in line.operands if isinstance(v, Value) and v.producer in self._place

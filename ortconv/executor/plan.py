@@ -41,6 +41,7 @@ class Plan:
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         self._slots: dict[Value, int] = {}
         self._initial: list[Any] = [None]
+        self._together: dict[Node, tuple[Node, ...]] = {}
         self._inputs = [self._slot(v) for v in inputs]
         folding, following = foreseen(nodes, inputs)
         bound = self._fused(
@@ -69,6 +70,7 @@ class Plan:
         for node in nodes:
             unit = together.get(node)
             if unit is not None:
+                self._together[node] = unit.nodes
                 bound.append((unit.function, unit.reads, node))
             elif node not in together:
                 bound.append((*_bind(node, self._constant), node))
@@ -118,7 +120,21 @@ class Plan:
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
         """The same as `run`, and the time of each step."""
         events: list[Event] = []
-        return self.run(inputs, lambda steps: [(_timed(step, events), *step[1:]) for step in steps]), events
+        return self.run(inputs, lambda steps: [(self._timed(step, events), *step[1:]) for step in steps]), events
+
+    def _timed(self, step: Step, events: list[Event]) -> Function:
+        function, node = step[0], step[-1]
+        operators = "+".join(n.op for n in self._together.get(node, (node,)))
+
+        def call(*operands: Any) -> Any:
+            start = time.perf_counter()
+            result = function(*operands)
+            seconds = time.perf_counter() - start
+            shapes = tuple(getattr(r, "shape", None) for r in (result if type(result) is tuple else (result,)))
+            events.append(Event(node.name or node.label, operators, "numpy", start, seconds, shapes))
+            return result
+
+        return call
 
     def run(
         self, inputs: Sequence[Any], prepare: Callable[[list[Step]], list[Step]] = lambda steps: steps
@@ -168,20 +184,6 @@ class Plan:
             else:
                 steps.append(step)
         return initial, steps
-
-
-def _timed(step: Step, events: list[Event]) -> Function:
-    function, node = step[0], step[-1]
-
-    def call(*operands: Any) -> Any:
-        start = time.perf_counter()
-        result = function(*operands)
-        seconds = time.perf_counter() - start
-        shapes = tuple(getattr(r, "shape", None) for r in (result if type(result) is tuple else (result,)))
-        events.append(Event(node.name or node.label, node.op, "numpy", start, seconds, shapes))
-        return result
-
-    return call
 
 
 def _made(nodes: Iterable[Node]) -> set[Value]:
