@@ -22,6 +22,8 @@ from ortconv.nnapi.simulated import metered
 from ortconv.session import Session
 
 REFERENCE = "nnapi-reference"
+NAMES_DEVICES = 29
+"""The feature level from which on the CPU can be asked for by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def contenders(
     found = [Contender(name) for name in backends]
     together = [tuple(profiles)] if len(profiles) > 1 else []
     for text, flags in variants.items():
-        if not flags.get("cpu_disabled"):
+        if not flags.get("cpu_disabled") and settings.get("feature_level", NAMES_DEVICES) >= NAMES_DEVICES:
             found.append(Contender(REFERENCE, Options(**settings | flags | {"cpu_only": True}), text))
         if flags.get("cpu_only"):
             continue

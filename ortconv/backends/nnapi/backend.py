@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,8 +18,9 @@ from ortconv.errors import BackendError, UsageError
 from ortconv.executor.backend import Claim, Program, Region
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.nnapi import Device, NnapiError
+from ortconv.nnapi import Device, FeatureLevel, NnapiError
 from ortconv.nnapi.errors import OutputTooSmallError
+from ortconv.nnapi.properties import override
 from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.nnapi.timing import mark
 from ortconv.partition import Target, partition
@@ -114,32 +114,30 @@ class Nnapi:
             yield reason
 
     def compile(self, region: Region) -> Program:
-        with mark("LA", "PP", "lower"):
-            lowered = lower(region, self.level, self.options.nchw, self.options.fp16)
+        options = self.options
         try:
-            return NnapiProgram(lowered, self._compiled(lowered), region, self.options.burst)
+            with override(feature_level=FeatureLevel(options.feature_level)), nnapi.registered(*self.accelerators):
+                lowered = lower(region, self.level, options.nchw, options.fp16)
+                return NnapiProgram(lowered, self._compiled(lowered), region, options.burst)
         except NnapiError as error:
             raise self._failed(region, error) from error
 
     @mark("LA", "PC", "compile")
     def _compiled(self, lowered: Lowered) -> nnapi.Compilation:
         """For the devices of the flags where they leave some out: those must then take all operations between them."""
-        with ExitStack() as stack:
-            stack.enter_context(nnapi.registered(*self.accelerators))
-            named = self.targets if self.options.cpu_only or self.options.cpu_disabled else None
-            if named is not None and self.options.feature_level >= 29:
-                taken = nnapi.get_supported_operations_for_devices(lowered.model, named)
-                if not all(taken):
-                    first = lowered.model.operations[lowered.model.client_order.index(taken.index(False))]
-                    names = ", ".join(d.name for d in named)
-                    raise BackendError(f"{first.code.name} runs on none of the devices {names}", backend=self.name)
-            else:
-                named = None
-            compilation = nnapi.Compilation(lowered.model, named)
-            if self.options.cache is not None:
-                self.options.cache.mkdir(parents=True, exist_ok=True)
-                compilation.set_caching(self.options.cache, _token(lowered.model))
-            compilation.finish()
+        options, named = self.options, None
+        if (options.cpu_only or options.cpu_disabled) and options.feature_level >= 29:
+            named = self.targets
+            taken = nnapi.get_supported_operations_for_devices(lowered.model, named)
+            if not all(taken):
+                first = lowered.model.operations[lowered.model.client_order.index(taken.index(False))]
+                names = ", ".join(d.name for d in named)
+                raise BackendError(f"{first.code.name} runs on none of the devices {names}", backend=self.name)
+        compilation = nnapi.Compilation(lowered.model, named)
+        if options.cache is not None:
+            options.cache.mkdir(parents=True, exist_ok=True)
+            compilation.set_caching(options.cache, _token(lowered.model))
+        compilation.finish()
         return compilation
 
     def _failed(self, region: Region, error: NnapiError) -> BackendError:
