@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ortconv.errors import UsageError
 if TYPE_CHECKING:
     from ortconv.ir.model import Model
     from ortconv.nnapi import Device
+    from ortconv.nnapi.timing import Trace
 
 LOGGER = "ortconv.nnapi"
 
@@ -51,6 +52,29 @@ VLOG = click.option(
     metavar="FLAGS",
     help="Messages of the runtime on stderr: model,compilation,execution,cpuexe,manager,driver,memory or all.",
 )
+
+
+OBSERVED = (
+    click.option("--timing", is_flag=True, help="For backend nnapi: say where the time goes, by layer and phase."),
+    VLOG,
+)
+
+
+@contextmanager
+def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trace | None]:
+    """What OBSERVED asks for: messages, and the marks of a trace. UsageError if nnapi is none of the backends."""
+    if "nnapi" not in ",".join(backends).replace(" ", "").split(","):
+        if flags["timing"] or flags["vlog"]:
+            raise UsageError("--timing and --vlog are for the backend nnapi", hint="add --backend nnapi")
+        yield None
+        return
+    from ortconv.nnapi.operations import rows
+    from ortconv.nnapi.timing import mark, tracing
+
+    with messages(flags["vlog"]), tracing() if flags["timing"] else nullcontext() as trace:
+        with mark("LR", "PI", "load operations"):
+            rows()
+        yield trace
 
 
 @contextmanager

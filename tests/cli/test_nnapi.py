@@ -162,6 +162,25 @@ def test_messages(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
+def test_run_says_where_the_time_goes(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [str(mnist), "--backend", "nnapi,numpy", "--timing"]
+    assert run(["run", *options, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)["timing"]
+    assert min(summary["LR"]["PP"], summary["LR"]["PC"], summary["LD"]["PE"], summary["LA"]["PE"]) > 0
+    assert run(["run", *options, "--vlog", "compilation"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("NNAPI timing summary") == 1
+    assert "I/ExecutionPlan: SIMPLE for sim-any" in shown.err.splitlines()
+
+
+@pytest.mark.parametrize("option", [["--timing"], ["--vlog", "all"]])
+def test_options_of_a_backend_that_does_not_run(
+    mnist: Path, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", str(mnist), *option]) == 2
+    assert "--backend nnapi" in capsys.readouterr().err
+
+
 class Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
