@@ -16,7 +16,6 @@ from ortconv.cli.options import add
 if TYPE_CHECKING:
     from ortconv.report.benchmark import Comparison
 
-NOTHING = "NNAPI takes no node of this model; ortconv partition says why"
 DEFAULT_DEVICES = ("gpu-fp16", "npu-int8")
 DEFAULT_FLAGS = ("", "fp16", "nchw")
 
@@ -46,6 +45,8 @@ def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as
     if as_json:
         click.echo(json.dumps({"version": 1, "model": str(model), "partitions": document(partitions)}, indent=1))
     else:
+        from ortconv.cli.nnapi_view import NOTHING
+
         click.echo(printable(text(partitions)) if partitions else NOTHING)
 
 

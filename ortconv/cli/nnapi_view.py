@@ -11,6 +11,8 @@ from ortconv.cli.render import columns
 from ortconv.nnapi import timing
 from ortconv.report.benchmark import Comparison, accuracy, operations, title
 
+NOTHING = "NNAPI takes no node of this model; ortconv partition says why, --fix-dim gives symbolic dimensions numbers"
+
 
 def show(found: Comparison) -> str:
     """A table of the rows, what failed, and where the time went if that was asked for."""
@@ -32,6 +34,8 @@ def show(found: Comparison) -> str:
     runs = f"median of {found.repeat} runs" if found.repeat > 1 else "one run"
     lines = [f"{click.style(printable(found.model), bold=True)}, {runs} of each, taking turns", columns(header, rows)]
     lines += [printable(f"{title(row)} fails: {row.error}") for row in found.rows if row.error is not None]
+    if not any(row.partitions for row in good):
+        lines.append(NOTHING)
     for row in good:
         if row.summary is not None:
             name = click.style(printable(title(row)), bold=True)

@@ -148,7 +148,7 @@ def accuracy_chart(rows: Sequence[Row]) -> str:
     """Bars by scaled difference, on a logarithmic axis that ends at 1."""
     decades = -math.log10(SMALLEST)
     ticks = [
-        (i / decades, f"≤ {SMALLEST:.0e}" if i == 0 else f"1e{i - round(decades)}")
+        (i / decades, f"≤ 1e{-round(decades)}" if i == 0 else f"1e{i - round(decades)}")
         for i in range(0, round(decades) + 1, 2)
     ]
     bars = []
