@@ -59,9 +59,8 @@ class Session:
         self.regions = tuple(split(self._graph, self.plan, self.kept, self._file, custom_op_library))
         by_name = {b.name: b for b in self.backends}
         parts = [region for _, region in self.regions]
-        dead = last_uses(parts, (*self._graph.outputs, *self._graph.inputs, *self.kept))
-        programs = [by_name[name].compile(region) for name, region in self.regions]
-        self._steps = list(zip(programs, parts, dead, strict=True))
+        self._dead = last_uses(parts, (*self._graph.outputs, *self._graph.inputs, *self.kept))
+        self._programs = [(by_name[name].compile(region), region) for name, region in self.regions]
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that must be fed."""
@@ -111,7 +110,7 @@ class Session:
         values = check_feeds(self._graph, input_feed)
         fed = list(values.values())
         with np.errstate(all="ignore"):
-            for program, region, dead in self._steps:
+            for (program, region), dead in zip(self._programs, self._dead, strict=True):
                 results = run(program, [values[v] for v in region.inputs])
                 values.update(zip(region.outputs, results, strict=True))
                 for value in dead:

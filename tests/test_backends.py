@@ -59,7 +59,17 @@ def test_an_installed_package_adds_a_backend(installed: Path, model: Path, tmp_p
     x = np.float32([[0.1, -2, 30, 0.5]])
     np.savez(tmp_path / "x.npz", x=x)
     backends = ["--backend", "double", "--backend", "onnxruntime", "--backend", "numpy"]
-    arguments = ["run", model, "--inputs", tmp_path / "x.npz", *backends, "--save", tmp_path / "y.npz", "--json"]
+    arguments = [
+        "run",
+        model,
+        "--inputs",
+        tmp_path / "x.npz",
+        *backends,
+        "--save",
+        tmp_path / "y.npz",
+        "--json",
+        "--plan",
+    ]
     done = ortconv(*arguments, site=installed)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

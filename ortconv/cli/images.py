@@ -28,7 +28,7 @@ def read_image(path: Path) -> Array:
             return _pnm(path.read_bytes())
         if suffix == ".bmp":
             return _bmp(path.read_bytes())
-    except (ValueError, IndexError) as error:
+    except (ValueError, IndexError, OverflowError) as error:
         raise FormatError(f"is no {suffix[1:]} image: {error}", file=path) from error
     return _by_pillow(path)
 

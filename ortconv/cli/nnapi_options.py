@@ -13,6 +13,9 @@ from ortconv.errors import UsageError
 if TYPE_CHECKING:
     from ortconv.executor.backend import Backend
 
+LEVEL = click.option(
+    "--nnapi-feature-level", type=click.IntRange(27, 31), help="The NNAPI feature level of the phone.  [default: 31]"
+)
 NNAPI = (
     click.option(
         "--nnapi-flags",
@@ -20,11 +23,7 @@ NNAPI = (
         metavar="FLAGS",
         help="For backend nnapi: USE_FP16, USE_NCHW, CPU_DISABLED, CPU_ONLY, comma separated.",
     ),
-    click.option(
-        "--nnapi-feature-level",
-        type=click.IntRange(27, 31),
-        help="For backend nnapi: the feature level of the phone.  [default: 31]",
-    ),
+    LEVEL,
     click.option(
         "--device",
         "devices",

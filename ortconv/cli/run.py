@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -105,10 +106,11 @@ def command(
     if flags["profile"] is not None:
         document["profile"] = _profile(session, feeds, flags["profile"])
     wrong = _differences(expected, results, flags) if expected is not None else {}
-    document["plan"] = [
-        {"node": p.node.label, "backend": p.backend, "partition": p.claim, "refused": dict(p.refused)}
-        for p in session.plan
-    ]
+    if flags["plan"]:
+        document["plan"] = [
+            {"node": p.node.label, "backend": p.backend, "partition": p.claim, "refused": dict(p.refused)}
+            for p in session.plan
+        ]
     if expected is not None:
         document["check"] = {"expected": sorted(expected), "differences": wrong}
     if as_json:
@@ -116,7 +118,7 @@ def command(
     elif not quiet:
         from ortconv.cli.run_view import show
 
-        show(document, bool(flags["plan"]))
+        show(document)
     if wrong:
         name, text = next(iter(wrong.items()))
         more = f"; so do {len(wrong) - 1} more of {len(expected or ())} outputs" if len(wrong) > 1 else ""
@@ -193,8 +195,14 @@ def _describe(value: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"type": str(array.dtype), "shape": list(array.shape)}
     if array.size and array.dtype.kind in "fiu":
         numbers = array.astype(np.float64)
-        found |= {"min": float(numbers.min()), "max": float(numbers.max()), "mean": float(numbers.mean())}
+        with np.errstate(all="ignore"):
+            found |= {"min": _finite(numbers.min()), "max": _finite(numbers.max()), "mean": _finite(numbers.mean())}
     return found
+
+
+def _finite(value: Any) -> float | None:
+    """A number as JSON can hold it: None for NaN and infinities."""
+    return float(value) if math.isfinite(value) else None
 
 
 def _top(value: Any, count: int) -> list[dict[str, Any]]:
@@ -208,4 +216,4 @@ def _top(value: Any, count: int) -> list[dict[str, Any]]:
         return []
     rows = array.reshape(array.shape[0] if array.ndim > 1 else 1, -1).astype(np.float64)
     order = np.argsort(-rows, axis=1, kind="stable")[:, :count]
-    return [{"row": n, "class": int(i), "value": float(rows[n, i])} for n, best in enumerate(order) for i in best]
+    return [{"row": n, "class": int(i), "value": _finite(rows[n, i])} for n, best in enumerate(order) for i in best]

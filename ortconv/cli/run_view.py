@@ -20,7 +20,7 @@ LEAST_TEXT, MOST_TEXT = 12, 200
 """Characters of a name that are shown, in a narrow and in a wide terminal."""
 
 
-def show(document: dict[str, Any], plan: bool) -> None:
+def show(document: dict[str, Any]) -> None:
     """Print what a run gave to stdout."""
     console = stdout()
     on = ", ".join(dict.fromkeys(document["backends"])) or "no backend"
@@ -40,15 +40,19 @@ def show(document: dict[str, Any], plan: bool) -> None:
         from ortconv.nnapi.timing import table as timing_table
 
         console.print(Text(timing_table(document["timing"])))
-    if plan:
+    if "plan" in document:
         console.print(_plan(document["plan"]))
 
 
 def _about(about: dict[str, Any]) -> str:
     if "length" in about:
         return f"{about['type']} of {about['length']}"
-    numbers = f"  min {about['min']:.6g}  max {about['max']:.6g}  mean {about['mean']:.6g}" if "min" in about else ""
+    numbers = "".join(f"  {name} {_number(about[name])}" for name in ("min", "max", "mean") if name in about)
     return f"{about['type']}{about['shape']}{numbers}"
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.6g}"
 
 
 def _time(document: dict[str, Any]) -> str:
@@ -62,7 +66,7 @@ def _time(document: dict[str, Any]) -> str:
 def _top(top: dict[str, list[dict[str, Any]]]) -> Table:
     made = table("output", "row", ">class", ">value")
     for name, rows in top.items():
-        fill(made, [(name, str(r["row"]), str(r["class"]), f"{r['value']:.6g}") for r in rows])
+        fill(made, [(name, str(r["row"]), str(r["class"]), _number(r["value"])) for r in rows])
     return made
 
 

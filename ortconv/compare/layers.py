@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -47,6 +48,7 @@ def compare_layers(
     backends: tuple[Sequence[str], Sequence[str]],
     feeds: Mapping[str, Any],
     names: Mapping[str, str] | None = None,
+    custom_op_library: Path | None = None,
 ) -> Iterator[Layer]:
     """Every value that the nodes of both graphs make, in the second's order. `names` are the second's for those of the first.
 
@@ -63,8 +65,8 @@ def compare_layers(
     wanted = {name for group in counterparts.values() for name in group}
     allowance, counted = Allowance(), set[Node]()
     with TemporaryFile() as file:
-        source = _Lookup(stream(first, backends[0], feeds), wanted, file)
-        for value, got in stream(second, backends[1], feeds):
+        source = _Lookup(stream(first, backends[0], feeds, custom_op_library), wanted, file)
+        for value, got in stream(second, backends[1], feeds, custom_op_library):
             node = value.producer
             assert node is not None
             if node not in counted:
@@ -78,12 +80,15 @@ def compare_layers(
                     yield Layer(name, value.name, node, found, allowance.limit, not same and _is_permuted(want, got))
 
 
-def stream(graph: Graph, backends: Sequence[str], feeds: Mapping[str, Any]) -> Iterator[tuple[Value, Any]]:
+def stream(
+    graph: Graph, backends: Sequence[str], feeds: Mapping[str, Any], custom_op_library: Path | None = None
+) -> Iterator[tuple[Value, Any]]:
     """Every value that the graph's nodes make, each let go as soon as no node needs it; but for those inside of a claimed group."""
     found = {b.name: b for b in with_fallbacks(list(map(get_backend, backends)))}
+    regions = split(graph, place(graph, list(found.values())), custom_op_library=custom_op_library)
     steps = [
         (found[name], piece)
-        for name, region in split(graph, place(graph, list(found.values())))
+        for name, region in regions
         for piece in ([region] if isinstance(found[name], Claiming) else pieces(region, PIECE))
     ]
     values = check_feeds(graph, feeds)

@@ -119,7 +119,7 @@ def compare(
         found.append(Comparison(other, each))
     if layers:
         for one in found:
-            _look_inside(reference, one, feeds)
+            _look_inside(reference, one, feeds, custom_op_library)
     return feeds, found
 
 
@@ -156,11 +156,12 @@ def _check_alike(a: Subject, b: Subject) -> None:
                 raise UsageError(message, hint=f"{there.label} has the {kind}s {has}")
 
 
-def _look_inside(reference: Subject, one: Comparison, feeds: Feeds) -> None:
+def _look_inside(reference: Subject, one: Comparison, feeds: Feeds, custom_op_library: Path | None) -> None:
     origin = one.subject.origin
     first, second = reference.model.graph, one.subject.model.graph
     names = None if origin is None else {**origin.names, **{v.name: v.name for v in first.outputs}}
-    one.layers = list(compare_layers(first, second, (reference.backends, one.subject.backends), feeds, names))
+    backends = reference.backends, one.subject.backends
+    one.layers = list(compare_layers(first, second, backends, feeds, names, custom_op_library))
     if origin is not None and one.first is not None:
         good = {layer.other for layer in one.layers if layer.same}
         between = _between(second, one.first.node, good)

@@ -15,6 +15,12 @@ from ortconv.ir.types import DType
 QUANTIZED_LIMIT = 0.05
 """Where activations are rounded to 8 bits, sums in another order move values by whole steps."""
 
+EPSILON = {
+    DType.FLOAT16: 2.0**-10, DType.BFLOAT16: 2.0**-7, DType.FLOAT8E4M3FN: 2.0**-3, DType.FLOAT8E4M3FNUZ: 2.0**-3,
+    DType.FLOAT8E5M2: 2.0**-2, DType.FLOAT8E5M2FNUZ: 2.0**-2,
+}  # fmt: skip
+"""From 1 to the next number, for floats narrower than those that sums are kept in."""
+
 SUMMING = {
     "MatMul": 1, "Gemm": 1, "FusedGemm": 1, "FusedMatMul": 1, "Conv": 1, "FusedConv": 1, "ConvTranspose": 1, "MatMulNBits": 1,
     "Attention": 1, "MultiHeadAttention": 1,
@@ -108,7 +114,7 @@ def worst(differences: Iterable[Difference]) -> Difference:
 
 def limit(graph: Graph, dtypes: Sequence[DType | None]) -> float:
     """The scaled difference to allow for such outputs: rounding grows with the longest sum and the number of sums."""
-    found = Allowance(DType.FLOAT16 in dtypes)
+    found = Allowance(dtypes)
     for node in graph.walk():
         found.add(node)
     return found.limit
@@ -117,8 +123,8 @@ def limit(graph: Graph, dtypes: Sequence[DType | None]) -> float:
 class Allowance:
     """The scaled difference to allow for what some nodes compute together; nodes can be added as they run."""
 
-    def __init__(self, half: bool = False) -> None:
-        self._half = half
+    def __init__(self, dtypes: Iterable[DType | None] = ()) -> None:
+        self._narrow = max((EPSILON.get(d, 0.0) for d in dtypes if d is not None), default=0.0)
         self._quantized = False
         self._sums = 0
         self._longest = 1
@@ -126,8 +132,9 @@ class Allowance:
     def add(self, node: Node) -> None:
         quantizes = node.op in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op.startswith("QLinear")
         self._quantized = self._quantized or quantizes
-        narrow = (DType.FLOAT16, DType.BFLOAT16)
-        self._half = self._half or any(v is not None and v.dtype in narrow for v in node.outputs)
+        for value in node.outputs:
+            if value is not None and value.dtype in EPSILON:
+                self._narrow = max(self._narrow, EPSILON[value.dtype])
         length = _sum_length(node)
         if length:
             self._sums += 1
@@ -137,8 +144,8 @@ class Allowance:
     def limit(self) -> float:
         if self._quantized:
             return QUANTIZED_LIMIT
-        if self._half:
-            return float(np.finfo(np.float16).eps) * (4 + math.sqrt(self._sums))
+        if self._narrow:
+            return min(self._narrow * (4 + math.sqrt(self._sums)), max(self._narrow, QUANTIZED_LIMIT))
         return float(np.finfo(np.float32).eps) * math.sqrt(self._longest) * (8 + 2 * math.sqrt(self._sums))
 
 

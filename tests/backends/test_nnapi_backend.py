@@ -47,7 +47,7 @@ def split(tmp_path: Path) -> Path:
 
 
 def programs(session: Session) -> list[NnapiProgram]:
-    return [p for p, _, _ in session._steps if isinstance(p, NnapiProgram)]
+    return [p for p, _ in session._programs if isinstance(p, NnapiProgram)]
 
 
 def codes(session: Session) -> list[str]:
@@ -277,3 +277,14 @@ def test_outputs_of_unknown_shape_are_copied_out(split: Path) -> None:
     output.type = type(output.type)(output.dtype)  # type: ignore[call-arg, arg-type, misc]
     session = Session(model, ["nnapi"])
     np.testing.assert_allclose(session.run(None, X)[0], expected(split, X)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_partitions_with_empty_tensors_are_left(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["a"]), helper.make_node("Concat", ["a", "x"], ["y"], axis=0)]
+    path = saved(tmp_path, nodes, {})
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 0
+    onnx.save(model, path)
+    session = Session(path, ["nnapi"])
+    assert "'x' in this partition has no elements" in session.plan[0].refused["nnapi"]
+    assert session.run(None, {"x": np.zeros((1, 3, 0, 8), np.float32)})[0].shape == (2, 3, 0, 8)

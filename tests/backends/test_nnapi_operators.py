@@ -36,7 +36,7 @@ def program(session: Session) -> NnapiProgram:
     """The only program of a session, which must be an NNAPI model of all nodes."""
     assert [name for name, _ in session.regions] == ["nnapi"]
     assert len(session.regions[0][1].nodes) == len(session.model.graph)
-    ((found, _, _),) = session._steps
+    ((found, _),) = session._programs
     assert isinstance(found, NnapiProgram)
     return found
 

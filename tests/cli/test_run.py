@@ -6,6 +6,7 @@ import importlib.util
 import json
 import struct
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from ortconv.cli import images, run
 from ortconv.compare.feeds import first_run
+from ortconv.errors import FormatError
 from ortconv.session import Session
 
 NET = """<ir_version: 8, opset_import: ["": 17]>
@@ -215,6 +219,37 @@ def test_bmp(bits: int, top_down: bool, tmp_path: Path) -> None:
     np.testing.assert_array_equal(images.read_image(tmp_path / "p.bmp"), PIXELS)
 
 
+@settings(deadline=None, max_examples=300)
+@given(
+    st.sampled_from(["bmp", "P6", "P5", "P3"]),
+    st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=6)), max_size=4),
+    st.integers(0, 300),
+)
+def test_damaged_images_give_one_error(kind: str, edits: list[tuple[int, bytes]], end: int) -> None:
+    whole = bmp(PIXELS, 24, False) if kind == "bmp" else f"{kind} 5 4 255 ".encode() + PIXELS.tobytes()
+    data = bytearray(whole[:end])
+    for at, new in edits:
+        data[at : at + len(new)] = new
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / ("p.bmp" if kind == "bmp" else "p.ppm")
+        path.write_bytes(bytes(data))
+        try:
+            pixels = images.read_image(path)
+        except FormatError:
+            return
+    assert pixels.dtype == np.uint8
+    assert pixels.ndim == 3
+
+
+def test_numbers_that_json_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = model(tmp_path, "g (float[3] x) => (float[3] y) { y = Log(x) }")
+    np.savez(tmp_path / "x.npz", x=np.float32([0, -1, 1]))
+    found = document(capsys, path, "--inputs", tmp_path / "x.npz", "--top", 1)
+    assert found["outputs"]["y"] == {"type": "float32", "shape": [3], "min": None, "max": None, "mean": None}
+    assert run(["run", str(path), "--inputs", str(tmp_path / "x.npz"), "--top", "3"]) == 0
+    assert "min not finite" in capsys.readouterr().out
+
+
 def test_pnm(tmp_path: Path) -> None:
     gray = PIXELS[:, :, :1]
     files = {
@@ -370,7 +405,7 @@ def test_steps_inside_a_loop_count_once(samples: Path, tmp_path: Path, capsys: p
 
 
 def test_plan(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, net, "--backend", "onnxruntime")
+    found = document(capsys, net, "--backend", "onnxruntime", "-v")
     assert {p["backend"] for p in found["plan"]} == {"onnxruntime"}
     assert run(["run", str(net), "--plan"]) == 0
     shown = capsys.readouterr().out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -101,11 +102,20 @@ class Nnapi:
         return runtime if runtime < 29 else min(runtime, max(int(d.level) for d in self.targets))
 
     def claim(self, graph: Graph) -> Claim:
-        """The partitions of a graph."""
+        """The partitions of a graph, but for those with tensors without elements: to NNAPI, a dimension of 0 is unknown."""
         target = Target(feature_level=self.level, stop_ops=self.options.stop_ops, use_nchw=self.options.nchw)
         found = partition(graph, target)
         refused = {n: "; ".join(o.message for o in v.objections) for n, v in found.verdicts.items() if not v.taken}
-        return Claim(tuple(p.nodes for p in found.partitions), refused)
+        groups = []
+        for part in found.partitions:
+            empty = next(
+                (v for n in part.nodes for v in (*n.inputs, *n.outputs) if v is not None and _is_empty(v)), None
+            )
+            if empty is None:
+                groups.append(part.nodes)
+            else:
+                refused |= dict.fromkeys(part.nodes, f"'{empty.name}' in this partition has no elements")
+        return Claim(tuple(groups), refused)
 
     def objections(self, node: Node) -> Iterator[str]:
         assert node.graph is not None
@@ -114,13 +124,24 @@ class Nnapi:
             yield reason
 
     def compile(self, region: Region) -> Program:
-        options = self.options
+        lowered = self.lower(region)
         try:
-            with override(feature_level=FeatureLevel(options.feature_level)), nnapi.registered(*self.accelerators):
-                lowered = lower(region, self.level, options.nchw, options.fp16)
-                return NnapiProgram(lowered, self._compiled(lowered), region, options.burst)
+            with self._phone():
+                return NnapiProgram(lowered, self._compiled(lowered), region, self.options.burst)
         except NnapiError as error:
             raise self._failed(region, error) from error
+
+    def lower(self, region: Region) -> Lowered:
+        """The model that a partition becomes."""
+        with self._phone():
+            return lower(region, self.level, self.options.nchw, self.options.fp16)
+
+    @contextmanager
+    def _phone(self) -> Iterator[None]:
+        """The NNAPI runtime with the level and the devices of the options."""
+        level = FeatureLevel(self.options.feature_level)
+        with override(feature_level=level), nnapi.registered(*self.accelerators):
+            yield
 
     @mark("LA", "PC", "compile")
     def _compiled(self, lowered: Lowered) -> nnapi.Compilation:
@@ -209,6 +230,11 @@ def _shaped(execution: nnapi.Execution, index: int, value: Value, result: Array)
         return result
     dims = execution.get_output_operand_dimensions(index)
     return result[: math.prod(dims)].reshape(() if value.rank == 0 else dims)
+
+
+def _is_empty(value: Value) -> bool:
+    """Whether a tensor has a dimension of 0; lists of axes and the like that are empty do no harm."""
+    return value.constant is None and 0 in (value.shape or ())
 
 
 def _dtype(value: Value) -> np.dtype[Any]:

@@ -1,0 +1,47 @@
+"""What may differ grows with the sums behind a value and with the coarseness of its type."""
+
+from __future__ import annotations
+
+import onnx.parser
+import pytest
+
+from ortconv.compare.tolerance import QUANTIZED_LIMIT, Allowance, limit
+from ortconv.ir.types import DType
+from ortconv.onnxio.load import from_proto
+
+FLOAT_EPSILON = 2.0**-23
+
+
+def graph(body: str, consts: str = ""):
+    text = f'<ir_version: 10, opset_import: ["": 21]> g (float[2,4] x) => (y) {consts} {{ {body} }}'
+    return from_proto(onnx.parser.parse_model(text)).graph
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = Relu(x)", 8 * FLOAT_EPSILON),
+        ("y = MatMul(x, w)", FLOAT_EPSILON * 2 * 10),
+        ("t = MatMul(x, w) y = ReduceSum(t)", FLOAT_EPSILON * 8 * (8 + 2 * 2**0.5)),
+        ("t = Cast<to=10>(x) y = Relu(t)", 4 * 2.0**-10),
+        ("t = Cast<to=16>(x) y = MatMul(t, t)", 5 * 2.0**-7),
+        ("t = Cast<to=17>(x) y = Cast<to=1>(t)", 2.0**-3),
+        ("y = QuantizeLinear(x, s, z)", QUANTIZED_LIMIT),
+    ],
+)
+def test_limits(body: str, expected: float) -> None:
+    found = graph(body, "<float[4,3] w = {1,2,3,4,5,6,7,8,9,10,11,12}, float s = {1}, uint8 z = {0}>")
+    assert limit(found, []) == pytest.approx(expected)
+
+
+def test_the_allowance_grows_as_nodes_run() -> None:
+    allowance, seen = Allowance(), []
+    for node in graph("a = Softmax(x) b = Softmax(a) c = Cast<to=10>(b) y = Relu(c)"):
+        allowance.add(node)
+        seen.append(allowance.limit)
+    assert seen == sorted(seen)
+    assert len(set(seen)) == 3
+
+
+def test_a_type_of_the_outputs_counts_from_the_start() -> None:
+    assert Allowance([DType.BFLOAT16]).limit == 4 * 2.0**-7
