@@ -86,7 +86,7 @@ def subject(text: str, backends: Sequence[str]) -> Subject:
     path = path if own else text
     if not Path(path).is_file():
         raise UsageError(f"there is no file '{path}'", hint=f"backends follow an @: {', '.join(sorted(discover()))}")
-    return Subject(text, load(path), own or tuple(backends), Path(path))
+    return Subject(text, load(path, only_to_run=True), own or tuple(backends), Path(path))
 
 
 def compare(

@@ -11,6 +11,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,8 @@ _HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "LayerNormalization", "MatM
 
 _MOST_NODES = 32
 
+_FEWEST_ELEMENTS = 1 << 13
+
 
 class Unit(NamedTuple):
     """Nodes that run as one step, in topological order."""
@@ -45,12 +48,12 @@ def units(nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[
     outside = set(kept)
     found: dict[Node, Unit | None] = {}
     for node in reversed(nodes):
-        if node in found:
+        if node in found or not (len(node.outputs) == 1 and node.outputs[0] is not None):
             continue
         members = _Members(node, place, constant, outside, found)
         if members.last_is_column:
             members = _Members(node, place, constant, outside, found, reductions=False)
-        if len(members.nodes) > 1:
+        if members.are_worthwhile:
             found |= dict.fromkeys(members.nodes)
             found[node] = members.unit(bind)
     return found
@@ -150,6 +153,13 @@ class _Members:
         value = node.out
         return value not in self._outside and all(user in self.nodes for user, _ in value.uses)
 
+    @property
+    def are_worthwhile(self) -> bool:
+        """False for few small steps: to lay out a unit costs more than to run them."""
+        shape = self._last.out.static_shape
+        small = shape is not None and prod(shape) < _FEWEST_ELEMENTS
+        return len(self.nodes) > 1 and (not small or (self.head is not None and self.head.op == "Conv"))
+
     def _in_order(self) -> list[Line]:
         nodes = sorted(self._lines, key=self._place.__getitem__)
         return [line for node in nodes for line in self._lines[node]]
@@ -208,8 +218,7 @@ def _one_by_one(nodes: Sequence[Node], reads: Sequence[Value | None], constant: 
     bound = cache(lambda: [(*bind(node), node.out) for node in nodes])
 
     def run(*operands: Any) -> Any:
-        known: dict[Value | None, Any] = dict(zip(reads, operands, strict=True))
-        known[None] = None
+        known: dict[Value | None, Any] = {None: None, **dict(zip(reads, operands, strict=True))}
         result = None
         for function, needed, made in bound():
             result = function(*[known[v] if v is None or v in known else constant(v) for v in needed])

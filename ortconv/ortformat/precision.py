@@ -91,19 +91,20 @@ def _is_enclosed(node: Node, nodes: set[Node], others: DisjointSets[Node]) -> bo
 
 def _narrow(graph: Graph, value: Value, nodes: set[Node]) -> int:
     """Give the readers of a value that is float32 from here on, which want float16, what they want."""
+    returned = value.is_output
     readers = [(user, slot) for user, slot in value.uses if user not in nodes]
     for user, slot in list(readers):
         if user.is_op("Cast") and user.attrs.get("to") == DType.FLOAT:
             readers.remove((user, slot))
-            if user.graph is graph and not user.out.is_output:
-                graph.replace_uses(user.out, value)
+            if user.graph is graph and not (user.out.is_output and value.is_output):
+                graph.replace(user.out, value)
                 graph.remove(user)
-    if not readers and not value.is_output:
+    if not readers and not returned:
         return 0
     producer = value.producer
     assert producer is not None
     narrow = _cast(graph, value, DType.FLOAT16, producer.next)
-    if value.is_output:
+    if returned:
         name = value.name
         graph.rename(value, graph.fresh(name))
         graph.rename(narrow, name)

@@ -6,11 +6,18 @@ A few cases of each by default; `--differential 200` draws that many. onnxruntim
 
 import zlib
 
+import float_cases
+import ml_dtypes
 import numpy as np
 import pytest
-from differential import OPERATORS, Draw
-from single_node import run_kernel, run_onnxruntime
+import quantized_cases
+from draw import Draw, Tolerance
+from onnx import TensorProto, helper, numpy_helper
+from single_node import run_kernel, run_model, run_onnxruntime
 
+from ortconv.executor import registry
+
+OPERATORS = float_cases.OPERATORS | quantized_cases.OPERATORS
 FEW = 8
 
 
@@ -45,3 +52,57 @@ def test_as_onnxruntime(op, index):
 def test_integers_may_differ_only_where_a_reason_is_given():
     for operator in OPERATORS.values():
         assert bool(operator.tolerance.integer) == bool(operator.why)
+
+
+WITHOUT_KERNEL = {"BiasSoftmax", "NhwcFusedConv"}
+"""onnxruntime runs these on no CPU in float32."""
+
+
+def test_every_kernel_of_com_microsoft_is_drawn():
+    registry.lookup("com.microsoft", "NoSuchOperator", 1)  # imports all families
+    kernels = {op for domain, op in registry._kernels if domain == "com.microsoft"}
+    assert kernels == OPERATORS.keys() | WITHOUT_KERNEL
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("zero_points", [False, True])
+def test_tables_of_types_that_cannot_be_fed(kind, zero_points):
+    if zero_points and kind.startswith("float8"):
+        pytest.skip("floats have no zero points")
+    d, dtype = Draw(4), np.dtype(getattr(ml_dtypes, kind))
+    data, scales = d.floats((5, 40, 2), spread=3.0).astype(dtype), d.positive((5, 3, 2))
+    inputs = [data, np.array([[0, -1], [7, 4]]), scales]
+    inputs += [d.floats((5, 3, 2), spread=3.0).astype(dtype)] * zero_points
+    attributes = {"block_size": 16, "quantize_axis": 1, "gather_axis": 0}
+    names = ["data", "indices", "scales", "zero_points"][: len(inputs)]
+    graph = helper.make_graph(
+        [helper.make_node("GatherBlockQuantized", names, ["y"], domain="com.microsoft", **attributes)],
+        "g",
+        [helper.make_tensor_value_info("indices", TensorProto.INT64, [2, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(x, name) for name, x in zip(names, inputs) if name != "indices"],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    want = run_model(helper.make_model(graph, opset_imports=opsets, ir_version=10), {"indices": inputs[1]})[0]
+    got = run_kernel("GatherBlockQuantized", inputs, attributes, domain="com.microsoft")[0]
+    assert_within(got, want, Tolerance())
+    assert not got[1, 0].any()
+
+
+@pytest.mark.parametrize(("axis", "bias", "inner"), [(3, (2, 1, 1, 5), 1), (-1, (1, 3, 4, 5), 0), (2, (2, 1, 4, 5), 1)])
+def test_softmax_with_bias(axis, bias, inner):
+    d = Draw(5)
+    x, b = d.floats((2, 3, 4, 5)), d.floats(bias)
+    got = run_kernel("BiasSoftmax", [x, b], {"axis": axis, "is_inner_broadcast": inner}, domain="com.microsoft")[0]
+    want = run_onnxruntime("Softmax", [x + b], {"axis": axis}, opset=11)[0]
+    assert_within(got, want, Tolerance())
+
+
+def test_fused_convolution_of_channels_last():
+    d = Draw(6)
+    x, w, b, z = d.floats((2, 3, 8, 7)), d.floats((4, 3, 3, 3)), d.floats((4,)), d.floats((2, 4, 4, 4))
+    attributes = {"activation": "Relu", "pads": [1, 1, 1, 1], "strides": [2, 2]}
+    want = run_onnxruntime("FusedConv", [x, w, b, z], attributes, domain="com.microsoft")[0]
+    x, z = (np.ascontiguousarray(np.moveaxis(v, 1, -1)) for v in (x, z))
+    got = run_kernel("NhwcFusedConv", [x, w, b, z], attributes, domain="com.microsoft")[0]
+    assert_within(got, np.moveaxis(want, 1, -1), Tolerance(1e-4, 1e-4))

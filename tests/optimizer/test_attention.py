@@ -130,6 +130,10 @@ class Builder:
             return self.node("Add", scores, "mask") if self.mask != "heads" else self.node("Add", "mask", scores), [
                 given
             ]
+        if self.mask in ("causal infinite", "no key"):
+            first = 1 if self.mask == "causal infinite" else 0
+            causal = np.triu(np.full((5, 5), -np.inf, np.float32), first)
+            return self.node("Add", scores, self.const("causal", causal)), []
         if self.mask == "causal":
             causal = np.triu(np.full((5, 5), LOWEST, np.float32), 1)
             return self.node("Add", scores, self.const("causal", causal)), []
@@ -280,9 +284,20 @@ def test_guard_of_a_finite_mask() -> None:
     assert fused(Builder(guard=True))["com.microsoft.Attention"] == 1
 
 
+def test_guard_of_a_mask_that_leaves_a_key_to_every_row() -> None:
+    builder = Builder(mask="causal infinite", guard=True)
+    feeds = random_feeds(builder.model())
+    for bad in (0.5, np.nan, np.inf):
+        feeds["x"][0, 3, 2] = bad
+        found = fused(Builder(mask="causal infinite", guard=True), feeds)
+        assert found["com.microsoft.Attention"] == 1
+        assert "IsNaN" not in found
+
+
 @pytest.mark.parametrize(
     "builder",
     [
+        Builder(mask="no key", guard=True),
         Builder(mask="infinite padding", guard=True),
         Builder(mask="full", guard=True),
         Builder(guard=True, memory=True),

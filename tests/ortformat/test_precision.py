@@ -25,6 +25,9 @@ CASES = {
         a = Transpose(x) b = Abs(a) s = Shape(b) c = Sqrt(b) y = Identity(c) }""",
     "returned in between": "g (float16[2,3] x) => (float16[2,3] a, float16[2,3] y) { a = Abs(x) y = Sqrt(a) }",
     "cast by the model": "g (float16[2,3] x) => (float[2,3] y) { a = Abs(x) b = Sqrt(a) y = Cast<to = 1>(b) }",
+    "cast twice by the model": """g (float16[2,3] x) => (float[2,3] y, float[2,3] z, float16[2,3] r) {
+        a = Abs(x) b = Sqrt(a) y = Cast<to = 1>(b) z = Cast<to = 1>(b) r = Transpose<perm = [0, 1]>(b) }""",
+    "returned and cast": "g (float16[2,3] x) => (float16[2,3] b, float[2,3] y) { a = Abs(x) b = Sqrt(a) y = Cast<to = 1>(b) }",
     "cast inside": "g (float16[2,3] x) => (float[2,3] y) { a = Abs(x) b = Cast<to = 1>(a) y = Sqrt(b) }",
     "cast to integers": "g (float16[2,3] x) => (int32[2,3] y) { a = Abs(x) b = Sqrt(a) y = Cast<to = 6>(b) }",
     "rounded by the model": """g (float[2,3] x) => (float16[2,3] y) { a = Cast<to = 10>(x) b = Abs(a) y = Neg(b) }""",
@@ -91,6 +94,13 @@ def test_no_more_casts_than_onnxruntime(case: str, tmp_path: Path) -> None:
     onnxruntime.InferenceSession(source(case).SerializeToString(), options, providers=["CPUExecutionProvider"])
     theirs = onnx.load(tmp_path / "theirs.onnx").graph
     assert sum(n.op == "Cast" for n in model.graph) <= sum(n.op_type == "Cast" for n in theirs.node)
+
+
+def test_no_cast_returns_what_is_wide_anyway() -> None:
+    model = from_proto(source("cast by the model"))
+    optimize(model, "disable")
+    assert [n.op for n in model.graph] == ["Cast", "Abs", "Sqrt"]
+    assert [v.name for v in model.graph.outputs] == ["y"]
 
 
 @pytest.mark.parametrize("case", sorted(ROUNDED))

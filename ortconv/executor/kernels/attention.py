@@ -334,13 +334,37 @@ def attention_ms(
     projected = np.matmul(widen(x), widen(weights))
     if bias is not None:
         projected += widen(bias)
-    q, k, v = (split_heads(p, num_heads) for p in np.split(projected, np.cumsum(sizes)[:2], axis=-1))
+    y, k, v = self_attention(
+        np.split(projected, np.cumsum(sizes)[:2], axis=-1),
+        num_heads,
+        mask_index,
+        past,
+        attention_bias,
+        mask_filter_value,
+        scale,
+        unidirectional,
+    )
+    y = y.astype(x.dtype, copy=False)
+    return y if n_outputs == 1 else (y, np.stack([k, v]).astype(x.dtype, copy=False))
+
+
+def self_attention(
+    projected: Sequence[Array],
+    num_heads: int,
+    mask_index: Array | None,
+    past: Array | None,
+    attention_bias: Array | None,
+    mask_filter_value: float,
+    scale: float,
+    unidirectional: int,
+) -> tuple[Array, Array, Array]:
+    """(B, L, hidden), and the heads of all keys and values, from query, key and value of that shape."""
+    q, k, v = (split_heads(p, num_heads) for p in projected)
     if past is not None:
         k, v = np.concatenate([widen(past[0]), k], axis=2), np.concatenate([widen(past[1]), v], axis=2)
     length = 0 if past is None else past.shape[3]
     mask = _microsoft_mask(mask_index, q.shape, k.shape[2], length, mask_filter_value, unidirectional)
-    y = merge_heads(_attend(q, k, v, mask, attention_bias, scale)).astype(x.dtype, copy=False)
-    return y if n_outputs == 1 else (y, np.stack([k, v]).astype(x.dtype, copy=False))
+    return merge_heads(_attend(q, k, v, mask, attention_bias, scale)), k, v
 
 
 @kernel("BiasSoftmax", domain=_MS)

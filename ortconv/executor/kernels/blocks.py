@@ -66,12 +66,12 @@ _SIXTH = _hard_sigmoid(1 / 6, 0.5)
 
 def _leaky_relu(alpha: float) -> Callable[..., Any]:
     slope, limited = _f32(alpha), np.maximum if alpha <= 1 else np.minimum
-    return lambda x, out: limited(x * slope, x, out)
+    return lambda x, out: limited(x * slope, x, out=out)
 
 
 def _prelu(slope: Array) -> Callable[..., Any]:
     limited = np.maximum if slope.max() <= 1 else np.minimum
-    return lambda x, slope, out: limited(x * slope, x, out)
+    return lambda x, slope, out: limited(x * slope, x, out=out)
 
 
 def _square(x: Array, _: Array, out: Array) -> None:
@@ -112,6 +112,7 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
         if np.isnan(out.min()):
             np.copyto(out, low, where=np.isnan(out))
         out.clip(low, high, out=out)
+        np.add(out, _ZERO, out)  # integers have no negative zero
         np.multiply(out, scale, out)
 
     return run

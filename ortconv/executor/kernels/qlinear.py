@@ -215,11 +215,11 @@ def matmul_nbits(
     weight_prepacked: int = 0,
 ) -> Array:
     blocks = -(-K // block_size)
-    codes = _unpack_bits(b.reshape(N * blocks, -1), bits, block_size).reshape(N, blocks, block_size).astype(np.float32)
+    codes = unpack_bits(b.reshape(N * blocks, -1), bits, block_size).reshape(N, blocks, block_size).astype(np.float32)
     if zero_points is None:
         codes -= np.float32(1 << (bits - 1))
     elif zero_points.dtype == np.uint8:
-        codes -= _unpack_bits(zero_points.reshape(N, -1), bits, blocks)[:, :, None].astype(np.float32)
+        codes -= unpack_bits(zero_points.reshape(N, -1), bits, blocks)[:, :, None].astype(np.float32)
     else:
         codes -= widen(zero_points).reshape(N, blocks, 1)
     scale = widen(scales).reshape(N, blocks)
@@ -233,7 +233,7 @@ def matmul_nbits(
     return np.asarray(y.astype(a.dtype, copy=False))
 
 
-def _unpack_bits(packed: Array, bits: int, count: int) -> Array:
+def unpack_bits(packed: Array, bits: int, count: int) -> Array:
     """Rows of little-endian packed unsigned codes as (rows, count) uint8."""
     flat = np.unpackbits(packed.view(np.uint8), axis=-1, bitorder="little")
     codes = flat[:, : count * bits].reshape(len(packed), count, bits)

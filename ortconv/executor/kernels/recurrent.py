@@ -11,6 +11,7 @@ from ortconv.errors import GraphError
 from ortconv.executor.kernels.fused_activation import ACTIVATIONS, Activation
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.precision import in_float32, is_narrow
+from ortconv.executor.kernels.quantize import dynamic_quantization
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
@@ -348,3 +349,46 @@ def _states(op: str, h: Array | None, c: Array | None) -> tuple[Array | None, ..
 
 for _op in _CELLS:
     _register(_op)
+
+
+@kernel("DynamicQuantizeLSTM", domain="com.microsoft")
+def dynamic_quantize_lstm(
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None,
+    sequence_lens: Array | None,
+    initial_h: Array | None,
+    initial_c: Array | None,
+    p: Array | None,
+    w_scale: Array,
+    w_zero_point: Array,
+    r_scale: Array,
+    r_zero_point: Array,
+    *,
+    n_outputs: int = 1,
+    **attributes: Any,
+) -> Any:
+    """Inputs are quantized as a whole, the hidden state before every step."""
+    weights = (_dequantized(w, w_scale, w_zero_point), _dequantized(r, r_scale, r_zero_point))
+    layer = _layer("LSTM", *weights, b, p, **attributes)
+    directions = tuple((one, _with_quantized_state(step)) for one, step in layer.directions)
+    states = _states("LSTM", initial_h, initial_c)
+    return layer._replace(directions=directions).run(_quantized(x), sequence_lens, states, n_outputs)
+
+
+def _dequantized(w: Array, scale: Array, zero_point: Array) -> Array:
+    """(directions, inputs, gates) of integers as (directions, gates, inputs) of floats."""
+    directions = w.shape[0]
+    centred = w.astype(np.float32) - zero_point.astype(np.float32).reshape(directions, 1, -1)
+    return np.ascontiguousarray((centred * scale.reshape(directions, 1, -1)).swapaxes(1, 2))
+
+
+def _quantized(x: Array) -> Array:
+    """What x is after quantization to 8 bits."""
+    codes, scale, zero = dynamic_quantization(x)
+    return np.asarray((codes.astype(np.float32) - np.float32(zero)) * scale)
+
+
+def _with_quantized_state(step: Step) -> Step:
+    return lambda inputs, state: step(inputs, (_quantized(state[0]), *state[1:]))

@@ -189,15 +189,38 @@ def fold_batch_norm_conv(m: Match) -> Replacement:
     return New("Conv", [m.x, new_w, *bias], like=conv, types=(conv.out.type,))
 
 
+_GATES = ("Clip", "Erf", "Tanh")
+_WITH_CONSTANTS = ("Add", "Div", "Mul", *_GATES)
+_LONGEST_GATE = 4
+
+
+def _is_gated(value: Value) -> bool:
+    """True for x * gate(x) that a factor makes a Gelu or HardSwish of: x * (1 + Erf(x / k)), x * Clip(x + 3, 0, 6)."""
+    product = value.producer
+    factors = [] if product is None or not product.is_op("Mul") else [v for v in product.inputs if v is not None]
+    for gate, x in (factors, factors[::-1]) if len(factors) == 2 else ():
+        node, passed = gate.producer, False
+        for _ in range(_LONGEST_GATE):
+            if node is None or node.op not in _WITH_CONSTANTS:
+                break
+            passed = passed or node.op in _GATES
+            if passed and x in node.inputs:
+                return True
+            node = next((v.producer for v in node.inputs if v is not None and v.constant is None), None)
+    return False
+
+
 _SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling"), P("Div", "x", C("k"), name="scaling")
 
 
 @rule("MulConvFusion", *(P("Conv", scaled, C("w"), C("b", optional=True)) for scaled in _SCALED))
 def fold_mul_conv(m: Match) -> Replacement:
-    """Conv(x * k, w, b)  ->  Conv(x, w', b); likewise x / k
+    """Conv(x * k, w, b)  ->  Conv(x, w', b); likewise x / k, unless k belongs to an activation
 
     Counterpart: none: beyond ONNX Runtime
     """
+    if _is_gated(m.x):
+        return None
     weights, conv = m.w, m.root
     w, group = wide(weights), conv.attr("group", 1)
     if w.ndim < 3 or not w.size or m.x.rank != w.ndim or w.shape[0] % group:

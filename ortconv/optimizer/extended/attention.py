@@ -96,7 +96,7 @@ def _find(softmax: Node, masks: attention_mask.Masks, context: Context) -> Found
     if not is_known(scale) or not context.may_touch(*nodes, *query.nodes, *key.nodes, *value.nodes, *biased.nodes):
         return None
     projections = _projections(query, key, value)
-    if guard is not None and (projections is None or not attention_mask.is_finite(biased.mask) or biased.replaced):
+    if guard is not None and (projections is None or not attention_mask.leaves_a_key(biased.mask) or biased.replaced):
         return None
     bias, padding = None, None
     if biased.mask is not None:
@@ -112,8 +112,8 @@ def _find(softmax: Node, masks: attention_mask.Masks, context: Context) -> Found
 def _guard(softmax: Node) -> tuple[Node, Node] | None:
     """Where(IsNaN(softmax), 0, softmax), where that is all that reads a Softmax.
 
-    Without infinities in the mask, NaN comes from the tensor that query, key and value are made of, and then the values
-    hold NaN too, whatever the weights are.
+    Where the mask leaves a key to every row, NaN comes from the tensor that query, key and value are made of, and then the
+    values hold NaN too, whatever the weights are.
     """
     weights = softmax.out
     nodes = {node.op: node for node in weights.consumers}

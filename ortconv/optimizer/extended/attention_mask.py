@@ -223,6 +223,14 @@ class Masks:
         return self.graph.add_node(op, inputs, 1, attrs, types=[type], before=before).out
 
 
+def leaves_a_key(mask: Value | None) -> bool:
+    """True if scores that are finite stay so in every row, for one key at least, when a mask is added to them."""
+    if mask is None or mask.constant is None or not mask.constant.rank:
+        return is_finite(mask)
+    added = mask.constant.numpy()
+    return bool(np.all(added < np.inf) and np.all(np.isfinite(added).any(axis=-1)))
+
+
 def is_finite(mask: Value | None) -> bool:
     """True if no element of a mask can be infinite or NaN."""
     if mask is None:

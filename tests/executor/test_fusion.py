@@ -1,0 +1,165 @@
+"""What units of steps compute must be what their steps compute one by one."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.parser import parse_graph
+
+from ortconv.compare.tolerance import difference, limit
+from ortconv.executor import plan
+from ortconv.executor.program import BlockProgram, Line
+from ortconv.session import Session
+
+RNG = np.random.default_rng(7)
+
+
+def f32(*shape):
+    return RNG.uniform(0.05, 0.9, shape).astype(np.float32)
+
+
+def i64(*numbers):
+    return np.array(numbers, np.int64)
+
+
+WEIGHTS = {"w": f32(16, 8, 3, 3) - np.float32(0.5), "c": f32(16) - np.float32(0.5)}
+STATISTICS = {name: f32(16) for name in "sbmv"}
+PADS = i64(0, 0, 1, 0, 0, 0, 2, 1)
+SCALE, ORIGIN = np.float32(0.1), np.uint8(100)
+
+MODELS = {
+    "activation": (WEIGHTS, "y = Conv<pads = [1,1,1,1]>(x, w, c) z = Relu(y)", 1),
+    "BatchNormalization": (
+        WEIGHTS | STATISTICS,
+        "y = Conv<strides = [2,2]>(x, w) n = BatchNormalization<epsilon = 0.01>(y, s, b, m, v) z = LeakyRelu<alpha = 0.2>(n)", 1),
+    "BatchNormalization alone": (
+        {name: f32(8) for name in "sbmv"}, "n = BatchNormalization(x, s, b, m, v) z = Relu(n)", 1),
+    "factors and summands": (
+        WEIGHTS | {"k": f32(1, 16, 1, 1), "j": f32(16, 1, 1), "one": np.float32(1)},
+        "y = Conv(x, w, c) d = Div(y, k) e = Mul(one, d) f = Sub(e, j) g = Sub(one, f) z = HardSwish(g)", 1),
+    "Pad": (WEIGHTS | {"p": PADS}, "q = Pad(x, p) y = Conv<pads = [0,1,0,0]>(q, w, c) z = Relu(y)", 1),
+    "Pad with ones": (
+        WEIGHTS | {"p": PADS, "one": np.float32(1)}, "q = Pad(x, p, one) y = Conv(q, w, c) z = Relu(y)", 2),
+    "cropping Pad": (WEIGHTS | {"p": -PADS}, "q = Pad(x, p) y = Conv(q, w, c) z = Relu(y)", 2),
+    "SiLU": (WEIGHTS, "y = Conv<pads = [1,1,1,1]>(x, w, c) g = Sigmoid(y) z = Mul(y, g)", 1),
+    "gate": (
+        WEIGHTS | {"u": f32(16, 8, 1, 1)},
+        "y = Conv(x, w, c) a = GlobalAveragePool(x) h = Conv(a, u) g = HardSigmoid<alpha = 0.3>(h) z = Mul(y, g)", 3),
+    "residual": (
+        {"w": f32(8, 8, 3, 3), "u": f32(8, 8, 1, 1), "low": np.float32(0), "high": np.float32(6)},
+        "a = Conv(x, u) b = Conv<pads = [1,1,1,1]>(a, w) y = Add(b, a) z = Clip(y, low, high)", 2),
+    "channels last": (
+        WEIGHTS | {"k": f32(16)},
+        "y = Conv(x, w, c) t = Transpose<perm = [0,2,3,1]>(y) f = Mul(t, k) g = Add(f, k) z = Relu(g)", 1),
+    "odd tiles": ({"w": f32(64, 8, 3, 3), "u": f32(64, 64, 3, 3)}, "a = Conv(x, w) y = Conv<pads = [1,1,1,1]>(a, u) z = Abs(y)", 2),
+    "another reader": (WEIGHTS, "y = Conv(x, w, c) r = Relu(y) s = Sin(y) z = Mul(r, s)", 3),
+    "quantized": (
+        WEIGHTS | {"f": SCALE, "o": ORIGIN}, "y = Conv(x, w, c) q = QuantizeLinear(y, f, o) z = DequantizeLinear(q, f, o)", 1),
+    "requantized": (
+        WEIGHTS | {"f": SCALE, "g": np.float32(0.2), "o": ORIGIN},
+        "y = Conv(x, w, c) q = QuantizeLinear(y, f, o) z = DequantizeLinear(q, g, o)", 3),
+    "product": ({"w": f32(8, 40), "c": f32(40)}, "y = MatMul(x, w) a = Add(c, y) e = Erf(a) z = Mul(a, e)", 1),
+    "rows": (
+        {"two": np.float32(2), "e": np.float32(1e-3), "g": f32(8), "h": f32(8)},
+        """u = ReduceMean<axes = [-1]>(x) d = Sub(x, u) p = Pow(d, two) v = ReduceMean<axes = [3]>(p) a = Add(v, e)
+        r = Sqrt(a) n = Div(d, r) f = Mul(n, g) z = Add(f, h)""", 1),
+    "columns": (
+        {"e": np.float32(1e-3)},
+        "u = ReduceMean<axes = [-1]>(x) d = Sub(x, u) p = Mul(d, d) v = ReduceMean<axes = [-1]>(p) z = Add(v, e)", 3),
+    "Softmax": ({"w": f32(8, 50), "c": f32(8, 50)}, "y = MatMul(x, w) a = Add(y, c) s = Softmax(a) z = Sqrt(s)", 1),
+    "slopes": (WEIGHTS | {"k": f32(16, 1, 1)}, "y = Conv(x, w, c) z = PRelu(y, k)", 1),
+}  # fmt: skip
+"""Constants, nodes, and how many steps are left of them."""
+
+LAST_AXES = {"product", "rows", "columns", "Softmax"}
+
+
+def model(name, path):
+    constants, body, _ = MODELS[name]
+    graph = parse_graph(f"g (float[n, c, h, w1] x) => (float[o, p, q, r] z) {{ {body} }}")
+    graph.initializer.extend(numpy_helper.from_array(np.asarray(array), key) for key, array in constants.items())
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def plain(path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "units", lambda *_: {})
+        return Session(path)
+
+
+def examples(name):
+    shapes = [(1, 8, 9, 11), (2, 8, 40, 40), (0, 8, 9, 9), (1, 8, 7, 8)]
+    if name in LAST_AXES:
+        shapes = [(2, 3, 8, 8), (1, 70, 8, 8), (4, 160, 8, 8), (0, 3, 8, 8), (1, 1, 8, 8)]
+    for shape in shapes:
+        x = np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+        yield x
+        if x.size:
+            special = x.copy()
+            special.reshape(-1)[: 6 * 37 : 37] = [np.nan, np.inf, -np.inf, -0.0, 1e30, 0.0][: len(range(0, x.size, 37))]
+            yield special
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_unit(name, tmp_path):
+    path = model(name, tmp_path / "m.onnx")
+    fused, reference = Session(path), plain(path)
+    steps = fused._programs[0][0].steps
+    assert len(steps) == MODELS[name][2]
+    allowed = limit(fused.model.graph, [])
+    for x in examples(name):
+        with np.errstate(all="ignore"):
+            want, got = reference.run(None, {"x": x})[0], fused.run(None, {"x": x})[0]
+        assert difference(want, got).within(max(allowed, 1e-6)), (x.shape, difference(want, got))
+        np.testing.assert_array_equal(np.signbit(want[want == 0]), np.signbit(got[want == 0]))
+
+
+def test_values_that_are_asked_for_are_made(tmp_path):
+    path = model("SiLU", tmp_path / "m.onnx")
+    loaded = onnx.load(path)
+    loaded.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
+    onnx.save(loaded, path)
+    x = next(examples("SiLU"))
+    z, y = Session(path).run(None, {"x": x})
+    np.testing.assert_allclose(z, y / (1 + np.exp(-y)), rtol=1e-5)
+
+
+def test_threads_share_a_plan(tmp_path):
+    session = Session(model("SiLU", tmp_path / "m.onnx"))
+    inputs = [np.random.default_rng(i).standard_normal((1, 8, 40, 30 + i % 3)).astype(np.float32) for i in range(12)]
+    want = [session.run(None, {"x": x})[0] for x in inputs]
+    with ThreadPoolExecutor(4) as pool:
+        for a, b in zip(want, pool.map(lambda x: session.run(None, {"x": x})[0], inputs), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+SHAPES = [
+    [(4, 6, 5), (4, 6, 5)], [(4, 6, 5), (5,)], [(4, 6, 5), (6, 5)], [(4, 6, 5), (4, 1, 1)], [(4, 6, 5), (4, 6, 1)],
+    [(4, 6, 5), (1, 6, 1)], [(4, 6, 5), ()], [(), ()], [(1, 1), (1,)], [(2, 300, 500), (500,)], [(2, 300, 500), (300, 1)],
+    [(2, 300, 500), (2, 300, 500)], [(70000, 3), (3,)], [(70001,), (1,)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("owned", [False, True])
+def test_program_broadcasts_as_numpy(shapes, order, owned):
+    a, b = (
+        np.asarray(np.random.default_rng(i).standard_normal(s), np.float32, order=order) for i, s in enumerate(shapes)
+    )
+    lines = [Line(np.multiply, ("a", b), "p"), Line(np.subtract, ("p", "c"), "q"), Line(np.add, ("q", "a"), "r")]
+    run = BlockProgram(lines, "a" if owned else None, ["c"] if owned else ["a", "c"])
+    want, held = a * b - b + a, a.copy(order="K")
+    got = run.run(held, [b]) if owned else run.run(None, [held, b])
+    assert got is not None
+    np.testing.assert_array_equal(got, want)
+    assert owned or np.array_equal(held, a)
+
+
+@pytest.mark.parametrize("shapes", [[(3, 1), (1, 4)], [(4, 6, 5), (4, 1, 5)], [(0, 3), (3,)]], ids=str)
+def test_program_declines_what_it_cannot_lay_out(shapes):
+    a, b = (np.ones(s, np.float32) for s in shapes)
+    assert BlockProgram([Line(np.add, ("a", "b"), "c")], None, ["a", "b"]).run(None, [a, b]) is None
