@@ -54,7 +54,7 @@ def parsed(nnapi_flags: str) -> dict[str, Any]:
     """Options of the backend."""
     from ortconv.backends.nnapi.backend import flags_of
 
-    return dict(flags_of(nnapi_flags))
+    return flags_of(nnapi_flags)
 
 
 @command.command()
@@ -88,8 +88,9 @@ def parsed(nnapi_flags: str) -> dict[str, Any]:
 def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> None:
     """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and how far outputs are apart.
 
-    Each device runs alone, and where there are several, all of them together; gpu-fp16 and npu-int8 if none is named. The times of simulated devices are those of
-    this machine's CPU by operation, times the figures of the profile, with the costs of launches and copies.
+    Each device runs alone, and where there are several, all of them together; gpu-fp16 and npu-int8 if none is named. The
+    times of simulated devices are those of this machine's CPU by operation, times the figures of the profile, with the costs
+    of launches and copies.
     """
     from ortconv.report.benchmark import document
 

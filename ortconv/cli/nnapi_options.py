@@ -56,7 +56,7 @@ def configured(backends: Sequence[str], flags: dict[str, Any], repeat: int = 1) 
         return list(names)
     from ortconv.backends.nnapi.backend import Nnapi, Options, flags_of
 
-    settings: dict[str, Any] = {**flags_of(flags["nnapi_flags"])}
+    settings = flags_of(flags["nnapi_flags"])
     if flags["nnapi_feature_level"] is not None:
         settings["feature_level"] = flags["nnapi_feature_level"]
     options = Options(**settings, devices=flags["devices"], cache=flags["nnapi_cache"], burst=repeat > 1)

@@ -63,7 +63,7 @@ OBSERVED = (
 @contextmanager
 def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trace | None]:
     """What OBSERVED asks for: messages, and the marks of a trace. UsageError if nnapi is none of the backends."""
-    if "nnapi" not in ",".join(backends).replace(" ", "").split(","):
+    if not any(name.strip().partition(":")[0] == "nnapi" for name in ",".join(backends).split(",")):
         if flags["timing"] or flags["vlog"]:
             raise UsageError("--timing and --vlog are for the backend nnapi", hint="add --backend nnapi")
         yield None

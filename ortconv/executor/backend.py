@@ -102,12 +102,26 @@ class Claiming(Backend, Protocol):
     def claim(self, graph: Graph) -> Claim: ...
 
 
+@runtime_checkable
+class Configurable(Protocol):
+    """A backend that can be had with other settings, as text."""
+
+    def configured(self, settings: str) -> Backend: ...
+
+
 def get_backend(name: str) -> Backend:
-    """A backend by name. UsageError for an unknown one, BackendError for one that cannot be used here."""
+    """A backend by name, or by NAME:SETTINGS for one that takes settings. UsageError for an unknown one, BackendError for one
+    that cannot be used here.
+    """
     found = discover()
-    if name not in found:
-        raise UsageError(f"there is no backend '{name}'", hint=f"known backends: {', '.join(sorted(found))}")
-    backend = _load(name)
+    base, _, settings = name.partition(":")
+    if base not in found:
+        raise UsageError(f"there is no backend '{base}'", hint=f"known backends: {', '.join(sorted(found))}")
+    backend = _load(base)
+    if settings:
+        if not isinstance(backend, Configurable):
+            raise UsageError(f"the backend '{base}' takes no settings, such as '{settings}'")
+        backend = backend.configured(settings)
     reason = backend.available()
     if reason is not None:
         raise BackendError(reason, backend=name)

@@ -1,4 +1,4 @@
-"""The backend nnapi on the command line: the flags of run."""
+"""The backend nnapi on the command line: the flags of run and compare."""
 
 from __future__ import annotations
 
@@ -57,3 +57,13 @@ def test_run_on_devices_repeatedly_with_a_cache(mnist: str, tmp_path: Path, caps
 def test_run_refuses(flags: list[str], code: int, message: str, mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", mnist, *flags]) == code
     assert message in capsys.readouterr().err
+
+
+def test_compare_flags_of_one_file(mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
+    models = [f"{mnist}@numpy", f"{mnist}@nnapi:nchw", f"{mnist}@nnapi:fp16+nchw"]
+    capsys.readouterr()
+    assert run(["compare", *models, "--json", "--fail-on", "max_abs>0.1"]) == 0
+    exact, half = (m["outputs"][0]["max_abs"] for m in json.loads(capsys.readouterr().out)["models"])
+    assert exact < 1e-5 < half < 1e-2
+    assert run(["compare", f"{mnist}@numpy", f"{mnist}@numpy:fast"]) == 2
+    assert "takes no settings" in capsys.readouterr().err

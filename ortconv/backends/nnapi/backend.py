@@ -60,10 +60,10 @@ class Options:
             raise UsageError("CPU_DISABLED and CPU_ONLY exclude each other")
 
 
-def flags_of(names: str) -> dict[str, bool]:
-    """Options from a comma-separated list of flags, with or without USE_, in any case. UsageError for an unknown one."""
-    found = {}
-    for name in filter(None, (part.strip() for part in names.split(","))):
+def flags_of(names: str) -> dict[str, Any]:
+    """Options from flags with commas or + between them, with or without USE_, in any case. UsageError for an unknown one."""
+    found: dict[str, Any] = {}
+    for name in filter(None, (part.strip() for part in names.replace("+", ",").split(","))):
         key = name.upper().replace("-", "_")
         key = key if key in FLAGS else f"USE_{key}"
         if key not in FLAGS:
@@ -83,6 +83,10 @@ class Nnapi:
         chosen = [d if isinstance(d, Device) else nnapi.load_device(d) for d in self.options.devices]
         registered = [d for d in nnapi.get_devices() if not d.is_reference]
         self.accelerators: tuple[Device, ...] = tuple(chosen or registered or [SimulatedDevice(ACCELERATOR)])
+
+    def configured(self, settings: str) -> Nnapi:
+        """The backend with these flags, such as "fp16+nchw"."""
+        return Nnapi(Options(**flags_of(settings)))
 
     def available(self) -> str | None:
         return None
