@@ -77,6 +77,7 @@ class _Members:
         self.turn: Node | None = None
         """A Transpose of what the head makes."""
         self.nodes: set[Node] = set()
+        self._before: set[Value] = set()  # what the head reads
         self._lines: dict[Node, list[Line]] = {}
         waiting = [-place[last]]
         by_place = {place[last]: last}
@@ -117,9 +118,16 @@ class _Members:
     def _lead(self, node: Node) -> None:
         self.head = node
         self.nodes.add(node)
+        self._before |= {v for v in node.inputs if v is not None}
         pad = _merged_pad(node, self._constant)
-        if pad is not None and pad in self._place and self._inner(pad):
+        if (
+            pad is not None
+            and pad in self._place
+            and self._inner(pad)
+            and all(user is node for user, _ in pad.out.uses)
+        ):
             self.nodes.add(pad)
+            self._before |= {v for v in pad.inputs if v is not None}
 
     def _turned_convolution(self, node: Node) -> Node | None:
         """The convolution with constant weights that only this Transpose reads, for the sake of what follows."""
@@ -137,7 +145,7 @@ class _Members:
 
     def _fits(self, node: Node) -> bool:
         """One float32 result of the rank of the last one, and no reader elsewhere."""
-        if len(node.outputs) != 1 or node.outputs[0] is None or node in self._taken:
+        if len(node.outputs) != 1 or node.outputs[0] is None or node in self._taken or node.outputs[0] in self._before:
             return False
         value = node.outputs[0]
         if value.dtype is not DType.FLOAT or value.shape is None or value.rank != self._last.out.rank:
@@ -259,6 +267,8 @@ def _is_constant_convolution(node: Node, constant: Constant) -> bool:
     if not node.is_op("Conv"):
         return False
     weights, bias = _constants(node, constant)
+    if node.inputs[0] is None or constant(node.inputs[0]) is not None:
+        return False
     return weights is not None and weights.dtype == np.float32 and (bias is not None or node.input(2) is None)
 
 
@@ -318,6 +328,8 @@ def _channel_affine(line: Line, made: Any, shape: Sequence[int]) -> tuple[Array,
     if any(n not in (1, size) for n, size in zip(own, shape, strict=True)):
         return None
     v = np.broadcast_to(other.reshape(own), shape).reshape(-1)
+    if not np.isfinite(v).all() or (line.function is np.divide and not v.all()):
+        return None
     one, zero = np.ones_like(v), np.zeros_like(v)
     if line.function is np.multiply:
         return v, zero
