@@ -18,10 +18,10 @@ VERBS = {
     "partition": ("ortconv.cli.partition", "Say which nodes an accelerator takes, and why not the others."),
     "run": ("ortconv.cli.run", "Run an .onnx or .ort model on this machine."),
     "compare": ("ortconv.cli.compare", "Say how far models are from each other, and where they part."),
+    "devices": ("ortconv.cli.devices", "List NNAPI devices: the CPU, and simulated ones."),
+    "nnapi": ("ortconv.cli.nnapi", "Look into NNAPI models: dump them, compare devices."),
     "passes": ("ortconv.cli.passes", "Say what the optimizer's passes do."),
     "ops": ("ortconv.cli.ops", "Make, merge and check operator configs for reduced builds."),
-    "devices": ("ortconv.cli.devices", "List NNAPI devices: the CPU, and simulated accelerators."),
-    "nnapi": ("ortconv.cli.nnapi", "Say what becomes of a model under NNAPI."),
     "verify": ("ortconv.cli.verify", "Check an .ort file: structure, and what a minimal build would trust."),
 }
 SETTINGS: dict[str, Any] = {

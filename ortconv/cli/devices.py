@@ -3,51 +3,134 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from typing import Any
 
 import click
 
-from ortconv.cli import color
+from ortconv.cli import color, printable
+from ortconv.cli.nnapi_runtime import DEVICES, VLOG, load_devices, messages
+from ortconv.cli.render import columns
+from ortconv.errors import UsageError
+
+SHOWN_TYPES = {"float32": "TENSOR_FLOAT32", "relaxed": "relaxed", "quant8": "TENSOR_QUANT8_ASYMM"}
+"""Columns of the table, and the performance figures that they show."""
+WIDTH = 110
 
 
-@click.command()
-@click.option(
-    "--device", "profiles", multiple=True, metavar="PROFILE", help="Another profile, a TOML file; may be repeated."
-)
+@click.group(invoke_without_command=True)
+@DEVICES
+@VLOG
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(profiles: tuple[str, ...], as_json: bool) -> None:
-    """List NNAPI devices: the CPU, the simulated accelerators that come with ortconv, and those of other profiles.
+@click.pass_context
+def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: bool) -> None:
+    """List the NNAPI devices of this machine: the CPU, and simulated ones.
 
-    Their profiles are what run's --device takes. Figures of performance are relative to the CPU; smaller is better.
+    Performance figures are execution time and power, relative to the CPU; smaller is better.
     """
-    from ortconv import nnapi
-
-    found = [_document(None, nnapi.get_device("nnapi-reference"))]
-    found += [_document(name, nnapi.load_device(name)) for name in (*nnapi.bundled_profiles(), *profiles)]
-    if as_json:
-        click.echo(json.dumps({"version": 1, "devices": found}, indent=1))
+    if ctx.invoked_subcommand is not None:
+        ctx.obj = profiles
         return
-    for d in found:
-        figures = ", ".join(f"{name} {d['performance'][name]:g}" for name in d["performance"])
-        profile = "always there" if d["profile"] is None else f"--device {d['profile']}"
-        title = f"{click.style(d['name'], bold=True)}  {d['type']}, version {d['version']}, feature level {d['feature_level']}"
-        click.echo(f"{title}  ({profile})\n  time relative to the CPU: {figures or 'not stated'}", color=color())
+    with messages(vlog):
+        documents = _documents(profiles)
+    if as_json:
+        short = [{key: value for key, value in d.items() if key != "operations"} for d in documents]
+        click.echo(json.dumps({"version": 1, "devices": short}, indent=1))
+    else:
+        click.echo(_list(documents), color=color())
 
 
-def _document(profile: str | None, device: Any) -> dict[str, Any]:
-    from ortconv.nnapi import Operand
-    from ortconv.nnapi.device import NEVER
+@command.command()
+@click.argument("name")
+@DEVICES
+@VLOG
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_obj
+def show(outer: tuple[str, ...] | None, name: str, profiles: tuple[str, ...], vlog: str, as_json: bool) -> None:
+    """Say everything of the device NAME, which may also be the name or the file of a profile."""
+    with messages(vlog):
+        documents = _documents((*(outer or ()), *profiles))
+        found = [d for d in documents if name in (d["name"], d["profile"])]
+        if not found and name.endswith(".toml"):
+            found = _documents((name,))[-1:]
+    if not found:
+        known = ", ".join(d["name"] for d in documents)
+        raise UsageError(f"there is no device '{name}'", hint=f"there are {known}; --device FILE adds one")
+    if as_json:
+        click.echo(json.dumps({"version": 1, **found[0]}, indent=1))
+    else:
+        click.echo(_details(found[0]), color=color())
 
-    figures = {
-        "float32": device.capabilities.of(Operand.TENSOR_FLOAT32, False),
-        "relaxed": device.capabilities.of(Operand.TENSOR_FLOAT32, True),
-        "quant8": device.capabilities.of(Operand.TENSOR_QUANT8_ASYMM, False),
+
+def _documents(profiles: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The CPU, the profiles that come along, then those given."""
+    from ortconv.nnapi import bundled_profiles, get_device, registered
+    from ortconv.nnapi.inventory import document
+
+    names = [*bundled_profiles(), *(p for p in dict.fromkeys(profiles) if p not in bundled_profiles())]
+    devices = load_devices(names)
+    with registered(*devices):
+        found = [document(get_device(len(devices)))]
+        return found + [document(device, name) for device, name in zip(devices, names, strict=True)]
+
+
+def _list(documents: list[dict[str, Any]]) -> str:
+    header = ("device", "profile", "type", "version", ">level", ">operations", *SHOWN_TYPES)
+    rows = [
+        (
+            d["name"], d["profile"] or "built in", d["type"], d["version"], d["feature_level"], d["supported_operations"],
+            *(_figures(d["performance"][key]) for key in SHOWN_TYPES.values()),
+        )
+        for d in documents
+    ]  # fmt: skip
+    return columns(header, rows)
+
+
+def _figures(figures: dict[str, float] | None) -> str:
+    return "never" if figures is None else f"{figures['exec_time']:g} / {figures['power_usage']:g}"
+
+
+def _details(d: dict[str, Any]) -> str:
+    facts = {
+        "profile": d["profile"] or "built in",
+        "type": d["type"],
+        "version": d["version"],
+        "feature level": f"{d['feature_level']} (API level {d['api_level']})",
+        "cache files": f"{d['cache_files']['model']} for models, {d['cache_files']['data']} for data",
+        "memory": f"aligned to {d['memory']['alignment']} bytes, padded to {d['memory']['padding']}",
     }
-    return {
-        "name": device.name,
-        "profile": profile,
-        "type": device.type.name,
-        "version": device.version,
-        "feature_level": int(device.feature_level),
-        "performance": {name: figure.exec_time for name, figure in figures.items() if figure is not NEVER},
-    }
+    if "fp16" in d:
+        speed = d["costs"]["copy_gb_per_s"]
+        facts |= {
+            "relaxed float32": "computed in float16" if d["fp16"] else "computed in float32",
+            "costs": f"{d['costs']['launch_us']:g} us to launch, {f'{speed:g} GB/s to copy' if speed else 'nothing to copy'}",
+            "faults": ", ".join(f"{key} {value}" for key, value in d["faults"].items()) or "none",
+        }
+    lines = [f"  {name:16}{printable(str(value))}" for name, value in facts.items()]
+    performance = _grouped({name: _figures(figures) for name, figures in d["performance"].items()})
+    operations = _grouped(
+        {name: " ".join(k.removeprefix("TENSOR_") for k in kinds) for name, kinds in d["operations"].items()}
+    )
+    return "\n".join(
+        [
+            click.style(printable(d["name"]), bold=True),
+            *lines,
+            "performance: execution time / power, relative to the CPU",
+            *(f"  {figures:16}{fill(' '.join(names), 18).lstrip()}" for figures, names in performance.items()),
+            f"{d['supported_operations']} operations, by the types of their main operand",
+            *(f"  {kinds}\n{fill(' '.join(names), 6)}" for kinds, names in operations.items()),
+        ]
+    )
+
+
+def _grouped(values: dict[str, str]) -> dict[str, list[str]]:
+    """The names that have each value."""
+    found: dict[str, list[str]] = {}
+    for name, value in values.items():
+        found.setdefault(value, []).append(name)
+    return found
+
+
+def fill(text: str, indent: int) -> str:
+    margin = " " * indent
+    return textwrap.fill(text, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False)

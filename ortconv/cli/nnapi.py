@@ -4,53 +4,120 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import printable
-from ortconv.cli.nnapi_options import LEVEL
+from ortconv.cli import color, printable
+from ortconv.cli import inputs as given
+from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
+from ortconv.cli.options import add
 
 if TYPE_CHECKING:
-    from ortconv.backends.nnapi.lower import Lowered
+    from ortconv.report.benchmark import Comparison
+
+DEFAULT_DEVICES = ("gpu-fp16", "npu-int8")
+DEFAULT_FLAGS = ("", "fp16", "nchw")
 
 
 @click.group()
 def command() -> None:
-    """Say what becomes of a model under NNAPI."""
+    """Look into the NNAPI models that a model's partitions become: dump them, compare devices."""
 
 
 @command.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--nnapi-flags", default="", metavar="FLAGS", help="USE_FP16, USE_NCHW, comma separated.")
-@LEVEL
+@add(MODEL)
+@DEVICES
+@click.option(
+    "--nnapi-flags", default="", metavar="FLAGS", help="fp16, nchw, cpu_disabled or cpu_only, comma separated."
+)
+@VLOG
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def dump(model: Path, nnapi_flags: str, nnapi_feature_level: int | None, as_json: bool) -> None:
-    """Print the NNAPI models that the partitions of MODEL (.onnx or .ort) are lowered to: operands and operations."""
-    from ortconv.backends.nnapi.dump import document, lines
+def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as_json: bool, **flags: Any) -> None:
+    """Show the operands and operations of every partition of MODEL (.onnx or .ort)."""
+    from ortconv.backends.nnapi.backend import Options
+    from ortconv.report.nnapi import compiled, document, text
 
-    found = _lowered(model, nnapi_flags, nnapi_feature_level)
+    with messages(vlog):
+        ready, settings = prepared(model, flags)
+        settings |= parsed(nnapi_flags)
+        partitions = compiled(ready, Options(**settings, devices=tuple(load_devices(profiles))))
     if as_json:
-        click.echo(
-            json.dumps({"version": 1, "model": str(model), "partitions": [document(one) for one in found]}, indent=1)
-        )
-        return
-    for number, one in enumerate(found):
-        count = len(one.model.operations)
-        click.echo(f"partition {number}: {count} operations, feature level {int(one.model.level)}")
-        for line in lines(one):
-            click.echo(f"  {printable(line)}")
-    if not found:
-        click.echo("NNAPI takes no node of this model; ortconv partition says why")
+        click.echo(json.dumps({"version": 1, "model": str(model), "partitions": document(partitions)}, indent=1))
+    else:
+        from ortconv.cli.nnapi_view import NOTHING
+
+        click.echo(printable(text(partitions)) if partitions else NOTHING)
 
 
-def _lowered(path: Path, flags: str, level: int | None) -> list[Lowered]:
-    from ortconv.backends.nnapi.backend import Nnapi, Options, flags_of
-    from ortconv.executor.regions import make_region
-    from ortconv.models import load
+def parsed(nnapi_flags: str) -> dict[str, Any]:
+    """Options of the backend."""
+    from ortconv.backends.nnapi.backend import flags_of
 
-    settings = flags_of(flags)
-    if level is not None:
-        settings["feature_level"] = level
-    backend, graph = Nnapi(Options(**settings)), load(path).graph
-    return [backend.lower(make_region(graph, nodes)) for nodes in backend.claim(graph).groups]
+    return flags_of(nnapi_flags)
+
+
+@command.command()
+@add(MODEL)
+@DEVICES
+@click.option(
+    "--nnapi-flags",
+    "variants",
+    multiple=True,
+    default=DEFAULT_FLAGS,
+    show_default="none, fp16, nchw",
+    metavar="FLAGS",
+    help="Flags to compare, such as fp16, or fp16,nchw; may be repeated. None are an empty text.",
+)
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    default=("numpy", "onnxruntime"),
+    show_default=True,
+    help="CPU backends to compare with. The first one that runs the model is what all outputs are compared with.",
+)
+@add(given.OPTIONS)
+@click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Runs to take the median of.")
+@click.option("--timing", is_flag=True, help="Show where the time goes: application, runtime, driver and CPU by phase.")
+@VLOG
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as a page, all in one file."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> None:
+    """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and how far outputs are apart.
+
+    Each device runs alone, and where there are several, all of them together; gpu-fp16 and npu-int8 if none is named. The
+    times of simulated devices are those of this machine's CPU by operation, times the figures of the profile, with the costs
+    of launches and copies.
+    """
+    from ortconv.report.benchmark import document
+
+    with messages(flags["vlog"]):
+        found = _compared(model, flags)
+    if html is not None:
+        from ortconv.files import write_text
+        from ortconv.report.benchmark import page
+
+        write_text(html, page(found))
+    if as_json:
+        click.echo(json.dumps(document(found), indent=1))
+    else:
+        from ortconv.cli.nnapi_view import show
+
+        click.echo(show(found), color=color())
+
+
+def _compared(model: Path, flags: dict[str, Any]) -> Comparison:
+    from ortconv.compare.benchmark import benchmark, contenders, expectation
+    from ortconv.report.benchmark import Comparison
+
+    load_devices(flags["profiles"])  # complains of what is wrong with them
+    ready, settings = prepared(model, flags)
+    variants = {text: parsed(text) for text in flags["variants"]}
+    entrants = contenders(flags["backends"], flags["profiles"] or DEFAULT_DEVICES, variants, **settings)
+    wanted = given.read_inputs(ready.graph, flags["inputs"], flags["texts"])
+    expected_by, feeds, expected = expectation(ready, flags["backends"], wanted.arrays, wanted.draws, flags["seed"])
+    rows = benchmark(ready, entrants, feeds, expected, flags["repeat"], flags["timing"])
+    return Comparison(str(model), expected_by, feeds, flags["repeat"], rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -112,3 +113,17 @@ def size(count: int) -> str:
             break
         value /= 1000
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as text, its header dim; a column whose name begins with > is aligned to the right."""
+    names = [name.removeprefix(">") for name in header]
+    texts = [[printable(str(cell)) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(names, *texts, strict=True)]
+    right = [name.startswith(">") for name in header]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True))
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([click.style(line(names), dim=True), *map(line, texts)])

@@ -14,10 +14,12 @@ import click
 
 from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_options import NNAPI, configured
+from ortconv.cli.nnapi_runtime import OBSERVED, observed
 from ortconv.cli.options import BACKENDS, add
 from ortconv.errors import MismatchError, UsageError
 
 if TYPE_CHECKING:
+    from ortconv.nnapi.timing import Summary, Trace
     from ortconv.session import Session
 
 
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 )
 @add(BACKENDS)
 @add(NNAPI)
+@add(OBSERVED)
 @click.option("--plan", "-v", "--verbose", is_flag=True, help="Say which node runs on which backend, and why.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -75,6 +78,7 @@ def command(
     from ortconv.cli.arrays import write_npz
     from ortconv.session import Session
 
+    trace = click.get_current_context().with_resource(observed(backends, flags))
     start = time.perf_counter()
     session = Session(
         model, configured(backends, flags, flags["repeat"]), keep=flags["nodes"], custom_op_library=custom_op_library
@@ -83,6 +87,7 @@ def command(
     expected = None if flags["check"] is None else given.read_expected(flags["check"], session.model.graph.outputs)
     names = _names(session, flags["outputs"], expected)
     feeds, document, results = _measured(session, names, flags)
+    summary = None if trace is None else _summary(trace)
     if flags["save"] is not None:
         write_npz(flags["save"], results)
     document = {
@@ -94,6 +99,8 @@ def command(
         "inputs": {name: _describe(value) for name, value in feeds.items()},
         "outputs": {name: _describe(value) for name, value in results.items()},
     }
+    if summary is not None:
+        document["timing"] = summary
     if flags["top"] is not None:
         document["top"] = {name: rows for name, value in results.items() if (rows := _top(value, flags["top"]))}
     if flags["profile"] is not None:
@@ -155,6 +162,12 @@ def _measured(
         "made_up": [name for name in feeds if name not in wanted.arrays],
     }
     return feeds, document, dict(zip(names, results, strict=True))
+
+
+def _summary(trace: Trace) -> Summary:
+    from ortconv.nnapi.timing import summary
+
+    return summary(trace)
 
 
 def _profile(session: Session, feeds: Mapping[str, Any], target: Path) -> list[dict[str, Any]]:

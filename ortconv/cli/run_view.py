@@ -36,6 +36,10 @@ def show(document: dict[str, Any]) -> None:
         console.print(_top(document["top"]))
     if "profile" in document:
         console.print(_profile(document["profile"]))
+    if "timing" in document:
+        from ortconv.nnapi.timing import table as timing_table
+
+        console.print(Text(timing_table(document["timing"])))
     if "plan" in document:
         console.print(_plan(document["plan"]))
 

@@ -130,6 +130,12 @@ class Device:
         """
         raise NotImplementedError
 
+    def takes(self, code: Operation, kind: Operand) -> bool:
+        """Whether the device takes an operation whose main operand is of a type; for IF and WHILE, if it takes what is
+        inside.
+        """
+        raise NotImplementedError
+
     def prepare(self, model: Model, options: PrepareOptions) -> PreparedModel:
         raise NotImplementedError
 
@@ -172,6 +178,9 @@ class ReferenceDevice(Device):
 
     def supported_operations(self, model: Model) -> list[bool]:
         return [one.code is not Operation.OEM_OPERATION for one in model.operations]
+
+    def takes(self, code: Operation, kind: Operand) -> bool:
+        return code is not Operation.OEM_OPERATION
 
     def prepare(self, model: Model, options: PrepareOptions) -> PreparedModel:
         if options.deadline is not None and time.monotonic() >= options.deadline:

@@ -69,6 +69,11 @@ class SimplePlan:
         return {self.device}
 
     @property
+    def places(self) -> list[Device | None]:
+        """The device of each operation of the model."""
+        return [self.device] * len(self.model.operations)
+
+    @property
     def has_dynamic_temporaries(self) -> bool:
         return False
 
@@ -98,6 +103,16 @@ class CompoundPlan:
     def devices(self) -> list[Device]:
         """In the order of the steps, each once."""
         return list(dict.fromkeys(step.device for step in self.model_steps))
+
+    @property
+    def places(self) -> list[Device | None]:
+        """The device of each operation of the model; None where its steps are spread over several."""
+        found: list[Device | None] = [None] * len(self.model.operations)
+        for step in self.model_steps:
+            if step.source == 0:
+                for index in step.operations:
+                    found[index] = step.device
+        return found
 
     def devices_of(self, is_output: bool, index: int) -> set[Device]:
         """Those whose steps use an argument of the model."""

@@ -44,11 +44,12 @@ import math
 import threading
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ortconv.errors import UsageError
 from ortconv.nnapi import caching
@@ -69,7 +70,7 @@ KEYS: dict[str, frozenset[str] | None] = {
     "faults": frozenset({"compile", "execute", "good_executions", "dies_after", "slow_s"}),
 }
 PLAIN = frozenset({"name", "version", "type", "feature_level", "fp16"})
-DELEGATES = (Operation.SELECT,)  # their first input is a mask: the second says which type they work on
+CONTROL_FLOW = (Operation.IF, Operation.WHILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,13 @@ class Faults:
     good_executions: int = 0
     dies_after: int | None = None
     slow_s: float = 0.0
+
+
+class Metered(NamedTuple):
+    """An execution: seconds that it took here, and what it takes on the device."""
+
+    seconds: float
+    timing: Timing
 
 
 class SimulatedDevice(Device):
@@ -102,6 +110,8 @@ class SimulatedDevice(Device):
         self._operations = reader.members(Operation, "operations")
         self._refused = reader.members(Operation, "refuse") or frozenset()
         self._types = reader.members(Operand, "types")
+        self.meter: list[Metered] | None = None
+        """Where every execution is noted, while somebody asks for it."""
         self._executions = 0
         self._dead = False
         self._lock = threading.Lock()
@@ -114,16 +124,19 @@ class SimulatedDevice(Device):
         self._check_alive(ResultCode.UNAVAILABLE_DEVICE)
         return [self._takes(model, operation) for operation in model.operations]
 
+    def takes(self, code: Operation, kind: Operand) -> bool:
+        if code in self._refused or code is Operation.OEM_OPERATION:
+            return False
+        if self._operations is not None and code not in self._operations:
+            return False
+        return code in CONTROL_FLOW or self._types is None or kind in self._types
+
     def _takes(self, model: Model, operation: ModelOperation) -> bool:
-        if operation.code in self._refused or operation.code is Operation.OEM_OPERATION:
-            return False
-        if self._operations is not None and operation.code not in self._operations:
-            return False
-        if operation.is_control_flow:
-            inner = [model.operands[index].model for index in operation.inputs]
-            return all(self._takes(one, each) for one in inner if one is not None for each in one.operations)
-        deciding = operation.inputs[1 if operation.code in DELEGATES else 0]
-        return self._types is None or model.operands[deciding].kind.type in self._types
+        main = model.operands[operation.inputs[main_operand(operation.code)]]
+        inner = [model.operands[index].model for index in operation.inputs] if operation.is_control_flow else []
+        return self.takes(operation.code, main.kind.type) and all(
+            self._takes(one, each) for one in inner if one is not None for each in one.operations
+        )
 
     def prepare(self, model: Model, options: PrepareOptions) -> PreparedModel:
         self._check_alive(ResultCode.UNAVAILABLE_DEVICE)
@@ -164,6 +177,11 @@ class SimulatedDevice(Device):
             raise NnapiError(code, f"{self.name} is dead")
 
 
+def main_operand(code: Operation) -> int:
+    """Which input says what type an operation works on: the first one, but for SELECT, where that is a mask."""
+    return 1 if code is Operation.SELECT else 0
+
+
 def _sleep(seconds: float, limits: Limits) -> None:
     """MISSED_DEADLINE_TRANSIENT, at the deadline, if that comes first."""
     left = seconds if limits.deadline is None else min(seconds, max(0.0, limits.deadline - time.monotonic()))
@@ -179,8 +197,9 @@ class SimulatedModel(PreparedModel):
     def execute(
         self, inputs: Sequence[Value], room: Sequence[int | None], limits: Limits, measure: bool = False
     ) -> tuple[list[Tensor], Timing]:
+        start, meter = time.perf_counter(), self.device.meter
         self.device.begin_execution(limits)
-        if not measure:
+        if not measure and meter is None:
             return self.program.run(inputs, room, limits), Timing()
         compute = 0.0
 
@@ -193,12 +212,15 @@ class SimulatedModel(PreparedModel):
         results = self.program.run(inputs, room, limits, add)
         moved = sum(one.nbytes for one in (*inputs, *results) if one is not None)
         on_hardware = int(compute * 1e9)
-        return results, Timing(on_hardware, on_hardware + self._overhead(moved))
+        timing = Timing(on_hardware, on_hardware + self._overhead(moved))
+        if meter is not None:
+            meter.append(Metered(time.perf_counter() - start, timing))
+        return results, timing if measure else Timing()
 
     def _overhead(self, moved: int) -> int:
-        """Nanoseconds to launch, and to copy bytes."""
+        """Nanoseconds to launch, to copy bytes, and to be slow."""
         copying = moved / self.device.copy_gb_per_s if self.device.copy_gb_per_s else 0.0
-        return int(self.device.launch_us * 1e3 + copying)
+        return int(self.device.launch_us * 1e3 + copying + self.device.faults.slow_s * 1e9)
 
 
 class _Profile:
@@ -286,6 +308,20 @@ class _Profile:
 
 
 SPECIAL = {"relaxed_tensor": "relaxed", "relaxed_scalar": "relaxed_scalar", "if_": "IF", "while_": "WHILE"}
+
+
+@contextmanager
+def metered(devices: Iterable[Device]) -> Iterator[list[Metered]]:
+    """All executions that simulated devices complete within a `with` block."""
+    found: list[Metered] = []
+    simulated = [device for device in devices if isinstance(device, SimulatedDevice)]
+    for device in simulated:
+        device.meter = found
+    try:
+        yield found
+    finally:
+        for device in simulated:
+            device.meter = None
 
 
 def bundled_profiles() -> list[str]:

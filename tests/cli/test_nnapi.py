@@ -1,98 +1,225 @@
-"""The backend nnapi on the command line: flags of run and compare, devices, dumps."""
+"""ortconv nnapi dump and benchmark."""
 
 from __future__ import annotations
 
 import json
+import shutil
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ortconv.cli import run
-from ortconv.nnapi import Operation, bundled_profiles
+
+EXAMPLE = """
+name = "example"
+[performance]
+default = { exec_time = 0.5, power_usage = 0.5 }
+[costs]
+launch_us = 5_000_000
+"""
+BROKEN = """
+name = "broken"
+[performance]
+default = { exec_time = 0.1, power_usage = 0.1 }
+[faults]
+execute = "OP_FAILED"
+"""
 
 
 @pytest.fixture
-def mnist(samples: Path, tmp_path: Path) -> str:
-    path = tmp_path / "mnist.ort"
-    assert run(["convert", str(samples / "mnist.onnx"), "-o", str(path), "--use_nnapi", "-q"]) == 0
-    return str(path)
+def mnist(samples: Path) -> Path:
+    return samples / "mnist.onnx"
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    capsys.readouterr()
-    assert run([*arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    path = tmp_path / "example.toml"
+    path.write_text(EXAMPLE)
+    return path
 
 
-def test_run_shows_what_float16_does(mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
-    exact = printed(capsys, "run", mnist)
-    same = printed(capsys, "run", mnist, "--backend", "nnapi")
-    half = printed(capsys, "run", mnist, "--backend", "nnapi", "--nnapi_flags", "fp16", "--plan")
-    want, close, far = (next(iter(d["outputs"].values()))["max"] for d in (exact, same, half))
-    assert abs(close - want) < 1e-5 < abs(far - want) < 1e-2
-    assert half["backends"] == ["nnapi"]
-    assert {(p["backend"], p["partition"]) for p in half["plan"]} == {("nnapi", 0)}
+def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    assert run(["nnapi", *map(str, arguments), "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
 
 
-def test_run_on_devices_repeatedly_with_a_cache(mnist: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--nnapi-flags", "CPU_DISABLED", "--device", "gpu-fp16", "--nnapi-cache", str(tmp_path / "cache")]
-    assert printed(capsys, "run", mnist, "--backend", "nnapi,numpy", "--repeat", "3", *flags)["runs"] == 3
-    assert list((tmp_path / "cache").iterdir())
+def test_a_partition_as_a_document(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = document(capsys, "dump", mnist, "--nnapi-flags", "fp16")["partitions"]
+    assert len(found["nodes"]) == 8
+    assert found["model"]["relaxed"] is True
+    operands, operations = found["model"]["operands"], found["model"]["operations"]
+    assert [o["type"] for o in operations] == [
+        "TRANSPOSE", "CONV_2D", "MAX_POOL_2D", "CONV_2D", "MAX_POOL_2D", "TRANSPOSE", "RESHAPE", "FULLY_CONNECTED",
+    ]  # fmt: skip
+    assert {o["device"] for o in operations} == {"sim-any"}
+    ends = [operands[i] for i in (*found["model"]["inputs"], *found["model"]["outputs"])]
+    assert [(o["name"], o["dimensions"]) for o in ends] == [("Input3", [1, 1, 28, 28]), ("Plus214_Output_0", [1, 10])]
+
+
+def test_flags_change_the_model(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = document(capsys, "dump", mnist, "--nnapi-flags", "nchw")["partitions"]
+    assert "TRANSPOSE" not in [o["type"] for o in found["model"]["operations"]]
+
+
+def test_every_partition_as_text(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = samples / "qdq_cnn.onnx"
+    assert run(["nnapi", "dump", str(model), "--device", "npu-int8"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    heads = [line for line in lines if line.startswith("partition ")]
+    assert len(heads) == len(document(capsys, "dump", model)["partitions"]) > 1
+    assert heads[0].endswith("on nnapi-reference, sim-npu")
+    convolutions = [line for line in lines if " = CONV_2D(" in line]
+    assert len(convolutions) == 5
+    assert [line for line in lines if ") on nnapi-reference" in line and " = QUANTIZE(" in line]
+    assert ") on sim-npu" in convolutions[0]
+
+
+def test_an_ort_file(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["convert", str(mnist), "-o", str(tmp_path / "m.ort"), "--use_nnapi", "-q"]) == 0
+    there, here = (document(capsys, "dump", path)["partitions"] for path in (tmp_path / "m.ort", mnist))
+    operations = [[[o["type"] for o in p["model"]["operations"]] for p in found] for found in (there, here)]
+    assert operations[0] == operations[1]
+
+
+def test_a_model_that_nnapi_takes_nothing_of(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stop = "Conv,Gemm,MaxPool,Reshape,Relu,Add,MatMul"
+    assert run(["nnapi", "dump", str(mnist), "--stop-ops", stop]) == 0
+    assert "NNAPI takes no node" in capsys.readouterr().out
+    assert document(capsys, "dump", mnist, "--stop-ops", stop)["partitions"] == []
+
+
+def rows(found: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(row["name"], row["flags"]): row for row in found["rows"]}
+
+
+def test_what_is_compared(mnist: Path, example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    devices = ("--device", example, "--device", "gpu-fp16")
+    found = document(capsys, "benchmark", mnist, *devices, "--repeat", 2, "--nnapi-flags", "", "--nnapi-flags", "fp16")
+    assert (found["compared_with"], found["runs"]) == ("numpy", 2)
+    nnapi = ["nnapi-reference", "example", "sim-gpu", "example + sim-gpu"]
+    assert list(rows(found)) == [
+        ("numpy", ""), ("onnxruntime", ""), *((name, flags) for flags in ("", "fp16") for name in nnapi)
+    ]  # fmt: skip
+    assert all(row["error"] is None and row["mismatch"] is None for row in found["rows"])
+
+
+def test_accuracy_and_where_it_ran(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows(document(capsys, "benchmark", mnist, "--repeat", 1, "--nnapi-flags", "", "--nnapi-flags", "fp16"))
+    assert found["numpy", ""]["max_abs"] == 0
+    assert found["sim-gpu", ""]["operations"] == {"sim-gpu": 8}
+    assert found["sim-npu", ""]["operations"] == {"nnapi-reference": 8}  # it takes 8-bit models alone
+    assert found["sim-gpu", ""]["scaled"] < 1e-5 < found["sim-gpu", "fp16"]["scaled"] < 1e-2
+    assert found["nnapi-reference", "fp16"]["scaled"] < 1e-5
+    assert (found["sim-gpu", ""]["nodes"], found["sim-gpu", ""]["nodes_total"]) == (8, 8)
+
+
+def test_times_of_a_simulated_device(mnist: Path, example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows(document(capsys, "benchmark", mnist, "--repeat", 1, "--device", example, "--nnapi-flags", ""))
+    assert found["example", ""]["simulated_ms"] > 5000
+    assert found["nnapi-reference", ""]["simulated_ms"] is None
+
+
+def test_what_fails_is_a_row_of_its_own(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text(BROKEN)
+    flags = ("--nnapi-flags", "", "--nnapi-flags", "cpu_disabled")
+    found = rows(document(capsys, "benchmark", mnist, "--repeat", 1, "--device", broken, *flags))
+    assert found["broken", ""]["scaled"] < 1e-5  # the CPU steps in
+    assert "broken fails to execute" in found["broken", "cpu_disabled"]["error"]
+    assert run(["nnapi", "benchmark", str(mnist), "--repeat", "1", "--device", str(broken), *flags]) == 0
+    assert "broken [cpu_disabled] fails: backend nnapi: an execution failed" in capsys.readouterr().out
+
+
+def test_inputs_of_the_user(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, Input3=np.full((1, 1, 28, 28), np.nan, np.float32))
+    found = document(capsys, "benchmark", mnist, "--repeat", 1, "--inputs", path, "--nnapi-flags", "")
+    assert found["inputs"] == {"Input3": {"type": "float32", "shape": [1, 1, 28, 28]}}
+    assert {row["max_abs"] for row in found["rows"]} == {0.0}
+
+
+def test_timing(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--repeat", 1, "--device", "gpu-fp16", "--nnapi-flags", "", "--timing")
+    found = rows(document(capsys, "benchmark", mnist, *options))
+    assert found["numpy", ""]["timing"] is None
+    summary = found["sim-gpu", ""]["timing"]
+    assert summary["LD"]["PE"] > 0
+    assert summary["LC"]["PE"] == 0 < found["nnapi-reference", ""]["timing"]["LC"]["PE"]
+    assert summary["LA"]["PP"] > 0
+    assert run(["nnapi", "benchmark", str(mnist), *map(str, options)]) == 0
+    assert capsys.readouterr().out.count("NNAPI timing summary (self-times, ms wall-clock)") == 2
+
+
+def test_messages(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["nnapi", "dump", str(mnist), "--device", "npu-int8", "--vlog", "compilation"]) == 0
+    err = capsys.readouterr().err.splitlines()
+    assert "I/ModelBuilder: Device sim-npu can't do operation CONV_2D:1" in err
+    assert run(["nnapi", "dump", str(mnist)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_run_says_where_the_time_goes(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [str(mnist), "--backend", "nnapi,numpy", "--timing"]
+    assert run(["run", *options, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)["timing"]
+    assert min(summary["LR"]["PP"], summary["LR"]["PC"], summary["LD"]["PE"], summary["LA"]["PE"]) > 0
+    assert run(["run", *options, "--vlog", "compilation"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("NNAPI timing summary") == 1
+    assert "I/ExecutionPlan: SIMPLE for sim-any" in shown.err.splitlines()
+
+
+@pytest.mark.parametrize("option", [["--timing"], ["--vlog", "all"]])
+def test_options_of_a_backend_that_does_not_run(
+    mnist: Path, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", str(mnist), *option]) == 2
+    assert "--backend nnapi" in capsys.readouterr().err
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attributes)))
+
+
+def test_the_page(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "a<script>b.onnx"
+    shutil.copy(mnist, model)
+    target = tmp_path / "page.html"
+    options = ("--repeat", "1", "--device", "gpu-fp16", "--nnapi-flags", "", "--timing", "--html", str(target))
+    assert run(["nnapi", "benchmark", str(model), *options]) == 0
+    text = target.read_text("utf-8")
+    page = Page(text)
+    assert "a&lt;script&gt;b.onnx" in text
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe"}
+    assert not [a for _, attributes in page.tags for a in attributes if a in ("href", "src")]
+    bars = [a["class"] for tag, a in page.tags if tag == "rect"]
+    assert bars == ["cpu", "cpu", "cpu", "device", "here", *["off"] * 4]
+    assert text.count("NNAPI timing summary") == 2
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "message"),
+    ("arguments", "code", "said"),
     [
-        (["--nnapi-flags", "fp16"], 2, "but not the backend nnapi"),
-        (["--backend", "nnapi", "--nnapi-flags", "quick"], 2, "no NNAPI flag 'quick'"),
-        (["--backend", "nnapi", "--nnapi-flags", "cpu_only,cpu_disabled"], 2, "exclude each other"),
-        (["--backend", "nnapi", "--device", "none.toml"], 2, "profile cannot be read"),
-        (
-            ["--backend", "nnapi", "--device", "npu-int8", "--nnapi-flags", "CPU_DISABLED"],
-            3,
-            "none of the devices sim-npu",
-        ),
+        (["dump", "--nnapi-flags", "fast"], 2, "there is no NNAPI flag 'fast'"),
+        (["benchmark", "--device", "nothing"], 2, "cannot be read"),
+        (["benchmark", "--device", "gpu-fp16", "--device", "gpu-fp16"], 2, "there is a device 'sim-gpu' already"),
+        (["benchmark", "--backend", "nothing"], 2, "there is no backend 'nothing'"),
+        (["benchmark", "--vlog", "everything"], 2, "there is no flag 'everything'"),
+        (["dump", "--level", "aware", "--fix-dim", "N"], 2, "N"),
     ],
 )
-def test_run_refuses(flags: list[str], code: int, message: str, mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["run", mnist, *flags]) == code
-    assert message in capsys.readouterr().err
-
-
-def test_compare_flags_of_one_file(mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
-    models = [f"{mnist}@numpy", f"{mnist}@nnapi:nchw", f"{mnist}@nnapi:fp16+nchw"]
-    capsys.readouterr()
-    assert run(["compare", *models, "--json", "--fail-on", "max_abs>0.1"]) == 0
-    exact, half = (m["outputs"][0]["max_abs"] for m in json.loads(capsys.readouterr().out)["models"])
-    assert exact < 1e-5 < half < 1e-2
-    assert run(["compare", f"{mnist}@numpy", f"{mnist}@numpy:fast"]) == 2
-    assert "takes no settings" in capsys.readouterr().err
-
-
-def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed(capsys, "devices")["devices"]
-    assert [d["profile"] for d in found] == [None, *bundled_profiles()]
-    assert found[0]["performance"] == {"float32": 1.0, "relaxed": 1.0, "quant8": 1.0}
-    assert run(["devices"]) == 0
-    assert "nnapi-reference" in capsys.readouterr().out
-
-
-def test_dump_names_every_operand_and_operation(mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = printed(capsys, "nnapi", "dump", mnist)["partitions"]
-    operands = found["operands"]
-    assert [o["index"] for o in operands] == list(range(len(operands)))
-    written = {i for o in found["operations"] for i in o["outputs"]}
-    assert written == {o["index"] for o in operands if o["lifetime"] in ("TEMPORARY", "OUTPUT")}
-    assert all(o["operation"] in Operation.__members__ for o in found["operations"])
-    assert found["relaxed"] is False
-    assert printed(capsys, "nnapi", "dump", mnist, "--nnapi-flags", "fp16")["partitions"][0]["relaxed"] is True
-
-
-def test_dump_as_text(mnist: str, samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["nnapi", "dump", mnist, "--nnapi-flags", "nchw", "--nnapi-feature-level", "29"]) == 0
-    text = capsys.readouterr().out
-    assert "CONV_2D(%" in text
-    assert "TRANSPOSE" not in text
-    assert run(["nnapi", "dump", str(samples / "loop_accumulate.onnx")]) == 0
-    assert "takes no node" in capsys.readouterr().out
+def test_what_is_refused(
+    mnist: Path, arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["nnapi", arguments[0], str(mnist), *arguments[1:]]) == code
+    assert said in capsys.readouterr().err

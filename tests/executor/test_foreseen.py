@@ -78,7 +78,7 @@ def _run(session, *shape):
 def test_shapes_are_computed_once_per_shape(tmp_path):
     onnx.save(onnx.parser.parse_model(REPEATED), tmp_path / "m.onnx")
     session = Session(tmp_path / "m.onnx")
-    ((program, *_),) = session._steps
+    ((program, *_),) = session._programs
     _run(session, 2, 3)
     ((_, steps),) = program._remembered.values()
     assert [node.op for *_, node in steps] == ["Reshape"]
@@ -91,7 +91,7 @@ def test_remembers_few_signatures(tmp_path):
     session = Session(tmp_path / "m.onnx")
     for n in range(1, 40):
         _run(session, n, 2)
-    assert len(session._steps[0][0]._remembered) == 16
+    assert len(session._programs[0][0]._remembered) == 16
 
 
 def test_constants_are_computed_once(tmp_path):
@@ -102,7 +102,7 @@ def test_constants_are_computed_once(tmp_path):
     }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     session = Session(tmp_path / "m.onnx")
-    assert [node.op for *_, node in session._steps[0][0].steps] == ["Add"]
+    assert [node.op for *_, node in session._programs[0][0].steps] == ["Add"]
 
 
 def test_a_constant_step_that_fails_fails_in_the_run(tmp_path):

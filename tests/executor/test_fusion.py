@@ -107,7 +107,7 @@ def examples(name):
 def test_unit(name, tmp_path):
     path = model(name, tmp_path / "m.onnx")
     fused, reference = Session(path), plain(path)
-    steps = fused._steps[0][0].steps
+    steps = fused._programs[0][0].steps
     assert len(steps) == MODELS[name][2]
     allowed = limit(fused.model.graph, [])
     for x in examples(name):

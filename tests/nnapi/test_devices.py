@@ -15,7 +15,7 @@ from ortconv import nnapi
 from ortconv.errors import UsageError
 from ortconv.nnapi import DeviceType, FeatureLevel, Operand, Operation
 from ortconv.nnapi.properties import Partitioning, override
-from ortconv.nnapi.simulated import SimulatedDevice
+from ortconv.nnapi.simulated import SimulatedDevice, metered
 
 X = np.arange(4, dtype=np.float32)
 
@@ -278,6 +278,21 @@ def test_durations() -> None:
     hardware, driver = execution.get_duration(0), execution.get_duration(1)
     assert driver - hardware == 100_000 + 32
     assert [execution.get_duration(code) for code in (2, 3)] == [hardware, driver]
+
+
+def test_executions_are_metered_on_request() -> None:
+    one = device("a", "ADD", costs={"launch_us": 100.0}, faults={"slow_s": 0.002})
+    with nnapi.registered(one):
+        compilation = compiled(chain(Operation.ADD, Operation.RELU, Operation.ADD))
+    run(compilation, X)
+    with metered([one, nnapi.get_device("nnapi-reference")]) as executions:
+        run(compilation, X)
+    run(compilation, X)
+    assert len(executions) == 2
+    for seconds, timing in executions:
+        assert seconds > 0.002
+        assert timing.on_hardware is not None
+        assert timing.in_driver == timing.on_hardware + 2_100_000
 
 
 def test_deadlines_of_a_slow_device() -> None:

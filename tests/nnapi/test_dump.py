@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from nnapi_models import Builder, chain, choosing, tensor
+from nnapi_models import Builder, chain, choosing, compiled, device, tensor
 
+from ortconv import nnapi
 from ortconv.nnapi import Operand, Operation
 from ortconv.nnapi.dump import document, text
 
@@ -49,3 +50,24 @@ def test_documents_are_json() -> None:
     assert found["operations"] == [{"type": "RELU", "inputs": [0], "outputs": [1]}]
     assert document(chain(Operation.RELU))["feature_level"] == 27
     assert document(choosing(tensor(2)))["operands"][2]["model"]["operations"][0]["type"] == "ADD"
+
+
+def test_names_and_devices() -> None:
+    with nnapi.registered(device("adder", "ADD")):
+        plan = compiled(chain(Operation.ADD, Operation.RELU)).plan
+    lines = text(plan.model, {0: "x", 3: "y"}, plan.places).splitlines()
+    assert lines[1] == "  %0 input TENSOR_FLOAT32[4]  # x"
+    assert [line.partition(" = ")[2] for line in lines[-2:]] == [
+        "ADD(%0, %0, %1) on adder",
+        "RELU(%2) on nnapi-reference  # y",
+    ]
+    found = document(plan.model, {0: "x"}, plan.places)
+    assert [one["device"] for one in found["operations"]] == ["adder", "nnapi-reference"]
+    assert [one.get("name") for one in found["operands"]] == ["x", None, None, None]
+
+
+def test_an_operation_that_is_spread_over_devices_has_no_place() -> None:
+    with nnapi.registered(device("adder", "ADD")):
+        plan = compiled(choosing(tensor(4))).plan
+    assert plan.places == [None]
+    assert "device" not in document(plan.model, places=plan.places)["operations"][0]

@@ -23,6 +23,7 @@ from ortconv.nnapi import Device, FeatureLevel, NnapiError
 from ortconv.nnapi.errors import OutputTooSmallError
 from ortconv.nnapi.properties import override
 from ortconv.nnapi.simulated import SimulatedDevice
+from ortconv.nnapi.timing import mark
 from ortconv.partition import Target, partition
 from ortconv.partition.policy import DEFAULT_STOP_OPS, FEATURE_LEVELS
 
@@ -146,6 +147,7 @@ class Nnapi:
         with override(feature_level=level), nnapi.registered(*self.accelerators):
             yield
 
+    @mark("LA", "PC", "compile")
     def _compiled(self, lowered: Lowered) -> nnapi.Compilation:
         """For the devices of the flags where they leave some out: those must then take all operations between them."""
         options, named = self.options, None
@@ -179,6 +181,7 @@ class NnapiProgram:
         self._lock = threading.Lock()
         self.executions = 0
 
+    @mark("LA", "PE", "run")
     def run(self, inputs: Sequence[Any]) -> list[Array]:
         """One execution: inputs copied in, outputs copied back. BackendError where it fails."""
         rooms = [_room(value) for value in self.lowered.outputs]

@@ -21,6 +21,7 @@ from ortconv.errors import BackendError
 from ortconv.executor.backend import Region
 from ortconv.ir.graph import Value
 from ortconv.nnapi import FuseCode, NnapiError
+from ortconv.nnapi.timing import mark
 from ortconv.partition.nnapi.checks import is_quantized, parameters
 from ortconv.partition.units import Operand, Unit, units
 
@@ -46,6 +47,7 @@ class Lowered:
     names: Mapping[int, str]
 
 
+@mark("LA", "PP", "lower")
 def lower(region: Region, level: int, nchw: bool = False, relaxed: bool = False) -> Lowered:
     """The model for a region that is a partition. BackendError where NNAPI cannot express it at this feature level."""
     members = units(region.nodes)

@@ -1,0 +1,20 @@
+"""The backend for those who want to look at its models."""
+
+from __future__ import annotations
+
+from ortconv.backends.nnapi.backend import Nnapi, NnapiProgram, Options
+from ortconv.executor.backend import Program, Region
+
+
+class Recording(Nnapi):
+    """Remembers the partitions that it compiled, in the order in which they run."""
+
+    def __init__(self, options: Options | None = None) -> None:
+        super().__init__(options)
+        self.compiled: list[tuple[Region, NnapiProgram]] = []
+
+    def compile(self, region: Region) -> Program:
+        program = super().compile(region)
+        assert isinstance(program, NnapiProgram)
+        self.compiled.append((region, program))
+        return program

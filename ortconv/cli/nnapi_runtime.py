@@ -1,0 +1,162 @@
+"""Options of the verbs that use the NNAPI runtime, and its messages on stderr."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ortconv.cli import printable
+from ortconv.errors import UsageError
+
+if TYPE_CHECKING:
+    from ortconv.ir.model import Model
+    from ortconv.nnapi import Device
+    from ortconv.nnapi.timing import Trace
+
+LOGGER = "ortconv.nnapi"
+
+
+class Flags(click.ParamType):  # type: ignore[type-arg]
+    """Flags of verbose messages, as in the system property debug.nn.vlog."""
+
+    name = "flags"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ortconv.nnapi.vlog import FLAGS
+
+        known = (*FLAGS, "all", "1")
+        wrong = [word for word in re.split(r"[ ,:]+", value) if word and word not in known]
+        if wrong:
+            self.fail(f"there is no flag '{wrong[0]}'; there are {', '.join(FLAGS)} and all", param, ctx)
+        return str(value)
+
+
+DEVICES = click.option(
+    "--device",
+    "profiles",
+    multiple=True,
+    metavar="PROFILE",
+    help="A simulated device: a TOML file, or the name of a profile that comes along; may be repeated.",
+)
+VLOG = click.option(
+    "--vlog",
+    type=Flags(),
+    default="",
+    metavar="FLAGS",
+    help="Messages of the runtime on stderr: model,compilation,execution,cpuexe,manager,driver,memory or all.",
+)
+
+
+OBSERVED = (
+    click.option("--timing", is_flag=True, help="For backend nnapi: say where the time goes, by layer and phase."),
+    VLOG,
+)
+
+
+@contextmanager
+def observed(backends: Sequence[str], flags: Mapping[str, Any]) -> Iterator[Trace | None]:
+    """What OBSERVED asks for: messages, and the marks of a trace. UsageError if nnapi is none of the backends."""
+    if not any(name.strip().partition(":")[0] == "nnapi" for name in ",".join(backends).split(",")):
+        if flags["timing"] or flags["vlog"]:
+            raise UsageError("--timing and --vlog are for the backend nnapi", hint="add --backend nnapi")
+        yield None
+        return
+    from ortconv.nnapi.operations import rows
+    from ortconv.nnapi.timing import mark, tracing
+
+    with messages(flags["vlog"]), tracing() if flags["timing"] else nullcontext() as trace:
+        with mark("LR", "PI", "load operations"):
+            rows()
+        yield trace
+
+
+@contextmanager
+def messages(flags: str) -> Iterator[None]:
+    """Print the runtime's messages to stderr in the form of Android's log: those of the flags, warnings and errors in any
+    case.
+    """
+    from ortconv.nnapi.properties import override
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_LogLine())
+    logger = logging.getLogger(LOGGER)
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if flags else logging.WARNING)
+    logger.propagate = False
+    try:
+        with override(vlog=flags):
+            yield
+    finally:
+        logger.setLevel(level)
+        logger.propagate = propagate
+        logger.removeHandler(handler)
+
+
+class _LogLine(logging.Formatter):
+    """I/ExecutionPlan: text"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        tag = record.name.removeprefix(f"{LOGGER}.")
+        return f"{record.levelname[0]}/{tag}: {printable(record.getMessage())}"
+
+
+def load_devices(profiles: Sequence[str]) -> list[Device]:
+    """The devices of profiles. UsageError if two have the same name."""
+    from ortconv.nnapi import load_device
+    from ortconv.nnapi.device import REFERENCE
+
+    found: dict[str, Device] = {}
+    for profile in profiles:
+        device = load_device(profile)
+        if device.name in found or device.name == REFERENCE:
+            raise UsageError(f"there is a device '{device.name}' already", file=profile, hint="give it another name")
+        found[device.name] = device
+    return list(found.values())
+
+
+MODEL = (
+    click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+    click.option(
+        "--level",
+        type=click.Choice(["disable", "basic", "extended", "aware"]),
+        help="How to optimize an .onnx model first; aware: as convert --use_nnapi does.  [default: basic]",
+    ),
+    click.option(
+        "--fix-dim",
+        "fix_dims",
+        multiple=True,
+        metavar="NAME=N",
+        help="Give a symbolic input dimension a number; may be repeated.",
+    ),
+    click.option(
+        "--nnapi-feature-level", type=click.IntRange(27, 31), default=31, show_default=True, help="Android API level."
+    ),
+    click.option(
+        "--nnapi-partitioning-stop-ops",
+        "--stop-ops",
+        metavar="OPS",
+        help="Operators, comma separated, from which on NNAPI gets nothing.  [default: NonMaxSuppression]",
+    ),
+)
+
+
+def prepared(model: Path, flags: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
+    """The model, optimized as the flags say, and the settings of the backend among them."""
+    from ortconv.cli.convert import dims, names
+    from ortconv.partition import Target
+    from ortconv.partition.policy import DEFAULT_STOP_OPS
+    from ortconv.study import study
+
+    stop_ops = names(flags["nnapi_partitioning_stop_ops"])
+    stop_ops = DEFAULT_STOP_OPS if stop_ops is None else stop_ops
+    target = Target(feature_level=flags["nnapi_feature_level"], stop_ops=stop_ops)
+    found = study(model, target, flags["level"], fix_dims=dims(flags["fix_dims"]))
+    return found.model, {"feature_level": flags["nnapi_feature_level"], "stop_ops": stop_ops}

@@ -1,0 +1,43 @@
+"""What `ortconv nnapi benchmark` shows people."""
+
+from __future__ import annotations
+
+import statistics
+
+import click
+
+from ortconv.cli import printable
+from ortconv.cli.render import columns
+from ortconv.nnapi import timing
+from ortconv.report.benchmark import Comparison, accuracy, operations, title
+
+NOTHING = "NNAPI takes no node of this model; ortconv partition says why, --fix-dim gives symbolic dimensions numbers"
+
+
+def show(found: Comparison) -> str:
+    """A table of the rows, what failed, and where the time went if that was asked for."""
+    good = [row for row in found.rows if row.error is None]
+    ratio = f">ratio to {title(good[0])}" if good else "ratio"
+    header = ("", ">nodes", "operations", ">ms here", ">ms simulated", ratio, f"off from {found.expected_by} by")
+    rows = [
+        (
+            title(row),
+            f"{row.nodes}/{row.total}" if row.contender.options else "",
+            operations(row),
+            f"{statistics.median(row.times) * 1e3:.3f}",
+            f"{row.latency * 1e3:.3f}" if row.simulated else "",
+            f"{row.latency / good[0].latency:.2f}",
+            accuracy(row),
+        )
+        for row in good
+    ]
+    runs = f"median of {found.repeat} runs" if found.repeat > 1 else "one run"
+    lines = [f"{click.style(printable(found.model), bold=True)}, {runs} of each, taking turns", columns(header, rows)]
+    lines += [printable(f"{title(row)} fails: {row.error}") for row in found.rows if row.error is not None]
+    if not any(row.partitions for row in good):
+        lines.append(NOTHING)
+    for row in good:
+        if row.summary is not None:
+            name = click.style(printable(title(row)), bold=True)
+            lines += ["", f"{name}: lowered, compiled and run {found.repeat} times", timing.table(row.summary)]
+    return "\n".join(lines)

@@ -1,0 +1,211 @@
+"""Backends, NNAPI devices and flags side by side: latency and accuracy on the same inputs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ortconv.backends.nnapi.backend import NnapiProgram, Options
+from ortconv.backends.nnapi.recording import Recording
+from ortconv.compare.feeds import Draw, Feeds, first_run
+from ortconv.compare.tolerance import Difference, difference, worst
+from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
+from ortconv.ir.model import Model
+from ortconv.nnapi import timing
+from ortconv.nnapi.simulated import metered
+from ortconv.session import Session
+
+REFERENCE = "nnapi-reference"
+NAMES_DEVICES = 29
+"""The feature level from which on the CPU can be asked for by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """What a model is to run on: a backend of this name, or NNAPI with options."""
+
+    name: str
+    options: Options | None = None
+    flags: str = ""
+
+
+@dataclass(slots=True)
+class Row:
+    """How a contender did. Times are in seconds; `simulated` are those of the runs with the times that simulated devices state
+    in place of those that they took here. `nodes` of `total` are in `partitions`; `operations` counts those of NNAPI by
+    device. `error` says why there is nothing more.
+    """
+
+    contender: Contender
+    loading: float = 0.0
+    times: list[float] = field(default_factory=list)
+    simulated: list[float] = field(default_factory=list)
+    partitions: int = 0
+    nodes: int = 0
+    total: int = 0
+    operations: dict[str, int] = field(default_factory=dict)
+    difference: Difference | None = None
+    summary: timing.Summary | None = None
+    error: str | None = None
+
+    @property
+    def latency(self) -> float:
+        """The median, as simulated where that makes a difference."""
+        return statistics.median(self.simulated or self.times)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; times in milliseconds."""
+        found: dict[str, Any] = {"name": self.contender.name, "flags": self.contender.flags, "error": self.error}
+        if self.error is not None or self.difference is None:
+            return found
+        return found | {
+            "load_ms": _ms(self.loading),
+            "median_ms": _ms(statistics.median(self.times)),
+            "p90_ms": _ms(sorted(self.times)[-(-9 * len(self.times) // 10) - 1]),
+            "simulated_ms": _ms(statistics.median(self.simulated)) if self.simulated else None,
+            "partitions": self.partitions,
+            "nodes": self.nodes,
+            "nodes_total": self.total,
+            "operations": self.operations,
+            "max_abs": self.difference.max_abs,
+            "scaled": self.difference.scaled,
+            "mismatch": self.difference.mismatch,
+            "timing": self.summary,
+        }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1e3, 6)
+
+
+def contenders(
+    backends: Sequence[str], profiles: Sequence[str | Path], variants: Mapping[str, dict[str, Any]], **settings: Any
+) -> list[Contender]:
+    """The backends; then for each variant of flags NNAPI on the CPU, on each device, and on all of them together.
+
+    `settings` are those of Options that all share.
+    """
+    found = [Contender(name) for name in backends]
+    together = [tuple(profiles)] if len(profiles) > 1 else []
+    for text, flags in variants.items():
+        if not flags.get("cpu_disabled") and settings.get("feature_level", NAMES_DEVICES) >= NAMES_DEVICES:
+            found.append(Contender(REFERENCE, Options(**settings | flags | {"cpu_only": True}), text))
+        if flags.get("cpu_only"):
+            continue
+        for devices in [*((profile,) for profile in profiles), *together]:
+            options = Options(**settings | flags, devices=devices)
+            found.append(Contender(" + ".join(d.name for d in Recording(options).accelerators), options, text))
+    return found
+
+
+class _Runner:
+    """A contender made ready to run."""
+
+    def __init__(self, contender: Contender, model: Model) -> None:
+        self.row = Row(contender)
+        self._backend = None if contender.options is None else Recording(contender.options)
+        self._model = model
+        self._session = self._made()
+
+    def _made(self) -> Session:
+        start = time.perf_counter()
+        session = Session(self._model, [self._backend or self.row.contender.name])
+        self.row.loading = time.perf_counter() - start
+        if self._backend is not None:
+            self._describe([program for _, program in self._backend.compiled])
+            self.row.nodes = sum(len(region.nodes) for region, _ in self._backend.compiled)
+        return session
+
+    def _describe(self, programs: Sequence[NnapiProgram]) -> None:
+        places = [device.name for p in programs for device in p.compilation.plan.places if device is not None]
+        self.row.partitions, self.row.operations = len(programs), dict(Counter(places))
+        self.row.total = len(self._model.graph)
+
+    def run(self, feeds: Feeds) -> list[Any]:
+        """Run once, and note how long it took."""
+        with metered(self._backend.accelerators if self._backend is not None else ()) as executions:
+            start = time.perf_counter()
+            results = self._session.run(None, feeds)
+            seconds = time.perf_counter() - start
+        self.row.times.append(seconds)
+        if executions:
+            spared = sum(e.seconds - (e.timing.in_driver or 0) * 1e-9 for e in executions)
+            self.row.simulated.append(max(0.0, seconds - spared))
+        return results
+
+    def trace(self, feeds: Feeds, runs: int) -> None:
+        """Where the time goes: compile anew, and run."""
+        if self._backend is not None:
+            self._backend = Recording(self.row.contender.options)
+            with timing.tracing() as trace:
+                session = Session(self._model, [self._backend])
+                for _ in range(runs):
+                    session.run(None, feeds)
+            self.row.summary = timing.summary(trace)
+
+
+def benchmark(
+    model: Model,
+    entrants: Sequence[Contender],
+    feeds: Feeds,
+    expected: Sequence[Any],
+    repeat: int = 10,
+    trace: bool = False,
+) -> list[Row]:
+    """A row for each contender, in their order. The runs take turns, after one that does not count.
+
+    `expected` are the outputs that theirs are compared with. With `trace`, rows of NNAPI have a summary of where time goes.
+    """
+    rows: list[Row] = []
+    runners: list[_Runner] = []
+    for entrant in entrants:
+        rows.append(Row(entrant))
+        with _noted(rows[-1]):
+            runner = _Runner(entrant, model)
+            results = runner.run(feeds)
+            rows[-1] = runner.row
+            rows[-1].difference = worst(difference(a, b) for a, b in zip(expected, results, strict=True))
+            rows[-1].times.clear()
+            rows[-1].simulated.clear()
+            runners.append(runner)
+    for _ in range(repeat):
+        for runner in runners:
+            if runner.row.error is None:
+                with _noted(runner.row):
+                    runner.run(feeds)
+    for runner in runners if trace else ():
+        if runner.row.error is None:
+            with _noted(runner.row):
+                runner.trace(feeds, repeat)
+    return rows
+
+
+@contextmanager
+def _noted(row: Row) -> Iterator[None]:
+    """What fails is the row's error."""
+    try:
+        yield
+    except OrtconvError as error:
+        row.error = str(error)
+
+
+def expectation(
+    model: Model, backends: Sequence[str], arrays: Mapping[str, Any], draws: Mapping[str, Draw], seed: int = 0
+) -> tuple[str, Feeds, list[Any]]:
+    """The first backend that runs the model, what it is fed, and its outputs. What is not given is made up.
+
+    The error of the first backend, if none does.
+    """
+    failure: OrtconvError | None = None
+    for name in backends:
+        try:
+            return name, *first_run(Session(model, [name]), None, arrays, draws, seed)
+        except (BackendError, UnsupportedError) as error:
+            failure = failure or error
+    raise failure or UsageError("there is no backend to compare with")

@@ -1,0 +1,91 @@
+"""What a device says of itself, as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
+from ortconv.nnapi.device import NEVER, Device, Performance
+from ortconv.nnapi.operations import rows
+from ortconv.nnapi.operations.table import DERIVED, Row, Slot
+from ortconv.nnapi.simulated import SimulatedDevice, main_operand
+
+
+def operations(device: Device) -> dict[Operation, list[Operand]]:
+    """What a device takes at its feature level, with the types of the main operand for each operation."""
+    found = {}
+    for code, row in rows().items():
+        kinds = [
+            kind
+            for kind, level in sorted(main_types(row).items())
+            if max(level, row.level) <= device.feature_level and device.takes(code, kind)
+        ]
+        if kinds:
+            found[code] = kinds
+    return found
+
+
+def main_types(row: Row) -> dict[Operand, FeatureLevel]:
+    """The types of the operand that a device judges an operation by, each with its feature level."""
+    found: dict[Operand, FeatureLevel] = {}
+    for form in row.forms:
+        slot = form.required[main_operand(row.operation)]
+        for kind, level in _allowed(slot, row):
+            found[kind] = min(level, found.get(kind, level))
+    return found
+
+
+def _allowed(slot: Slot, row: Row) -> list[tuple[Operand, FeatureLevel]]:
+    if slot.kinds in DERIVED:
+        return [pair for main in row.types for pair in (slot.allowed(main, row.types) or {}).items()]
+    allowed = slot.allowed(None, row.types)
+    if allowed is None:
+        return [(kind, kind.level) for kind in Operand if kind.is_tensor and not kind.is_extension]
+    return list(allowed.items())
+
+
+def document(device: Device, profile: str | None = None) -> dict[str, Any]:
+    """Everything, for JSON. `profile` is where the device comes from. Figures that are None say that the device is never
+    chosen for the type.
+    """
+    table = device.capabilities
+    figures = {kind.name: _figures(table.types.get(kind, NEVER)) for kind in Operand}
+    figures |= {"relaxed": _figures(table.relaxed_tensor), "relaxed_scalar": _figures(table.relaxed_scalar)}
+    figures |= {"IF": _figures(table.if_), "WHILE": _figures(table.while_)}
+    taken = operations(device)
+    return {
+        "name": device.name,
+        "profile": profile,
+        "type": device.type.name,
+        "version": device.version,
+        "feature_level": device.feature_level.ordinal,
+        "api_level": int(device.feature_level),
+        "performance": figures,
+        "supported_operations": len(taken),
+        "operations": {code.name: [kind.name for kind in kinds] for code, kinds in taken.items()},
+        "cache_files": {"model": device.cache_files[0], "data": device.cache_files[1]},
+        "memory": {"alignment": device.alignment, "padding": device.padding},
+        **(_simulation(device) if isinstance(device, SimulatedDevice) else {}),
+    }
+
+
+def _figures(performance: Performance) -> dict[str, float] | None:
+    if performance == NEVER:
+        return None
+    return {"exec_time": performance.exec_time, "power_usage": performance.power_usage}
+
+
+def _simulation(device: SimulatedDevice) -> dict[str, Any]:
+    faults = device.faults
+    named = {
+        "compile": faults.compile and faults.compile.name,
+        "execute": faults.execute and faults.execute.name,
+        "good_executions": faults.good_executions or None,
+        "dies_after": faults.dies_after,
+        "slow_s": faults.slow_s or None,
+    }
+    return {
+        "fp16": device.fp16,
+        "costs": {"launch_us": device.launch_us, "copy_gb_per_s": device.copy_gb_per_s},
+        "faults": {name: value for name, value in named.items() if value is not None},
+    }

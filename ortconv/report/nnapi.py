@@ -1,0 +1,46 @@
+"""The NNAPI models of a graph's partitions, as documents and as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ortconv.backends.nnapi.backend import NnapiProgram, Options
+from ortconv.backends.nnapi.recording import Recording
+from ortconv.executor.backend import Region
+from ortconv.ir.model import Model
+from ortconv.nnapi import dump
+from ortconv.session import Session
+
+Compiled = list[tuple[Region, NnapiProgram]]
+
+
+def compiled(model: Model, options: Options) -> Compiled:
+    """The partitions of a model, lowered and compiled, in the order in which they run."""
+    backend = Recording(options)
+    Session(model, [backend])
+    return backend.compiled
+
+
+def document(partitions: Compiled) -> list[dict[str, Any]]:
+    """One object for each partition: its nodes, the devices of its plan, the model."""
+    return [
+        {
+            "nodes": [node.label for node in region.nodes],
+            "devices": [device.name for device in program.compilation.plan.devices],
+            "model": dump.document(program.lowered.model, program.lowered.names, program.compilation.plan.places),
+        }
+        for region, program in partitions
+    ]
+
+
+def text(partitions: Compiled) -> str:
+    """The same for people."""
+    lines = []
+    for index, (region, program) in enumerate(partitions):
+        count, first, last = len(region.nodes), region.nodes[0].label, region.nodes[-1].label
+        nodes = f"{count} nodes, {first} to {last}" if count > 1 else first
+        plan, lowered = program.compilation.plan, program.lowered
+        devices = ", ".join(device.name for device in plan.devices)
+        places = plan.places if len(plan.devices) > 1 else ()
+        lines += [f"partition {index}: {nodes}; on {devices}", dump.text(lowered.model, lowered.names, places)]
+    return "\n".join(lines)

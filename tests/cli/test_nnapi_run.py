@@ -1,0 +1,69 @@
+"""The backend nnapi on the command line: the flags of run and compare."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ortconv.cli import run
+
+
+@pytest.fixture
+def mnist(samples: Path, tmp_path: Path) -> str:
+    path = tmp_path / "mnist.ort"
+    assert run(["convert", str(samples / "mnist.onnx"), "-o", str(path), "--use_nnapi", "-q"]) == 0
+    return str(path)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    capsys.readouterr()
+    assert run([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_run_shows_what_float16_does(mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exact = printed(capsys, "run", mnist)
+    same = printed(capsys, "run", mnist, "--backend", "nnapi")
+    half = printed(capsys, "run", mnist, "--backend", "nnapi", "--nnapi_flags", "fp16", "--plan")
+    want, close, far = (next(iter(d["outputs"].values()))["max"] for d in (exact, same, half))
+    assert abs(close - want) < 1e-5 < abs(far - want) < 1e-2
+    assert half["backends"] == ["nnapi"]
+    assert {(p["backend"], p["partition"]) for p in half["plan"]} == {("nnapi", 0)}
+
+
+def test_run_on_devices_repeatedly_with_a_cache(mnist: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--nnapi-flags", "CPU_DISABLED", "--device", "gpu-fp16", "--nnapi-cache", str(tmp_path / "cache")]
+    assert printed(capsys, "run", mnist, "--backend", "nnapi,numpy", "--repeat", "3", *flags)["runs"] == 3
+    assert list((tmp_path / "cache").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "message"),
+    [
+        (["--nnapi-flags", "fp16"], 2, "but not the backend nnapi"),
+        (["--backend", "nnapi", "--nnapi-flags", "quick"], 2, "no NNAPI flag 'quick'"),
+        (["--backend", "nnapi", "--nnapi-flags", "cpu_only,cpu_disabled"], 2, "exclude each other"),
+        (["--backend", "nnapi", "--device", "none.toml"], 2, "profile cannot be read"),
+        (
+            ["--backend", "nnapi", "--device", "npu-int8", "--nnapi-flags", "CPU_DISABLED"],
+            3,
+            "none of the devices sim-npu",
+        ),
+    ],
+)
+def test_run_refuses(flags: list[str], code: int, message: str, mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", mnist, *flags]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_compare_flags_of_one_file(mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
+    models = [f"{mnist}@numpy", f"{mnist}@nnapi:nchw", f"{mnist}@nnapi:fp16+nchw"]
+    capsys.readouterr()
+    assert run(["compare", *models, "--json", "--fail-on", "max_abs>0.1"]) == 0
+    exact, half = (m["outputs"][0]["max_abs"] for m in json.loads(capsys.readouterr().out)["models"])
+    assert exact < 1e-5 < half < 1e-2
+    assert run(["compare", f"{mnist}@numpy", f"{mnist}@numpy:fast"]) == 2
+    assert "takes no settings" in capsys.readouterr().err
