@@ -14,6 +14,9 @@ from ortconv.ir.model import Model
 from ortconv.ir.schema import has_float16_kernel, lacks_kernel, schema_of, since_version
 from ortconv.ir.types import DType, TensorType
 
+MADE_OF_FLOAT16 = frozenset({"Cast", "ConstantOfShape"})
+"""Operators whose result is float16 whatever they read."""
+
 TYPE_ATTRIBUTES = ("dtype", "output_datatype")
 """Attributes that say of which type the result is."""
 
@@ -68,7 +71,7 @@ def _lacks_kernel(node: Node) -> bool:
 
 def _enclosed(graph: Graph, nodes: set[Node]) -> set[Node]:
     """The nodes with a float16 kernel between such without, which save their Casts by computing in float32 too."""
-    able = [n for n in graph if n not in nodes and _is_float16(n) and not n.subgraphs and n.op != "Cast"]
+    able = [n for n in graph if n not in nodes and _is_float16(n) and not n.subgraphs and n.op not in MADE_OF_FLOAT16]
     regions = DisjointSets(able)
     for node in able:
         for value in _float16_values(node):

@@ -81,6 +81,17 @@ FOUND = {
         "g (float[1,3] x, int64[2] k) => (float y) <int64[2] k = {1, 3}> { e = Expand(x, k) y = Relu(e) }",
         {"x": np.ones((1, 3), np.float32), "k": np.array([2, 1])},
     ),
+    "half numbers that an attribute makes between operators without kernels for them": (
+        "g (int64[2] s) => (float16 y, float16 z) { a = ConstantOfShape<value = float16[1] {1.0}>(s)"
+        " b = ConstantOfShape<value = float16[1] {1.0}>(s) y = Add(a, b)"
+        " c = ConstantOfShape<value = float16[1] {2.0}>(s) z = Neg(c) }",
+        {"s": np.array([2, 3])},
+    ),
+    "a choice of one tensor whose zero point a caller may override": (
+        "g (uint8[2,3] q, bool[2,3] c, uint8 k) => (float y) <uint8 k = {128}, float r = {0.03}, float t = {0.125}> {"
+        " x = DequantizeLinear(q, r, k) w = Where(c, x, x) v = QuantizeLinear(w, t, k) y = DequantizeLinear(v, t, k) }",
+        {"q": CODES, "c": np.array([[True, False, True]] * 2)},
+    ),
 }
 
 

@@ -152,10 +152,10 @@ def fuse_where_number(m: Match) -> Replacement:
     Differs: straight to QLinearWhere, and the integer stands for the number exactly.
     """
     y = quantizer(m.root)
-    if y is None or y.dtype not in BYTES or not y.is_per_tensor:
+    if y is None or y.dtype not in BYTES or not (y.is_per_tensor and y.is_constant):
         return None
     branches = [dequantized(v, m.root) or _exactly(v, y, m.root) for v in (m.a, m.b)]
-    if any(x is None or x.dtype is not y.dtype or not x.is_per_tensor for x in branches):
+    if any(x is None or x.dtype is not y.dtype or not (x.is_per_tensor and x.is_constant) for x in branches):
         return None
     if all(v.constant is not None for v in (m.a, m.b)):
         return None
