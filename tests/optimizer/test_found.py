@@ -82,9 +82,9 @@ FOUND = {
         {"x": np.ones((1, 3), np.float32), "k": np.array([2, 1])},
     ),
     "half numbers that an attribute makes between operators without kernels for them": (
-        "g (int64[2] s) => (float16 y, float16 z) { a = ConstantOfShape<value = float16[1] {1.0}>(s)"
-        " b = ConstantOfShape<value = float16[1] {1.0}>(s) y = Add(a, b)"
-        " c = ConstantOfShape<value = float16[1] {2.0}>(s) z = Neg(c) }",
+        "g (int64[2] s) => (float16 y, float16 z) { a = ConstantOfShape<value = float16[1] {15360}>(s)"
+        " b = ConstantOfShape<value = float16[1] {15360}>(s) y = Add(a, b)"
+        " c = ConstantOfShape<value = float16[1] {16384}>(s) z = Neg(c) }",
         {"s": np.array([2, 3])},
     ),
     "a choice of one tensor whose zero point a caller may override": (
