@@ -18,7 +18,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(VENV)/.run ## convert the digit model, run it on two backends, compare, count right answers
+demo: $(VENV)/.run ## convert the digit model, run it on every backend, compare, count right answers
 	$(BIN)/python sample_models/demo.py --out $(OUT)
 
 test: $(VENV)/.dev ## the whole test suite

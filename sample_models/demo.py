@@ -1,4 +1,4 @@
-"""The whole job on the digit model: convert it for NNAPI, run the result on two backends, compare both with the source.
+"""The whole job on the digit model: convert it for NNAPI, run the result on every backend, compare both with the source.
 
 python sample_models/demo.py [--out DIR]
 """
@@ -18,7 +18,7 @@ import ortconv
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "mnist.onnx"
-BACKENDS = "numpy", "onnxruntime"
+BACKENDS = "numpy", "onnxruntime", "nnapi"
 LARGEST_DIFFERENCE = 1e-5  # of the largest score
 LEAST_ACCURACY = 0.97
 
@@ -55,7 +55,7 @@ def compare(model: Path, images: Array, labels: Array) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Convert the digit model, run it on two backends, compare.")
+    parser = argparse.ArgumentParser(description="Convert the digit model, run it on every backend, compare.")
     parser.add_argument("--out", type=Path, default=Path("out"), help="where the results go")
     out = parser.parse_args().out
     with np.load(HERE / "mnist_test.npz") as test:
