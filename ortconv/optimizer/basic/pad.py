@@ -86,6 +86,9 @@ def fuse_pad(m: Match) -> Replacement:
         allowed = value == 0
     else:
         kernel = node.attr("kernel_shape", Ints())
+        # onnxruntime refuses to pad an image without rows or columns where it pools.
+        if not all(isinstance(d, int) and d > 0 for d in (m.x.shape or (None,))[2:]):
+            return None
         allowed = not node.attr("ceil_mode", 0) and all(p < k for p, k in zip(total, (*kernel, *kernel)))
         allowed = allowed and (_pools_max if node.op == "MaxPool" else _pools_average)(m, value, own)
     if not allowed:
