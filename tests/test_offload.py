@@ -35,7 +35,7 @@ from ortconv.partition.limits import Limits
 from ortconv.partition.profile import Copies, Device
 from ortconv.pipeline import Options, convert, optimize
 
-SHARED = Path(os.environ.get("ORTCONV_TEST_MODELS", "/work/shared/models"))
+SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "models"
 SLOW = {"stress_redundant_27k_op13", "stress_unrolled_lstm_ts13"}
 
 WEIGHTS = "float[4,4] w = {1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 1, 0, 2, 2, 2, 2}"

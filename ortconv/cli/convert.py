@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import color, fail
-from ortconv.cli.options import COREML, LEVELS, PASS_CHOICE, Size, add
+from ortconv.cli.options import COREML, FIX_DIM, LEVELS, LIMITS, PASS_CHOICE, Size, add
 from ortconv.cli.render import convert_summary
 from ortconv.errors import BatchError, OrtconvError, UsageError
 
@@ -74,13 +74,7 @@ class ManyStyles(click.Command):
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Device profile for --use-nnapi and --use-coreml: a TOML file with what a phone refuses, and its speeds.",
 )
-@click.option(
-    "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep the N partitions that save most time."
-)
-@click.option(
-    "--min-nodes", type=click.IntRange(1), default=1, metavar="N", help="Leave out partitions of fewer nodes."
-)
-@click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time.")
+@add(LIMITS)
 @click.option(
     "--maximize-offload",
     is_flag=True,
@@ -99,13 +93,7 @@ class ManyStyles(click.Command):
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Shared library with your own operators, for validation with onnxruntime.",
 )
-@click.option(
-    "--fix-dim",
-    "fix_dims",
-    multiple=True,
-    metavar="NAME=N",
-    help="Give a symbolic input dimension a number; may be repeated.",
-)
+@add(FIX_DIM)
 @add(PASS_CHOICE)
 @click.option(
     "--pipeline",

@@ -46,6 +46,26 @@ PASS_CHOICE = (
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites."),
 )
 
+LIMITS = (
+    click.option(
+        "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep the N partitions that save most time."
+    ),
+    click.option(
+        "--min-nodes", type=click.IntRange(1), default=1, metavar="N", help="Leave out partitions of fewer nodes."
+    ),
+    click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time."),
+)
+
+FIX_DIM = (
+    click.option(
+        "--fix-dim",
+        "fix_dims",
+        multiple=True,
+        metavar="NAME=N",
+        help="Give a symbolic input dimension a number; may be repeated.",
+    ),
+)
+
 COREML = (
     click.option(
         "--coreml-format",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli.options import COREML, add
+from ortconv.cli.options import COREML, FIX_DIM, LIMITS, add
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,25 +36,13 @@ TARGETS = ("nnapi", "coreml")
     help="How to optimize an .onnx model first; aware: as convert --use_nnapi or --use_coreml does.  [default: basic]",
 )
 @click.option("--compare-levels", is_flag=True, help="Show the partitions at every level side by side.")
-@click.option(
-    "--fix-dim",
-    "fix_dims",
-    multiple=True,
-    metavar="NAME=N",
-    help="Give a symbolic input dimension a number; may be repeated.",
-)
+@add(FIX_DIM)
 @click.option(
     "--device",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Device profile: a TOML file with what a phone refuses, and its speeds.",
 )
-@click.option(
-    "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep the N partitions that save most time."
-)
-@click.option(
-    "--min-nodes", type=click.IntRange(1), default=1, metavar="N", help="Leave out partitions of fewer nodes."
-)
-@click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time.")
+@add(LIMITS)
 @click.option(
     "--maximize-offload",
     is_flag=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from ortconv.ortformat.writer import save, serialize
 from ortconv.pipeline import convert, optimize
 
 PLATFORMS = ("arm", "amd64")
-SHARED = Path("/work/shared/models")
+SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
 
 
 def runtime_model(proto: onnx.ModelProto, platform: str = "arm", level: str = "all") -> Model:

@@ -22,7 +22,7 @@ from ortconv.partition import Partitioning, Target, partition
 from ortconv.pipeline import convert, optimize
 from tests.conftest import NAMES, SAMPLES
 
-SHARED = Path(os.environ.get("ORTCONV_TEST_MODELS", "/work/shared/models"))
+SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
 LARGE = ("stress_redundant_27k_op13", "stress_unrolled_lstm_ts13")
 FIXED = {"batch": 1, "sequence": 16, "height": 64, "width": 64, "frames": 32, "time": 8, "unk__1": 1}
 """Numbers for the symbolic dimensions of the models, without which NNAPI takes nothing."""
