@@ -60,7 +60,8 @@ class Session:
         by_name = {b.name: b for b in self.backends}
         parts = [region for _, region in self.regions]
         self._dead = last_uses(parts, (*self._graph.outputs, *self._graph.inputs, *self.kept))
-        self._programs = [(by_name[name].compile(region), region) for name, region in self.regions]
+        with np.errstate(all="ignore"):
+            self._programs = [(by_name[name].compile(region), region) for name, region in self.regions]
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that must be fed."""

@@ -36,6 +36,8 @@ MODELS = {
         "y = Conv<strides = [2,2]>(x, w) n = BatchNormalization<epsilon = 0.01>(y, s, b, m, v) z = LeakyRelu<alpha = 0.2>(n)", 1),
     "BatchNormalization alone": (
         {name: f32(8) for name in "sbmv"}, "n = BatchNormalization(x, s, b, m, v) z = Relu(n)", 1),
+    "negative variance": (
+        {"s": f32(8), "b": f32(8), "m": f32(8), "v": -f32(8)}, "n = BatchNormalization(x, s, b, m, v) z = Relu(n)", 1),
     "factors and summands": (
         WEIGHTS | {"k": f32(1, 16, 1, 1), "j": f32(16, 1, 1), "one": np.float32(1)},
         "y = Conv(x, w, c) d = Div(y, k) e = Mul(one, d) f = Sub(e, j) g = Sub(one, f) z = HardSwish(g)", 1),

@@ -319,4 +319,4 @@ class Mutations(RuleBasedStateMachine):
 
 
 TestMutations = Mutations.TestCase
-TestMutations.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
+TestMutations.settings = settings(max_examples=40, stateful_step_count=40)

@@ -38,7 +38,7 @@ def compressed(x: Array, order: tuple[int, ...], sparse: tuple[bool, ...]) -> tu
 
 
 @given(order=st.permutations(range(3)), sparse=st.tuples(*[st.booleans()] * 3), seed=st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_order_and_format(order: tuple[int, ...], sparse: tuple[bool, ...], seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = (rng.integers(1, 9, (2, 3, 4)) * (rng.random((2, 3, 4)) < 0.4)).astype(np.float32)

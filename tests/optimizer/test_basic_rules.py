@@ -76,7 +76,7 @@ def test_zeros_around_negative_numbers_are_not_dropped(fill: float) -> None:
 CONSTANT_SHAPES = st.lists(st.sampled_from([1, 1, 4, 3]), max_size=5).map(tuple)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     CONSTANT_SHAPES,
     st.sampled_from(["Add", "Sub", "Mul", "Div"]),
