@@ -17,7 +17,7 @@ import golden
 from counting import calls
 from rewriting import ops, parse, random_feeds, run
 
-from ortconv.cli import run as ortconv_run
+from ortconv.cli import main
 from ortconv.errors import UsageError
 from ortconv.ir.model import Model
 from ortconv.ir.text import text
@@ -281,14 +281,14 @@ def model(tmp_path: Path) -> Path:
 
 def test_convert(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = model.with_suffix(".ort")
-    assert ortconv_run(["convert", str(model), "--use-nnapi", "--maximize-offload", "--json"]) == 0
+    assert main(["convert", str(model), "--use-nnapi", "--maximize-offload", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["models"]
     assert found["offload"]["rewrites"] == {"MatMulToRows": 1, "HardSigmoidToClip": 1}
     assert (found["offload"]["before"]["refused"], found["offload"]["after"]["refused"]) == (2, 0)
     assert len(found["partitions"]) == 1
     found = partition(load(output).graph)
     assert (len(found.partitions), found.coverage) == (1, 100.0)
-    assert ortconv_run(["convert", str(model), "--use-nnapi", "--maximize-offload"]) == 0
+    assert main(["convert", str(model), "--use-nnapi", "--maximize-offload"]) == 0
     assert "2 nodes fewer on the CPU by" in capsys.readouterr().out
 
 
@@ -326,13 +326,13 @@ def test_what_does_not_go_together() -> None:
 
 
 def test_partition(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ortconv_run(["partition", str(model), "--maximize-offload", "--json"]) == 0
+    assert main(["partition", str(model), "--maximize-offload", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["offload"]["before"]["partitions"] == 1
     assert (found["nodes_taken"], found["nodes"]) == (
         found["offload"]["after"]["taken"],
         found["offload"]["after"]["nodes"],
     )
-    assert ortconv_run(["partition", str(model), "--maximize-offload"]) == 0
+    assert main(["partition", str(model), "--maximize-offload"]) == 0
     assert "nodes fewer on the CPU" in " ".join(capsys.readouterr().out.split())
-    assert ortconv_run(["partition", str(model), "--maximize-offload", "--level", "extended"]) == 2
+    assert main(["partition", str(model), "--maximize-offload", "--level", "extended"]) == 2
