@@ -25,10 +25,11 @@ def load(path: str | Path) -> Model:
     """The model of an .ort file, verified. FormatError, GraphError or UnsupportedError if it is not a valid one."""
     try:
         with paused_collection():
-            model = parse(map_file(path))
+            data = map_file(path)
+            model = parse(data)
     except OrtconvError as error:
         raise error.at(file=path) from error
-    model.path = str(path)
+    model.path, model.file_bytes = str(path), data.nbytes
     return model
 
 

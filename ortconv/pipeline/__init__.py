@@ -68,7 +68,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         model = load(source, options.fix_dims)
         tell(observer, "load", model)
     result.nodes_before = sum(1 for _ in model.graph.walk())
-    result.bytes_before = source.stat().st_size
+    result.bytes_before = model.file_bytes
     result.constants_before = constant_bytes(model)
     expected: Reference | str = "switched off"
     if options.validate:

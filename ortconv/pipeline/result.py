@@ -43,6 +43,7 @@ class Result:
     validation: Validation | None = None
     operators: dict[str, int] = field(default_factory=dict)
     bytes_before: int = 0
+    """The size of the source, with the files that hold weights of it."""
     bytes_after: int = 0
     constants_before: int = 0
     constants_after: int = 0

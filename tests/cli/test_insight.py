@@ -263,10 +263,29 @@ def test_the_summary_says_why_the_output_grew(tmp_path: Path, capsys: pytest.Cap
 def test_other_reasons_for_which_it_grew(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     convert(samples / "mnist.onnx", tmp_path / "m.ort")
     assert "larger since the graph takes more room in ORT format; constants are 24.0 kB" in capsys.readouterr().out
+    text = f"g (int64[1000] x) => (int64[1000] y) <int64[1000] k = {{{', '.join(map(str, range(1000)))}}}> {{ y = Add(x, k) }}"
+    convert(write(tmp_path / "varints.onnx", text), tmp_path / "m.ort")
+    assert "larger since the source stores constants in less room" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("names", [["w.bin"], ["w.bin", "parts/w.bin"]])
+def test_weights_in_other_files_belong_to_the_size(names: list[str], samples: Path, tmp_path: Path) -> None:
+    proto = onnx.load(samples / "mnist.onnx")
     source = tmp_path / "outside.onnx"
-    onnx.save(onnx.load(samples / "mnist.onnx"), source, save_as_external_data=True, size_threshold=100)
-    convert(source, tmp_path / "m.ort")
-    assert "larger since the source keeps weights in other files" in capsys.readouterr().out
+    for i, tensor in enumerate(t for t in proto.graph.initializer if len(t.raw_data) > 100):
+        file = tmp_path / names[i % len(names)]
+        file.parent.mkdir(exist_ok=True)
+        with file.open("ab") as out:
+            tensor.external_data.add(key="location", value=names[i % len(names)])
+            tensor.external_data.add(key="offset", value=str(out.tell()))
+            tensor.external_data.add(key="length", value=str(out.write(tensor.raw_data)))
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.ClearField("raw_data")
+    onnx.save(proto, source)
+    size = sum((tmp_path / name).stat().st_size for name in ["outside.onnx", *names])
+    assert size > source.stat().st_size + 10_000
+    result = ortconv.convert(source, tmp_path / "m.ort")
+    assert result.to_dict()["bytes_before"] == size
 
 
 def test_a_weight_that_fusions_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
