@@ -16,9 +16,8 @@ from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, TensorType, ValueType
 from ortconv.ortformat import runtime
 from ortconv.ortformat.decode import Record
-from ortconv.ortformat.layout import CPU
+from ortconv.ortformat.layout import CPU, NO_MODEL_VERSION
 from ortconv.ortformat.verify import decode
-from ortconv.ortformat.writer import NO_MODEL_VERSION
 
 
 def load(path: str | Path) -> Model:
