@@ -60,7 +60,7 @@ TARGETS = ("nnapi", "coreml")
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Say which nodes of MODEL (.onnx or .ort) an accelerator takes, why not the others, and what to do about it."""
     from ortconv.report.gates import check_gates, parse_gates
-    from ortconv.report.partitions import document, metrics
+    from ortconv.report.partitions import divided, document, metrics
 
     study = _studier(model, flags)
     found = study(flags["level"])
@@ -72,6 +72,8 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     if as_json:
         described = document(str(model), found.level, found.partitioning, found.estimate, advice)
         more: dict[str, Any] = {"levels": rows} if rows else {}
+        if found.partitioning.target.takes_subgraphs:
+            more["subgraphs"] = [{"graph": i.label, **divided(i.partitioning, i.estimate)} for i in found.inside]
         if found.gain is not None:
             more["offload"] = found.gain.to_dict()
         click.echo(json.dumps(described | more, indent=1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from ortconv.models import load
 FORMATS = ("NeuralNetwork", "MLProgram")
 
 
-def study(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+def study(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     assert main(["partition", *arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -78,3 +79,20 @@ def test_conversion_inside_of_branches(samples: Path, tmp_path: Path, capsys: py
         counts.append(sum(len(p["nodes"]) for p in model["partitions"]))
         assert {p["provider"] for p in model["partitions"]} == {"CoreML"}
     assert counts[1] > counts[0]
+
+
+@pytest.mark.parametrize("name", ["if_branch", "loop_accumulate"])
+def test_branches_are_divided_as_conversion_divides_them(
+    name: str, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, on = str(samples / f"{name}.onnx"), "--coreml-enable-on-subgraph"
+    arguments = ["convert", model, "-o", str(tmp_path / "m.ort"), "--use_coreml", "--optimization-level", "basic"]
+    assert main([*arguments, on, "--json"]) == 0
+    (converted,) = json.loads(capsys.readouterr().out)["models"]
+    found = study(capsys, model, "--target", "coreml", on)
+    parts = [p for graph in (found, *found["subgraphs"]) for p in graph["partitions"]]
+    assert [(p["name"], p["nodes"]) for p in parts] == [(p["name"], p["nodes"]) for p in converted["partitions"]]
+    assert sum(graph["nodes_taken"] for graph in found["subgraphs"]) > 0
+    assert "subgraphs" not in study(capsys, model, "--target", "coreml")
+    assert main(["partition", model, "--target", "coreml", on]) == 0
+    assert "Graphs inside of nodes" in capsys.readouterr().out
