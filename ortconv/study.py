@@ -11,7 +11,7 @@ from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.models import load
-from ortconv.offload import Gain
+from ortconv.offload import Gain, hinted
 from ortconv.optimizer.recipe import make
 from ortconv.partition import Partitioning, Target, partition
 from ortconv.partition.advice import Merge, advise
@@ -93,14 +93,17 @@ def study(
         optimize(model, level)
     for node in model.graph.walk():
         node.ep = ""  # ONNX Runtime divides a model anew when it loads it
-    main = _divided(model.graph, target, limits, device)
+    limits = limits or Limits()
+    main = _divided(model.graph, target, limits, device, maximize)
     subgraphs = [graph for graph in model.graph.graphs() if graph is not model.graph] if target.takes_subgraphs else []
-    inside = tuple(Inside(graph, *_divided(graph, target, limits, device)) for graph in subgraphs)
+    inside = tuple(Inside(graph, *_divided(graph, target, limits, device, maximize)) for graph in subgraphs)
     return Study(model, level, *main, gains[0] if gains else None, inside)
 
 
 def _divided(
-    graph: Graph, target: Target, limits: Limits | None, device: Device | None
+    graph: Graph, target: Target, limits: Limits, device: Device | None, maximized: bool
 ) -> tuple[Partitioning, Estimate]:
-    partitioning = limit(partition(graph, target), limits or Limits())
+    partitioning = limit(partition(graph, target), limits)
+    if not maximized:
+        partitioning = hinted(partitioning)
     return partitioning, estimate(partitioning, device)

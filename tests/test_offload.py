@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -290,6 +291,23 @@ def test_convert(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (len(found.partitions), found.coverage) == (1, 100.0)
     assert main(["convert", str(model), "--use-nnapi", "--maximize-offload"]) == 0
     assert "2 nodes fewer on the CPU by" in capsys.readouterr().out
+
+
+def test_what_could_be_rewritten_is_said(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refusals(*arguments: str) -> list[Any]:
+        assert main([*arguments, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        return (found if arguments[0] == "partition" else found["models"][0])["refusals"]
+
+    def advice(*arguments: str) -> str:
+        return " ".join(row["advice"] for row in refusals("convert", str(model), *arguments))
+
+    assert "Mul by 1/6; --maximize-offload" not in advice("--use-nnapi", "--use-coreml")
+    assert "Mul by 1/6; --maximize-offload" in advice("--use-nnapi")
+    model.write_bytes(parse(NET.replace("Tanh", "Erf")).SerializeToString())
+    said = {row["op"]: "--maximize-offload" in str(row["advice"]) for row in refusals("partition", str(model))}
+    assert said == {"Erf": False, "HardSigmoid": True, "MatMul": False}
+    assert "--maximize-offload" not in str(refusals("partition", str(model), "--maximize-offload"))
 
 
 def test_convert_in_runtime_style(model: Path) -> None:

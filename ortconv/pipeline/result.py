@@ -70,6 +70,7 @@ class Result:
 
     def tell(self, model: Model, context: Context, partitionings: Sequence[Partitioning], gain: Gain | None) -> None:
         """Note what the optimizer and the partitioner made of a model."""
+        from ortconv.offload import hinted
         from ortconv.ortformat.precision import needs_provider
 
         self.offload = None if gain is None else gain.to_dict()
@@ -84,7 +85,8 @@ class Result:
                 for found in partitionings
                 for p in found.partitions
             ]
-            self.refusals = _refusals(partitionings)
+            can_maximize = gain is None and len({found.target.ep for found in partitionings}) == 1
+            self.refusals = _refusals([hinted(p) for p in partitionings] if can_maximize else partitionings)
             self.without_fallback = sum(map(needs_provider, model.graph.walk()))
         self.operators = operator_counts(model)
         self.nodes_after = sum(self.operators.values())
