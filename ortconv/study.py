@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ortconv.choices import STUDIED
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
@@ -19,9 +20,6 @@ from ortconv.partition.cost import Estimate, estimate
 from ortconv.partition.limits import Limits, limit
 from ortconv.partition.profile import Device
 from ortconv.pipeline import optimize
-
-STUDIED = ("disable", "basic", "extended", "aware")
-"""How a model can be prepared before it is divided: by a level, or as conversion for the target prepares it."""
 
 MAXIMIZED = ("basic", "aware")
 """Those after which refused nodes can be rewritten."""

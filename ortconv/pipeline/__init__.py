@@ -11,7 +11,7 @@ from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.models import load
 from ortconv.pipeline.config import config_beside, config_name, ort_name, require, required_by, write_config
-from ortconv.pipeline.options import STYLES, Options
+from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result, constant_bytes
 from ortconv.pipeline.stages import (
     Observer,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ortconv.compare.validate import Reference, Validation
 
 __all__ = [
-    "STYLES", "Observer", "Options", "Result", "config_name", "convert", "optimize", "optimize_traced", "ort_name", "required_by",
+    "Observer", "Options", "Result", "config_name", "convert", "optimize", "optimize_traced", "ort_name", "required_by",
     "write_config",
 ]  # fmt: skip
 

@@ -7,18 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ortconv.choices import COREML_FORMATS, COREML_VERSION, FEATURE_LEVELS, LEVELS, PLATFORMS, STYLES
 from ortconv.errors import UsageError
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
-from ortconv.optimizer.levels import LEVELS
 
 if TYPE_CHECKING:
     from ortconv.partition import Target
     from ortconv.partition.limits import Limits
     from ortconv.partition.profile import Device
-
-STYLES = ("Fixed", "Runtime")
-"""Fixed: all fusions are made. Runtime: fusions above the basic level are saved for onnxruntime to make when it loads the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +26,11 @@ class Options:
     optimization_style: str = "Fixed"
     target_platform: str | None = None
     use_nnapi: bool = False
-    nnapi_feature_level: int = 31
+    nnapi_feature_level: int = FEATURE_LEVELS[-1]
     nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
     use_coreml: bool = False
-    coreml_format: str = "NeuralNetwork"
-    coreml_version: int = 7
+    coreml_format: str = COREML_FORMATS[0]
+    coreml_version: int = COREML_VERSION
     coreml_static_inputs: bool = False
     coreml_on_subgraphs: bool = False
     device: Device | None = None
@@ -73,10 +70,11 @@ class Options:
             raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
         if self.optimization_style not in STYLES:
             raise UsageError(f"optimization style '{self.optimization_style}' is not one of {', '.join(STYLES)}")
-        if self.target_platform not in (None, "arm", "amd64"):
-            raise UsageError(f"target platform '{self.target_platform}' is not one of arm, amd64")
-        if not 27 <= self.nnapi_feature_level <= 31:
-            raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in 27..31")
+        if self.target_platform not in (None, *PLATFORMS):
+            raise UsageError(f"target platform '{self.target_platform}' is not one of {', '.join(PLATFORMS)}")
+        if self.nnapi_feature_level not in FEATURE_LEVELS:
+            low, high = FEATURE_LEVELS[0], FEATURE_LEVELS[-1]
+            raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in {low}..{high}")
         if self.maximize_offload and self.use_nnapi == self.use_coreml:
             raise UsageError("nodes are rewritten for one accelerator", hint="give one of --use-nnapi and --use-coreml")
         if self.maximize_offload and self.optimization_level == "disable":

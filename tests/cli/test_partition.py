@@ -185,9 +185,11 @@ def test_convert_flags(model: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert len(found["partitions"]) == 2
 
 
-def test_targets_agree_with_the_table() -> None:
-    from ortconv.cli.partition import TARGETS
+def test_choices_agree_with_the_tables() -> None:
+    from ortconv.choices import LEVELS, TARGETS
+    from ortconv.optimizer import levels
     from ortconv.partition.policy import PROVIDERS
 
     assert tuple(PROVIDERS) == TARGETS
+    assert levels.LEVELS == LEVELS
     assert Target().ep in TARGETS

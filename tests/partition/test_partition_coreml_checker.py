@@ -8,10 +8,10 @@ import pytest
 from onnxruntime.tools.mobile_helpers.usability_checker import check_coreml_partitions
 from partition_graphs import f32, i64, make, taken_ops
 
+from ortconv.choices import COREML_FORMATS
 from ortconv.ir.model import Model
 from ortconv.onnxio.proto import model_proto
 from ortconv.partition import Target, partition
-from ortconv.partition.policy import COREML_FORMATS
 
 NN, MLP = COREML_FORMATS
 LISTS = {NN: "coreml_supported_neuralnetwork_ops.md", MLP: "coreml_supported_mlprogram_ops.md"}
