@@ -99,6 +99,8 @@ def is_type_checking(node: ast.AST) -> bool:
 def walk(node: ast.AST, path: str, lazy: bool) -> Iterator[Import]:
     """Imports that are executed; those for type checkers only are left out."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            continue
         if is_type_checking(child):
             for other in child.orelse:  # type: ignore[attr-defined]
                 yield from walk(ast.Module([other], []), path, lazy)

@@ -211,7 +211,7 @@ def test_none_runs_unasked() -> None:
 OFFLOAD = [case for case in golden.cases() if case.id.startswith("offload/") and case.header.get("run") != "no"]
 
 
-@pytest.mark.parametrize("level", [27, 28, 29, 31])
+@pytest.mark.parametrize("level", [*(pytest.param(level, marks=pytest.mark.slow) for level in (27, 28, 29)), 31])
 def test_golden_cases(level: int) -> None:
     """Every golden case as a model of its own: never less is taken, and the numbers are the source's."""
     free = Limits(device=Device(copies=Copies(0.0, 1e30)))

@@ -99,7 +99,7 @@ def test_part_of_a_batch_fails(samples: Path, tmp_path: Path, capsys: pytest.Cap
         (["convert", "{samples}/mnist.onnx", "--optimization_level", "most"], 2, "most"),
         (["convert", "{samples}/mnist.onnx", "--nnapi_feature_level", "26"], 2, "26"),
         (["convert", "{tmp}/text.onnx"], 3, "text.onnx"),
-        (["convert", "{tmp}"], 3, ""),
+        (["convert", "{tmp}"], 7, ""),
         (["run", "{samples}/mnist.onnx", "--backend", "gpu"], 2, "known backends: nnapi, numpy, onnxruntime"),
         (["run", "{samples}/mnist.onnx", "--inputs", "{tmp}/text.onnx"], 3, "no .npz archive"),
         (["run", "{samples}/mnist.onnx", "--inputs", "{tmp}/wrong.npz"], 2, "no input 'x'"),
@@ -108,26 +108,34 @@ def test_part_of_a_batch_fails(samples: Path, tmp_path: Path, capsys: pytest.Cap
     ],
 )
 def test_bad_input_gets_one_message_and_its_exit_code(
-    arguments: list[str], code: int, words: str, samples: Path, tmp_path: Path
+    arguments: list[str], code: int, words: str, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "text.onnx").write_text("not a model")
     np.savez(tmp_path / "wrong.npz", x=np.zeros(3))
-    done = ortconv(*(a.format(samples=samples, tmp=tmp_path) for a in arguments))
-    expected = 7 if arguments == ["convert", "{tmp}"] else code
-    assert done.returncode == expected
+    assert main([a.format(samples=samples, tmp=tmp_path) for a in arguments]) == code
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.err
+    assert words in shown.err
+    assert shown.out == ""
+
+
+def test_a_process_exits_with_the_code(tmp_path: Path) -> None:
+    (tmp_path / "text.onnx").write_text("not a model")
+    done = ortconv("convert", tmp_path / "text.onnx")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "text.onnx" in done.stderr
     assert "Traceback" not in done.stderr
-    assert words in done.stderr
-    assert done.stdout == ""
 
 
-def test_same_bytes_in_every_process(sample: Path, tmp_path: Path) -> None:
+def test_same_bytes_in_every_process(samples: Path, tmp_path: Path) -> None:
     written = []
     for seed in ("0", "1", "4242"):
-        out = tmp_path / seed / "model.ort"
-        done = ortconv("convert", sample, "-o", out, "--no-validate", "-q", "--use_nnapi", PYTHONHASHSEED=seed)
+        out = tmp_path / seed
+        done = ortconv("convert", samples, "-o", out, "--no-validate", "-q", "--use_nnapi", PYTHONHASHSEED=seed)
         assert done.returncode == 0, done.stderr
-        written.append(out.read_bytes())
-    assert len(set(written)) == 1
+        written.append({path.name: path.read_bytes() for path in out.glob("*.ort")})
+    assert len(written[0]) == len(list(samples.glob("*.onnx")))
+    assert written[0] == written[1] == written[2]
 
 
 @pytest.mark.slow

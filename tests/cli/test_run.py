@@ -219,7 +219,7 @@ def test_bmp(bits: int, top_down: bool, tmp_path: Path) -> None:
     np.testing.assert_array_equal(images.read_image(tmp_path / "p.bmp"), PIXELS)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.sampled_from(["bmp", "P6", "P5", "P3"]),
     st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=6)), max_size=4),

@@ -59,6 +59,7 @@ def differ(want: list[Array], got: list[Array], atol: float) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_no_more_nodes_and_the_same_numbers(row: Row, tmp_path: Path) -> None:
     proto = row.proto()
