@@ -4,38 +4,33 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ortconv.cli import main
 from ortconv.models import load
+from tests.cli.conftest import Printed
 
 FORMATS = ("NeuralNetwork", "MLProgram")
 
 
-def study(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    assert main(["partition", *arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
 @pytest.mark.parametrize("form", FORMATS)
-def test_json_names_the_target(form: str, samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = study(capsys, str(samples / "mnist.onnx"), "--target", "coreml", "--coreml-format", form)
+def test_json_names_the_target(form: str, samples: Path, printed: Printed) -> None:
+    found = printed("partition", str(samples / "mnist.onnx"), "--target", "coreml", "--coreml-format", form)
     assert found["ep"] == "CoreMLExecutionProvider"
     assert found["coreml_format"] == form
     assert found["nodes_taken"] == found["nodes"] == 8
     assert "feature_level" not in found
 
 
-def test_the_format_and_the_version_decide(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_format_and_the_version_decide(samples: Path, printed: Printed) -> None:
     model = [str(samples / "bert_tiny.onnx"), "--target", "coreml"]
-    taken = {form: study(capsys, *model, "--coreml-format", form)["nodes_taken"] for form in FORMATS}
+    taken = {form: printed("partition", *model, "--coreml-format", form)["nodes_taken"] for form in FORMATS}
     assert taken["MLProgram"] > taken["NeuralNetwork"]
-    old = study(capsys, *model, "--coreml-format", "MLProgram", "--coreml-version", "4")
+    old = printed("partition", *model, "--coreml-format", "MLProgram", "--coreml-version", "4")
     assert old["nodes_taken"] == taken["NeuralNetwork"]
-    assert study(capsys, *model, "--coreml-version", "2")["nodes_taken"] == 0
-    static = study(capsys, *model, "--coreml-only-static-input-shapes", "--coreml-format", "MLProgram")
+    assert printed("partition", *model, "--coreml-version", "2")["nodes_taken"] == 0
+    static = printed("partition", *model, "--coreml-only-static-input-shapes", "--coreml-format", "MLProgram")
     assert static["nodes_taken"] < taken["MLProgram"]
 
 
@@ -83,16 +78,16 @@ def test_conversion_inside_of_branches(samples: Path, tmp_path: Path, capsys: py
 
 @pytest.mark.parametrize("name", ["if_branch", "loop_accumulate"])
 def test_branches_are_divided_as_conversion_divides_them(
-    name: str, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed
 ) -> None:
     model, on = str(samples / f"{name}.onnx"), "--coreml-enable-on-subgraph"
     arguments = ["convert", model, "-o", str(tmp_path / "m.ort"), "--use_coreml", "--optimization-level", "basic"]
     assert main([*arguments, on, "--json"]) == 0
     (converted,) = json.loads(capsys.readouterr().out)["models"]
-    found = study(capsys, model, "--target", "coreml", on)
+    found = printed("partition", model, "--target", "coreml", on)
     parts = [p for graph in (found, *found["subgraphs"]) for p in graph["partitions"]]
     assert [(p["name"], p["nodes"]) for p in parts] == [(p["name"], p["nodes"]) for p in converted["partitions"]]
     assert sum(graph["nodes_taken"] for graph in found["subgraphs"]) > 0
-    assert "subgraphs" not in study(capsys, model, "--target", "coreml")
+    assert "subgraphs" not in printed("partition", model, "--target", "coreml")
     assert main(["partition", model, "--target", "coreml", on]) == 0
     assert "Graphs inside of nodes" in capsys.readouterr().out

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from nnapi_models import chain
@@ -13,6 +11,7 @@ from ortconv import nnapi
 from ortconv.cli import main
 from ortconv.nnapi import Operand, Operation
 from ortconv.nnapi.inventory import operations
+from tests.cli.conftest import Printed
 
 PROFILE = """
 name = "example"
@@ -39,20 +38,14 @@ def profile(tmp_path: Path) -> Path:
     return path
 
 
-def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    assert main(["devices", *map(str, arguments), "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
-
-
-def test_the_cpu_comes_first_then_the_profiles(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, "--device", profile)["devices"]
+def test_the_cpu_comes_first_then_the_profiles(profile: Path, printed: Printed) -> None:
+    found = printed("devices", "--device", profile)["devices"]
     assert [d["profile"] for d in found] == [None, *nnapi.bundled_profiles(), str(profile)]
     assert (found[0]["name"], found[0]["type"], found[0]["feature_level"]) == ("nnapi-reference", "CPU", 8)
 
 
-def test_what_a_profile_says(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, "show", "example", "--device", profile)
+def test_what_a_profile_says(profile: Path, printed: Printed) -> None:
+    found = printed("devices", "show", "example", "--device", profile)
     assert (found["version"], found["type"], found["feature_level"], found["api_level"]) == ("2.1", "GPU", 3, 29)
     assert found["operations"] == {"ADD": ["TENSOR_FLOAT32"], "EXP": ["TENSOR_FLOAT32"]}
     assert found["supported_operations"] == 2

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ortconv.cli import main
+from tests.cli.conftest import Printed
 
 
 @pytest.fixture
@@ -18,25 +18,19 @@ def mnist(samples: Path, tmp_path: Path) -> str:
     return str(path)
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    capsys.readouterr()
-    assert main([*arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def test_run_shows_what_float16_does(mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
-    exact = printed(capsys, "run", mnist)
-    same = printed(capsys, "run", mnist, "--backend", "nnapi")
-    half = printed(capsys, "run", mnist, "--backend", "nnapi", "--nnapi_flags", "fp16", "--plan")
+def test_run_shows_what_float16_does(mnist: str, printed: Printed) -> None:
+    exact = printed("run", mnist)
+    same = printed("run", mnist, "--backend", "nnapi")
+    half = printed("run", mnist, "--backend", "nnapi", "--nnapi_flags", "fp16", "--plan")
     want, close, far = (next(iter(d["outputs"].values()))["max"] for d in (exact, same, half))
     assert abs(close - want) < 1e-5 < abs(far - want) < 1e-2
     assert half["backends"] == ["nnapi"]
     assert {(p["backend"], p["partition"]) for p in half["plan"]} == {("nnapi", 0)}
 
 
-def test_run_on_devices_repeatedly_with_a_cache(mnist: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_on_devices_repeatedly_with_a_cache(mnist: str, tmp_path: Path, printed: Printed) -> None:
     flags = ["--nnapi-flags", "CPU_DISABLED", "--device", "gpu-fp16", "--nnapi-cache", str(tmp_path / "cache")]
-    assert printed(capsys, "run", mnist, "--backend", "nnapi,numpy", "--repeat", "3", *flags)["runs"] == 3
+    assert printed("run", mnist, "--backend", "nnapi,numpy", "--repeat", "3", *flags)["runs"] == 3
     assert list((tmp_path / "cache").iterdir())
 
 
