@@ -69,11 +69,6 @@ class ManyStyles(click.Command):
 )
 @click.option("--use-coreml", is_flag=True, help="Keep the nodes that CoreML would take as CoreML wants them.")
 @add(COREML)
-@click.option(
-    "--device",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Device profile for --use-nnapi and --use-coreml: a TOML file with what a phone refuses, and its speeds.",
-)
 @add(LIMITS)
 @click.option(
     "--maximize-offload",

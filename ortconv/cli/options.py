@@ -48,6 +48,11 @@ PASS_CHOICE = (
 
 LIMITS = (
     click.option(
+        "--device",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Device profile: a TOML file with what a phone refuses, and its speeds.",
+    ),
+    click.option(
         "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep the N partitions that save most time."
     ),
     click.option(

@@ -36,11 +36,6 @@ if TYPE_CHECKING:
 )
 @click.option("--compare-levels", is_flag=True, help="Show the partitions at every level side by side.")
 @add(FIX_DIM)
-@click.option(
-    "--device",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Device profile: a TOML file with what a phone refuses, and its speeds.",
-)
 @add(LIMITS)
 @click.option(
     "--maximize-offload",
