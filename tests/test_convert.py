@@ -29,6 +29,7 @@ ORT_BASIC = {
 
 def onnxruntime_session(path: Path) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.add_session_config_entry("session.x64quantprecision", "1")

@@ -329,6 +329,7 @@ def test_inner_values_are_those_of_the_model_cut_there(
     got = np.load(tmp_path / "o.npz")
     fed, _ = first_run(Session(path))
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     theirs = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     for name, want in zip(names, theirs.run(names, fed), strict=True):

@@ -41,6 +41,7 @@ def saved(proto: onnx.ModelProto, directory: Path) -> Model:
 
 def run(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
