@@ -37,7 +37,9 @@ def onnxruntime_session(path: Path) -> onnxruntime.InferenceSession:
 
 
 @pytest.mark.parametrize("use_nnapi", [False, True], ids=["cpu", "nnapi"])
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    "level", [pytest.param(level, marks=() if level in ("basic", "all") else pytest.mark.slow) for level in LEVELS]
+)
 def test_converted_model_computes_what_the_source_computes(
     sample: Path, level: str, use_nnapi: bool, tmp_path: Path
 ) -> None:

@@ -32,7 +32,9 @@ def changed(tmp_path: Path) -> Path:
     return write(tmp_path / "b.onnx", TEXT.replace("Tanh", "Sigmoid"))
 
 
-@pytest.mark.parametrize("level", ["basic", "extended", "all"])
+@pytest.mark.parametrize(
+    "level", [*(pytest.param(level, marks=pytest.mark.slow) for level in ("basic", "extended")), "all"]
+)
 def test_formats_and_backends(sample: Path, level: str, tmp_path: Path, printed: Printed) -> None:
     ort = tmp_path / "m.ort"
     convert(sample, ort, optimization_level=level, validate=False)

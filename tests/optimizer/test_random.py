@@ -20,7 +20,7 @@ from differential import DifferenceError, Tally, examine
 from mutations import mutated
 from typed_graphs import ImpossibleError
 
-FEW = 160
+FEW = 120
 """Models of a usual run, in blocks that run side by side."""
 BLOCK = 40
 DRAWS = ("dropout_training", "random")
@@ -85,7 +85,7 @@ from ortconv.ortformat.writer import serialize
 from ortconv.pipeline import optimize
 
 digest = hashlib.sha256()
-for seed in range(40):
+for seed in range(24):
     try:
         model = from_proto(random_examples.example(Random(seed)).proto)
     except ImpossibleError:
