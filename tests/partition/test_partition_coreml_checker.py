@@ -9,10 +9,10 @@ from onnxruntime.tools.mobile_helpers.usability_checker import check_coreml_part
 from partition_graphs import f32, i64, make, taken_ops
 from usability import unexplained
 
+from ortconv.choices import COREML_FORMATS
 from ortconv.ir.model import Model
 from ortconv.onnxio.proto import model_proto
 from ortconv.partition import Target, partition
-from ortconv.partition.policy import COREML_FORMATS
 from tests.conftest import NAMES, SAMPLES
 from tests.partition.test_partition_aware import FOUND, LARGE
 
