@@ -9,12 +9,12 @@ import onnxruntime
 import pytest
 
 import ortconv
+from ortconv.choices import LEVELS
 from ortconv.compare.feeds import candidates
 from ortconv.compare.tolerance import difference, limit
 from ortconv.errors import MismatchError, UsageError
 from ortconv.ir.graph import Graph
 from ortconv.ir.verify import verify
-from ortconv.optimizer.levels import LEVELS
 
 ORT_BASIC = {
     "mnist": 8,

@@ -182,10 +182,8 @@ def test_convert_flags(model: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_choices_agree_with_the_tables() -> None:
-    from ortconv.choices import LEVELS, TARGETS
-    from ortconv.optimizer import levels
+    from ortconv.choices import TARGETS
     from ortconv.partition.policy import PROVIDERS
 
     assert tuple(PROVIDERS) == TARGETS
-    assert levels.LEVELS == LEVELS
     assert Target().ep in TARGETS
