@@ -317,14 +317,30 @@ def attention(b: Builder) -> None:
     value = heads(b, v, [0, 2, 1, 3])
     if where == "both":
         query, keys = (b.op("Mul", part, b.number(math.sqrt(factor))) for part in (query, keys))
+    stack = b.chance(0.25)
+    if stack:
+        query, keys, value = (stacked(b, part) for part in (query, keys, value))
     scores = b.op("MatMul", query, keys)
     if where == "scores":
         scores = b.op(*b.pick(("Div", scores, b.number(1 / factor)), ("Mul", scores, b.number(factor))))
-    weights = b.op("Softmax", masked(b, scores), axis=b.near(-1, 3, 2))
-    context = b.op("Transpose", b.op("MatMul", weights, value), perm=b.near([0, 2, 1, 3], [0, 2, 3, 1]))
+    if stack and b.chance(0.6):
+        scores = stacked(b, masked(b, b.op("Reshape", scores, b.ints(batch, HEADS, *b.shape(scores)[1:]))))
+    elif not stack:
+        scores = masked(b, scores)
+    product = b.op("MatMul", b.op("Softmax", scores, axis=b.near(-1, len(b.shape(scores)) - 1, 1)), value)
+    if stack:
+        product = b.op("Reshape", product, b.ints(*b.near((batch, HEADS, rows, SIZE), (HEADS, batch, rows, SIZE))))
+    context = b.op("Transpose", product, perm=b.near([0, 2, 1, 3], [0, 2, 3, 1]))
     merged = b.op("Reshape", context, b.ints(*b.pick((0, 0, hidden), (batch, rows, hidden), (0, 0, -1))))
     if b.chance(0.6):
         b.op("MatMul", merged, b.weight(hidden, 3))
+
+
+def stacked(b: Builder, x: str) -> str:
+    """Heads with the batch and their number made one axis."""
+    batch, count, rows, columns = b.shape(x)
+    spec = b.pick((-1, rows, columns), (batch * count, -1, columns), (batch * count, rows, columns))
+    return b.op("Reshape", x, b.ints(*spec))
 
 
 def project(b: Builder, x: str, width: int) -> str:

@@ -13,7 +13,17 @@ from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.extended import attention_mask
-from ortconv.optimizer.extended.attention_heads import Heads, alone, is_known, length, perm_of, split_heads, unscaled
+from ortconv.optimizer.extended.attention_heads import (
+    Heads,
+    alone,
+    flattened,
+    is_known,
+    length,
+    perm_of,
+    split_heads,
+    unflattened,
+    unscaled,
+)
 from ortconv.optimizer.extended.attention_projection import Projection, packed_projections, projection_of
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
 
@@ -50,7 +60,7 @@ def fuse(graph: Graph, context: Context) -> int:
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
     packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
     owners = _owners(found)
-    for f in found:
+    for f in reversed(found):  # so that what one finding names is not taken away with another
         if context.exhausted:
             break
         before, label = len(graph), f.root.label
@@ -67,46 +77,91 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _find(softmax: Node, masks: attention_mask.Masks, context: Context) -> Found | None:
-    scores, weights = softmax.inputs[0], softmax.out
-    if not softmax.is_op("Softmax") or scores is None or scores.dtype is not DType.FLOAT or scores.rank != 4:
+    total = softmax.inputs[0]
+    if not softmax.is_op("Softmax") or total is None or total.dtype is not DType.FLOAT or total.rank not in (3, 4):
         return None
-    if attribute(softmax, "axis") not in (-1, 3):
+    after = _after(softmax)
+    if attribute(softmax, "axis") not in (-1, total.rank - 1) or after is None:
         return None
-    guard = _guard(softmax)
-    weights = weights if guard is None else guard[0].out
-    product = alone(weights)
-    if product is None or not product.is_op("MatMul") or product.inputs[0] is not weights:
+    biased = masks.split(flattened(total) or total) if alone(total) is not None else None
+    scores = None if biased is None else _scores(biased.scores)
+    if biased is None or scores is None or not _may_join(biased):
         return None
-    root = alone(product.out)
-    if root is None or perm_of(root) != MERGE:
-        return None
-    biased = masks.split(scores)
-    if biased is None:
-        return None
-    plain, factor = unscaled(biased.scores)
+    plain, factor, unstack = scores
     multiply = plain.producer
-    if multiply is None or not multiply.is_op("MatMul") or alone(plain) is None:
-        return None
-    heads = _heads(multiply, product)
-    if heads is None:
+    heads = None if multiply is None or not multiply.is_op("MatMul") else _heads(multiply, after.product)
+    if heads is None or multiply is None or not _fit(heads, unstack, after.unstack):
         return None
     query, key, value = heads
     scale = factor * query.scale * key.scale
-    nodes = (root, product, softmax, multiply, *(guard or ()))
+    nodes = (after.root, after.product, softmax, multiply, *(after.guard or ()), *(n for n in (unstack,) if n))
     if not is_known(scale) or not context.may_touch(*nodes, *query.nodes, *key.nodes, *value.nodes, *biased.nodes):
         return None
     projections = _projections(query, key, value)
-    if guard is not None and (projections is None or not attention_mask.leaves_a_key(biased.mask) or biased.replaced):
+    guarded = projections is not None and attention_mask.leaves_a_key(biased.mask) and not biased.replaced
+    if after.guard is not None and not guarded:
         return None
     bias, padding = None, None
     if biased.mask is not None:
         before = biased.nodes[0]
         padding = masks.padding(biased, query, key, before)
         if padding is None:
-            bias = masks.fitting(biased, query, key, before, bounded=_is_bounded(root, query, value))
+            bias = masks.fitting(biased, query, key, before, bounded=_is_bounded(after.root, query, value))
         if bias is None and padding is None:
             return None
-    return Found(root, query, key, value, scale, bias, padding, nodes, projections)
+    return Found(after.root, query, key, value, scale, bias, padding, nodes, projections)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class After:
+    """What follows a Softmax: the product with the values, and the Transpose that merges heads."""
+
+    product: Node
+    root: Node
+    guard: tuple[Node, Node] | None
+    unstack: Node | None
+    """The Reshape between them, where batch and heads were one axis."""
+
+
+def _after(softmax: Node) -> After | None:
+    guard = _guard(softmax)
+    weights = softmax.out if guard is None else guard[0].out
+    product = alone(weights)
+    if product is not None and product.is_op("Reshape") and flattened(product.out) is weights:
+        weights = product.out
+        product = alone(weights)
+    if product is None or not product.is_op("MatMul") or product.inputs[0] is not weights:
+        return None
+    unstack = alone(product.out) if product.out.rank == 3 else None
+    root = alone(product.out if unstack is None else unstack.out)
+    return After(product, root, guard, unstack) if root is not None and perm_of(root) == MERGE else None
+
+
+def _scores(value: Value) -> tuple[Value, float, Node | None] | None:
+    """The product that scores are, its scale, and the Reshape that gives batch and heads axes of their own."""
+    plain, factor = unscaled(value)
+    unstack = plain.producer if alone(plain) is not None else None
+    if unstack is None or not unstack.is_op("Reshape") or unstack.inputs[0] is None:
+        return None if unstack is None else (plain, factor, None)
+    plain, more = unscaled(unstack.inputs[0])
+    return (plain, factor * more, unstack) if alone(plain) is not None else None
+
+
+def _may_join(biased: attention_mask.Biased) -> bool:
+    """False if a mask has batch and heads in one axis, or more axes than the scores."""
+    mask, rank = biased.mask, biased.scores.rank
+    if mask is None or rank == 4:
+        return True
+    return mask.rank is not None and mask.rank <= 3 and (mask.rank < 3 or mask.dim(0) == 1)
+
+
+def _fit(heads: tuple[Heads, Heads, Heads], scores: Node | None, values: Node | None) -> bool:
+    """True if the Reshapes of scores and values, where there are any, restore the axes of batch and heads."""
+    query, key, value = heads
+    outer = length(query, 0), query.count, length(query, 1)
+    return (scores is None or unflattened(scores, (*outer, length(key, 1)))) and (
+        values is None or unflattened(values, (*outer, {value.size}))
+    )
 
 
 def _guard(softmax: Node) -> tuple[Node, Node] | None:
@@ -152,6 +207,8 @@ _PRODUCTS = ("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantize
 
 def _heads(multiply: Node, product: Node) -> tuple[Heads, Heads, Heads] | None:
     """Query, key and value, if they have the same batch, heads and head size."""
+    if any(len({v.rank for v in node.inputs if v is not None}) > 1 for node in (multiply, product)):
+        return None
     query, key = split_heads(multiply.inputs[0]), split_heads(multiply.inputs[1], transposed=True)
     value = split_heads(product.inputs[1])
     if query is None or key is None or value is None or value.scale != 1:

@@ -270,7 +270,7 @@ def _masked_keys(condition: Value, batch: set[Element], columns: set[Element]) -
 
 def _may_be_scores(value: Value) -> bool:
     node = value.producer
-    while node is not None and node.domain == "" and node.op in ("Mul", "Div"):
+    while node is not None and node.domain == "" and node.op in ("Mul", "Div", "Reshape"):
         inner = next((v for v in node.inputs if v is not None and v.constant is None), None)
         node = None if inner is None else inner.producer
     return node is not None and node.is_op("MatMul")
