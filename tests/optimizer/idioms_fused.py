@@ -379,6 +379,20 @@ def masked(b: Builder, scores: str) -> str:
     return b.op("Add", scores, mask)
 
 
+def grouped(b: Builder) -> None:
+    """A product with matrices that several of a stack share."""
+    batch, groups, copies = b.pick(1, 2), b.pick(1, 2), b.near(2, 1, 3)
+    x = b.x(batch, groups, 5, SIZE)
+    wide = b.op("Expand", squeezed(b, "Unsqueeze", x, 2), b.ints(batch, groups, copies, 5, SIZE))
+    x = b.op("Reshape", wide, b.ints(*b.near((batch, groups * copies, 5, SIZE), (batch, groups, 5 * copies, SIZE))))
+    if b.chance(0.5):
+        x = b.op("Transpose", x, perm=b.near([0, 1, 3, 2], [0, 2, 1, 3]))
+    if b.chance(0.3):
+        x = b.op(b.pick("Mul", "Div"), x, b.number(0.5))
+    left = b.x(b.near(batch, 1), b.near(b.shape(x)[1], 1), b.pick(1, 3), b.shape(x)[2])
+    b.op("MatMul", left, x)
+
+
 def rotary(b: Builder) -> None:
     """x * cos + rotated x * sin, half of x negated and swapped."""
     x = b.x(b.pick(1, 2), HEADS, 3, SIZE)
@@ -393,5 +407,5 @@ def rotary(b: Builder) -> None:
 STEPS = (
     conv_chain, conv_chain, conv_chain, shifted_norm, rows_norm, pooling, product_chain, product_chain, product_chain,
     matrix_transpose, layer_norm,
-    layer_norm, normalized, gelu, gelu, attention, rotary,
+    layer_norm, normalized, gelu, gelu, attention, grouped, rotary,
 )  # fmt: skip
