@@ -356,6 +356,9 @@ def heads(b: Builder, x: str, perm: list[int]) -> str:
 
 def masked(b: Builder, scores: str) -> str:
     batch, _, rows, columns = b.shape(scores)
+    if b.chance(0.2):
+        columns_seen = b.const(np.tril(np.ones((1, 1, rows, columns))), bool)
+        scores = b.op("Where", columns_seen, scores, b.number(b.near(float(np.finfo(b.dtype).min), -10.0), 0.0))
     kind = b.pick("none", "bias", "causal", "padding", "where")
     if kind == "none":
         return scores

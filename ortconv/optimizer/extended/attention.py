@@ -98,8 +98,8 @@ def _find(softmax: Node, masks: attention_mask.Masks, context: Context) -> Found
     if not is_known(scale) or not context.may_touch(*nodes, *query.nodes, *key.nodes, *value.nodes, *biased.nodes):
         return None
     projections = _projections(query, key, value)
-    guarded = projections is not None and attention_mask.leaves_a_key(biased.mask) and not biased.replaced
-    if after.guard is not None and not guarded:
+    guarded = projections is not None and biased.layers is None and attention_mask.leaves_a_key(biased.mask)
+    if after.guard is not None and (biased.replaced or not guarded):
         return None
     bias, padding = None, None
     if biased.mask is not None:

@@ -9,12 +9,12 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.basic.mask_index import UNSQUEEZE_BY_INPUT, is_true
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.extended.attention_heads import Heads, alone, length, row_sources
 from ortconv.optimizer.shapes import Element, dim_of
-from ortconv.optimizer.symbols import stretches_to
+from ortconv.optimizer.symbols import broadcast_dims, stretches_to
 
 LARGEST_BLEND = -1e30
 """A value from which on a sum with any reasonable score is that value."""
@@ -33,6 +33,8 @@ class Biased:
     replaced: float | None = None
     """Where `mask` is a condition: what stands for the scores where it does not hold."""
     inverted: bool = False
+    layers: tuple[Biased, Biased] | None = None
+    """Where one mask is added and another condition replaces: both, the one that comes last first."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,6 +56,17 @@ class Masks:
 
     def split(self, total: Value) -> Biased | None:
         """Scores and mask of the softmax's input; None if the scores are replaced in a way that no sum can express."""
+        outer = self._layer(total)
+        if outer is None or outer.mask is None:
+            return outer
+        inner = self._layer(outer.scores)
+        if inner is None or inner.mask is None or (inner.replaced is None) == (outer.replaced is None):
+            return outer
+        both = (outer, inner)
+        return Biased(inner.scores, outer.mask, (*outer.nodes, *inner.nodes), layers=both)
+
+    def _layer(self, total: Value) -> Biased | None:
+        """What one node adds to scores or puts in place of them."""
         node = total.producer
         if node is None or node.domain != "" or alone(total) is None:
             return None
@@ -80,6 +93,8 @@ class Masks:
 
         `bounded` vouches that the mask does not enlarge the scores. What has to be made is put before a node.
         """
+        if biased.layers is not None:
+            return self._joined(biased, biased.layers, query, key, before, bounded)
         mask = biased.mask
         if mask is None or (biased.replaced is None and mask.dtype is not DType.FLOAT):
             return None
@@ -106,7 +121,13 @@ class Masks:
             numbers = [scalar(v) for v in branches]
             inverted = numbers[1] == 0
             low = numbers[0 if inverted else 1] if 0 in numbers else None
-        if biased.mask is None or condition is None or low is None or condition.graph is not self.graph:
+        if (
+            biased.layers is not None
+            or biased.mask is None
+            or condition is None
+            or low is None
+            or condition.graph is not self.graph
+        ):
             return None
         keys = _masked_keys(condition, length(query, 0), length(key, 1))
         allowed: tuple[set[Element], ...] = (length(query, 0), {1}, length(query, 1), length(key, 1))
@@ -166,6 +187,35 @@ class Masks:
         if fitting is None and mask.producer is not None and not mask.uses:
             del self.made[blend]
             self.graph.remove(mask.producer)
+        return fitting
+
+    def _joined(
+        self, biased: Biased, layers: tuple[Biased, Biased], query: Heads, key: Heads, before: Node, bounded: bool
+    ) -> Value | None:
+        """One mask for both: what is added, and the number wherever the condition replaces the scores."""
+        added, replacing = layers if layers[0].replaced is None else layers[::-1]
+        mask, condition, low = added.mask, replacing.mask, replacing.replaced
+        if mask is None or condition is None or low is None or mask.dtype is not DType.FLOAT:
+            return None
+        dims = _common(mask, condition, length(query, 1), length(key, 1))
+        if dims is None or condition.graph is not self.graph:
+            return None
+        name = (mask, condition, low, replacing.inverted, replacing is layers[0])
+        if name not in self.made:
+            near = f"{condition.name}_bias"
+            zero, number = (self.graph.constant(Tensor.of(np.float32(n)), near) for n in (0, low))
+            kept, shape = (mask, dims) if replacing is layers[0] else (zero, condition.shape)
+            branches = [number, kept] if replacing.inverted else [kept, number]
+            where = self._node("Where", [condition, *branches], {}, TensorType(DType.FLOAT, shape), before)
+            last = (
+                where if kept is mask else self._node("Add", [where, mask], {}, TensorType(DType.FLOAT, dims), before)
+            )
+            self.made[name] = last
+        joined = self.made[name]
+        fitting = self.fitting(Biased(biased.scores, joined, biased.nodes), query, key, before, bounded=bounded)
+        if fitting is None and joined.producer is not None and not joined.uses:
+            del self.made[name]
+            self.graph.remove_dead(joined.producer)
         return fitting
 
     def _raised(self, mask: Value, before: Node) -> Value | None:
@@ -245,6 +295,22 @@ def is_finite(mask: Value | None) -> bool:
     return node.op in ("Expand", "Unsqueeze", "Reshape", "Slice", "Identity") and is_finite(node.inputs[0])
 
 
+def _common(a: Value, b: Value, rows: set[Element], columns: set[Element]) -> Shape | None:
+    """The shape of two masks of the same scores together, with four axes; None where one of the dimensions is not certain."""
+    if a.rank is None or b.rank is None or max(a.rank, b.rank) > 4:
+        return None
+    pairs = zip(*((*(1,) * (4 - v.rank), *(v.shape or ())) for v in (a, b) if v.rank is not None))
+    dims: list[Dim] = []
+    for pair, known in zip(pairs, (set[Element](), set[Element](), rows, columns)):
+        longer = [d for d in pair if d != 1]
+        whole = next((d for d in known if isinstance(d, (int, str))), None)
+        if longer and all(_is_one_of(d, known) for d in longer):
+            dims.append(whole)
+        else:
+            dims.append(broadcast_dims(pair))
+    return None if None in dims else tuple(dims)
+
+
 def _is_one_of(dim: Element, known: set[Element]) -> bool:
     return any(stretches_to(dim, d) for d in known)
 
@@ -270,7 +336,8 @@ def _masked_keys(condition: Value, batch: set[Element], columns: set[Element]) -
 
 def _may_be_scores(value: Value) -> bool:
     node = value.producer
-    while node is not None and node.domain == "" and node.op in ("Mul", "Div", "Reshape"):
-        inner = next((v for v in node.inputs if v is not None and v.constant is None), None)
+    while node is not None and node.domain == "" and node.op in ("Mul", "Div", "Reshape", "Where"):
+        operands = node.inputs[1:] if node.op == "Where" else node.inputs
+        inner = next((v for v in operands if v is not None and v.constant is None), None)
         node = None if inner is None else inner.producer
     return node is not None and node.is_op("MatMul")
