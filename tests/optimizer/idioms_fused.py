@@ -382,6 +382,35 @@ def masked(b: Builder, scores: str) -> str:
     return b.op("Add", scores, mask)
 
 
+EQUATIONS = (
+    "ij,jk->ik", "ij,jk", "bij,bkj->bik", "bhid,bhjd->bhij", "aecd,abcd->acbe", "bqhd,bkhd->bhqk", "acbe,aecd->abcd",
+    "ibnd,jbnd->bnij", "ij,kj->ki", "bhij,bhjd->bihd", "bij,bij->b", "bi,bj->bij", "ijl,jk->ik", "bji,jb->bi",
+)  # fmt: skip
+
+
+def einsum(b: Builder) -> None:
+    """A sum of products, by constant weights at times, and what follows a projection."""
+    if b.opset < 12:
+        raise ImpossibleError
+    if b.chance(0.4):
+        count = b.pick(1, 2)
+        x = b.x(2, 3, *(HEADS, SIZE)[2 - count :])
+        columns = b.pick((HEADS, SIZE), (5,))
+        names = "abcdefg"[: 2 + count + len(columns)]
+        terms = names[: 2 + count], names[2:], names[:2] + names[2 + count :]
+        y = b.op(
+            "Einsum", x, b.weight(*(HEADS, SIZE)[2 - count :], *columns), equation=f"{terms[0]},{terms[1]}->{terms[2]}"
+        )
+        for op in b.pick(("Add",), ("Add", "Mul"), ("Div",), ()):
+            k = b.near(b.weight(*columns), b.number(0.5), b.weight(columns[-1])) if op == "Add" else b.number(0.5)
+            y = b.op(op, y, k)
+        return
+    equation = b.pick(*EQUATIONS)
+    sizes = {c: b.pick(1, 2, 3, 4) for c in equation if c.isalpha()}
+    first, second = equation.partition("->")[0].split(",")
+    b.op("Einsum", *(b.x(*(sizes[c] for c in term)) for term in (first, second)), equation=equation)
+
+
 def grouped(b: Builder) -> None:
     """A product with matrices that several of a stack share."""
     batch, groups, copies = b.pick(1, 2), b.pick(1, 2), b.near(2, 1, 3)
@@ -410,5 +439,5 @@ def rotary(b: Builder) -> None:
 STEPS = (
     conv_chain, conv_chain, conv_chain, shifted_norm, rows_norm, pooling, product_chain, product_chain, product_chain,
     matrix_transpose, layer_norm,
-    layer_norm, normalized, gelu, gelu, attention, grouped, rotary,
+    layer_norm, normalized, gelu, gelu, attention, grouped, einsum, rotary,
 )  # fmt: skip
