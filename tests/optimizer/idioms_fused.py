@@ -311,10 +311,13 @@ def attention(b: Builder) -> None:
     if where == "query":
         q = b.op("Mul", q, b.number(factor))
     query = heads(b, q, [0, 2, 1, 3])
-    keys = heads(b, k, b.near([0, 2, 3, 1], [0, 2, 1, 3]))
+    keys, value = heads(b, k, b.near([0, 2, 3, 1], [0, 2, 1, 3])), heads(b, v, [0, 2, 1, 3])
+    past = False
     if b.shape(keys)[-2] != SIZE:
+        past = b.chance(0.4)
+        if past:
+            keys, value = with_past(b, keys), with_past(b, value)
         keys = b.op("Transpose", keys, perm=[0, 1, 3, 2])
-    value = heads(b, v, [0, 2, 1, 3])
     if where == "both":
         query, keys = (b.op("Mul", part, b.number(math.sqrt(factor))) for part in (query, keys))
     stack = b.chance(0.25)
@@ -324,9 +327,9 @@ def attention(b: Builder) -> None:
     if where == "scores":
         scores = b.op(*b.pick(("Div", scores, b.number(1 / factor)), ("Mul", scores, b.number(factor))))
     if stack and b.chance(0.6):
-        scores = stacked(b, masked(b, b.op("Reshape", scores, b.ints(batch, HEADS, *b.shape(scores)[1:]))))
+        scores = stacked(b, masked(b, b.op("Reshape", scores, b.ints(batch, HEADS, *b.shape(scores)[1:])), past))
     elif not stack:
-        scores = masked(b, scores)
+        scores = masked(b, scores, past)
     product = b.op("MatMul", b.op("Softmax", scores, axis=b.near(-1, len(b.shape(scores)) - 1, 1)), value)
     if stack:
         product = b.op("Reshape", product, b.ints(*b.near((batch, HEADS, rows, SIZE), (HEADS, batch, rows, SIZE))))
@@ -334,6 +337,13 @@ def attention(b: Builder) -> None:
     merged = b.op("Reshape", context, b.ints(*b.pick((0, 0, hidden), (batch, rows, hidden), (0, 0, -1))))
     if b.chance(0.6):
         b.op("MatMul", merged, b.weight(hidden, 3))
+
+
+def with_past(b: Builder, heads: str) -> str:
+    """Heads behind those of earlier steps."""
+    batch, count, _, size = b.shape(heads)
+    earlier = b.x(batch, count, 2, size)
+    return b.op("Concat", *b.near((earlier, heads), (heads, earlier)), axis=b.pick(2, -2))
 
 
 def stacked(b: Builder, x: str) -> str:
@@ -354,12 +364,13 @@ def heads(b: Builder, x: str, perm: list[int]) -> str:
     return b.op("Transpose", b.op("Reshape", x, b.ints(*spec)), perm=perm)
 
 
-def masked(b: Builder, scores: str) -> str:
+def masked(b: Builder, scores: str, past: bool) -> str:
+    """Scores with one of the usual masks. Earlier keys may be NaN where values are not, which hides behind a condition only."""
     batch, _, rows, columns = b.shape(scores)
-    if b.chance(0.2):
+    if b.chance(0.2) and not past:
         columns_seen = b.const(np.tril(np.ones((1, 1, rows, columns))), bool)
         scores = b.op("Where", columns_seen, scores, b.number(b.near(float(np.finfo(b.dtype).min), -10.0), 0.0))
-    kind = b.pick("none", "bias", "causal", "padding", "where")
+    kind = b.pick("none", "bias", "causal", "padding", *(["where"] * (not past)))
     if kind == "none":
         return scores
     if kind == "bias":

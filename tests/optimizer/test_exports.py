@@ -92,6 +92,8 @@ def test_llama(past: bool, kv_heads: int, fixed: bool) -> None:
         assert found["Softmax"] == 2
     else:
         assert found[MULTI] == 2
+    if kv_heads == 4 and past:
+        assert found["Concat"] == 1, "but for the shape of the mask"
 
 
 @pytest.mark.parametrize("flat", [False, True])
@@ -115,6 +117,7 @@ def test_whisper_decoder(past: bool) -> None:
     found = ops(optimized(exports.whisper_decoder(Export(), past=past), SYMBOLS, *([DECODE] if past else [])))
     assert found[MULTI] == (4 if past else 2)
     assert found.get(ATTENTION, 0) == (0 if past else 2)
+    assert found.get("Concat", 0) == int(past), "but for the shape of the mask"
 
 
 BUILDERS: list[Callable[[Export], onnx.ModelProto]] = [exports.timm, exports.gpt2, exports.llama, exports.t5]

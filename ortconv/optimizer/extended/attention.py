@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +10,10 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import Dim, DType, Shape, TensorType
+from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context, FunctionPass
-from ortconv.optimizer.extended import attention_mask
+from ortconv.optimizer.extended import attention_mask, attention_past
 from ortconv.optimizer.extended.attention_heads import (
     Heads,
     alone,
@@ -59,17 +60,22 @@ def fuse(graph: Graph, context: Context) -> int:
     masks = attention_mask.Masks(graph)
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
     packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
-    owners = _owners(found)
+    owners, pasts = _owners(found), attention_past.Pasts(graph, ((f.key, f.value) for f in found))
     for f in reversed(found):  # so that what one finding names is not taken away with another
         if context.exhausted:
             break
         before, label = len(graph), f.root.label
+        past = pasts.find(f.key, f.value, (f.query.source, *_masks(f)))
         if f.projections is not None and _may_pack(f.projections, owners) and not _is_long(f):
             fused = _attention(f, packed)
+        elif past is not None and context.may_touch(f.root, *past.joins):
+            fused = _with_past(f, past)
         else:
             fused = _multi_head_attention(f)
         _put(f, fused)
         context.record("AttentionFusion", label, before - len(graph) + 1, 1)
+    if found:
+        graph.sort()  # what attention returns of keys and values may be read before the place where they were multiplied
     return len(found)
 
 
@@ -262,9 +268,28 @@ def _multi_head_attention(f: Found) -> Node:
     apart = any(side.source is side.whole and side.source.constant is None for side in sides)
     inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
     inputs += [side.whole if apart else _packed_rows(side, f.root) for side in sides]
-    if f.bias is not None or f.padding is not None:
-        inputs += [None, f.padding.keys if f.padding else None, f.bias]
-    return _make(f, "MultiHeadAttention", inputs, {})
+    return _make(f, "MultiHeadAttention", [*inputs, *_masks(f)], {})
+
+
+def _with_past(f: Found, past: attention_past.Past) -> Node:
+    """The fused node, which joins what was computed earlier with what comes now, and returns that too."""
+    graph = f.root.graph
+    assert graph is not None
+    apart = any(side.source.rank == 4 for side in past.later)
+    inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
+    inputs += [side.whole if apart else _packed_rows(side, f.root) for side in past.later]
+    types = [join.out.type for join in past.joins]
+    node = _make(f, "MultiHeadAttention", [*inputs, *_masks(f), *past.earlier], {}, types)
+    for join, present in zip(past.joins, node.outputs[1:]):
+        assert present is not None
+        graph.replace(join.out, present)
+        graph.remove_dead(join)
+    return node
+
+
+def _masks(f: Found) -> list[Value | None]:
+    """No bias, then the masks, as MultiHeadAttention takes them."""
+    return [None, f.padding.keys if f.padding else None, f.bias]
 
 
 def _attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Value]]) -> Node:
@@ -299,7 +324,9 @@ def _pack(graph: Graph, projections: tuple[Projection, ...]) -> tuple[Value, Val
     return graph.constant(Tensor.of(weight), f"{name}_qkv"), graph.constant(Tensor.of(bias), f"{name}_qkv_bias")
 
 
-def _make(f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attribute]) -> Node:
+def _make(
+    f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attribute], more: Sequence[ValueType | None] = ()
+) -> Node:
     graph = f.root.graph
     assert graph is not None
     graph.opsets.setdefault(MICROSOFT, 1)
@@ -311,8 +338,8 @@ def _make(f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attrib
     batch, queries = (f.root.out.dim(i) for i in range(2))
     type = TensorType(DType.FLOAT, (batch, queries, f.value.count * f.value.size))
     node = graph.add_node(
-        op, inputs, 1, attrs, domain=MICROSOFT, name=graph.fresh(f"{f.root.name or f.root.out.name}/{op}"), types=[type],
-        before=f.root,
+        op, inputs, 1 + len(more), attrs, domain=MICROSOFT, name=graph.fresh(f"{f.root.name or f.root.out.name}/{op}"),
+        types=[type, *more], before=f.root,
     )  # fmt: skip
     node.ep = f.root.ep
     return node

@@ -13,6 +13,7 @@ from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.basic.mask_index import UNSQUEEZE_BY_INPUT, is_true
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.extended.attention_heads import Heads, alone, length, row_sources
+from ortconv.optimizer.extended.attention_past import ROWS, joined
 from ortconv.optimizer.shapes import Element, dim_of
 from ortconv.optimizer.symbols import broadcast_dims, stretches_to
 
@@ -257,14 +258,24 @@ class Masks:
             return self._ints((known,), side.source)
         if side.source.graph is not self.graph or side.source.rank not in (3, 4):
             return None
-        rows, axis = side.source, side.source.rank - 2
-        if side.source.rank == 3:
-            *_, rows = (v for v in row_sources(side.source) if v.graph is self.graph)
-        if rows not in self.sizes:
-            shape = self._node("Shape", [rows], {}, TensorType(DType.INT64, (axis + 2,)), before)
-            bounds = [self._ints((i,), rows) for i in (axis, axis + 1)]
-            self.sizes[rows] = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (1,)), before)
-        return self.sizes[rows]
+        past = joined(side)
+        if past is not None and side.source not in self.sizes:
+            later = self._size(past.later, before)
+            if later is not None:  # what is joined may come out of attention, which needs this size
+                parts = [self._extent(past.earlier, ROWS, before), later]
+                self.sizes[side.source] = self._node("Add", parts, {}, TensorType(DType.INT64, (1,)), before)
+        if side.source.rank == 4:
+            return self._extent(side.source, ROWS, before)
+        *_, rows = (v for v in row_sources(side.source) if v.graph is self.graph)
+        return self._extent(rows, 1, before)
+
+    def _extent(self, value: Value, axis: int, before: Node) -> Value:
+        """One dimension of a value, as a tensor of one element."""
+        if value not in self.sizes:
+            shape = self._node("Shape", [value], {}, TensorType(DType.INT64, (axis + 2,)), before)
+            bounds = [self._ints((i,), value) for i in (axis, axis + 1)]
+            self.sizes[value] = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (1,)), before)
+        return self.sizes[value]
 
     def _ints(self, numbers: tuple[int, ...], near: Value) -> Value:
         return self.graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
