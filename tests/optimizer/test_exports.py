@@ -71,9 +71,23 @@ def test_guarded_weights(fixed: bool) -> None:
     assert ops(optimized(exports.gpt2(Export(guard=True, **sizes), add=True), SYMBOLS))[ATTENTION] == 2
 
 
-def test_gpt2_with_past() -> None:
-    """The mask is cut by lengths that the joined keys have, so that nothing is fused that it depends on."""
-    optimized(exports.gpt2(Export(), past=True), SYMBOLS, DECODE)
+@pytest.mark.parametrize("add", [False, True])
+def test_gpt2_with_past(add: bool) -> None:
+    """The mask is cut by lengths that the joined keys have, so that attention cannot join them itself."""
+    found = ops(optimized(exports.gpt2(Export(), past=True, add=add), SYMBOLS, DECODE, SYMBOLS | {"past": 0}))
+    assert found[MULTI] == 2
+    assert "Softmax" not in found
+
+
+def test_mask_that_is_cut_elsewhere() -> None:
+    """As many rows as there are keys fit the queries only where nothing is past."""
+    proto = exports.gpt2(Export(), past=True)
+    for node in proto.graph.node:
+        if node.op_type == "Sub":
+            node.input[1] = node.input[0]
+    found = ops(optimized(proto, SYMBOLS | {"past": 0}))
+    assert found["Softmax"] == 2
+    assert MULTI not in found
 
 
 @pytest.mark.parametrize("past", [False, True])

@@ -55,10 +55,13 @@ def fuse(graph: Graph, context: Context) -> int:
 
     Counterpart: AttentionFusion
     Differs: opset 13 and later, and static shapes, where there opset 11 and 12 with symbolic shapes match;
-        MultiHeadAttention where query, key and value do not come from one tensor.
+        MultiHeadAttention where query, key and value do not come from one tensor; heads in one axis with the batch; keys and
+        values joined with earlier ones.
     """
     masks = attention_mask.Masks(graph)
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
+    if not found:
+        return 0
     packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
     owners, pasts = _owners(found), attention_past.Pasts(graph, ((f.key, f.value) for f in found))
     for f in reversed(found):  # so that what one finding names is not taken away with another
@@ -74,8 +77,7 @@ def fuse(graph: Graph, context: Context) -> int:
             fused = _multi_head_attention(f)
         _put(f, fused)
         context.record("AttentionFusion", label, before - len(graph) + 1, 1)
-    if found:
-        graph.sort()  # what attention returns of keys and values may be read before the place where they were multiplied
+    graph.sort()  # what attention returns of keys and values may be read before the place where they were multiplied
     return len(found)
 
 

@@ -200,7 +200,10 @@ def length(heads: Heads, axis: int) -> set[Element]:
     if heads.rows is not None:
         return {heads.rows[axis]}
     if heads.source is heads.whole:
-        return {dim_of(heads.source, 2 * axis)}
+        join = heads.source.producer
+        along = join.attr("axis", 0) % 4 if join is not None and join.is_op("Concat") else 2 * axis
+        parts = [] if join is None or along == 2 * axis else join.inputs
+        return {dim_of(value, 2 * axis) for value in (heads.source, *parts) if value is not None}
     return {dim_of(value, axis) for value in row_sources(heads.source)}
 
 

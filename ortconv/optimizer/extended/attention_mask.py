@@ -11,11 +11,11 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.basic.mask_index import UNSQUEEZE_BY_INPUT, is_true
-from ortconv.optimizer.conditions import scalar
+from ortconv.optimizer.conditions import RESHAPES, ints, scalar
 from ortconv.optimizer.extended.attention_heads import Heads, alone, length, row_sources
 from ortconv.optimizer.extended.attention_past import ROWS, joined
-from ortconv.optimizer.shapes import Element, dim_of
-from ortconv.optimizer.symbols import broadcast_dims, stretches_to
+from ortconv.optimizer.shapes import Element, dim_of, elements
+from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to
 
 LARGEST_BLEND = -1e30
 """A value from which on a sum with any reasonable score is that value."""
@@ -107,6 +107,7 @@ class Masks:
         if biased.replaced is not None:
             return self._blended(biased, biased.replaced, query, key, before, bounded)
         dims = (*(1,) * (4 - mask.rank), *(dim_of(mask, i) for i in range(mask.rank)))
+        dims = (*dims[:2], _row_dim(mask, dims[2], rows, columns), dims[3])
         outer = (dims[0] == 1 or dims[0] in length(query, 0)) and dims[1] in (1, query.count)
         if outer and _is_one_of(dims[2], rows) and _is_one_of(dims[3], columns):
             return mask if mask.rank == 4 else self._raised(mask, before)
@@ -310,7 +311,8 @@ def _common(a: Value, b: Value, rows: set[Element], columns: set[Element]) -> Sh
     """The shape of two masks of the same scores together, with four axes; None where one of the dimensions is not certain."""
     if a.rank is None or b.rank is None or max(a.rank, b.rank) > 4:
         return None
-    pairs = zip(*((*(1,) * (4 - v.rank), *(v.shape or ())) for v in (a, b) if v.rank is not None))
+    shapes = [(*(1,) * (4 - v.rank), *(v.shape or ())) for v in (a, b) if v.rank is not None]
+    pairs = zip(*((*s[:2], _row_dim(v, s[2], rows, columns), s[3]) for v, s in zip((a, b), shapes)))
     dims: list[Dim] = []
     for pair, known in zip(pairs, (set[Element](), set[Element](), rows, columns)):
         longer = [d for d in pair if d != 1]
@@ -318,8 +320,55 @@ def _common(a: Value, b: Value, rows: set[Element], columns: set[Element]) -> Sh
         if longer and all(_is_one_of(d, known) for d in longer):
             dims.append(whole)
         else:
-            dims.append(broadcast_dims(pair))
+            dims.append(broadcast_dims([d if isinstance(d, (int, str)) else None for d in pair]))
     return None if None in dims else tuple(dims)
+
+
+def _row_dim(mask: Value, dim: Element, rows: set[Element], columns: set[Element]) -> Element:
+    """The number of rows of a mask, which may be cut out of a larger one by the numbers of keys and queries.
+
+    As it is cut to the number of keys along the columns, too, the larger one has as many, or it fits no scores.
+    """
+    value: Value | None = mask
+    while value is not None and (node := value.producer) is not None and (node.is_op("Where") or node.is_op("Cast")):
+        value = node.inputs[0]
+    across = None if value is None else _cut(value, 3)
+    along = None if across is None else _cut(across[0], 2)
+    query = next((d for d in rows if isinstance(d, str)), None)
+    if across is None or along is None or query is None or _is_one_of(dim, rows):
+        return dim
+    (_, first, width), (whole, start, end) = across, along
+    ends = [elements(v) for v in (width, end)]
+    keys = next((d for d in columns if isinstance(d, str) and ends == [(d,), (d,)]), None)
+    sizes = [whole.dim(axis) for axis in (2, 3)]
+    if keys is None or query not in keys.split(PLUS) or elements(first) != (0,):
+        return dim
+    if not isinstance(sizes[0], int) or sizes[0] != sizes[1] or sizes[0] < 2:
+        return dim
+    return query if _is_difference(start, keys, query) else dim
+
+
+def _cut(value: Value, axis: int) -> tuple[Value, Value, Value] | None:
+    """What a Slice along one axis cuts from, and its bounds."""
+    node = value.producer
+    if node is None or not node.is_op("Slice") or value.rank != 4 or len(node.inputs) < 4:
+        return None
+    x, start, end, axes = node.inputs[:4]
+    step = node.input(4)
+    if x is None or start is None or end is None or ints(axes) not in ((axis,), (axis - 4,)):
+        return None
+    return (x, start, end) if step is None or ints(step) == (1,) else None
+
+
+def _is_difference(value: Value | None, keys: str, queries: str) -> bool:
+    """True if a tensor of one element is the number of keys less that of queries."""
+    while value is not None and (node := value.producer) is not None and node.domain == "":
+        if node.op == "Sub":
+            return [elements(v) for v in node.inputs] == [(keys,), (queries,)]
+        if node.op not in (*RESHAPES, "Cast"):
+            return False
+        value = node.inputs[0]
+    return False
 
 
 def _is_one_of(dim: Element, known: set[Element]) -> bool:
