@@ -6,7 +6,7 @@ import numpy as np
 
 from ortconv.ir.graph import Ints, Value
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.optimizer.basic.transpose_handlers import transpose_perm
 from ortconv.optimizer.conditions import axes_of, equal_shapes, ints, with_shape
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
@@ -111,10 +111,10 @@ def multiply_groups(m: Match) -> Replacement:
     if a[1] != x[1] * copies or 0 in (a[0], *a[2:]):
         return None
     rows = a[2] * copies if isinstance(a[2], int) else None
-    groups = New("Reshape", [m.a, _shape(x[1])], {}, types=[TensorType(m.a.dtype, (a[0], x[1], rows, a[3]))])
+    groups = New("Reshape", [m.a, _shape(x[1], rows)], {}, types=[TensorType(m.a.dtype, (a[0], x[1], rows, a[3]))])
     batch = m.root.out.dim(0)
     products = New("MatMul", [groups, m.x], like=m.matmul, types=[TensorType(m.a.dtype, (batch, x[1], rows, x[3]))])
-    return New("Reshape", [products, _shape(x[1] * copies)], {}, types=[m.root.out.type])
+    return New("Reshape", [products, _shape(a[1], a[2])], {}, types=[m.root.out.type])
 
 
 @rule(
@@ -136,9 +136,9 @@ def scale_before_reshape(m: Match) -> Replacement:
     return New("Reshape", [inner, m.shape], like=m.reshape, types=[m.root.out.type])
 
 
-def _shape(count: int) -> Array:
-    """The target of a Reshape that gives the second axis so many elements and the third one what is left."""
-    return np.array([0, count, -1, 0], np.int64)
+def _shape(count: int, rows: Dim) -> Array:
+    """The target of a Reshape that gives the second axis so many elements, and the third one so many or what is left."""
+    return np.array([0, count, rows if isinstance(rows, int) else -1, 0], np.int64)
 
 
 PASSES = (
