@@ -9,7 +9,7 @@ from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import ints
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.shapes import Element, elements, target
-from ortconv.optimizer.symbols import at_most, broadcast_shapes, is_anonymous, plus, quotient
+from ortconv.optimizer.symbols import at_most, broadcast_shapes, is_anonymous, minus, plus, quotient
 
 # ---------------------------------------------------------------------- shapes of results
 
@@ -114,7 +114,7 @@ def _counted(node: Node) -> Shape | None:
     start, limit, step = numbers
     if isinstance(start, int) and isinstance(limit, int) and isinstance(step, int) and step:
         return (len(range(start, limit, step)),)
-    return (_as_dim(limit) if (start, step) == (0, 1) else None,)
+    return (minus(_as_dim(limit), _as_dim(start)) if step == 1 else None,)
 
 
 def _sliced(node: Node) -> Shape | None:

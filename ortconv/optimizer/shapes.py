@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ortconv.ir.graph import Ints, Node, Value
-from ortconv.ir.types import DType
+from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.conditions import axes_of, ints
-from ortconv.optimizer.symbols import is_anonymous, quotient, times
+from ortconv.optimizer.symbols import is_anonymous, minus, plus, quotient, times
 
 
 class DimOf(NamedTuple):
@@ -161,9 +161,17 @@ def _combine(op: str, a: Element, b: Element) -> Element:
         return 0
     if op in ("Mul", "Add") and a == (1 if op == "Mul" else 0):
         return b
-    if op not in ("Mul", "Div") or not isinstance(a, (int, str)) or not isinstance(b, (int, str)):
+    if not isinstance(a, (int, str)) or not isinstance(b, (int, str)):
         return None
-    return times(a, b) if op == "Mul" else quotient([a], [b])
+    return _SYMBOLIC[op](a, b)
+
+
+_SYMBOLIC: dict[str, Callable[[Dim, Dim], Dim]] = {
+    "Add": plus,
+    "Sub": minus,
+    "Mul": times,
+    "Div": lambda a, b: quotient([a], [b]),
+}
 
 
 def _where(node: Node, look: Look) -> Elements:

@@ -73,6 +73,18 @@ def plus(*dims: Dim) -> Dim:
     return PLUS.join(names + [str(number)] * (number > 0)) if names and number >= 0 else None if names else number
 
 
+def minus(whole: Dim, part: Dim) -> Dim:
+    """What is left of a sum without one or some of its terms; None where they are not terms of it."""
+    if whole is None or part is None or "(" in f"{whole}{part}":
+        return 0 if whole == part and whole is not None else None
+    terms, taken = (
+        Counter(d.split(PLUS)) if isinstance(d, str) else Counter([str(d)] * (d != 0)) for d in (whole, part)
+    )
+    if taken - terms:
+        return whole - part if isinstance(whole, int) and isinstance(part, int) and whole >= part else None
+    return plus(*(int(d) if d.isdecimal() else d for d in (terms - taken).elements()))
+
+
 def at_most(limit: Dim, dim: Dim) -> Dim:
     """The lesser of two dimensions; None where it has no name."""
     if limit == dim or (isinstance(limit, int) and isinstance(dim, int)):

@@ -11,7 +11,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.propagation import Equalities, propagate
 from ortconv.optimizer.shapes import DimOf, Element, elements, expressed, refined, target
-from ortconv.optimizer.symbols import at_most, broadcast_dims, plus, quotient, stretches_to, times
+from ortconv.optimizer.symbols import at_most, broadcast_dims, minus, plus, quotient, stretches_to, times
 
 CONSTANTS = (
     "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}, int64[1] start = {1}, "
@@ -105,6 +105,8 @@ def test_the_lesser_of_two_dimensions() -> None:
     [
         ("s1 = Shape(x) n = Gather(s1, zero) y = Range(zero, n, one)", ("N",)),
         ("s1 = Shape(x) n = Gather(s1, zero) y = Range(one, n, one)", (None,)),
+        ("s1 = Shape(x) p = Gather(s1, zero) n = Gather(s1, one) e = Add(n, p) y = Range(p, e, one)", (4,)),
+        ("s1 = Shape(x) p = Gather(s1, zero) n = Gather(s1, minus) e = Add(n, p) y = Range(p, e, two)", (None,)),
         ("y = Range(zero, two, one)", (2,)),
         ("y = Slice(x, axis, end, start)", ("N", 3, 6)),
         ("s1 = Shape(x) n = Slice(s1, axis, start) y = Slice(x, axis, n, start)", ("N", "min(4,N)", 6)),
@@ -244,6 +246,18 @@ def test_a_body_teaches_nothing() -> None:
     propagate(sub, Context())
     assert value(sub, "p").shape == (1, 4, 7)
     assert value(g, "z").shape == (1, 4, "?5")
+
+
+@pytest.mark.parametrize(
+    ("whole", "part", "rest"),
+    [
+        ("N", 0, "N"), ("N", "N", 0), (7, 3, 4), (3, 7, None), ("N+past", "past", "N"), ("N+past", "N+past", 0),
+        ("N+past+1", 1, "N+past"), ("N+past", "M", None), ("N+past", None, None), (None, None, None), ("N+N", "N", "N"),
+        ("min(4,N+1)", "1)", None), ("min(4,N)", "min(4,N)", 0), ("N", 2, None), ("N+3", 2, None), ("2·N", "N", None),
+    ],
+)  # fmt: skip
+def test_what_is_left_of_a_sum(whole: Dim, part: Dim, rest: Dim) -> None:
+    assert minus(whole, part) == rest
 
 
 def test_equalities_meet() -> None:
