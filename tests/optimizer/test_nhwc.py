@@ -83,6 +83,12 @@ def enlarged_to(net: Net, x: str) -> str:
     return conv(net, image(net, net.add("Resize", conv(net, x, 4, 4), "", "", sizes, mode="nearest")), 3, 4)
 
 
+def distribution(net: Net, x: str) -> str:
+    """As detectors compute box edges: the expectation of a softmax over channels."""
+    weights = image(net, net.add("Softmax", conv(net, x, 6, 4), axis=1))
+    return conv(net, weights, 2, 6, kernel=1)
+
+
 def constants(net: Net, x: str) -> str:
     first = conv(net, x, 4, 4)
     for shape in ((4, 1, 1), (1, 4, 7, 9), (), (9,)):
@@ -113,6 +119,7 @@ REGIONS = [
     parts,
     enlarged,
     enlarged_to,
+    distribution,
     constants,
 ]
 
@@ -162,6 +169,26 @@ def test_scales_of_channels_stay_outside() -> None:
     scales, zeros = np.array([0.1, 0.2, 0.3, 0.1]), np.full(4, 100)
     net.returned(net.dq(net.q(net.add("Tanh", x), scales, zeros), scales, zeros))
     assert check(net)["Transpose"] == 2
+
+
+@pytest.mark.parametrize("axis", [0, 2, 3])
+def test_softmax_along_other_axes_stays(axis: int) -> None:
+    def build(net: Net, x: str) -> str:
+        first = chain(net, x)
+        return conv(net, image(net, net.add("Softmax", first, axis=axis)), 2, 5)
+
+    model, _ = optimized(quantized(network(build))[0], PASSES)  # type: ignore[arg-type]
+    (softmax,) = (n for n in model.graph if n.op == "QLinearSoftmax")
+    assert softmax.attr("axis", -1) == axis
+
+
+def test_convolution_behind_a_transpose_takes_its_result() -> None:
+    def build(net: Net, x: str) -> str:
+        return conv(net, image(net, net.add("Transpose", x, perm=[0, 2, 1, 3])), 4, 7)
+
+    found = check(network(build))
+    assert found["Transpose"] == 2
+    assert found["com.microsoft.QLinearConv"] == 1
 
 
 def test_one_convolution_stays() -> None:

@@ -82,8 +82,11 @@ FORMS: dict[tuple[str, str], Form] = {
                   "Softplus", "Softsign", "Mish", "Gelu", "Sqrt", "Exp", "Log", "Abs", "Neg", "Reciprocal")},
     ("", "Split"): Form(_first, "Split", "", _last_axis, on_reals=True),
     ("", "Resize"): Form(_first, "Resize", "", _same, vectors=(2, 3)),
+    (MICROSOFT, "QLinearSoftmax"): Form(_first, "QLinearSoftmax", MICROSOFT, _last_axis, gains=True),
     **{("", op): Form(_all, op, "", _same, on_reals=True) for op in ("Add", "Sub", "Mul", "Div", "PRelu", "Max", "Min")},
 }  # fmt: skip
+TRANSPOSING = ("QLinearConv", "QLinearSoftmax")
+"""Operators that transpose their input and output by themselves where the channels come first."""
 
 
 def _is_per_tensor(node: Node) -> bool:
@@ -102,6 +105,11 @@ def _picks_by_constants(node: Node) -> bool:
     if "axes" in node.attrs or node.attr("mode", "nearest") != "nearest" or (roi and roi.static_shape != (0,)):
         return False
     return len(given) == 1 and given[0] is not None and given[0].shape == (4,)
+
+
+def _is_of_channels(node: Node) -> bool:
+    """True unless this is a Softmax along anything but the channels."""
+    return node.op != "QLinearSoftmax" or (node.attr("axis", -1) in (1, -3) and node.attr("opset", 0) >= 13)
 
 
 def _results(node: Node) -> list[Value]:
@@ -134,7 +142,9 @@ def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
 def _images(node: Node) -> list[Value]:
     """The inputs of a node that can take the form which are images, constants excepted; none if it cannot take it."""
     form = FORMS.get((node.domain, node.op))
-    if form is None or node.attr("channels_last", 0) or not (_is_per_tensor(node) and _picks_by_constants(node)):
+    if form is None or node.attr("channels_last", 0):
+        return []
+    if not (_is_per_tensor(node) and _picks_by_constants(node) and _is_of_channels(node)):
         return []
     types = (*BYTES, DType.FLOAT) if form.on_reals else BYTES
     slots = form.images(node)
@@ -167,18 +177,19 @@ def _regions(graph: Graph, context: Context) -> list[list[Node]]:
 def _worthwhile(region: list[Node], always: bool) -> list[Node]:
     """The part of a region that gains: without the nodes at its border that cost more Transposes than they save.
 
-    A region whose convolutions transpose less by themselves stays as it is, unless `always`.
+    A region whose nodes transpose less by themselves stays as it is, unless `always`.
     """
     chosen = dict.fromkeys(region)
     changed = True
     while changed:
         changed = False
         for node in list(chosen):
-            if node.op != "QLinearConv" and _cost(node, chosen) + (not FORMS[node.domain, node.op].gains) > 0:
+            if node.op not in TRANSPOSING and _cost(node, chosen) + (not FORMS[node.domain, node.op].gains) > 0:
                 del chosen[node]
                 changed = True
-    convolutions = sum(node.op == "QLinearConv" for node in chosen)
-    return list(chosen) if convolutions and (always or _border(chosen) < 2 * convolutions) else []
+    gained = 2 * sum(node.op in TRANSPOSING for node in chosen)
+    convolutions = any(node.op == "QLinearConv" for node in chosen)
+    return list(chosen) if convolutions and (always or _border(chosen) < gained) else []
 
 
 def _cost(node: Node, chosen: dict[Node, None]) -> int:
@@ -196,9 +207,9 @@ def _cost(node: Node, chosen: dict[Node, None]) -> int:
 
 
 def _border(chosen: dict[Node, None]) -> int:
-    """How many Transposes stand around the set."""
+    """How many Transposes stand around the set, without those that merge with the one in front of them."""
     entering = {value for node in chosen for value in _images(node) if value.producer not in chosen}
-    entering -= {value for value in entering if _source_of_transpose(value) is not None}
+    entering -= {value for value in entering if _merges(value)}
     results = [value for node in chosen for value in _results(node)]
     leaving = sum(value.is_output or any(user not in chosen for user in value.consumers) for value in results)
     return len(entering) + leaving
@@ -241,6 +252,13 @@ def _entering(graph: Graph, node: Node, value: Value) -> Value:
             return value
         return constant(node, np.transpose(array.reshape((1,) * (4 - array.ndim) + array.shape), TO_LAST))
     return _source_of_transpose(value) or _transposed(graph, value, TO_LAST, node)
+
+
+def _merges(value: Value) -> bool:
+    """True if a Transpose of a value becomes one with the Transpose that makes it."""
+    producer = value.producer
+    alone = producer is not None and producer.is_op("Transpose") and len(value.uses) == 1 and not value.is_output
+    return alone or _source_of_transpose(value) is not None
 
 
 def _source_of_transpose(value: Value) -> Value | None:
