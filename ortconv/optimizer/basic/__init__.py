@@ -5,6 +5,7 @@ from __future__ import annotations
 from ortconv.optimizer import propagation
 from ortconv.optimizer.basic import (
     cast_chain,
+    conv_branches,
     cse,
     eliminate,
     fold_conv,
@@ -32,6 +33,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *sharing.PASSES,
     *cse.PASSES,
     FOLD_CONSTANTS,
+    *conv_branches.PASSES,
     RulePass("MatMulAddFusion", fold_matmul.MATMUL_ADD_RULES),
     *fold_matmul.PASSES,
     *reshape.PASSES,
