@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from qdq_net import Net
-from rewriting import ops, optimized, parse, random_feeds, run
+from rewriting import ops, optimized, random_feeds, run
 
 from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
@@ -83,6 +83,17 @@ def enlarged_to(net: Net, x: str) -> str:
     return conv(net, image(net, net.add("Resize", conv(net, x, 4, 4), "", "", sizes, mode="nearest")), 3, 4)
 
 
+def interpolated(net: Net, x: str) -> str:
+    scales = net.const(np.array([1, 1, 2, 4], np.float32))
+    return conv(net, image(net, net.add("Resize", conv(net, x, 4, 4), "", scales, mode="linear")), 3, 4)
+
+
+def interpolated_to(net: Net, x: str) -> str:
+    sizes = net.const(np.array([2, 4, 14, 9]))
+    attrs = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
+    return conv(net, image(net, net.add("Resize", conv(net, x, 4, 4), "", "", sizes, **attrs)), 3, 4)
+
+
 def distribution(net: Net, x: str) -> str:
     """As detectors compute box edges: the expectation of a softmax over channels."""
     weights = image(net, net.add("Softmax", conv(net, x, 6, 4), axis=1))
@@ -119,6 +130,8 @@ REGIONS = [
     parts,
     enlarged,
     enlarged_to,
+    interpolated,
+    interpolated_to,
     distribution,
     constants,
 ]
@@ -169,6 +182,29 @@ def test_scales_of_channels_stay_outside() -> None:
     scales, zeros = np.array([0.1, 0.2, 0.3, 0.1]), np.full(4, 100)
     net.returned(net.dq(net.q(net.add("Tanh", x), scales, zeros), scales, zeros))
     assert check(net)["Transpose"] == 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "scales", "transposes"),
+    [
+        ("half_pixel", (1, 1, 2, 4), 2),
+        ("asymmetric", (1, 1, 2, 8), 2),
+        ("half_pixel", (1, 1, 3, 2), 4),
+        ("align_corners", (1, 1, 2, 2), 4),
+    ],
+)
+def test_interpolation_of_bytes_stays_unless_it_is_exact(mode: str, scales: tuple[float, ...], transposes: int) -> None:
+    net = Net()
+    x = net.q(net.input(2, 4, 7, 9), SCALE, 100)
+    w = net.const(net.rng.integers(-50, 50, (4, 4, 1, 1)).astype(np.int8))
+    s, z, zw = net.const(np.float32(SCALE)), net.const(np.uint8(100)), net.const(np.int8(0))
+    for _ in range(2):
+        x = net.add("QLinearConv", x, s, z, w, net.const(np.float32(0.01)), zw, s, z)
+    scaled = net.const(np.array(scales, np.float32))
+    x = net.add("Resize", x, "", scaled, mode="linear", coordinate_transformation_mode=mode)
+    for _ in range(2):
+        x = net.add("QLinearConv", x, s, z, w, net.const(np.float32(0.01)), zw, s, z)
+    assert check(net.returned(net.dq(x, SCALE, 100)))["Transpose"] == transposes
 
 
 @pytest.mark.parametrize("axis", [0, 2, 3])
@@ -251,8 +287,21 @@ def test_nodes_of_another_provider_stay(taken: str) -> None:
     assert sum(p.run(graph, Context(only_cpu=True)) for p in PASSES) == 0
 
 
-def test_images_of_other_ranks_stay() -> None:
-    text = """g (uint8[1,4,9] x) => (uint8[1,4,9] y)
-        <float s = {0.05}, uint8 z = {100}, uint8[4,4,1] w = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7}> {
-        c = QLinearConv(x, s, z, w, s, z, s, z) y = QLinearConv(c, s, z, w, s, z, s, z) }"""
-    assert not optimized(parse(text), PASSES)[1].trace
+@pytest.mark.parametrize("sizes", [(9,), (5, 6, 7)])
+def test_images_of_other_ranks(sizes: tuple[int, ...]) -> None:
+    net, axes = Net(), len(sizes)
+
+    def product(x: str, channels: int, given: int) -> str:
+        w = net.weights(channels, given, *(3,) * axes, scale=0.01)
+        return image(net, net.add("Conv", x, w, pads=[1] * 2 * axes))
+
+    x = product(image(net, net.input(2, 4, *sizes)), 6, 4)
+    x = image(net, net.add("MaxPool", x, kernel_shape=[3] * axes, strides=[2] * axes))
+    slope = net.const(net.rng.uniform(-1, 1, (6, *(1,) * axes)).astype(np.float32))
+    x = product(image(net, net.add("Concat", x, image(net, net.add("PRelu", x, slope)), axis=1)), 3, 12)
+    x = product(image(net, net.add("Softmax", x, axis=1)), 2, 3)
+    x = image(net, net.add("Flatten", image(net, net.add("GlobalAveragePool", x))))
+    found = check(net.returned(x))
+    assert found["Transpose"] == 1
+    assert found["com.microsoft.QLinearConv"] == 3
+    assert found["com.microsoft.NhwcMaxPool"] == 1
