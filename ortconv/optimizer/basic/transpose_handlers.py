@@ -344,12 +344,12 @@ def push(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def carries(node: Node, slot: int) -> bool:
-    """True if a Transpose before this slot may be able to move behind the node, whatever its permutation."""
+    """True if a Transpose before this slot may be able to move behind the node, whatever its permutation.
+
+    Not behind a Reshape: what leads there from far, as a normalization of the last axis, is better off where it is.
+    """
     handler = HANDLERS.get((node.domain, node.op))
-    if handler is _reshape:
-        value = node.inputs[0]
-        return slot == 0 and value is not None and _runs(value.shape, node.out.shape) is not None
-    return handler is not None and (slot == 0 or handler in (_broadcast, _concat))
+    return handler not in (None, _reshape) and (slot == 0 or handler in (_broadcast, _concat))
 
 
 def transpose_perm(node: Node | None) -> Perm | None:
