@@ -256,6 +256,19 @@ def test_transposes_of_a_model_with_channels_last_vanish() -> None:
     assert "Transpose" not in check(net)
 
 
+def test_sum_between_channels_last_joins_them() -> None:
+    """As in ConvNeXt: what is added comes from nodes with the channels last, and goes to such."""
+    net = Net()
+    x = image(net, net.input(2, 7, 9, 4))
+    first = conv(net, image(net, net.add("Transpose", x, perm=[0, 3, 1, 2])), 4, 4)
+    last = image(net, net.add("Transpose", first, perm=[0, 2, 3, 1]))
+    w = net.weights(4, 4, scale=0.01)
+    back = image(net, net.add("Transpose", image(net, net.add("MatMul", last, w)), perm=[0, 3, 1, 2]))
+    y = conv(net, image(net, net.add("Add", first, back)), 4, 4)
+    found = check(net.returned(image(net, net.add("Transpose", y, perm=[0, 2, 3, 1]))))
+    assert "Transpose" not in found
+
+
 def test_returned_in_the_middle() -> None:
     def build(net: Net, x: str) -> str:
         first = conv(net, x, 4, 4)

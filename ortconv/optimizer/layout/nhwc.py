@@ -231,12 +231,17 @@ def _worthwhile(region: list[Node], always: bool) -> list[Node]:
 
 
 def _cost(node: Node, chosen: dict[Node, None]) -> int:
-    """How many more edges of a node lead out of the set than into it."""
+    """How many more edges of a node lead out of the set than into it or to a Transpose that vanishes."""
     outside = 0
     for value in set(_images(node)):
-        outside += -1 if value.producer in chosen else 1
+        if value.producer in chosen:
+            outside -= 1
+        elif _source_of_transpose(value) is None:
+            outside += 1
+        elif len(value.uses) == 1 and not value.is_output:
+            outside -= 1
     for result in _results(node):
-        inner = [user in chosen for user in result.consumers]
+        inner = [user in chosen or _puts_last(user) for user in result.consumers]
         if inner:
             outside += (1 if not all(inner) or result.is_output else 0) - (1 if any(inner) else 0)
         else:
@@ -249,8 +254,8 @@ def _border(chosen: dict[Node, None]) -> int:
     entering = {value for node in chosen for value in _images(node) if value.producer not in chosen}
     entering -= {value for value in entering if _merges(value)}
     results = [value for node in chosen for value in _results(node)]
-    leaving = sum(value.is_output or any(user not in chosen for user in value.consumers) for value in results)
-    return len(entering) + leaving
+    leaving = [v.is_output or not all(user in chosen or _puts_last(user) for user in v.consumers) for v in results]
+    return len(entering) + sum(leaving)
 
 
 # ---------------------------------------------------------------------- conversion
@@ -322,10 +327,14 @@ def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
         graph.replace(old, _transposed(graph, last, _to_first(last.rank or 0), node))
 
 
+def _puts_last(user: Node) -> bool:
+    return user.is_op("Transpose") and tuple(user.attr("perm", ())) == _to_last(user.out.rank or 0) and not user.ep
+
+
 def _takes_either(user: Node, last: Value) -> bool:
     """True for a Transpose that puts the channels last, and a Flatten of images of one pixel."""
     if user.is_op("Transpose"):
-        return tuple(user.attr("perm", ())) == _to_last(last.rank or 0) and not user.ep
+        return _puts_last(user)
     pixels = (last.shape or ())[1:-1]
     return user.is_op("Flatten") and user.attr("axis", 1) == 1 and all(d == 1 for d in pixels) and not user.ep
 
