@@ -86,23 +86,23 @@ _GEMM = P("Gemm", "a", C("w"), C("c", optional=True), name="product")
 _PARAMETERS = (C("gamma"), C("beta"), C("mean"), C("var"))
 
 
-def _normalized(m: Match) -> New | None:
-    """The matched product as a Gemm that does the BatchNormalization at the root to its columns."""
+def _normalized(m: Match, each: int = 1) -> New | None:
+    """The matched product as a Gemm that does the BatchNormalization at the root to its columns, `each` to a channel."""
     affine, product, w = batch_norm(m.root), m.product, m.w.constant
     if affine is None or w.rank != 2 or m.a.rank != 2 or w.dtype not in FLOATS:
         return None
     gemm = product.op == "Gemm"
     columns = 0 if gemm and product.attr("transB", 0) else 1
-    if w.shape[columns] != len(affine.scale):
+    if w.shape[columns] != each * len(affine.scale):
         return None
     c = m.bound.get("c")
     with np.errstate(all="ignore"):
-        scaled = rounded(wide(m.w) * (affine.scale if columns else affine.scale[:, None]), w.dtype)
-        shift = affine.shift
+        scale, shift = (np.repeat(part, each) for part in affine)
+        scaled = rounded(wide(m.w) * (scale if columns else scale[:, None]), w.dtype)
         if c is not None:
-            shift = shift + product.attr("beta", 1.0) * wide(c) * affine.scale
+            shift = shift + product.attr("beta", 1.0) * wide(c) * scale
         bias = rounded(shift, w.dtype)
-    if scaled is None or bias is None or (c is not None and bias.size > max(c.constant.size, len(affine.scale))):
+    if scaled is None or bias is None or (c is not None and bias.size > max(c.constant.size, len(scale))):
         return None
     attrs: dict[str, Attribute] = {**product.attrs, "beta": 1.0} if gemm else {}
     return New("Gemm", [m.a, scaled, bias], attrs, like=product, types=(product.out.type,))
@@ -187,6 +187,23 @@ def fold_moved_batch_norm(m: Match) -> Replacement:
     for move in moves if result is not None else ():
         result = New(move.op, [result, *move.inputs[1:]], like=move, types=(move.out.type,))
     return result
+
+
+@rule(
+    "MatMul_BatchNormalization_Fusion",
+    *(P("BatchNormalization", P("Reshape", product, ..., name="move"), *_PARAMETERS) for product in (_MATMUL, _GEMM)),
+)
+def fold_split_batch_norm(m: Match) -> Replacement:
+    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), where the columns become pixels of channels
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    move: Node = m.move
+    pixels = [d for d in (move.out.shape or ())[2:] if isinstance(d, int)]
+    if len(pixels) != (move.out.rank or 0) - 2:
+        return None
+    result = _normalized(m, math.prod(pixels))
+    return None if result is None else New("Reshape", [result, *move.inputs[1:]], like=move, types=(move.out.type,))
 
 
 def _axis_behind(move: Node, axis: int) -> int | None:
@@ -301,6 +318,7 @@ GEMM_RULES = (
     *fuse_transposed_output,
     *fold_matmul_batch_norm,
     *fold_moved_batch_norm,
+    *fold_split_batch_norm,
     *fold_batch_norm_product,
 )
 MATMUL_ADD_RULES = fuse_matmul_add
