@@ -9,12 +9,12 @@ import onnxruntime
 import pytest
 
 import ortconv
+from ortconv.choices import LEVELS
 from ortconv.compare.feeds import candidates
 from ortconv.compare.tolerance import difference, limit
 from ortconv.errors import MismatchError, UsageError
 from ortconv.ir.graph import Graph
 from ortconv.ir.verify import verify
-from ortconv.optimizer.levels import LEVELS
 
 ORT_BASIC = {
     "mnist": 8,
@@ -29,6 +29,7 @@ ORT_BASIC = {
 
 def onnxruntime_session(path: Path) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.add_session_config_entry("session.x64quantprecision", "1")
@@ -36,7 +37,9 @@ def onnxruntime_session(path: Path) -> onnxruntime.InferenceSession:
 
 
 @pytest.mark.parametrize("use_nnapi", [False, True], ids=["cpu", "nnapi"])
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    "level", [pytest.param(level, marks=() if level in ("basic", "all") else pytest.mark.slow) for level in LEVELS]
+)
 def test_converted_model_computes_what_the_source_computes(
     sample: Path, level: str, use_nnapi: bool, tmp_path: Path
 ) -> None:

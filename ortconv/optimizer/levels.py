@@ -8,7 +8,6 @@ from importlib import import_module
 from ortconv.ir.graph import Graph
 from ortconv.optimizer.engine import Context, FunctionPass, RulePass
 
-LEVELS = ("disable", "basic", "extended", "layout", "all")
 MAX_STEPS = 10
 
 AnyPass = FunctionPass | RulePass

@@ -24,10 +24,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from ortconv import __version__
+from ortconv.choices import LEVELS
 from ortconv.errors import UsageError
 from ortconv.files import byte_count
 from ortconv.optimizer.engine import FOLD_LIMIT, FunctionPass, Rule, RulePass
-from ortconv.optimizer.levels import LEVELS, STAGES, AnyPass, inexact, opt_in_passes
+from ortconv.optimizer.levels import STAGES, AnyPass, inexact, opt_in_passes
 
 BASIC = ("basic", "offload")
 """The stages of the basic level."""

@@ -226,19 +226,21 @@ def _bytes(count: int) -> str:
 
 def _nets(groups: Sequence[Group], where: dict[Node | Value, int]) -> tuple[list[Net], list[Value]]:
     """One net for each value that leaves its group."""
-    targets: dict[Value, dict[int, None]] = {}
-    for i, group in enumerate(groups):
-        for value in dict.fromkeys(v for n in group.nodes for v in reads(n)):
-            source = where.get(value.producer or value)
-            if source is not None and source != i:
-                targets.setdefault(value, {})[i] = None
+    read = [(i, v) for i, group in enumerate(groups) for v in dict.fromkeys(v for n in group.nodes for v in reads(n))]
     outputs = [i for i, g in enumerate(groups) if g.box.kind == OUTPUT]
     graph = next((g.nodes[0].graph for g in groups if g.nodes), None)
-    for i, value in zip(outputs, [] if graph is None else graph.outputs, strict=True):
-        if where.get(value.producer or value) is not None:
-            targets.setdefault(value, {})[i] = None
-    nets = [Net(where[v.producer or v], tuple(found)) for v, found in targets.items()]
-    return nets, list(targets)
+    read += zip(outputs, [] if graph is None else graph.outputs, strict=True)
+    makers = {v: where[maker] for _, v in read if (maker := v.producer or v) in where}
+    return _between(makers, read)
+
+
+def _between(makers: dict[Value, int], read: Iterable[tuple[int, Value]]) -> tuple[list[Net], list[Value]]:
+    """A net for each value that one box makes and others read, and these values; `read` has box and value."""
+    targets: dict[Value, dict[int, None]] = {}
+    for box, value in read:
+        if value in makers and makers[value] != box:
+            targets.setdefault(value, {})[box] = None
+    return [Net(makers[v], tuple(found)) for v, found in targets.items()], list(targets)
 
 
 def _opened(
@@ -253,19 +255,14 @@ def _opened(
     maker: dict[Value, int] = {v: p for p, v in enumerate(ins)}
     for p, node in enumerate(group.nodes, len(ins)):
         maker.update((v, p) for v in node.outputs if v is not None)
-    targets: dict[Value, dict[int, None]] = {}
-    for p, node in enumerate(group.nodes, len(ins)):
-        for value in reads(node):
-            if value in maker and maker[value] != p:
-                targets.setdefault(value, {})[p] = None
-    for p, value in enumerate(outs, len(ins) + len(group.nodes)):
-        targets.setdefault(value, {})[p] = None
-    inner_nets = [Net(maker[v], tuple(found)) for v, found in targets.items()]
+    read = [(p, value) for p, node in enumerate(group.nodes, len(ins)) for value in reads(node)]
+    read += enumerate(outs, len(ins) + len(group.nodes))
+    inner_nets, inner_values = _between(maker, read)
     first = range(len(ins))
     last = range(len(ins) + len(group.nodes), len(boxes))
     layout = layered([b.size for b in boxes], inner_nets, first, last)
     shares = tuple(at for at, _ in arriving), tuple(at for at, _ in leaving)
-    return replace(group, inner=Inner(tuple(boxes), layout, tuple(targets), *shares))
+    return replace(group, inner=Inner(tuple(boxes), layout, tuple(inner_values), *shares))
 
 
 def _port(value: Value) -> Box:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx.parser
 import pytest
 
-from ortconv.cli import run
+from ortconv.cli import main
 from ortconv.pipeline import convert
+from tests.cli.conftest import Printed
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n,4] x) => (float[n,4] y, int64[n] best) { a = Tanh(x) b = Exp(a) y = Neg(b) best = ArgMax<axis=1, keepdims=0>(b) }"""
@@ -33,35 +32,29 @@ def changed(tmp_path: Path) -> Path:
     return write(tmp_path / "b.onnx", TEXT.replace("Tanh", "Sigmoid"))
 
 
-def document(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> dict[str, Any]:
-    assert run(["compare", *map(str, arguments), "--json"]) == code
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
-
-
-@pytest.mark.parametrize("level", ["basic", "extended", "all"])
-def test_formats_and_backends(sample: Path, level: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "level", [*(pytest.param(level, marks=pytest.mark.slow) for level in ("basic", "extended")), "all"]
+)
+def test_formats_and_backends(sample: Path, level: str, tmp_path: Path, printed: Printed) -> None:
     ort = tmp_path / "m.ort"
     convert(sample, ort, optimization_level=level, validate=False)
-    found = document(capsys, sample, ort, f"{sample}@onnxruntime", f"{ort}@onnxruntime,numpy", "--layers")
+    found = printed("compare", sample, ort, f"{sample}@onnxruntime", f"{ort}@onnxruntime,numpy", "--layers")
     assert found["same"]
     assert [m["backends"] for m in found["models"]] == [["numpy"], ["onnxruntime"], ["onnxruntime", "numpy"]]
     assert all(m["same"] and m["first_divergence"] is None and m["layers"] for m in found["models"])
 
 
-def test_the_same_inputs_give_the_same_numbers(
-    samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_inputs_give_the_same_numbers(samples: Path, tmp_path: Path, printed: Printed) -> None:
     model = samples / "mobilenet_v2_small.onnx"
     ort = tmp_path / "m.ort"
     convert(model, ort, validate=False)
-    first = document(capsys, model, ort, "--seed", 3)
-    assert document(capsys, model, ort, "--seed", 3) == first
-    assert document(capsys, model, ort, "--seed", 4) != first
+    first = printed("compare", model, ort, "--seed", 3)
+    assert printed("compare", model, ort, "--seed", 3) == first
+    assert printed("compare", model, ort, "--seed", 4) != first
 
 
-def test_models_that_differ(model: Path, changed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, model, changed, "--layers", "--input", "x:3x4", code=4)
+def test_models_that_differ(model: Path, changed: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
+    found = printed("compare", model, changed, "--layers", "--input", "x:3x4", code=4)
     (b,) = found["models"]
     y, best = b["outputs"]
     assert (y["name"], y["shape"], y["same"], best["same"]) == ("y", [3, 4], False, True)
@@ -69,28 +62,28 @@ def test_models_that_differ(model: Path, changed: Path, capsys: pytest.CaptureFi
     first = b["first_divergence"]
     assert (first["name"], first["node"], first["rewrites"]) == ("a", "Sigmoid 'a'", [])
     assert [layer["name"] for layer in b["layers"]] == ["a", "b", "y", "best"]
-    assert run(["compare", str(model), str(changed), "--layers"]) == 4
+    assert main(["compare", str(model), str(changed), "--layers"]) == 4
     shown = capsys.readouterr()
     assert "first to differ: 'a', made by Sigmoid 'a'" in shown.out
     assert shown.err.startswith("error: output 'y' of ")
 
 
-def test_made_up_inputs_suit_all_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_made_up_inputs_suit_all_models(tmp_path: Path, printed: Printed) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[n] x) => (float[m] y) <int64[1] shape = {SHAPE}> { y = Reshape(x, shape) }"""
     a = write(tmp_path / "a.onnx", text.replace("SHAPE", "-1"))
     b = write(tmp_path / "b.onnx", text.replace("SHAPE", "224"))
-    (found,) = document(capsys, a, b)["models"]
+    (found,) = printed("compare", a, b)["models"]
     assert found["outputs"][0]["shape"] == [224]
 
 
-def test_convert_with(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, samples / "mnist.onnx", "--convert-with", "all", "--layers")
+def test_convert_with(samples: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
+    found = printed("compare", samples / "mnist.onnx", "--convert-with", "all", "--layers")
     (b,) = found["models"]
     assert b["model"].endswith("mnist.onnx optimized (all)")
     assert len(b["layers"]) == 6
     assert found["same"]
-    assert run(["compare", str(samples / "mnist.onnx"), "--convert-with", "all", "--layers", "-v"]) == 0
+    assert main(["compare", str(samples / "mnist.onnx"), "--convert-with", "all", "--layers", "-v"]) == 0
     assert "6 values inside both graphs, 0 of them differ" in capsys.readouterr().out
 
 
@@ -108,23 +101,23 @@ def test_convert_with(samples: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_gates_take_the_place_of_tolerances(
     condition: str, code: int, model: Path, changed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["compare", str(model), str(changed), "-q", "--layers", "--fail-on", condition]) == code
+    assert main(["compare", str(model), str(changed), "-q", "--layers", "--fail-on", condition]) == code
     shown = capsys.readouterr()
     assert shown.out == ""
     assert ("--fail-on hold" in shown.err) == (code == 4)
 
 
 def test_gates_on_what_is_equal(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", str(model), str(model), "-q", "--fail-on", "snr<100,cosine<1,max_abs>0,ulp>0"]) == 0
-    assert run(["compare", str(model), str(model), "-q", "--fail-on", "snr>100"]) == 4
+    assert main(["compare", str(model), str(model), "-q", "--fail-on", "snr<100,cosine<1,max_abs>0,ulp>0"]) == 0
+    assert main(["compare", str(model), str(model), "-q", "--fail-on", "snr>100"]) == 4
     assert "snr is inf (snr>100)" in capsys.readouterr().err
-    assert run(["compare", str(model), str(model), "-q", "--fail-on", "speed>1"]) == 2
+    assert main(["compare", str(model), str(model), "-q", "--fail-on", "speed>1"]) == 2
 
 
 def test_gates_do_not_excuse_what_cannot_be_compared(model: Path, tmp_path: Path) -> None:
     kept = TEXT.replace("keepdims=0", "keepdims=1").replace("int64[n] best", "int64[n,1] best")
     other = write(tmp_path / "c.onnx", kept)
-    assert run(["compare", str(model), str(other), "-q", "--fail-on", "max_abs>100"]) == 4
+    assert main(["compare", str(model), str(other), "-q", "--fail-on", "max_abs>100"]) == 4
 
 
 @pytest.mark.parametrize(
@@ -139,7 +132,7 @@ def test_models_with_other_inputs_or_outputs(
     old: str, new: str, words: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = write(tmp_path / "c.onnx", re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, TEXT))
-    assert run(["compare", str(model), str(other)]) == 2
+    assert main(["compare", str(model), str(other)]) == 2
     assert words.format(a=model, b=other) in capsys.readouterr().err
 
 
@@ -153,16 +146,16 @@ def test_models_with_other_inputs_or_outputs(
     ],
 )
 def test_wrong_arguments(arguments: list[str], words: str, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", *(a.format(a=model) for a in arguments)]) == 2
+    assert main(["compare", *(a.format(a=model) for a in arguments)]) == 2
     assert words in capsys.readouterr().err
 
 
 def test_files_with_an_at_in_their_name(model: Path, tmp_path: Path) -> None:
     other = tmp_path / "a@numpy"
     other.write_bytes(model.read_bytes())
-    assert run(["compare", str(model), str(other), "-q"]) == 0
+    assert main(["compare", str(model), str(other), "-q"]) == 0
 
 
-def test_given_inputs(model: Path, changed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_given_inputs(model: Path, changed: Path, tmp_path: Path, printed: Printed) -> None:
     np.savez(tmp_path / "x.npz", x=np.full((2, 4), 50, np.float32))  # both functions are 1 there
-    assert document(capsys, model, changed, "--inputs", tmp_path / "x.npz")["same"]
+    assert printed("compare", model, changed, "--inputs", tmp_path / "x.npz")["same"]

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ortconv.cli import run
+from ortconv.cli import main
+from tests.cli.conftest import Printed
 
 EXAMPLE = """
 name = "example"
@@ -41,14 +42,8 @@ def example(tmp_path: Path) -> Path:
     return path
 
 
-def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    assert run(["nnapi", *map(str, arguments), "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
-
-
-def test_a_partition_as_a_document(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = document(capsys, "dump", mnist, "--nnapi-flags", "fp16")["partitions"]
+def test_a_partition_as_a_document(mnist: Path, printed: Printed) -> None:
+    (found,) = printed("nnapi", "dump", mnist, "--nnapi-flags", "fp16")["partitions"]
     assert len(found["nodes"]) == 8
     assert found["model"]["relaxed"] is True
     operands, operations = found["model"]["operands"], found["model"]["operations"]
@@ -60,17 +55,17 @@ def test_a_partition_as_a_document(mnist: Path, capsys: pytest.CaptureFixture[st
     assert [(o["name"], o["dimensions"]) for o in ends] == [("Input3", [1, 1, 28, 28]), ("Plus214_Output_0", [1, 10])]
 
 
-def test_flags_change_the_model(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = document(capsys, "dump", mnist, "--nnapi-flags", "nchw")["partitions"]
+def test_flags_change_the_model(mnist: Path, printed: Printed) -> None:
+    (found,) = printed("nnapi", "dump", mnist, "--nnapi-flags", "nchw")["partitions"]
     assert "TRANSPOSE" not in [o["type"] for o in found["model"]["operations"]]
 
 
-def test_every_partition_as_text(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_partition_as_text(samples: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
     model = samples / "qdq_cnn.onnx"
-    assert run(["nnapi", "dump", str(model), "--device", "npu-int8"]) == 0
+    assert main(["nnapi", "dump", str(model), "--device", "npu-int8"]) == 0
     lines = capsys.readouterr().out.splitlines()
     heads = [line for line in lines if line.startswith("partition ")]
-    assert len(heads) == len(document(capsys, "dump", model)["partitions"]) > 1
+    assert len(heads) == len(printed("nnapi", "dump", model)["partitions"]) > 1
     assert heads[0].endswith("on nnapi-reference, sim-npu")
     convolutions = [line for line in lines if " = CONV_2D(" in line]
     assert len(convolutions) == 5
@@ -78,27 +73,27 @@ def test_every_partition_as_text(samples: Path, capsys: pytest.CaptureFixture[st
     assert ") on sim-npu" in convolutions[0]
 
 
-def test_an_ort_file(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["convert", str(mnist), "-o", str(tmp_path / "m.ort"), "--use_nnapi", "-q"]) == 0
-    there, here = (document(capsys, "dump", path)["partitions"] for path in (tmp_path / "m.ort", mnist))
+def test_an_ort_file(mnist: Path, tmp_path: Path, printed: Printed) -> None:
+    assert main(["convert", str(mnist), "-o", str(tmp_path / "m.ort"), "--use_nnapi", "-q"]) == 0
+    there, here = (printed("nnapi", "dump", path)["partitions"] for path in (tmp_path / "m.ort", mnist))
     operations = [[[o["type"] for o in p["model"]["operations"]] for p in found] for found in (there, here)]
     assert operations[0] == operations[1]
 
 
-def test_a_model_that_nnapi_takes_nothing_of(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_nnapi_takes_nothing_of(mnist: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
     stop = "Conv,Gemm,MaxPool,Reshape,Relu,Add,MatMul"
-    assert run(["nnapi", "dump", str(mnist), "--stop-ops", stop]) == 0
+    assert main(["nnapi", "dump", str(mnist), "--stop-ops", stop]) == 0
     assert "NNAPI takes no node" in capsys.readouterr().out
-    assert document(capsys, "dump", mnist, "--stop-ops", stop)["partitions"] == []
+    assert printed("nnapi", "dump", mnist, "--stop-ops", stop)["partitions"] == []
 
 
 def rows(found: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["name"], row["flags"]): row for row in found["rows"]}
 
 
-def test_what_is_compared(mnist: Path, example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_compared(mnist: Path, example: Path, printed: Printed) -> None:
     devices = ("--device", example, "--device", "gpu-fp16")
-    found = document(capsys, "benchmark", mnist, *devices, "--repeat", 2, "--nnapi-flags", "", "--nnapi-flags", "fp16")
+    found = printed("nnapi", "benchmark", mnist, *devices, "--repeat", 2, "--nnapi-flags", "", "--nnapi-flags", "fp16")
     assert (found["compared_with"], found["runs"]) == ("numpy", 2)
     nnapi = ["nnapi-reference", "example", "sim-gpu", "example + sim-gpu"]
     assert list(rows(found)) == [
@@ -107,8 +102,8 @@ def test_what_is_compared(mnist: Path, example: Path, capsys: pytest.CaptureFixt
     assert all(row["error"] is None and row["mismatch"] is None for row in found["rows"])
 
 
-def test_accuracy_and_where_it_ran(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = rows(document(capsys, "benchmark", mnist, "--repeat", 1, "--nnapi-flags", "", "--nnapi-flags", "fp16"))
+def test_accuracy_and_where_it_ran(mnist: Path, printed: Printed) -> None:
+    found = rows(printed("nnapi", "benchmark", mnist, "--repeat", 1, "--nnapi-flags", "", "--nnapi-flags", "fp16"))
     assert found["numpy", ""]["max_abs"] == 0
     assert found["sim-gpu", ""]["operations"] == {"sim-gpu": 8}
     assert found["sim-npu", ""]["operations"] == {"nnapi-reference": 8}  # it takes 8-bit models alone
@@ -117,57 +112,59 @@ def test_accuracy_and_where_it_ran(mnist: Path, capsys: pytest.CaptureFixture[st
     assert (found["sim-gpu", ""]["nodes"], found["sim-gpu", ""]["nodes_total"]) == (8, 8)
 
 
-def test_times_of_a_simulated_device(mnist: Path, example: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = rows(document(capsys, "benchmark", mnist, "--repeat", 1, "--device", example, "--nnapi-flags", ""))
+def test_times_of_a_simulated_device(mnist: Path, example: Path, printed: Printed) -> None:
+    found = rows(printed("nnapi", "benchmark", mnist, "--repeat", 1, "--device", example, "--nnapi-flags", ""))
     assert found["example", ""]["simulated_ms"] > 5000
     assert found["nnapi-reference", ""]["simulated_ms"] is None
 
 
-def test_what_fails_is_a_row_of_its_own(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fails_is_a_row_of_its_own(
+    mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed
+) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text(BROKEN)
     flags = ("--nnapi-flags", "", "--nnapi-flags", "cpu_disabled")
-    found = rows(document(capsys, "benchmark", mnist, "--repeat", 1, "--device", broken, *flags))
+    found = rows(printed("nnapi", "benchmark", mnist, "--repeat", 1, "--device", broken, *flags))
     assert found["broken", ""]["scaled"] < 1e-5  # the CPU steps in
     assert "broken fails to execute" in found["broken", "cpu_disabled"]["error"]
-    assert run(["nnapi", "benchmark", str(mnist), "--repeat", "1", "--device", str(broken), *flags]) == 0
+    assert main(["nnapi", "benchmark", str(mnist), "--repeat", "1", "--device", str(broken), *flags]) == 0
     assert "broken [cpu_disabled] fails: backend nnapi: an execution failed" in capsys.readouterr().out
 
 
-def test_inputs_of_the_user(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inputs_of_the_user(mnist: Path, tmp_path: Path, printed: Printed) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, Input3=np.full((1, 1, 28, 28), np.nan, np.float32))
-    found = document(capsys, "benchmark", mnist, "--repeat", 1, "--inputs", path, "--nnapi-flags", "")
+    found = printed("nnapi", "benchmark", mnist, "--repeat", 1, "--inputs", path, "--nnapi-flags", "")
     assert found["inputs"] == {"Input3": {"type": "float32", "shape": [1, 1, 28, 28]}}
     assert {row["max_abs"] for row in found["rows"]} == {0.0}
 
 
-def test_timing(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_timing(mnist: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
     options = ("--repeat", 1, "--device", "gpu-fp16", "--nnapi-flags", "", "--timing")
-    found = rows(document(capsys, "benchmark", mnist, *options))
+    found = rows(printed("nnapi", "benchmark", mnist, *options))
     assert found["numpy", ""]["timing"] is None
     summary = found["sim-gpu", ""]["timing"]
     assert summary["LD"]["PE"] > 0
     assert summary["LC"]["PE"] == 0 < found["nnapi-reference", ""]["timing"]["LC"]["PE"]
     assert summary["LA"]["PP"] > 0
-    assert run(["nnapi", "benchmark", str(mnist), *map(str, options)]) == 0
+    assert main(["nnapi", "benchmark", str(mnist), *map(str, options)]) == 0
     assert capsys.readouterr().out.count("NNAPI timing summary (self-times, ms wall-clock)") == 2
 
 
 def test_messages(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["nnapi", "dump", str(mnist), "--device", "npu-int8", "--vlog", "compilation"]) == 0
+    assert main(["nnapi", "dump", str(mnist), "--device", "npu-int8", "--vlog", "compilation"]) == 0
     err = capsys.readouterr().err.splitlines()
     assert "I/ModelBuilder: Device sim-npu can't do operation CONV_2D:1" in err
-    assert run(["nnapi", "dump", str(mnist)]) == 0
+    assert main(["nnapi", "dump", str(mnist)]) == 0
     assert capsys.readouterr().err == ""
 
 
 def test_run_says_where_the_time_goes(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = [str(mnist), "--backend", "nnapi,numpy", "--timing"]
-    assert run(["run", *options, "--json"]) == 0
+    assert main(["run", *options, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)["timing"]
     assert min(summary["LR"]["PP"], summary["LR"]["PC"], summary["LD"]["PE"], summary["LA"]["PE"]) > 0
-    assert run(["run", *options, "--vlog", "compilation"]) == 0
+    assert main(["run", *options, "--vlog", "compilation"]) == 0
     shown = capsys.readouterr()
     assert shown.out.count("NNAPI timing summary") == 1
     assert "I/ExecutionPlan: SIMPLE for sim-any" in shown.err.splitlines()
@@ -177,7 +174,7 @@ def test_run_says_where_the_time_goes(mnist: Path, capsys: pytest.CaptureFixture
 def test_options_of_a_backend_that_does_not_run(
     mnist: Path, option: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["run", str(mnist), *option]) == 2
+    assert main(["run", str(mnist), *option]) == 2
     assert "--backend nnapi" in capsys.readouterr().err
 
 
@@ -196,7 +193,7 @@ def test_the_page(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     shutil.copy(mnist, model)
     target = tmp_path / "page.html"
     options = ("--repeat", "1", "--device", "gpu-fp16", "--nnapi-flags", "", "--timing", "--html", str(target))
-    assert run(["nnapi", "benchmark", str(model), *options]) == 0
+    assert main(["nnapi", "benchmark", str(model), *options]) == 0
     text = target.read_text("utf-8")
     page = Page(text)
     assert "a&lt;script&gt;b.onnx" in text
@@ -221,5 +218,5 @@ def test_the_page(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_what_is_refused(
     mnist: Path, arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["nnapi", arguments[0], str(mnist), *arguments[1:]]) == code
+    assert main(["nnapi", arguments[0], str(mnist), *arguments[1:]]) == code
     assert said in capsys.readouterr().err

@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ortconv.cli import run
+from ortconv.cli import main
+from tests.cli.conftest import Printed
 
 
 @pytest.fixture
 def mnist(samples: Path, tmp_path: Path) -> str:
     path = tmp_path / "mnist.ort"
-    assert run(["convert", str(samples / "mnist.onnx"), "-o", str(path), "--use_nnapi", "-q"]) == 0
+    assert main(["convert", str(samples / "mnist.onnx"), "-o", str(path), "--use_nnapi", "-q"]) == 0
     return str(path)
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    capsys.readouterr()
-    assert run([*arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def test_run_shows_what_float16_does(mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
-    exact = printed(capsys, "run", mnist)
-    same = printed(capsys, "run", mnist, "--backend", "nnapi")
-    half = printed(capsys, "run", mnist, "--backend", "nnapi", "--nnapi_flags", "fp16", "--plan")
+def test_run_shows_what_float16_does(mnist: str, printed: Printed) -> None:
+    exact = printed("run", mnist)
+    same = printed("run", mnist, "--backend", "nnapi")
+    half = printed("run", mnist, "--backend", "nnapi", "--nnapi_flags", "fp16", "--plan")
     want, close, far = (next(iter(d["outputs"].values()))["max"] for d in (exact, same, half))
     assert abs(close - want) < 1e-5 < abs(far - want) < 1e-2
     assert half["backends"] == ["nnapi"]
     assert {(p["backend"], p["partition"]) for p in half["plan"]} == {("nnapi", 0)}
 
 
-def test_run_on_devices_repeatedly_with_a_cache(mnist: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_on_devices_repeatedly_with_a_cache(mnist: str, tmp_path: Path, printed: Printed) -> None:
     flags = ["--nnapi-flags", "CPU_DISABLED", "--device", "gpu-fp16", "--nnapi-cache", str(tmp_path / "cache")]
-    assert printed(capsys, "run", mnist, "--backend", "nnapi,numpy", "--repeat", "3", *flags)["runs"] == 3
+    assert printed("run", mnist, "--backend", "nnapi,numpy", "--repeat", "3", *flags)["runs"] == 3
     assert list((tmp_path / "cache").iterdir())
 
 
@@ -55,15 +49,15 @@ def test_run_on_devices_repeatedly_with_a_cache(mnist: str, tmp_path: Path, caps
     ],
 )
 def test_run_refuses(flags: list[str], code: int, message: str, mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["run", mnist, *flags]) == code
+    assert main(["run", mnist, *flags]) == code
     assert message in capsys.readouterr().err
 
 
 def test_compare_flags_of_one_file(mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
     models = [f"{mnist}@numpy", f"{mnist}@nnapi:nchw", f"{mnist}@nnapi:fp16+nchw"]
     capsys.readouterr()
-    assert run(["compare", *models, "--json", "--fail-on", "max_abs>0.1"]) == 0
+    assert main(["compare", *models, "--json", "--fail-on", "max_abs>0.1"]) == 0
     exact, half = (m["outputs"][0]["max_abs"] for m in json.loads(capsys.readouterr().out)["models"])
     assert exact < 1e-5 < half < 1e-2
-    assert run(["compare", f"{mnist}@numpy", f"{mnist}@numpy:fast"]) == 2
+    assert main(["compare", f"{mnist}@numpy", f"{mnist}@numpy:fast"]) == 2
     assert "takes no settings" in capsys.readouterr().err

@@ -9,10 +9,11 @@ import pytest
 from onnx.parser import parse_model
 from partition_graphs import mnist
 
-from ortconv.cli import run
+from ortconv.cli import main
 from ortconv.models import load
 from ortconv.partition import Target, partition
 from ortconv.pipeline import convert
+from tests.cli.conftest import Printed
 
 
 @pytest.fixture
@@ -23,13 +24,8 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
-    assert run(["partition", *map(str, arguments), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def test_json(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, model, "--stop-ops", "Reshape")
+def test_json(model: Path, printed: Printed) -> None:
+    found = printed("partition", model, "--stop-ops", "Reshape")
     assert (found["version"], found["level"], found["ep"], found["feature_level"]) == (
         1,
         "basic",
@@ -52,8 +48,8 @@ def test_json(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "levels" not in found
 
 
-def test_levels_side_by_side(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = document(capsys, model, "--stop-ops", "Reshape", "--compare-levels")["levels"]
+def test_levels_side_by_side(model: Path, printed: Printed) -> None:
+    rows = printed("partition", model, "--stop-ops", "Reshape", "--compare-levels")["levels"]
     assert [(r["level"], r["partitions"], r["nodes_taken"]) for r in rows] == [
         ("disable", 1, 8), ("basic", 1, 6), ("extended", 2, 2), ("aware", 1, 6),
     ]  # fmt: skip
@@ -61,7 +57,7 @@ def test_levels_side_by_side(model: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_table(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    assert run(["partition", str(model), "--stop-ops", "Relu", "--compare-levels"]) == 0
+    assert main(["partition", str(model), "--stop-ops", "Relu", "--compare-levels"]) == 0
     text = capsys.readouterr().out
     assert "1 partition, 1 of 8 nodes (12.5 %)" in text
     for words in (
@@ -75,36 +71,36 @@ def test_table(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 
 def test_quiet_gates(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["partition", str(model), "-q", "--fail-on", "partitions>1,coverage<100%,worthwhile>1"]) == 0
-    assert run(["partition", str(model), "-q", "--stop-ops", "Reshape", "--fail-on", "partitions>0,coverage<80%"]) == 5
+    assert main(["partition", str(model), "-q", "--fail-on", "partitions>1,coverage<100%,worthwhile>1"]) == 0
+    assert main(["partition", str(model), "-q", "--stop-ops", "Reshape", "--fail-on", "partitions>0,coverage<80%"]) == 5
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "partitions is 1 (partitions>0); coverage is 75% (coverage<80%)" in shown.err
-    assert run(["partition", str(model), "-q", "--fail-on", "speed>3"]) == 2
+    assert main(["partition", str(model), "-q", "--fail-on", "speed>3"]) == 2
 
 
 @pytest.mark.parametrize(("level", "taken"), [("disable", 11), ("basic", 8), ("extended", 4), ("aware", 8)])
-def test_levels(level: str, taken: int, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert document(capsys, model, "--level", level)["nodes_taken"] == taken
+def test_levels(level: str, taken: int, model: Path, printed: Printed) -> None:
+    assert printed("partition", model, "--level", level)["nodes_taken"] == taken
 
 
-def test_ort_models(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ort_models(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
     out = tmp_path / "m.ort"
     convert(model, out, use_nnapi=True, validate=False)
-    found = document(capsys, out)
+    found = printed("partition", out)
     assert (found["level"], found["nodes_taken"], len(found["partitions"])) == ("disable", 8, 1)
     convert(model, out, validate=False, optimization_level="extended")
-    found = document(capsys, out)
+    found = printed("partition", out)
     assert found["nodes_taken"] == 4
     assert ("com.microsoft:FusedConv", "operator") in [(r["op"], r["rule"]) for r in found["refusals"]]
     for arguments in (["--compare-levels"], ["--level", "basic"]):
-        assert run(["partition", str(out), "-q", *arguments]) == 2
+        assert main(["partition", str(out), "-q", *arguments]) == 2
     assert "level" in capsys.readouterr().err
 
 
 def test_pictures(model: Path, tmp_path: Path) -> None:
     svg, html = tmp_path / "m.svg", tmp_path / "m.html"
-    assert run(["partition", str(model), "-q", "--svg", str(svg), "--html", str(html)]) == 0
+    assert main(["partition", str(model), "-q", "--svg", str(svg), "--html", str(html)]) == 0
     assert svg.read_text(encoding="utf-8").startswith("<svg")
     assert html.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
@@ -118,28 +114,28 @@ seconds_per_partition = 1
 """
 
 
-def test_device(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_device(model: Path, tmp_path: Path, printed: Printed) -> None:
     phone = tmp_path / "phone.toml"
     phone.write_text(PHONE)
-    found = document(capsys, model, "--device", phone)
+    found = printed("partition", model, "--device", phone)
     assert (found["feature_level"], found["refused_ops"]) == (29, ["MaxPool"])
     assert len(found["partitions"]) == 3
     assert found["estimate"]["device"]["name"] == "Slow copies"
-    assert document(capsys, model, "--device", phone, "--only-worthwhile")["partitions"] == []
-    assert len(document(capsys, model, "--device", phone, "--max-partitions", "1")["partitions"]) == 1
-    assert run(["partition", str(model), "--device", str(model)]) == 2
+    assert printed("partition", model, "--device", phone, "--only-worthwhile")["partitions"] == []
+    assert len(printed("partition", model, "--device", phone, "--max-partitions", "1")["partitions"]) == 1
+    assert main(["partition", str(model), "--device", str(model)]) == 2
 
 
-def test_fix_dim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fix_dim(tmp_path: Path, printed: Printed) -> None:
     proto = mnist("basic")
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
     path = tmp_path / "dynamic.onnx"
     path.write_bytes(proto.SerializeToString())
-    assert document(capsys, path)["nodes_taken"] < 8
-    assert document(capsys, path, "--fix-dim", "N=1")["nodes_taken"] == 8
+    assert printed("partition", path)["nodes_taken"] < 8
+    assert printed("partition", path, "--fix-dim", "N=1")["nodes_taken"] == 8
 
 
-def test_fix_dim_reaches_subgraphs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fix_dim_reaches_subgraphs(tmp_path: Path, printed: Printed) -> None:
     path = tmp_path / "branches.onnx"
     body = "g{0} () => (float[N,4] e{0}) {{ e{0} = {1} (x) }}"
     nodes = f"a = If (c) <then_branch = {body.format(1, 'Relu')}, else_branch = {body.format(2, 'Neg')}>  y = Tanh (a)"
@@ -147,8 +143,8 @@ def test_fix_dim_reaches_subgraphs(tmp_path: Path, capsys: pytest.CaptureFixture
     path.write_bytes(
         parse_model(f"{header} g (bool c, float[N,4] x) => (float[N,4] y) {{ {nodes} }}").SerializeToString()
     )
-    assert document(capsys, path)["nodes_taken"] == 0
-    assert document(capsys, path, "--fix-dim", "N=2")["partitions"][0]["ops"] == {"Tanh": 1}
+    assert printed("partition", path)["nodes_taken"] == 0
+    assert printed("partition", path, "--fix-dim", "N=2")["partitions"][0]["ops"] == {"Tanh": 1}
 
 
 @pytest.mark.parametrize(
@@ -173,20 +169,20 @@ def test_convert_flags(model: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     phone = tmp_path / "phone.toml"
     phone.write_text(PHONE)
     arguments = ["convert", str(model), "-o", str(tmp_path / "m.ort"), "--use_nnapi", "--json", "--device", str(phone)]
-    assert run(arguments) == 0
+    assert main(arguments) == 0
     (found,) = json.loads(capsys.readouterr().out)["models"]
     assert len(found["partitions"]) == 3
-    assert run([*arguments, "--only_worthwhile"]) == 0
+    assert main([*arguments, "--only_worthwhile"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["models"]
     assert found["partitions"] == []
     assert {r["rule"] for r in found["refusals"]} == {"device", "not-worthwhile"}
-    assert run([*arguments, "--max-partitions", "2", "--min-nodes", "2"]) == 0
+    assert main([*arguments, "--max-partitions", "2", "--min-nodes", "2"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["models"]
     assert len(found["partitions"]) == 2
 
 
-def test_targets_agree_with_the_table() -> None:
-    from ortconv.cli.partition import TARGETS
+def test_choices_agree_with_the_tables() -> None:
+    from ortconv.choices import TARGETS
     from ortconv.partition.policy import PROVIDERS
 
     assert tuple(PROVIDERS) == TARGETS

@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from ortconv.cli import images, run
+from ortconv.cli import images, main
 from ortconv.compare.feeds import first_run
 from ortconv.errors import FormatError
 from ortconv.session import Session
+from tests.cli.conftest import Printed
 
 NET = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n,3,4,5] x, int64[n,2] i) => (float[n,m] y, float[n,2] z) <float[2] k = {1, 2}, float[60,10] w = {W}> {
@@ -43,16 +44,8 @@ def model(tmp_path: Path, text: str, opset: int = 17) -> Path:
     return path
 
 
-def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    code = run(["run", *map(str, arguments), "--json"])
-    shown = capsys.readouterr()
-    assert code == 0, shown.err
-    found: dict[str, Any] = json.loads(shown.out)
-    return found
-
-
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 2) -> str:
-    assert run(["run", *map(str, arguments)]) == code
+    assert main(["run", *map(str, arguments)]) == code
     shown = capsys.readouterr()
     assert shown.err.count("error:") == 1
     return shown.err
@@ -61,28 +54,28 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 
 # ---------------------------------------------------------------------- made-up inputs
 
 
-def test_shapes_and_ranges(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shapes_and_ranges(net: Path, printed: Printed) -> None:
     inputs = ["--input", "x:2x3x4x5:-1..0.5", "--input", "i:5..7"]
-    found = document(capsys, net, *inputs)
+    found = printed("run", net, *inputs)
     x, i = found["inputs"]["x"], found["inputs"]["i"]
     assert (x["shape"], i["shape"]) == ([2, 3, 4, 5], [2, 2])  # one symbol, one number
     assert -1 <= x["min"] < -0.8 < 0.3 < x["max"] <= 0.5
     assert 5 <= i["min"] <= i["max"] <= 7
     assert found["made_up"] == ["x", "i"]
-    assert document(capsys, net, *inputs)["outputs"] == found["outputs"]
-    assert document(capsys, net, *inputs, "--seed", 1)["outputs"] != found["outputs"]
+    assert printed("run", net, *inputs)["outputs"] == found["outputs"]
+    assert printed("run", net, *inputs, "--seed", 1)["outputs"] != found["outputs"]
 
 
-def test_constant_inputs_and_names_with_colons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_constant_inputs_and_names_with_colons(tmp_path: Path, printed: Printed) -> None:
     path = tmp_path / "m.onnx"
     proto = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[n] y) { y = Neg(x) }'
     )
     proto.graph.input[0].name = proto.graph.node[0].input[0] = "x:0"
     path.write_bytes(proto.SerializeToString())
-    found = document(capsys, path, "--input", "x:0:4:2.5")
+    found = printed("run", path, "--input", "x:0:4:2.5")
     assert found["outputs"]["y"] == {"type": "float32", "shape": [4], "min": -2.5, "max": -2.5, "mean": -2.5}
-    assert document(capsys, path, "--input", "x:0:3")["inputs"]["x:0"]["shape"] == [3]
+    assert printed("run", path, "--input", "x:0:3")["inputs"]["x:0"]["shape"] == [3]
 
 
 @pytest.mark.parametrize(
@@ -126,22 +119,22 @@ def test_wrong_feeds_get_one_clear_message(
     assert words in refused(capsys, net, "--inputs", tmp_path / "f.npz")
 
 
-def test_npz_and_single_files(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_npz_and_single_files(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
     given = feeds()
     np.savez(tmp_path / "all.npz", **given)
     np.save(tmp_path / "x.npy", given["x"])
     (tmp_path / "i.pb").write_bytes(numpy_helper.from_array(given["i"]).SerializeToString())
-    together = document(capsys, net, "--inputs", tmp_path / "all.npz")
+    together = printed("run", net, "--inputs", tmp_path / "all.npz")
     single = ["--input", f"x={tmp_path / 'x.npy'}", "--input", f"i={tmp_path / 'i.pb'}"]
-    assert document(capsys, net, *single)["outputs"] == together["outputs"]
+    assert printed("run", net, *single)["outputs"] == together["outputs"]
     assert together["made_up"] == []
-    mixed = document(capsys, net, "--input", f"x={tmp_path / 'x.npy'}", "--input", "i")
+    mixed = printed("run", net, "--input", f"x={tmp_path / 'x.npy'}", "--input", "i")
     assert mixed["made_up"] == ["i"]
     assert "input 'i' is missing" in refused(capsys, net, *single[:2])
     assert "2 inputs: x, i" in refused(capsys, net, "--inputs", tmp_path / "x.npy")
 
 
-def test_a_data_set_of_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_data_set_of_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
     text = "g (seq(float[2]) s, float[2] x) => (seq(float[2]) t, float[2] y) { t = SequenceInsert(s, x) y = Neg(x) }"
     path, folder = model(tmp_path, text), tmp_path / "test_data_set_0"
     folder.mkdir()
@@ -150,7 +143,7 @@ def test_a_data_set_of_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (folder / f"{name}.pb").write_bytes(numpy_helper.from_list(value).SerializeToString())
     for name, value in {"input_1": x, "output_1": -x}.items():
         (folder / f"{name}.pb").write_bytes(numpy_helper.from_array(value).SerializeToString())
-    found = document(capsys, path, "--inputs", folder, "--check", folder)
+    found = printed("run", path, "--inputs", folder, "--check", folder)
     assert found["check"] == {"expected": ["t", "y"], "differences": {}}
     (folder / "output_0.pb").write_bytes(numpy_helper.from_list([x, x + 1, x + 1]).SerializeToString())
     message = refused(capsys, path, "--inputs", folder, "--check", folder, code=4)
@@ -219,7 +212,7 @@ def test_bmp(bits: int, top_down: bool, tmp_path: Path) -> None:
     np.testing.assert_array_equal(images.read_image(tmp_path / "p.bmp"), PIXELS)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.sampled_from(["bmp", "P6", "P5", "P3"]),
     st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=6)), max_size=4),
@@ -241,12 +234,12 @@ def test_damaged_images_give_one_error(kind: str, edits: list[tuple[int, bytes]]
     assert pixels.ndim == 3
 
 
-def test_numbers_that_json_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_that_json_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
     path = model(tmp_path, "g (float[3] x) => (float[3] y) { y = Log(x) }")
     np.savez(tmp_path / "x.npz", x=np.float32([0, -1, 1]))
-    found = document(capsys, path, "--inputs", tmp_path / "x.npz", "--top", 1)
+    found = printed("run", path, "--inputs", tmp_path / "x.npz", "--top", 1)
     assert found["outputs"]["y"] == {"type": "float32", "shape": [3], "min": None, "max": None, "mean": None}
-    assert run(["run", str(path), "--inputs", str(tmp_path / "x.npz"), "--top", "3"]) == 0
+    assert main(["run", str(path), "--inputs", str(tmp_path / "x.npz"), "--top", "3"]) == 0
     assert "min not finite" in capsys.readouterr().out
 
 
@@ -263,15 +256,15 @@ def test_pnm(tmp_path: Path) -> None:
         np.testing.assert_array_equal(images.read_image(tmp_path / name), expected)
 
 
-def test_images_become_inputs(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_become_inputs(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
     (tmp_path / "p.ppm").write_bytes(b"P6 5 4 255 " + PIXELS.tobytes())
     wide = tmp_path / "wide.ppm"
     wide.write_bytes(b"P6 4 5 255 " + PIXELS.tobytes())
     kept = tmp_path / "out.npz"
     arguments = ["--input", "i", "--nodes", "shrink", "--save", kept]
-    document(capsys, net, "--input", f"x={tmp_path / 'p.ppm'}", *arguments)
+    printed("run", net, "--input", f"x={tmp_path / 'p.ppm'}", *arguments)
     np.testing.assert_array_equal(np.load(kept)["a"], PIXELS.transpose(2, 0, 1)[None].astype(np.float32))
-    document(capsys, net, "--input", f"x={tmp_path / 'p.ppm'}:0..1", *arguments)
+    printed("run", net, "--input", f"x={tmp_path / 'p.ppm'}:0..1", *arguments)
     np.testing.assert_allclose(np.load(kept)["a"], PIXELS.transpose(2, 0, 1)[None] / 255, rtol=1e-6)
     message = refused(capsys, net, "--input", f"x={wide}", "--input", "i")
     assert "an image of 4x5 pixels and 3 channels does not fit float[n,3,4,5]" in message
@@ -284,12 +277,10 @@ def test_images_become_inputs(net: Path, tmp_path: Path, capsys: pytest.CaptureF
     [("uint8[4,5,3]", (4, 5, 3)), ("uint8[1,4,5,3]", (1, 4, 5, 3)), ("uint8[h,w]", (4, 5)), ("uint8[b,1,h,w]", (1, 1, 4, 5)),
      ("uint8[3,h,w]", (3, 4, 5)), ("float[b,h,w,1]", (1, 4, 5, 1))],
 )  # fmt: skip
-def test_layouts_of_images(
-    type: str, shape: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_layouts_of_images(type: str, shape: tuple[int, ...], tmp_path: Path, printed: Printed) -> None:
     path = model(tmp_path, f"g ({type} x) => ({type} y) {{ y = Identity(x) }}")
     (tmp_path / "p.ppm").write_bytes(b"P6 5 4 255 " + PIXELS.tobytes())
-    found = document(capsys, path, "--inputs", tmp_path / "p.ppm", "--save", tmp_path / "y.npz")
+    found = printed("run", path, "--inputs", tmp_path / "p.ppm", "--save", tmp_path / "y.npz")
     y = np.load(tmp_path / "y.npz")["y"]
     assert y.shape == shape == tuple(found["outputs"]["y"]["shape"])
     gray = np.rint(PIXELS @ np.array([0.299, 0.587, 0.114]))
@@ -315,8 +306,8 @@ def test_png_with_pillow(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- what comes out
 
 
-def test_outputs_and_nodes(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, net, "--outputs", "z", "--nodes", "b", "--nodes", "shrink", "--save", tmp_path / "o.npz")
+def test_outputs_and_nodes(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
+    found = printed("run", net, "--outputs", "z", "--nodes", "b", "--nodes", "shrink", "--save", tmp_path / "o.npz")
     assert list(found["outputs"]) == ["z", "b", "a"]
     assert sorted(np.load(tmp_path / "o.npz").files) == ["a", "b", "z"]
     assert "there is no output 'w'" in refused(capsys, net, "--outputs", "w")
@@ -325,7 +316,7 @@ def test_outputs_and_nodes(net: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("backend", ["numpy", "onnxruntime"])
 def test_inner_values_are_those_of_the_model_cut_there(
-    backend: str, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    backend: str, samples: Path, tmp_path: Path, printed: Printed
 ) -> None:
     path = samples / "bert_tiny.onnx"
     proto = onnx.load(path)
@@ -334,29 +325,30 @@ def test_inner_values_are_those_of_the_model_cut_there(
         onnx.ValueInfoProto(name=name) for name in names if name not in {o.name for o in proto.graph.output}
     )
     nodes = [part for name in names for part in ("--nodes", name)]
-    document(capsys, path, *nodes, "--save", tmp_path / "o.npz", "--backend", backend, "--input", "input_ids")
+    printed("run", path, *nodes, "--save", tmp_path / "o.npz", "--backend", backend, "--input", "input_ids")
     got = np.load(tmp_path / "o.npz")
     fed, _ = first_run(Session(path))
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     theirs = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     for name, want in zip(names, theirs.run(names, fed), strict=True):
         np.testing.assert_allclose(got[name], want, rtol=1e-3, atol=1e-4)
 
 
-def test_check(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
     given, out = tmp_path / "f.npz", tmp_path / "o.npz"
     np.savez(given, **feeds())
     arguments = [net, "--inputs", given, "--nodes", "f"]
-    document(capsys, *arguments, "--save", out)
-    assert document(capsys, *arguments, "--check", out)["check"]["expected"] == ["f", "y", "z"]
+    printed("run", *arguments, "--save", out)
+    assert printed("run", *arguments, "--check", out)["check"]["expected"] == ["f", "y", "z"]
     wrong = dict(np.load(out))
     wrong["y"][0, 3] += 0.5
     np.savez(out, **wrong)
     assert "'y' differs: 1 of 10 elements differ, first at [0, 3]" in refused(
         capsys, *arguments, "--check", out, code=4
     )
-    assert run(["run", *map(str, arguments), "--check", str(out), "--atol", "0.6", "-q"]) == 0
+    assert main(["run", *map(str, arguments), "--check", str(out), "--atol", "0.6", "-q"]) == 0
     np.savez(out, y=wrong["y"].astype(np.float64), z=wrong["z"][:, :1])
     message = refused(capsys, *arguments, "--check", out, code=4)
     assert "'y' differs: float64[1, 10] expected, float32[1, 10] found; so do 1 more of 2 outputs" in message
@@ -364,20 +356,22 @@ def test_check(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "--check expects 'q', which does not come out" in refused(capsys, *arguments, "--check", out)
 
 
-def test_classes(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, net, "--top", 3, "--input", "x:2x3x4x5")
+def test_classes(net: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
+    found = printed("run", net, "--top", 3, "--input", "x:2x3x4x5")
     rows = found["top"]["y"]
     assert [r["row"] for r in rows] == [0, 0, 0, 1, 1, 1]
     assert rows[0]["value"] >= rows[1]["value"] >= rows[2]["value"]
     assert max(r["value"] for r in rows) == found["outputs"]["y"]["max"]
-    assert run(["run", str(net), "--top", "2"]) == 0
+    assert main(["run", str(net), "--top", "2"]) == 0
     assert "class" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("backend", ["numpy", "onnxruntime"])
-def test_profile(backend: str, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile(
+    backend: str, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed
+) -> None:
     trace = tmp_path / "trace.json"
-    found = document(capsys, samples / "mnist.onnx", "--profile", trace, "--backend", backend, "--repeat", 3)
+    found = printed("run", samples / "mnist.onnx", "--profile", trace, "--backend", backend, "--repeat", 3)
     assert found["runs"] == 3
     assert found["p90_seconds"] >= found["median_seconds"] > 0
     assert found["peak_bytes"] > 1 << 20
@@ -392,22 +386,22 @@ def test_profile(backend: str, samples: Path, tmp_path: Path, capsys: pytest.Cap
     assert events[-1]["ts"] + events[-1]["dur"] >= sum(e["dur"] for e in events) * 0.99  # one after the other
     conv = next(e for e in events if e["cat"].startswith("Conv"))
     assert conv["args"]["outputs"] == [[1, 8, 28, 28]]
-    assert run(["run", str(samples / "mnist.onnx"), "--profile", str(trace), "--backend", backend]) == 0
+    assert main(["run", str(samples / "mnist.onnx"), "--profile", str(trace), "--backend", backend]) == 0
     assert "operator" in capsys.readouterr().out
 
 
-def test_steps_inside_a_loop_count_once(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_inside_a_loop_count_once(samples: Path, tmp_path: Path, printed: Printed) -> None:
     path = samples / "loop_accumulate.onnx"
     for backend in ("numpy", "onnxruntime"):
-        found = document(capsys, path, "--profile", tmp_path / "t.json", "--backend", backend)
+        found = printed("run", path, "--profile", tmp_path / "t.json", "--backend", backend)
         assert sum(s["steps"] for s in found["profile"] if s["op"] == "Loop") == 1
         assert "Add" not in {s["op"] for s in found["profile"]} or backend == "numpy"
 
 
-def test_plan(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, net, "--backend", "onnxruntime", "-v")
+def test_plan(net: Path, capsys: pytest.CaptureFixture[str], printed: Printed) -> None:
+    found = printed("run", net, "--backend", "onnxruntime", "-v")
     assert {p["backend"] for p in found["plan"]} == {"onnxruntime"}
-    assert run(["run", str(net), "--plan"]) == 0
+    assert main(["run", str(net), "--plan"]) == 0
     shown = capsys.readouterr().out
     assert "Relu 'shrink'" in shown
     assert "MatMul 'y'" in shown

@@ -377,15 +377,16 @@ def test_a_burst_serves_one_execution_at_a_time() -> None:
     assert sorted(codes) == [ResultCode.NO_ERROR, ResultCode.BAD_STATE]
 
 
-def test_threads_share_a_compilation() -> None:
+@pytest.mark.parametrize("times", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_threads_share_a_compilation(times: int) -> None:
     with nnapi.registered(SimulatedDevice({"name": "adder", "accept": {"operations": ["ADD"]}, "performance": {
         "default": {"exec_time": 0.5, "power_usage": 0.5}}})):  # fmt: skip
         compilation = compiled(chain(Operation.ADD, Operation.MUL, Operation.ADD))
 
     def compute(thread: int) -> int:
         wrong = 0
-        for at in range(1000):
-            x = np.full(4, thread * 1000 + at, np.float32)
+        for at in range(times):
+            x = np.full(4, thread * times + at, np.float32)
             wrong += int(not np.array_equal(run(compilation, x), 2 * (2 * x) * (2 * x)))
         return wrong
 

@@ -41,6 +41,7 @@ def saved(proto: onnx.ModelProto, directory: Path) -> Model:
 
 def run(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
@@ -144,6 +145,21 @@ def test_sparse_constant_node() -> None:
 def test_constant_needs_one_attribute(attributes: str) -> None:
     with pytest.raises(GraphError, match=r"Constant 'y': . attributes"):
         parsed(f"g () => (float y) {{ y = Constant{attributes}() }}")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y, z = Split <num_outputs = 1> (x)",
+        "y, z = If (c) <then_branch = g1 () => (float a, float b) { a, b = Split <num_outputs = 1> (x) },"
+        " else_branch = g2 () => (float d, float e) { d = Abs (x) e = Abs (x) }>",
+    ],
+)
+def test_split_has_the_outputs_that_it_says(body: str) -> None:
+    with pytest.raises(GraphError, match=r"Split '[ay]': num_outputs is 1, but there are 2 outputs"):
+        parsed(
+            f"g (float[2,4] x, bool c) => (float[] y, float[] z) {{ {body} }}", 'ir_version: 8, opset_import: ["" : 18]'
+        )
 
 
 @pytest.mark.parametrize(

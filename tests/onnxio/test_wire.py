@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from ortconv.errors import FormatError
 from ortconv.onnxio import wire
 
-CASES = settings(max_examples=150)
+CASES = settings(max_examples=60)
 
 
 def restore(skeleton: wire.Skeleton) -> onnx.ModelProto:

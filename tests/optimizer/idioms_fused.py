@@ -311,20 +311,46 @@ def attention(b: Builder) -> None:
     if where == "query":
         q = b.op("Mul", q, b.number(factor))
     query = heads(b, q, [0, 2, 1, 3])
-    keys = heads(b, k, b.near([0, 2, 3, 1], [0, 2, 1, 3]))
+    keys, value = heads(b, k, b.near([0, 2, 3, 1], [0, 2, 1, 3])), heads(b, v, [0, 2, 1, 3])
+    past = False
     if b.shape(keys)[-2] != SIZE:
+        past = b.chance(0.4)
+        if past:
+            keys, value = with_past(b, keys), with_past(b, value)
         keys = b.op("Transpose", keys, perm=[0, 1, 3, 2])
-    value = heads(b, v, [0, 2, 1, 3])
     if where == "both":
         query, keys = (b.op("Mul", part, b.number(math.sqrt(factor))) for part in (query, keys))
+    stack = b.chance(0.25)
+    if stack:
+        query, keys, value = (stacked(b, part) for part in (query, keys, value))
     scores = b.op("MatMul", query, keys)
     if where == "scores":
         scores = b.op(*b.pick(("Div", scores, b.number(1 / factor)), ("Mul", scores, b.number(factor))))
-    weights = b.op("Softmax", masked(b, scores), axis=b.near(-1, 3, 2))
-    context = b.op("Transpose", b.op("MatMul", weights, value), perm=b.near([0, 2, 1, 3], [0, 2, 3, 1]))
+    if stack and b.chance(0.6):
+        scores = stacked(b, masked(b, b.op("Reshape", scores, b.ints(batch, HEADS, *b.shape(scores)[1:])), past))
+    elif not stack:
+        scores = masked(b, scores, past)
+    product = b.op("MatMul", b.op("Softmax", scores, axis=b.near(-1, len(b.shape(scores)) - 1, 1)), value)
+    if stack:
+        product = b.op("Reshape", product, b.ints(*b.near((batch, HEADS, rows, SIZE), (HEADS, batch, rows, SIZE))))
+    context = b.op("Transpose", product, perm=b.near([0, 2, 1, 3], [0, 2, 3, 1]))
     merged = b.op("Reshape", context, b.ints(*b.pick((0, 0, hidden), (batch, rows, hidden), (0, 0, -1))))
     if b.chance(0.6):
         b.op("MatMul", merged, b.weight(hidden, 3))
+
+
+def with_past(b: Builder, heads: str) -> str:
+    """Heads behind those of earlier steps."""
+    batch, count, _, size = b.shape(heads)
+    earlier = b.x(batch, count, 2, size)
+    return b.op("Concat", *b.near((earlier, heads), (heads, earlier)), axis=b.pick(2, -2))
+
+
+def stacked(b: Builder, x: str) -> str:
+    """Heads with the batch and their number made one axis."""
+    batch, count, rows, columns = b.shape(x)
+    spec = b.pick((-1, rows, columns), (batch * count, -1, columns), (batch * count, rows, columns))
+    return b.op("Reshape", x, b.ints(*spec))
 
 
 def project(b: Builder, x: str, width: int) -> str:
@@ -338,9 +364,13 @@ def heads(b: Builder, x: str, perm: list[int]) -> str:
     return b.op("Transpose", b.op("Reshape", x, b.ints(*spec)), perm=perm)
 
 
-def masked(b: Builder, scores: str) -> str:
+def masked(b: Builder, scores: str, past: bool) -> str:
+    """Scores with one of the usual masks. Earlier keys may be NaN where values are not, which hides behind a condition only."""
     batch, _, rows, columns = b.shape(scores)
-    kind = b.pick("none", "bias", "causal", "padding", "where")
+    if b.chance(0.2) and not past:
+        columns_seen = b.const(np.tril(np.ones((1, 1, rows, columns))), bool)
+        scores = b.op("Where", columns_seen, scores, b.number(b.near(float(np.finfo(b.dtype).min), -10.0), 0.0))
+    kind = b.pick("none", "bias", "causal", "padding", *(["where"] * (not past)))
     if kind == "none":
         return scores
     if kind == "bias":
@@ -363,6 +393,49 @@ def masked(b: Builder, scores: str) -> str:
     return b.op("Add", scores, mask)
 
 
+EQUATIONS = (
+    "ij,jk->ik", "ij,jk", "bij,bkj->bik", "bhid,bhjd->bhij", "aecd,abcd->acbe", "bqhd,bkhd->bhqk", "acbe,aecd->abcd",
+    "ibnd,jbnd->bnij", "ij,kj->ki", "bhij,bhjd->bihd", "bij,bij->b", "bi,bj->bij", "ijl,jk->ik", "bji,jb->bi",
+)  # fmt: skip
+
+
+def einsum(b: Builder) -> None:
+    """A sum of products, by constant weights at times, and what follows a projection."""
+    if b.opset < 12:
+        raise ImpossibleError
+    if b.chance(0.4):
+        count = b.pick(1, 2)
+        x = b.x(2, 3, *(HEADS, SIZE)[2 - count :])
+        columns = b.pick((HEADS, SIZE), (5,))
+        names = "abcdefg"[: 2 + count + len(columns)]
+        terms = names[: 2 + count], names[2:], names[:2] + names[2 + count :]
+        y = b.op(
+            "Einsum", x, b.weight(*(HEADS, SIZE)[2 - count :], *columns), equation=f"{terms[0]},{terms[1]}->{terms[2]}"
+        )
+        for op in b.pick(("Add",), ("Add", "Mul"), ("Div",), ()):
+            k = b.near(b.weight(*columns), b.number(0.5), b.weight(columns[-1])) if op == "Add" else b.number(0.5)
+            y = b.op(op, y, k)
+        return
+    equation = b.pick(*EQUATIONS)
+    sizes = {c: b.pick(1, 2, 3, 4) for c in equation if c.isalpha()}
+    first, second = equation.partition("->")[0].split(",")
+    b.op("Einsum", *(b.x(*(sizes[c] for c in term)) for term in (first, second)), equation=equation)
+
+
+def grouped(b: Builder) -> None:
+    """A product with matrices that several of a stack share."""
+    batch, groups, copies = b.pick(1, 2), b.pick(1, 2), b.near(2, 1, 3)
+    x = b.x(batch, groups, 5, SIZE)
+    wide = b.op("Expand", squeezed(b, "Unsqueeze", x, 2), b.ints(batch, groups, copies, 5, SIZE))
+    x = b.op("Reshape", wide, b.ints(*b.near((batch, groups * copies, 5, SIZE), (batch, groups, 5 * copies, SIZE))))
+    if b.chance(0.5):
+        x = b.op("Transpose", x, perm=b.near([0, 1, 3, 2], [0, 2, 1, 3]))
+    if b.chance(0.3):
+        x = b.op(b.pick("Mul", "Div"), x, b.number(0.5))
+    left = b.x(b.near(batch, 1), b.near(b.shape(x)[1], 1), b.pick(1, 3), b.shape(x)[2])
+    b.op("MatMul", left, x)
+
+
 def rotary(b: Builder) -> None:
     """x * cos + rotated x * sin, half of x negated and swapped."""
     x = b.x(b.pick(1, 2), HEADS, 3, SIZE)
@@ -377,5 +450,5 @@ def rotary(b: Builder) -> None:
 STEPS = (
     conv_chain, conv_chain, conv_chain, shifted_norm, rows_norm, pooling, product_chain, product_chain, product_chain,
     matrix_transpose, layer_norm,
-    layer_norm, normalized, gelu, gelu, attention, rotary,
+    layer_norm, normalized, gelu, gelu, attention, grouped, einsum, rotary,
 )  # fmt: skip

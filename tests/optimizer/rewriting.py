@@ -41,6 +41,7 @@ def _forget_output_shapes(graph: onnx.GraphProto) -> None:
 def run(proto: onnx.ModelProto, feeds: Feeds) -> list[Array]:
     """The outputs according to onnxruntime with all optimizations off."""
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])

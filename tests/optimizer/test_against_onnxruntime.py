@@ -32,6 +32,7 @@ LEVELS = {
 def upstream(proto: onnx.ModelProto, level: str, folder: Path) -> onnx.ModelProto:
     """The model as ONNX Runtime optimizes it for any machine."""
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = LEVELS[level]
     options.optimized_model_filepath = str(folder / f"{level}.onnx")
     options.log_severity_level = 4
@@ -59,6 +60,7 @@ def differ(want: list[Array], got: list[Array], atol: float) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_no_more_nodes_and_the_same_numbers(row: Row, tmp_path: Path) -> None:
     proto = row.proto()

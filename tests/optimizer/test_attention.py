@@ -141,6 +141,13 @@ class Builder:
             seen = np.tril(np.ones((1, 1, 5, 5), bool))
             low = self.const("low", LOWEST if self.mask == "where" else -100.0, np.float32)
             return self.node("Where", self.const("seen", seen), scores, low), []
+        if self.mask in ("where and row", "row and where"):
+            given = helper.make_tensor_value_info("mask", TensorProto.FLOAT, [self.batch, 1, 1, length])
+            seen = helper.make_tensor_value_info("seen", TensorProto.BOOL, [1, 1, self.rows, length])
+            low = self.const("low", LOWEST, np.float32)
+            if self.mask == "where and row":
+                return self.node("Add", self.node("Where", "seen", scores, low), "mask"), [given, seen]
+            return self.node("Where", "seen", self.node("Add", "mask", scores), low), [given, seen]
         if self.mask in ("padding", "infinite padding"):
             given = helper.make_tensor_value_info("seen", TensorProto.BOOL, [self.batch, 1, self.rows, length])
             low = self.const("low", LOWEST if self.mask == "padding" else -np.inf, np.float32)
@@ -224,6 +231,21 @@ def test_scores_that_are_replaced(mask: str, rows: int | str) -> None:
     feeds["seen"][0] = False
     feeds["seen"][1] = True
     found = fused(Builder(mask=mask, rows=rows), feeds)
+    assert found["com.microsoft.Attention"] == 1
+    assert found["Where"] == 1
+
+
+@pytest.mark.parametrize("mask", ["where and row", "row and where"])
+@pytest.mark.parametrize("rows", [5, "r"])
+@pytest.mark.parametrize("lowest", [LOWEST, -np.inf])
+def test_masks_of_which_one_is_added_and_one_replaces(mask: str, rows: int | str, lowest: float) -> None:
+    proto = Builder(mask=mask, rows=rows, batch="b").model()
+    feeds = random_feeds(proto, r=5, b=3)
+    feeds["seen"][...] = np.tril(np.ones((5, 5), bool))
+    feeds["mask"][...] = 0
+    feeds["mask"][1, ..., :2] = lowest
+    feeds["mask"][2] = lowest
+    found = fused(Builder(mask=mask, rows=rows, batch="b"), feeds)
     assert found["com.microsoft.Attention"] == 1
     assert found["Where"] == 1
 

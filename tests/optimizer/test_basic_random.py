@@ -22,7 +22,7 @@ def run(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray
     return ort.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(models())
 def test_same_numbers(example: tuple[onnx.ModelProto, dict[str, np.ndarray]]) -> None:
     proto, feeds = example

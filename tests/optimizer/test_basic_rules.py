@@ -24,6 +24,7 @@ BASIC = "ortconv.optimizer.basic."
 
 def run(proto: ModelProto, feeds: dict[str, Any]) -> list[np.ndarray]:
     options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     return ort.InferenceSession(proto.SerializeToString(), options).run(None, feeds)

@@ -71,9 +71,23 @@ def test_guarded_weights(fixed: bool) -> None:
     assert ops(optimized(exports.gpt2(Export(guard=True, **sizes), add=True), SYMBOLS))[ATTENTION] == 2
 
 
-def test_gpt2_with_past() -> None:
-    """The mask is cut by lengths that the joined keys have, so that nothing is fused that it depends on."""
-    optimized(exports.gpt2(Export(), past=True), SYMBOLS, DECODE)
+@pytest.mark.parametrize("add", [False, True])
+def test_gpt2_with_past(add: bool) -> None:
+    """The mask is cut by lengths that the joined keys have, so that attention cannot join them itself."""
+    found = ops(optimized(exports.gpt2(Export(), past=True, add=add), SYMBOLS, DECODE, SYMBOLS | {"past": 0}))
+    assert found[MULTI] == 2
+    assert "Softmax" not in found
+
+
+def test_mask_that_is_cut_elsewhere() -> None:
+    """As many rows as there are keys fit the queries only where nothing is past."""
+    proto = exports.gpt2(Export(), past=True)
+    for node in proto.graph.node:
+        if node.op_type == "Sub":
+            node.input[1] = node.input[0]
+    found = ops(optimized(proto, SYMBOLS | {"past": 0}))
+    assert found["Softmax"] == 2
+    assert MULTI not in found
 
 
 @pytest.mark.parametrize("past", [False, True])
@@ -87,9 +101,13 @@ def test_llama(past: bool, kv_heads: int, fixed: bool) -> None:
     assert found["SimplifiedLayerNormalization"] == 5
     assert found["com.microsoft.QuickGelu"] == 2
     assert found["com.microsoft.RotaryEmbedding"] == 4
-    if kv_heads == 2 and not past:
+    if kv_heads < 4 and not past:
         assert "Expand" not in found
-    assert found[MULTI] == 2
+        assert found["Softmax"] == 2
+    else:
+        assert found[MULTI] == 2
+    if kv_heads == 4 and past:
+        assert found["Concat"] == 1, "but for the shape of the mask"
 
 
 @pytest.mark.parametrize("flat", [False, True])
@@ -97,7 +115,8 @@ def test_llama(past: bool, kv_heads: int, fixed: bool) -> None:
 def test_clip(flat: bool, batch: int | str) -> None:
     found = ops(optimized(exports.clip_text(Export(batch=batch, rows=5), flat=flat), SYMBOLS))
     assert found["com.microsoft.QuickGelu"] == 2
-    assert found.get(ATTENTION, 0) == (0 if flat else 2)
+    assert found[ATTENTION] == 2
+    assert {"Softmax", "Transpose"}.isdisjoint(found)
 
 
 @pytest.mark.parametrize("fixed", [False, True])
@@ -112,6 +131,7 @@ def test_whisper_decoder(past: bool) -> None:
     found = ops(optimized(exports.whisper_decoder(Export(), past=past), SYMBOLS, *([DECODE] if past else [])))
     assert found[MULTI] == (4 if past else 2)
     assert found.get(ATTENTION, 0) == (0 if past else 2)
+    assert found.get("Concat", 0) == int(past), "but for the shape of the mask"
 
 
 BUILDERS: list[Callable[[Export], onnx.ModelProto]] = [exports.timm, exports.gpt2, exports.llama, exports.t5]

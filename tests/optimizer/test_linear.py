@@ -167,7 +167,7 @@ GRAPHS: dict[str, Callable[[int], onnx.ModelProto]] = {
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_cost_per_node_does_not_grow(name: str) -> None:
-    small, large = 240, 960
+    small, large = 120, 480
     optimize(from_proto(GRAPHS[name](12)))
     costs = []
     for size in (small, large):

@@ -76,6 +76,7 @@ def test_signed_activations_and_unsigned_weights_have_no_kernel(op: str) -> None
 @pytest.mark.parametrize("platform", ["arm", "amd64"])
 def test_as_onnxruntime_does(op: str, kind: str, platform: str, tmp_path: Path) -> None:
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.optimized_model_filepath = str(tmp_path / "theirs.onnx")
     options.add_session_config_entry("session.qdqisint8allowed", str(int(platform == "arm")))

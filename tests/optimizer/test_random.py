@@ -20,8 +20,8 @@ from differential import DifferenceError, Tally, examine
 from mutations import mutated
 from typed_graphs import ImpossibleError
 
-FEW = 320
-"""Models of a usual run, in blocks that run side by side."""
+FEW, SOME = 120, 480
+"""Models of a quick run and of a usual one, in blocks that run side by side."""
 BLOCK = 40
 DRAWS = ("dropout_training", "random")
 """Golden cases that draw random numbers."""
@@ -48,7 +48,9 @@ def _sources() -> list[onnx.ModelProto]:
     return [case.proto() for case in golden.cases() if not any(word in case.id for word in DRAWS)]
 
 
-@pytest.mark.parametrize("first", range(0, FEW, BLOCK))
+@pytest.mark.parametrize(
+    "first", [*range(0, FEW, BLOCK), *(pytest.param(i, marks=pytest.mark.slow) for i in range(FEW, SOME, BLOCK))]
+)
 def test_few(first: int) -> None:
     found = _differences(range(first, first + BLOCK), Tally())
     assert not found, "\n".join(found)
@@ -85,7 +87,7 @@ from ortconv.ortformat.writer import serialize
 from ortconv.pipeline import optimize
 
 digest = hashlib.sha256()
-for seed in range(60):
+for seed in range(24):
     try:
         model = from_proto(random_examples.example(Random(seed)).proto)
     except ImpossibleError:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ortconv.choices import LEVELS
 from ortconv.errors import UsageError
 from ortconv.optimizer import catalogue, recipe
 from ortconv.optimizer.engine import RulePass
-from ortconv.optimizer.levels import LEVELS, STAGES
+from ortconv.optimizer.levels import STAGES
 from ortconv.optimizer.recipe import Recipe
 
 

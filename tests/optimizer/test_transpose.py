@@ -102,7 +102,7 @@ def _other(perm: tuple[int, ...], kind: object) -> tuple[int, ...]:
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("kind", BROADCASTS)
 def test_broadcast_with_a_constant(op: str, kind: object) -> None:
-    for perm in [(0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 3, 2)]:
+    for perm in [(0, 2, 3, 1), (3, 2, 1, 0)]:
         k = np.abs(np.random.default_rng(1).standard_normal(_other(perm, kind))).astype(np.float32)
         orders = [["t", "k"]] if op == "PRelu" else [["t", "k"], ["k", "t"]]
         for order in orders:
@@ -425,7 +425,7 @@ def random_network(seed: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(60))
 def test_random_networks(seed: int) -> None:
     proto = random_network(seed)
     feeds = random_feeds(proto)
@@ -440,7 +440,7 @@ def test_random_networks(seed: int) -> None:
 
 def test_random_networks_shrink() -> None:
     before = after = 0
-    for seed in range(100):
+    for seed in range(40):
         proto = random_network(seed)
         before += len(proto.graph.node)
         after += len(optimized(proto, transpose.PASSES)[0].graph)

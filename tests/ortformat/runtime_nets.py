@@ -173,6 +173,7 @@ FLOAT = {
 def save_by_onnxruntime(proto: onnx.ModelProto, path: Path, platform: str, mode: str = "save") -> None:
     """What its converter does for Runtime style: once with `save`, once with `apply`."""
     settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1
     settings.log_severity_level = 4
     settings.optimized_model_filepath = str(path)
     settings.add_session_config_entry("session.save_model_format", "ORT")
@@ -186,6 +187,7 @@ def save_by_onnxruntime(proto: onnx.ModelProto, path: Path, platform: str, mode:
 def session(path: Path, *, replaying: bool) -> tuple[onnxruntime.InferenceSession, Counter[str]]:
     """A session of an .ort file, and the operators that it really runs."""
     settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1
     settings.log_severity_level = 4
     settings.add_session_config_entry("session.enable_saved_runtime_optimizations", str(int(replaying)))
     settings.add_session_config_entry("session.save_model_format", "ORT")

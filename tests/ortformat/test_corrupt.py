@@ -59,7 +59,7 @@ def edits(data: bytes, step: int) -> Counter[str]:
 
 @pytest.mark.parametrize("name", ["nested", "attributes", "maps"])
 def test_some_edits(name: str) -> None:
-    seen = edits(file_of(name), 7)
+    seen = edits(file_of(name), 17)
     assert seen["FormatError"] > seen["ok"] > 0
     assert seen.keys() <= {"ok", "FormatError", "GraphError", "UnsupportedError"}
 
@@ -78,7 +78,7 @@ def test_check_of_edits(name: str, tmp_path: Path) -> None:
     """The report has no better manners with strange numbers than the reader needs."""
     data, path = file_of(name), tmp_path / "x.ort"
     good, files = 0, set()
-    for i in range(0, len(data), 5):
+    for i in range(0, len(data), 11):
         path.write_bytes(data[:i] + bytes([data[i] ^ 0xFF]) + data[i + 1 :])
         try:
             check(path)

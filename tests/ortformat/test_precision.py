@@ -44,6 +44,7 @@ CASES = {
 
 def session(content: bytes) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -89,6 +90,7 @@ def test_no_more_casts_than_onnxruntime(case: str, tmp_path: Path) -> None:
     model = from_proto(source(case))
     optimize(model, "disable")
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.optimized_model_filepath = str(tmp_path / "theirs.onnx")
     onnxruntime.InferenceSession(source(case).SerializeToString(), options, providers=["CPUExecutionProvider"])

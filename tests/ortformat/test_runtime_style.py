@@ -57,7 +57,7 @@ def assert_same(got: list[np.ndarray], want: list[np.ndarray], atol: float = 0) 
 # ---------------------------------------------------------------------- the same as onnxruntime's
 
 
-@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("kind", ["uint8", pytest.param("int8", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", nets.QUANTIZED)
 def test_quantized_as_onnxruntime(name: str, kind: str, tmp_path: Path) -> None:
     net = nets.QUANTIZED[name](kind)

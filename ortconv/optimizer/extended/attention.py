@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +10,21 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import Dim, DType, Shape, TensorType
+from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context, FunctionPass
-from ortconv.optimizer.extended import attention_mask
-from ortconv.optimizer.extended.attention_heads import Heads, alone, is_known, length, perm_of, split_heads, unscaled
+from ortconv.optimizer.extended import attention_mask, attention_past
+from ortconv.optimizer.extended.attention_heads import (
+    Heads,
+    alone,
+    flattened,
+    is_known,
+    length,
+    perm_of,
+    split_heads,
+    unflattened,
+    unscaled,
+)
 from ortconv.optimizer.extended.attention_projection import Projection, packed_projections, projection_of
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
 
@@ -44,22 +55,29 @@ def fuse(graph: Graph, context: Context) -> int:
 
     Counterpart: AttentionFusion
     Differs: opset 13 and later, and static shapes, where there opset 11 and 12 with symbolic shapes match;
-        MultiHeadAttention where query, key and value do not come from one tensor.
+        MultiHeadAttention where query, key and value do not come from one tensor; heads in one axis with the batch; keys and
+        values joined with earlier ones.
     """
     masks = attention_mask.Masks(graph)
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
+    if not found:
+        return 0
     packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
-    owners = _owners(found)
-    for f in found:
+    owners, pasts = _owners(found), attention_past.Pasts(graph, ((f.key, f.value) for f in found))
+    for f in reversed(found):  # so that what one finding names is not taken away with another
         if context.exhausted:
             break
         before, label = len(graph), f.root.label
+        past = pasts.find(f.key, f.value, (f.query.source, *_masks(f)))
         if f.projections is not None and _may_pack(f.projections, owners) and not _is_long(f):
             fused = _attention(f, packed)
+        elif past is not None and context.may_touch(f.root, *past.joins):
+            fused = _with_past(f, past)
         else:
             fused = _multi_head_attention(f)
         _put(f, fused)
         context.record("AttentionFusion", label, before - len(graph) + 1, 1)
+    graph.sort()  # what attention returns of keys and values may be read before the place where they were multiplied
     return len(found)
 
 
@@ -67,46 +85,91 @@ def fuse(graph: Graph, context: Context) -> int:
 
 
 def _find(softmax: Node, masks: attention_mask.Masks, context: Context) -> Found | None:
-    scores, weights = softmax.inputs[0], softmax.out
-    if not softmax.is_op("Softmax") or scores is None or scores.dtype is not DType.FLOAT or scores.rank != 4:
+    total = softmax.inputs[0]
+    if not softmax.is_op("Softmax") or total is None or total.dtype is not DType.FLOAT or total.rank not in (3, 4):
         return None
-    if attribute(softmax, "axis") not in (-1, 3):
+    after = _after(softmax)
+    if attribute(softmax, "axis") not in (-1, total.rank - 1) or after is None:
         return None
-    guard = _guard(softmax)
-    weights = weights if guard is None else guard[0].out
-    product = alone(weights)
-    if product is None or not product.is_op("MatMul") or product.inputs[0] is not weights:
+    biased = masks.split(flattened(total) or total) if alone(total) is not None else None
+    scores = None if biased is None else _scores(biased.scores)
+    if biased is None or scores is None or not _may_join(biased):
         return None
-    root = alone(product.out)
-    if root is None or perm_of(root) != MERGE:
-        return None
-    biased = masks.split(scores)
-    if biased is None:
-        return None
-    plain, factor = unscaled(biased.scores)
+    plain, factor, unstack = scores
     multiply = plain.producer
-    if multiply is None or not multiply.is_op("MatMul") or alone(plain) is None:
-        return None
-    heads = _heads(multiply, product)
-    if heads is None:
+    heads = None if multiply is None or not multiply.is_op("MatMul") else _heads(multiply, after.product)
+    if heads is None or multiply is None or not _fit(heads, unstack, after.unstack):
         return None
     query, key, value = heads
     scale = factor * query.scale * key.scale
-    nodes = (root, product, softmax, multiply, *(guard or ()))
+    nodes = (after.root, after.product, softmax, multiply, *(after.guard or ()), *(n for n in (unstack,) if n))
     if not is_known(scale) or not context.may_touch(*nodes, *query.nodes, *key.nodes, *value.nodes, *biased.nodes):
         return None
     projections = _projections(query, key, value)
-    if guard is not None and (projections is None or not attention_mask.leaves_a_key(biased.mask) or biased.replaced):
+    guarded = projections is not None and biased.layers is None and attention_mask.leaves_a_key(biased.mask)
+    if after.guard is not None and (biased.replaced or not guarded):
         return None
     bias, padding = None, None
     if biased.mask is not None:
         before = biased.nodes[0]
         padding = masks.padding(biased, query, key, before)
         if padding is None:
-            bias = masks.fitting(biased, query, key, before, bounded=_is_bounded(root, query, value))
+            bias = masks.fitting(biased, query, key, before, bounded=_is_bounded(after.root, query, value))
         if bias is None and padding is None:
             return None
-    return Found(root, query, key, value, scale, bias, padding, nodes, projections)
+    return Found(after.root, query, key, value, scale, bias, padding, nodes, projections)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class After:
+    """What follows a Softmax: the product with the values, and the Transpose that merges heads."""
+
+    product: Node
+    root: Node
+    guard: tuple[Node, Node] | None
+    unstack: Node | None
+    """The Reshape between them, where batch and heads were one axis."""
+
+
+def _after(softmax: Node) -> After | None:
+    guard = _guard(softmax)
+    weights = softmax.out if guard is None else guard[0].out
+    product = alone(weights)
+    if product is not None and product.is_op("Reshape") and flattened(product.out) is weights:
+        weights = product.out
+        product = alone(weights)
+    if product is None or not product.is_op("MatMul") or product.inputs[0] is not weights:
+        return None
+    unstack = alone(product.out) if product.out.rank == 3 else None
+    root = alone(product.out if unstack is None else unstack.out)
+    return After(product, root, guard, unstack) if root is not None and perm_of(root) == MERGE else None
+
+
+def _scores(value: Value) -> tuple[Value, float, Node | None] | None:
+    """The product that scores are, its scale, and the Reshape that gives batch and heads axes of their own."""
+    plain, factor = unscaled(value)
+    unstack = plain.producer if alone(plain) is not None else None
+    if unstack is None or not unstack.is_op("Reshape") or unstack.inputs[0] is None:
+        return None if unstack is None else (plain, factor, None)
+    plain, more = unscaled(unstack.inputs[0])
+    return (plain, factor * more, unstack) if alone(plain) is not None else None
+
+
+def _may_join(biased: attention_mask.Biased) -> bool:
+    """False if a mask has batch and heads in one axis, or more axes than the scores."""
+    mask, rank = biased.mask, biased.scores.rank
+    if mask is None or rank == 4:
+        return True
+    return mask.rank is not None and mask.rank <= 3 and (mask.rank < 3 or mask.dim(0) == 1)
+
+
+def _fit(heads: tuple[Heads, Heads, Heads], scores: Node | None, values: Node | None) -> bool:
+    """True if the Reshapes of scores and values, where there are any, restore the axes of batch and heads."""
+    query, key, value = heads
+    outer = length(query, 0), query.count, length(query, 1)
+    return (scores is None or unflattened(scores, (*outer, length(key, 1)))) and (
+        values is None or unflattened(values, (*outer, {value.size}))
+    )
 
 
 def _guard(softmax: Node) -> tuple[Node, Node] | None:
@@ -152,6 +215,8 @@ _PRODUCTS = ("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantize
 
 def _heads(multiply: Node, product: Node) -> tuple[Heads, Heads, Heads] | None:
     """Query, key and value, if they have the same batch, heads and head size."""
+    if any(len({v.rank for v in node.inputs if v is not None}) > 1 for node in (multiply, product)):
+        return None
     query, key = split_heads(multiply.inputs[0]), split_heads(multiply.inputs[1], transposed=True)
     value = split_heads(product.inputs[1])
     if query is None or key is None or value is None or value.scale != 1:
@@ -205,9 +270,28 @@ def _multi_head_attention(f: Found) -> Node:
     apart = any(side.source is side.whole and side.source.constant is None for side in sides)
     inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
     inputs += [side.whole if apart else _packed_rows(side, f.root) for side in sides]
-    if f.bias is not None or f.padding is not None:
-        inputs += [None, f.padding.keys if f.padding else None, f.bias]
-    return _make(f, "MultiHeadAttention", inputs, {})
+    return _make(f, "MultiHeadAttention", [*inputs, *_masks(f)], {})
+
+
+def _with_past(f: Found, past: attention_past.Past) -> Node:
+    """The fused node, which joins what was computed earlier with what comes now, and returns that too."""
+    graph = f.root.graph
+    assert graph is not None
+    apart = any(side.source.rank == 4 for side in past.later)
+    inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
+    inputs += [side.whole if apart else _packed_rows(side, f.root) for side in past.later]
+    types = [join.out.type for join in past.joins]
+    node = _make(f, "MultiHeadAttention", [*inputs, *_masks(f), *past.earlier], {}, types)
+    for join, present in zip(past.joins, node.outputs[1:]):
+        assert present is not None
+        graph.replace(join.out, present)
+        graph.remove_dead(join)
+    return node
+
+
+def _masks(f: Found) -> list[Value | None]:
+    """No bias, then the masks, as MultiHeadAttention takes them."""
+    return [None, f.padding.keys if f.padding else None, f.bias]
 
 
 def _attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Value]]) -> Node:
@@ -242,7 +326,9 @@ def _pack(graph: Graph, projections: tuple[Projection, ...]) -> tuple[Value, Val
     return graph.constant(Tensor.of(weight), f"{name}_qkv"), graph.constant(Tensor.of(bias), f"{name}_qkv_bias")
 
 
-def _make(f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attribute]) -> Node:
+def _make(
+    f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attribute], more: Sequence[ValueType | None] = ()
+) -> Node:
     graph = f.root.graph
     assert graph is not None
     graph.opsets.setdefault(MICROSOFT, 1)
@@ -254,8 +340,8 @@ def _make(f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attrib
     batch, queries = (f.root.out.dim(i) for i in range(2))
     type = TensorType(DType.FLOAT, (batch, queries, f.value.count * f.value.size))
     node = graph.add_node(
-        op, inputs, 1, attrs, domain=MICROSOFT, name=graph.fresh(f"{f.root.name or f.root.out.name}/{op}"), types=[type],
-        before=f.root,
+        op, inputs, 1 + len(more), attrs, domain=MICROSOFT, name=graph.fresh(f"{f.root.name or f.root.out.name}/{op}"),
+        types=[type, *more], before=f.root,
     )  # fmt: skip
     node.ep = f.root.ep
     return node

@@ -10,10 +10,12 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.shapes import Element, dim_of, refined, target
+from ortconv.optimizer.symbols import times
 
 SPLIT = (0, 2, 1, 3)
 SPLIT_TRANSPOSED = (0, 2, 3, 1)
 SWAP = (0, 1, 3, 2)
+FLAT_SWAP = (0, 2, 1)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -81,11 +83,50 @@ def split_heads(value: Value | None, *, transposed: bool = False) -> Heads | Non
     node = value.producer
     if node is None and value.constant is not None:
         return None if transposed else _constant_heads(value, scale, nodes)
-    if node is not None and transposed and perm_of(node) == SWAP and node.inputs[0] is not None:
+    if node is not None and transposed and _swaps(node) and node.inputs[0] is not None:
         value, more, scaling = _unscaled(node.inputs[0])
         nodes, scale, transposed = (*nodes, node, *scaling), scale * more, False
-        node = value.producer
+    stack, join = flattened(value), value.producer
+    if stack is not None and join is not None:
+        value, more, scaling = _unscaled(stack)
+        nodes, scale = (*nodes, join, *scaling), scale * more
     return _from_rows(value, scale, nodes, transposed) or (None if transposed else _as_they_are(value, scale, nodes))
+
+
+def _swaps(node: Node) -> bool:
+    """True for a Transpose that swaps rows and columns of heads, flattened into one axis or not."""
+    return perm_of(node) == SWAP or (node.is_op("Transpose") and tuple(node.attr("perm", Ints())) == FLAT_SWAP)
+
+
+def flattened(value: Value) -> Value | None:
+    """The heads (batch, count, ...) of which a value is the same with the first two axes made one; None if it is not.
+
+    Of the three dimensions two must be known to be right: the last one follows.
+    """
+    node = value.producer
+    x = None if node is None or not node.is_op("Reshape") else node.inputs[0]
+    wanted = None if x is None or node is None else target(node)
+    if x is None or wanted is None or x.rank != 4 or len(wanted) != 3 or value.rank != 3:
+        return None
+    batch, count, *rest = (dim_of(x, i) for i in range(4))
+    whole = times(batch, count) if isinstance(batch, (int, str)) and isinstance(count, int) else None
+    return x if _agree(wanted, value, (whole, *rest)) >= 2 and isinstance(count, int) and count > 0 else None
+
+
+def unflattened(node: Node, dims: tuple[set[Element], int, set[Element], set[Element]]) -> bool:
+    """True for a Reshape of heads that were made one axis with the batch into (batch, count, rows, columns)."""
+    x, wanted = node.inputs[0], target(node) if node.is_op("Reshape") else None
+    if x is None or wanted is None or x.rank != 3 or len(wanted) != 4:
+        return False
+    batch, count, rows, columns = dims
+    sides: tuple[set[Element], ...] = (batch, {count}, rows, columns)
+    known = [bool({w, d} & side) for w, d, side in zip(wanted, refined(wanted, node.out), sides)]
+    return known[1] and sum(known) >= 3
+
+
+def _agree(wanted: tuple[Element, ...], out: Value, dims: tuple[Element, ...]) -> int:
+    """How many of the dimensions that a Reshape returns are certain to be these."""
+    return sum(d is not None and d in pair for d, *pair in zip(dims, wanted, refined(wanted, out)))
 
 
 def _from_rows(value: Value, scale: float, nodes: tuple[Node, ...], transposed: bool) -> Heads | None:
@@ -159,7 +200,10 @@ def length(heads: Heads, axis: int) -> set[Element]:
     if heads.rows is not None:
         return {heads.rows[axis]}
     if heads.source is heads.whole:
-        return {dim_of(heads.source, 2 * axis)}
+        join = heads.source.producer
+        along = join.attr("axis", 0) % 4 if join is not None and join.is_op("Concat") else 2 * axis
+        parts = [] if join is None or along == 2 * axis else join.inputs
+        return {dim_of(value, 2 * axis) for value in (heads.source, *parts) if value is not None}
     return {dim_of(value, axis) for value in row_sources(heads.source)}
 
 

@@ -9,12 +9,13 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Tensor
-from ortconv.ir.types import DType, TensorType
+from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.basic.mask_index import UNSQUEEZE_BY_INPUT, is_true
-from ortconv.optimizer.conditions import scalar
+from ortconv.optimizer.conditions import RESHAPES, ints, scalar
 from ortconv.optimizer.extended.attention_heads import Heads, alone, length, row_sources
-from ortconv.optimizer.shapes import Element, dim_of
-from ortconv.optimizer.symbols import stretches_to
+from ortconv.optimizer.extended.attention_past import ROWS, joined
+from ortconv.optimizer.shapes import Element, dim_of, elements
+from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to
 
 LARGEST_BLEND = -1e30
 """A value from which on a sum with any reasonable score is that value."""
@@ -33,6 +34,8 @@ class Biased:
     replaced: float | None = None
     """Where `mask` is a condition: what stands for the scores where it does not hold."""
     inverted: bool = False
+    layers: tuple[Biased, Biased] | None = None
+    """Where one mask is added and another condition replaces: both, the one that comes last first."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,6 +57,17 @@ class Masks:
 
     def split(self, total: Value) -> Biased | None:
         """Scores and mask of the softmax's input; None if the scores are replaced in a way that no sum can express."""
+        outer = self._layer(total)
+        if outer is None or outer.mask is None:
+            return outer
+        inner = self._layer(outer.scores)
+        if inner is None or inner.mask is None or (inner.replaced is None) == (outer.replaced is None):
+            return outer
+        both = (outer, inner)
+        return Biased(inner.scores, outer.mask, (*outer.nodes, *inner.nodes), layers=both)
+
+    def _layer(self, total: Value) -> Biased | None:
+        """What one node adds to scores or puts in place of them."""
         node = total.producer
         if node is None or node.domain != "" or alone(total) is None:
             return None
@@ -80,6 +94,8 @@ class Masks:
 
         `bounded` vouches that the mask does not enlarge the scores. What has to be made is put before a node.
         """
+        if biased.layers is not None:
+            return self._joined(biased, biased.layers, query, key, before, bounded)
         mask = biased.mask
         if mask is None or (biased.replaced is None and mask.dtype is not DType.FLOAT):
             return None
@@ -91,6 +107,7 @@ class Masks:
         if biased.replaced is not None:
             return self._blended(biased, biased.replaced, query, key, before, bounded)
         dims = (*(1,) * (4 - mask.rank), *(dim_of(mask, i) for i in range(mask.rank)))
+        dims = (*dims[:2], _row_dim(mask, dims[2], rows, columns), dims[3])
         outer = (dims[0] == 1 or dims[0] in length(query, 0)) and dims[1] in (1, query.count)
         if outer and _is_one_of(dims[2], rows) and _is_one_of(dims[3], columns):
             return mask if mask.rank == 4 else self._raised(mask, before)
@@ -106,7 +123,13 @@ class Masks:
             numbers = [scalar(v) for v in branches]
             inverted = numbers[1] == 0
             low = numbers[0 if inverted else 1] if 0 in numbers else None
-        if biased.mask is None or condition is None or low is None or condition.graph is not self.graph:
+        if (
+            biased.layers is not None
+            or biased.mask is None
+            or condition is None
+            or low is None
+            or condition.graph is not self.graph
+        ):
             return None
         keys = _masked_keys(condition, length(query, 0), length(key, 1))
         allowed: tuple[set[Element], ...] = (length(query, 0), {1}, length(query, 1), length(key, 1))
@@ -168,6 +191,35 @@ class Masks:
             self.graph.remove(mask.producer)
         return fitting
 
+    def _joined(
+        self, biased: Biased, layers: tuple[Biased, Biased], query: Heads, key: Heads, before: Node, bounded: bool
+    ) -> Value | None:
+        """One mask for both: what is added, and the number wherever the condition replaces the scores."""
+        added, replacing = layers if layers[0].replaced is None else layers[::-1]
+        mask, condition, low = added.mask, replacing.mask, replacing.replaced
+        if mask is None or condition is None or low is None or mask.dtype is not DType.FLOAT:
+            return None
+        dims = _common(mask, condition, length(query, 1), length(key, 1))
+        if dims is None or condition.graph is not self.graph:
+            return None
+        name = (mask, condition, low, replacing.inverted, replacing is layers[0])
+        if name not in self.made:
+            near = f"{condition.name}_bias"
+            zero, number = (self.graph.constant(Tensor.of(np.float32(n)), near) for n in (0, low))
+            kept, shape = (mask, dims) if replacing is layers[0] else (zero, condition.shape)
+            branches = [number, kept] if replacing.inverted else [kept, number]
+            where = self._node("Where", [condition, *branches], {}, TensorType(DType.FLOAT, shape), before)
+            last = (
+                where if kept is mask else self._node("Add", [where, mask], {}, TensorType(DType.FLOAT, dims), before)
+            )
+            self.made[name] = last
+        joined = self.made[name]
+        fitting = self.fitting(Biased(biased.scores, joined, biased.nodes), query, key, before, bounded=bounded)
+        if fitting is None and joined.producer is not None and not joined.uses:
+            del self.made[name]
+            self.graph.remove_dead(joined.producer)
+        return fitting
+
     def _raised(self, mask: Value, before: Node) -> Value | None:
         """The mask with leading axes of length 1, so that it has four."""
         missing = tuple(range(4 - (mask.rank or 0)))
@@ -207,14 +259,24 @@ class Masks:
             return self._ints((known,), side.source)
         if side.source.graph is not self.graph or side.source.rank not in (3, 4):
             return None
-        rows, axis = side.source, side.source.rank - 2
-        if side.source.rank == 3:
-            *_, rows = (v for v in row_sources(side.source) if v.graph is self.graph)
-        if rows not in self.sizes:
-            shape = self._node("Shape", [rows], {}, TensorType(DType.INT64, (axis + 2,)), before)
-            bounds = [self._ints((i,), rows) for i in (axis, axis + 1)]
-            self.sizes[rows] = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (1,)), before)
-        return self.sizes[rows]
+        past = joined(side)
+        if past is not None and side.source not in self.sizes:
+            later = self._size(past.later, before)
+            if later is not None:  # what is joined may come out of attention, which needs this size
+                parts = [self._extent(past.earlier, ROWS, before), later]
+                self.sizes[side.source] = self._node("Add", parts, {}, TensorType(DType.INT64, (1,)), before)
+        if side.source.rank == 4:
+            return self._extent(side.source, ROWS, before)
+        *_, rows = (v for v in row_sources(side.source) if v.graph is self.graph)
+        return self._extent(rows, 1, before)
+
+    def _extent(self, value: Value, axis: int, before: Node) -> Value:
+        """One dimension of a value, as a tensor of one element."""
+        if value not in self.sizes:
+            shape = self._node("Shape", [value], {}, TensorType(DType.INT64, (axis + 2,)), before)
+            bounds = [self._ints((i,), value) for i in (axis, axis + 1)]
+            self.sizes[value] = self._node("Slice", [shape, *bounds], {}, TensorType(DType.INT64, (1,)), before)
+        return self.sizes[value]
 
     def _ints(self, numbers: tuple[int, ...], near: Value) -> Value:
         return self.graph.constant(Tensor.of(np.array(numbers, np.int64)), f"{near.name}_const")
@@ -245,6 +307,70 @@ def is_finite(mask: Value | None) -> bool:
     return node.op in ("Expand", "Unsqueeze", "Reshape", "Slice", "Identity") and is_finite(node.inputs[0])
 
 
+def _common(a: Value, b: Value, rows: set[Element], columns: set[Element]) -> Shape | None:
+    """The shape of two masks of the same scores together, with four axes; None where one of the dimensions is not certain."""
+    if a.rank is None or b.rank is None or max(a.rank, b.rank) > 4:
+        return None
+    shapes = [(*(1,) * (4 - v.rank), *(v.shape or ())) for v in (a, b) if v.rank is not None]
+    pairs = zip(*((*s[:2], _row_dim(v, s[2], rows, columns), s[3]) for v, s in zip((a, b), shapes)))
+    dims: list[Dim] = []
+    for pair, known in zip(pairs, (set[Element](), set[Element](), rows, columns)):
+        longer = [d for d in pair if d != 1]
+        whole = next((d for d in known if isinstance(d, (int, str))), None)
+        if longer and all(_is_one_of(d, known) for d in longer):
+            dims.append(whole)
+        else:
+            dims.append(broadcast_dims([d if isinstance(d, (int, str)) else None for d in pair]))
+    return None if None in dims else tuple(dims)
+
+
+def _row_dim(mask: Value, dim: Element, rows: set[Element], columns: set[Element]) -> Element:
+    """The number of rows of a mask, which may be cut out of a larger one by the numbers of keys and queries.
+
+    As it is cut to the number of keys along the columns, too, the larger one has as many, or it fits no scores.
+    """
+    value: Value | None = mask
+    while value is not None and (node := value.producer) is not None and (node.is_op("Where") or node.is_op("Cast")):
+        value = node.inputs[0]
+    across = None if value is None else _cut(value, 3)
+    along = None if across is None else _cut(across[0], 2)
+    query = next((d for d in rows if isinstance(d, str)), None)
+    if across is None or along is None or query is None or _is_one_of(dim, rows):
+        return dim
+    (_, first, width), (whole, start, end) = across, along
+    ends = [elements(v) for v in (width, end)]
+    keys = next((d for d in columns if isinstance(d, str) and ends == [(d,), (d,)]), None)
+    sizes = [whole.dim(axis) for axis in (2, 3)]
+    if keys is None or query not in keys.split(PLUS) or elements(first) != (0,):
+        return dim
+    if not isinstance(sizes[0], int) or sizes[0] != sizes[1] or sizes[0] < 2:
+        return dim
+    return query if _is_difference(start, keys, query) else dim
+
+
+def _cut(value: Value, axis: int) -> tuple[Value, Value, Value] | None:
+    """What a Slice along one axis cuts from, and its bounds."""
+    node = value.producer
+    if node is None or not node.is_op("Slice") or value.rank != 4 or len(node.inputs) < 4:
+        return None
+    x, start, end, axes = node.inputs[:4]
+    step = node.input(4)
+    if x is None or start is None or end is None or ints(axes) not in ((axis,), (axis - 4,)):
+        return None
+    return (x, start, end) if step is None or ints(step) == (1,) else None
+
+
+def _is_difference(value: Value | None, keys: str, queries: str) -> bool:
+    """True if a tensor of one element is the number of keys less that of queries."""
+    while value is not None and (node := value.producer) is not None and node.domain == "":
+        if node.op == "Sub":
+            return [elements(v) for v in node.inputs] == [(keys,), (queries,)]
+        if node.op not in (*RESHAPES, "Cast"):
+            return False
+        value = node.inputs[0]
+    return False
+
+
 def _is_one_of(dim: Element, known: set[Element]) -> bool:
     return any(stretches_to(dim, d) for d in known)
 
@@ -270,7 +396,8 @@ def _masked_keys(condition: Value, batch: set[Element], columns: set[Element]) -
 
 def _may_be_scores(value: Value) -> bool:
     node = value.producer
-    while node is not None and node.domain == "" and node.op in ("Mul", "Div"):
-        inner = next((v for v in node.inputs if v is not None and v.constant is None), None)
+    while node is not None and node.domain == "" and node.op in ("Mul", "Div", "Reshape", "Where"):
+        operands = node.inputs[1:] if node.op == "Where" else node.inputs
+        inner = next((v for v in operands if v is not None and v.constant is None), None)
         node = None if inner is None else inner.producer
     return node is not None and node.is_op("MatMul")

@@ -1,13 +1,16 @@
-"""Slices that are repeated one by one, as heads are that several queries share, are gathered at once."""
+"""Slices that are repeated one by one, as heads are that several queries share, are gathered at once, or not at all."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ortconv.ir.graph import Value
-from ortconv.optimizer.conditions import axes_of, equal_shapes
+from ortconv.ir.graph import Ints, Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import Dim, DType, TensorType
+from ortconv.optimizer.basic.transpose_handlers import transpose_perm
+from ortconv.optimizer.conditions import axes_of, equal_shapes, ints, with_shape
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
-from ortconv.optimizer.pattern import Match, P
+from ortconv.optimizer.pattern import C, Match, P
 
 _WIDE = P("Expand", P("Unsqueeze", "x", ..., name="unsqueeze"), ..., name="expand")
 
@@ -35,4 +38,112 @@ def fuse_repeat(m: Match) -> Replacement:
     return New("Gather", [x, index], {"axis": axis}, types=[m.root.out.type])
 
 
-PASSES = (RulePass("RepeatFusion", fuse_repeat),)
+@rule("RepeatFusion", P("Reshape", P("Expand", "x", ..., name="expand"), ...))
+def fuse_static_repeat(m: Match) -> Replacement:
+    "Reshape(Expand(x)), where an axis of length 1 grows and joins the one before  ->  Gather(Reshape(x), [0, 0, 1, 1, ...], axis)"
+    dims, wide, merged = m.x.static_shape, m.expand.out.static_shape, m.root.out.static_shape
+    if dims is None or wide is None or merged is None or len(dims) != len(wide) or 0 in wide:
+        return None
+    grown = [i for i, (d, w) in enumerate(zip(dims, wide)) if d != w]
+    if len(grown) != 1 or not grown[0]:
+        return None
+    (at,) = grown
+    if merged != (*wide[: at - 1], wide[at - 1] * wide[at], *wide[at + 1 :]):
+        return None
+    shape = (*dims[:at], *dims[at + 1 :])
+    rows = New("Reshape", [m.x, np.array(shape, np.int64)], {}, types=[with_shape(m.x, shape)])
+    index = np.repeat(np.arange(dims[at - 1], dtype=np.int64), wide[at])
+    return New("Gather", [rows, index], {"axis": at - 1}, types=[m.root.out.type])
+
+
+_REPEATED = P("Gather", "x", C("index"), name="gather")
+
+
+def _copies(m: Match) -> int | None:
+    """How often the Gather takes every slice, one after the other; None if it does anything else."""
+    index, axis, rank = ints(m.index), m.gather.attr("axis", 0), m.x.rank
+    count = None if rank is None or not -rank <= axis < rank else m.x.dim(axis % rank)
+    if not index or not isinstance(count, int) or count < 1 or len(index) % count:
+        return None
+    copies = len(index) // count
+    return copies if copies > 1 and index == tuple(i // copies for i in range(len(index))) else None
+
+
+@rule("GroupedMatMulFusion", P("Transpose", _REPEATED, name="transpose"))
+def transpose_before_repeat(m: Match) -> Replacement:
+    """Transpose(Gather(x, [0, 0, 1, 1, ...]))  ->  Gather(Transpose(x), [0, 0, 1, 1, ...]) along the axis where that went
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    perm, x = transpose_perm(m.transpose), m.x
+    if perm is None or x.shape is None or _copies(m) is None:
+        return None
+    inner = New("Transpose", [x], {"perm": Ints(perm)}, types=[with_shape(x, tuple(x.shape[i] for i in perm))])
+    axis = perm.index(m.gather.attr("axis", 0) % len(perm))
+    return New("Gather", [inner, m.index], {"axis": axis}, like=m.gather, types=[m.root.out.type])
+
+
+@rule(
+    "GroupedMatMulFusion",
+    P("Mul", _REPEATED, C("factor", one=True), commutative=True),
+    P("Div", _REPEATED, C("factor", one=True)),
+)
+def scale_before_repeat(m: Match) -> Replacement:
+    "Gather(x, [0, 0, 1, 1, ...]) * factor  ->  Gather(x * factor, [0, 0, 1, 1, ...])"
+    if m.factor.constant.rank > m.x.rank or _copies(m) is None:
+        return None
+    inner = New(m.root.op, [m.x, m.factor], {}, types=[m.x.type])
+    return New("Gather", [inner, m.index], like=m.gather, types=[m.root.out.type])
+
+
+@rule("GroupedMatMulFusion", P("MatMul", "a", _REPEATED, name="matmul"))
+def multiply_groups(m: Match) -> Replacement:
+    """MatMul(a, Gather<axis 1>(x, [0, 0, 1, 1, ...]))  ->  Reshape(MatMul(Reshape(a), x)), each matrix with one group of rows
+
+    Counterpart: none: beyond ONNX Runtime, whose GroupQueryAttentionFusion serves other providers only
+    """
+    a, x = m.a.shape, m.x.shape
+    copies = _copies(m)
+    if a is None or x is None or len(a) != 4 or len(x) != 4 or m.gather.attr("axis", 0) not in (1, -3):
+        return None
+    if copies is None or m.a.dtype not in (DType.FLOAT, DType.DOUBLE) or not isinstance(x[1], int):
+        return None
+    if a[1] != x[1] * copies or 0 in (a[0], *a[2:]):
+        return None
+    rows = a[2] * copies if isinstance(a[2], int) else None
+    groups = New("Reshape", [m.a, _shape(x[1], rows)], {}, types=[TensorType(m.a.dtype, (a[0], x[1], rows, a[3]))])
+    batch = m.root.out.dim(0)
+    products = New("MatMul", [groups, m.x], like=m.matmul, types=[TensorType(m.a.dtype, (batch, x[1], rows, x[3]))])
+    return New("Reshape", [products, _shape(a[1], a[2])], {}, types=[m.root.out.type])
+
+
+@rule(
+    "GroupedMatMulFusion",
+    P(
+        "Mul",
+        P("Reshape", P("MatMul", "a", "b", name="matmul"), "shape", name="reshape"),
+        C("k", one=True),
+        commutative=True,
+    ),
+    P("Div", P("Reshape", P("MatMul", "a", "b", name="matmul"), "shape", name="reshape"), C("k", one=True)),
+)
+def scale_before_reshape(m: Match) -> Replacement:
+    "Reshape(MatMul(a, b)) * k  ->  Reshape(MatMul(a, b) * k), so that the product can take in the factor"
+    product = m.matmul.out
+    if product.rank is None or m.k.constant.rank > min(product.rank, m.root.out.rank or 0):
+        return None
+    inner = New(m.root.op, [product, m.k], {}, like=m.root, types=[product.type])
+    return New("Reshape", [inner, m.shape], like=m.reshape, types=[m.root.out.type])
+
+
+def _shape(count: int, rows: Dim) -> Array:
+    """The target of a Reshape that gives the second axis so many elements, and the third one so many or what is left."""
+    return np.array([0, count, rows if isinstance(rows, int) else -1, 0], np.int64)
+
+
+PASSES = (
+    RulePass("RepeatFusion", fuse_repeat, fuse_static_repeat),
+    RulePass(
+        "GroupedMatMulFusion", transpose_before_repeat, scale_before_repeat, multiply_groups, scale_before_reshape
+    ),
+)

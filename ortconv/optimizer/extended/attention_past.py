@@ -1,0 +1,92 @@
+"""Keys and values of earlier steps, in front of those that attention gets in this one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.types import DType
+from ortconv.optimizer.extended.attention_heads import Heads, length, split_heads
+from ortconv.optimizer.shapes import dim_of
+
+ROWS = 2
+"""The axis of heads (batch, count, rows, size) along which steps follow each other."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Past:
+    """Concat(earlier heads, later heads), twice: for keys and for values."""
+
+    joins: tuple[Node, Node]
+    earlier: tuple[Value, Value]
+    later: tuple[Heads, Heads]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Joined:
+    """Concat(earlier heads, later heads) along the rows."""
+
+    node: Node
+    earlier: Value
+    later: Heads
+
+
+def joined(side: Heads) -> Joined | None:
+    """What keys or values are joined of, where later ones follow earlier ones."""
+    node = side.source.producer
+    if node is None or not node.is_op("Concat") or len(node.inputs) != 2 or side.source is not side.whole:
+        return None
+    earlier, later = node.inputs
+    if earlier is None or earlier.rank != 4 or node.attr("axis", 0) not in (ROWS, ROWS - 4):
+        return None
+    heads = split_heads(later)
+    if heads is None or heads.whole is None or heads.scale != 1 or earlier.dtype is not DType.FLOAT:
+        return None
+    size = (side.count, side.size)
+    return (
+        Joined(node, earlier, heads) if (earlier.dim(1), earlier.dim(3)) == size == (heads.count, heads.size) else None
+    )
+
+
+def past_of(key: Heads, value: Heads) -> Past | None:
+    """What keys and values are joined of, where both are the earlier and the later rows of the same steps."""
+    keys, values = joined(key), joined(value)
+    if keys is None or values is None or keys.node is values.node or key.size != value.size:
+        return None
+    same = dim_of(keys.earlier, ROWS) == dim_of(values.earlier, ROWS) or length(keys.later, 1) & length(values.later, 1)
+    if not same:
+        return None
+    return Past((keys.node, values.node), (keys.earlier, values.earlier), (keys.later, values.later))
+
+
+class Pasts:
+    """The keys and values of one graph that may come out of attention itself."""
+
+    def __init__(self, graph: Graph, sides: Iterable[tuple[Heads, Heads]]) -> None:
+        self.places = {node: place for place, node in enumerate(graph)}
+        self.readers = Counter(side.source for pair in sides for side in pair)
+
+    def find(self, key: Heads, value: Heads, others: Iterable[Value | None]) -> Past | None:
+        """What keys and values are joined of, where no other attention reads them and no other input needs them."""
+        past = past_of(key, value)
+        if past is None or any(self.readers[join.out] > 1 for join in past.joins):
+            return None
+        inputs = (*others, *past.earlier, *(side.source for side in past.later))
+        return None if self._needs(inputs, past.joins) else past
+
+    def _needs(self, values: Iterable[Value | None], nodes: tuple[Node, ...]) -> bool:
+        """True if any of the values is computed from what one of the nodes returns."""
+        first = min(self.places[node] for node in nodes)
+        seen: set[Node] = set()
+        stack = [v.producer for v in values if v is not None]
+        while stack:
+            node = stack.pop()
+            if node is None or node in seen or self.places.get(node, first) < first:
+                continue
+            if node in nodes:
+                return True
+            seen.add(node)
+            stack += [v.producer for v in (*node.inputs, *captures(node)) if v is not None]
+        return False

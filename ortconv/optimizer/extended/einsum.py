@@ -1,0 +1,162 @@
+"""Einsum of two operands that is a product of matrices becomes one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType, Shape, TensorType
+from ortconv.optimizer.conditions import ints, same_dim, with_shape
+from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The axes of two operands and of the result, one letter each."""
+
+    left: str
+    right: str
+    out: str
+
+    @property
+    def summed(self) -> str:
+        return "".join(c for c in self.left if c in self.right and c not in self.out)
+
+    @property
+    def batch(self) -> str:
+        """The axes of stacks, in the order of the result."""
+        return "".join(c for c in self.out if c in self.left and c in self.right)
+
+    def only(self, side: str) -> str:
+        """The axes that one operand alone has."""
+        return "".join(c for c in side if (c in self.left) != (c in self.right))
+
+
+def labels(node: Node) -> Labels | None:
+    """The labels of an Einsum; None for an ellipsis, a diagonal, an axis summed by itself, or any number of operands but two."""
+    equation = str(node.attr("equation", "")).replace(" ", "")
+    terms, arrow, out = equation.partition("->")
+    operands = terms.split(",")
+    if len(operands) != 2 or "." in equation or not equation.replace("->", "").replace(",", "").isalpha():
+        return None
+    if not arrow:
+        out = "".join(sorted(c for c in set(terms) if terms.count(c) == 1 and c != ","))
+    if any(len(set(term)) < len(term) for term in (*operands, out)):
+        return None
+    found = Labels(operands[0], operands[1], out)
+    once = found.only(found.left) + found.only(found.right)
+    return found if found.summed and set(once + found.batch) == set(out) else None
+
+
+@rule("EinsumFusion", P("Einsum", "a", C("w"), name="einsum"))
+def multiply_by_weights(m: Match) -> Replacement:
+    """Einsum(x, weights), where the last axes of x are summed, all others kept  ->  MatMul between Reshapes
+
+    Counterpart: none: its Einsum kernel transposes and reshapes at every run
+    """
+    found, x, w = labels(m.einsum), m.a, m.w.constant
+    if found is None or not _is_float(x, m.w) or x.shape is None or len(x.shape) != len(found.left):
+        return None
+    summed, rest = found.summed, found.only(found.left)
+    columns = found.out[len(rest) :]
+    if (
+        not rest
+        or not columns
+        or found.left != rest + summed
+        or found.out != rest + columns
+        or w.rank != len(found.right)
+    ):
+        return None
+    weights = w.numpy().transpose([found.right.index(c) for c in summed + columns])
+    sizes = weights.shape[len(summed) :]
+    if not all(map(same_dim, x.shape[len(rest) :], weights.shape)) or 0 in w.shape:
+        return None
+    inner, width = math.prod(weights.shape[: len(summed)]), math.prod(sizes)
+    rows: Source = x
+    if len(summed) > 1:
+        rows = New("Reshape", [x, _spec(rest, inner)], {}, types=[with_shape(x, (*x.shape[: len(rest)], inner))])
+    flat = with_shape(x, (*x.shape[: len(rest)], width))
+    product = New("MatMul", [rows, weights.reshape(inner, width)], {}, like=m.root, types=[flat])
+    return product if len(sizes) == 1 else New("Reshape", [product, _spec(rest, *sizes)], types=[m.root.out.type])
+
+
+def _spec(kept: Iterable[object], *sizes: int) -> Array:
+    """The target of a Reshape that keeps some leading axes."""
+    return np.array([0 for _ in kept] + list(sizes), np.int64)
+
+
+@rule("EinsumFusion", P("Einsum", "a", "b", name="einsum"))
+def multiply_stacks(m: Match) -> Replacement:
+    """Einsum(a, b) with one summed axis and one more of each operand  ->  MatMul of Transposes, transposed
+
+    Counterpart: none: its Einsum kernel transposes and reshapes at every run
+    """
+    found = labels(m.einsum)
+    if found is None or not _is_float(m.a, m.b) or (m.a.rank, m.b.rank) != (len(found.left), len(found.right)):
+        return None
+    summed, rows, columns = found.summed, found.only(found.left), found.only(found.right)
+    if len(summed) != 1 or len(rows) != 1 or len(columns) != 1:
+        return None
+    if not same_dim(m.a.dim(found.left.index(summed)), m.b.dim(found.right.index(summed))):
+        return None
+    first, second, terms = m.a, m.b, (found.left, found.right)
+    if found.out.index(columns) < found.out.index(rows):
+        first, second, terms, rows, columns = second, first, terms[::-1], columns, rows
+    left = _turned(first, terms[0], found.batch + rows + summed)
+    right = _turned(second, terms[1], found.batch + summed + columns)
+    order = found.batch + rows + columns
+    type = m.root.out.type
+    shape = type.shape if isinstance(type, TensorType) else None
+    dims = None if shape is None else tuple(shape[found.out.index(c)] for c in order)
+    product = New("MatMul", [left, right], {}, like=m.root, types=[with_shape(m.a, dims) if dims else None])
+    if order == found.out:
+        return product
+    return New("Transpose", [product], {"perm": Ints(order.index(c) for c in found.out)}, types=[type])
+
+
+def _turned(value: Value, term: str, wanted: str) -> Source:
+    if term == wanted:
+        return value
+    perm = Ints(term.index(c) for c in wanted)
+    shape: Shape = value.shape or ()
+    return New("Transpose", [value], {"perm": perm}, types=[with_shape(value, tuple(shape[i] for i in perm))])
+
+
+def _is_float(*values: Value) -> bool:
+    return all(v.dtype in (DType.FLOAT, DType.DOUBLE) and v.dtype is values[0].dtype for v in values)
+
+
+_SPLIT = P("Reshape", "x", C("shape"), name="reshape")
+
+
+@rule(
+    "EinsumFusion",
+    P("Add", _SPLIT, C("k"), commutative=True),
+    P("Mul", _SPLIT, C("k"), commutative=True),
+    P("Div", _SPLIT, C("k")),
+)
+def compute_before_split(m: Match) -> Replacement:
+    "Reshape(x) + k, where the last axis is split in two  ->  Reshape(x + k), so that a projection keeps its bias"
+    x, const, wanted, out = m.x.shape, m.k.constant, ints(m.shape), m.root.out.shape
+    if x is None or out is None or wanted is None or len(wanted) != len(x) + 1 or len(out) != len(wanted):
+        return None
+    pair = out[-2:]
+    if wanted[: len(x) - 1] != (0,) * (len(x) - 1) or m.reshape.attr("allowzero", 0) or const.size == 0:
+        return None
+    if const.shape == pair:
+        operand = const.numpy().reshape(-1)
+    elif const.size == 1 and const.rank <= len(x):
+        operand = const.numpy()
+    else:
+        return None
+    inner = New(m.root.op, [m.x, operand], {}, like=m.root, types=[m.x.type])
+    return New("Reshape", [inner, m.shape], like=m.reshape, types=[m.root.out.type])
+
+
+PASSES = (RulePass("EinsumFusion", multiply_by_weights, multiply_stacks, compute_before_split),)

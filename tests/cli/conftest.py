@@ -1,0 +1,28 @@
+"""What tests of the command line share."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+import pytest
+
+from ortconv.cli import main
+
+
+class Printed(Protocol):
+    def __call__(self, *arguments: object, code: int = 0) -> Any: ...
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
+    """Runs a command line with --json, which must exit with a code; the document that it prints."""
+
+    def run(*arguments: object, code: int = 0) -> Any:
+        capsys.readouterr()
+        found = main([*map(str, arguments), "--json"])
+        shown = capsys.readouterr()
+        assert found == code, shown.err
+        return json.loads(shown.out)
+
+    return run
