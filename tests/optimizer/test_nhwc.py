@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from qdq_net import Net
-from rewriting import ops, optimized, parse, random_feeds, run
+from rewriting import ops, optimized, random_feeds, run
 
 from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
@@ -83,6 +83,23 @@ def enlarged_to(net: Net, x: str) -> str:
     return conv(net, image(net, net.add("Resize", conv(net, x, 4, 4), "", "", sizes, mode="nearest")), 3, 4)
 
 
+def interpolated(net: Net, x: str) -> str:
+    scales = net.const(np.array([1, 1, 2, 4], np.float32))
+    return conv(net, image(net, net.add("Resize", conv(net, x, 4, 4), "", scales, mode="linear")), 3, 4)
+
+
+def interpolated_to(net: Net, x: str) -> str:
+    sizes = net.const(np.array([2, 4, 14, 9]))
+    attrs = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
+    return conv(net, image(net, net.add("Resize", conv(net, x, 4, 4), "", "", sizes, **attrs)), 3, 4)
+
+
+def distribution(net: Net, x: str) -> str:
+    """As detectors compute box edges: the expectation of a softmax over channels."""
+    weights = image(net, net.add("Softmax", conv(net, x, 6, 4), axis=1))
+    return conv(net, weights, 2, 6, kernel=1)
+
+
 def constants(net: Net, x: str) -> str:
     first = conv(net, x, 4, 4)
     for shape in ((4, 1, 1), (1, 4, 7, 9), (), (9,)):
@@ -113,6 +130,9 @@ REGIONS = [
     parts,
     enlarged,
     enlarged_to,
+    interpolated,
+    interpolated_to,
+    distribution,
     constants,
 ]
 
@@ -164,6 +184,49 @@ def test_scales_of_channels_stay_outside() -> None:
     assert check(net)["Transpose"] == 2
 
 
+@pytest.mark.parametrize(
+    ("mode", "scales", "transposes"),
+    [
+        ("half_pixel", (1, 1, 2, 4), 2),
+        ("asymmetric", (1, 1, 2, 8), 2),
+        ("half_pixel", (1, 1, 3, 2), 4),
+        ("align_corners", (1, 1, 2, 2), 4),
+    ],
+)
+def test_interpolation_of_bytes_stays_unless_it_is_exact(mode: str, scales: tuple[float, ...], transposes: int) -> None:
+    net = Net()
+    x = net.q(net.input(2, 4, 7, 9), SCALE, 100)
+    w = net.const(net.rng.integers(-50, 50, (4, 4, 1, 1)).astype(np.int8))
+    s, z, zw = net.const(np.float32(SCALE)), net.const(np.uint8(100)), net.const(np.int8(0))
+    for _ in range(2):
+        x = net.add("QLinearConv", x, s, z, w, net.const(np.float32(0.01)), zw, s, z)
+    scaled = net.const(np.array(scales, np.float32))
+    x = net.add("Resize", x, "", scaled, mode="linear", coordinate_transformation_mode=mode)
+    for _ in range(2):
+        x = net.add("QLinearConv", x, s, z, w, net.const(np.float32(0.01)), zw, s, z)
+    assert check(net.returned(net.dq(x, SCALE, 100)))["Transpose"] == transposes
+
+
+@pytest.mark.parametrize("axis", [0, 2, 3])
+def test_softmax_along_other_axes_stays(axis: int) -> None:
+    def build(net: Net, x: str) -> str:
+        first = chain(net, x)
+        return conv(net, image(net, net.add("Softmax", first, axis=axis)), 2, 5)
+
+    model, _ = optimized(quantized(network(build))[0], PASSES)  # type: ignore[arg-type]
+    (softmax,) = (n for n in model.graph if n.op == "QLinearSoftmax")
+    assert softmax.attr("axis", -1) == axis
+
+
+def test_convolution_behind_a_transpose_takes_its_result() -> None:
+    def build(net: Net, x: str) -> str:
+        return conv(net, image(net, net.add("Transpose", x, perm=[0, 2, 1, 3])), 4, 7)
+
+    found = check(network(build))
+    assert found["Transpose"] == 2
+    assert found["com.microsoft.QLinearConv"] == 1
+
+
 def test_one_convolution_stays() -> None:
     before, _ = quantized(network(lambda net, x: conv(net, x, 4, 4)))
     assert not optimized(before, PASSES)[1].trace  # type: ignore[arg-type]
@@ -191,6 +254,19 @@ def test_transposes_of_a_model_with_channels_last_vanish() -> None:
     x = image(net, net.add("Transpose", x, perm=[0, 3, 1, 2]))
     net.returned(image(net, net.add("Transpose", chain(net, x), perm=[0, 2, 3, 1])))
     assert "Transpose" not in check(net)
+
+
+def test_sum_between_channels_last_joins_them() -> None:
+    """As in ConvNeXt: what is added comes from nodes with the channels last, and goes to such."""
+    net = Net()
+    x = image(net, net.input(2, 7, 9, 4))
+    first = conv(net, image(net, net.add("Transpose", x, perm=[0, 3, 1, 2])), 4, 4)
+    last = image(net, net.add("Transpose", first, perm=[0, 2, 3, 1]))
+    w = net.weights(4, 4, scale=0.01)
+    back = image(net, net.add("Transpose", image(net, net.add("MatMul", last, w)), perm=[0, 3, 1, 2]))
+    y = conv(net, image(net, net.add("Add", first, back)), 4, 4)
+    found = check(net.returned(image(net, net.add("Transpose", y, perm=[0, 2, 3, 1]))))
+    assert "Transpose" not in found
 
 
 def test_returned_in_the_middle() -> None:
@@ -224,8 +300,21 @@ def test_nodes_of_another_provider_stay(taken: str) -> None:
     assert sum(p.run(graph, Context(only_cpu=True)) for p in PASSES) == 0
 
 
-def test_images_of_other_ranks_stay() -> None:
-    text = """g (uint8[1,4,9] x) => (uint8[1,4,9] y)
-        <float s = {0.05}, uint8 z = {100}, uint8[4,4,1] w = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7}> {
-        c = QLinearConv(x, s, z, w, s, z, s, z) y = QLinearConv(c, s, z, w, s, z, s, z) }"""
-    assert not optimized(parse(text), PASSES)[1].trace
+@pytest.mark.parametrize("sizes", [(9,), (5, 6, 7)])
+def test_images_of_other_ranks(sizes: tuple[int, ...]) -> None:
+    net, axes = Net(), len(sizes)
+
+    def product(x: str, channels: int, given: int) -> str:
+        w = net.weights(channels, given, *(3,) * axes, scale=0.01)
+        return image(net, net.add("Conv", x, w, pads=[1] * 2 * axes))
+
+    x = product(image(net, net.input(2, 4, *sizes)), 6, 4)
+    x = image(net, net.add("MaxPool", x, kernel_shape=[3] * axes, strides=[2] * axes))
+    slope = net.const(net.rng.uniform(-1, 1, (6, *(1,) * axes)).astype(np.float32))
+    x = product(image(net, net.add("Concat", x, image(net, net.add("PRelu", x, slope)), axis=1)), 3, 12)
+    x = product(image(net, net.add("Softmax", x, axis=1)), 2, 3)
+    x = image(net, net.add("Flatten", image(net, net.add("GlobalAveragePool", x))))
+    found = check(net.returned(x))
+    assert found["Transpose"] == 1
+    assert found["com.microsoft.QLinearConv"] == 3
+    assert found["com.microsoft.NhwcMaxPool"] == 1

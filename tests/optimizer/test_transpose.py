@@ -503,3 +503,27 @@ def optimized_once(proto: onnx.ModelProto, context: Context) -> tuple[onnx.Model
     transpose.PASSES[0].run(model.graph, context)
     verify(model.graph)
     return model_proto(model), context
+
+
+@pytest.mark.parametrize("perm", PERMS)
+@pytest.mark.parametrize("parts", [{1: (3, 1)}, {0: (1, 2)}, {2: (2, 2), 3: (1, 5)}, {2: (2, 1, 2), 0: (2, 1)}])
+def test_reshape_that_takes_axes_apart(perm: tuple[int, ...], parts: dict[int, tuple[int, ...]]) -> None:
+    dims = [d for axis in perm for d in parts.get(axis, (SHAPE[axis],))]
+    proto = sandwich("Reshape", perm, inputs={"s": np.array(dims)}, out_rank=len(dims))
+    assert transposes(proto) <= 1
+
+
+@pytest.mark.parametrize("batch", [2, "N"])
+def test_head_of_a_detector(batch: int | str) -> None:
+    """Channels last, as they leave a convolution, split up and put last again, leave no Transpose at all."""
+    proto = parse(
+        f"""g (float[{batch},4,5,6] x) => (float[{batch},4,5,2,3] y) <int64[5] s = {{0, 2, 3, 4, 5}}> {{
+            t = Transpose<perm = [0, 3, 1, 2]>(x) r = Reshape(t, s) y = Transpose<perm = [0, 3, 4, 1, 2]>(r) }}"""
+    )
+    assert transposes(proto) == 0
+
+
+@pytest.mark.parametrize("shape", [(2, 15, 4), (5, 2, 12), (60, 2), (2, 2, 3, 10), (10, 3, 2, 2, 1)])
+def test_reshape_that_joins_axes_blocks(shape: tuple[int, ...]) -> None:
+    proto = sandwich("Reshape", (3, 0, 1, 2), inputs={"s": np.array(shape)}, out_rank=len(shape))
+    assert transposes(proto) == 2

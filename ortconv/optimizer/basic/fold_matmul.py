@@ -1,4 +1,4 @@
-"""Rules around MatMul and Gemm: bias, transposed operands, BatchNormalization behind them."""
+"""Rules around MatMul and Gemm: bias, transposed operands, BatchNormalization before and behind them."""
 
 from __future__ import annotations
 
@@ -86,23 +86,23 @@ _GEMM = P("Gemm", "a", C("w"), C("c", optional=True), name="product")
 _PARAMETERS = (C("gamma"), C("beta"), C("mean"), C("var"))
 
 
-def _normalized(m: Match) -> New | None:
-    """The matched product as a Gemm that does the BatchNormalization at the root to its columns."""
+def _normalized(m: Match, each: int = 1) -> New | None:
+    """The matched product as a Gemm that does the BatchNormalization at the root to its columns, `each` to a channel."""
     affine, product, w = batch_norm(m.root), m.product, m.w.constant
     if affine is None or w.rank != 2 or m.a.rank != 2 or w.dtype not in FLOATS:
         return None
     gemm = product.op == "Gemm"
     columns = 0 if gemm and product.attr("transB", 0) else 1
-    if w.shape[columns] != len(affine.scale):
+    if w.shape[columns] != each * len(affine.scale):
         return None
     c = m.bound.get("c")
     with np.errstate(all="ignore"):
-        scaled = rounded(wide(m.w) * (affine.scale if columns else affine.scale[:, None]), w.dtype)
-        shift = affine.shift
+        scale, shift = (np.repeat(part, each) for part in affine)
+        scaled = rounded(wide(m.w) * (scale if columns else scale[:, None]), w.dtype)
         if c is not None:
-            shift = shift + product.attr("beta", 1.0) * wide(c) * affine.scale
+            shift = shift + product.attr("beta", 1.0) * wide(c) * scale
         bias = rounded(shift, w.dtype)
-    if scaled is None or bias is None or (c is not None and bias.size > max(c.constant.size, len(affine.scale))):
+    if scaled is None or bias is None or (c is not None and bias.size > max(c.constant.size, len(scale))):
         return None
     attrs: dict[str, Attribute] = {**product.attrs, "beta": 1.0} if gemm else {}
     return New("Gemm", [m.a, scaled, bias], attrs, like=product, types=(product.out.type,))
@@ -120,6 +120,45 @@ def fold_matmul_batch_norm(m: Match) -> Replacement:
     Differs: behind a Gemm too.
     """
     return _normalized(m)
+
+
+_BATCH_NORM = P("BatchNormalization", "x", *_PARAMETERS, name="bn")
+_BEFORE = (_BATCH_NORM, P(("Flatten", "Reshape"), _BATCH_NORM, ..., name="flat"))
+
+
+@rule(
+    "BNGemmFusion",
+    *(P("Gemm", before, C("w"), C("c", optional=True)) for before in _BEFORE),
+    *(P("MatMul", before, C("w")) for before in _BEFORE),
+)
+def fold_batch_norm_product(m: Match) -> Replacement:
+    """Gemm(Flatten(BatchNormalization(x)), w, c)  ->  Gemm(Flatten(x), w', c'); likewise MatMul, Reshape or neither
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    affine, product, w, c, shape = batch_norm(m.bn), m.root, m.w.constant, m.bound.get("c"), m.x.shape or ()
+    if affine is None or w.rank != 2 or w.dtype not in FLOATS or product.attr("transA", 0):
+        return None
+    rows = 1 if product.attr("transB", 0) else 0
+    pixels = [d for d in shape[2:] if isinstance(d, int)]
+    each = math.prod(pixels)
+    flat = m.bound.get("flat")
+    if len(pixels) != len(shape) - 2 or each * len(affine.scale) != w.shape[rows]:
+        return None
+    if (m.x if flat is None else flat.out).rank != 2:
+        return None
+    with np.errstate(all="ignore"):
+        scale, shift = (np.repeat(part, each) for part in affine)
+        scaled = rounded(wide(m.w) * (scale if rows else scale[:, None]), w.dtype)
+        added = product.attr("alpha", 1.0) * (wide(m.w) @ shift if rows else shift @ wide(m.w))
+        bias = rounded(added if c is None else added + product.attr("beta", 1.0) * wide(c), w.dtype)
+    if scaled is None or bias is None or (c is not None and bias.size > max(c.constant.size, w.shape[1 - rows])):
+        return None
+    x = m.x if flat is None else New(flat.op, [m.x, *flat.inputs[1:]], like=flat, types=(flat.out.type,))
+    if product.op == "MatMul" and not bias.any():
+        return New("MatMul", [x, scaled], like=product, types=(product.out.type,))
+    attrs: dict[str, Attribute] = {**product.attrs, "beta": 1.0} if product.op == "Gemm" else {}
+    return New("Gemm", [x, scaled, bias], attrs, like=product, types=(product.out.type,))
 
 
 def _moved(product: P, *names: str) -> P:
@@ -148,6 +187,23 @@ def fold_moved_batch_norm(m: Match) -> Replacement:
     for move in moves if result is not None else ():
         result = New(move.op, [result, *move.inputs[1:]], like=move, types=(move.out.type,))
     return result
+
+
+@rule(
+    "MatMul_BatchNormalization_Fusion",
+    *(P("BatchNormalization", P("Reshape", product, ..., name="move"), *_PARAMETERS) for product in (_MATMUL, _GEMM)),
+)
+def fold_split_batch_norm(m: Match) -> Replacement:
+    """BatchNormalization(Reshape(MatMul(a, w)))  ->  Reshape(Gemm(a, w', c')), where the columns become pixels of channels
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    move: Node = m.move
+    pixels = [d for d in (move.out.shape or ())[2:] if isinstance(d, int)]
+    if len(pixels) != (move.out.rank or 0) - 2:
+        return None
+    result = _normalized(m, math.prod(pixels))
+    return None if result is None else New("Reshape", [result, *move.inputs[1:]], like=move, types=(move.out.type,))
 
 
 def _axis_behind(move: Node, axis: int) -> int | None:
@@ -262,6 +318,8 @@ GEMM_RULES = (
     *fuse_transposed_output,
     *fold_matmul_batch_norm,
     *fold_moved_batch_norm,
+    *fold_split_batch_norm,
+    *fold_batch_norm_product,
 )
 MATMUL_ADD_RULES = fuse_matmul_add
 RULES = (*GEMM_RULES, *MATMUL_ADD_RULES)

@@ -142,18 +142,35 @@ def pick_before_transpose(m: Match) -> Replacement:
 def fuse_shape_source(m: Match) -> Replacement:
     """Gather(Shape(x), i)  ->  Gather(Shape(input), j), where the graph has an input with a dimension of the same name
 
+    Only if nothing else needs the shape of x, that of the input is there, or other values lead to it too.
+
     Counterpart: none: ONNX Runtime does not relate the dimensions of different values
     """
-    graph, index = m.graph, ints(m.index)
-    if graph.owner is not None or m.x.is_input or m.shape.attrs or index is None or m.gather.attr("axis", 0) != 0:
+    shape: Node = m.shape
+    found = _source(m.gather, shape) if m.graph.owner is None and not m.x.is_input and not shape.attrs else None
+    if found is None:
         return None
-    dim = m.x.dim(index[0])
-    for value in graph.inputs:
-        if isinstance(dim, str) and dim in (value.shape or ()):
-            axis = np.full(m.index.constant.shape, (value.shape or ()).index(dim), np.int64)
-            shape = New("Shape", [value])
-            return New("Gather", [shape, axis], {"axis": 0}, types=[m.root.out.type])
-    return None
+    value, axis = found
+    last = not shape.out.is_output and all(_source(user, shape) for user in shape.out.consumers)
+    if not last and not any(user.is_op("Shape") and not user.attrs for user in value.consumers):
+        others = (n for n in m.graph if n.is_op("Shape") and n is not shape)
+        if not any(_source(user, n) == found for n in others for user in n.out.consumers):
+            return None
+    index = np.full(m.index.constant.shape, axis, np.int64)
+    return New("Gather", [New("Shape", [value]), index], {"axis": 0}, types=[m.root.out.type])
+
+
+def _source(pick: Node, shape: Node) -> tuple[Value, int] | None:
+    """An input of the graph with a dimension of the name that a Gather picks from a shape, and which one it is."""
+    graph, x, index = shape.graph, shape.inputs[0], ints(pick.input(1))
+    if graph is None or x is None or not pick.is_op("Gather") or pick.attr("axis", 0) != 0:
+        return None
+    if index is None or len(index) != 1:
+        return None
+    dim = x.dim(index[0])
+    sources = (v for v in graph.inputs if isinstance(dim, str) and dim in (v.shape or ()))
+    value = next(sources, None)
+    return None if value is None else (value, (value.shape or ()).index(dim))
 
 
 RULES = (

@@ -7,6 +7,7 @@ Axis i of the transposed tensor is axis perm[i] of x.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +15,8 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.conditions import axes_of, ints
+from ortconv.ir.types import Dim, Shape
+from ortconv.optimizer.conditions import axes_of, ints, same_dim
 
 Perm = tuple[int, ...]
 
@@ -242,6 +244,46 @@ def _unsqueeze(node: Node, slot: int, perm: Perm) -> Push | None:
     return Push((0,), (None if out == list(range(rank)) else tuple(out),), node.attrs)
 
 
+def _runs(before: Shape | None, after: Shape | None) -> list[tuple[Dim, ...]] | None:
+    """The dimensions that a Reshape makes of each axis, none of them empty; None unless it only takes axes apart."""
+    if before is None or after is None or len(after) <= len(before) or 0 in (*before, *after):
+        return None
+    runs, rest = [], list(after)
+    for left, dim in zip(reversed(range(len(before))), before):
+        run: list[Dim] = []
+        while len(rest) > left and not (_is_whole(run, dim) and rest[0] != 1):
+            run.append(rest.pop(0))
+        if not _is_whole(run, dim):
+            return None
+        runs.append(tuple(run))
+    return None if rest else runs
+
+
+def _is_whole(run: Sequence[Dim], dim: Dim) -> bool:
+    parts = [d for d in run if d != 1]
+    if len(parts) == 1:
+        return same_dim(parts[0], dim)
+    known = [d for d in parts if isinstance(d, int)]
+    return bool(run) and len(known) == len(parts) and math.prod(known) == dim
+
+
+def _reshape(node: Node, slot: int, perm: Perm) -> Push | None:
+    """Where a Reshape only takes axes apart, the parts of an axis move together."""
+    value = node.inputs[0]
+    runs = None if value is None or slot != 0 else _runs(value.shape, node.out.shape)
+    if runs is None or len(runs) != len(perm):
+        return None
+    back = inverse(perm)
+    moved = [runs[i] for i in back]
+    spec = [d if isinstance(d, int) else -1 for run in moved for d in run]
+    if spec.count(-1) > 1:
+        return None
+    starts = [sum(map(len, moved[:axis])) for axis in range(len(perm))]
+    out = tuple(starts[axis] + i for axis, run in zip(perm, runs, strict=True) for i in range(len(run)))
+    attrs = {name: value for name, value in node.attrs.items() if name != "allowzero"}
+    return Push((0,), (None if out == identity(len(out)) else out,), attrs, {1: np.array(spec, np.int64)})
+
+
 def _tile(node: Node, slot: int, perm: Perm) -> Push | None:
     repeats = ints(node.input(1))
     if slot != 0 or repeats is None or len(repeats) != len(perm):
@@ -286,6 +328,7 @@ HANDLERS: dict[tuple[str, str], Handler] = {
     ("", "Dropout"): _dropout,
     ("", "Gather"): _gather,
     ("", "Pad"): _pad,
+    ("", "Reshape"): _reshape,
     ("", "Slice"): _slice,
     ("", "Split"): _split,
     ("", "Squeeze"): _squeeze,
@@ -301,9 +344,12 @@ def push(node: Node, slot: int, perm: Perm) -> Push | None:
 
 
 def carries(node: Node, slot: int) -> bool:
-    """True if a Transpose before this slot may be able to move behind the node, whatever its permutation."""
+    """True if a Transpose before this slot may be able to move behind the node, whatever its permutation.
+
+    Not behind a Reshape: what leads there from far, as a normalization of the last axis, is better off where it is.
+    """
     handler = HANDLERS.get((node.domain, node.op))
-    return handler is not None and (slot == 0 or handler in (_broadcast, _concat))
+    return handler not in (None, _reshape) and (slot == 0 or handler in (_broadcast, _concat))
 
 
 def transpose_perm(node: Node | None) -> Perm | None:

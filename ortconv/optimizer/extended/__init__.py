@@ -5,6 +5,7 @@ from __future__ import annotations
 from ortconv.optimizer.basic import sharing
 from ortconv.optimizer.engine import FunctionPass, RulePass
 from ortconv.optimizer.extended import (
+    affine,
     approximate,
     attention,
     distribution,
@@ -42,6 +43,7 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *split.PASSES,
     *fuse_matmul.PASSES,
     *split_transpose.PASSES,
+    *affine.PASSES,
     *sharing.PASSES,
 )
 

@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Value
+from ortconv.ir.graph import Attribute, Ints, Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
-from ortconv.optimizer.conditions import same_dim, scalar
+from ortconv.optimizer.basic.transpose import permuted
+from ortconv.optimizer.basic.transpose_handlers import inverse
+from ortconv.optimizer.conditions import axes_of, per_channel, same_dim, scalar
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -22,6 +24,49 @@ def fuse_layer_norm(m: Match) -> Replacement:
     Differs: as for LayerNormFusion of the basic level; float32 only.
     """
     return None if m.x.dtype is not DType.FLOAT else basic.normalized(m)
+
+
+@rule("ChannelNormFusion", *(r.pattern for r in basic.fuse_layer_norm))
+def fuse_channel_norm(m: Match) -> Replacement:
+    """(x - mean) / Sqrt(ReduceMean((x - mean) ^ 2) + epsilon) * scale over channels  ->  LayerNormalization between Transposes
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    x: Value = m.x
+    rank, channels = x.rank, x.dim(1) if x.rank and x.rank > 2 else None
+    if x.dtype is not DType.FLOAT or rank is None or not isinstance(channels, int) or m.scale.constant is None:
+        return None
+    reductions = [n for name in ("mean", "mean_of_square", "mean_of_factor", "variance") if (n := m.bound.get(name))]
+    if any(axes_of(n) not in ((1,), (1 - rank,)) or not n.attr("keepdims", 1) for n in reductions):
+        return None
+    constants = tuple(v for name in ("two", "epsilon") if (v := m.bound.get(name)) is not None)
+    scale = per_channel(m.scale, rank, channels)
+    epsilon = float(np.float32(scalar(m.epsilon)))
+    if scale is None or not channels or not basic.keeps_shape(x, constants) or not 0 <= epsilon < math.inf:
+        return None
+    last = (0, *range(2, rank), 1)
+    moved = (permuted(x.type, last),)
+    t = New("Transpose", [x], {"perm": Ints(last)}, types=moved)
+    attrs: dict[str, Attribute] = {"axis": -1, "epsilon": epsilon}
+    norm = New("LayerNormalization", [t, scale.astype(np.float32)], attrs, types=moved)
+    return New("Transpose", [norm], {"perm": Ints(inverse(last))}, types=(m.root.out.type,))
+
+
+_NORM = P("LayerNormalization", "x", "scale", name="norm")
+
+
+@rule("ChannelNormFusion", P("Add", P("Transpose", _NORM, name="back"), C("bias"), commutative=True))
+def fuse_channel_norm_bias(m: Match) -> Replacement:
+    "Transpose(LayerNormalization(x, scale)) + bias of the channels  ->  Transpose(LayerNormalization(x, scale, bias))"
+    rank = m.x.rank or 0
+    last, channels = (0, *range(2, rank), 1), m.x.dim(-1) if rank > 2 else None
+    if not isinstance(channels, int) or any(v is not None for v in m.norm.outputs[1:]) or m.norm.attr("axis", -1) != -1:
+        return None
+    bias = per_channel(m.bias, rank, channels)
+    if bias is None or m.bias.dtype is not DType.FLOAT or tuple(m.back.attr("perm", Ints())) != inverse(last):
+        return None
+    norm = New("LayerNormalization", [m.x, m.scale, bias.astype(np.float32)], like=m.norm, types=(m.norm.out.type,))
+    return New("Transpose", [norm], like=m.back, types=(m.root.out.type,))
 
 
 def _root_mean_square_patterns() -> list[P]:
@@ -65,5 +110,6 @@ def fuse_root_mean_square(m: Match) -> Replacement:
 
 PASSES = (
     RulePass("LayerNormFusion", fuse_layer_norm, basic.fuse_layer_norm_bias),
+    RulePass("ChannelNormFusion", fuse_channel_norm, fuse_channel_norm_bias),
     RulePass("SimplifiedLayerNormFusion", fuse_root_mean_square),
 )

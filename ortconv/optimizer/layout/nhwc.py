@@ -14,14 +14,17 @@ import numpy as np
 
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import optimize_transposes, permuted
+from ortconv.optimizer.basic.transpose_handlers import Perm
 from ortconv.optimizer.engine import Context, FunctionPass, constant
 
 NAME = "NhwcTransformer"
 MICROSOFT = "com.microsoft"
 BYTES = (DType.UINT8, DType.INT8)
-TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+FEWEST = 3
+"""The rank of images of one row."""
 
 Attributes = dict[str, Attribute]
 
@@ -42,6 +45,15 @@ class Form(NamedTuple):
     vectors: tuple[int, ...] = ()
 
 
+def _to_last(rank: int) -> Perm:
+    """The permutation that puts the channels last."""
+    return (0, *range(2, rank), 1)
+
+
+def _to_first(rank: int) -> Perm:
+    return (0, rank - 1, *range(1, rank - 1))
+
+
 def _first(node: Node) -> range:
     return range(1)
 
@@ -59,8 +71,8 @@ def _same(node: Node) -> Attributes:
 
 
 def _last_axis(node: Node) -> Attributes:
-    axis = int(node.attr("axis", 0)) % 4
-    return {**node.attrs, "axis": TO_LAST.index(axis)}
+    rank = node.out.rank or 0
+    return {**node.attrs, "axis": _to_last(rank).index(int(node.attr("axis", 0)) % rank)}
 
 
 def _without(*names: str) -> Callable[[Node], Attributes]:
@@ -81,9 +93,14 @@ FORMS: dict[tuple[str, str], Form] = {
        for op in ("Relu", "Clip", "LeakyRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Erf",
                   "Softplus", "Softsign", "Mish", "Gelu", "Sqrt", "Exp", "Log", "Abs", "Neg", "Reciprocal")},
     ("", "Split"): Form(_first, "Split", "", _last_axis, on_reals=True),
-    ("", "Resize"): Form(_first, "Resize", "", _same, vectors=(2, 3)),
+    ("", "Resize"): Form(_first, "Resize", "", _same, on_reals=True, vectors=(2, 3)),
+    (MICROSOFT, "QLinearSoftmax"): Form(_first, "QLinearSoftmax", MICROSOFT, _last_axis, gains=True),
     **{("", op): Form(_all, op, "", _same, on_reals=True) for op in ("Add", "Sub", "Mul", "Div", "PRelu", "Max", "Min")},
 }  # fmt: skip
+HALVES = ("half_pixel", "pytorch_half_pixel", "asymmetric")
+"""Modes that put the elements of an image twice as large at halves of pixels."""
+TRANSPOSING = ("QLinearConv", "QLinearSoftmax")
+"""Operators that transpose their input and output by themselves where the channels come first."""
 
 
 def _is_per_tensor(node: Node) -> bool:
@@ -93,15 +110,43 @@ def _is_per_tensor(node: Node) -> bool:
     return all(v is None or v.static_shape in ((), (1,)) for v in node.inputs[1:])
 
 
-def _picks_by_constants(node: Node) -> bool:
-    """True unless this is a Resize that computes elements or takes anything but constant scales or sizes of all axes."""
+def _is_kept(node: Node) -> bool:
+    """True unless this is a Resize that gives other elements with the channels last, or by scales or sizes that may vary."""
     if node.op != "Resize":
         return True
     roi = node.input(1)
     given = [v.constant for slot in (2, 3) if (v := node.input(slot)) is not None and v.static_shape != (0,)]
-    if "axes" in node.attrs or node.attr("mode", "nearest") != "nearest" or (roi and roi.static_shape != (0,)):
+    if "axes" in node.attrs or (roi and roi.static_shape != (0,)):
         return False
-    return len(given) == 1 and given[0] is not None and given[0].shape == (4,)
+    if len(given) != 1 or given[0] is None or given[0].shape != (4,):
+        return False
+    mode = node.attr("mode", "nearest")
+    return mode == "nearest" or (mode == "linear" and _is_exact(node, given[0].numpy()))
+
+
+def _is_exact(node: Node, given: Array) -> bool:
+    """True for a linear Resize of images, of bytes only with weights that are exact in the 10 bits which the kernel takes."""
+    assert node.inputs[0] is not None
+    before = node.inputs[0].shape
+    if given.dtype.kind == "i":
+        if (
+            before is None
+            or not all(isinstance(d, int) and d > 0 for d in before[2:])
+            or before[:2] != tuple(given[:2])
+        ):
+            return False
+        given = given / np.array(before, np.float64)
+    if tuple(given[:2]) != (1, 1) or node.attr("antialias", 0):
+        return False
+    halves = node.attr("coordinate_transformation_mode", "half_pixel") in HALVES
+    return node.out.dtype is DType.FLOAT or (halves and all(np.frexp(s)[0] == 0.5 and s <= 512 for s in given[2:]))
+
+
+def _is_of_channels(node: Node) -> bool:
+    """True unless this is a Softmax along anything but the channels."""
+    return node.op != "QLinearSoftmax" or (
+        node.attr("axis", -1) in (1, 1 - (node.out.rank or 0)) and node.attr("opset", 0) >= 13
+    )
 
 
 def _results(node: Node) -> list[Value]:
@@ -134,19 +179,22 @@ def channels_last(graph: Graph, context: Context, always: bool = False) -> int:
 def _images(node: Node) -> list[Value]:
     """The inputs of a node that can take the form which are images, constants excepted; none if it cannot take it."""
     form = FORMS.get((node.domain, node.op))
-    if form is None or node.attr("channels_last", 0) or not (_is_per_tensor(node) and _picks_by_constants(node)):
+    if form is None or node.attr("channels_last", 0):
+        return []
+    if not (_is_per_tensor(node) and _is_kept(node) and _is_of_channels(node)):
         return []
     types = (*BYTES, DType.FLOAT) if form.on_reals else BYTES
     slots = form.images(node)
     results = _results(node)
     if len(results) < len(node.outputs) and node.op == "Split":
         return []
-    if any(v.rank != 4 or v.dtype not in types for v in results):
+    rank = node.out.rank
+    if rank is None or rank < FEWEST or any(v.rank != rank or v.dtype not in types for v in results):
         return []
     if any(v is not None and v not in results and (v.uses or v.is_output) for v in node.outputs):
         return []
     images = [node.input(slot) for slot in slots]
-    if any(v is None or v.dtype not in types or (v.constant is None and v.rank != 4) for v in images):
+    if any(v is None or v.dtype not in types or (v.constant is None and v.rank != rank) for v in images):
         return []
     return [v for v in images if v is not None and v.constant is None]
 
@@ -167,27 +215,33 @@ def _regions(graph: Graph, context: Context) -> list[list[Node]]:
 def _worthwhile(region: list[Node], always: bool) -> list[Node]:
     """The part of a region that gains: without the nodes at its border that cost more Transposes than they save.
 
-    A region whose convolutions transpose less by themselves stays as it is, unless `always`.
+    A region whose nodes transpose less by themselves stays as it is, unless `always`.
     """
     chosen = dict.fromkeys(region)
     changed = True
     while changed:
         changed = False
         for node in list(chosen):
-            if node.op != "QLinearConv" and _cost(node, chosen) + (not FORMS[node.domain, node.op].gains) > 0:
+            if node.op not in TRANSPOSING and _cost(node, chosen) + (not FORMS[node.domain, node.op].gains) > 0:
                 del chosen[node]
                 changed = True
-    convolutions = sum(node.op == "QLinearConv" for node in chosen)
-    return list(chosen) if convolutions and (always or _border(chosen) < 2 * convolutions) else []
+    gained = 2 * sum(node.op in TRANSPOSING for node in chosen)
+    convolutions = any(node.op == "QLinearConv" for node in chosen)
+    return list(chosen) if convolutions and (always or _border(chosen) < gained) else []
 
 
 def _cost(node: Node, chosen: dict[Node, None]) -> int:
-    """How many more edges of a node lead out of the set than into it."""
+    """How many more edges of a node lead out of the set than into it or to a Transpose that vanishes."""
     outside = 0
     for value in set(_images(node)):
-        outside += -1 if value.producer in chosen else 1
+        if value.producer in chosen:
+            outside -= 1
+        elif _source_of_transpose(value) is None:
+            outside += 1
+        elif len(value.uses) == 1 and not value.is_output:
+            outside -= 1
     for result in _results(node):
-        inner = [user in chosen for user in result.consumers]
+        inner = [user in chosen or _puts_last(user) for user in result.consumers]
         if inner:
             outside += (1 if not all(inner) or result.is_output else 0) - (1 if any(inner) else 0)
         else:
@@ -196,12 +250,12 @@ def _cost(node: Node, chosen: dict[Node, None]) -> int:
 
 
 def _border(chosen: dict[Node, None]) -> int:
-    """How many Transposes stand around the set."""
+    """How many Transposes stand around the set, without those that merge with the one in front of them."""
     entering = {value for node in chosen for value in _images(node) if value.producer not in chosen}
-    entering -= {value for value in entering if _source_of_transpose(value) is not None}
+    entering -= {value for value in entering if _merges(value)}
     results = [value for node in chosen for value in _results(node)]
-    leaving = sum(value.is_output or any(user not in chosen for user in value.consumers) for value in results)
-    return len(entering) + leaving
+    leaving = [v.is_output or not all(user in chosen or _puts_last(user) for user in v.consumers) for v in results]
+    return len(entering) + sum(leaving)
 
 
 # ---------------------------------------------------------------------- conversion
@@ -211,7 +265,7 @@ def _convert(graph: Graph, chosen: list[Node]) -> None:
     graph.opsets.setdefault(MICROSOFT, 1)
     last: dict[Value, Value] = {}
     for node in chosen:
-        form = FORMS[node.domain, node.op]
+        form, perm = FORMS[node.domain, node.op], _to_last(node.out.rank or 0)
         inputs = list(node.inputs)
         for slot in form.images(node):
             value = inputs[slot]
@@ -219,10 +273,10 @@ def _convert(graph: Graph, chosen: list[Node]) -> None:
             inputs[slot] = last[value] if value in last else last.setdefault(value, _entering(graph, node, value))
         for slot in form.vectors:
             vector = node.input(slot)
-            if vector is not None and vector.constant is not None and vector.constant.size == len(TO_LAST):
-                inputs[slot] = constant(node, vector.constant.numpy()[list(TO_LAST)])
+            if vector is not None and vector.constant is not None and vector.constant.size == len(perm):
+                inputs[slot] = constant(node, vector.constant.numpy()[list(perm)])
         results = _results(node)
-        types = [permuted(value.type, TO_LAST) for value in results]
+        types = [permuted(value.type, perm) for value in results]
         made = graph.add_node(form.op, inputs, len(types), form.attrs(node), domain=form.domain, name=node.name,
                               types=types, before=node)  # fmt: skip
         made.ep = node.ep
@@ -235,18 +289,27 @@ def _convert(graph: Graph, chosen: list[Node]) -> None:
 
 def _entering(graph: Graph, node: Node, value: Value) -> Value:
     """A value with its channels last, made before a node."""
+    perm = _to_last(node.out.rank or 0)
     if value.constant is not None:
         array = value.constant.numpy()
         if array.size == 1:
             return value
-        return constant(node, np.transpose(array.reshape((1,) * (4 - array.ndim) + array.shape), TO_LAST))
-    return _source_of_transpose(value) or _transposed(graph, value, TO_LAST, node)
+        return constant(node, np.transpose(array.reshape((1,) * (len(perm) - array.ndim) + array.shape), perm))
+    return _source_of_transpose(value) or _transposed(graph, value, perm, node)
+
+
+def _merges(value: Value) -> bool:
+    """True if a Transpose of a value becomes one with the Transpose that makes it."""
+    producer = value.producer
+    alone = producer is not None and producer.is_op("Transpose") and len(value.uses) == 1 and not value.is_output
+    return alone or _source_of_transpose(value) is not None
 
 
 def _source_of_transpose(value: Value) -> Value | None:
     """What a value was before a Transpose put its channels first, if one did."""
     producer = value.producer
-    if producer is None or not producer.is_op("Transpose") or tuple(producer.attr("perm", ())) != TO_FIRST:
+    perm = _to_first(value.rank or 0)
+    if producer is None or not producer.is_op("Transpose") or tuple(producer.attr("perm", ())) != perm:
         return None
     return producer.inputs[0]
 
@@ -261,17 +324,22 @@ def _leave(graph: Graph, node: Node, old: Value, last: Value) -> None:
             else:
                 graph.set_input(user, 0, last)
     if old.uses or old.is_output:
-        graph.replace(old, _transposed(graph, last, TO_FIRST, node))
+        graph.replace(old, _transposed(graph, last, _to_first(last.rank or 0), node))
+
+
+def _puts_last(user: Node) -> bool:
+    return user.is_op("Transpose") and tuple(user.attr("perm", ())) == _to_last(user.out.rank or 0) and not user.ep
 
 
 def _takes_either(user: Node, last: Value) -> bool:
     """True for a Transpose that puts the channels last, and a Flatten of images of one pixel."""
     if user.is_op("Transpose"):
-        return tuple(user.attr("perm", ())) == TO_LAST and not user.ep
-    return user.is_op("Flatten") and user.attr("axis", 1) == 1 and last.dim(1) == last.dim(2) == 1 and not user.ep
+        return _puts_last(user)
+    pixels = (last.shape or ())[1:-1]
+    return user.is_op("Flatten") and user.attr("axis", 1) == 1 and all(d == 1 for d in pixels) and not user.ep
 
 
-def _transposed(graph: Graph, value: Value, perm: tuple[int, ...], before: Node) -> Value:
+def _transposed(graph: Graph, value: Value, perm: Perm, before: Node) -> Value:
     name = graph.fresh(f"{value.name}/Transpose")
     node = graph.add_node(
         "Transpose", [value], 1, {"perm": Ints(perm)}, name=name, types=[permuted(value.type, perm)], before=before

@@ -1,0 +1,105 @@
+"""Convolutions of one tensor that are added up, as blocks for training have them, become one convolution."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+from ortconv.optimizer.basic.fold_conv import Affine, batch_norm
+from ortconv.optimizer.conditions import rounded, spatial_pads, wide
+from ortconv.optimizer.engine import New, Replacement, RulePass, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+_CONV = P("Conv", "x", C("w"), C("b", optional=True), name="conv")
+_OTHER = P("Conv", "x", C("v"), C("c", optional=True), name="other")
+_BATCH_NORM = P("BatchNormalization", "x", C("gamma"), C("beta"), C("mean"), C("var"), name="bn")
+
+
+@rule("ConvBranchFusion", P("Add", _CONV, _OTHER, commutative=True))
+def merge_convolutions(m: Match) -> Replacement:
+    """Conv(x, w, b) + Conv(x, v, c)  ->  Conv(x, w + v, b + c), where the window of one lies within that of the other
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    conv, other, w, v = m.conv, m.other, m.w.constant, m.v.constant
+    if not _is_convolution(m) or v.rank != w.rank or v.shape[:2] != w.shape[:2] or v.dtype is not w.dtype or not v.size:
+        return None
+    axes = w.rank - 2
+    if m.c is not None and m.c.constant.shape != w.shape[:1]:
+        return None
+    if conv.attr("group", 1) != other.attr("group", 1) or _per_axis(conv, "strides", axes) != _per_axis(
+        other, "strides", axes
+    ):
+        return None
+    dilations = zip(_per_axis(conv, "dilations", axes), _per_axis(other, "dilations", axes), v.shape[2:], strict=True)
+    if any(a != b and size != 1 for a, b, size in dilations):
+        return None
+    return _merged(m, wide(m.v), spatial_pads(other, axes), None if m.c is None else wide(m.c))
+
+
+@rule(
+    "ConvBranchFusion",
+    P("Add", _CONV, _BATCH_NORM, commutative=True),
+    P("Add", _CONV, "x", commutative=True),
+)
+def merge_skip(m: Match) -> Replacement:
+    """Conv(x, w, b) + BatchNormalization(x)  ->  Conv(x, w', b'); likewise Conv(x, w, b) + x
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    if not _is_convolution(m):
+        return None
+    conv, shape = m.conv, m.w.constant.shape
+    channels, axes, group = shape[0], len(shape) - 2, conv.attr("group", 1)
+    affine = batch_norm(m.bn) if "bn" in m.bound else Affine(np.ones(channels), np.zeros(channels))
+    if affine is None or len(affine.scale) != channels or shape[1] * group != channels:
+        return None
+    if any(s != 1 for s in _per_axis(conv, "strides", axes)):
+        return None
+    diagonal = np.zeros((channels, shape[1], *(1,) * axes))
+    where = np.arange(channels)
+    diagonal[where, where % shape[1]] = affine.scale.reshape(-1, *(1,) * axes)
+    return _merged(m, diagonal, (0,) * (2 * axes), affine.shift)
+
+
+def _is_convolution(m: Match) -> bool:
+    """True if the matched Conv is one whose weights can be added to without loss: float16 would round them too far."""
+    x: Value = m.x
+    w = m.w.constant
+    if w.dtype not in (DType.FLOAT, DType.DOUBLE) or w.rank < 3 or not w.size or x.rank != w.rank:
+        return False
+    return w.shape[0] % m.conv.attr("group", 1) == 0 and (m.b is None or m.b.constant.shape == w.shape[:1])
+
+
+def _per_axis(node: Node, name: str, axes: int) -> tuple[int, ...]:
+    return tuple(node.attr(name, Ints((1,) * axes)))
+
+
+def _merged(m: Match, taps: Array, pads: tuple[int, ...] | None, bias: Array | None) -> New | None:
+    """The matched Conv with the weights and bias of a smaller one, so padded, added to its own; None if it is not smaller."""
+    conv, w = m.conv, wide(m.w)
+    axes = w.ndim - 2
+    own = spatial_pads(conv, axes)
+    if own is None or pads is None:
+        return None
+    window = [slice(None), slice(None)]
+    for i, dilation in enumerate(_per_axis(conv, "dilations", axes)):
+        first, offset = divmod(own[i] - pads[i], dilation)
+        left = w.shape[2 + i] - taps.shape[2 + i] - first
+        if offset or first < 0 or left < 0 or own[axes + i] - pads[axes + i] != left * dilation:
+            return None
+        window.append(slice(first, first + taps.shape[2 + i]))
+    w[tuple(window)] += taps
+    total = np.zeros(len(w)) if m.b is None else wide(m.b)
+    dtype = m.w.constant.dtype
+    new_w, new_b = rounded(w, dtype), rounded(total if bias is None else total + bias, dtype)
+    if new_w is None or new_b is None:
+        return None
+    inputs = [m.x, new_w] if m.b is None and not new_b.any() else [m.x, new_w, new_b]
+    return New("Conv", inputs, like=conv, types=(m.root.out.type,))
+
+
+RULES = (*merge_convolutions, *merge_skip)
+PASSES = (RulePass("ConvBranchFusion", RULES),)

@@ -1,0 +1,43 @@
+"""Affine functions of channels by a kernel that reads the tensor once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.ir.graph import Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+from ortconv.optimizer.basic.fold_conv import arithmetic
+from ortconv.optimizer.conditions import rounded
+from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
+from ortconv.optimizer.pattern import C, Match, P
+
+_SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling")
+
+
+@rule("ScaleShiftFusion", P("Add", _SCALED, C("b"), commutative=True), P("Sub", _SCALED, C("b")))
+def fuse_scale_shift(m: Match) -> Replacement:
+    """x * k + b  ->  BatchNormalization(x, k, b) with mean 0 and variance 1, for constants of the channels
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    x: Value = m.x
+    rank, channels = x.rank, x.dim(1) if x.rank and x.rank > 2 else None
+    if x.dtype not in (DType.FLOAT, DType.DOUBLE) or rank is None or not isinstance(channels, int):
+        return None
+    if m.graph.opset() < 7 or channels < 1 or max(m.k.constant.size, m.b.constant.size) == 1:
+        return None
+    scaling, shifting = arithmetic(m.scaling, m.k, rank, channels), arithmetic(m.root, m.b, rank, channels)
+    if scaling is None or shifting is None:
+        return None
+    scale, shift = rounded(scaling.scale, x.dtype), rounded(shifting.shift, x.dtype)
+    if scale is None or shift is None:
+        return None
+    mean: Array = np.copysign(
+        np.zeros_like(scale), scale
+    )  # the kernel adds shift - mean * scale: a shift of -0.0 stays one
+    inputs: list[Source] = [x, scale, shift, mean, np.ones_like(scale)]
+    return New("BatchNormalization", inputs, {"epsilon": 0.0}, types=(m.root.out.type,))
+
+
+PASSES = (RulePass("ScaleShiftFusion", fuse_scale_shift),)
