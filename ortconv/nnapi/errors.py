@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from ortconv.errors import ModelError
 from ortconv.nnapi.codes import Operation, ResultCode
 
@@ -29,6 +31,12 @@ class NnapiError(ModelError):
         where = "" if self.operation is None else f"{self.operation.name}: "
         where += "" if self.operand is None else f"operand {self.operand}: "
         return f"{self.code.name}: {where}{super().__str__()}"
+
+    def bare(self) -> Self:
+        """The same error without its traceback, which holds on to everything that failed."""
+        twin = type(self).__new__(type(self), *self.args)
+        twin.__dict__ |= self.__dict__
+        return twin
 
 
 class OutputTooSmallError(NnapiError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -45,6 +45,7 @@ class State(Enum):
     PREPARATION = auto()
     COMPUTING = auto()
     COMPLETED = auto()
+    CLOSED = auto()
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ class Execution(Handle):
         self._measure = False
         self._timeout: int | None = None
         self._loop_timeout = DEFAULT_LOOP_TIMEOUT
-        self._error: NnapiError | None = None
+        self._failure: ResultCode | None = None
         self._shapes: list[tuple[tuple[int, ...], bool]] = []
         self._timing = Timing()
         self._lock = threading.Lock()
@@ -172,7 +173,7 @@ class Execution(Handle):
     def start_compute(self) -> Event:
         """Run in the background."""
         request = self._begin()
-        return Event(lambda: self._run(request))
+        return self._in_background(lambda: self._run(request))
 
     @timed("PE")
     def start_compute_with_dependencies(self, events: Sequence[Event], duration: int = 0) -> Event:
@@ -195,15 +196,22 @@ class Execution(Handle):
         def work() -> None:
             self._wait_for(events)
             if duration:
-                request.limits = Limits(time.monotonic() + duration * 1e-9, request.limits.loop_timeout)
+                request.limits = request.limits.within(duration * 1e-9)
             self._run(request)
 
         if self.plan.has_dynamic_temporaries:
-            return Event(work)
+            return self._in_background(work)
         if has_fences:
-            return Event(work, fence=Fence())
+            return self._in_background(work, Fence())
         work()
         return Event()
+
+    def _in_background(self, work: Callable[[], None], fence: Fence | None = None) -> Event:
+        try:
+            return Event(work, fence=fence)
+        except NnapiError as error:
+            self._complete(error)
+            raise
 
     def _wait_for(self, events: Sequence[Event]) -> None:
         try:
@@ -232,7 +240,7 @@ class Execution(Handle):
     @timed("PE")
     def get_duration(self, code: int) -> int:
         """Of a successful run that was measured, in ns; 2**64 - 1 where the device does not say."""
-        if self.state is not State.COMPLETED or self._error is not None or not self._measure:
+        if self.state is not State.COMPLETED or self._failure is not None or not self._measure:
             raise bad_state("there is a duration only of a successful run that was measured")
         if code not in tuple(DurationCode):
             raise bad_data(f"{code} is no duration")
@@ -240,10 +248,14 @@ class Execution(Handle):
         duration = self._timing.on_hardware if hardware else self._timing.in_driver
         return NO_DURATION if duration is None else duration
 
-    @timed("PT")
-    def close(self) -> None:
-        if self.state is State.COMPUTING:
-            vlog.error("NeuralNetworks", "ANeuralNetworksExecution_free called on a running execution")
+    def _free(self) -> None:
+        """One that is running goes on to its end."""
+        with self._lock:
+            if self.state is State.COMPUTING:
+                vlog.error("NeuralNetworks", "ANeuralNetworksExecution_free called on a running execution")
+                return
+            self.state = State.CLOSED
+        self._inputs, self._outputs = [], []
 
     def _start_of(
         self,
@@ -290,6 +302,8 @@ class Execution(Handle):
         with self._lock:
             if self.state is State.COMPUTING:
                 raise bad_state("the execution is running")
+            if self.state is State.CLOSED:
+                raise bad_state("the execution is closed")
             if self.state is State.COMPLETED and not self.reusable:
                 raise bad_state("the execution was computed already, and is not reusable")
             self.state = State.COMPUTING
@@ -353,7 +367,7 @@ class Execution(Handle):
                 target[: result.nbytes] = np.ascontiguousarray(result.array).reshape(-1).view(np.uint8)
 
     def _complete(self, error: NnapiError | None) -> None:
-        self._error = error
+        self._failure = None if error is None else error.code
         if error is not None:
             self._shapes = error.shapes if isinstance(error, OutputTooSmallError) else []
             for argument in self._outputs:
@@ -364,7 +378,7 @@ class Execution(Handle):
     def _reported(self, index: int) -> tuple[tuple[int, ...], bool]:
         if self.state is not State.COMPLETED:
             raise bad_state("the execution is not completed")
-        if self._error is not None and not isinstance(self._error, OutputTooSmallError):
+        if self._failure not in (None, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
             raise bad_state("the execution failed")
         if not 0 <= index < len(self._outputs):
             raise bad_data(f"there are {len(self._outputs)} outputs, not one {index}")
@@ -377,7 +391,7 @@ class Execution(Handle):
 
     def _must_be_open(self) -> None:
         if self.state is not State.PREPARATION:
-            raise bad_state("the execution was started")
+            raise bad_state("the execution is closed" if self.state is State.CLOSED else "the execution was started")
 
 
 def _filled(declared: tuple[int, ...], given: Sequence[int]) -> tuple[int, ...]:

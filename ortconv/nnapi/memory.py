@@ -84,8 +84,8 @@ class Memory(Handle):
             raise bad_data(f"bytes {offset}..{offset + length} lie outside of a memory of {self.size}")
         return self.data[offset : offset + length]
 
-    def close(self) -> None:
-        """A mapping stays as long as models use constants in it."""
+    def _free(self) -> None:
+        """A mapping stays as long as models use constants in it, and executions arguments."""
         self._data = None
         self._mapping = None
 
@@ -199,6 +199,8 @@ class MemoryDesc(Handle):
 class DeviceMemory(Memory):
     """Memory of a device, for declared roles alone. It holds nothing until an execution or a copy writes it."""
 
+    api_name = "Memory"
+
     def __init__(self, desc: MemoryDesc) -> None:
         if not desc.finished:
             raise bad_state("the descriptor is not finished")
@@ -236,5 +238,5 @@ class DeviceMemory(Memory):
     def write(self, array: Array) -> None:
         self.array = np.array(array, self.declared.type.dtype)
 
-    def close(self) -> None:
+    def _free(self) -> None:
         self.array = None

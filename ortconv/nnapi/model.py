@@ -83,7 +83,7 @@ class Model(Handle):
         self.client_order: list[int] = []
         """For each operation in the order to run, where the client added it."""
         self._borrowed: set[int] = set()  # constants that are arrays of the caller until `finish`
-        vlog.select(properties.vlog)
+        vlog.select(properties().vlog)
 
     @timed("PP")
     def add_operand(self, kind: OperandType) -> int:
@@ -188,7 +188,7 @@ class Model(Handle):
         self.operations = [self.operations[at] for at in self.client_order]
         check_model(self)
         self.operations = [self._trimmed(operation) for operation in self.operations]
-        limit = properties.feature_level
+        limit = properties().feature_level
         if self.level > limit:
             raise bad_data(f"the model takes feature level {self.level}, the runtime has {limit}")
         self.valid = True

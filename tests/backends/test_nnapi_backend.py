@@ -240,6 +240,15 @@ def test_burst_and_threads(split: Path) -> None:
     assert [p.executions for p in programs(session)] == [80, 80]
 
 
+@pytest.mark.parametrize("burst", [False, True])
+def test_a_closed_session_runs_no_more(split: Path, burst: bool) -> None:
+    session = Session(split, [Nnapi(Options(burst=burst))])
+    session.run(None, X)
+    session.close()
+    with pytest.raises(BackendError, match="BAD_STATE"):
+        session.run(None, X)
+
+
 def test_disagreement_about_a_quantization_is_an_error(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),

@@ -185,32 +185,34 @@ class NnapiProgram:
     def run(self, inputs: Sequence[Any]) -> list[Array]:
         """One execution: inputs copied in, outputs copied back. BackendError where it fails."""
         rooms = [_room(value) for value in self.lowered.outputs]
-        try:
-            while True:
-                results = [np.empty(room, _dtype(v)) for v, room in zip(self.lowered.outputs, rooms, strict=True)]
-                execution = self._execution(inputs, results)
-                try:
-                    self._compute(execution)
-                    break
-                except OutputTooSmallError as error:
-                    rooms = [
-                        room if fits else math.prod(dims)
-                        for room, (dims, fits) in zip(rooms, error.shapes, strict=True)
-                    ]
-            return [
-                _shaped(execution, index, value, result)
-                for index, (value, result) in enumerate(zip(self.lowered.outputs, results, strict=True))
-            ]
-        except NnapiError as error:
-            raise BackendError(f"an execution failed: {error}", backend="nnapi") from error
+        while True:
+            try:
+                return self._executed(inputs, rooms)
+            except OutputTooSmallError as error:
+                rooms = [
+                    room if fits else math.prod(dims) for room, (dims, fits) in zip(rooms, error.shapes, strict=True)
+                ]
+            except NnapiError as error:
+                raise BackendError(f"an execution failed: {error}", backend="nnapi") from error
 
-    def _execution(self, inputs: Sequence[Any], results: Sequence[Array]) -> nnapi.Execution:
-        execution = nnapi.Execution(self.compilation)
-        for index, place in enumerate(self._places):
-            execution.set_input(index, np.ascontiguousarray(inputs[place]))
-        for index, result in enumerate(results):
-            execution.set_output(index, result)
-        return execution
+    def close(self) -> None:
+        """Free the compilation and what belongs to it. The program cannot run again."""
+        if self._burst is not None:
+            self._burst.close()
+        self.compilation.close()
+        self.lowered.model.close()
+
+    def _executed(self, inputs: Sequence[Any], rooms: Sequence[tuple[int, ...] | int]) -> list[Array]:
+        """The outputs, with so much room for each. OutputTooSmallError where that is not enough."""
+        outputs = self.lowered.outputs
+        results = [np.empty(room, _dtype(v)) for v, room in zip(outputs, rooms, strict=True)]
+        with nnapi.Execution(self.compilation) as execution:
+            for index, place in enumerate(self._places):
+                execution.set_input(index, np.ascontiguousarray(inputs[place]))
+            for index, result in enumerate(results):
+                execution.set_output(index, result)
+            self._compute(execution)
+            return [_shaped(execution, index, v, result) for index, (v, result) in enumerate(zip(outputs, results))]
 
     def _compute(self, execution: nnapi.Execution) -> None:
         """One at a time, as the execution provider does it."""
@@ -218,7 +220,8 @@ class NnapiProgram:
             if self._burst is not None:
                 self._burst.compute(execution)
             else:
-                execution.start_compute().wait()
+                with execution.start_compute() as event:
+                    event.wait()
             self.executions += 1
 
 
