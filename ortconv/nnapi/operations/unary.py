@@ -12,14 +12,16 @@ from ortconv.nnapi.arithmetic import (
     activation_limits,
     quantize,
     quantize_multiplier,
-    round_half_away,
     shift_right,
 )
 from ortconv.nnapi.codes import FuseCode
+from ortconv.nnapi.fixed_point import LONG, rescaled
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import output_quantization, rank_at_most, same_quantization
 from ortconv.nnapi.operations.shapes import like_x
 from ortconv.nnapi.operations.table import Call, operation
+
+INTEGER_BITS = 4  # of quantized inputs of LOGISTIC and TANH, as 32-bit fixed point
 
 FUNCTIONS: tuple[tuple[str, int, str, Callable[[Array], Array]], ...] = (
     ("ABS", 3, "F H I@4", np.abs),
@@ -60,13 +62,16 @@ for _name, _code in RELUS:
     )(lambda c, code=_code: _limited(c, code))  # type: ignore[misc]  # fmt: skip
 
 
-def _of_reals(c: Call, function: Callable[[Array], Array]) -> Array:
-    """A function of the real numbers that the elements stand for; quantized ones in double precision."""
-    if not c.out.is_quantized:
-        return function(c.x.array)
+def _in_fixed_point(c: Call, function: Callable[[Array, int], Array], fraction_bits: int) -> Array:
+    """A function of 32-bit fixed point with 4 integer bits, of which the output keeps some fraction bits. Inputs that do not
+    fit give the smallest and largest output. It is computed once for each element that there is.
+    """
     low, high = c.out.limits
-    y = function(c.x.centred * float(c.x.scale)) / c.out.scale
-    return np.clip(c.out.zero_point + round_half_away(y), low, high)
+    centred = np.arange(low, high + 1) - c.x.zero_point
+    x, beyond = rescaled(centred, c.x.scale, INTEGER_BITS)
+    y = c.out.zero_point + shift_right(function(x, INTEGER_BITS), LONG.bits - 1 - fraction_bits)
+    table = np.clip(np.where(beyond, np.where(centred < 0, low, high), y), low, high)
+    return table[c.x.array.astype(np.int64) - low]
 
 
 def sigmoid(x: Array) -> Array:
@@ -78,7 +83,7 @@ def sigmoid(x: Array) -> Array:
     checks=(rank_at_most(4, "x"), output_quantization(1 / 256, 0, -128)),
 )  # fmt: skip
 def logistic(c: Call) -> Array:
-    return _of_reals(c, sigmoid)
+    return _in_fixed_point(c, LONG.sigmoid, 8) if c.out.is_quantized else sigmoid(c.x.array)
 
 
 @operation(
@@ -86,7 +91,7 @@ def logistic(c: Call) -> Array:
     checks=(rank_at_most(4, "x"), output_quantization(1 / 128, 128, 0)),
 )  # fmt: skip
 def tanh(c: Call) -> Array:
-    return _of_reals(c, np.tanh)
+    return _in_fixed_point(c, LONG.tanh, 7) if c.out.is_quantized else np.tanh(c.x.array)
 
 
 @operation("ELU", "x:T alpha:f", level=4, types="F H", infer=like_x)
