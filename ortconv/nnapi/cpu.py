@@ -12,8 +12,8 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import Operand, Operation, ResultCode
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
-from ortconv.nnapi.model import Lifetime, Model, ModelOperation
-from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.model import Model, ModelOperation
+from ortconv.nnapi.operand import Lifetime, OperandType, Tensor
 from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.operations.table import Dims, Row
 

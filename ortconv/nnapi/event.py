@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import copy_context
 
 from ortconv.nnapi.codes import ResultCode
@@ -118,8 +118,3 @@ class Event(Handle):
             os.close(self._waited_fd)
         if self._fence is not None:
             self._fence.close()
-
-
-def wait_for_all(events: Sequence[Event]) -> None:
-    for event in events:
-        event.wait()

@@ -17,7 +17,7 @@ from ortconv.nnapi.compilation import Compilation
 from ortconv.nnapi.cpu import Limits, Value
 from ortconv.nnapi.device import Timing
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, bad_data, bad_state, op_failed, required
-from ortconv.nnapi.event import Event, Fence, wait_for_all
+from ortconv.nnapi.event import Event, Fence
 from ortconv.nnapi.handle import Handle
 from ortconv.nnapi.memory import DeviceMemory, Memory
 from ortconv.nnapi.operand import OperandType, Tensor
@@ -144,25 +144,15 @@ class Execution(Handle):
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
     ) -> None:
         """A region of a memory; all of a device memory, with offset and length 0."""
-        required("the memory", memory)
-        if isinstance(memory, DeviceMemory):
-            known = self._start_of(self._inputs, index, self.model.input_types, kind, None)
-            self._check_role(memory, False, index, offset, length)
-            self._inputs[index] = Argument(known, None, memory)
-            return
-        self.set_input(index, memory.region(offset, length), kind)
+        if not self._set_device_memory(False, index, memory, offset, length, kind):
+            self.set_input(index, memory.region(offset, length), kind)
 
     @timed("PIO")
     def set_output_from_memory(
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
     ) -> None:
-        required("the memory", memory)
-        if isinstance(memory, DeviceMemory):
-            known = self._start_of(self._outputs, index, self.model.output_types, kind, None)
-            self._check_role(memory, True, index, offset, length)
-            self._outputs[index] = Argument(known, None, memory)
-            return
-        self.set_output(index, memory.region(offset, length), kind)
+        if not self._set_device_memory(True, index, memory, offset, length, kind):
+            self.set_output(index, memory.region(offset, length), kind)
 
     @timed("PE")
     def compute(self) -> None:
@@ -215,27 +205,23 @@ class Execution(Handle):
 
     def _wait_for(self, events: Sequence[Event]) -> None:
         try:
-            wait_for_all(events)
+            for event in events:
+                event.wait()
         except NnapiError as error:
-            self._complete(op_failed(f"a dependency failed: {error}"))
-            raise op_failed(f"a dependency failed: {error}") from error
+            failure = op_failed(f"a dependency failed: {error}")
+            self._complete(failure)
+            raise failure from error
 
     @timed("PE")
     def get_output_operand_dimensions(self, index: int) -> tuple[int, ...]:
         """Of an output, once the run is over. If it did not fit, OUTPUT_INSUFFICIENT_SIZE, whose `dimensions` say
         what is needed.
         """
-        dims, fits = self._reported(index)
-        if not fits:
-            raise self._too_small(index, dims)
-        return dims
+        return self._reported(index)
 
     @timed("PE")
     def get_output_operand_rank(self, index: int) -> int:
-        dims, fits = self._reported(index)
-        if not fits:
-            raise self._too_small(index, dims)
-        return len(dims)
+        return len(self._reported(index))
 
     @timed("PE")
     def get_duration(self, code: int) -> int:
@@ -291,11 +277,22 @@ class Execution(Handle):
         if kind.is_known and array.nbytes != kind.nbytes and not padded:
             raise bad_data(f"argument {index}: {kind} takes {kind.nbytes} bytes, not {array.nbytes}")
 
-    def _check_role(self, memory: DeviceMemory, is_output: bool, index: int, offset: int, length: int) -> None:
+    def _set_device_memory(
+        self, is_output: bool, index: int, memory: Memory, offset: int, length: int, kind: OperandType | None
+    ) -> bool:
+        """Set an argument if the memory is a device's; whether it is."""
+        required("the memory", memory)
+        if not isinstance(memory, DeviceMemory):
+            return False
+        arguments = self._outputs if is_output else self._inputs
+        kinds = self.model.output_types if is_output else self.model.input_types
+        known = self._start_of(arguments, index, kinds, kind, None)
         if offset or length:
             raise bad_data("a device memory is used as a whole: offset and length 0")
         if (self.compilation, is_output, index) not in memory.roles:
             raise bad_data("the memory was not declared for this argument")
+        arguments[index] = Argument(known, None, memory)
+        return True
 
     def _begin(self) -> Request:
         """From preparation to computing. BAD_STATE if the execution is running or used up."""
@@ -375,19 +372,23 @@ class Execution(Handle):
                     argument.memory.array = None
         self.state = State.COMPLETED
 
-    def _reported(self, index: int) -> tuple[tuple[int, ...], bool]:
+    def _reported(self, index: int) -> tuple[int, ...]:
         if self.state is not State.COMPLETED:
             raise bad_state("the execution is not completed")
         if self._failure not in (None, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
             raise bad_state("the execution failed")
         if not 0 <= index < len(self._outputs):
             raise bad_data(f"there are {len(self._outputs)} outputs, not one {index}")
-        return self._shapes[index]
-
-    def _too_small(self, index: int, dims: tuple[int, ...]) -> NnapiError:
-        error = NnapiError(ResultCode.OUTPUT_INSUFFICIENT_SIZE, f"the output needs room for {list(dims)}")
-        error.operand, error.dimensions = self.model.outputs[index], dims
-        return error
+        dims, fits = self._shapes[index]
+        if fits:
+            return dims
+        error = NnapiError(
+            ResultCode.OUTPUT_INSUFFICIENT_SIZE,
+            f"the output needs room for {list(dims)}",
+            operand=self.model.outputs[index],
+        )
+        error.dimensions = dims
+        raise error
 
     def _must_be_open(self) -> None:
         if self.state is not State.PREPARATION:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
 from ortconv.nnapi.errors import bad_data, bad_state, required
 from ortconv.nnapi.handle import Handle
 from ortconv.nnapi.memory import Memory
-from ortconv.nnapi.operand import ChannelQuant, OperandType
+from ortconv.nnapi.operand import ChannelQuant, Lifetime, OperandType
 from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.operations.table import Use
 from ortconv.nnapi.properties import properties
@@ -30,19 +29,6 @@ from ortconv.nnapi.validation import (
 )
 
 COPY_LIMIT = 128  # bytes; longer values are read when the model is finished
-
-
-class Lifetime(Enum):
-    TEMPORARY = auto()
-    INPUT = auto()
-    OUTPUT = auto()
-    COPY = auto()
-    REFERENCE = auto()
-    NO_VALUE = auto()
-    SUBGRAPH = auto()
-
-
-CONSTANT = (Lifetime.COPY, Lifetime.REFERENCE, Lifetime.NO_VALUE, Lifetime.SUBGRAPH)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from ortconv.nnapi.arithmetic import (
     shift_right,
 )
 from ortconv.nnapi.codes import FuseCode
-from ortconv.nnapi.fixed_point import LONG, rescaled
+from ortconv.nnapi.fixed_point import LONG, SHORT, rescaled
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import output_quantization, rank_at_most, same_quantization
 from ortconv.nnapi.operations.shapes import like_x
@@ -117,14 +117,14 @@ def _quantized_hard_swish(x: Tensor, out: OperandType) -> Array:
     to_reluish, reluish_shift = _multiplier_16(float(fine_scale / np.float32(3 / 32768)))
     reluish = fine
     if reluish_shift > 0:
-        reluish = _limit_16(reluish << (reluish_shift - 1))
-    reluish = _high_mul_16(reluish, to_reluish)
+        reluish = SHORT.limited(reluish << (reluish_shift - 1))
+    reluish = SHORT.times(reluish, to_reluish)
     if reluish_shift > 0:
-        reluish = _limit_16(reluish << 1)
+        reluish = SHORT.limited(reluish << 1)
     elif reluish_shift < 0:
         reluish = shift_right(reluish, -reluish_shift)
     reluish = (reluish + (1 << 15)) >> 1
-    y = (reluish * _high_mul_16(fine, to_output)) // (1 << 15)
+    y = (reluish * SHORT.times(fine, to_output)) // (1 << 15)
     y = shift_right(y, -output_shift) if output_shift <= 0 else y << output_shift
     low, high = out.limits
     return np.clip(y + out.zero_point, low, high)
@@ -133,16 +133,4 @@ def _quantized_hard_swish(x: Tensor, out: OperandType) -> Array:
 def _multiplier_16(real: float) -> tuple[int, int]:
     """A fixed-point multiplier of 16 bits, and its shift."""
     m, shift = quantize_multiplier(real)
-    return min((m + (1 << 15)) >> 16, 0x7FFF), shift
-
-
-def _limit_16(x: Array) -> Array:
-    return np.clip(x, -0x8000, 0x7FFF)
-
-
-def _high_mul_16(a: Array, m: int) -> Array:
-    """The high half of 2am for 16-bit numbers, rounded."""
-    ab = a * np.int64(m)
-    nudged = ab + np.where(ab >= 0, 1 << 14, 1 - (1 << 14))
-    quotient = np.where(nudged >= 0, nudged >> 15, -((-nudged) >> 15))
-    return np.minimum(quotient, 0x7FFF)
+    return min((m + (1 << 15)) >> 16, SHORT.one), shift
