@@ -18,13 +18,14 @@ class NnapiError(ModelError):
         *,
         operation: Operation | None = None,
         operand: int | None = None,
+        dimensions: tuple[int, ...] | None = None,
         hint: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.code = code
         self.operation = operation
         self.operand = operand
-        self.dimensions: tuple[int, ...] | None = None
+        self.dimensions = dimensions
         """Of an output that did not fit its buffer."""
 
     def __str__(self) -> str:

@@ -200,7 +200,7 @@ class Execution(Handle):
         try:
             return Event(work, fence=fence)
         except NnapiError as error:
-            self._complete(error)
+            self._complete(error.code)
             raise
 
     def _wait_for(self, events: Sequence[Event]) -> None:
@@ -208,9 +208,8 @@ class Execution(Handle):
             for event in events:
                 event.wait()
         except NnapiError as error:
-            failure = op_failed(f"a dependency failed: {error}")
-            self._complete(failure)
-            raise failure from error
+            self._complete(ResultCode.OP_FAILED)
+            raise op_failed(f"a dependency failed: {error}") from error
 
     @timed("PE")
     def get_output_operand_dimensions(self, index: int) -> tuple[int, ...]:
@@ -307,7 +306,7 @@ class Execution(Handle):
         try:
             return self._request()
         except NnapiError as error:
-            self._complete(error)
+            self._complete(error.code)
             raise
 
     def _request(self) -> Request:
@@ -325,15 +324,17 @@ class Execution(Handle):
             results, self._timing = self._computed(request)
             with mark("LR", "PR", "copy results"):
                 self._write(results)
+        except OutputTooSmallError as error:
+            self._complete(error.code, error.shapes)
+            raise
         except NnapiError as error:
-            self._complete(error)
+            self._complete(error.code)
             raise
         except MemoryError:
-            failure = NnapiError(ResultCode.OUT_OF_MEMORY, "out of memory")
-            self._complete(failure)
-            raise failure from None
+            self._complete(ResultCode.OUT_OF_MEMORY)
+            raise NnapiError(ResultCode.OUT_OF_MEMORY, "out of memory") from None
         except BaseException:
-            self._complete(op_failed("the execution was interrupted"))
+            self._complete(ResultCode.OP_FAILED)
             raise
         self._complete(None)
 
@@ -363,10 +364,11 @@ class Execution(Handle):
                 target = argument.data.reshape(-1).view(np.uint8)
                 target[: result.nbytes] = np.ascontiguousarray(result.array).reshape(-1).view(np.uint8)
 
-    def _complete(self, error: NnapiError | None) -> None:
-        self._failure = None if error is None else error.code
-        if error is not None:
-            self._shapes = error.shapes if isinstance(error, OutputTooSmallError) else []
+    def _complete(self, failure: ResultCode | None, shapes: Sequence[tuple[tuple[int, ...], bool]] = ()) -> None:
+        """The run is over. An error itself is not kept: its traceback holds on to everything that failed."""
+        self._failure = failure
+        if failure is not None:
+            self._shapes = list(shapes)
             for argument in self._outputs:
                 if argument is not None and argument.memory is not None:
                     argument.memory.array = None
@@ -382,13 +384,12 @@ class Execution(Handle):
         dims, fits = self._shapes[index]
         if fits:
             return dims
-        error = NnapiError(
+        raise NnapiError(
             ResultCode.OUTPUT_INSUFFICIENT_SIZE,
             f"the output needs room for {list(dims)}",
             operand=self.model.outputs[index],
+            dimensions=dims,
         )
-        error.dimensions = dims
-        raise error
 
     def _must_be_open(self) -> None:
         if self.state is not State.PREPARATION:

@@ -159,6 +159,18 @@ def test_freeing_an_execution_that_is_running(caplog: pytest.LogCaptureFixture) 
         assert code_of(call) is ResultCode.BAD_STATE
 
 
+def test_asking_for_an_output_without_room() -> None:
+    compilation = on(chain(Operation.RELU, dims=(0,)), nnapi.get_device("nnapi-reference"))
+    execution = nnapi.Execution(compilation)
+    execution.set_input(0, X)
+    execution.set_output(0, np.zeros(3, np.float32))
+    assert code_of(execution.compute) is ResultCode.OUTPUT_INSUFFICIENT_SIZE
+    assert code_of(execution.get_output_operand_rank, 0) is ResultCode.OUTPUT_INSUFFICIENT_SIZE
+    left = weakref.ref(execution)
+    del execution
+    assert left() is None
+
+
 def test_freeing_lets_go_of_arguments() -> None:
     execution, out = begun(slow(0.0))
     execution.set_reusable(True)
@@ -226,6 +238,9 @@ def test_what_waits_for_an_execution_that_fails_fails() -> None:
                 imported.wait()  # signalled all the same
             os.close(fd)
             event.close()
+        left = [weakref.ref(one) for one in (*executions, *events)]
+        del execution, executions, event, events
+        assert [one() for one in left] == [None] * 8
         target = nnapi.Memory.from_array(np.zeros(4, np.float32))
         assert code_of(nnapi.Memory.copy, memory, target) is ResultCode.BAD_DATA
     assert npu._executions == 1
