@@ -91,15 +91,15 @@ SHORT = FixedPoint(16)
 LONG = FixedPoint(32)
 
 
-def rescaled(x: Array, real: float, integer_bits: int) -> tuple[Array, Array]:
-    """x * real as 32-bit numbers, and where |x| is too large for that. OP_FAILED where steps of x are too small."""
-    multiplier = min(real * 2.0 ** (31 - integer_bits), 2.0**31 - 1)
-    if multiplier <= 1:
+def rescaled(x: Array, real: float, integer_bits: int) -> tuple[Array, int]:
+    """x * real as 32-bit numbers, 0 where |x| is too large for that, and the largest |x| that is not. OP_FAILED where steps
+    of x are too small.
+    """
+    if real * 2.0 ** (31 - integer_bits) <= 1:
         raise op_failed(f"the scale {real:g} is too small")
-    m, shift = quantize_multiplier(multiplier)
+    m, shift = quantize_multiplier(real * 2.0 ** (31 - integer_bits))
     radius = ((1 << integer_bits) - 1) << (31 - integer_bits) >> shift
-    beyond = np.abs(x) > radius
-    return high_mul(np.where(beyond, 0, x).astype(np.int64) << shift, m), beyond
+    return high_mul(np.where(np.abs(x) > radius, 0, x).astype(np.int64) << shift, m), radius
 
 
 def inverse_root(x: Array) -> tuple[Array, Array]:

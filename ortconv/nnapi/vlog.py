@@ -18,7 +18,7 @@ _selected: ContextVar[frozenset[str]] = ContextVar("selected", default=frozenset
 
 
 def select(flags: str) -> None:
-    """Turn flags on, all others off: words separated by space, comma or colon; `all` and `1` mean every flag."""
+    """Turn flags on for this thread, all others off: words separated by space, comma or colon; `all` and `1` mean every flag."""
     chosen: set[str] = set()
     for word in filter(None, re.split(r"[ ,:]+", flags)):
         if word in ("all", "1"):

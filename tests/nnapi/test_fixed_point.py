@@ -64,8 +64,19 @@ def test_sigmoid_and_tanh_of_every_element(kind: Operand, scale: float) -> None:
         held(y, low + 128 + 128 * np.tanh(real), kind, 1e-4)
 
 
+@pytest.mark.parametrize(("scale", "radius"), [(2.5, 3), (5.0, 1), (8.0, 0), (1000.0, 0)])
+def test_large_steps_leave_few_elements_between_the_ends(scale: float, radius: int) -> None:
+    """With none, 0 itself is at the lower end."""
+    x = quantized(np.arange(256), scale, 100)
+    for code, out, middle in ((Operation.LOGISTIC, (1 / 256, 0), 128), (Operation.TANH, (1 / 128, 128), 128)):
+        (y,) = compute(code, x, out=OperandType(Q, (256,), *out))
+        assert y[: 101 - radius].tolist() == [0] * (101 - radius)
+        assert y[max(101, 100 + radius) :].tolist() == [255] * min(155, 156 - radius)
+        assert y[100] == (middle if radius else 0)
+
+
 @pytest.mark.parametrize("size", [1, 2, 7, 500, 4096, 5000])
-@pytest.mark.parametrize("scale", [2.0**-20, 0.01, 0.3, 4.0])
+@pytest.mark.parametrize("scale", [2.0**-20, 0.01, 0.3, 4.0, 100.0])
 @pytest.mark.parametrize("kind", [Q, S])
 def test_softmax(kind: Operand, scale: float, size: int) -> None:
     """Every term of the sum may be off by half a unit of 19 bits."""

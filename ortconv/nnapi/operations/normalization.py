@@ -78,8 +78,8 @@ def _quantized_softmax(c: Call, x: Array, axis: int) -> Array:
     """In 32-bit fixed point: differences from the largest element with 5 integer bits, the sum of their powers with 12. Its
     reciprocal is that of a number from 1 to 2, and a shift. Powers that do not fit are 0.
     """
-    differences, beyond = rescaled(-np.arange(256), float(c.beta) * c.x.scale, 5)
-    powers = np.where(beyond, 0, LONG.exp_of_negative(differences, 5))[-x]
+    table, radius = rescaled(-np.arange(256), min(float(c.beta) * c.x.scale, 32.0 - 2.0**-26), 5)
+    powers = np.where(x < -radius, 0, LONG.exp_of_negative(table, 5)[-x])
     sums = np.sum(shift_right(powers, 12), axis=axis, keepdims=True) & 0xFFFFFFFF
     over = np.floor(np.log2(sums)).astype(np.int64) - 19
     inverse = LONG.reciprocal((sums << (12 - over)) - (1 << 31))

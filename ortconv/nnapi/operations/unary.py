@@ -63,14 +63,15 @@ for _name, _code in RELUS:
 
 
 def _in_fixed_point(c: Call, function: Callable[[Array, int], Array], fraction_bits: int) -> Array:
-    """A function of 32-bit fixed point with 4 integer bits, of which the output keeps some fraction bits. Inputs that do not
-    fit give the smallest and largest output. It is computed once for each element that there is.
+    """A function of 32-bit fixed point with 4 integer bits, of which the output keeps some fraction bits. From the last input
+    on that fits, the output is the smallest or largest; with steps of 8 and more that is every input. The function is
+    computed once for each element that there is.
     """
     low, high = c.out.limits
     centred = np.arange(low, high + 1) - c.x.zero_point
-    x, beyond = rescaled(centred, c.x.scale, INTEGER_BITS)
+    x, radius = rescaled(centred, c.x.scale, INTEGER_BITS)
     y = c.out.zero_point + shift_right(function(x, INTEGER_BITS), LONG.bits - 1 - fraction_bits)
-    table = np.clip(np.where(beyond, np.where(centred < 0, low, high), y), low, high)
+    table = np.clip(np.where(centred <= -radius, low, np.where(centred >= radius, high, y)), low, high)
     return table[c.x.array.astype(np.int64) - low]
 
 
