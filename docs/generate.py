@@ -13,12 +13,12 @@ from pathlib import Path
 import click
 from click.testing import CliRunner
 
+from ortconv.choices import COREML_FORMATS
 from ortconv.cli import VERBS, cli
 from ortconv.nnapi.operations import rows
 from ortconv.nnapi.operations.table import LETTERS
 from ortconv.optimizer.catalogue import entries
 from ortconv.partition.coreml.rules import ROWS
-from ortconv.partition.policy import COREML_FORMATS
 
 FOLDER = Path(__file__).parent
 NOTE = "This page is written by `make docs` from the program itself.\n"

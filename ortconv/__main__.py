@@ -13,9 +13,9 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A graph of 20,000 nodes is a million objects that live until the end: looking through them again and again finds nothing.
     gc.set_threshold(500_000, 20, 20)
-    from ortconv.cli import run
+    from ortconv import cli
 
-    code = run(sys.argv[1:])
+    code = cli.main(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         with suppress(BrokenPipeError):
             stream.flush()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
@@ -12,15 +13,18 @@ from ortconv.optimizer.engine import FEW, Context, Rule, RulePass, apply, find
 from ortconv.optimizer.levels import AnyPass, run_passes
 from ortconv.optimizer.offload import unsigned
 from ortconv.optimizer.pattern import Match
+from ortconv.optimizer.recipe import make
 from ortconv.partition import Partition, Partitioning, Target, partition
 from ortconv.partition.cost import cost, multiply_adds
 from ortconv.partition.limits import Limits, limit, too_little
-from ortconv.partition.partitioner import Grouping
+from ortconv.partition.partitioner import Grouping, Verdict
 from ortconv.partition.policy import gate
 from ortconv.partition.regions import region_inputs, region_outputs
 
 FIXED = frozenset({"static-shape", "stop-op", "assigned"})
 """Rules that no rewrite of a node answers."""
+
+HINT = "--maximize-offload rewrites it where that helps"
 
 ROUNDS = 8
 """How often a rewrite may be followed by rewrites of what it made, and how often islands are looked for."""
@@ -126,6 +130,31 @@ def _by_root(passes: Iterable[AnyPass]) -> dict[tuple[str, str], list[Rule]]:
 
 
 Rules = dict[tuple[str, str], list[Rule]]
+
+
+# ---------------------------------------------------------------------- advice
+
+
+@cache
+def rewritable() -> frozenset[tuple[str, str]]:
+    """Domain and operator of the nodes that there are rewrites for."""
+    return frozenset(_by_root(make("basic", offload=True).offload))
+
+
+def hinted(partitioning: Partitioning) -> Partitioning:
+    """The same with advice to try `maximize`, where the target has no operation for an operator that can be rewritten."""
+    verdicts = {node: _hinted(verdict) for node, verdict in partitioning.verdicts.items()}
+    return replace(partitioning, verdicts=verdicts)
+
+
+def _hinted(verdict: Verdict) -> Verdict:
+    if verdict.taken or (verdict.node.domain, verdict.node.op) not in rewritable():
+        return verdict
+    objections = (
+        o._replace(advice=f"{o.advice}; {HINT}" if o.advice else HINT) if o.rule == "operator" else o
+        for o in verdict.objections
+    )
+    return replace(verdict, objections=tuple(objections))
 
 
 # ---------------------------------------------------------------------- passes over the whole graph

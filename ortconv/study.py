@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from ortconv.choices import STUDIED
 from ortconv.errors import UsageError
+from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.models import load
-from ortconv.offload import Gain
+from ortconv.offload import Gain, hinted
 from ortconv.optimizer.recipe import make
 from ortconv.partition import Partitioning, Target, partition
 from ortconv.partition.advice import Merge, advise
@@ -18,11 +21,25 @@ from ortconv.partition.limits import Limits, limit
 from ortconv.partition.profile import Device
 from ortconv.pipeline import optimize
 
-STUDIED = ("disable", "basic", "extended", "aware")
-"""How a model can be prepared before it is divided: by a level, or as conversion for the target prepares it."""
-
 MAXIMIZED = ("basic", "aware")
 """Those after which refused nodes can be rewritten."""
+
+
+class Inside(NamedTuple):
+    """A graph that a node has as an attribute, and what a target takes of it; the costs are those of one run of the graph."""
+
+    graph: Graph
+    partitioning: Partitioning
+    estimate: Estimate
+
+    @property
+    def label(self) -> str:
+        """The nodes around the graph, outermost first, and its name."""
+        names, graph = [self.graph.name], self.graph
+        while graph.owner is not None and graph.owner.graph is not None:
+            names.append(graph.owner.label)
+            graph = graph.owner.graph
+        return ": ".join(reversed(names))
 
 
 @dataclass(frozen=True)
@@ -35,6 +52,8 @@ class Study:
     estimate: Estimate
     gain: Gain | None = None
     """What rewrites for the target made of it, where they were asked for."""
+    inside: tuple[Inside, ...] = ()
+    """The subgraphs, where the target takes nodes of such."""
 
     def advice(self) -> list[Merge]:
         """What keeps the partitions apart."""
@@ -70,7 +89,19 @@ def study(
         optimize(model, target=target, recipe=passes, limits=limits, told=told)
     else:
         optimize(model, level)
-    for node in model.graph:
+    for node in model.graph.walk():
         node.ep = ""  # ONNX Runtime divides a model anew when it loads it
-    partitioning = limit(partition(model.graph, target), limits or Limits())
-    return Study(model, level, partitioning, estimate(partitioning, device), gains[0] if gains else None)
+    limits = limits or Limits()
+    main = _divided(model.graph, target, limits, device, maximize)
+    subgraphs = [graph for graph in model.graph.graphs() if graph is not model.graph] if target.takes_subgraphs else []
+    inside = tuple(Inside(graph, *_divided(graph, target, limits, device, maximize)) for graph in subgraphs)
+    return Study(model, level, *main, gains[0] if gains else None, inside)
+
+
+def _divided(
+    graph: Graph, target: Target, limits: Limits, device: Device | None, maximized: bool
+) -> tuple[Partitioning, Estimate]:
+    partitioning = limit(partition(graph, target), limits)
+    if not maximized:
+        partitioning = hinted(partitioning)
+    return partitioning, estimate(partitioning, device)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +18,7 @@ import golden
 from counting import calls
 from rewriting import ops, parse, random_feeds, run
 
-from ortconv.cli import run as ortconv_run
+from ortconv.cli import main
 from ortconv.errors import UsageError
 from ortconv.ir.model import Model
 from ortconv.ir.text import text
@@ -281,15 +282,32 @@ def model(tmp_path: Path) -> Path:
 
 def test_convert(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = model.with_suffix(".ort")
-    assert ortconv_run(["convert", str(model), "--use-nnapi", "--maximize-offload", "--json"]) == 0
+    assert main(["convert", str(model), "--use-nnapi", "--maximize-offload", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["models"]
     assert found["offload"]["rewrites"] == {"MatMulToRows": 1, "HardSigmoidToClip": 1}
     assert (found["offload"]["before"]["refused"], found["offload"]["after"]["refused"]) == (2, 0)
     assert len(found["partitions"]) == 1
     found = partition(load(output).graph)
     assert (len(found.partitions), found.coverage) == (1, 100.0)
-    assert ortconv_run(["convert", str(model), "--use-nnapi", "--maximize-offload"]) == 0
+    assert main(["convert", str(model), "--use-nnapi", "--maximize-offload"]) == 0
     assert "2 nodes fewer on the CPU by" in capsys.readouterr().out
+
+
+def test_what_could_be_rewritten_is_said(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refusals(*arguments: str) -> list[Any]:
+        assert main([*arguments, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        return (found if arguments[0] == "partition" else found["models"][0])["refusals"]
+
+    def advice(*arguments: str) -> str:
+        return " ".join(row["advice"] for row in refusals("convert", str(model), *arguments))
+
+    assert "Mul by 1/6; --maximize-offload" not in advice("--use-nnapi", "--use-coreml")
+    assert "Mul by 1/6; --maximize-offload" in advice("--use-nnapi")
+    model.write_bytes(parse(NET.replace("Tanh", "Erf")).SerializeToString())
+    said = {row["op"]: "--maximize-offload" in str(row["advice"]) for row in refusals("partition", str(model))}
+    assert said == {"Erf": False, "HardSigmoid": True, "MatMul": False}
+    assert "--maximize-offload" not in str(refusals("partition", str(model), "--maximize-offload"))
 
 
 def test_convert_in_runtime_style(model: Path) -> None:
@@ -326,13 +344,13 @@ def test_what_does_not_go_together() -> None:
 
 
 def test_partition(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ortconv_run(["partition", str(model), "--maximize-offload", "--json"]) == 0
+    assert main(["partition", str(model), "--maximize-offload", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["offload"]["before"]["partitions"] == 1
     assert (found["nodes_taken"], found["nodes"]) == (
         found["offload"]["after"]["taken"],
         found["offload"]["after"]["nodes"],
     )
-    assert ortconv_run(["partition", str(model), "--maximize-offload"]) == 0
+    assert main(["partition", str(model), "--maximize-offload"]) == 0
     assert "nodes fewer on the CPU" in " ".join(capsys.readouterr().out.split())
-    assert ortconv_run(["partition", str(model), "--maximize-offload", "--level", "extended"]) == 2
+    assert main(["partition", str(model), "--maximize-offload", "--level", "extended"]) == 2

@@ -57,7 +57,7 @@ def cli() -> None:
     """
 
 
-def run(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run a command line; its exit code. Nothing but a bug of ours ends in a traceback, and that only with ORTCONV_DEBUG set."""
     try:
         cli.main(list(arguments), prog_name="ortconv", standalone_mode=False)

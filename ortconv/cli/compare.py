@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ortconv.choices import LEVELS
 from ortconv.cli import inputs as given
-from ortconv.cli.options import BACKENDS, LEVELS, add
+from ortconv.cli.options import BACKENDS, add
 from ortconv.errors import MismatchError, UsageError
 
 if TYPE_CHECKING:

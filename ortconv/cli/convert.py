@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ortconv.choices import LEVELS, PLATFORMS, STYLES
 from ortconv.cli import color, fail
-from ortconv.cli.options import COREML, FIX_DIM, LEVELS, LIMITS, PASS_CHOICE, Size, add
+from ortconv.cli.options import COREML, FEATURE_LEVEL, FIX_DIM, LIMITS, PASS_CHOICE, Size, add
 from ortconv.cli.render import convert_summary
 from ortconv.errors import BatchError, OrtconvError, UsageError
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 REPLACED = ("optimization_level", "enable_passes", "disable_passes", "only_passes", "stop_after", "fold_limit")
 """The options that --pipeline takes the place of."""
-STYLES = ("Fixed", "Runtime")
 
 
 class ManyStyles(click.Command):
@@ -61,7 +61,7 @@ class ManyStyles(click.Command):
     "if session.enable_saved_runtime_optimizations is 1. Both: one file each.",
 )
 @click.option("--use-nnapi", is_flag=True, help="Keep the nodes that NNAPI would take as NNAPI wants them.")
-@click.option("--nnapi-feature-level", type=click.IntRange(27, 31), default=31, help="Android API level to assume.")
+@add(FEATURE_LEVEL)
 @click.option(
     "--nnapi-partitioning-stop-ops",
     metavar="OPS",
@@ -85,7 +85,7 @@ class ManyStyles(click.Command):
 @click.option("--allow-conversion-failures", is_flag=True, help="Exit 0 even if some models of a directory fail.")
 @click.option(
     "--target-platform",
-    type=click.Choice(["arm", "amd64"]),
+    type=click.Choice(PLATFORMS),
     help="Where the model will run. arm: int8 activations stay int8. amd64: layout and all write layouts for CPUs like this one.",
 )
 @click.option(

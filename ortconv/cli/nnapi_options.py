@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ortconv.choices import FEATURE_LEVELS
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
     from ortconv.executor.backend import Backend
 
 LEVEL = click.option(
-    "--nnapi-feature-level", type=click.IntRange(27, 31), help="The NNAPI feature level of the phone.  [default: 31]"
+    "--nnapi-feature-level",
+    type=click.IntRange(FEATURE_LEVELS[0], FEATURE_LEVELS[-1]),
+    help="The NNAPI feature level of the phone.  [default: 31]",
 )
 NNAPI = (
     click.option(

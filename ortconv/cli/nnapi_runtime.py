@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ortconv.choices import STUDIED
 from ortconv.cli import printable
+from ortconv.cli.options import FEATURE_LEVEL, FIX_DIM
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -126,19 +128,11 @@ MODEL = (
     click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
     click.option(
         "--level",
-        type=click.Choice(["disable", "basic", "extended", "aware"]),
+        type=click.Choice(STUDIED),
         help="How to optimize an .onnx model first; aware: as convert --use_nnapi does.  [default: basic]",
     ),
-    click.option(
-        "--fix-dim",
-        "fix_dims",
-        multiple=True,
-        metavar="NAME=N",
-        help="Give a symbolic input dimension a number; may be repeated.",
-    ),
-    click.option(
-        "--nnapi-feature-level", type=click.IntRange(27, 31), default=31, show_default=True, help="Android API level."
-    ),
+    *FIX_DIM,
+    *FEATURE_LEVEL,
     click.option(
         "--nnapi-partitioning-stop-ops",
         "--stop-ops",

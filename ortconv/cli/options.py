@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-LEVELS = ("disable", "basic", "extended", "layout", "all")
+from ortconv.choices import COREML_FORMATS, COREML_VERSION, FEATURE_LEVELS
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -66,14 +66,26 @@ FIX_DIM = (
     ),
 )
 
+FEATURE_LEVEL = (
+    click.option(
+        "--nnapi-feature-level",
+        type=click.IntRange(FEATURE_LEVELS[0], FEATURE_LEVELS[-1]),
+        default=FEATURE_LEVELS[-1],
+        show_default=True,
+        help="Android API level to assume.",
+    ),
+)
+
 COREML = (
     click.option(
         "--coreml-format",
-        type=click.Choice(["NeuralNetwork", "MLProgram"]),
-        default="NeuralNetwork",
+        type=click.Choice(COREML_FORMATS),
+        default=COREML_FORMATS[0],
         help="Model format that the CoreML provider is to make.",
     ),
-    click.option("--coreml-version", type=click.IntRange(1), default=7, help="CoreML version to assume; 7: iOS 17."),
+    click.option(
+        "--coreml-version", type=click.IntRange(1), default=COREML_VERSION, help="CoreML version to assume; 7: iOS 17."
+    ),
     click.option(
         "--coreml-only-static-input-shapes",
         "coreml_static_inputs",

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli.options import COREML, FIX_DIM, LIMITS, add
+from ortconv.choices import STUDIED, TARGETS
+from ortconv.cli.options import COREML, FEATURE_LEVEL, FIX_DIM, LIMITS, add
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
     from ortconv.study import Study
 
-TARGETS = ("nnapi", "coreml")
-
 
 @click.command(context_settings={"show_default": True})
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to divide for.")
-@click.option("--nnapi-feature-level", type=click.IntRange(27, 31), default=31, help="Android API level to assume.")
+@add(FEATURE_LEVEL)
 @click.option(
     "--nnapi-partitioning-stop-ops",
     "--stop-ops",
@@ -32,7 +31,7 @@ TARGETS = ("nnapi", "coreml")
 @add(COREML)
 @click.option(
     "--level",
-    type=click.Choice(["disable", "basic", "extended", "aware"]),
+    type=click.Choice(STUDIED),
     help="How to optimize an .onnx model first; aware: as convert --use_nnapi or --use_coreml does.  [default: basic]",
 )
 @click.option("--compare-levels", is_flag=True, help="Show the partitions at every level side by side.")
@@ -60,7 +59,7 @@ TARGETS = ("nnapi", "coreml")
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Say which nodes of MODEL (.onnx or .ort) an accelerator takes, why not the others, and what to do about it."""
     from ortconv.report.gates import check_gates, parse_gates
-    from ortconv.report.partitions import document, metrics
+    from ortconv.report.partitions import divided, document, metrics
 
     study = _studier(model, flags)
     found = study(flags["level"])
@@ -72,6 +71,8 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     if as_json:
         described = document(str(model), found.level, found.partitioning, found.estimate, advice)
         more: dict[str, Any] = {"levels": rows} if rows else {}
+        if found.partitioning.target.takes_subgraphs:
+            more["subgraphs"] = [{"graph": i.label, **divided(i.partitioning, i.estimate)} for i in found.inside]
         if found.gain is not None:
             more["offload"] = found.gain.to_dict()
         click.echo(json.dumps(described | more, indent=1))
@@ -125,7 +126,6 @@ def _studier(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Study
 
 def _levels(model: Path, study: Callable[[str | None], Study]) -> list[dict[str, Any]]:
     from ortconv.report.partitions import level_row
-    from ortconv.study import STUDIED
 
     if model.suffix.lower() == ".ort":
         raise UsageError(

@@ -45,7 +45,7 @@ def show(study: Study, advice: Sequence[Merge], levels: Sequence[dict[str, Any]]
     if study.gain is not None:
         for line in gained(study.gain.to_dict()):
             console.print(Text(printable(line)))
-    for table in (_levels(levels, study), _partitions(study, console.width), _reasons(study)):
+    for table in (_levels(levels, study), _partitions(study, console.width), _inside(study), _reasons(study)):
         if table is not None and table.row_count:
             console.print(table)
     if advice:
@@ -99,6 +99,14 @@ def _partitions(study: Study, width: int) -> Table:
         amounts = (size(c.bytes_in), size(c.bytes_out), _count(c.multiply_adds)) if wide else ()
         times = (_ms(c.cpu_seconds), _ms(c.accelerator_seconds), _ms(c.copy_seconds))
         table.add_row(str(i), str(len(p.nodes)), printable(named), *amounts, *times, "yes" if c.is_worthwhile else "no")
+    return table
+
+
+def _inside(study: Study) -> Table:
+    table = _table("Graphs inside of nodes", "*graph", "nodes", "partitions", "taken", "coverage", "CPU", "divided")
+    for label, p, e in ((i.label, i.partitioning, i.estimate) for i in study.inside):
+        counts = (str(p.total), str(len(p.partitions)), str(p.taken), f"{p.coverage:.1f} %")
+        table.add_row(Text(printable(label)), *counts, _ms(e.cpu_seconds), _ms(e.seconds))
     return table
 
 

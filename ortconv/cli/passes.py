@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ortconv.choices import LEVELS
 from ortconv.cli import color
-from ortconv.cli.options import LEVELS, PASS_CHOICE, Size, add
+from ortconv.cli.options import PASS_CHOICE, Size, add
 
 if TYPE_CHECKING:
     from rich.tree import Tree

@@ -86,7 +86,7 @@ def gained(offload: dict[str, Any]) -> list[str]:
 
 def _why_larger(result: Result) -> str:
     if result.constants_before > result.bytes_before:
-        return "the source keeps weights in other files"
+        return "the source stores constants in less room, shared or as varints"
     if result.folded_bytes > 0 and result.constants_after > result.constants_before:
         most = ", ".join(f"{printable(fold['node'])} {size(fold['bytes'])}" for fold in result.folds)
         why = f"constant folding added {size(result.folded_bytes)}, most of it {most}"

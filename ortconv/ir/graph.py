@@ -14,71 +14,23 @@ Contract (checked by `ortconv.ir.verify`):
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
+from typing import TYPE_CHECKING, TypeVar
 
 from ortconv.errors import GraphError
+from ortconv.ir.attributes import Attribute, Floats, Graphs, Ints, Strings, Tensors, Types
+from ortconv.ir.links import Links
+from ortconv.ir.order import is_topological, topological
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 
 if TYPE_CHECKING:
     from ortconv.ir.journal import Journal
 
+__all__ = [
+    "Attribute", "Floats", "Graph", "Graphs", "Ints", "Node", "Strings", "Tensors", "Types", "Value", "captures",
+]  # fmt: skip
+
 T = TypeVar("T")
-
-
-class Ints(tuple[int, ...]):
-    """An attribute of type INTS."""
-
-    __slots__ = ()
-
-
-class Floats(tuple[float, ...]):
-    """An attribute of type FLOATS."""
-
-    __slots__ = ()
-
-
-class Strings(tuple[str, ...]):
-    """An attribute of type STRINGS. Bytes that are not UTF-8 are kept as surrogates."""
-
-    __slots__ = ()
-
-
-class Tensors(tuple[Tensor, ...]):
-    """An attribute of type TENSORS."""
-
-    __slots__ = ()
-
-
-class Graphs(tuple["Graph", ...]):
-    """An attribute of type GRAPHS."""
-
-    __slots__ = ()
-
-
-class Types(tuple[ValueType, ...]):
-    """An attribute of type TYPE_PROTOS."""
-
-    __slots__ = ()
-
-
-Attribute: TypeAlias = Union[
-    int,
-    float,
-    str,
-    Tensor,
-    SparseTensor,
-    ValueType,
-    Ints,
-    Floats,
-    Strings,
-    Tensors,
-    Graphs,
-    Types,
-    tuple[int, ...],
-    "Graph",
-]
-"""An attribute's value; its Python type is its ONNX type. A plain tuple of int counts as Ints."""
 
 
 class Value:
@@ -201,7 +153,7 @@ class Node:
         return f"{outs} = {self.op}({ins})"
 
 
-class Graph:
+class Graph(Links):
     """Nodes in order, inputs, outputs and initializers. All mutation goes through this class.
 
     `initializers` holds the constants of this graph by name, `opsets` the operator set versions of the model (one dict,
@@ -210,6 +162,7 @@ class Graph:
     """
 
     def __init__(self, name: str = "", *, parent: Graph | None = None) -> None:
+        super().__init__()
         self.name = name
         self.doc = ""
         self.owner: Node | None = None
@@ -221,28 +174,8 @@ class Graph:
         self.journal: Journal | None = None if parent is None else parent.journal
         self._names: set[str] = set() if parent is None else parent._names
         self._tried: dict[str, int] = {} if parent is None else parent._tried
-        self._head: Node | None = None
-        self._tail: Node | None = None
-        self._count = 0
 
     # ------------------------------------------------------------------ reading
-
-    def __iter__(self) -> Iterator[Node]:
-        node = self._head
-        while node is not None:
-            if node.graph is self:
-                yield node
-            node = node.next
-
-    def __reversed__(self) -> Iterator[Node]:
-        node = self._tail
-        while node is not None:
-            if node.graph is self:
-                yield node
-            node = node.prev
-
-    def __len__(self) -> int:
-        return self._count
 
     @property
     def parent(self) -> Graph | None:
@@ -506,79 +439,18 @@ class Graph:
 
     def sort(self) -> None:
         """Order the nodes topologically, changing the order only where it must be. GraphError on a cycle."""
-        if self._is_sorted():
-            return
-        import heapq
-
-        order = list(self)
-        position = {node: i for i, node in enumerate(order)}
-        reads = [{position[p] for p in _producers_in(self, node)} for node in order]
-        readers: list[list[int]] = [[] for _ in order]
-        for i, needed in enumerate(reads):
-            for p in needed:
-                readers[p].append(i)
-        waiting = [len(needed) for needed in reads]
-        ready = [i for i, n in enumerate(waiting) if n == 0]
-        done: list[int] = []
-        while ready:
-            i = heapq.heappop(ready)
-            done.append(i)
-            for r in readers[i]:
-                waiting[r] -= 1
-                if waiting[r] == 0:
-                    heapq.heappush(ready, r)
-        if len(done) < len(order):
-            stuck = order[next(i for i, n in enumerate(waiting) if n > 0)]
-            raise GraphError("the graph has a cycle", node=stuck.label)
-        self._head = self._tail = None
-        for i in done:
-            self._append(order[i])
-
-    def _is_sorted(self) -> bool:
-        seen: set[Node] = set()
-        for node in self:
-            if not seen.issuperset(_producers_in(self, node)):
-                return False
-            seen.add(node)
-        return True
-
-    # ------------------------------------------------------------------ links
+        if not is_topological(self):
+            self._relink(topological(self))
 
     def _link(self, node: Node, before: Node | None) -> None:
         node.graph = self
-        self._count += 1
         if self.journal is not None:
             self.journal.came(node)
-        if before is None:
-            self._append(node)
-            return
-        assert before.graph is self
-        node.prev, node.next = before.prev, before
-        if before.prev is None:
-            self._head = node
-        else:
-            before.prev.next = node
-        before.prev = node
-
-    def _append(self, node: Node) -> None:
-        node.prev, node.next = self._tail, None
-        if self._tail is None:
-            self._head = node
-        else:
-            self._tail.next = node
-        self._tail = node
+        super()._link(node, before)
 
     def _unlink(self, node: Node) -> None:
-        if node.prev is None:
-            self._head = node.next
-        else:
-            node.prev.next = node.next
-        if node.next is None:
-            self._tail = node.prev
-        else:
-            node.next.prev = node.prev
+        super()._unlink(node)
         node.graph = None
-        self._count -= 1
         if self.journal is not None:
             self.journal.went(node)
 
@@ -590,18 +462,6 @@ class Graph:
             for slot, value in enumerate(node.inputs):
                 if value is not None:
                     value.uses.pop((node, slot), None)
-
-
-def _producers_in(graph: Graph, node: Node) -> Iterator[Node]:
-    """The nodes of `graph` whose outputs a node reads, also from within its subgraphs."""
-    for value in node.inputs:
-        if value is not None and value.producer is not None and value.graph is graph:
-            yield value.producer
-    for sub in node.subgraphs if node.attrs else ():
-        for inner in sub.walk():
-            for value in inner.inputs:
-                if value is not None and value.producer is not None and value.graph is graph:
-                    yield value.producer
 
 
 def captures(node: Node) -> list[Value]:

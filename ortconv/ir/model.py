@@ -69,3 +69,5 @@ class Model:
     """Fusions left to onnxruntime, of all graphs."""
     path: str = ""
     """The file it came from, for messages."""
+    file_bytes: int = 0
+    """The size of that file and of those with weights of it."""

@@ -48,6 +48,11 @@ class ExternalData:
             )
         return data[offset : offset + length]
 
+    @property
+    def nbytes(self) -> int:
+        """The size of all files that were asked for."""
+        return sum(data.nbytes for data in self._files.values())
+
     def _open(self, location: str) -> memoryview:
         parts = _components(location)
         key = "/".join(parts)

@@ -15,7 +15,7 @@ from ortconv.ir.types import DType, SequenceType, TensorType, ValueType
 from ortconv.onnxio.build import Symbol, TypeReader, merge
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
-from ortconv.onnxlib import IR_VERSION, ModelProto, get_schema, infer_shapes
+from ortconv.onnxlib import IR_VERSION, GraphProto, ModelProto, get_schema, infer_shapes
 
 LARGEST_SHAPE_DATA = 1024
 """Constants of up to so many elements are shown to shape inference."""
@@ -29,6 +29,8 @@ def infer_model(proto: ModelProto | bytes) -> ModelProto:
     """
     if isinstance(proto, ModelProto):
         proto = proto.SerializeToString()
+    if b"num_outputs" in proto:
+        _check_splits(ModelProto.FromString(proto).graph)
     allowance = MEMORY_BASE + MEMORY_FACTOR * len(proto)
     for follow_values in (True, False):
         try:
@@ -39,6 +41,19 @@ def infer_model(proto: ModelProto | bytes) -> ModelProto:
             if not (out_of_memory and follow_values):
                 raise GraphError(f"shape inference: {first_line(error)}") from error
     raise AssertionError
+
+
+def _check_splits(graph: GraphProto) -> None:
+    """GraphError where a Split has more outputs than it says: onnx's inference ends the process there."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            for sub in (attribute.g, *attribute.graphs) if attribute.HasField("g") or attribute.graphs else ():
+                _check_splits(sub)
+            if node.op_type == "Split" and attribute.name == "num_outputs" and attribute.i < len(node.output):
+                raise GraphError(
+                    f"num_outputs is {attribute.i}, but there are {len(node.output)} outputs",
+                    node=f"Split '{node.name or next(iter(node.output), '?')}'",
+                )
 
 
 MEMORY_BASE = 256 << 20

@@ -32,7 +32,9 @@ def load(path: str | Path, fix_dims: Mapping[str, int] | None = None, oldest_ops
     """
     try:
         data = _mapped(path)
-        model = _load(data, ExternalData(os.path.dirname(path)), fix_dims, oldest_opset)
+        external = ExternalData(os.path.dirname(path))
+        model = _load(data, external, fix_dims, oldest_opset)
+        model.file_bytes = data.nbytes + external.nbytes
         let_go(data)
     except OrtconvError as error:
         raise error.at(file=path) from error

@@ -176,9 +176,13 @@ _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
 
 
 class Equalities:
-    """Which anonymous symbols turned out to be other symbols, or numbers; those of the inputs stay."""
+    """Which anonymous symbols turned out to be other symbols, or numbers; those of the inputs stay.
+
+    What holds in a branch or a loop body need not hold outside: only a main graph teaches anything.
+    """
 
     def __init__(self, graph: Graph | None = None) -> None:
+        self._learns = graph is None or graph.owner is None
         self._kept = frozenset(d for v in (graph.inputs if graph else ()) for d in v.shape or ())
         self._stands_for: dict[str, Dim] = {}
 
@@ -193,7 +197,7 @@ class Equalities:
     def note(self, a: Dim, b: Dim) -> None:
         """Take note that two dimensions are one."""
         a, b = self.resolve(a), self.resolve(b)
-        if a == b or a is None or b is None:
+        if a == b or a is None or b is None or not self._learns:
             return
         for dim, other in ((a, b), (b, a)):
             if isinstance(dim, str) and is_anonymous(dim) and dim not in self._kept:
@@ -216,35 +220,42 @@ def propagate(graph: Graph, context: Context) -> int:
 
     Returns the number of types that became more exact.
 
-    What holds in a branch or a loop body need not hold outside, so only the main graph teaches about symbols.
-
     Counterpart: none: ONNX Runtime has only the inference of each operator by itself
     Differs: dimensions of several nodes are related, so symbols that must be equal become one.
     """
-    from ortconv.onnxio.infer import update_types
+    from ortconv.onnxio.infer import infer_node, update_types
 
     equal = Equalities(graph)
     changed = 0
     for node in graph:
         out = node.outputs[0] if node.outputs else None
-        if out is None or not _is_vague(out.shape):
-            continue
-        rule = _SHAPES.get(node.op) if node.domain == "" else None
-        shape = rule(node) if rule is not None else None
-        if out.shape is None:
-            changed += _set_shape(node, out, shape) or (
-                shape is None and all(v is None or v.rank is not None for v in node.inputs) and update_types(node)
-            )
-        elif shape is not None and len(shape) == len(out.shape):
-            if graph.owner is None:
-                for known, found in zip(out.shape, shape):
-                    equal.note(known, found)
-            changed += _refine(out, shape)
-        if equal:
-            changed += equal.apply(out)
+        if out is not None and _is_vague(out.shape):
+            rule = _SHAPES.get(node.op) if node.domain == "" else None
+            shape = rule(node) if rule is not None else None
+            if out.shape is None:
+                changed += _set_shape(node, out, shape) or (
+                    shape is None and all(v is None or v.rank is not None for v in node.inputs) and update_types(node)
+                )
+            elif shape is not None:
+                changed += _refine(out, shape, equal)
+            if equal:
+                changed += equal.apply(out)
+        if _is_decided(node):
+            for value, type in zip(node.outputs, infer_node(node), strict=False):
+                if value is not None and isinstance(type, TensorType) and type.shape is not None:
+                    changed += _refine(value, type.shape, equal)
     if equal:
         changed += sum(map(equal.apply, _values(graph)))
     return changed
+
+
+def _is_decided(node: Node) -> bool:
+    """True where dimensions of a result are open although those of all operands are known."""
+    return (
+        any(v is not None and v.shape is not None and v.static_shape is None for v in node.outputs)
+        and not node.subgraphs
+        and all(v is None or v.static_shape is not None for v in node.inputs)
+    )
 
 
 def _is_vague(shape: Shape | None) -> bool:
@@ -262,11 +273,15 @@ def _set_shape(node: Node, out: Value, shape: Shape | None) -> bool:
     return True
 
 
-def _refine(out: Value, shape: Shape) -> bool:
-    """Fill in the dimensions of a type that are not known."""
-    known = out.shape or ()
-    merged = tuple(f if k is None else k for k, f in zip(known, shape))
-    if merged == known or out.dtype is None:
+def _refine(out: Value, shape: Shape, equal: Equalities) -> bool:
+    """Fill in the dimensions of a type that are not known, and numbers for symbols."""
+    known = out.shape
+    if known is None or out.dtype is None or len(known) != len(shape):
+        return False
+    for one, other in zip(known, shape):
+        equal.note(one, other)
+    merged = tuple(f if k is None or (isinstance(f, int) and isinstance(k, str)) else k for k, f in zip(known, shape))
+    if merged == known:
         return False
     out.type = TensorType(out.dtype, merged)
     return True

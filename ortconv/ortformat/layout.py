@@ -18,6 +18,8 @@ LARGEST_NESTING = 18
 """How deep subgraphs may nest so as to stay within that depth."""
 
 CPU = "CPUExecutionProvider"
+NO_MODEL_VERSION = 2**63 - 1
+"""What onnxruntime writes for a model that states no version."""
 
 SCALARS = {"bool": "B", "u8": "B", "i8": "b", "i32": "i", "u32": "I", "i64": "q", "f32": "f"}
 """Scalar kinds and their struct codes."""

@@ -16,19 +16,19 @@ from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, TensorType, ValueType
 from ortconv.ortformat import runtime
 from ortconv.ortformat.decode import Record
-from ortconv.ortformat.layout import CPU
+from ortconv.ortformat.layout import CPU, NO_MODEL_VERSION
 from ortconv.ortformat.verify import decode
-from ortconv.ortformat.writer import NO_MODEL_VERSION
 
 
 def load(path: str | Path) -> Model:
     """The model of an .ort file, verified. FormatError, GraphError or UnsupportedError if it is not a valid one."""
     try:
         with paused_collection():
-            model = parse(map_file(path))
+            data = map_file(path)
+            model = parse(data)
     except OrtconvError as error:
         raise error.at(file=path) from error
-    model.path = str(path)
+    model.path, model.file_bytes = str(path), data.nbytes
     return model
 
 

@@ -15,34 +15,14 @@ from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Node, Strings, Te
 from ortconv.ir.model import Model
 from ortconv.ir.schema import Schema, schema_of, schema_of_id
 from ortconv.ir.tensor import SparseTensor, Tensor
-from ortconv.ir.types import (
-    Dim,
-    DType,
-    MapType,
-    OptionalType,
-    SequenceType,
-    SparseTensorType,
-    TensorType,
-    ValueType,
-)
+from ortconv.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType
 from ortconv.ortformat import runtime
-from ortconv.ortformat.derived import Edges, argument_counts, edges, linear_indices, resolved_schema, type_arguments
-from ortconv.ortformat.emit import Emitter
-from ortconv.ortformat.layout import CPU, LARGEST_FILE, LARGEST_NESTING, LARGEST_VISITS
-
-NO_MODEL_VERSION = 2**63 - 1
-"""What onnxruntime writes for a model that states no version."""
-
-INLINE_BYTES = 127
-"""Payloads up to this size are part of the metadata and shared; onnxruntime copies those in any case."""
+from ortconv.ortformat.derived import Edges, argument_counts, edges, resolved_schema, type_arguments
+from ortconv.ortformat.layout import CPU, LARGEST_NESTING, LARGEST_VISITS, NO_MODEL_VERSION
+from ortconv.ortformat.values import Segment, ValueWriter
 
 PIECE = 1 << 20
 """Bytes of a large payload that are written at a time."""
-
-UNLOADABLE = frozenset({DType.UNDEFINED, DType.COMPLEX64, DType.COMPLEX128}) | {t for t in DType if t > 20}
-FLOAT8 = frozenset({DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ})
-
-Segment = bytes | memoryview
 
 
 def save(model: Model, path: str | Path) -> None:
@@ -105,23 +85,14 @@ class _Operator(NamedTuple):
     """The number of inputs that the schema serves, which for an operator that nobody knows is what was seen so far."""
 
 
-class _Writer:
-    """Emits one model. `visits` counts the tables that onnxruntime's verifier follows.
-
-    Methods that emit something shared return (index, visits of what is below it).
-    """
+class _Writer(ValueWriter):
+    """Emits one model, with `shapes` of inner values or without."""
 
     def __init__(self, model: Model, *, shapes: bool) -> None:
+        super().__init__()
         self.model = model
         self.shapes = shapes
-        self.out = Emitter()
-        self.visits = 0
-        self.float8 = False
-        self.where = ""
-        self.payloads: list[Segment] = []
-        self.payload_bytes = 0
         self.operators: dict[tuple[str, str], _Operator] = {}
-        self.types: dict[ValueType, tuple[int, int]] = {}
         self.saved = runtime.by_graph(model.saved)
         self.empty = self.out.references(())
         self.no_text = self.out.string("")
@@ -356,139 +327,6 @@ class _Writer:
             node=node.label,
             hint="only the .onnx form of this model can be run",
         )
-
-    # ------------------------------------------------------------------ values and types
-
-    def value_type(self, value: Value, *, keep_shape: bool) -> tuple[int, int]:
-        type = value.type
-        if isinstance(type, TensorType) and not keep_shape:
-            type = TensorType(type.dtype)
-        found = self.types.get(type) if type is not None else None
-        if found is not None:
-            return found
-        where = value.producer.label if value.producer is not None else f"value '{value.name}'"
-        if type is None:
-            raise UnsupportedError(
-                f"the type of '{value.name}' is not known, and the ORT format needs it",
-                node=where,
-                hint="add its type to the model (value_info), or, for an operator from a custom library, to its outputs",
-            )
-        self.where = where
-        made = self.types[type] = self.type_info(type)
-        return made
-
-    def type_info(self, type: ValueType) -> tuple[int, int]:
-        out = self.out
-        if isinstance(type, TensorType):
-            tag = 1
-            content, below = self.tensor_type(type)
-        elif isinstance(type, SequenceType):
-            element, below = self.type_info(type.element)
-            tag, content = 2, out.pooled(out.shape("SequenceType", "elem_type"), element)
-        elif isinstance(type, MapType):
-            element, below = self.type_info(type.value)
-            key = self.element_type(type.key)
-            tag, content = 3, out.pooled(out.shape("MapType", "key_type", "value_type"), key, element)
-        else:
-            assert isinstance(type, (OptionalType, SparseTensorType))
-            raise UnsupportedError(
-                f"the type {type} cannot be written to the ORT format",
-                node=self.where,
-                hint="only tensors, sequences and maps can; constants in sparse form can too",
-            )
-        return out.pooled(out.shape("TypeInfo", "value_type", "value"), tag, content), below + 2
-
-    def tensor_type(self, type: TensorType) -> tuple[int, int]:
-        """The table, and the visits below it."""
-        out = self.out
-        dtype = self.element_type(type.dtype)
-        if type.shape is None:
-            return out.pooled(out.shape("TensorTypeAndShape", "elem_type"), dtype), 0
-        dims = out.pooled_references(tuple([self.dimension(dim) for dim in type.shape]))
-        shape = out.pooled(out.shape("Shape", "dim"), dims)
-        return out.pooled(out.shape("TensorTypeAndShape", "elem_type", "shape"), dtype, shape), 1 + 2 * len(type.shape)
-
-    def dimension(self, dim: Dim) -> int:
-        out = self.out
-        if isinstance(dim, str) and not dim.startswith("?"):
-            value = out.pooled(out.shape("DimensionValue", "dim_type", "dim_param"), 2, self.text(dim))
-        elif isinstance(dim, int):
-            value = out.pooled(out.shape("DimensionValue", "dim_type", "dim_value"), 1, dim)
-        else:
-            value = out.pooled(out.shape("DimensionValue"))
-        return out.pooled(out.shape("Dimension", "value"), value)
-
-    def element_type(self, dtype: DType) -> int:
-        if dtype in UNLOADABLE:
-            raise UnsupportedError(
-                f"element type {dtype.name.lower()} is not part of the ORT format",
-                node=self.where,
-                hint="onnxruntime can run this model only from its .onnx form",
-            )
-        self.float8 = self.float8 or dtype in FLOAT8
-        return int(dtype)
-
-    # ------------------------------------------------------------------ constants
-
-    def tensor(self, tensor: Tensor, name: str | None = None) -> int:
-        out = self.out
-        dtype, data = self.element_type(tensor.dtype), tensor.data
-        if isinstance(data, tuple):
-            count, needed, field = len(data), tensor.size, "string_data"
-            content = out.references([out.string(item) for item in data])
-        else:
-            count, needed, field = data.nbytes, tensor.size * tensor.dtype.bits // 8, "raw_data"
-            content = self.payload(data)
-        if count != needed:
-            raise GraphError(
-                f"the constant has {count} elements or bytes where its shape needs {needed}", node=self.where
-            )
-        dims = out.scalars("q", tensor.shape)
-        if name is None:
-            return out.table(out.shape("Tensor", "dims", "data_type", field), dims, dtype, content)
-        return out.table(out.shape("Tensor", "name", "dims", "data_type", field), self.text(name), dims, dtype, content)
-
-    def sparse_tensor(self, sparse: SparseTensor, name: str) -> int:
-        indices = linear_indices(sparse)
-        if not 0 <= indices.size == sparse.values.size:
-            raise GraphError(f"{indices.size} indices for {sparse.values.size} values", node=self.where)
-        self.visits += 3
-        return self.out.table(
-            self.out.shape("SparseTensor", "values", "indices", "dims"),
-            self.tensor(sparse.values, name),
-            self.tensor(indices),
-            self.out.scalars("q", sparse.shape),
-        )
-
-    def payload(self, data: memoryview) -> int:
-        """A vector of bytes: small ones among the metadata, others behind it, their data aligned to 16 bytes."""
-        count = data.nbytes
-        if count <= INLINE_BYTES:
-            return self.out.vector(data.tobytes(), count, 4)
-        padding = (12 - self.payload_bytes) % 16
-        at = self.payload_bytes + padding
-        self.payloads += (bytes(padding) + struct.pack("<I", count & 0xFFFFFFFF), data)
-        self.payload_bytes = at + 4 + count
-        self.check_size(self.payload_bytes)
-        return -1 - at // 4
-
-    def check_size(self, total: int) -> None:
-        if total > LARGEST_FILE:
-            raise UnsupportedError(
-                f"the file would be larger than {LARGEST_FILE} bytes, the most that onnxruntime loads",
-                hint="quantize the weights or store them as float16",
-            )
-
-    # ------------------------------------------------------------------ text
-
-    def text(self, text: str) -> int:
-        """A name or doc string. onnxruntime reads them as C strings."""
-        if "\0" in text:
-            raise UnsupportedError(f"the text {text!r} contains a NUL, where onnxruntime would cut it off")
-        return self.out.string(text)
-
-    def optional_text(self, text: str) -> int | None:
-        return self.text(text) if text else None
 
     def names(self, values: Sequence[Value | None]) -> int:
         string = self.out.string

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ortconv.ir.graph import Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.partition.policy import Target
@@ -27,6 +28,26 @@ def role(unit: Unit, slot: int) -> str:
     """How messages call an input."""
     value = unit.input(slot)
     return f"input {slot}" if value is None else f"input {slot} '{value.name}'"
+
+
+def dynamic(value: Value, name: str, what: str) -> Objection:
+    """The objection to a tensor of which a dimension, or even the rank, is not known. `what`: what the provider needs."""
+    if value.shape is None:
+        return Objection(
+            "static-shape", f"the shape of '{value.name}' is unknown: {name} needs {what}", _closing(value)
+        )
+    dims = ",".join("?" if d is None or str(d).startswith("?") else str(d) for d in value.shape)
+    return Objection("static-shape", f"'{value.name}' has shape [{dims}]: {name} needs {what}", _closing(value))
+
+
+def _closing(value: Value) -> str:
+    """What would make the shape of a value known."""
+    graph = value.graph
+    while graph is not None and graph.owner is not None:
+        graph = graph.owner.graph
+    if graph is not None and all(v.static_shape is not None for v in graph.inputs):
+        return "the inputs have fixed shapes, and what they hold decides this size: only the CPU can do it"
+    return "give the graph inputs fixed shapes: convert --fix-dim NAME=N"
 
 
 def all_of(*checks: Check) -> Check:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ortconv.choices import COREML_FORMATS, COREML_VERSION
+from ortconv.choices import FEATURE_LEVELS as FEATURE_LEVELS
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph
 from ortconv.ir.types import DType
@@ -47,8 +49,6 @@ PROVIDERS = {
 }
 """What a model can be partitioned for, by short name, in the order in which ONNX Runtime asks them."""
 
-FEATURE_LEVELS = range(27, 32)
-
 DEFAULT_STOP_OPS = ("NonMaxSuppression",)
 
 MIN_OPSET = 7
@@ -58,16 +58,11 @@ MAX_OPSET = 26
 """Newest one. It rises with every release: 18 in ONNX Runtime 1.14, 21 and 22 later, 26 in 2026, probably 27 next."""
 
 
-COREML_FORMATS = ("NeuralNetwork", "MLProgram")
-
 LEAST_COREML = 3
 """The version of CoreML of iOS 13 and macOS 10.15, before which the execution provider takes nothing."""
 
 LEAST_MLPROGRAM = 5
 """That of iOS 15 and macOS 12, before which a model in MLProgram format is made in NeuralNetwork format."""
-
-COREML_VERSION = 7
-"""That of iOS 17 and macOS 14."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from ortconv.choices import FEATURE_LEVELS
 from ortconv.errors import UsageError
-from ortconv.partition.policy import FEATURE_LEVELS, Target
+from ortconv.partition.policy import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,19 +72,29 @@ def document(
     model: str, level: str, partitioning: Partitioning, estimate: Estimate, advice: Sequence[Merge]
 ) -> dict[str, Any]:
     """Everything as JSON values."""
-    found = partitioning.to_dict()
-    verdicts, partitions = found.pop("verdicts"), found.pop("partitions")
+    target = partitioning.target
     return {
         "version": VERSION,
         "model": model,
         "level": level,
-        **found,
-        "coverage_percent": partitioning.coverage,
-        "partitions": [{**p, "cost": c.to_dict()} for p, c in zip(partitions, estimate.partitions, strict=True)],
-        "refusals": [row.to_dict() for row in refusals(partitioning)],
+        "ep": target.ep_type,
+        **target.options,
+        **divided(partitioning, estimate),
         "advice": [merge.to_dict() for merge in advice],
+    }
+
+
+def divided(partitioning: Partitioning, estimate: Estimate) -> dict[str, Any]:
+    """What becomes of one graph, as JSON values."""
+    partitions = zip(partitioning.partitions, estimate.partitions, strict=True)
+    return {
+        "nodes": partitioning.total,
+        "nodes_taken": partitioning.taken,
+        "coverage_percent": partitioning.coverage,
+        "partitions": [{**p.to_dict(), "cost": c.to_dict()} for p, c in partitions],
+        "refusals": [row.to_dict() for row in refusals(partitioning)],
         "estimate": estimate.to_dict(),
-        "verdicts": verdicts,
+        "verdicts": [v.to_dict() for v in partitioning.verdicts.values()],
     }
 
 

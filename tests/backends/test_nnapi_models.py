@@ -12,7 +12,7 @@ import pytest
 from test_nnapi_operators import expected
 
 from ortconv.backends.nnapi.backend import Nnapi, NnapiProgram, Options
-from ortconv.cli import run as ortconv
+from ortconv.cli import main
 from ortconv.compare.feeds import candidates
 from ortconv.compare.tolerance import limit
 from ortconv.models import load
@@ -36,7 +36,7 @@ NO_HALF = {
 def converted(source: Path, folder: Path, dims: dict[str, int]) -> Path:
     path = folder / f"{source.stem}.ort"
     fixed = [part for name, size in dims.items() for part in ("--fix-dim", f"{name}={size}")]
-    assert ortconv(["convert", str(source), "-o", str(path), "--use_nnapi", "--no-validate", "-q", *fixed]) == 0
+    assert main(["convert", str(source), "-o", str(path), "--use_nnapi", "--no-validate", "-q", *fixed]) == 0
     return path
 
 

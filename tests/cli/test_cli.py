@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ortconv.cli import VERBS, run
+from ortconv.cli import VERBS, main
 
 
 def ortconv(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -26,7 +26,7 @@ def ortconv(*arguments: str | Path, **environment: str) -> subprocess.CompletedP
 @pytest.mark.parametrize("verb", ["", *VERBS])
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_every_verb_has_help(verb: str, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*([verb] if verb else []), flag]) == 0
+    assert main([*([verb] if verb else []), flag]) == 0
     assert "Usage: ortconv" in capsys.readouterr().out
 
 
@@ -40,7 +40,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_convert_run_verify(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["convert", samples / "mnist.onnx", "--use_nnapi", "--optimization_level", "extended", "-o", tmp_path]
-    assert run([str(a) for a in arguments]) == 0
+    assert main([str(a) for a in arguments]) == 0
     assert "1 partition, 8 of 8 nodes" in capsys.readouterr().out
     files = sorted(p.name for p in tmp_path.iterdir())
     assert files == ["mnist.extended.ort", "mnist.required_operators.extended.config"]
@@ -50,12 +50,12 @@ def test_convert_run_verify(samples: Path, tmp_path: Path, capsys: pytest.Captur
     for backend in ("numpy", "onnxruntime"):
         out = tmp_path / f"{backend}.npz"
         feeds = str(tmp_path / "feeds.npz")
-        assert run(["run", model, "--inputs", feeds, "--save", str(out), "--backend", backend, "--json"]) == 0
+        assert main(["run", model, "--inputs", feeds, "--save", str(out), "--backend", backend, "--json"]) == 0
         document = json.loads(capsys.readouterr().out)
         assert document["backends"] == [backend]
         got[backend] = np.load(out)["Plus214_Output_0"]
     np.testing.assert_allclose(got["numpy"], got["onnxruntime"], rtol=0, atol=1e-5 * np.abs(got["onnxruntime"]).max())
-    assert run(["verify", model]) == 0
+    assert main(["verify", model]) == 0
 
 
 def test_both_spellings_of_flags(samples: Path, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_both_spellings_of_flags(samples: Path, tmp_path: Path) -> None:
         [("--optimization-level", "--use-nnapi"), ("--optimization_level", "--use_nnapi")]
     ):
         out = tmp_path / str(i) / "model.ort"
-        assert run(["convert", str(samples / "mnist.onnx"), level, "basic", nnapi, "-o", str(out), "--quiet"]) == 0
+        assert main(["convert", str(samples / "mnist.onnx"), level, "basic", nnapi, "-o", str(out), "--quiet"]) == 0
     assert (tmp_path / "0/model.ort").read_bytes() == (tmp_path / "1/model.ort").read_bytes()
 
 
@@ -74,7 +74,7 @@ def test_a_directory_of_models(samples: Path, tmp_path: Path, capsys: pytest.Cap
     shutil.copy(samples / "if_branch.onnx", source / "deep" / "b.onnx")
     shutil.copy(samples / "mnist.onnx", source / "a.optimized.onnx")
     out = tmp_path / "out"
-    assert run(["convert", str(source), "--output_dir", str(out), "--optimization_level", "basic", "--json"]) == 0
+    assert main(["convert", str(source), "--output_dir", str(out), "--optimization_level", "basic", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [Path(m["source"]).name for m in document["models"]] == ["a.onnx", "b.onnx"]
     found = sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file())
@@ -84,12 +84,12 @@ def test_a_directory_of_models(samples: Path, tmp_path: Path, capsys: pytest.Cap
 def test_part_of_a_batch_fails(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy(samples / "mnist.onnx", tmp_path / "good.onnx")
     (tmp_path / "bad.onnx").write_bytes(b"this is not a model")
-    assert run(["convert", str(tmp_path), "-q"]) == 7
+    assert main(["convert", str(tmp_path), "-q"]) == 7
     message = capsys.readouterr().err
     assert "bad.onnx" in message
     assert "1 of 2 models" in message
     assert (tmp_path / "good.ort").exists()
-    assert run(["convert", str(tmp_path), "-q", "--allow_conversion_failures"]) == 0
+    assert main(["convert", str(tmp_path), "-q", "--allow_conversion_failures"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from ortconv.cli import run
+from ortconv.cli import main
 from ortconv.pipeline import convert
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]>
@@ -34,7 +34,7 @@ def changed(tmp_path: Path) -> Path:
 
 
 def document(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> dict[str, Any]:
-    assert run(["compare", *map(str, arguments), "--json"]) == code
+    assert main(["compare", *map(str, arguments), "--json"]) == code
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -69,7 +69,7 @@ def test_models_that_differ(model: Path, changed: Path, capsys: pytest.CaptureFi
     first = b["first_divergence"]
     assert (first["name"], first["node"], first["rewrites"]) == ("a", "Sigmoid 'a'", [])
     assert [layer["name"] for layer in b["layers"]] == ["a", "b", "y", "best"]
-    assert run(["compare", str(model), str(changed), "--layers"]) == 4
+    assert main(["compare", str(model), str(changed), "--layers"]) == 4
     shown = capsys.readouterr()
     assert "first to differ: 'a', made by Sigmoid 'a'" in shown.out
     assert shown.err.startswith("error: output 'y' of ")
@@ -90,7 +90,7 @@ def test_convert_with(samples: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert b["model"].endswith("mnist.onnx optimized (all)")
     assert len(b["layers"]) == 6
     assert found["same"]
-    assert run(["compare", str(samples / "mnist.onnx"), "--convert-with", "all", "--layers", "-v"]) == 0
+    assert main(["compare", str(samples / "mnist.onnx"), "--convert-with", "all", "--layers", "-v"]) == 0
     assert "6 values inside both graphs, 0 of them differ" in capsys.readouterr().out
 
 
@@ -108,23 +108,23 @@ def test_convert_with(samples: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_gates_take_the_place_of_tolerances(
     condition: str, code: int, model: Path, changed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["compare", str(model), str(changed), "-q", "--layers", "--fail-on", condition]) == code
+    assert main(["compare", str(model), str(changed), "-q", "--layers", "--fail-on", condition]) == code
     shown = capsys.readouterr()
     assert shown.out == ""
     assert ("--fail-on hold" in shown.err) == (code == 4)
 
 
 def test_gates_on_what_is_equal(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", str(model), str(model), "-q", "--fail-on", "snr<100,cosine<1,max_abs>0,ulp>0"]) == 0
-    assert run(["compare", str(model), str(model), "-q", "--fail-on", "snr>100"]) == 4
+    assert main(["compare", str(model), str(model), "-q", "--fail-on", "snr<100,cosine<1,max_abs>0,ulp>0"]) == 0
+    assert main(["compare", str(model), str(model), "-q", "--fail-on", "snr>100"]) == 4
     assert "snr is inf (snr>100)" in capsys.readouterr().err
-    assert run(["compare", str(model), str(model), "-q", "--fail-on", "speed>1"]) == 2
+    assert main(["compare", str(model), str(model), "-q", "--fail-on", "speed>1"]) == 2
 
 
 def test_gates_do_not_excuse_what_cannot_be_compared(model: Path, tmp_path: Path) -> None:
     kept = TEXT.replace("keepdims=0", "keepdims=1").replace("int64[n] best", "int64[n,1] best")
     other = write(tmp_path / "c.onnx", kept)
-    assert run(["compare", str(model), str(other), "-q", "--fail-on", "max_abs>100"]) == 4
+    assert main(["compare", str(model), str(other), "-q", "--fail-on", "max_abs>100"]) == 4
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_models_with_other_inputs_or_outputs(
     old: str, new: str, words: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = write(tmp_path / "c.onnx", re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, TEXT))
-    assert run(["compare", str(model), str(other)]) == 2
+    assert main(["compare", str(model), str(other)]) == 2
     assert words.format(a=model, b=other) in capsys.readouterr().err
 
 
@@ -153,14 +153,14 @@ def test_models_with_other_inputs_or_outputs(
     ],
 )
 def test_wrong_arguments(arguments: list[str], words: str, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", *(a.format(a=model) for a in arguments)]) == 2
+    assert main(["compare", *(a.format(a=model) for a in arguments)]) == 2
     assert words in capsys.readouterr().err
 
 
 def test_files_with_an_at_in_their_name(model: Path, tmp_path: Path) -> None:
     other = tmp_path / "a@numpy"
     other.write_bytes(model.read_bytes())
-    assert run(["compare", str(model), str(other), "-q"]) == 0
+    assert main(["compare", str(model), str(other), "-q"]) == 0
 
 
 def test_given_inputs(model: Path, changed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

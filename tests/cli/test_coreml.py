@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ortconv.cli import run
+from ortconv.cli import main
 from ortconv.models import load
 
 FORMATS = ("NeuralNetwork", "MLProgram")
 
 
-def study(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
-    assert run(["partition", *arguments, "--json"]) == 0
+def study(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main(["partition", *arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -42,7 +43,8 @@ def test_text_and_pictures(samples: Path, tmp_path: Path, capsys: pytest.Capture
     svg, page = tmp_path / "m.svg", tmp_path / "m.html"
     model = str(samples / "qdq_cnn.onnx")
     assert (
-        run(["partition", model, "--target", "coreml", "--compare-levels", "--svg", str(svg), "--html", str(page)]) == 0
+        main(["partition", model, "--target", "coreml", "--compare-levels", "--svg", str(svg), "--html", str(page)])
+        == 0
     )
     printed = " ".join(capsys.readouterr().out.split())
     assert "for CoreML NeuralNetwork, version 7:" in printed
@@ -53,14 +55,14 @@ def test_text_and_pictures(samples: Path, tmp_path: Path, capsys: pytest.Capture
 
 def test_options_of_nnapi_are_refused(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for option in (["--stop-ops", "Relu"], ["--use-nchw"]):
-        assert run(["partition", str(samples / "mnist.onnx"), "--target", "coreml", *option]) == 2
+        assert main(["partition", str(samples / "mnist.onnx"), "--target", "coreml", *option]) == 2
     assert "options of NNAPI" in capsys.readouterr().err
 
 
 def test_conversion_for_both(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "m.ort"
     arguments = ["convert", str(samples / "mnist.onnx"), "-o", str(out), "--use_nnapi", "--use_coreml"]
-    assert run([*arguments, "--nnapi-partitioning-stop-ops", "Gemm"]) == 0
+    assert main([*arguments, "--nnapi-partitioning-stop-ops", "Gemm"]) == 0
     printed = capsys.readouterr().out
     assert "NNAPI" in printed
     assert "CoreML" in printed
@@ -72,8 +74,25 @@ def test_conversion_inside_of_branches(samples: Path, tmp_path: Path, capsys: py
     arguments = ["convert", str(samples / "if_branch.onnx"), "-o", str(out), "--use_coreml", "--json"]
     counts = []
     for more in ([], ["--coreml-enable-on-subgraph"]):
-        assert run([*arguments, *more]) == 0
+        assert main([*arguments, *more]) == 0
         (model,) = json.loads(capsys.readouterr().out)["models"]
         counts.append(sum(len(p["nodes"]) for p in model["partitions"]))
         assert {p["provider"] for p in model["partitions"]} == {"CoreML"}
     assert counts[1] > counts[0]
+
+
+@pytest.mark.parametrize("name", ["if_branch", "loop_accumulate"])
+def test_branches_are_divided_as_conversion_divides_them(
+    name: str, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, on = str(samples / f"{name}.onnx"), "--coreml-enable-on-subgraph"
+    arguments = ["convert", model, "-o", str(tmp_path / "m.ort"), "--use_coreml", "--optimization-level", "basic"]
+    assert main([*arguments, on, "--json"]) == 0
+    (converted,) = json.loads(capsys.readouterr().out)["models"]
+    found = study(capsys, model, "--target", "coreml", on)
+    parts = [p for graph in (found, *found["subgraphs"]) for p in graph["partitions"]]
+    assert [(p["name"], p["nodes"]) for p in parts] == [(p["name"], p["nodes"]) for p in converted["partitions"]]
+    assert sum(graph["nodes_taken"] for graph in found["subgraphs"]) > 0
+    assert "subgraphs" not in study(capsys, model, "--target", "coreml")
+    assert main(["partition", model, "--target", "coreml", on]) == 0
+    assert "Graphs inside of nodes" in capsys.readouterr().out

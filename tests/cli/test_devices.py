@@ -10,7 +10,7 @@ import pytest
 from nnapi_models import chain
 
 from ortconv import nnapi
-from ortconv.cli import run
+from ortconv.cli import main
 from ortconv.nnapi import Operand, Operation
 from ortconv.nnapi.inventory import operations
 
@@ -40,7 +40,7 @@ def profile(tmp_path: Path) -> Path:
 
 
 def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    assert run(["devices", *map(str, arguments), "--json"]) == 0
+    assert main(["devices", *map(str, arguments), "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -66,14 +66,14 @@ def test_what_a_profile_says(profile: Path, capsys: pytest.CaptureFixture[str]) 
 def test_a_device_by_name_profile_or_file(profile: Path, capsys: pytest.CaptureFixture[str], before: bool) -> None:
     options = ["--device", str(profile)]
     for name in ("example", str(profile), "sim-npu", "npu-int8"):
-        assert run(["devices", *(options if before else []), "show", name, *([] if before else options)]) == 0
+        assert main(["devices", *(options if before else []), "show", name, *([] if before else options)]) == 0
         assert capsys.readouterr().out.startswith(("example", "sim-npu"))
-    assert run(["devices", "show", str(profile)]) == 0
+    assert main(["devices", "show", str(profile)]) == 0
     assert "execute OP_FAILED, good_executions 2" in capsys.readouterr().out
 
 
 def test_as_a_table(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["devices", "--device", str(profile)]) == 0
+    assert main(["devices", "--device", str(profile)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + len(nnapi.bundled_profiles()) + 1
     assert lines[-1].split() == [*f"example {profile} GPU 2.1 3 2 0.25 / 0.5 never never".split()]
@@ -88,21 +88,21 @@ def test_as_a_table(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_what_is_not_there(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["devices", *arguments]) == 2
+    assert main(["devices", *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_two_devices_of_one_name(profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "other.toml"
     other.write_text("name = 'example'")
-    assert run(["devices", "--device", str(profile), "--device", str(other)]) == 2
+    assert main(["devices", "--device", str(profile), "--device", str(other)]) == 2
     assert "there is a device 'example' already" in capsys.readouterr().err
 
 
 def test_messages_of_the_runtime(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["devices", "--vlog", "manager"]) == 0
+    assert main(["devices", "--vlog", "manager"]) == 0
     assert "I/Manager: Found interface sim-gpu (version = 1.0)" in capsys.readouterr().err.splitlines()
-    assert run(["devices"]) == 0
+    assert main(["devices"]) == 0
     assert capsys.readouterr().err == ""
 
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import ortconv
-from ortconv.cli import run
+from ortconv.cli import main
 from ortconv.cli.options import Size
 from ortconv.errors import MismatchError
 from ortconv.files import byte_count
@@ -24,7 +24,7 @@ from ortconv.optimizer.pattern import Match, P
 
 
 def convert(source: Path, target: Path, *flags: str) -> None:
-    assert run(["convert", str(source), "-o", str(target), *flags]) == 0
+    assert main(["convert", str(source), "-o", str(target), *flags]) == 0
 
 
 def write(path: Path, text: str, opset: int = 13) -> Path:
@@ -120,7 +120,7 @@ def test_a_wrong_pipeline(
     text: str, flags: list[str], words: list[str], samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "p.txt").write_text(text)
-    assert run(["convert", str(samples / "mnist.onnx"), "--pipeline", str(tmp_path / "p.txt"), *flags]) == 2
+    assert main(["convert", str(samples / "mnist.onnx"), "--pipeline", str(tmp_path / "p.txt"), *flags]) == 2
     message = capsys.readouterr().err
     assert all(word in message for word in words), message
 
@@ -155,17 +155,17 @@ def test_what_did_not_fire_excuses_nothing(samples: Path, tmp_path: Path, capsys
 def test_what_cannot_be_enabled(
     flags: list[str], words: str, samples: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["convert", str(samples / "mnist.onnx"), *flags]) == 2
+    assert main(["convert", str(samples / "mnist.onnx"), *flags]) == 2
     assert words in capsys.readouterr().err
 
 
 def test_list_marks_what_is_opt_in(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["passes", "list"]) == 0
+    assert main(["passes", "list"]) == 0
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
     assert lines.keys() == {entry.name for entry in catalogue.entries()}
     assert " opt-in " in lines["GeluApproximation"]
     assert " opt-in " not in lines["GeluFusion"]
-    assert run(["passes", "list", "--only-pass", "GeluFusion", "--only-pass", "ConvAddFusion"]) == 0
+    assert main(["passes", "list", "--only-pass", "GeluFusion", "--only-pass", "ConvAddFusion"]) == 0
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["ConvAddFusion", "GeluFusion"]
 
 
@@ -173,7 +173,7 @@ def test_list_marks_what_is_opt_in(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["passes", "explain", "ConvAddFusion"]) == 0
+    assert main(["passes", "explain", "ConvAddFusion"]) == 0
     shown = capsys.readouterr().out
     parts = [
         "level basic, pass Level1Rules, on",
@@ -185,7 +185,7 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     for part in parts:
         assert part in shown
-    assert run(["passes", "explain", "GeluApproximation"]) == 0
+    assert main(["passes", "explain", "GeluApproximation"]) == 0
     shown = capsys.readouterr().out
     assert "opt-in (--enable-pass GeluApproximation)" in shown
     assert "opt-in because: off by up to 0.0005" in shown
@@ -194,10 +194,10 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
 def test_explain_knows_every_name_that_a_summary_counts(capsys: pytest.CaptureFixture[str]) -> None:
     for entry in catalogue.entries():
         for name in (entry.name, *entry.also):
-            assert run(["passes", "explain", name, "--json"]) == 0
+            assert main(["passes", "explain", name, "--json"]) == 0
             assert json.loads(capsys.readouterr().out)["name"] == entry.name
-    assert run(["passes", "explain", "IfInlining"]) == 0
-    assert run(["passes", "explain", "ConvAdFusion"]) == 2
+    assert main(["passes", "explain", "IfInlining"]) == 0
+    assert main(["passes", "explain", "ConvAdFusion"]) == 2
     assert "did you mean ConvAddFusion?" in capsys.readouterr().err
 
 
@@ -239,7 +239,7 @@ def test_sizes(text: str, count: int) -> None:
 def test_what_is_no_size(text: str, samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="no size"):
         byte_count(text)
-    assert run(["convert", str(samples / "mnist.onnx"), f"--fold-limit={text}"]) == 2
+    assert main(["convert", str(samples / "mnist.onnx"), f"--fold-limit={text}"]) == 2
 
 
 GROWING = """g (float[1] x) => (float[n] y, float[n] z, float[n] v) <int64[1] n = {1000}, int64[1] m = {500}, float[1] k = {2}> {
@@ -263,10 +263,29 @@ def test_the_summary_says_why_the_output_grew(tmp_path: Path, capsys: pytest.Cap
 def test_other_reasons_for_which_it_grew(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     convert(samples / "mnist.onnx", tmp_path / "m.ort")
     assert "larger since the graph takes more room in ORT format; constants are 24.0 kB" in capsys.readouterr().out
+    text = f"g (int64[1000] x) => (int64[1000] y) <int64[1000] k = {{{', '.join(map(str, range(1000)))}}}> {{ y = Add(x, k) }}"
+    convert(write(tmp_path / "varints.onnx", text), tmp_path / "m.ort")
+    assert "larger since the source stores constants in less room" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("names", [["w.bin"], ["w.bin", "parts/w.bin"]])
+def test_weights_in_other_files_belong_to_the_size(names: list[str], samples: Path, tmp_path: Path) -> None:
+    proto = onnx.load(samples / "mnist.onnx")
     source = tmp_path / "outside.onnx"
-    onnx.save(onnx.load(samples / "mnist.onnx"), source, save_as_external_data=True, size_threshold=100)
-    convert(source, tmp_path / "m.ort")
-    assert "larger since the source keeps weights in other files" in capsys.readouterr().out
+    for i, tensor in enumerate(t for t in proto.graph.initializer if len(t.raw_data) > 100):
+        file = tmp_path / names[i % len(names)]
+        file.parent.mkdir(exist_ok=True)
+        with file.open("ab") as out:
+            tensor.external_data.add(key="location", value=names[i % len(names)])
+            tensor.external_data.add(key="offset", value=str(out.tell()))
+            tensor.external_data.add(key="length", value=str(out.write(tensor.raw_data)))
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.ClearField("raw_data")
+    onnx.save(proto, source)
+    size = sum((tmp_path / name).stat().st_size for name in ["outside.onnx", *names])
+    assert size > source.stat().st_size + 10_000
+    result = ortconv.convert(source, tmp_path / "m.ort")
+    assert result.to_dict()["bytes_before"] == size
 
 
 def test_a_weight_that_fusions_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ortconv.cli import run
+from ortconv.cli import main
 
 EXAMPLE = """
 name = "example"
@@ -42,7 +42,7 @@ def example(tmp_path: Path) -> Path:
 
 
 def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    assert run(["nnapi", *map(str, arguments), "--json"]) == 0
+    assert main(["nnapi", *map(str, arguments), "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -67,7 +67,7 @@ def test_flags_change_the_model(mnist: Path, capsys: pytest.CaptureFixture[str])
 
 def test_every_partition_as_text(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = samples / "qdq_cnn.onnx"
-    assert run(["nnapi", "dump", str(model), "--device", "npu-int8"]) == 0
+    assert main(["nnapi", "dump", str(model), "--device", "npu-int8"]) == 0
     lines = capsys.readouterr().out.splitlines()
     heads = [line for line in lines if line.startswith("partition ")]
     assert len(heads) == len(document(capsys, "dump", model)["partitions"]) > 1
@@ -79,7 +79,7 @@ def test_every_partition_as_text(samples: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_an_ort_file(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["convert", str(mnist), "-o", str(tmp_path / "m.ort"), "--use_nnapi", "-q"]) == 0
+    assert main(["convert", str(mnist), "-o", str(tmp_path / "m.ort"), "--use_nnapi", "-q"]) == 0
     there, here = (document(capsys, "dump", path)["partitions"] for path in (tmp_path / "m.ort", mnist))
     operations = [[[o["type"] for o in p["model"]["operations"]] for p in found] for found in (there, here)]
     assert operations[0] == operations[1]
@@ -87,7 +87,7 @@ def test_an_ort_file(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_a_model_that_nnapi_takes_nothing_of(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stop = "Conv,Gemm,MaxPool,Reshape,Relu,Add,MatMul"
-    assert run(["nnapi", "dump", str(mnist), "--stop-ops", stop]) == 0
+    assert main(["nnapi", "dump", str(mnist), "--stop-ops", stop]) == 0
     assert "NNAPI takes no node" in capsys.readouterr().out
     assert document(capsys, "dump", mnist, "--stop-ops", stop)["partitions"] == []
 
@@ -130,7 +130,7 @@ def test_what_fails_is_a_row_of_its_own(mnist: Path, tmp_path: Path, capsys: pyt
     found = rows(document(capsys, "benchmark", mnist, "--repeat", 1, "--device", broken, *flags))
     assert found["broken", ""]["scaled"] < 1e-5  # the CPU steps in
     assert "broken fails to execute" in found["broken", "cpu_disabled"]["error"]
-    assert run(["nnapi", "benchmark", str(mnist), "--repeat", "1", "--device", str(broken), *flags]) == 0
+    assert main(["nnapi", "benchmark", str(mnist), "--repeat", "1", "--device", str(broken), *flags]) == 0
     assert "broken [cpu_disabled] fails: backend nnapi: an execution failed" in capsys.readouterr().out
 
 
@@ -150,25 +150,25 @@ def test_timing(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert summary["LD"]["PE"] > 0
     assert summary["LC"]["PE"] == 0 < found["nnapi-reference", ""]["timing"]["LC"]["PE"]
     assert min(summary["LA"]["PP"], summary["LR"]["PT"]) > 0
-    assert run(["nnapi", "benchmark", str(mnist), *map(str, options)]) == 0
+    assert main(["nnapi", "benchmark", str(mnist), *map(str, options)]) == 0
     assert capsys.readouterr().out.count("NNAPI timing summary (self-times, ms wall-clock)") == 2
 
 
 def test_messages(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["nnapi", "dump", str(mnist), "--device", "npu-int8", "--vlog", "compilation"]) == 0
+    assert main(["nnapi", "dump", str(mnist), "--device", "npu-int8", "--vlog", "compilation"]) == 0
     err = capsys.readouterr().err.splitlines()
     assert "I/ModelBuilder: Device sim-npu can't do operation CONV_2D:1" in err
-    assert run(["nnapi", "dump", str(mnist)]) == 0
+    assert main(["nnapi", "dump", str(mnist)]) == 0
     assert capsys.readouterr().err == ""
 
 
 def test_run_says_where_the_time_goes(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = [str(mnist), "--backend", "nnapi,numpy", "--timing"]
-    assert run(["run", *options, "--json"]) == 0
+    assert main(["run", *options, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)["timing"]
     parts = (("LR", "PP"), ("LR", "PC"), ("LD", "PE"), ("LA", "PE"), ("LR", "PT"))
     assert min(summary[layer][phase] for layer, phase in parts) > 0
-    assert run(["run", *options, "--vlog", "compilation"]) == 0
+    assert main(["run", *options, "--vlog", "compilation"]) == 0
     shown = capsys.readouterr()
     assert shown.out.count("NNAPI timing summary") == 1
     assert "I/ExecutionPlan: SIMPLE for sim-any" in shown.err.splitlines()
@@ -178,7 +178,7 @@ def test_run_says_where_the_time_goes(mnist: Path, capsys: pytest.CaptureFixture
 def test_options_of_a_backend_that_does_not_run(
     mnist: Path, option: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["run", str(mnist), *option]) == 2
+    assert main(["run", str(mnist), *option]) == 2
     assert "--backend nnapi" in capsys.readouterr().err
 
 
@@ -197,7 +197,7 @@ def test_the_page(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     shutil.copy(mnist, model)
     target = tmp_path / "page.html"
     options = ("--repeat", "1", "--device", "gpu-fp16", "--nnapi-flags", "", "--timing", "--html", str(target))
-    assert run(["nnapi", "benchmark", str(model), *options]) == 0
+    assert main(["nnapi", "benchmark", str(model), *options]) == 0
     text = target.read_text("utf-8")
     page = Page(text)
     assert "a&lt;script&gt;b.onnx" in text
@@ -222,5 +222,5 @@ def test_the_page(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_what_is_refused(
     mnist: Path, arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["nnapi", arguments[0], str(mnist), *arguments[1:]]) == code
+    assert main(["nnapi", arguments[0], str(mnist), *arguments[1:]]) == code
     assert said in capsys.readouterr().err

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from ortconv.cli import run
+from ortconv.cli import main
 
 
 @pytest.fixture
 def mnist(samples: Path, tmp_path: Path) -> str:
     path = tmp_path / "mnist.ort"
-    assert run(["convert", str(samples / "mnist.onnx"), "-o", str(path), "--use_nnapi", "-q"]) == 0
+    assert main(["convert", str(samples / "mnist.onnx"), "-o", str(path), "--use_nnapi", "-q"]) == 0
     return str(path)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     capsys.readouterr()
-    assert run([*arguments, "--json"]) == 0
+    assert main([*arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -55,15 +55,15 @@ def test_run_on_devices_repeatedly_with_a_cache(mnist: str, tmp_path: Path, caps
     ],
 )
 def test_run_refuses(flags: list[str], code: int, message: str, mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["run", mnist, *flags]) == code
+    assert main(["run", mnist, *flags]) == code
     assert message in capsys.readouterr().err
 
 
 def test_compare_flags_of_one_file(mnist: str, capsys: pytest.CaptureFixture[str]) -> None:
     models = [f"{mnist}@numpy", f"{mnist}@nnapi:nchw", f"{mnist}@nnapi:fp16+nchw"]
     capsys.readouterr()
-    assert run(["compare", *models, "--json", "--fail-on", "max_abs>0.1"]) == 0
+    assert main(["compare", *models, "--json", "--fail-on", "max_abs>0.1"]) == 0
     exact, half = (m["outputs"][0]["max_abs"] for m in json.loads(capsys.readouterr().out)["models"])
     assert exact < 1e-5 < half < 1e-2
-    assert run(["compare", f"{mnist}@numpy", f"{mnist}@numpy:fast"]) == 2
+    assert main(["compare", f"{mnist}@numpy", f"{mnist}@numpy:fast"]) == 2
     assert "takes no settings" in capsys.readouterr().err

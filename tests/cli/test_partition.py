@@ -9,7 +9,7 @@ import pytest
 from onnx.parser import parse_model
 from partition_graphs import mnist
 
-from ortconv.cli import run
+from ortconv.cli import main
 from ortconv.models import load
 from ortconv.partition import Target, partition
 from ortconv.pipeline import convert
@@ -24,7 +24,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
-    assert run(["partition", *map(str, arguments), "--json"]) == 0
+    assert main(["partition", *map(str, arguments), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -61,7 +61,7 @@ def test_levels_side_by_side(model: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_table(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    assert run(["partition", str(model), "--stop-ops", "Relu", "--compare-levels"]) == 0
+    assert main(["partition", str(model), "--stop-ops", "Relu", "--compare-levels"]) == 0
     text = capsys.readouterr().out
     assert "1 partition, 1 of 8 nodes (12.5 %)" in text
     for words in (
@@ -75,12 +75,12 @@ def test_table(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 
 def test_quiet_gates(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["partition", str(model), "-q", "--fail-on", "partitions>1,coverage<100%,worthwhile>1"]) == 0
-    assert run(["partition", str(model), "-q", "--stop-ops", "Reshape", "--fail-on", "partitions>0,coverage<80%"]) == 5
+    assert main(["partition", str(model), "-q", "--fail-on", "partitions>1,coverage<100%,worthwhile>1"]) == 0
+    assert main(["partition", str(model), "-q", "--stop-ops", "Reshape", "--fail-on", "partitions>0,coverage<80%"]) == 5
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "partitions is 1 (partitions>0); coverage is 75% (coverage<80%)" in shown.err
-    assert run(["partition", str(model), "-q", "--fail-on", "speed>3"]) == 2
+    assert main(["partition", str(model), "-q", "--fail-on", "speed>3"]) == 2
 
 
 @pytest.mark.parametrize(("level", "taken"), [("disable", 11), ("basic", 8), ("extended", 4), ("aware", 8)])
@@ -98,13 +98,13 @@ def test_ort_models(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert found["nodes_taken"] == 4
     assert ("com.microsoft:FusedConv", "operator") in [(r["op"], r["rule"]) for r in found["refusals"]]
     for arguments in (["--compare-levels"], ["--level", "basic"]):
-        assert run(["partition", str(out), "-q", *arguments]) == 2
+        assert main(["partition", str(out), "-q", *arguments]) == 2
     assert "level" in capsys.readouterr().err
 
 
 def test_pictures(model: Path, tmp_path: Path) -> None:
     svg, html = tmp_path / "m.svg", tmp_path / "m.html"
-    assert run(["partition", str(model), "-q", "--svg", str(svg), "--html", str(html)]) == 0
+    assert main(["partition", str(model), "-q", "--svg", str(svg), "--html", str(html)]) == 0
     assert svg.read_text(encoding="utf-8").startswith("<svg")
     assert html.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
@@ -127,7 +127,7 @@ def test_device(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert found["estimate"]["device"]["name"] == "Slow copies"
     assert document(capsys, model, "--device", phone, "--only-worthwhile")["partitions"] == []
     assert len(document(capsys, model, "--device", phone, "--max-partitions", "1")["partitions"]) == 1
-    assert run(["partition", str(model), "--device", str(model)]) == 2
+    assert main(["partition", str(model), "--device", str(model)]) == 2
 
 
 def test_fix_dim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,21 +173,23 @@ def test_convert_flags(model: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     phone = tmp_path / "phone.toml"
     phone.write_text(PHONE)
     arguments = ["convert", str(model), "-o", str(tmp_path / "m.ort"), "--use_nnapi", "--json", "--device", str(phone)]
-    assert run(arguments) == 0
+    assert main(arguments) == 0
     (found,) = json.loads(capsys.readouterr().out)["models"]
     assert len(found["partitions"]) == 3
-    assert run([*arguments, "--only_worthwhile"]) == 0
+    assert main([*arguments, "--only_worthwhile"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["models"]
     assert found["partitions"] == []
     assert {r["rule"] for r in found["refusals"]} == {"device", "not-worthwhile"}
-    assert run([*arguments, "--max-partitions", "2", "--min-nodes", "2"]) == 0
+    assert main([*arguments, "--max-partitions", "2", "--min-nodes", "2"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["models"]
     assert len(found["partitions"]) == 2
 
 
-def test_targets_agree_with_the_table() -> None:
-    from ortconv.cli.partition import TARGETS
+def test_choices_agree_with_the_tables() -> None:
+    from ortconv.choices import LEVELS, TARGETS
+    from ortconv.optimizer import levels
     from ortconv.partition.policy import PROVIDERS
 
     assert tuple(PROVIDERS) == TARGETS
+    assert levels.LEVELS == LEVELS
     assert Target().ep in TARGETS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ortconv
-from ortconv.cli import run
+from ortconv.cli import main
 from ortconv.errors import MismatchError
 from ortconv.optimizer import catalogue
 from ortconv.optimizer.engine import New, RulePass, rule
@@ -16,7 +16,7 @@ from ortconv.optimizer.pattern import Match, P
 
 
 def convert(samples: Path, tmp_path: Path, *flags: str) -> None:
-    assert run(["convert", str(samples / "mnist.onnx"), "-o", str(tmp_path / "m.ort"), "--json", *flags]) == 0
+    assert main(["convert", str(samples / "mnist.onnx"), "-o", str(tmp_path / "m.ort"), "--json", *flags]) == 0
 
 
 def rewrites(capsys: pytest.CaptureFixture[str]) -> dict[str, int]:
@@ -30,10 +30,10 @@ def test_every_pass_is_documented() -> None:
 
 
 def test_list_and_explain(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["passes", "list", "--level", "layout", "--json"]) == 0
+    assert main(["passes", "list", "--level", "layout", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["passes"]
     assert {entry["level"] for entry in listed} == {"layout"}
-    assert run(["passes", "explain", "ConvAddFusion"]) == 0
+    assert main(["passes", "explain", "ConvAddFusion"]) == 0
     assert "Conv(x, w, b + k)" in capsys.readouterr().out
 
 
@@ -49,7 +49,7 @@ def test_without_and_with_only_some_passes(samples: Path, tmp_path: Path, capsys
 
 
 def test_an_unknown_pass_gets_the_nearest_name(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["convert", str(samples / "mnist.onnx"), "--disable-pass", "ConvAddFuson"]) == 2
+    assert main(["convert", str(samples / "mnist.onnx"), "--disable-pass", "ConvAddFuson"]) == 2
     assert "did you mean ConvAddFusion?" in capsys.readouterr().err
 
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from ortconv.cli import images, run
+from ortconv.cli import images, main
 from ortconv.compare.feeds import first_run
 from ortconv.errors import FormatError
 from ortconv.session import Session
@@ -44,7 +44,7 @@ def model(tmp_path: Path, text: str, opset: int = 17) -> Path:
 
 
 def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    code = run(["run", *map(str, arguments), "--json"])
+    code = main(["run", *map(str, arguments), "--json"])
     shown = capsys.readouterr()
     assert code == 0, shown.err
     found: dict[str, Any] = json.loads(shown.out)
@@ -52,7 +52,7 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 2) -> str:
-    assert run(["run", *map(str, arguments)]) == code
+    assert main(["run", *map(str, arguments)]) == code
     shown = capsys.readouterr()
     assert shown.err.count("error:") == 1
     return shown.err
@@ -246,7 +246,7 @@ def test_numbers_that_json_does_not_have(tmp_path: Path, capsys: pytest.CaptureF
     np.savez(tmp_path / "x.npz", x=np.float32([0, -1, 1]))
     found = document(capsys, path, "--inputs", tmp_path / "x.npz", "--top", 1)
     assert found["outputs"]["y"] == {"type": "float32", "shape": [3], "min": None, "max": None, "mean": None}
-    assert run(["run", str(path), "--inputs", str(tmp_path / "x.npz"), "--top", "3"]) == 0
+    assert main(["run", str(path), "--inputs", str(tmp_path / "x.npz"), "--top", "3"]) == 0
     assert "min not finite" in capsys.readouterr().out
 
 
@@ -356,7 +356,7 @@ def test_check(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "'y' differs: 1 of 10 elements differ, first at [0, 3]" in refused(
         capsys, *arguments, "--check", out, code=4
     )
-    assert run(["run", *map(str, arguments), "--check", str(out), "--atol", "0.6", "-q"]) == 0
+    assert main(["run", *map(str, arguments), "--check", str(out), "--atol", "0.6", "-q"]) == 0
     np.savez(out, y=wrong["y"].astype(np.float64), z=wrong["z"][:, :1])
     message = refused(capsys, *arguments, "--check", out, code=4)
     assert "'y' differs: float64[1, 10] expected, float32[1, 10] found; so do 1 more of 2 outputs" in message
@@ -370,7 +370,7 @@ def test_classes(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [r["row"] for r in rows] == [0, 0, 0, 1, 1, 1]
     assert rows[0]["value"] >= rows[1]["value"] >= rows[2]["value"]
     assert max(r["value"] for r in rows) == found["outputs"]["y"]["max"]
-    assert run(["run", str(net), "--top", "2"]) == 0
+    assert main(["run", str(net), "--top", "2"]) == 0
     assert "class" in capsys.readouterr().out
 
 
@@ -392,7 +392,7 @@ def test_profile(backend: str, samples: Path, tmp_path: Path, capsys: pytest.Cap
     assert events[-1]["ts"] + events[-1]["dur"] >= sum(e["dur"] for e in events) * 0.99  # one after the other
     conv = next(e for e in events if e["cat"].startswith("Conv"))
     assert conv["args"]["outputs"] == [[1, 8, 28, 28]]
-    assert run(["run", str(samples / "mnist.onnx"), "--profile", str(trace), "--backend", backend]) == 0
+    assert main(["run", str(samples / "mnist.onnx"), "--profile", str(trace), "--backend", backend]) == 0
     assert "operator" in capsys.readouterr().out
 
 
@@ -407,7 +407,7 @@ def test_steps_inside_a_loop_count_once(samples: Path, tmp_path: Path, capsys: p
 def test_plan(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, net, "--backend", "onnxruntime", "-v")
     assert {p["backend"] for p in found["plan"]} == {"onnxruntime"}
-    assert run(["run", str(net), "--plan"]) == 0
+    assert main(["run", str(net), "--plan"]) == 0
     shown = capsys.readouterr().out
     assert "Relu 'shrink'" in shown
     assert "MatMul 'y'" in shown

@@ -147,6 +147,21 @@ def test_constant_needs_one_attribute(attributes: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        "y, z = Split <num_outputs = 1> (x)",
+        "y, z = If (c) <then_branch = g1 () => (float a, float b) { a, b = Split <num_outputs = 1> (x) },"
+        " else_branch = g2 () => (float d, float e) { d = Abs (x) e = Abs (x) }>",
+    ],
+)
+def test_split_has_the_outputs_that_it_says(body: str) -> None:
+    with pytest.raises(GraphError, match=r"Split '[ay]': num_outputs is 1, but there are 2 outputs"):
+        parsed(
+            f"g (float[2,4] x, bool c) => (float[] y, float[] z) {{ {body} }}", 'ir_version: 8, opset_import: ["" : 18]'
+        )
+
+
+@pytest.mark.parametrize(
     "tensor",
     [
         TensorProto(name="bad", data_type=1, dims=[1 << 62]),

@@ -206,7 +206,9 @@ def reconnect(proto: onnx.ModelProto, rng: Random) -> None:
 
 def change_attribute(proto: onnx.ModelProto, rng: Random) -> None:
     attribute = pick(rng, [a for n in proto.graph.node for a in n.attribute])
-    if attribute.type == onnx.AttributeProto.INT:
+    if attribute.name == "num_outputs":  # fewer than there are end the process, in onnx and onnxruntime alike
+        attribute.i += 1
+    elif attribute.type == onnx.AttributeProto.INT:
         choices = (
             (1 - attribute.i,)
             if attribute.i in (0, 1) and "axis" not in attribute.name

@@ -213,6 +213,39 @@ def test_symbols_of_the_model_stay() -> None:
     assert value(g, "a").shape == ("M", 4, "unknown")
 
 
+@pytest.mark.parametrize("symbol", ["?7", "unk__3", "Slice_output_dim_2"])
+def test_what_known_operands_decide_is_known(symbol: str) -> None:
+    body = "c = MaxPool<kernel_shape = [3], strides = [2]>(x) a = Exp(c) b, d = Split<axis = 2>(a) y = Add(b, d)"
+    g = graph(body, inputs="float[1,4,9] x")
+    for name in ("c", "a"):
+        value(g, name).type = TensorType(DType.FLOAT, (1, 4, symbol))
+    for name in ("b", "d"):
+        value(g, name).type = TensorType(DType.FLOAT, (1, 4, "half"))
+    propagate(g, Context())
+    assert [value(g, name).shape for name in "cabd"] == [(1, 4, 4), (1, 4, 4), (1, 4, 2), (1, 4, 2)]
+    assert propagate(g, Context()) == 0
+
+
+def test_what_data_decide_stays_open() -> None:
+    g = graph("n = NonZero(x) y = Cast<to = 1>(n)", inputs="float[1,4,9] x")
+    value(g, "n").type = TensorType(DType.INT64, (3, "?1"))
+    propagate(g, Context())
+    assert value(g, "n").shape == (3, "?1")
+
+
+def test_a_body_teaches_nothing() -> None:
+    body = "else_branch = g1 () => (float[1,4,unknown] p) { p = MaxPool<kernel_shape = [3]>(x) }"
+    g = graph(
+        f"y = If<then_branch = g2 () => (float[1,4,unknown] q) {{ q = Exp(x) }}, {body}>(b) z = Neg(x)",
+        inputs="float[1,4,9] x, bool b",
+    )
+    sub = next(s for node in g for s in node.subgraphs if any(n.op == "MaxPool" for n in s))
+    value(sub, "p").type = value(g, "z").type = TensorType(DType.FLOAT, (1, 4, "?5"))
+    propagate(sub, Context())
+    assert value(sub, "p").shape == (1, 4, 7)
+    assert value(g, "z").shape == (1, 4, "?5")
+
+
 def test_equalities_meet() -> None:
     equal = Equalities()
     for a, b in (("?1", "?2"), ("?2", "?3"), ("?3", "?1"), ("?3", 5), ("N", "M"), (None, "?4"), ("?5", "N")):

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from ortconv.cli import run
+from ortconv.cli import main
 from ortconv.errors import FormatError, UsageError
 from ortconv.onnxio.load import from_proto
 from ortconv.ortformat.opconfig import ALWAYS, RequiredOperators
@@ -71,7 +71,7 @@ def test_configs_of_upstream_come_back_as_they_were(types: bool, folder: Path, t
     tool(CREATE, folder, written, types)
     text = written.read_text()
     assert RequiredOperators.parse(text).text() == text
-    assert run(["ops", "from", str(folder), "-o", str(tmp_path / "ours.config"), *["--types"] * types]) == 0
+    assert main(["ops", "from", str(folder), "-o", str(tmp_path / "ours.config"), *["--types"] * types]) == 0
     assert (tmp_path / "ours.config").read_text() == text
 
 
@@ -89,16 +89,16 @@ def test_the_config_of_upstreams_converter_comes_back(tmp_path: Path) -> None:
     runtime = next(path for path in found if "with_runtime_opt" in path.name)
     models = [str(p) for p in sorted(tmp_path.glob("*.with_runtime_opt.ort"))]
     assert models
-    assert run(["ops", "lint", str(runtime), *(a for m in models for a in ("--model", m))]) == 0
+    assert main(["ops", "lint", str(runtime), *(a for m in models for a in ("--model", m))]) == 0
 
 
 def test_merged_configs_ask_for_what_both_ask_for(folder: Path, tmp_path: Path) -> None:
     parts = []
     for name in ("qdq_cnn", "bert_tiny", "one_hot"):
         parts.append(tmp_path / f"{name}.config")
-        assert run(["ops", "from", str(folder / f"{name}.ort"), "--types", "-o", str(parts[-1])]) == 0
+        assert main(["ops", "from", str(folder / f"{name}.ort"), "--types", "-o", str(parts[-1])]) == 0
     merged, whole = tmp_path / "merged.config", tmp_path / "whole.config"
-    assert run(["ops", "merge", *map(str, parts), "-o", str(merged)]) == 0
+    assert main(["ops", "merge", *map(str, parts), "-o", str(merged)]) == 0
     chosen = tmp_path / "chosen"
     chosen.mkdir()
     for part in parts:
@@ -107,7 +107,7 @@ def test_merged_configs_ask_for_what_both_ask_for(folder: Path, tmp_path: Path) 
     body = [line for line in merged.read_text().splitlines() if not line.startswith("#")]
     assert body == [line for line in whole.read_text().splitlines() if not line.startswith("#")]
     assert as_upstream_reads(merged.read_text(), merged) == as_upstream_reads(whole.read_text(), whole)
-    assert run(["ops", "lint", str(merged), "--model", str(folder / "qdq_cnn.ort")]) == 0
+    assert main(["ops", "lint", str(merged), "--model", str(folder / "qdq_cnn.ort")]) == 0
 
 
 # ---------------------------------------------------------------------- reading
@@ -265,19 +265,19 @@ def two(tmp_path: Path) -> Path:
 
 def test_merge_prints_or_writes(two: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["ops", "merge", str(two / "a.config"), str(two / "b.config")]
-    assert run(arguments) == 0
+    assert main(arguments) == 0
     printed = capsys.readouterr().out
     assert printed == "# Generated from model/s:\nai.onnx;13;Neg,Relu\n"
-    assert run([*arguments, "-o", str(two / "a.config")]) == 0
+    assert main([*arguments, "-o", str(two / "a.config")]) == 0
     assert (two / "a.config").read_text() == printed
 
 
 def test_lint_ends_with_5(two: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["ops", "lint", str(two / "a.config"), "--model", str(folder / "mnist.ort")]
-    assert run([*arguments, "--json"]) == 5
+    assert main([*arguments, "--json"]) == 5
     found = json.loads(capsys.readouterr().out)["missing"]
     assert {m["op"] for m in found} >= {"Gemm", "MaxPool"}
-    assert run(arguments) == 5
+    assert main(arguments) == 5
     assert "Gemm: the kernel is not listed" in capsys.readouterr().out
 
 
@@ -291,5 +291,5 @@ def test_what_the_command_refuses(two: Path, folder: Path, capsys: pytest.Captur
         (3, ["ops", "merge", str(two / "a.config"), str(two / "bad.config")]),
         (3, ["ops", "merge", str(two / "binary.config")]),
     ):
-        assert run(arguments) == code
+        assert main(arguments) == code
     assert "bad.config: line 1" in capsys.readouterr().err

@@ -24,7 +24,7 @@ from ortconv.ir.text import text
 from ortconv.ir.types import DType, MapType, OptionalType, SparseTensorType, TensorType
 from ortconv.ir.verify import verify as verify_graph
 from ortconv.onnxio.load import from_proto
-from ortconv.ortformat import writer
+from ortconv.ortformat import values, writer
 from ortconv.ortformat.decode import Decoder
 from ortconv.ortformat.reader import load, parse
 from ortconv.ortformat.verify import decode
@@ -211,7 +211,7 @@ def test_nesting_limit() -> None:
 
 
 def test_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "LARGEST_FILE", 4000)
+    monkeypatch.setattr(values, "LARGEST_FILE", 4000)
     serialize(with_constant(Tensor.of(np.zeros(500, np.float32))))
     with pytest.raises(UnsupportedError, match="4000 bytes"):
         serialize(with_constant(Tensor.of(np.zeros(1000, np.float32))))

@@ -7,10 +7,13 @@ import onnx
 import pytest
 from onnxruntime.tools.mobile_helpers.usability_checker import check_nnapi_partitions
 from partition_graphs import SCALE, ZERO, f32, i64, make, taken_ops
+from usability import unexplained
 
 from ortconv.ir.model import Model
 from ortconv.onnxio.proto import model_proto
-from ortconv.partition import partition
+from ortconv.partition import Target, partition
+from tests.conftest import NAMES, SAMPLES
+from tests.partition.test_partition_aware import FOUND, LARGE
 
 # Inputs, nodes, outputs, constants; operators that the checker's partitions have, and ours; the rule that makes the difference.
 CASES = {
@@ -73,3 +76,14 @@ def test_it_fails_at_a_transpose_without_attributes():
     with pytest.raises(IndexError):
         check_nnapi_partitions(onnx.shape_inference.infer_shapes(model_proto(Model(graph))), True)
     assert taken_ops(partition(graph)) == [["Transpose", "Relu"]]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LARGE else [])
+        for path in [*(SAMPLES / f"{name}.onnx" for name in NAMES), *FOUND]
+    ],
+)
+def test_whole_models_differ_only_by_what_the_checker_leaves_out(path):
+    assert list(unexplained(path, Target(), check_nnapi_partitions, {})) == []

@@ -6,13 +6,13 @@ import onnx
 import pytest
 from partition_graphs import mnist
 
+from ortconv.choices import COREML_FORMATS
 from ortconv.compare.feeds import candidates
 from ortconv.compare.tolerance import difference, limit
 from ortconv.ir.graph import Graph
 from ortconv.ir.types import DType
 from ortconv.models import load
 from ortconv.partition import Target, assign, partition
-from ortconv.partition.policy import COREML_FORMATS
 from ortconv.pipeline import convert, optimize
 from tests.conftest import NAMES, SAMPLES
 from tests.partition.test_partition_aware import FOUND, LARGE, described, fixed, places

@@ -7,14 +7,25 @@ import onnx
 import pytest
 from onnxruntime.tools.mobile_helpers.usability_checker import check_coreml_partitions
 from partition_graphs import f32, i64, make, taken_ops
+from usability import unexplained
 
+from ortconv.choices import COREML_FORMATS
 from ortconv.ir.model import Model
 from ortconv.onnxio.proto import model_proto
 from ortconv.partition import Target, partition
-from ortconv.partition.policy import COREML_FORMATS
+from tests.conftest import NAMES, SAMPLES
+from tests.partition.test_partition_aware import FOUND, LARGE
 
 NN, MLP = COREML_FORMATS
 LISTS = {NN: "coreml_supported_neuralnetwork_ops.md", MLP: "coreml_supported_mlprogram_ops.md"}
+LISTED = {
+    NN: {
+        "Cast": "has no layer in this format",
+        "ReduceMean": "is missing, ReduceSum stands there with a dot",
+        "Tile": "is missing",
+    },
+    MLP: {"Gather": "is missing", "BatchNormalization": "is missing"},
+}
 X = "float[1,4,8,8] x"
 
 # Format, inputs, nodes, outputs, constants; operators of the checker's partitions and of ours; the rule that makes the difference.
@@ -84,3 +95,18 @@ def test_what_the_checker_leaves_out(name):
         found = [v for n, v in result.verdicts.items() if n.op == op and not v.taken]
         assert found
         assert all(rule in {o.rule for o in v.objections} for v in found)
+
+
+@pytest.mark.parametrize("form", COREML_FORMATS)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LARGE else [])
+        for path in [*(SAMPLES / f"{name}.onnx" for name in NAMES), *FOUND]
+    ],
+)
+def test_whole_models_differ_only_by_what_the_checker_leaves_out(path, form):
+    def check(proto, fixed):
+        return check_coreml_partitions(proto, fixed, LISTS[form])
+
+    assert list(unexplained(path, Target("coreml", coreml_format=form), check, LISTED[form])) == []

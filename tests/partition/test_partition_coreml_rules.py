@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from partition_graphs import f32, i64, make, messages, node, taken_ops
 
+from ortconv.choices import COREML_FORMATS
 from ortconv.errors import UsageError
 from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.partition import Target, assign, partition
 from ortconv.partition.coreml.rules import INSTEAD, ROWS
-from ortconv.partition.policy import COREML_FORMATS
 from tests.partition.partition_graphs import mnist
 
 NN, MLP = COREML_FORMATS

@@ -174,3 +174,16 @@ def test_mnist_as_exported():
     first, second = split("raw")
     assert (len(first), second) == (10, ["Add"])
     assert split("raw", "Reshape") == [["Conv", "Add", "Relu", "MaxPool", "Conv", "Add", "Relu", "MaxPool"]]
+
+
+def test_a_size_that_data_decide_is_nothing_to_fix():
+    nodes = "n = NonZero (x)  c = Cast <to = 1> (n)  y = Relu (c)"
+    assert "only the CPU" in advice(make("float[2,3] x", nodes), "Relu")
+    assert "--fix-dim" in advice(make("float[2,N] x", nodes), "Relu")
+
+
+def advice(graph, op):
+    node = next(n for n in graph if n.op == op)
+    (found,) = [o for o in partition(graph).verdicts[node].objections if o.rule == "static-shape"]
+    assert "[2,?]" in found.message
+    return found.advice

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
-from ortconv.partition.checks import Check, dtype, role
+from ortconv.partition.checks import Check, dtype, dynamic, role
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import Unit
@@ -15,8 +14,6 @@ MAX_DIM = 16384
 MAX_RANK = 5
 
 SYSTEMS = {5: "iOS 15 or macOS 12", 6: "iOS 16 or macOS 13", 7: "iOS 17 or macOS 14"}
-
-FIX_SHAPES = "give the graph inputs fixed shapes: convert --fix-dim NAME=N"
 
 
 def needs_version(what: str, version: int, target: Target) -> Objections:
@@ -42,12 +39,10 @@ def readable(unit: Unit, target: Target, empty: bool) -> Objections:
     for value in dict.fromkeys(operand.value for operand in unit.inputs if operand is not None):
         shape = value.shape
         if shape is None:
-            yield Objection(
-                "static-shape", f"the shape of '{value.name}' is unknown: {target.name} needs the rank", FIX_SHAPES
-            )
+            yield dynamic(value, target.name, "the rank")
             continue
         if target.coreml_static_inputs and value.static_shape is None:
-            yield dynamic(value, target)
+            yield dynamic(value, target.name, "every dimension here")
         longest = max((d for d in shape if isinstance(d, int)), default=0)
         if longest > MAX_DIM:
             message = f"'{value.name}' has a dimension of {longest}: {target.name} takes {MAX_DIM} at most"
@@ -59,17 +54,11 @@ def readable(unit: Unit, target: Target, empty: bool) -> Objections:
             yield Objection("empty", f"'{value.name}' has shape {list(shape)}: no dimension may be 0")
 
 
-def dynamic(value: Value, target: Target) -> Objection:
-    dims = ",".join("?" if d is None else str(d) for d in value.shape or ())
-    message = f"'{value.name}' has shape [{dims}]: {target.name} needs every dimension here"
-    return Objection("static-shape", message, FIX_SHAPES)
-
-
 def static(unit: Unit, target: Target) -> Objections:
     """The first input must have a static shape."""
     value = unit.input(0)
     if value is not None and value.shape is not None and value.static_shape is None and not target.coreml_static_inputs:
-        yield dynamic(value, target)
+        yield dynamic(value, target.name, "every dimension here")
 
 
 def result_rank(unit: Unit, found: int | None, target: Target) -> Objections:

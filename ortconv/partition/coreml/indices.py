@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ortconv.ir.graph import Node
 from ortconv.ir.types import DType
-from ortconv.partition.checks import all_of, attribute_is, constant, dtype, type_name
-from ortconv.partition.coreml.checks import by_format, dynamic, result_rank, typed
+from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, type_name
+from ortconv.partition.coreml.checks import by_format, result_rank, typed
 from ortconv.partition.coreml.row import ML_PROGRAM, Row, judge
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -68,7 +68,7 @@ def gather(unit: Unit, target: Target) -> Objections:
     yield from result_rank(unit, data.rank + indices - 1, target)
     if indices == 0:
         if data.static_shape is None and not target.coreml_static_inputs:
-            yield dynamic(data, target)
+            yield dynamic(data, target.name, "every dimension here")
         if data.rank == 5:
             message = f"'{data.name}' has rank 5 and the index is a scalar: {target.name} takes rank 4 at most then"
             yield Objection("rank", message, "index with a list of 1 and Squeeze")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ortconv.ir.types import DType
-from ortconv.partition.checks import all_of, attribute_is, constant, no_objection, rank, role
-from ortconv.partition.coreml.checks import by_format, dynamic, needs_version, result_rank, static, typed
+from ortconv.partition.checks import all_of, attribute_is, constant, dynamic, no_objection, rank, role
+from ortconv.partition.coreml.checks import by_format, needs_version, result_rank, static, typed
 from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -63,7 +63,7 @@ def split(unit: Unit, target: Target) -> Objections:
     size = None if value is None else value.dim(axis)
     if value is not None and value.shape is not None and not isinstance(size, int):
         if not target.coreml_static_inputs:
-            yield dynamic(value, target)
+            yield dynamic(value, target.name, "every dimension here")
         return
     parts = numbers(unit, 1)
     if parts is not None and (0 in parts or sum(parts) != size):

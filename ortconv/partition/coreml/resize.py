@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import floor
 
 from ortconv.ir.schema import attribute
-from ortconv.partition.checks import all_of, attribute_is, constant, rank, role
-from ortconv.partition.coreml.checks import by_format, dynamic
+from ortconv.partition.checks import all_of, attribute_is, constant, dynamic, rank, role
+from ortconv.partition.coreml.checks import by_format
 from ortconv.partition.coreml.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -65,7 +65,7 @@ def extent(unit: Unit, target: Target) -> Objections:
         return
     if not all(isinstance(d, int) for d in shape[-2:]):
         if not target.coreml_static_inputs:
-            yield dynamic(value, target)
+            yield dynamic(value, target.name, "every dimension here")
         return
     for axis, wanted in zip(axes, given, strict=True):
         size = shape[axis]

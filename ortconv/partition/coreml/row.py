@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ortconv.choices import COREML_FORMATS
 from ortconv.partition.checks import Check, no_objection
 from ortconv.partition.coreml.checks import floats, readable
-from ortconv.partition.policy import COREML_FORMATS, Target
+from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import Unit
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
-from ortconv.partition.checks import Check, dtype, role, type_name
+from ortconv.partition.checks import Check, dtype, dynamic, role, type_name
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import Operand, Unit
@@ -25,15 +24,7 @@ def static_shapes(unit: Unit, target: Target) -> Objections:
         if operand is not None:
             for value in operand:
                 if value is not None and value.static_shape is None:
-                    yield _dynamic(value)
-
-
-def _dynamic(value: Value) -> Objection:
-    advice = "give the graph inputs fixed shapes: convert --fix-dim NAME=N"
-    if value.shape is None:
-        return Objection("static-shape", f"the shape of '{value.name}' is unknown: NNAPI needs every dimension", advice)
-    dims = ",".join("?" if d is None else str(d) for d in value.shape)
-    return Objection("static-shape", f"'{value.name}' has shape [{dims}]: NNAPI needs every dimension", advice)
+                    yield dynamic(value, "NNAPI", "every dimension")
 
 
 float32 = dtype(DType.FLOAT)

@@ -1,0 +1,59 @@
+"""Topological order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ortconv.errors import GraphError
+
+if TYPE_CHECKING:
+    from ortconv.ir.graph import Graph, Node
+
+
+def is_topological(graph: Graph) -> bool:
+    """Whether every node comes behind those whose outputs it reads."""
+    seen: set[Node] = set()
+    for node in graph:
+        if not seen.issuperset(_producers(graph, node)):
+            return False
+        seen.add(node)
+    return True
+
+
+def topological(graph: Graph) -> list[Node]:
+    """The nodes of a graph in topological order, which differs from theirs only where it must. GraphError on a cycle."""
+    order = list(graph)
+    position = {node: i for i, node in enumerate(order)}
+    reads = [{position[p] for p in _producers(graph, node)} for node in order]
+    readers: list[list[int]] = [[] for _ in order]
+    for i, needed in enumerate(reads):
+        for p in needed:
+            readers[p].append(i)
+    waiting = [len(needed) for needed in reads]
+    ready = [i for i, n in enumerate(waiting) if n == 0]
+    done: list[int] = []
+    while ready:
+        i = heapq.heappop(ready)
+        done.append(i)
+        for r in readers[i]:
+            waiting[r] -= 1
+            if waiting[r] == 0:
+                heapq.heappush(ready, r)
+    if len(done) < len(order):
+        stuck = order[next(i for i, n in enumerate(waiting) if n > 0)]
+        raise GraphError("the graph has a cycle", node=stuck.label)
+    return [order[i] for i in done]
+
+
+def _producers(graph: Graph, node: Node) -> Iterator[Node]:
+    """The nodes of a graph whose outputs a node reads, also from within its subgraphs."""
+    for value in node.inputs:
+        if value is not None and value.producer is not None and value.graph is graph:
+            yield value.producer
+    for sub in node.subgraphs if node.attrs else ():
+        for inner in sub.walk():
+            for value in inner.inputs:
+                if value is not None and value.producer is not None and value.graph is graph:
+                    yield value.producer

@@ -1,0 +1,118 @@
+"""The main job, stage by stage: load, optimize, partition, fuse what is left to the CPU, write, validate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ortconv.errors import OrtconvError, UsageError
+from ortconv.files import replacing, write_text
+from ortconv.ir.journal import Journal
+from ortconv.ir.model import Model
+from ortconv.models import load
+from ortconv.pipeline.config import config_beside, config_name, ort_name, require, required_by, write_config
+from ortconv.pipeline.options import Options
+from ortconv.pipeline.result import Result, constant_bytes
+from ortconv.pipeline.stages import (
+    Observer,
+    excused,
+    new_context,
+    optimize,
+    optimize_as_asked,
+    optimize_traced,
+    tell,
+)
+from ortconv.pipeline.verify_each import watching
+
+if TYPE_CHECKING:
+    from ortconv.compare.validate import Reference, Validation
+
+__all__ = [
+    "Observer", "Options", "Result", "config_name", "convert", "optimize", "optimize_traced", "ort_name", "required_by",
+    "write_config",
+]  # fmt: skip
+
+
+def convert(
+    source: str | Path,
+    output: str | Path,
+    *,
+    options: Options | None = None,
+    observer: Observer | None = None,
+    **settings: Any,
+) -> Result:
+    """Convert one .onnx file to an .ort file, with its operator config beside it; `settings` are fields of Options.
+
+    Nothing is put in place unless everything went well: MismatchError (exit code 4) where the result computes something else.
+    """
+    options = options or Options(**settings)
+    source, output = Path(source), Path(output)
+    result = Result(str(source))
+    try:
+        _convert(source, output, options, observer, result)
+    except OrtconvError as error:
+        raise error.at(file=source) from error
+    return result
+
+
+def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
+    from ortconv.ortformat.opconfig import RequiredOperators
+    from ortconv.ortformat.writer import write
+
+    if source.suffix.lower() == ".ort" or (output.exists() and output.samefile(source)):
+        raise UsageError(
+            "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
+        )
+    recipe = options.recipe()
+    with result.timed("load"):
+        model = load(source, options.fix_dims)
+        tell(observer, "load", model)
+    result.nodes_before = sum(1 for _ in model.graph.walk())
+    result.bytes_before = model.file_bytes
+    result.constants_before = constant_bytes(model)
+    expected: Reference | str = "switched off"
+    if options.validate:
+        from ortconv.compare.validate import reference
+
+        with result.timed("validate"):
+            expected = reference(model, source, options.validate_with, options.custom_op_library)
+    with result.timed("optimize"):
+        context = new_context(recipe)
+        watch = watching(source, options, recipe, expected, context, observer)
+        if options.details:
+            context.journal = Journal(model.graph)
+        partitionings, gain = optimize_as_asked(model, options, recipe, context, watch)
+        if context.journal is not None:
+            context.journal.close()
+    result.tell(model, context, partitionings, gain)
+    with replacing(output) as draft:
+        with result.timed("write"):
+            write(model, draft)
+        if options.validate:
+            with result.timed("validate"):
+                result.validation = _validated(expected, draft, options.custom_op_library, excused(context, recipe))
+        result.bytes_after = draft.stat().st_size
+        required = RequiredOperators(types=options.enable_type_reduction)
+        with result.timed("config"):
+            require(required, model, options, expected)
+    result.files.append(str(output))
+    if options.write_config:
+        write_text(config := config_beside(output, options), required.text([str(output)]))
+        result.files.append(str(config))
+    if options.save_optimized_onnx_model:
+        result.files.append(str(_save_onnx(model, output)))
+
+
+def _validated(expected: Reference | str, draft: Path, library: Path | None, excused: tuple[str, ...]) -> Validation:
+    from ortconv.compare.validate import Validation, validate
+
+    return Validation(skipped=expected) if isinstance(expected, str) else validate(expected, draft, library, excused)
+
+
+def _save_onnx(model: Model, output: Path) -> Path:
+    from ortconv.onnxio.proto import model_proto
+
+    path = output.with_suffix(".optimized.onnx")
+    with replacing(path) as draft:
+        draft.write_bytes(model_proto(model).SerializeToString(deterministic=True))
+    return path

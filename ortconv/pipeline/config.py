@@ -1,0 +1,75 @@
+"""The operator config of converted models: its name, and what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ortconv.files import write_text
+from ortconv.ir.model import Model
+from ortconv.models import load
+from ortconv.pipeline.options import Options
+
+if TYPE_CHECKING:
+    from ortconv.compare.validate import Reference
+    from ortconv.ortformat.opconfig import RequiredOperators
+
+
+def suffix(level: str, style: str) -> str:
+    """What ONNX Runtime puts into file names: the level where it is not all, and what stands for Runtime style."""
+    return ("" if level == "all" else f".{level}") + (".with_runtime_opt" if style == "Runtime" else "")
+
+
+def ort_name(source: Path, level: str, style: str = "Fixed") -> str:
+    """ONNX Runtime's name for a converted file: x.ort, x.LEVEL.ort where the level is not all, x.with_runtime_opt.ort."""
+    return f"{source.stem}{suffix(level, style)}.ort"
+
+
+def config_name(options: Options) -> str:
+    """ONNX Runtime's name for an operator config; that of a single model has the model's name in front."""
+    types = "_and_types" if options.enable_type_reduction else ""
+    return f"required_operators{types}{suffix(options.optimization_level, options.optimization_style)}.config"
+
+
+def config_beside(output: Path, options: Options) -> Path:
+    """Where the operator config of a converted file goes."""
+    stem = output.stem.removesuffix(suffix(options.optimization_level, options.optimization_style))
+    return output.with_name(f"{stem}.{config_name(options)}")
+
+
+def write_config(ort_files: Sequence[Path], target: Path, options: Options) -> None:
+    """Write the operator config of some .ort files that were converted with these options."""
+    write_text(target, required_by(ort_files, types=options.enable_type_reduction, options=options).text())
+
+
+def required_by(ort_files: Sequence[Path], *, types: bool, options: Options | None = None) -> RequiredOperators:
+    """What .ort files need of a build; of unknown origin where there are no options."""
+    from ortconv.ortformat.opconfig import RequiredOperators
+
+    required = RequiredOperators(types=types)
+    for path in ort_files:
+        model = load(path)
+        require(required, model, options or Options(optimization_style="Runtime" if model.saved else "Fixed"))
+    required.labels = list(map(str, ort_files))
+    return required
+
+
+def require(
+    required: RequiredOperators, model: Model, options: Options, expected: Reference | str = "not asked for"
+) -> None:
+    """Add what a model needs as it is and, in Runtime style, as onnxruntime makes it by replaying the saved fusions.
+
+    The model is left as the latter; MismatchError where that computes something else than expected.
+    """
+    required.add(model)
+    if options.optimization_style == "Fixed":
+        return
+    from ortconv.optimizer.runtime_style import replay
+
+    replay(model, options.recipe(), options.target_platform)
+    required.add(model)
+    if not isinstance(expected, str) and expected.backend == "numpy":
+        from ortconv.compare.validate import hold
+
+        hold(expected, model, "the replay of saved fusions", hint="--optimization-style Fixed makes them at once")

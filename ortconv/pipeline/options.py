@@ -1,0 +1,124 @@
+"""What a conversion is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ortconv.choices import COREML_FORMATS, COREML_VERSION, FEATURE_LEVELS, LEVELS, PLATFORMS, STYLES
+from ortconv.errors import UsageError
+from ortconv.optimizer import recipe as recipes
+from ortconv.optimizer.engine import FOLD_LIMIT
+
+if TYPE_CHECKING:
+    from ortconv.partition import Target
+    from ortconv.partition.limits import Limits
+    from ortconv.partition.profile import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a conversion does beyond its defaults. The names are those of the command line's flags."""
+
+    optimization_level: str = "all"
+    optimization_style: str = "Fixed"
+    target_platform: str | None = None
+    use_nnapi: bool = False
+    nnapi_feature_level: int = FEATURE_LEVELS[-1]
+    nnapi_partitioning_stop_ops: tuple[str, ...] | None = None
+    use_coreml: bool = False
+    coreml_format: str = COREML_FORMATS[0]
+    coreml_version: int = COREML_VERSION
+    coreml_static_inputs: bool = False
+    coreml_on_subgraphs: bool = False
+    device: Device | None = None
+    max_partitions: int | None = None
+    min_nodes: int = 1
+    only_worthwhile: bool = False
+    maximize_offload: bool = False
+    """Rewrite what the accelerator refuses into what it takes, where that helps; opt-in passes of the offload stage join in."""
+    enable_type_reduction: bool = False
+    save_optimized_onnx_model: bool = False
+    write_config: bool = True
+    fix_dims: Mapping[str, int] = field(default_factory=dict)
+    fold_limit: int = FOLD_LIMIT
+    enable_passes: tuple[str, ...] = ()
+    disable_passes: tuple[str, ...] = ()
+    only_passes: tuple[str, ...] = ()
+    stop_after: int | None = None
+    pipeline: str | None = None
+    """The passes as text (see `ortconv.optimizer.recipe`). It takes the place of level, fold limit and all choices of passes."""
+    details: bool = False
+    """Trace what each rewrite changed."""
+    verify_each: bool = False
+    validate: bool = True
+    validate_with: Mapping[str, Any] | None = None
+    custom_op_library: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.pipeline is not None:
+            found = recipes.parse(self.pipeline)
+            for name, value in (
+                ("optimization_level", found.level),
+                ("fold_limit", found.fold_limit),
+                ("stop_after", found.stop_after),
+            ):
+                object.__setattr__(self, name, value)
+        if self.optimization_level not in LEVELS:
+            raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
+        if self.optimization_style not in STYLES:
+            raise UsageError(f"optimization style '{self.optimization_style}' is not one of {', '.join(STYLES)}")
+        if self.target_platform not in (None, *PLATFORMS):
+            raise UsageError(f"target platform '{self.target_platform}' is not one of {', '.join(PLATFORMS)}")
+        if self.nnapi_feature_level not in FEATURE_LEVELS:
+            low, high = FEATURE_LEVELS[0], FEATURE_LEVELS[-1]
+            raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in {low}..{high}")
+        if self.maximize_offload and self.use_nnapi == self.use_coreml:
+            raise UsageError("nodes are rewritten for one accelerator", hint="give one of --use-nnapi and --use-coreml")
+        if self.maximize_offload and self.optimization_level == "disable":
+            raise UsageError(
+                "level disable rewrites nothing", hint="choose level basic to rewrite for the accelerator only"
+            )
+
+    def recipe(self) -> recipes.Recipe:
+        """What the optimizer is to do."""
+        if self.pipeline is not None:
+            found = recipes.parse(self.pipeline)
+            if not self.maximize_offload or found.offload:
+                return found
+            return replace(found, stages={**found.stages, "offload": recipes.make("basic", offload=True).offload})
+        return recipes.make(
+            self.optimization_level,
+            enable=self.enable_passes,
+            disable=self.disable_passes,
+            only=self.only_passes,
+            fold_limit=self.fold_limit,
+            stop_after=self.stop_after,
+            offload=self.maximize_offload,
+        )
+
+    def targets(self) -> tuple[Target, ...]:
+        """The execution providers whose nodes are kept as they want them, in the order in which ONNX Runtime asks them."""
+        from ortconv.partition import Target
+
+        found = []
+        if self.use_nnapi:
+            stop_ops = self.nnapi_partitioning_stop_ops
+            found.append(Target(feature_level=self.nnapi_feature_level))
+            if stop_ops is not None:
+                found[0] = replace(found[0], stop_ops=stop_ops)
+        if self.use_coreml:
+            names = ("coreml_format", "coreml_version", "coreml_static_inputs", "coreml_on_subgraphs")
+            found.append(Target("coreml", **{name: getattr(self, name) for name in names}))
+        return tuple(target if self.device is None else self.device.narrow(target) for target in found)
+
+    def limits(self) -> Limits | None:
+        """Which partitions count; None without a target."""
+        if not (self.use_nnapi or self.use_coreml):
+            return None
+        from ortconv.partition.limits import Limits
+        from ortconv.partition.profile import Device
+
+        return Limits(self.max_partitions, self.min_nodes, self.only_worthwhile, self.device or Device())

@@ -1,0 +1,124 @@
+"""What a conversion did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from ortconv.ir.model import Model
+from ortconv.ir.tensor import Tensor
+from ortconv.optimizer.engine import Context, Rewrite
+
+if TYPE_CHECKING:
+    from ortconv.compare.validate import Validation
+    from ortconv.ir.graph import Node
+    from ortconv.offload import Gain
+    from ortconv.partition import Objection, Partitioning
+
+SHOWN_FOLDS = 3
+
+
+@dataclass
+class Result:
+    """What a conversion did."""
+
+    source: str
+    files: list[str] = field(default_factory=list)
+    nodes_before: int = 0
+    nodes_after: int = 0
+    saved_fusions: int = 0
+    rewrites: dict[str, int] = field(default_factory=dict)
+    trace: list[Rewrite] = field(default_factory=list)
+    partitions: list[dict[str, Any]] | None = None
+    offload: dict[str, Any] | None = None
+    """With maximize_offload: what the accelerator took before and after, and the rewrites that made the difference."""
+    refusals: list[dict[str, Any]] = field(default_factory=list)
+    """Why nodes were left to the CPU: rule, number of nodes, an example and what helps, most frequent first."""
+    without_fallback: int = 0
+    """How many of the nodes in partitions have no CPU kernel, so that the file loads only where a provider takes them."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    validation: Validation | None = None
+    operators: dict[str, int] = field(default_factory=dict)
+    bytes_before: int = 0
+    """The size of the source, with the files that hold weights of it."""
+    bytes_after: int = 0
+    constants_before: int = 0
+    constants_after: int = 0
+    """Bytes of the constants, wherever they are stored."""
+    folded_bytes: int = 0
+    """By how much constant folding made the model grow, negative where it shrank."""
+    folds: list[dict[str, Any]] = field(default_factory=list)
+    """The folds that made it grow most: node and bytes."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        validation = None if self.validation is None else asdict(self.validation)
+        return {**found, "trace": [rewrite.to_dict() for rewrite in self.trace], "validation": validation}
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the time of a block to that of a stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+    def tell(self, model: Model, context: Context, partitionings: Sequence[Partitioning], gain: Gain | None) -> None:
+        """Note what the optimizer and the partitioner made of a model."""
+        from ortconv.offload import hinted
+        from ortconv.ortformat.precision import needs_provider
+
+        self.offload = None if gain is None else gain.to_dict()
+        self.rewrites = context.counts()
+        self.trace = context.trace
+        self.constants_after = constant_bytes(model)
+        self.folded_bytes = context.grown
+        self.folds = [{"node": node, "bytes": size} for size, node in sorted(context.folds, reverse=True)[:SHOWN_FOLDS]]
+        if partitionings:
+            self.partitions = [
+                {"provider": found.target.provider.name, **p.to_dict()}
+                for found in partitionings
+                for p in found.partitions
+            ]
+            can_maximize = gain is None and len({found.target.ep for found in partitionings}) == 1
+            self.refusals = _refusals([hinted(p) for p in partitionings] if can_maximize else partitionings)
+            self.without_fallback = sum(map(needs_provider, model.graph.walk()))
+        self.operators = operator_counts(model)
+        self.nodes_after = sum(self.operators.values())
+        self.saved_fusions = len(model.saved)
+
+
+def operator_counts(model: Model) -> dict[str, int]:
+    """How often each operator occurs, subgraphs included, most frequent first."""
+    counts: dict[str, int] = {}
+    for node in model.graph.walk():
+        name = f"{node.domain}:{node.op}" if node.domain else node.op
+        counts[name] = counts.get(name, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def constant_bytes(model: Model) -> int:
+    """Bytes of all constants, those of subgraphs included."""
+    consts = (v.const for graph in model.graph.graphs() for v in graph.initializers.values())
+    return sum(const.nbytes for const in consts if isinstance(const, Tensor))
+
+
+def _refusals(partitionings: Sequence[Partitioning]) -> list[dict[str, Any]]:
+    taken = {node for p in partitionings for node, verdict in p.verdicts.items() if verdict.taken}
+    against: dict[Node, list[Objection]] = {}
+    for p in partitionings:
+        for node, verdict in p.verdicts.items():
+            if node not in taken:
+                against.setdefault(node, []).extend(verdict.objections)
+    found: dict[str, dict[str, Any]] = {}
+    for node, objections in against.items():
+        for rule in dict.fromkeys(o.rule for o in objections):
+            first = next(o for o in objections if o.rule == rule)
+            row = {"rule": rule, "nodes": 0, "example": f"{node.label}: {first.message}", "advice": first.advice}
+            found.setdefault(rule, row)["nodes"] += 1
+    return sorted(found.values(), key=lambda row: -row["nodes"])

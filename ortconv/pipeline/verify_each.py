@@ -1,0 +1,74 @@
+"""Which pass, and which rewrite of it, is the first to change what a model computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ortconv.errors import MismatchError, OrtconvError, UsageError
+from ortconv.ir.model import Model
+from ortconv.models import load
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.recipe import Recipe
+from ortconv.pipeline.options import Options
+from ortconv.pipeline.stages import Observer, excused, new_context, optimize_as_asked, tell
+
+if TYPE_CHECKING:
+    from ortconv.compare.validate import Reference
+
+
+def watching(
+    source: Path,
+    options: Options,
+    recipe: Recipe,
+    expected: Reference | str,
+    context: Context,
+    observer: Observer | None,
+) -> Observer | None:
+    """The observer, and before it a run of the model after every pass, where that is wanted."""
+    if not options.verify_each:
+        return observer
+    if isinstance(expected, str):
+        raise UsageError(f"--verify-each needs a run of the source to compare with: {expected}")
+    from ortconv.compare.validate import hold
+
+    good = 0
+
+    def check(count: int) -> None:
+        model = load(source, options.fix_dims)
+        recipe_so_far = replace(recipe, stop_after=count)
+        done = new_context(recipe_so_far)
+        optimize_as_asked(model, options, recipe_so_far, done)
+        hold(expected, model, "", excused(done, recipe))
+
+    def watch(stage: str, model: Model) -> None:
+        nonlocal good
+        try:
+            hold(expected, model, stage, excused(context, recipe))
+        except MismatchError as error:
+            count = _first_wrong(check, good, len(context.trace))
+            if not count:
+                raise
+            rewrite = context.trace[count - 1]
+            message = f"{error.message}; rewrite {count} is the first to do so: {rewrite.rule} at {rewrite.root}"
+            raise MismatchError(message, hint=f"leave it out with --disable-pass {rewrite.rule}") from error
+        good = len(context.trace)
+        tell(observer, stage, model)
+
+    return watch
+
+
+def _first_wrong(check: Callable[[int], None], good: int, bad: int) -> int:
+    """The least number of rewrites after which a check fails, by bisection; 0 if there was no rewrite in between."""
+    if bad == good:
+        return 0
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            check(middle)
+            good = middle
+        except OrtconvError:
+            bad = middle
+    return bad
