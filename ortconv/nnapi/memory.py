@@ -214,6 +214,7 @@ class DeviceMemory(Memory):
         if self.device is None and (explicit or not self.declared.is_known):
             raise op_failed("the roles share no device that could allocate the memory")
         self.array: Array | None = None
+        self._closed = False
 
     @property
     def is_described(self) -> bool:
@@ -236,7 +237,9 @@ class DeviceMemory(Memory):
         return self.elements.reshape(-1).view(np.uint8)
 
     def write(self, array: Array) -> None:
-        self.array = np.array(array, self.declared.type.dtype)
+        """What executions under way still write into a closed memory is lost."""
+        if not self._closed:
+            self.array = np.array(array, self.declared.type.dtype)
 
     def _free(self) -> None:
-        self.array = None
+        self._closed, self.array = True, None

@@ -246,6 +246,21 @@ def test_what_waits_for_an_execution_that_fails_fails() -> None:
     assert npu._executions == 1
 
 
+def test_freeing_a_device_memory_that_is_being_written() -> None:
+    compilation = on(chain(Operation.RELU), device("npu", memory={"allocates": True}, faults={"slow_s": 0.05}))
+    desc = nnapi.MemoryDesc()
+    desc.add_output_role(compilation, 0, 1.0)
+    desc.finish()
+    memory = nnapi.Memory.from_desc(desc)
+    execution = nnapi.Execution(compilation)
+    execution.set_input(0, X)
+    execution.set_output_from_memory(0, memory)
+    with execution.start_compute() as event:
+        memory.close()
+        event.wait()
+    assert memory.array is None
+
+
 def test_a_fenced_execution_keeps_to_both_its_limits() -> None:
     for timeout, duration in ((10 * MS, 60_000 * MS), (60_000 * MS, 10 * MS)):
         execution, _ = begun(slow(5.0))
