@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import UsageError
-from ortconv.executor.backend import Backend, Event, Profiled, Program, get_backend, with_fallbacks
+from ortconv.executor.backend import Backend, Closeable, Event, Profiled, Program, get_backend, with_fallbacks
 from ortconv.executor.regions import last_uses, place, split
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
@@ -100,6 +100,12 @@ class Session:
 
         self._run((), input_feed, run)
         return events
+
+    def close(self) -> None:
+        """Free what backends hold. The session does not run again."""
+        for program, _ in self._programs:
+            if isinstance(program, Closeable):
+                program.close()
 
     def _run(
         self,

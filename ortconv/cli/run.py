@@ -87,7 +87,8 @@ def command(
     expected = None if flags["check"] is None else given.read_expected(flags["check"], session.model.graph.outputs)
     names = _names(session, flags["outputs"], expected)
     feeds, document, results = _measured(session, names, flags)
-    summary = None if trace is None else _summary(trace)
+    profile = None if flags["profile"] is None else _profile(session, feeds, flags["profile"])
+    summary = None if trace is None else _summary(session, trace)
     if flags["save"] is not None:
         write_npz(flags["save"], results)
     document = {
@@ -103,8 +104,8 @@ def command(
         document["timing"] = summary
     if flags["top"] is not None:
         document["top"] = {name: rows for name, value in results.items() if (rows := _top(value, flags["top"]))}
-    if flags["profile"] is not None:
-        document["profile"] = _profile(session, feeds, flags["profile"])
+    if profile is not None:
+        document["profile"] = profile
     wrong = _differences(expected, results, flags) if expected is not None else {}
     if flags["plan"]:
         document["plan"] = [
@@ -164,9 +165,11 @@ def _measured(
     return feeds, document, dict(zip(names, results, strict=True))
 
 
-def _summary(trace: Trace) -> Summary:
+def _summary(session: Session, trace: Trace) -> Summary:
+    """Where the time went, from the loading of the operations to the end of the session."""
     from ortconv.nnapi.timing import summary
 
+    session.close()
     return summary(trace)
 
 

@@ -147,6 +147,7 @@ class _Runner:
                 session = Session(self._model, [self._backend])
                 for _ in range(runs):
                     session.run(None, feeds)
+                session.close()
             self.row.summary = timing.summary(trace)
 
 

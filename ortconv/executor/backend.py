@@ -65,6 +65,15 @@ class Profiled(Program, Protocol):
 
 
 @runtime_checkable
+class Closeable(Program, Protocol):
+    """A program that holds more than memory."""
+
+    def close(self) -> None:
+        """Free it. The program does not run again."""
+        ...
+
+
+@runtime_checkable
 class Backend(Protocol):
     name: str
 

@@ -65,6 +65,11 @@ def scale_by(x: Array, real: float | Array) -> Array:
     return multiply(x, np.array([m for m, _ in pairs]), np.array([shift for _, shift in pairs]))
 
 
+def product_scale(a: OperandType, b: OperandType) -> float:
+    """The scale of products of elements, rounded to float32."""
+    return float(np.float32(a.scale) * np.float32(b.scale))
+
+
 def quantize(real: Array, out: OperandType) -> Array:
     """Real numbers as elements of a quantized type: zero point + round(real / scale), within the limits of the type."""
     low, high = out.limits

@@ -12,13 +12,14 @@ from ortconv.nnapi.timing import timed
 
 
 class Burst(Handle):
-    """One execution at a time, each of this compilation."""
+    """One execution at a time, each of this compilation. Closed, it takes no more; one under way is completed."""
 
     @timed("PP")
     def __init__(self, compilation: Compilation) -> None:
         required("the compilation", compilation)
         self.compilation = compilation
         self._busy = threading.Lock()
+        self._closed = False
         _ = compilation.plan  # BAD_STATE while it is not finished
 
     @timed("PE")
@@ -27,9 +28,14 @@ class Burst(Handle):
         required("the execution", execution)
         if execution.compilation is not self.compilation:
             raise bad_data("the execution belongs to another compilation")
+        if self._closed:
+            raise bad_state("the burst is closed")
         if not self._busy.acquire(blocking=False):
             raise bad_state("the burst is running another execution")
         try:
             execution.compute()
         finally:
             self._busy.release()
+
+    def _free(self) -> None:
+        self._closed = True

@@ -17,8 +17,8 @@ from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import Operand, Operation, Preference, Priority
 from ortconv.nnapi.device import Device
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.model import Lifetime, Model
-from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.model import Model
+from ortconv.nnapi.operand import Lifetime, OperandType
 
 TOKEN_LENGTH = 32
 MODEL_FILE, DATA_FILE = "1", "2"

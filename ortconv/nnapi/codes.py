@@ -23,11 +23,15 @@ class FeatureLevel(IntEnum):
     @classmethod
     def number(cls, number: int) -> FeatureLevel:
         """Level 1 to 8 by its ordinal."""
-        return list(cls)[number - 1]
+        return _BY_NUMBER[number]
 
     @property
     def ordinal(self) -> int:
-        return list(FeatureLevel).index(self) + 1
+        return _NUMBERS[self]
+
+
+_BY_NUMBER = dict(enumerate(FeatureLevel, 1))
+_NUMBERS = {level: number for number, level in _BY_NUMBER.items()}
 
 
 class Operand(IntEnum):

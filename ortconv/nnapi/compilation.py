@@ -37,7 +37,7 @@ class Compilation(Handle):
         self.model = model
         self.is_explicit = devices is not None
         self.devices = list(get_devices() if devices is None else devices)
-        self.partitioning = Partitioning.WITHOUT_FALLBACK if self.is_explicit else properties.partition
+        self.partitioning = Partitioning.WITHOUT_FALLBACK if self.is_explicit else properties().partition
         self.preference = Preference.FAST_SINGLE_ANSWER
         self.priority = Priority.MEDIUM
         self.finished = False
@@ -99,6 +99,10 @@ class Compilation(Handle):
         cpu = get_device(len(get_devices()) - 1)
         return SimplePlan(self.model, cpu, cpu.prepare(self.model, PrepareOptions()))
 
+    def _free(self) -> None:
+        """Executions that were created keep the plan."""
+        self.finished, self._plan = True, None
+
     @property
     def allows_fallback(self) -> bool:
         return self.partitioning is Partitioning.WITH_FALLBACK
@@ -116,7 +120,9 @@ class Compilation(Handle):
     def plan(self) -> Plan:
         """BAD_STATE while there is none."""
         if self._plan is None:
-            raise bad_state("the compilation failed" if self.finished else "the compilation is not finished")
+            raise bad_state(
+                "the compilation failed or is closed" if self.finished else "the compilation is not finished"
+            )
         return self._plan
 
     def devices_of(self, is_output: bool, index: int) -> set[Device]:

@@ -12,8 +12,8 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import Operand, Operation, ResultCode
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
-from ortconv.nnapi.model import Lifetime, Model, ModelOperation
-from ortconv.nnapi.operand import OperandType, Tensor
+from ortconv.nnapi.model import Model, ModelOperation
+from ortconv.nnapi.operand import Lifetime, OperandType, Tensor
 from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.operations.table import Dims, Row
 
@@ -35,6 +35,11 @@ class Limits:
         """Fail with `code` once the deadline is past."""
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise NnapiError(code, "the deadline is past")
+
+    def within(self, seconds: float) -> Limits:
+        """The same, and so many seconds from this moment on at most."""
+        deadline = time.monotonic() + seconds
+        return Limits(deadline if self.deadline is None else min(self.deadline, deadline), self.loop_timeout)
 
 
 NO_LIMITS = Limits()
@@ -78,6 +83,11 @@ class Program:
         is larger.
         """
         limits.check(ResultCode.MISSED_DEADLINE_PERSISTENT)
+        return self._run(inputs, room, limits, observer)
+
+    def _run(
+        self, inputs: Sequence[Value], room: Sequence[int | None] | None, limits: Limits, observer: Observer | None
+    ) -> list[Tensor]:
         model = self.model
         for kind, value in zip(model.input_types, inputs):
             if value is not None:
@@ -125,7 +135,7 @@ class Program:
         self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
     ) -> Sequence[Tensor]:
         branch = operation.inputs[1 if truth(inputs[0], operation.code) else 2]
-        return self.programs[branch].run(inputs[3:], None, limits, observer)
+        return self.programs[branch]._run(inputs[3:], None, limits, observer)
 
     def _run_while(
         self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
@@ -133,9 +143,9 @@ class Program:
         condition, body = (self.programs[index] for index in operation.inputs[:2])
         state = inputs[2:]
         end = time.monotonic() + limits.loop_timeout
-        while truth(condition.run(state, None, limits, observer)[0], operation.code):
+        while truth(condition._run(state, None, limits, observer)[0], operation.code):
             check_loop(end)
-            results = body.run(state, None, limits, observer)
+            results = body._run(state, None, limits, observer)
             state = [*results, *state[len(results) :]]
         return [_known(value) for value in state[: len(operation.outputs)]]
 

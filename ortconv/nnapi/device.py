@@ -113,7 +113,7 @@ class Device:
     @property
     def feature_level(self) -> FeatureLevel:
         """At most that of the runtime."""
-        return min(self.level, properties.feature_level)
+        return min(self.level, properties().feature_level)
 
     @property
     def is_reference(self) -> bool:
@@ -174,7 +174,7 @@ class ReferenceDevice(Device):
 
     @property
     def level(self) -> FeatureLevel:  # type: ignore[override]
-        return properties.feature_level
+        return properties().feature_level
 
     def supported_operations(self, model: Model) -> list[bool]:
         return [one.code is not Operation.OEM_OPERATION for one in model.operations]

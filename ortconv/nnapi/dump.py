@@ -7,7 +7,8 @@ from itertools import zip_longest
 from typing import Any
 
 from ortconv.nnapi.device import Device
-from ortconv.nnapi.model import Lifetime, Model, ModelOperand
+from ortconv.nnapi.model import Model, ModelOperand
+from ortconv.nnapi.operand import Lifetime
 
 SHOWN = 8  # elements of a constant that the text shows
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from ortconv.errors import ModelError
 from ortconv.nnapi.codes import Operation, ResultCode
 
@@ -16,19 +18,26 @@ class NnapiError(ModelError):
         *,
         operation: Operation | None = None,
         operand: int | None = None,
+        dimensions: tuple[int, ...] | None = None,
         hint: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.code = code
         self.operation = operation
         self.operand = operand
-        self.dimensions: tuple[int, ...] | None = None
+        self.dimensions = dimensions
         """Of an output that did not fit its buffer."""
 
     def __str__(self) -> str:
         where = "" if self.operation is None else f"{self.operation.name}: "
         where += "" if self.operand is None else f"operand {self.operand}: "
         return f"{self.code.name}: {where}{super().__str__()}"
+
+    def bare(self) -> Self:
+        """The same error without its traceback, which holds on to everything that failed."""
+        twin = type(self).__new__(type(self), *self.args)
+        twin.__dict__ |= self.__dict__
+        return twin
 
 
 class OutputTooSmallError(NnapiError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextvars import copy_context
 
 from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.errors import NnapiError, bad_data
@@ -45,13 +46,17 @@ class Event(Handle):
     """An execution under way. `wait` returns when it is done, or raises what it ended with."""
 
     def __init__(self, work: Callable[[], None] | None = None, *, fence: Fence | None = None) -> None:
-        self._error: NnapiError | None = None
+        self._error: Exception | None = None
         self._fence = fence
         self._thread: threading.Thread | None = None
         self._waited_fd = -1
         if work is not None:
-            self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
-            self._thread.start()
+            self._thread = threading.Thread(target=copy_context().run, args=(self._run, work), daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError as error:
+                self._thread = None
+                raise NnapiError(ResultCode.RESOURCE_EXHAUSTED_TRANSIENT, str(error)) from error
 
     @classmethod
     def from_sync_fence_fd(cls, fd: int) -> Event:
@@ -69,10 +74,10 @@ class Event(Handle):
         try:
             work()
         except NnapiError as error:
-            error.code = AS_DRIVERS_SAY.get(error.code, error.code)
-            self._error = error
-        except MemoryError as error:
-            self._error = NnapiError(ResultCode.OP_FAILED, f"out of memory: {error}")
+            self._error = error.bare()
+            self._error.code = AS_DRIVERS_SAY.get(error.code, error.code)
+        except Exception as error:
+            self._error = error  # a defect here, for whoever waits
         finally:
             if self._fence is not None:
                 self._fence.signal()
@@ -87,7 +92,7 @@ class Event(Handle):
         if self._thread is not None:
             self._thread.join()
         if self._error is not None:
-            raise self._error
+            raise self._error.bare() if isinstance(self._error, NnapiError) else self._error
 
     def get_sync_fence_fd(self) -> int:
         """A file descriptor, the caller's own, that becomes readable when the work is done. BAD_DATA for an event
@@ -98,8 +103,7 @@ class Event(Handle):
             raise bad_data("the event has no fence")
         return os.dup(fd)
 
-    @timed("PT")
-    def close(self) -> None:
+    def _free(self) -> None:
         """Waits first."""
         if self._thread is not None:
             self._thread.join()
@@ -114,8 +118,3 @@ class Event(Handle):
             os.close(self._waited_fd)
         if self._fence is not None:
             self._fence.close()
-
-
-def wait_for_all(events: Sequence[Event]) -> None:
-    for event in events:
-        event.wait()

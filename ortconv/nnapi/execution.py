@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -17,7 +17,7 @@ from ortconv.nnapi.compilation import Compilation
 from ortconv.nnapi.cpu import Limits, Value
 from ortconv.nnapi.device import Timing
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, bad_data, bad_state, op_failed, required
-from ortconv.nnapi.event import Event, Fence, wait_for_all
+from ortconv.nnapi.event import Event, Fence
 from ortconv.nnapi.handle import Handle
 from ortconv.nnapi.memory import DeviceMemory, Memory
 from ortconv.nnapi.operand import OperandType, Tensor
@@ -45,6 +45,7 @@ class State(Enum):
     PREPARATION = auto()
     COMPUTING = auto()
     COMPLETED = auto()
+    CLOSED = auto()
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ class Execution(Handle):
         self._measure = False
         self._timeout: int | None = None
         self._loop_timeout = DEFAULT_LOOP_TIMEOUT
-        self._error: NnapiError | None = None
+        self._failure: ResultCode | None = None
         self._shapes: list[tuple[tuple[int, ...], bool]] = []
         self._timing = Timing()
         self._lock = threading.Lock()
@@ -143,25 +144,15 @@ class Execution(Handle):
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
     ) -> None:
         """A region of a memory; all of a device memory, with offset and length 0."""
-        required("the memory", memory)
-        if isinstance(memory, DeviceMemory):
-            known = self._start_of(self._inputs, index, self.model.input_types, kind, None)
-            self._check_role(memory, False, index, offset, length)
-            self._inputs[index] = Argument(known, None, memory)
-            return
-        self.set_input(index, memory.region(offset, length), kind)
+        if not self._set_device_memory(False, index, memory, offset, length, kind):
+            self.set_input(index, memory.region(offset, length), kind)
 
     @timed("PIO")
     def set_output_from_memory(
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
     ) -> None:
-        required("the memory", memory)
-        if isinstance(memory, DeviceMemory):
-            known = self._start_of(self._outputs, index, self.model.output_types, kind, None)
-            self._check_role(memory, True, index, offset, length)
-            self._outputs[index] = Argument(known, None, memory)
-            return
-        self.set_output(index, memory.region(offset, length), kind)
+        if not self._set_device_memory(True, index, memory, offset, length, kind):
+            self.set_output(index, memory.region(offset, length), kind)
 
     @timed("PE")
     def compute(self) -> None:
@@ -172,7 +163,7 @@ class Execution(Handle):
     def start_compute(self) -> Event:
         """Run in the background."""
         request = self._begin()
-        return Event(lambda: self._run(request))
+        return self._in_background(lambda: self._run(request))
 
     @timed("PE")
     def start_compute_with_dependencies(self, events: Sequence[Event], duration: int = 0) -> Event:
@@ -195,21 +186,29 @@ class Execution(Handle):
         def work() -> None:
             self._wait_for(events)
             if duration:
-                request.limits = Limits(time.monotonic() + duration * 1e-9, request.limits.loop_timeout)
+                request.limits = request.limits.within(duration * 1e-9)
             self._run(request)
 
         if self.plan.has_dynamic_temporaries:
-            return Event(work)
+            return self._in_background(work)
         if has_fences:
-            return Event(work, fence=Fence())
+            return self._in_background(work, Fence())
         work()
         return Event()
 
+    def _in_background(self, work: Callable[[], None], fence: Fence | None = None) -> Event:
+        try:
+            return Event(work, fence=fence)
+        except NnapiError as error:
+            self._complete(error.code)
+            raise
+
     def _wait_for(self, events: Sequence[Event]) -> None:
         try:
-            wait_for_all(events)
+            for event in events:
+                event.wait()
         except NnapiError as error:
-            self._complete(op_failed(f"a dependency failed: {error}"))
+            self._complete(ResultCode.OP_FAILED)
             raise op_failed(f"a dependency failed: {error}") from error
 
     @timed("PE")
@@ -217,22 +216,16 @@ class Execution(Handle):
         """Of an output, once the run is over. If it did not fit, OUTPUT_INSUFFICIENT_SIZE, whose `dimensions` say
         what is needed.
         """
-        dims, fits = self._reported(index)
-        if not fits:
-            raise self._too_small(index, dims)
-        return dims
+        return self._reported(index)
 
     @timed("PE")
     def get_output_operand_rank(self, index: int) -> int:
-        dims, fits = self._reported(index)
-        if not fits:
-            raise self._too_small(index, dims)
-        return len(dims)
+        return len(self._reported(index))
 
     @timed("PE")
     def get_duration(self, code: int) -> int:
         """Of a successful run that was measured, in ns; 2**64 - 1 where the device does not say."""
-        if self.state is not State.COMPLETED or self._error is not None or not self._measure:
+        if self.state is not State.COMPLETED or self._failure is not None or not self._measure:
             raise bad_state("there is a duration only of a successful run that was measured")
         if code not in tuple(DurationCode):
             raise bad_data(f"{code} is no duration")
@@ -240,10 +233,14 @@ class Execution(Handle):
         duration = self._timing.on_hardware if hardware else self._timing.in_driver
         return NO_DURATION if duration is None else duration
 
-    @timed("PT")
-    def close(self) -> None:
-        if self.state is State.COMPUTING:
-            vlog.error("NeuralNetworks", "ANeuralNetworksExecution_free called on a running execution")
+    def _free(self) -> None:
+        """One that is running goes on to its end."""
+        with self._lock:
+            if self.state is State.COMPUTING:
+                vlog.error("NeuralNetworks", "ANeuralNetworksExecution_free called on a running execution")
+                return
+            self.state = State.CLOSED
+        self._inputs, self._outputs = [], []
 
     def _start_of(
         self,
@@ -279,24 +276,37 @@ class Execution(Handle):
         if kind.is_known and array.nbytes != kind.nbytes and not padded:
             raise bad_data(f"argument {index}: {kind} takes {kind.nbytes} bytes, not {array.nbytes}")
 
-    def _check_role(self, memory: DeviceMemory, is_output: bool, index: int, offset: int, length: int) -> None:
+    def _set_device_memory(
+        self, is_output: bool, index: int, memory: Memory, offset: int, length: int, kind: OperandType | None
+    ) -> bool:
+        """Set an argument if the memory is a device's; whether it is."""
+        required("the memory", memory)
+        if not isinstance(memory, DeviceMemory):
+            return False
+        arguments = self._outputs if is_output else self._inputs
+        kinds = self.model.output_types if is_output else self.model.input_types
+        known = self._start_of(arguments, index, kinds, kind, None)
         if offset or length:
             raise bad_data("a device memory is used as a whole: offset and length 0")
         if (self.compilation, is_output, index) not in memory.roles:
             raise bad_data("the memory was not declared for this argument")
+        arguments[index] = Argument(known, None, memory)
+        return True
 
     def _begin(self) -> Request:
         """From preparation to computing. BAD_STATE if the execution is running or used up."""
         with self._lock:
             if self.state is State.COMPUTING:
                 raise bad_state("the execution is running")
+            if self.state is State.CLOSED:
+                raise bad_state("the execution is closed")
             if self.state is State.COMPLETED and not self.reusable:
                 raise bad_state("the execution was computed already, and is not reusable")
             self.state = State.COMPUTING
         try:
             return self._request()
         except NnapiError as error:
-            self._complete(error)
+            self._complete(error.code)
             raise
 
     def _request(self) -> Request:
@@ -314,15 +324,17 @@ class Execution(Handle):
             results, self._timing = self._computed(request)
             with mark("LR", "PR", "copy results"):
                 self._write(results)
+        except OutputTooSmallError as error:
+            self._complete(error.code, error.shapes)
+            raise
         except NnapiError as error:
-            self._complete(error)
+            self._complete(error.code)
             raise
         except MemoryError:
-            failure = NnapiError(ResultCode.OUT_OF_MEMORY, "out of memory")
-            self._complete(failure)
-            raise failure from None
+            self._complete(ResultCode.OUT_OF_MEMORY)
+            raise NnapiError(ResultCode.OUT_OF_MEMORY, "out of memory") from None
         except BaseException:
-            self._complete(op_failed("the execution was interrupted"))
+            self._complete(ResultCode.OP_FAILED)
             raise
         self._complete(None)
 
@@ -352,32 +364,36 @@ class Execution(Handle):
                 target = argument.data.reshape(-1).view(np.uint8)
                 target[: result.nbytes] = np.ascontiguousarray(result.array).reshape(-1).view(np.uint8)
 
-    def _complete(self, error: NnapiError | None) -> None:
-        self._error = error
-        if error is not None:
-            self._shapes = error.shapes if isinstance(error, OutputTooSmallError) else []
+    def _complete(self, failure: ResultCode | None, shapes: Sequence[tuple[tuple[int, ...], bool]] = ()) -> None:
+        """The run is over. An error itself is not kept: its traceback holds on to everything that failed."""
+        self._failure = failure
+        if failure is not None:
+            self._shapes = list(shapes)
             for argument in self._outputs:
                 if argument is not None and argument.memory is not None:
                     argument.memory.array = None
         self.state = State.COMPLETED
 
-    def _reported(self, index: int) -> tuple[tuple[int, ...], bool]:
+    def _reported(self, index: int) -> tuple[int, ...]:
         if self.state is not State.COMPLETED:
             raise bad_state("the execution is not completed")
-        if self._error is not None and not isinstance(self._error, OutputTooSmallError):
+        if self._failure not in (None, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
             raise bad_state("the execution failed")
         if not 0 <= index < len(self._outputs):
             raise bad_data(f"there are {len(self._outputs)} outputs, not one {index}")
-        return self._shapes[index]
-
-    def _too_small(self, index: int, dims: tuple[int, ...]) -> NnapiError:
-        error = NnapiError(ResultCode.OUTPUT_INSUFFICIENT_SIZE, f"the output needs room for {list(dims)}")
-        error.operand, error.dimensions = self.model.outputs[index], dims
-        return error
+        dims, fits = self._shapes[index]
+        if fits:
+            return dims
+        raise NnapiError(
+            ResultCode.OUTPUT_INSUFFICIENT_SIZE,
+            f"the output needs room for {list(dims)}",
+            operand=self.model.outputs[index],
+            dimensions=dims,
+        )
 
     def _must_be_open(self) -> None:
         if self.state is not State.PREPARATION:
-            raise bad_state("the execution was started")
+            raise bad_state("the execution is closed" if self.state is State.CLOSED else "the execution was started")
 
 
 def _filled(declared: tuple[int, ...], given: Sequence[int]) -> tuple[int, ...]:

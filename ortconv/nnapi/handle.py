@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
+
+from ortconv.nnapi.timing import mark, ndk_name
 
 
 class Handle:
     """Leaving the `with` block closes the object. Closing twice is no error."""
 
+    api_name: ClassVar[str] = ""
+    """In the NDK; the name of the class where this is empty."""
+
     def close(self) -> None:
+        """Free the object. What is in use elsewhere lives on there."""
+        with mark("LR", "PT", ndk_name(f"{self.api_name or type(self).__name__}.close")):
+            self._free()
+
+    def _free(self) -> None:
         """Let go of what the object holds."""
 
     def __enter__(self) -> Self:

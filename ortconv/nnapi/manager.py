@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from ortconv.nnapi import vlog
 from ortconv.nnapi.device import REFERENCE, Device, ReferenceDevice
@@ -14,40 +15,46 @@ from ortconv.nnapi.properties import properties
 from ortconv.nnapi.slicing import supported_by
 
 _reference = ReferenceDevice()
-_drivers: list[Device] = []
+_drivers: ContextVar[list[Device] | None] = ContextVar("drivers", default=None)
+_shared: list[Device] = []
+
+
+def _known() -> list[Device]:
+    """Those of the `with` block around, or else those that all threads share."""
+    drivers = _drivers.get()
+    return _shared if drivers is None else drivers
 
 
 def register_device(device: Device) -> None:
     """Make a device known, in front of the CPU. BAD_DATA if its name is taken."""
-    if device.name in (REFERENCE, *(other.name for other in _drivers)):
+    if device.name in (REFERENCE, *(other.name for other in _known())):
         raise bad_data(f"there is a device '{device.name}' already")
     vlog.info("Manager", "Found interface {} (version = {})", device.name, device.version)
-    _drivers.append(device)
+    _known().append(device)
 
 
 def unregister_device(device: Device) -> None:
-    _drivers.remove(device)
+    _known().remove(device)
 
 
 @contextmanager
 def registered(*devices: Device) -> Iterator[None]:
-    """Devices that are known within a `with` block, in place of those registered outside of it."""
-    before = _drivers[:]
-    _drivers.clear()
+    """Devices that are known within a `with` block, to its thread, in place of those registered outside of it."""
+    before = _drivers.set([])
     try:
         for device in devices:
             register_device(device)
         yield
     finally:
-        _drivers[:] = before
+        _drivers.reset(before)
 
 
 def get_devices() -> list[Device]:
     """Every device; the CPU last."""
-    if properties.cpu_only:
+    if properties().cpu_only:
         return [_reference]
-    enabled = re.compile(properties.enabled_devices or ".*")
-    return [*(device for device in _drivers if enabled.search(device.name)), _reference]
+    enabled = re.compile(properties().enabled_devices or ".*")
+    return [*(device for device in _known() if enabled.search(device.name)), _reference]
 
 
 def get_device_count() -> int:
@@ -68,7 +75,7 @@ def get_device(which: str | int) -> Device:
 
 
 def get_runtime_feature_level() -> int:
-    return properties.feature_level
+    return properties().feature_level
 
 
 def check_devices(devices: Sequence[Device]) -> None:

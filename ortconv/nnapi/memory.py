@@ -84,8 +84,8 @@ class Memory(Handle):
             raise bad_data(f"bytes {offset}..{offset + length} lie outside of a memory of {self.size}")
         return self.data[offset : offset + length]
 
-    def close(self) -> None:
-        """A mapping stays as long as models use constants in it."""
+    def _free(self) -> None:
+        """A mapping stays as long as models use constants in it, and executions arguments."""
         self._data = None
         self._mapping = None
 
@@ -199,6 +199,8 @@ class MemoryDesc(Handle):
 class DeviceMemory(Memory):
     """Memory of a device, for declared roles alone. It holds nothing until an execution or a copy writes it."""
 
+    api_name = "Memory"
+
     def __init__(self, desc: MemoryDesc) -> None:
         if not desc.finished:
             raise bad_state("the descriptor is not finished")
@@ -212,6 +214,7 @@ class DeviceMemory(Memory):
         if self.device is None and (explicit or not self.declared.is_known):
             raise op_failed("the roles share no device that could allocate the memory")
         self.array: Array | None = None
+        self._closed = False
 
     @property
     def is_described(self) -> bool:
@@ -234,7 +237,9 @@ class DeviceMemory(Memory):
         return self.elements.reshape(-1).view(np.uint8)
 
     def write(self, array: Array) -> None:
-        self.array = np.array(array, self.declared.type.dtype)
+        """What executions under way still write into a closed memory is lost."""
+        if not self._closed:
+            self.array = np.array(array, self.declared.type.dtype)
 
-    def close(self) -> None:
-        self.array = None
+    def _free(self) -> None:
+        self._closed, self.array = True, None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
 from ortconv.nnapi.errors import bad_data, bad_state, required
 from ortconv.nnapi.handle import Handle
 from ortconv.nnapi.memory import Memory
-from ortconv.nnapi.operand import ChannelQuant, OperandType
+from ortconv.nnapi.operand import ChannelQuant, Lifetime, OperandType
 from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.operations.table import Use
 from ortconv.nnapi.properties import properties
@@ -30,19 +29,6 @@ from ortconv.nnapi.validation import (
 )
 
 COPY_LIMIT = 128  # bytes; longer values are read when the model is finished
-
-
-class Lifetime(Enum):
-    TEMPORARY = auto()
-    INPUT = auto()
-    OUTPUT = auto()
-    COPY = auto()
-    REFERENCE = auto()
-    NO_VALUE = auto()
-    SUBGRAPH = auto()
-
-
-CONSTANT = (Lifetime.COPY, Lifetime.REFERENCE, Lifetime.NO_VALUE, Lifetime.SUBGRAPH)
 
 
 @dataclass(slots=True)
@@ -83,7 +69,7 @@ class Model(Handle):
         self.client_order: list[int] = []
         """For each operation in the order to run, where the client added it."""
         self._borrowed: set[int] = set()  # constants that are arrays of the caller until `finish`
-        vlog.select(properties.vlog)
+        vlog.select(properties().vlog)
 
     @timed("PP")
     def add_operand(self, kind: OperandType) -> int:
@@ -188,7 +174,7 @@ class Model(Handle):
         self.operations = [self.operations[at] for at in self.client_order]
         check_model(self)
         self.operations = [self._trimmed(operation) for operation in self.operations]
-        limit = properties.feature_level
+        limit = properties().feature_level
         if self.level > limit:
             raise bad_data(f"the model takes feature level {self.level}, the runtime has {limit}")
         self.valid = True

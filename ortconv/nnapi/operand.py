@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import numpy as np
 
@@ -126,3 +127,18 @@ class Tensor(OperandType):
     def centred(self) -> Array:
         """Quantized elements minus the zero point, as int32."""
         return self.array.astype(np.int32) - np.int32(self.zero_point)
+
+
+class Lifetime(Enum):
+    """What an operand is to its model."""
+
+    TEMPORARY = auto()
+    INPUT = auto()
+    OUTPUT = auto()
+    COPY = auto()
+    REFERENCE = auto()
+    NO_VALUE = auto()
+    SUBGRAPH = auto()
+
+
+CONSTANT = (Lifetime.COPY, Lifetime.REFERENCE, Lifetime.NO_VALUE, Lifetime.SUBGRAPH)

@@ -10,8 +10,10 @@ from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import FeatureLevel, Operation, Preference
 from ortconv.nnapi.device import Device, PreparedModel
 from ortconv.nnapi.errors import bad_data, op_failed
-from ortconv.nnapi.model import Lifetime, Model, ModelOperation
+from ortconv.nnapi.model import Model, ModelOperation
+from ortconv.nnapi.operand import Lifetime
 from ortconv.nnapi.slicing import Part, needs_runtime, supported_by
+from ortconv.nnapi.validation import dependencies
 
 SOURCE = "ModelBuilder"
 PLAN = "ExecutionPlan"
@@ -190,13 +192,7 @@ def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> lis
     """Operations in runs on one device each. The interpreter goes first, then the device with the highest number that
     has work: the CPU feeds the others. A run takes along what becomes ready for its device meanwhile.
     """
-    readers: dict[int, list[int]] = {}
-    missing = []
-    for at, operation in enumerate(model.operations):
-        waits = [i for i in operation.inputs if model.operands[i].lifetime in (Lifetime.TEMPORARY, Lifetime.OUTPUT)]
-        missing.append(len(waits))
-        for index in waits:
-            readers.setdefault(index, []).append(at)
+    missing, readers = dependencies(model)
     queues: list[deque[int]] = [deque() for _ in range(len(devices) + 1)]
 
     def enqueue(at: int) -> None:

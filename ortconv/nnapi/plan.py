@@ -13,8 +13,8 @@ from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.cpu import Limits, Program, Value, check_loop, truth
 from ortconv.nnapi.device import Device, PreparedModel, Timing
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
-from ortconv.nnapi.model import CONSTANT, Lifetime, Model
-from ortconv.nnapi.operand import Tensor
+from ortconv.nnapi.model import Model
+from ortconv.nnapi.operand import CONSTANT, Lifetime, Tensor
 from ortconv.nnapi.partitioning import IfStep, Key, ModelStep, Steps, WhileStep
 from ortconv.nnapi.timing import mark
 
@@ -189,10 +189,15 @@ class _Walk:
                 raise
             raise FullFallbackError(error) from error
 
-    def fetch(self, key: Key) -> Value:
-        """The value of an operand: computed, handed in from an outer model, or constant."""
+    def _outermost(self, key: Key) -> Key:
+        """The operand that one of a branch's model stands for, or itself."""
         while key in self.aliases:
             key = self.aliases[key]
+        return key
+
+    def fetch(self, key: Key) -> Value:
+        """The value of an operand: computed, handed in from an outer model, or constant."""
+        key = self._outermost(key)
         if key in self.values:
             return self.values[key]
         operand = self.plan.steps.models[key[0]].operands[key[1]]
@@ -203,8 +208,7 @@ class _Walk:
         return Tensor(operand.kind, operand.value)
 
     def store(self, key: Key, value: Value) -> None:
-        while key in self.aliases:
-            key = self.aliases[key]
+        key = self._outermost(key)
         self.values[key] = value
 
     def _run_model(self, step: ModelStep) -> None:
@@ -229,13 +233,11 @@ class _Walk:
             self.store(key, result)
 
     def _is_main_output(self, key: Key) -> bool:
-        while key in self.aliases:
-            key = self.aliases[key]
+        key = self._outermost(key)
         return key[0] == 0 and key[1] in self.plan.model.outputs
 
     def _room(self, key: Key) -> int | None:
-        while key in self.aliases:
-            key = self.aliases[key]
+        key = self._outermost(key)
         if not self._is_main_output(key):
             return None
         return self.request.room[self.plan.model.outputs.index(key[1])]

@@ -1,10 +1,11 @@
-"""Settings of the whole runtime, which a phone keeps in system properties."""
+"""Settings of the runtime, which a phone keeps in system properties. Here each thread may have its own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -19,7 +20,7 @@ class Partitioning(IntEnum):
     WITHOUT_FALLBACK = 2
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Properties:
     feature_level: FeatureLevel = FeatureLevel.LEVEL_8
     """Of the runtime."""
@@ -32,17 +33,20 @@ class Properties:
     """debug.nn.enabled-devices: a regular expression that the names of devices must match; the CPU is always there."""
 
 
-properties = Properties()
+DEFAULTS = Properties()
+_current = ContextVar("properties", default=DEFAULTS)
+
+
+def properties() -> Properties:
+    """Those that hold here."""
+    return _current.get()
 
 
 @contextmanager
 def override(**settings: Any) -> Iterator[None]:
-    """Other settings within a `with` block."""
-    before = replace(properties)
-    for name, value in settings.items():
-        setattr(properties, name, value)
+    """Other settings within a `with` block, and in executions that it starts in the background."""
+    before = _current.set(replace(properties(), **settings))
     try:
         yield
     finally:
-        for field in fields(Properties):
-            setattr(properties, field.name, getattr(before, field.name))
+        _current.reset(before)

@@ -9,7 +9,8 @@ from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.device import Device
 from ortconv.nnapi.errors import NnapiError
-from ortconv.nnapi.model import CONSTANT, Lifetime, Model, ModelOperand, ModelOperation
+from ortconv.nnapi.model import Model, ModelOperand, ModelOperation
+from ortconv.nnapi.operand import CONSTANT, Lifetime
 from ortconv.nnapi.validation import operation_level
 
 

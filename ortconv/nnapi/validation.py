@@ -11,12 +11,13 @@ import numpy as np
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
 from ortconv.nnapi.errors import bad_data
-from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.operand import Lifetime, OperandType
 
 if TYPE_CHECKING:
     from ortconv.nnapi.model import Model, ModelOperand, ModelOperation
 
 LARGEST = 0xFFFFFFFF  # bytes of one operand
+WRITTEN = (Lifetime.TEMPORARY, Lifetime.OUTPUT)
 
 
 def check_type(kind: OperandType, index: int | None = None) -> None:
@@ -83,14 +84,12 @@ def compatible(a: OperandType, b: OperandType) -> bool:
 
 def check_model(model: Model) -> None:
     """BAD_DATA for what a finished model may not be. The operations are in an order to run."""
-    from ortconv.nnapi.model import Lifetime
-
     if not model.operands or not model.operations:
         raise bad_data("a model has at least one operand and one operation")
     writers = {output: operation for operation in model.operations for output in operation.outputs}
     for index, operand in enumerate(model.operands):
         _check_operand(index, operand)
-        written = operand.lifetime in (Lifetime.TEMPORARY, Lifetime.OUTPUT)
+        written = operand.lifetime in WRITTEN
         if written and index not in writers:
             raise bad_data("has no value and no operation writes it", operand=index)
         if not written and index in writers:
@@ -104,8 +103,6 @@ def check_model(model: Model) -> None:
 
 
 def _check_operand(index: int, operand: ModelOperand) -> None:
-    from ortconv.nnapi.model import Lifetime
-
     kind = operand.kind
     check_type(kind, index)
     if kind.type is Operand.TENSOR_INT32 and (kind.scale < 0 or kind.zero_point):
@@ -117,20 +114,22 @@ def _check_operand(index: int, operand: ModelOperand) -> None:
         raise bad_data("an operand of type MODEL, and no other, holds a model", operand=index)
 
 
-def run_order(model: Model) -> list[int]:
-    """Indexes of the operations in an order to run: of those that are ready, the one that became ready last goes first.
-    BAD_DATA for a cycle or an operand that nobody writes."""
-    from ortconv.nnapi.model import Lifetime
-
+def dependencies(model: Model) -> tuple[list[int], dict[int, list[int]]]:
+    """How many inputs of each operation others have to write first, and the operations that wait for each operand."""
     missing = []
     readers: dict[int, list[int]] = {}
     for at, operation in enumerate(model.operations):
-        open_inputs = [
-            i for i in operation.inputs if model.operands[i].lifetime in (Lifetime.TEMPORARY, Lifetime.OUTPUT)
-        ]
-        missing.append(len(open_inputs))
-        for index in open_inputs:
+        awaited = [i for i in operation.inputs if model.operands[i].lifetime in WRITTEN]
+        missing.append(len(awaited))
+        for index in awaited:
             readers.setdefault(index, []).append(at)
+    return missing, readers
+
+
+def run_order(model: Model) -> list[int]:
+    """Indexes of the operations in an order to run: of those that are ready, the one that became ready last goes first.
+    BAD_DATA for a cycle or an operand that nobody writes."""
+    missing, readers = dependencies(model)
     ready = [at for at, count in enumerate(missing) if count == 0]
     order: list[int] = []
     written: set[int] = set()

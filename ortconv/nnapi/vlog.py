@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import logging
 import re
+from contextvars import ContextVar
 
 MODEL, COMPILATION, EXECUTION, CPUEXE, MANAGER, DRIVER, MEMORY = FLAGS = (
     "model", "compilation", "execution", "cpuexe", "manager", "driver", "memory"
 )  # fmt: skip
 
-_selected: frozenset[str] = frozenset()
+_selected: ContextVar[frozenset[str]] = ContextVar("selected", default=frozenset())
 
 
 def select(flags: str) -> None:
-    """Turn flags on, all others off: words separated by space, comma or colon; `all` and `1` mean every flag."""
-    global _selected
+    """Turn flags on for this thread, all others off: words separated by space, comma or colon; `all` and `1` mean every flag."""
     chosen: set[str] = set()
     for word in filter(None, re.split(r"[ ,:]+", flags)):
         if word in ("all", "1"):
@@ -27,12 +27,12 @@ def select(flags: str) -> None:
             chosen.add(word)
         else:
             error("Utils", "Unknown trace flag: {}", word)
-    _selected = frozenset(chosen)
+    _selected.set(frozenset(chosen))
 
 
 def message(flag: str, source: str, text: str, *values: object) -> None:
     """Log a message if its flag is on."""
-    if flag in _selected:
+    if flag in _selected.get():
         info(source, text, *values)
 
 

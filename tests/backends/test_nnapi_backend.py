@@ -240,6 +240,15 @@ def test_burst_and_threads(split: Path) -> None:
     assert [p.executions for p in programs(session)] == [80, 80]
 
 
+@pytest.mark.parametrize("burst", [False, True])
+def test_a_closed_session_runs_no_more(split: Path, burst: bool) -> None:
+    session = Session(split, [Nnapi(Options(burst=burst))])
+    session.run(None, X)
+    session.close()
+    with pytest.raises(BackendError, match="BAD_STATE"):
+        session.run(None, X)
+
+
 def test_disagreement_about_a_quantization_is_an_error(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
@@ -279,12 +288,60 @@ def test_outputs_of_unknown_shape_are_copied_out(split: Path) -> None:
     np.testing.assert_allclose(session.run(None, X)[0], expected(split, X)[0], rtol=1e-5, atol=1e-5)
 
 
-def test_partitions_with_empty_tensors_are_left(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Neg", ["x"], ["a"]), helper.make_node("Concat", ["a", "x"], ["y"], axis=0)]
-    path = saved(tmp_path, nodes, {})
+def empty_slice(axis: int, *nodes: onnx.NodeProto, folder: Path) -> Path:
+    """Nodes behind a slice `e` of x that has no elements."""
+    weights = {"from": np.array([1]), "axes": np.array([axis]), "w": np.ones((2, 3, 3, 3), np.float32)}
+    return saved(folder, [helper.make_node("Slice", ["x", "from", "from", "axes"], ["e"]), *nodes], weights)
+
+
+NODE = helper.make_node
+EMPTY = {
+    "alone": (2, [NODE("Relu", ["e"], ["y"])]),
+    "joined": (2, [NODE("Relu", ["e"], ["a"]), NODE("Concat", ["a", "x", "e"], ["y"], axis=2)]),
+    "added": (0, [NODE("Sigmoid", ["e"], ["a"]), NODE("Mul", ["a", "e"], ["y"])]),
+    "convolved": (0, [NODE("Conv", ["e", "w"], ["a"], pads=[1, 1, 1, 1]), NODE("MaxPool", ["a"], ["y"], kernel_shape=[2, 2])]),
+    "turned": (3, [NODE("Transpose", ["e"], ["a"], perm=[3, 0, 2, 1]), NODE("Tanh", ["a"], ["y"])]),
+    "joined images": (
+        0, [NODE("Conv", ["e", "w"], ["a"]), NODE("Conv", ["x", "w"], ["b"]), NODE("Concat", ["a", "b"], ["y"], axis=0)]
+    ),
+}  # fmt: skip
+"""The axis that is sliced, and nodes behind it."""
+
+
+@pytest.mark.parametrize("nchw", [False, True], ids=["nhwc", "nchw"])
+@pytest.mark.parametrize("name", EMPTY)
+def test_empty_tensors_inside_of_a_partition(name: str, nchw: bool, tmp_path: Path) -> None:
+    axis, nodes = EMPTY[name]
+    path = empty_slice(axis, *nodes, folder=tmp_path)
+    session = Session(path, [Nnapi(Options(nchw=nchw))])
+    assert [name for name, _ in session.regions] == ["nnapi"]
+    (want,), (got,) = expected(path, X), session.run(None, X)
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("level", "node", "reason"),
+    [
+        (31, NODE("Neg", ["e"], ["y"]), "NEG takes no such tensor"),
+        (31, NODE("ReduceMean", ["e"], ["y"], axes=[1]), "MEAN takes no such tensor"),
+        (28, NODE("Relu", ["e"], ["y"]), "NNAPI knows no such tensors below level 29"),
+    ],
+)
+def test_partitions_that_empty_tensors_make_fail_are_left(
+    level: int, node: onnx.NodeProto, reason: str, tmp_path: Path
+) -> None:
+    path = empty_slice(2, node, folder=tmp_path)
+    session = Session(path, [Nnapi(Options(feature_level=level))])
+    assert session.plan[0].refused["nnapi"] == f"'e' in this partition has no elements, and {reason}"
+    assert session.run(None, X)[0].size == expected(path, X)[0].size
+
+
+def test_nnapi_is_not_fed_empty_tensors(tmp_path: Path) -> None:
+    path = saved(tmp_path, [NODE("Relu", ["x"], ["a"]), NODE("Concat", ["a", "x"], ["y"], axis=0)], {})
     model = onnx.load(path)
     model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 0
     onnx.save(model, path)
     session = Session(path, ["nnapi"])
-    assert "'x' in this partition has no elements" in session.plan[0].refused["nnapi"]
+    assert session.plan[0].refused["nnapi"] == "'x' in this partition has no elements, and NNAPI cannot be fed it"
     assert session.run(None, {"x": np.zeros((1, 3, 0, 8), np.float32)})[0].shape == (2, 3, 0, 8)

@@ -10,7 +10,7 @@ from nnapi_models import Builder, adding, chain, choosing, condition, counting_t
 
 from ortconv import nnapi
 from ortconv.nnapi import FeatureLevel, Operand, OperandType, Operation, ResultCode
-from ortconv.nnapi.model import Lifetime
+from ortconv.nnapi.operand import Lifetime
 from ortconv.nnapi.properties import override
 
 T = Operand

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,6 +38,30 @@ def test_the_calls_of_the_api_mark_themselves() -> None:
     assert phases["ANeuralNetworksExecution_free"] == ("LR", "PT")
     executed = [one for one in trace.spans if one.layer == "LC" and one.phase == "PE"]
     assert [one.inside for one in executed] == [(("LR", "PE"),)]
+
+
+def test_freeing_is_termination(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(16))
+    with timing.tracing() as trace:
+        model = chain(Operation.RELU)
+        with compiled(model) as compilation, nnapi.Burst(compilation), nnapi.Execution(compilation) as execution:
+            execution.set_input(0, X)
+            execution.set_output(0, X.copy())
+            execution.start_compute().close()
+            with nnapi.MemoryDesc() as desc:
+                desc.add_input_role(compilation, 0, 1.0)
+                desc.finish()
+                nnapi.Memory.from_desc(desc).close()
+        with path.open("rb") as file:
+            nnapi.Memory.from_fd(16, mmap.PROT_READ, file.fileno()).close()
+        model.close()
+    freed = [one.name.removeprefix("ANeuralNetworks") for one in trace.spans if one.phase == "PT"]
+    objects = ("Event", "Memory", "MemoryDesc", "Execution", "Burst", "Compilation", "Memory", "Model")
+    assert freed == [f"{one}_free" for one in objects]
+    assert summary(trace)["total"]["PT"] == pytest.approx(
+        sum(one.seconds for one in trace.spans if one.phase == "PT") * 1e3
+    )
 
 
 def test_nothing_is_kept_without_a_trace() -> None:

@@ -17,10 +17,12 @@ from ortconv import nnapi
 from ortconv.backends.nnapi.lower import Lowered, lower
 from ortconv.errors import BackendError, UsageError
 from ortconv.executor.backend import Claim, Program, Region
+from ortconv.executor.regions import make_region
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import Device, FeatureLevel, NnapiError
 from ortconv.nnapi.errors import OutputTooSmallError
+from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.properties import override
 from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.nnapi.timing import mark
@@ -106,20 +108,41 @@ class Nnapi:
         return runtime if runtime < 29 else min(runtime, max(int(d.level) for d in self.targets))
 
     def claim(self, graph: Graph) -> Claim:
-        """The partitions of a graph, but for those with tensors without elements: to NNAPI, a dimension of 0 is unknown."""
+        """The partitions of a graph, but for those that tensors without elements would make fail."""
         target = Target(feature_level=self.level, stop_ops=self.options.stop_ops, use_nchw=self.options.nchw)
         found = partition(graph, target)
         refused = {n: "; ".join(o.message for o in v.objections) for n, v in found.verdicts.items() if not v.taken}
         groups = []
         for part in found.partitions:
-            empty = next(
-                (v for n in part.nodes for v in (*n.inputs, *n.outputs) if v is not None and _is_empty(v)), None
-            )
-            if empty is None:
+            reason = self._empty_refused(graph, part.nodes)
+            if reason is None:
                 groups.append(part.nodes)
             else:
-                refused |= dict.fromkeys(part.nodes, f"'{empty.name}' in this partition has no elements")
+                refused |= dict.fromkeys(part.nodes, reason)
         return Claim(tuple(groups), refused)
+
+    def _empty_refused(self, graph: Graph, nodes: tuple[Node, ...]) -> str | None:
+        """Why a partition with tensors without elements cannot run: to NNAPI a dimension of 0 is unknown until an operation
+        makes the tensor, and not all operations take such a tensor.
+        """
+        empty = {v: None for n in nodes for v in (*n.inputs, *n.outputs) if v is not None and _is_empty(v)}
+        if not empty:
+            return None
+        what = f"'{next(iter(empty)).name}' in this partition has no elements"
+        region = make_region(graph, nodes)
+        if self.level < 29 or not empty.keys().isdisjoint(region.inputs):
+            return (
+                f"{what}, and NNAPI {'knows no such tensors below level 29' if self.level < 29 else 'cannot be fed it'}"
+            )
+        try:
+            model = self.lower(region).model
+        except BackendError as error:
+            return f"{what}: {error.message}"
+        for operation in model.operations:
+            kinds = [model.operands[index].kind for index in operation.inputs]
+            if not row_of(operation.code).zero_sized and any(k.type.is_tensor and k.size == 0 for k in kinds):
+                return f"{what}, and {operation.code.name} takes no such tensor"
+        return None
 
     def objections(self, node: Node) -> Iterator[str]:
         assert node.graph is not None
@@ -185,32 +208,34 @@ class NnapiProgram:
     def run(self, inputs: Sequence[Any]) -> list[Array]:
         """One execution: inputs copied in, outputs copied back. BackendError where it fails."""
         rooms = [_room(value) for value in self.lowered.outputs]
-        try:
-            while True:
-                results = [np.empty(room, _dtype(v)) for v, room in zip(self.lowered.outputs, rooms, strict=True)]
-                execution = self._execution(inputs, results)
-                try:
-                    self._compute(execution)
-                    break
-                except OutputTooSmallError as error:
-                    rooms = [
-                        room if fits else math.prod(dims)
-                        for room, (dims, fits) in zip(rooms, error.shapes, strict=True)
-                    ]
-            return [
-                _shaped(execution, index, value, result)
-                for index, (value, result) in enumerate(zip(self.lowered.outputs, results, strict=True))
-            ]
-        except NnapiError as error:
-            raise BackendError(f"an execution failed: {error}", backend="nnapi") from error
+        while True:
+            try:
+                return self._executed(inputs, rooms)
+            except OutputTooSmallError as error:
+                rooms = [
+                    room if fits else math.prod(dims) for room, (dims, fits) in zip(rooms, error.shapes, strict=True)
+                ]
+            except NnapiError as error:
+                raise BackendError(f"an execution failed: {error}", backend="nnapi") from error
 
-    def _execution(self, inputs: Sequence[Any], results: Sequence[Array]) -> nnapi.Execution:
-        execution = nnapi.Execution(self.compilation)
-        for index, place in enumerate(self._places):
-            execution.set_input(index, np.ascontiguousarray(inputs[place]))
-        for index, result in enumerate(results):
-            execution.set_output(index, result)
-        return execution
+    def close(self) -> None:
+        """Free the compilation and what belongs to it. The program cannot run again."""
+        if self._burst is not None:
+            self._burst.close()
+        self.compilation.close()
+        self.lowered.model.close()
+
+    def _executed(self, inputs: Sequence[Any], rooms: Sequence[tuple[int, ...] | int]) -> list[Array]:
+        """The outputs, with so much room for each. OutputTooSmallError where that is not enough."""
+        outputs = self.lowered.outputs
+        results = [np.empty(room, _dtype(v)) for v, room in zip(outputs, rooms, strict=True)]
+        with nnapi.Execution(self.compilation) as execution:
+            for index, place in enumerate(self._places):
+                execution.set_input(index, np.ascontiguousarray(inputs[place]))
+            for index, result in enumerate(results):
+                execution.set_output(index, result)
+            self._compute(execution)
+            return [_shaped(execution, index, v, result) for index, (v, result) in enumerate(zip(outputs, results))]
 
     def _compute(self, execution: nnapi.Execution) -> None:
         """One at a time, as the execution provider does it."""
@@ -218,19 +243,20 @@ class NnapiProgram:
             if self._burst is not None:
                 self._burst.compute(execution)
             else:
-                execution.start_compute().wait()
+                with execution.start_compute() as event:
+                    event.wait()
             self.executions += 1
 
 
 def _room(value: Value) -> tuple[int, ...] | int:
-    """The shape of an output, or a number of elements to try where it is not known."""
+    """The shape of an output, or a number of elements to try where NNAPI does not know it."""
     shape = value.static_shape
-    return DYNAMIC_ROOM if shape is None else shape
+    return DYNAMIC_ROOM if shape is None or 0 in shape else shape
 
 
 def _shaped(execution: nnapi.Execution, index: int, value: Value, result: Array) -> Array:
     """A result in its shape; what NNAPI has as [1] may be a number."""
-    if value.static_shape is not None:
+    if result.shape == value.static_shape:
         return result
     dims = execution.get_output_operand_dimensions(index)
     return result[: math.prod(dims)].reshape(() if value.rank == 0 else dims)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import activate, exact_float, requantize
+from ortconv.nnapi.arithmetic import activate, exact_float, product_scale, requantize
 from ortconv.nnapi.codes import FeatureLevel, Operand, PaddingCode
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType
@@ -43,7 +43,7 @@ def bias_scale(c: Call) -> Iterator[str | FeatureLevel]:
     """A quantized bias has the product of the scales of input and filter, or 0 for a filter per channel."""
     if not c.x.is_quantized:
         return
-    product = np.float32(c.x.scale) * np.float32(c.filter.scale)
+    product = product_scale(c.x, c.filter)
     if c.bias.zero_point or abs(c.bias.scale - product) > 1e-6 * min(c.bias.scale, product):
         yield f"bias has scale {c.bias.scale:g} and zero point {c.bias.zero_point}, not {product:g} and 0"
     if c.out.scale <= product and c.filter.type is not Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL:

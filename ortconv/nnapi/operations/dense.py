@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import activate, exact_float, requantize
+from ortconv.nnapi.arithmetic import activate, exact_float, product_scale, requantize
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import rank
@@ -46,7 +46,7 @@ def fully_connected(c: Call) -> Array:
     if not c.out.is_quantized:
         return activate(c.x.array.reshape(-1, size) @ c.filter.array.T + c.bias.array, c.activation)
     x, filter = exact_float(c.x.centred.reshape(-1, size), size), exact_float(c.filter.centred, size)
-    scale = float(np.float32(c.x.scale) * np.float32(c.filter.scale)) / c.out.scale
+    scale = product_scale(c.x, c.filter) / c.out.scale
     return requantize((x @ filter.T).astype(np.int64) + c.bias.array, scale, c.out, c.activation)
 
 
@@ -76,4 +76,4 @@ def batch_matmul(c: Call) -> Array:
     if not c.out.is_quantized:
         return a @ b
     sums = exact_float(a, a.shape[-1]) @ exact_float(b, a.shape[-1])
-    return requantize(sums.astype(np.int64), float(np.float32(c.a.scale) * np.float32(c.b.scale)) / c.out.scale, c.out)
+    return requantize(sums.astype(np.int64), product_scale(c.a, c.b) / c.out.scale, c.out)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import activate, activation_limits, requantize, round_half_away, scale_by
+from ortconv.nnapi.arithmetic import activate, activation_limits, product_scale, requantize, round_half_away, scale_by
 from ortconv.nnapi.codes import FeatureLevel, FuseCode, Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
@@ -52,8 +52,8 @@ def sub(c: Call) -> Array:
     return quantized_sum(c, -1) if c.out.is_quantized else activated(c.a.array - c.b.array, c)
 
 
-def product_scale(c: Call) -> Iterator[str | FeatureLevel]:
-    product = np.float32(c.a.scale) * np.float32(c.b.scale)
+def coarser_output(c: Call) -> Iterator[str | FeatureLevel]:
+    product = product_scale(c.a, c.b)
     if c.out.is_quantized and c.out.scale <= product:
         yield f"the output's scale {c.out.scale:g} must be larger than the product {product:g} of the inputs'"
 
@@ -63,13 +63,13 @@ def product_scale(c: Call) -> Iterator[str | FeatureLevel]:
     "a:T b:T activation:i",
     types="F Q H@3 S@4 I@4",
     infer=broadcast_ab,
-    checks=(SMALL, product_scale),
+    checks=(SMALL, coarser_output),
     zero_sized=True,
 )
 def mul(c: Call) -> Array:
     if not c.out.is_quantized:
         return activated(c.a.array * c.b.array, c)
-    return requantize(c.a.centred * c.b.centred, c.a.scale * c.b.scale / c.out.scale, c.out, c.activation)
+    return requantize(c.a.centred * c.b.centred, product_scale(c.a, c.b) / c.out.scale, c.out, c.activation)
 
 
 @operation(
@@ -90,7 +90,7 @@ def converted(x: Tensor, out: OperandType) -> Array:
     if not x.is_quantized or x.same_quantization(out):
         return x.array
     low, high = out.limits
-    real = x.centred * float(x.scale) / out.scale + out.zero_point
+    real = x.real.astype(np.float64) / out.scale + out.zero_point
     limited: Array = np.clip(round_half_away(real), low, high)
     return limited.astype(out.type.dtype)
 
@@ -116,8 +116,8 @@ def prelu(c: Call) -> Array:
     if not c.out.is_quantized:
         return np.where(c.a.array >= 0, c.a.array, c.a.array * c.b.array)
     a, b = np.broadcast_arrays(c.a.centred, c.b.centred)
-    positive = scale_by(a, c.a.scale / c.out.scale)
-    negative = scale_by(a * b, c.a.scale * c.b.scale / c.out.scale)
+    positive = scale_by(a, float(np.float32(c.a.scale) / np.float32(c.out.scale)))
+    negative = scale_by(a * b, product_scale(c.a, c.b) / c.out.scale)
     low, high = activation_limits(FuseCode.NONE, c.out)
     return np.clip(c.out.zero_point + np.where(a >= 0, positive, negative), low, high)
 

@@ -14,13 +14,14 @@ import numpy as np
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import multiply, scale_by, shift_right
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.fixed_point import fixed_sigmoid, fixed_tanh, limited
+from ortconv.nnapi.fixed_point import SHORT, inverse_root
 from ortconv.nnapi.operations.checks import rank
 from ortconv.nnapi.operations.lstm import GATES, sizes
 from ortconv.nnapi.operations.shapes import fits
 from ortconv.nnapi.operations.table import Call, Dims, operation
 
-BEFORE = 1 << 12  # steps per unit before an activation
+INTEGER_BITS = 3  # before an activation
+BEFORE = 1 << 12  # steps per unit there
 
 
 def exponent(scale: float) -> int:
@@ -72,12 +73,12 @@ def quantized_16bit_lstm(c: Call) -> list[Array]:
     def gate(name: str) -> Array:
         w, r, b = (c.args[f"{kind}_{name}"] for kind in "wrb")
         weights = np.concatenate([r.centred, w.centred], axis=1).astype(np.int64)
-        return limited(scale_by(joined @ weights.T + b.array, BEFORE * float(b.scale)))
+        return SHORT.limited(scale_by(joined @ weights.T + b.array, BEFORE * float(b.scale)))
 
-    into, forget, output = (fixed_sigmoid(gate(name)) for name in "ifo")
-    fresh = fixed_tanh(gate("c"))
-    cell = limited(shift_right(product(into, fresh), 4) + product(forget, c.cell.array))
-    h = shift_right(product(output, fixed_tanh(cell, 4)), 8)
+    into, forget, output = (SHORT.sigmoid(gate(name), INTEGER_BITS) for name in "ifo")
+    fresh = SHORT.tanh(gate("c"), INTEGER_BITS)
+    cell = SHORT.limited(shift_right(product(into, fresh), 4) + product(forget, c.cell.array))
+    h = shift_right(product(output, SHORT.tanh(cell, 4)), 8)
     return [cell, np.clip(h, -128, 127) + 128]
 
 
@@ -96,14 +97,6 @@ def quantized_dims(c: Call) -> list[Dims]:
     return [(batch, size), (batch, units), (batch, size)]
 
 
-def inverse_root(x: Array) -> tuple[Array, Array]:
-    """Multipliers and shifts of 1 / sqrt(x). The multiplier is not brought to 31 bits, which shows in the rounding."""
-    bits = np.floor(np.log2(x)).astype(np.int64) + 1
-    shift = 11 - ((31 - bits) // 2 - 1)
-    m = np.rint(np.exp2(31.0 + shift) / np.sqrt(x)).astype(np.int64)
-    return np.where(x > 1, m, 0x7FFFFFFF), np.where(x > 1, -shift, 0)
-
-
 def normalized(x: Array, norm: Any, bias: Any) -> Array:
     """Rows with mean 0 and variance 1 in 10 fraction bits, times the weights, plus the bias, as input of an
     activation.
@@ -115,7 +108,7 @@ def normalized(x: Array, norm: Any, bias: Any) -> Array:
     rows = multiply(1024 * x - mean, *inverse_root(variance))
     weighted = rows * norm.array.astype(np.int64) + bias.array
     scaled = np.sign(weighted) * ((np.abs(weighted) + 512) // 1024)
-    return limited(scale_by(scaled, float(norm.scale) * BEFORE))
+    return SHORT.limited(scale_by(scaled, float(norm.scale) * BEFORE))
 
 
 def ratio(a: float, b: float, by: float) -> float:
@@ -131,9 +124,11 @@ def quantized_gate(c: Call, name: str, cell: Array) -> Array:
     acc = acc if n is not None else acc + b.array
     y = scale_by(acc, ratio(w.scale, c.x.scale, scale))
     recurrent = c.state.centred.astype(np.int64) @ r.array.astype(np.int64).T
-    y = limited(y + scale_by(recurrent, ratio(r.scale, c.state.scale, scale)))
+    y = SHORT.limited(y + scale_by(recurrent, ratio(r.scale, c.state.scale, scale)))
     if p is not None:
-        y = limited(y + scale_by(cell * p.array.astype(np.int64), ratio(2.0 ** exponent(c.cell.scale), p.scale, scale)))
+        y = SHORT.limited(
+            y + scale_by(cell * p.array.astype(np.int64), ratio(2.0 ** exponent(c.cell.scale), p.scale, scale))
+        )
     return y if n is None else normalized(y, n, b)
 
 
@@ -143,16 +138,16 @@ def quantized_gate(c: Call, name: str, cell: Array) -> Array:
 )  # fmt: skip
 def quantized_lstm(c: Call) -> list[Array]:
     cell = c.cell.array.astype(np.int64)
-    forget = fixed_sigmoid(quantized_gate(c, "f", cell))
-    into = 0x7FFF - forget if c.w_i is None else fixed_sigmoid(quantized_gate(c, "i", cell))
-    fresh = fixed_tanh(quantized_gate(c, "c", cell))
+    forget = SHORT.sigmoid(quantized_gate(c, "f", cell), INTEGER_BITS)
+    into = SHORT.one - forget if c.w_i is None else SHORT.sigmoid(quantized_gate(c, "i", cell), INTEGER_BITS)
+    fresh = SHORT.tanh(quantized_gate(c, "c", cell), INTEGER_BITS)
     fraction_bits = -exponent(c.cell.scale)
-    cell = limited(product(cell, forget) + shift_right(into * fresh, 30 - fraction_bits))
+    cell = SHORT.limited(product(cell, forget) + shift_right(into * fresh, 30 - fraction_bits))
     if c.cell_clip > 0:
-        limit = min(0x7FFF, int(c.cell_clip / c.cell.scale))
+        limit = min(SHORT.one, int(c.cell_clip / c.cell.scale))
         cell = np.clip(cell, -limit, limit)
-    output = fixed_sigmoid(quantized_gate(c, "o", cell))
-    raw = output * fixed_tanh(cell, 15 - fraction_bits)
+    output = SHORT.sigmoid(quantized_gate(c, "o", cell), INTEGER_BITS)
+    raw = output * SHORT.tanh(cell, 15 - fraction_bits)
     hidden = np.clip(scale_by(raw, 2.0**-30 / c.hidden_scale) + c.hidden_zero_point, -128, 127)
     out = hidden if c.projection is None else projected(c, hidden)
     return [out, cell, out]

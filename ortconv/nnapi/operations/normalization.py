@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import round_half_away
+from ortconv.nnapi.arithmetic import multiply, shift_right
 from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.fixed_point import LONG, inverse_root, rescaled
 from ortconv.nnapi.operations.checks import output_quantization, rank, rank_at_most, rank_needs
 from ortconv.nnapi.operations.shapes import axis_of, like_x
 from ortconv.nnapi.operations.table import Call, operation
@@ -22,12 +23,11 @@ def along(c: Call) -> int:
 )  # fmt: skip
 def l2_normalization(c: Call) -> Array:
     """Divided by the root of the sum of squares; what is all zero stays so."""
-    x = c.x.centred.astype(np.float64) if c.x.is_quantized else c.x.array
-    norm = np.sqrt(np.sum(np.square(x), axis=along(c), keepdims=True))
+    x = c.x.centred.astype(np.int64) if c.x.is_quantized else c.x.array
+    squares = np.sum(np.square(x), axis=along(c), keepdims=True)
     if not c.out.is_quantized:
-        return x / np.maximum(norm, np.float32(1e-6))
-    y = round_half_away(128 * x / np.where(norm > 0, norm, 1)) + c.out.zero_point
-    return np.clip(y, *c.out.limits)
+        return x / np.maximum(np.sqrt(squares), np.float32(1e-6))
+    return np.clip(multiply(128 * x, *inverse_root(squares)) + c.out.zero_point, *c.out.limits)
 
 
 @operation(
@@ -64,15 +64,27 @@ def instance_normalization(c: Call) -> Array:
 def softmax(c: Call) -> Array:
     if c.beta <= 0:
         raise op_failed(f"beta must be positive, not {c.beta:g}")
-    axis = along(c)
-    x = c.x.centred * float(c.x.scale) if c.x.is_quantized else c.x.array
+    axis, x = along(c), c.x.centred if c.x.is_quantized else c.x.array
     if not x.size:
         return x
-    powers = np.exp((x - x.max(axis=axis, keepdims=True)) * c.beta)
-    y = powers / powers.sum(axis=axis, keepdims=True)
-    if not c.out.is_quantized:
-        return y
-    return np.clip(round_half_away(256 * y) + c.out.zero_point, *c.out.limits)
+    x = x - x.max(axis=axis, keepdims=True)
+    if c.out.is_quantized:
+        return _quantized_softmax(c, x, axis)
+    powers = np.exp(x * c.beta)
+    return powers / powers.sum(axis=axis, keepdims=True)
+
+
+def _quantized_softmax(c: Call, x: Array, axis: int) -> Array:
+    """In 32-bit fixed point: differences from the largest element with 5 integer bits, the sum of their powers with 12. Its
+    reciprocal is that of a number from 1 to 2, and a shift. Powers that do not fit are 0.
+    """
+    table, radius = rescaled(-np.arange(256), min(float(c.beta) * c.x.scale, 32.0 - 2.0**-26), 5)
+    powers = np.where(x < -radius, 0, LONG.exp_of_negative(table, 5)[-x])
+    sums = np.sum(shift_right(powers, 12), axis=axis, keepdims=True) & 0xFFFFFFFF
+    over = np.floor(np.log2(sums)).astype(np.int64) - 19
+    inverse = LONG.reciprocal((sums << (12 - over)) - (1 << 31))
+    y = shift_right(LONG.times(inverse, powers), over + 31 - 8)
+    return np.clip(y + c.out.zero_point, *c.out.limits)
 
 
 @operation("LOG_SOFTMAX", "x:T beta:f axis:i", level=3, types="F H", infer=like_x)

@@ -12,14 +12,16 @@ from ortconv.nnapi.arithmetic import (
     activation_limits,
     quantize,
     quantize_multiplier,
-    round_half_away,
     shift_right,
 )
 from ortconv.nnapi.codes import FuseCode
+from ortconv.nnapi.fixed_point import LONG, SHORT, rescaled
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import output_quantization, rank_at_most, same_quantization
 from ortconv.nnapi.operations.shapes import like_x
 from ortconv.nnapi.operations.table import Call, operation
+
+INTEGER_BITS = 4  # of quantized inputs of LOGISTIC and TANH, as 32-bit fixed point
 
 FUNCTIONS: tuple[tuple[str, int, str, Callable[[Array], Array]], ...] = (
     ("ABS", 3, "F H I@4", np.abs),
@@ -60,13 +62,17 @@ for _name, _code in RELUS:
     )(lambda c, code=_code: _limited(c, code))  # type: ignore[misc]  # fmt: skip
 
 
-def _of_reals(c: Call, function: Callable[[Array], Array]) -> Array:
-    """A function of the real numbers that the elements stand for; quantized ones in double precision."""
-    if not c.out.is_quantized:
-        return function(c.x.array)
+def _in_fixed_point(c: Call, function: Callable[[Array, int], Array], fraction_bits: int) -> Array:
+    """A function of 32-bit fixed point with 4 integer bits, of which the output keeps some fraction bits. From the last input
+    on that fits, the output is the smallest or largest; with steps of 8 and more that is every input. The function is
+    computed once for each element that there is.
+    """
     low, high = c.out.limits
-    y = function(c.x.centred * float(c.x.scale)) / c.out.scale
-    return np.clip(c.out.zero_point + round_half_away(y), low, high)
+    centred = np.arange(low, high + 1) - c.x.zero_point
+    x, radius = rescaled(centred, c.x.scale, INTEGER_BITS)
+    y = c.out.zero_point + shift_right(function(x, INTEGER_BITS), LONG.bits - 1 - fraction_bits)
+    table = np.clip(np.where(centred <= -radius, low, np.where(centred >= radius, high, y)), low, high)
+    return table[c.x.array.astype(np.int64) - low]
 
 
 def sigmoid(x: Array) -> Array:
@@ -78,7 +84,7 @@ def sigmoid(x: Array) -> Array:
     checks=(rank_at_most(4, "x"), output_quantization(1 / 256, 0, -128)),
 )  # fmt: skip
 def logistic(c: Call) -> Array:
-    return _of_reals(c, sigmoid)
+    return _in_fixed_point(c, LONG.sigmoid, 8) if c.out.is_quantized else sigmoid(c.x.array)
 
 
 @operation(
@@ -86,7 +92,7 @@ def logistic(c: Call) -> Array:
     checks=(rank_at_most(4, "x"), output_quantization(1 / 128, 128, 0)),
 )  # fmt: skip
 def tanh(c: Call) -> Array:
-    return _of_reals(c, np.tanh)
+    return _in_fixed_point(c, LONG.tanh, 7) if c.out.is_quantized else np.tanh(c.x.array)
 
 
 @operation("ELU", "x:T alpha:f", level=4, types="F H", infer=like_x)
@@ -112,14 +118,14 @@ def _quantized_hard_swish(x: Tensor, out: OperandType) -> Array:
     to_reluish, reluish_shift = _multiplier_16(float(fine_scale / np.float32(3 / 32768)))
     reluish = fine
     if reluish_shift > 0:
-        reluish = _limit_16(reluish << (reluish_shift - 1))
-    reluish = _high_mul_16(reluish, to_reluish)
+        reluish = SHORT.limited(reluish << (reluish_shift - 1))
+    reluish = SHORT.times(reluish, to_reluish)
     if reluish_shift > 0:
-        reluish = _limit_16(reluish << 1)
+        reluish = SHORT.limited(reluish << 1)
     elif reluish_shift < 0:
         reluish = shift_right(reluish, -reluish_shift)
     reluish = (reluish + (1 << 15)) >> 1
-    y = (reluish * _high_mul_16(fine, to_output)) // (1 << 15)
+    y = (reluish * SHORT.times(fine, to_output)) // (1 << 15)
     y = shift_right(y, -output_shift) if output_shift <= 0 else y << output_shift
     low, high = out.limits
     return np.clip(y + out.zero_point, low, high)
@@ -128,16 +134,4 @@ def _quantized_hard_swish(x: Tensor, out: OperandType) -> Array:
 def _multiplier_16(real: float) -> tuple[int, int]:
     """A fixed-point multiplier of 16 bits, and its shift."""
     m, shift = quantize_multiplier(real)
-    return min((m + (1 << 15)) >> 16, 0x7FFF), shift
-
-
-def _limit_16(x: Array) -> Array:
-    return np.clip(x, -0x8000, 0x7FFF)
-
-
-def _high_mul_16(a: Array, m: int) -> Array:
-    """The high half of 2am for 16-bit numbers, rounded."""
-    ab = a * np.int64(m)
-    nudged = ab + np.where(ab >= 0, 1 << 14, 1 - (1 << 14))
-    quotient = np.where(nudged >= 0, nudged >> 15, -((-nudged) >> 15))
-    return np.minimum(quotient, 0x7FFF)
+    return min((m + (1 << 15)) >> 16, SHORT.one), shift
