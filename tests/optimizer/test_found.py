@@ -30,6 +30,11 @@ FOUND = {
         " high = Div(one, zero) c = Clip(x, low, high) y = Relu(c) }",
         {"x": X},
     ),
+    "a product of a vector has one axis only": (
+        "g (float[2] x) => (float y) <float[2,6] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, int64[3] s = {1, 3, 2},"
+        " float[3] k = {1, 2, 3}> { p = MatMul(x, w) r = Reshape(p, s) y = BatchNormalization(r, k, k, k, k) }",
+        {"x": np.array([0.5, -1.0], np.float32)},
+    ),
     "rows of no elements have no normalization": (
         "g (float[4,0] x) => (float y) <float e = {0.01}, float[0] s = {}> { p = Mul(x, x) m = ReduceMean<axes = [-1]>(p)"
         " a = Add(m, e) r = Sqrt(a) q = Div(x, r) y = Mul(q, s) }",

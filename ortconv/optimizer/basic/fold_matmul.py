@@ -210,7 +210,7 @@ def _axis_behind(move: Node, axis: int) -> int | None:
     """Where a Transpose or Reshape puts an axis of its input; None if it takes it apart or that is not known."""
     assert move.inputs[0] is not None
     before, after = move.inputs[0].shape, move.out.shape
-    if before is None or after is None:
+    if before is None or after is None or axis >= len(before):
         return None
     if move.op == "Transpose":
         return tuple(move.attr("perm", Ints(reversed(range(len(before)))))).index(axis)
