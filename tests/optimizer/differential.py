@@ -143,6 +143,9 @@ def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], g
     if worst(difference(_unsigned(a), _unsigned(b)) for a, b in zip(want, got, strict=True)).within(allowed):
         tally.outcomes["sign of zero"] += 1
         return
+    if any(node.op == "MatMulNBits" and node.attr("accuracy_level", 0) == 4 for node in graph.walk()):
+        tally.outcomes["may round to bytes"] += 1  # as it does once its weights are known to be constant
+        return
     spread = _spread(proto, run)
     tiny = max(TINY, STEPS * step)
     if any(map(_is_by_place, graph.walk())) and not all(
