@@ -52,10 +52,17 @@ def is_finite(*arrays: Array) -> bool:
 
 
 def rounded(array: Array, dtype: DType) -> Array | None:
-    """A float64 result in the element type of the tensor it becomes; None if that is not finite."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    """A float64 result in the element type of the tensor it becomes; None if that is not finite, or 0 where the result is not.
+
+    float16 cannot but round small weights to 0.
+    """
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         result: Array = np.asarray(array).astype(dtype.numpy)
-    return result if is_finite(result) else None
+    if not is_finite(result):
+        return None
+    if dtype in (DType.FLOAT, DType.DOUBLE) and np.count_nonzero(result) != np.count_nonzero(array):
+        return None
+    return result
 
 
 def wide(value: Value) -> Array:

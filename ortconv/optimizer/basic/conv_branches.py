@@ -21,6 +21,8 @@ _BATCH_NORM = P("BatchNormalization", "x", C("gamma"), C("beta"), C("mean"), C("
 def merge_convolutions(m: Match) -> Replacement:
     """Conv(x, w, b) + Conv(x, v, c)  ->  Conv(x, w + v, b + c), where the window of one lies within that of the other
 
+    An infinite x gives infinity where the sum has infinities of both signs, or 0 times infinity, and hence is NaN.
+
     Counterpart: none: beyond ONNX Runtime
     """
     conv, other, w, v = m.conv, m.other, m.w.constant, m.v.constant
