@@ -16,7 +16,7 @@ _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.floa
 _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
 _INPUT, _WEIGHTS, _OUTPUT = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
 
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 256 << 10
 """Transformed tiles beyond this are worked on in blocks of tile rows."""
 
 _FEWEST_CHANNELS = 64
