@@ -43,11 +43,16 @@ class Unit(NamedTuple):
     function: Function
 
 
-def units(nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value]) -> dict[Node, Unit | None]:
-    """The units among the nodes of a plan, by their last node; None for the other nodes of a unit. `kept` are read outside."""
+def units(
+    nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value], taken: dict[Node, Unit | None]
+) -> dict[Node, Unit | None]:
+    """The units among the nodes of a plan, by their last node; None for the other nodes of a unit. `kept` are read outside.
+
+    Those `taken` are left as they are.
+    """
     place = {node: index for index, node in enumerate(nodes)}
     outside = set(kept)
-    found: dict[Node, Unit | None] = {}
+    found = dict(taken)
     for node in reversed(nodes):
         if node in found or not (len(node.outputs) == 1 and node.outputs[0] is not None):
             continue

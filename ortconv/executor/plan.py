@@ -13,6 +13,7 @@ from ortconv.errors import BackendError, UnsupportedError
 from ortconv.executor.backend import Event
 from ortconv.executor.foreseen import foreseen
 from ortconv.executor.fusion import units
+from ortconv.executor.quantized import quantized_units
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version
@@ -65,7 +66,11 @@ class Plan:
 
     def _fused(self, nodes: list[Node], kept: set[Value]) -> list[tuple[Function, list[Value | None], Node]]:
         """What to call, with which values, for which node, in order."""
-        together = units(nodes, self._constant, lambda node: _bind(node, self._constant), kept)
+
+        def bind(node: Node) -> tuple[Function, list[Value | None]]:
+            return _bind(node, self._constant)
+
+        together = units(nodes, self._constant, bind, kept, quantized_units(nodes, self._constant, bind, kept))
         bound = []
         for node in nodes:
             unit = together.get(node)

@@ -1,0 +1,191 @@
+"""Quantized operators on centred codes: 8-bit codes less their zero point, held as float32.
+
+The functions made here take centred codes and return them in an array of their own. Float32 sums of such products are exact up to
+`EXACT_SUM`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ortconv.executor.kernels import winograd
+from ortconv.executor.kernels.conv import convolve, filters
+from ortconv.executor.kernels.elementwise import BLOCK, blockwise
+from ortconv.executor.kernels.windows import Window, channels_first, channels_last, window
+from ortconv.executor.registry import Function
+from ortconv.ir.tensor import Array
+
+_ROW = 1 << 12
+"""Elements over which numbers per channel are repeated: short inner loops are slow."""
+
+
+def _f32(number: Any) -> Array:
+    return np.asarray(number, np.float32)
+
+
+Limits = tuple[Array, Array]
+"""The lowest and the highest centred code."""
+
+
+class Codes(NamedTuple):
+    """How an 8-bit tensor is quantized; both scalars."""
+
+    scale: Array
+    zero_point: Array
+
+    @property
+    def limits(self) -> Limits:
+        info = np.iinfo(self.zero_point.dtype)
+        return _f32(info.min - int(self.zero_point)), _f32(info.max - int(self.zero_point))
+
+    def to_bytes(self, x: Array) -> Array:
+        """Centred codes as what they stand for."""
+        zero = _f32(self.zero_point)
+
+        def convert(part: Array, out: Array) -> None:
+            np.copyto(out, part + zero, casting="unsafe")
+
+        return blockwise(convert, x, self.zero_point.dtype)
+
+    def quantize(self, x: Array) -> Array:
+        """float32 to centred codes as QuantizeLinear. NaN becomes the lowest."""
+        (low, high), scale = self.limits, self.scale
+
+        def run(part: Array, out: Array) -> None:
+            np.divide(part, scale, out)
+            np.rint(out, out)
+            if np.isnan(out.min()):
+                np.copyto(out, low, where=np.isnan(out))
+            out.clip(low, high, out=out)
+
+        return blockwise(run, x)
+
+    def dequantize(self, x: Array) -> Array:
+        scale = self.scale
+
+        def run(part: Array, out: Array) -> None:
+            np.multiply(part, scale, out)
+            np.add(out, _ZERO, out)  # codes have no negative zero
+
+        return blockwise(run, x)
+
+
+_ZERO = _f32(0)
+
+
+class Rounding:
+    """rint((sums + bias) * factor) within limits, in place. Bias and factor have one number, or one per channel."""
+
+    def __init__(self, bias: Array | None, factor: Array, limits: Limits, channels: int) -> None:
+        repeats = max(1, _ROW // channels)
+        self._width = repeats * channels
+        self._bias = None if bias is None or not bias.any() else np.tile(_f32(bias).reshape(-1), repeats)
+        self._factor = _f32(factor).reshape(()) if factor.size == 1 else np.tile(_f32(factor).reshape(-1), repeats)
+        self._limits = limits
+
+    def __call__(self, sums: Array) -> None:
+        """`sums` are contiguous, their channels last."""
+        flat, width = sums.reshape(-1), self._width
+        whole = flat.size // width * width
+        rows, block = flat[:whole].reshape(-1, width), BLOCK // width
+        for start in range(0, len(rows), block):
+            self._round(rows[start : start + block], self._bias, self._factor)
+        if whole < flat.size:
+            rest = flat.size - whole
+            factor = self._factor[:rest] if self._factor.ndim else self._factor
+            self._round(flat[whole:], None if self._bias is None else self._bias[:rest], factor)
+
+    def _round(self, y: Array, bias: Array | None, factor: Array) -> None:
+        if bias is not None:
+            np.add(y, bias, y)
+        np.multiply(y, factor, y)
+        np.rint(y, y)
+        y.clip(*self._limits, out=y)
+
+
+def convolution(
+    w: Array, group: int, geometry: dict[str, Any], finish: Callable[[Array], None], limits: Limits | None
+) -> Function:
+    """The function of centred codes (N, C, spatial...) that convolves with integer weights and then calls `finish`.
+
+    With limits of the codes, every sum that float32 can hold is exact.
+    """
+    laid_out = filters(w, group)
+    options: dict[str, Any] = {k: v for k, v in geometry.items() if k != "kernel_shape"}
+    place = lru_cache(maxsize=16)(lambda size: window(size, laid_out.kernel, **options))
+    steps = [d for key in ("strides", "dilations") for d in geometry.get(key, ())]
+    transformed = winograd.transform_weights(w) if winograd.suits(w, group) and set(steps) <= {1} else None
+    outputs: Function = winograd.outputs
+    if transformed is not None and limits is not None:
+        outputs = winograd.exact_outputs(transformed, float(limits[0]), float(limits[1]))
+
+    def finished(tiles: Array, weights: Array) -> Array:
+        y: Array = outputs(tiles, weights)
+        finish(y)
+        return y
+
+    def run(x: Array) -> Array:
+        at = place(x.shape[2:])
+        if x.shape[1] == laid_out.channels:
+            if at.is_pointwise and group == 1:
+                return _pointwise(x, laid_out.matrix[0], at, finish)
+            if transformed is not None and min(*at.begin, *at.end) >= 0:
+                return channels_first(winograd.convolve_3x3(x, transformed, at, finished))
+        y = channels_last(convolve(x, laid_out, at))
+        finish(y)
+        return channels_first(y)
+
+    return run
+
+
+def _pointwise(x: Array, matrix: Array, w: Window, finish: Callable[[Array], None]) -> Array:
+    """Rows of pixels are finished as soon as they are multiplied, while they are in the cache."""
+    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
+    rows = channels_last(x[steps])
+    rows = rows.reshape(-1, rows.shape[-1])
+    out = np.empty((x.shape[0], *w.output, matrix.shape[1]), np.float32)
+    flat = out.reshape(-1, matrix.shape[1])
+    block = max(1, BLOCK // matrix.shape[1])
+    for start in range(0, len(rows), block):
+        part = flat[start : start + block]
+        np.matmul(rows[start : start + block], matrix, out=part)
+        finish(part)
+    return channels_first(out)
+
+
+def float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> Function:
+    """For blocks of centred codes: Add between DequantizeLinear and QuantizeLinear."""
+
+    def run(a: Array, b: Array, out: Array) -> None:
+        other = np.multiply(b, q.scale)
+        np.multiply(a, p.scale, out)
+        np.add(out, other, out)
+        np.divide(out, y.scale, out)
+        np.rint(out, out)
+        out.clip(*limits, out=out)
+
+    return run
+
+
+def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
+    """For blocks of centred codes: QLinearAdd, two fused multiply-adds of which the one of the second operand comes first."""
+    ratio_a, ratio_b = (np.asarray(v.scale / y.scale, np.float32) for v in (p, q))
+    zero_a, zero_b, zero_y = (_f32(v.zero_point) for v in (p, q, y))
+    offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
+    limits = y.limits
+
+    def run(a: Array, b: Array, out: Array) -> None:
+        wide = np.multiply(b + zero_b, ratio_b, dtype=np.float64)
+        np.add(wide, offset, wide)
+        addend = wide.astype(np.float32)
+        wide = np.multiply(a + zero_a, ratio_a, dtype=np.float64)
+        np.copyto(out, np.add(wide, addend), casting="same_kind")
+        np.rint(out, out)
+        np.subtract(out, zero_y, out)
+        out.clip(*limits, out=out)
+
+    return run

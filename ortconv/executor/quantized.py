@@ -1,0 +1,306 @@
+"""Steps of quantized graphs: convolutions, sums and what lies between them hand on centred codes instead of bytes.
+
+A step is an operator on quantized tensors, or the float operators between DequantizeLinear and QuantizeLinear that amount to one.
+Readers that are no such step get bytes, or the float values that the codes stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ortconv.executor.fusion import Bind, Unit
+from ortconv.executor.kernels.blocks import Constant
+from ortconv.executor.kernels.conv import EXACT_SUM
+from ortconv.executor.kernels.integer_steps import Codes, Limits, Rounding, convolution, exact_sum, float_sum
+from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
+from ortconv.executor.program import BlockProgram, Line
+from ortconv.executor.registry import Function
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
+
+_MS = "com.microsoft"
+_MOVES = frozenset({"Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators that put out some of the codes that they read."""
+
+
+class _Step(NamedTuple):
+    nodes: tuple[Node, ...]
+    """The last one makes the result."""
+    reads: tuple[tuple[Value | None, Codes], ...]
+    makes: Codes
+    function: Function
+    bypassed: tuple[Node, ...] = ()
+    """The DequantizeLinear nodes whose inputs it reads instead of their outputs."""
+
+
+def quantized_units(
+    nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value]
+) -> dict[Node, Unit | None]:
+    """Units by their last node, None for the other nodes of a unit and for those that no step needs. `kept` are read outside."""
+    steps = _Steps(nodes, constant, bind, set(kept))
+    return steps.units() if steps.found else {}
+
+
+class _Steps:
+    def __init__(self, nodes: Sequence[Node], constant: Constant, bind: Bind, kept: set[Value]) -> None:
+        self._nodes, self._constant, self._bind, self._kept = nodes, constant, bind, kept
+        self._inside = set(nodes)
+        self.found: dict[Node, _Step] = {}
+        self._made: set[Value] = set()
+        for node in nodes:
+            match = _MATCHES.get((node.domain, node.op))
+            step = None if match is None else match(self, node)
+            if step is not None:
+                self.found[node] = step
+                self._made.add(node.out)
+
+    def units(self) -> dict[Node, Unit | None]:
+        self._add_entries()
+        handed = {node.out for node, step in self.found.items() if self._all_take(node.out, step.makes)}
+        units: dict[Node, Unit | None] = {}
+        for node, step in self.found.items():
+            units |= dict.fromkeys(step.nodes)
+            reads: list[Value | None] = [v for v, _ in step.reads]
+            function = _on_codes(step, None if node.out in handed else step.makes)
+            units[node] = Unit(step.nodes, reads, function)
+        bypassing = {node: step for step in self.found.values() for node in step.nodes}
+        for node in self._nodes:
+            if node.op != "DequantizeLinear":
+                continue
+            users = [user for user, _ in node.out.uses]
+            if node.out not in self._kept and all(u in bypassing and node in bypassing[u].bypassed for u in users):
+                units[node] = None
+            elif node.inputs[0] in handed:
+                codes = self._codes(node)
+                assert codes is not None
+                units[node] = Unit((node,), [node.inputs[0]], codes.dequantize)
+        return units
+
+    def _add_entries(self) -> None:
+        """QuantizeLinear steps that make the codes which others of the steps read."""
+        read = {value for step in self.found.values() for value, _ in step.reads}
+        for node in self._nodes:
+            if node.op == "QuantizeLinear" and node not in self.found and node.out in read:
+                codes = self._codes(node)
+                if codes is not None and _is_plain(node) and self._all_take(node.out, codes):
+                    self.found[node] = _Step((node,), ((node.inputs[0], codes),), codes, codes.quantize)
+
+    def _all_take(self, value: Value, codes: Codes) -> bool:
+        """True if every reader of a quantized value can do with centred codes."""
+        return value not in self._kept and all(self._takes(user, value, codes) for user, _ in value.uses)
+
+    def _takes(self, user: Node, value: Value, codes: Codes) -> bool:
+        if user not in self._inside:
+            return False
+        step = self.found.get(user)
+        if step is not None:
+            taken = [other for v, other in step.reads if v is value]
+        else:
+            own = self._codes(user) if user.op == "DequantizeLinear" and user.inputs[0] is value else None
+            taken = [] if own is None else [own]
+        return bool(taken) and all(other.zero_point == codes.zero_point for other in taken)
+
+    def _codes(self, node: Node, scale: int = 1, zero_point: int = 2) -> Codes | None:
+        """The constant parameters of a tensor that is quantized with one scale."""
+        known = [None if v is None else self._constant(v) for v in (node.input(scale), node.input(zero_point))]
+        if known[0] is None or known[1] is None or known[0].size != 1 or known[1].size != 1:
+            return None
+        codes = Codes(known[0].reshape(()), known[1].reshape(()))
+        if codes.scale.dtype != np.float32 or codes.zero_point.dtype not in (np.uint8, np.int8):
+            return None
+        return codes if np.isfinite(codes.scale) and codes.scale > 0 else None
+
+    def _dequantized(self, value: Value | None) -> tuple[Node, Codes] | None:
+        """The DequantizeLinear that makes a value."""
+        node = None if value is None else value.producer
+        if (
+            node is None
+            or node not in self._inside
+            or not (node.is_op("DequantizeLinear") or node.is_op("DequantizeLinear", _MS))
+        ):
+            return None
+        codes = self._codes(node)
+        return None if codes is None or node.attr("block_size", 0) else (node, codes)
+
+    def _alone(self, value: Value | None) -> Node | None:
+        """The node that makes a value with one reader."""
+        if value is None or value.producer not in self._inside or value in self._kept or len(value.uses) != 1:
+            return None
+        return value.producer
+
+    def of_quantize(self, node: Node) -> _Step | None:
+        """Float operators between DequantizeLinear and this QuantizeLinear."""
+        codes = self._codes(node)
+        if codes is None or not _is_plain(node):
+            return None
+        nodes, limits = [node], codes.limits
+        before = self._alone(node.inputs[0])
+        while before is not None and before.op in ("Relu", "Clip") and not before.domain:
+            narrower = self._narrowed(before, limits, codes)
+            if narrower is None:
+                return None
+            nodes, limits = [before, *nodes], narrower
+            before = self._alone(before.inputs[0])
+        if before is None or before.domain or len(before.outputs) != 1:
+            return None
+        nodes = [before, *nodes]
+        if before.op == "Conv":
+            return self._float_convolution(before, nodes, codes, limits)
+        if before.op == "Add":
+            return self._float_sum(before, nodes, codes, limits)
+        if before.op in _MOVES and len(nodes) == 2:
+            source = self._dequantized(before.inputs[0])
+            if source is not None and source[1] == codes:
+                return self._moved(before, nodes, source[0].inputs[0], codes, (source[0],))
+        return None
+
+    def _narrowed(self, node: Node, limits: Limits, codes: Codes) -> Limits | None:
+        """The limits of centred codes with those of a Relu or Clip before them."""
+        low, high = np.zeros((), np.float32), np.asarray(np.inf, np.float32)
+        if node.op == "Clip":
+            largest = np.finfo(np.float32).max
+            bounds = [np.asarray(node.attr(name, d), np.float32) for name, d in (("min", -largest), ("max", largest))]
+            for i, value in enumerate(node.inputs[1:]):
+                known = None if value is None else self._constant(value)
+                if value is not None and (known is None or known.size != 1 or known.dtype != np.float32):
+                    return None
+                bounds[i] = bounds[i] if known is None else known.reshape(())
+            low, high = bounds
+        if np.isnan(low) or np.isnan(high):
+            return None
+        first, last = (np.rint(bound / codes.scale).clip(*limits) for bound in (low, high))
+        return np.asarray(first, np.float32), np.asarray(last, np.float32)
+
+    def _float_convolution(self, node: Node, nodes: list[Node], codes: Codes, limits: Limits) -> _Step | None:
+        source, weights = self._dequantized(node.inputs[0]), self._weights(node.inputs[1])
+        bias = node.input(2)
+        b = None if bias is None else self._constant(bias)
+        if source is None or weights is None or (bias is not None and b is None):
+            return None
+        (dequantize, x), (w, w_scale) = source, weights
+        unit = x.scale.astype(np.float64) * w_scale
+        factor = np.asarray(unit / codes.scale, np.float32)
+        shift = None if b is None else np.asarray(b / unit, np.float32)
+        if not (np.isfinite(factor).all() and (shift is None or np.isfinite(shift).all())):
+            return None
+        finish = Rounding(shift, factor, limits, len(w))
+        function = _convolution(node, w, finish, None)
+        return _Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize,))
+
+    def _weights(self, value: Value | None) -> tuple[Array, Array] | None:
+        """Integer weights less their zero points, and their scales (one, or one per output channel), behind a value."""
+        node = None if value is None else value.producer
+        if node is None or not node.is_op("DequantizeLinear") or node.attr("block_size", 0):
+            return None
+        q, scale, zero = (None if v is None else self._constant(v) for v in (*node.inputs, None)[:3])
+        if q is None or scale is None or q.dtype not in (np.uint8, np.int8) or scale.dtype != np.float32 or q.ndim < 3:
+            return None
+        if (node.input(2) is not None and zero is None) or scale.size not in (1, len(q)):
+            return None
+        if scale.size > 1 and node.attr("axis", 1) not in (0, -q.ndim):
+            return None
+        return _centred_weights(q, zero), scale.reshape(-1).astype(np.float64)
+
+    def _float_sum(self, node: Node, nodes: list[Node], codes: Codes, limits: Limits) -> _Step | None:
+        a, b = (self._dequantized(v) for v in node.inputs)
+        if a is None or b is None:
+            return None
+        reads = ((a[0].inputs[0], a[1]), (b[0].inputs[0], b[1]))
+        if not any(value in self._made for value, _ in reads):
+            return None
+        function = _blocks(float_sum(a[1], b[1], codes, limits))
+        return _Step(tuple(nodes), reads, codes, function, (a[0], b[0]))
+
+    def of_qlinear_conv(self, node: Node) -> _Step | None:
+        x, y = self._codes(node, 1, 2), self._codes(node, 6, 7)
+        known = [None if v is None else self._constant(v) for v in (node.input(i) for i in (3, 4, 5, 8))]
+        q, w_scale, w_zero, bias = known
+        if x is None or y is None or q is None or w_scale is None or w_zero is None or q.dtype.itemsize != 1:
+            return None
+        if (bias is None and node.input(8) is not None) or node.attr("channels_last", 0):
+            return None
+        w = _centred_weights(q, w_zero)
+        largest = 0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0)
+        if INPUT_REACH * one_sided(w, tuple(range(1, w.ndim))) + largest > EXACT_SUM:
+            return None
+        factor = (x.scale * w_scale / y.scale).reshape(-1)
+        finish = Rounding(bias, factor, y.limits, len(w))
+        return _Step((node,), ((node.inputs[0], x),), y, _convolution(node, w, finish, x.limits))
+
+    def of_qlinear_add(self, node: Node) -> _Step | None:
+        a, b, y = (self._codes(node, i, i + 1) for i in (1, 4, 6))
+        reads = (node.inputs[0], node.inputs[3])
+        if a is None or b is None or y is None or not any(v in self._made for v in reads):
+            return None
+        return _Step((node,), ((reads[0], a), (reads[1], b)), y, _blocks(exact_sum(a, b, y)))
+
+    def of_move(self, node: Node) -> _Step | None:
+        value = node.inputs[0]
+        step = None if value is None or value.producer is None else self.found.get(value.producer)
+        return None if step is None else self._moved(node, [node], value, step.makes, ())
+
+    def _moved(
+        self, node: Node, nodes: list[Node], value: Value | None, codes: Codes, bypassed: tuple[Node, ...]
+    ) -> _Step | None:
+        others = [None if v is None else self._constant(v) for v in node.inputs[1:]]
+        if (
+            value not in self._made
+            or len(node.outputs) != 1
+            or any(known is None and v is not None for known, v in zip(others, node.inputs[1:], strict=True))
+        ):
+            return None
+        if node.op == "MaxPool" and max(node.attr("pads", (0,))) >= min(node.attr("kernel_shape", (1,))):
+            return None
+        function, _ = self._bind(node)
+        return _Step(tuple(nodes), ((value, codes),), codes, lambda x: function(x, *others), bypassed)
+
+
+_MATCHES: dict[tuple[str, str], Callable[[_Steps, Node], _Step | None]] = {
+    ("", "QuantizeLinear"): _Steps.of_quantize, (_MS, "QuantizeLinear"): _Steps.of_quantize,
+    ("", "QLinearConv"): _Steps.of_qlinear_conv, (_MS, "QLinearAdd"): _Steps.of_qlinear_add,
+    **{("", op): _Steps.of_move for op in _MOVES},
+}  # fmt: skip
+
+
+def _is_plain(node: Node) -> bool:
+    return not (node.attr("block_size", 0) or node.attr("precision", 0))
+
+
+def _centred_weights(q: Array, zero: Array | None) -> Array:
+    if zero is not None and zero.size > 1:
+        zero = zero.reshape(-1, *(1,) * (q.ndim - 1))
+    return centred(q, zero)
+
+
+def _convolution(node: Node, w: Array, finish: Rounding, limits: Limits | None) -> Function:
+    geometry: dict[str, Any] = dict(node.attrs)
+    return convolution(w, int(geometry.pop("group", 1)), geometry, finish, limits)
+
+
+def _on_codes(step: _Step, as_bytes: Codes | None) -> Function:
+    """A step's function of codes or bytes."""
+    function, zeros = step.function, [codes.zero_point for _, codes in step.reads]
+
+    def run(*operands: Array) -> Array:
+        y = function(*[x if x.dtype == np.float32 else centred(x, z) for x, z in zip(operands, zeros, strict=True)])
+        return y if as_bytes is None else as_bytes.to_bytes(y)
+
+    return run
+
+
+def _blocks(function: Function) -> Function:
+    """A function of two blocks and the result as one of two arrays that broadcast."""
+    program = BlockProgram([Line(function, ("a", "b"), "y")], None, ["a", "b"])
+
+    def run(a: Array, b: Array) -> Array:
+        y = program.run(None, (a, b))
+        if y is None:
+            a, b = (np.ascontiguousarray(v) for v in np.broadcast_arrays(a, b))
+            y = np.empty_like(a)
+            function(a, b, y)
+        return y
+
+    return run
