@@ -44,6 +44,11 @@ def quantized_units(
     return steps.units() if steps.found else {}
 
 
+def is_of_weights(node: Node) -> bool:
+    """True for a DequantizeLinear that a step may not need: all that it makes is weights of convolutions."""
+    return node.is_op("DequantizeLinear") and all(user.is_op("Conv") and slot == 1 for user, slot in node.out.uses)
+
+
 class _Steps:
     def __init__(self, nodes: Sequence[Node], constant: Constant, bind: Bind, kept: set[Value]) -> None:
         self._nodes, self._constant, self._bind, self._kept = nodes, constant, bind, kept
@@ -180,7 +185,7 @@ class _Steps:
         b = None if bias is None else self._constant(bias)
         if source is None or weights is None or (bias is not None and b is None):
             return None
-        (dequantize, x), (w, w_scale) = source, weights
+        (dequantize, x), (of_weights, w, w_scale) = source, weights
         unit = x.scale.astype(np.float64) * w_scale
         factor = np.asarray(unit / codes.scale, np.float32)
         shift = None if b is None else np.asarray(b / unit, np.float32)
@@ -188,10 +193,10 @@ class _Steps:
             return None
         finish = Rounding(shift, factor, limits, len(w))
         function = _convolution(node, w, finish, None)
-        return _Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize,))
+        return _Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize, of_weights))
 
-    def _weights(self, value: Value | None) -> tuple[Array, Array] | None:
-        """Integer weights less their zero points, and their scales (one, or one per output channel), behind a value."""
+    def _weights(self, value: Value | None) -> tuple[Node, Array, Array] | None:
+        """The node that dequantizes a value, integer weights less their zero points, and their scales, one or one per channel."""
         node = None if value is None else value.producer
         if node is None or not node.is_op("DequantizeLinear") or node.attr("block_size", 0):
             return None
@@ -202,7 +207,7 @@ class _Steps:
             return None
         if scale.size > 1 and node.attr("axis", 1) not in (0, -q.ndim):
             return None
-        return _centred_weights(q, zero), scale.reshape(-1).astype(np.float64)
+        return node, _centred_weights(q, zero), scale.reshape(-1).astype(np.float64)
 
     def _float_sum(self, node: Node, nodes: list[Node], codes: Codes, limits: Limits) -> _Step | None:
         a, b = (self._dequantized(v) for v in node.inputs)
@@ -270,9 +275,11 @@ def _is_plain(node: Node) -> bool:
 
 
 def _centred_weights(q: Array, zero: Array | None) -> Array:
-    if zero is not None and zero.size > 1:
-        zero = zero.reshape(-1, *(1,) * (q.ndim - 1))
-    return centred(q, zero)
+    """(M, C, kernel...) in float32, laid out with the output channels last, as products need them."""
+    order = (*range(2, q.ndim), 1, 0)
+    if zero is not None and zero.size == 1:
+        zero = zero.reshape(())
+    return centred(np.ascontiguousarray(q.transpose(order)), zero).transpose(-1, -2, *range(q.ndim - 2))
 
 
 def _convolution(node: Node, w: Array, finish: Rounding, limits: Limits | None) -> Function:

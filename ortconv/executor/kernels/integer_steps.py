@@ -7,7 +7,7 @@ The functions made here take centred codes and return them in an array of their 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,9 +114,10 @@ def convolution(
 
     With limits of the codes, every sum that float32 can hold is exact.
     """
-    laid_out = filters(w, group)
+    laid_out = cache(lambda: filters(w, group))
+    kernel, channels = w.shape[2:], w.shape[1] * group
     options: dict[str, Any] = {k: v for k, v in geometry.items() if k != "kernel_shape"}
-    place = lru_cache(maxsize=16)(lambda size: window(size, laid_out.kernel, **options))
+    place = lru_cache(maxsize=16)(lambda size: window(size, kernel, **options))
     steps = [d for key in ("strides", "dilations") for d in geometry.get(key, ())]
     transformed = winograd.transform_weights(w) if winograd.suits(w, group) and set(steps) <= {1} else None
     outputs: Function = winograd.outputs
@@ -130,12 +131,12 @@ def convolution(
 
     def run(x: Array) -> Array:
         at = place(x.shape[2:])
-        if x.shape[1] == laid_out.channels:
+        if x.shape[1] == channels:
             if at.is_pointwise and group == 1:
-                return _pointwise(x, laid_out.matrix[0], at, finish)
+                return _pointwise(x, laid_out().matrix[0], at, finish)
             if transformed is not None and min(*at.begin, *at.end) >= 0:
                 return channels_first(winograd.convolve_3x3(x, transformed, at, finished))
-        y = channels_last(convolve(x, laid_out, at))
+        y = channels_last(convolve(x, laid_out(), at))
         finish(y)
         return channels_first(y)
 

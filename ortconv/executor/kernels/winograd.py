@@ -34,7 +34,7 @@ def suits(w: Array, group: int) -> bool:
 def transform_weights(w: Array) -> Array:
     """(M, C, 3, 3) to (16, C, M)."""
     m, c = w.shape[:2]
-    return np.asarray(_WEIGHTS @ w.reshape(m * c, 9).T).reshape(16, m, c).transpose(0, 2, 1).copy()
+    return np.asarray(_WEIGHTS @ w.transpose(2, 3, 1, 0).reshape(9, c * m)).reshape(16, c, m)
 
 
 def outputs(tiles: Array, weights: Array) -> Array:
@@ -49,9 +49,10 @@ def exact_outputs(weights: Array, low: float, high: float) -> Callable[[Array, A
     """
     spans = np.full((4, 4), 2 * (high - low))
     spans[1, 1] = 4 * max(high, -low)
-    largest = np.abs(weights, dtype=np.float64).reshape(16, *weights.shape[1:]) * spans.reshape(16, 1, 1)
+    # Sums that are small enough to matter are exact in float32.
+    largest, limits = np.abs(weights), _EXACT_QUARTERS / spans.reshape(16, 1)
     count, parts = 1, [slice(None)]
-    while any(largest[:, k].sum(axis=1).max(initial=0) > _EXACT_QUARTERS for k in parts):
+    while any((largest[:, k].sum(axis=1) > limits).any() for k in parts):
         count *= 2
         parts = [slice(a, b) for a, b in pairwise(weights.shape[1] * i // count for i in range(count + 1))]
 
