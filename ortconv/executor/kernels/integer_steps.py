@@ -174,17 +174,21 @@ def float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> Function:
 
 def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
     """For blocks of centred codes: QLinearAdd, two fused multiply-adds of which the one of the second operand comes first."""
-    ratio_a, ratio_b = (np.asarray(v.scale / y.scale, np.float32) for v in (p, q))
+    ratio_a, ratio_b = (np.asarray(np.asarray(v.scale / y.scale, np.float32), np.float64) for v in (p, q))
     zero_a, zero_b, zero_y = (_f32(v.zero_point) for v in (p, q, y))
-    offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
+    offset = zero_y - (_f32(ratio_a) * zero_a + _f32(ratio_b) * zero_b)
+    offset, zero_a, zero_b = (np.asarray(v, np.float64) for v in (offset, zero_a, zero_b))
     limits = y.limits
 
     def run(a: Array, b: Array, out: Array) -> None:
-        wide = np.multiply(b + zero_b, ratio_b, dtype=np.float64)
-        np.add(wide, offset, wide)
-        addend = wide.astype(np.float32)
-        wide = np.multiply(a + zero_a, ratio_a, dtype=np.float64)
-        np.copyto(out, np.add(wide, addend), casting="same_kind")
+        addend = b.astype(np.float64)
+        np.add(addend, zero_b, addend)
+        np.multiply(addend, ratio_b, addend)
+        np.add(addend, offset, addend)
+        total = a.astype(np.float64)
+        np.add(total, zero_a, total)
+        np.multiply(total, ratio_a, total)
+        np.copyto(out, total + addend.astype(np.float32).astype(np.float64), casting="same_kind")
         np.rint(out, out)
         np.subtract(out, zero_y, out)
         out.clip(*limits, out=out)

@@ -138,8 +138,11 @@ def dynamic_quantization(x: Array) -> tuple[Array, np.float32, np.uint8]:
     low = min(np.float32(0), x.min(initial=0).astype(np.float32))
     high = max(np.float32(0), x.max(initial=0).astype(np.float32))
     scale = np.float32((high - low) / np.float32(255)) if high > low else np.float32(1)
-    zero = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
-    return round_to_integers(np.asarray(x / scale), np.float32(zero), DType.UINT8), scale, zero
+    zero = np.uint8(min(max(np.rint(-low / scale), 0), 255))
+    y = np.asarray(x / scale)
+    np.rint(y, out=y)
+    np.add(y, np.float32(zero), out=y)
+    return y.clip(*_BYTES[DType.UINT8], out=y).astype(np.uint8), scale, zero
 
 
 @kernel("DynamicQuantizeLinear")
