@@ -20,7 +20,7 @@ _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
 _INPUT, _WEIGHTS, _OUTPUT = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
 
 _BLOCK_BYTES = 256 << 10
-"""Transformed tiles beyond this are worked on in blocks of tile rows."""
+"""Transformed tiles beyond this, and beyond a quarter of the weights that every block reads, are worked on in blocks of rows."""
 
 _FEWEST_CHANNELS = 64
 """With fewer the transforms cost more than they save."""
@@ -83,7 +83,7 @@ def convolve_3x3(x: Array, weights: Array, w: Window, combined: Callable[[Array,
     top, left = w.begin
     padded[:, top : top + w.size[0], left : left + w.size[1]] = np.moveaxis(x, 1, -1)
     out = np.empty((n, 2 * rows, 2 * columns, m), np.float32)
-    block = max(1, _BLOCK_BYTES // (16 * 4 * columns * max(c, m)))
+    block = max(1, max(_BLOCK_BYTES, weights.nbytes // 4) // (16 * 4 * columns * max(c, m)))
     for image, target in zip(padded, out):
         by_row, by_column, item = image.strides
         tiles = as_strided(
