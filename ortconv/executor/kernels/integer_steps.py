@@ -19,8 +19,8 @@ from ortconv.executor.kernels.windows import Window, channels_first, channels_la
 from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
 
-_ROW = 1 << 12
-"""Elements over which numbers per channel are repeated: short inner loops are slow."""
+_ROW = 1 << 14
+"""About so many elements get their numbers per channel at once: numpy is quickest with operands of the same size."""
 
 
 def _f32(number: Any) -> Array:
@@ -89,22 +89,23 @@ class Rounding:
 
     def __call__(self, sums: Array) -> None:
         """`sums` are contiguous, their channels last."""
-        flat, width = sums.reshape(-1), self._width
-        whole = flat.size // width * width
-        rows, block = flat[:whole].reshape(-1, width), BLOCK // width
-        for start in range(0, len(rows), block):
-            self._round(rows[start : start + block], self._bias, self._factor)
-        if whole < flat.size:
-            rest = flat.size - whole
-            factor = self._factor[:rest] if self._factor.ndim else self._factor
-            self._round(flat[whole:], None if self._bias is None else self._bias[:rest], factor)
+        flat = sums.reshape(-1)
+        block = max(1, BLOCK // self._width) * self._width
+        for start in range(0, flat.size, block):
+            y = flat[start : start + block]
+            if self._bias is not None:
+                self._by_channel(np.add, y, self._bias)
+            if self._factor.ndim:
+                self._by_channel(np.multiply, y, self._factor)
+            else:
+                np.multiply(y, self._factor, y)
+            np.rint(y, y)
+            y.clip(*self._limits, out=y)
 
-    def _round(self, y: Array, bias: Array | None, factor: Array) -> None:
-        if bias is not None:
-            np.add(y, bias, y)
-        np.multiply(y, factor, y)
-        np.rint(y, y)
-        y.clip(*self._limits, out=y)
+    def _by_channel(self, function: Function, y: Array, repeated: Array) -> None:
+        for start in range(0, y.size, self._width):
+            part = y[start : start + self._width]
+            function(part, repeated[: part.size], part)
 
 
 def convolution(
