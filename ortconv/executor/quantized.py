@@ -20,6 +20,7 @@ from ortconv.executor.program import BlockProgram, Line
 from ortconv.executor.registry import Function
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
 
 _MS = "com.microsoft"
 _MOVES = frozenset({"Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
@@ -44,9 +45,13 @@ def quantized_units(
     return steps.units() if steps.found else {}
 
 
+def _is_dequantize(node: Node) -> bool:
+    return node.op == "DequantizeLinear" and node.domain in ("", _MS)
+
+
 def is_of_weights(node: Node) -> bool:
     """True for a DequantizeLinear that a step may not need: all that it makes is weights of convolutions."""
-    return node.is_op("DequantizeLinear") and all(user.is_op("Conv") and slot == 1 for user, slot in node.out.uses)
+    return _is_dequantize(node) and all(user.is_op("Conv") and slot == 1 for user, slot in node.out.uses)
 
 
 class _Steps:
@@ -68,19 +73,14 @@ class _Steps:
         units: dict[Node, Unit | None] = {}
         for node, step in self.found.items():
             units |= dict.fromkeys(step.nodes)
-            reads: list[Value | None] = [v for v, _ in step.reads]
             function = _on_codes(step, None if node.out in handed else step.makes)
-            units[node] = Unit(step.nodes, reads, function)
-        bypassing = {node: step for step in self.found.values() for node in step.nodes}
-        for node in self._nodes:
-            if node.op != "DequantizeLinear":
-                continue
-            users = [user for user, _ in node.out.uses]
-            if node.out not in self._kept and all(u in bypassing and node in bypassing[u].bypassed for u in users):
+            units[node] = Unit(step.nodes, [v for v, _ in step.reads], function)
+        bypassed = {(node, reader) for step in self.found.values() for node in step.bypassed for reader in step.nodes}
+        for node in filter(_is_dequantize, self._nodes):
+            codes = self._codes(node)
+            if node.out not in self._kept and all((node, user) in bypassed for user, _ in node.out.uses):
                 units[node] = None
-            elif node.inputs[0] in handed:
-                codes = self._codes(node)
-                assert codes is not None
+            elif node.inputs[0] in handed and codes is not None:
                 units[node] = Unit((node,), [node.inputs[0]], codes.dequantize)
         return units
 
@@ -89,23 +89,21 @@ class _Steps:
         read = {value for step in self.found.values() for value, _ in step.reads}
         for node in self._nodes:
             if node.op == "QuantizeLinear" and node not in self.found and node.out in read:
-                codes = self._codes(node)
-                if codes is not None and _is_plain(node) and self._all_take(node.out, codes):
-                    self.found[node] = _Step((node,), ((node.inputs[0], codes),), codes, codes.quantize)
+                x, codes = node.inputs[0], self._codes(node)
+                if codes is not None and x is not None and x.dtype is DType.FLOAT and self._all_take(node.out, codes):
+                    self.found[node] = _Step((node,), ((x, codes),), codes, codes.quantize)
 
     def _all_take(self, value: Value, codes: Codes) -> bool:
         """True if every reader of a quantized value can do with centred codes."""
         return value not in self._kept and all(self._takes(user, value, codes) for user, _ in value.uses)
 
     def _takes(self, user: Node, value: Value, codes: Codes) -> bool:
-        if user not in self._inside:
-            return False
         step = self.found.get(user)
         if step is not None:
             taken = [other for v, other in step.reads if v is value]
         else:
-            own = self._codes(user) if user.op == "DequantizeLinear" and user.inputs[0] is value else None
-            taken = [] if own is None else [own]
+            own = self._codes(user) if _is_dequantize(user) and user in self._inside else None
+            taken = [] if own is None or user.inputs[0] is not value else [own]
         return bool(taken) and all(other.zero_point == codes.zero_point for other in taken)
 
     def _codes(self, node: Node, scale: int = 1, zero_point: int = 2) -> Codes | None:
@@ -116,19 +114,15 @@ class _Steps:
         codes = Codes(known[0].reshape(()), known[1].reshape(()))
         if codes.scale.dtype != np.float32 or codes.zero_point.dtype not in (np.uint8, np.int8):
             return None
+        if any(node.attr(name, 0) for name in ("block_size", "output_dtype", "precision")):
+            return None
         return codes if np.isfinite(codes.scale) and codes.scale > 0 else None
 
     def _dequantized(self, value: Value | None) -> tuple[Node, Codes] | None:
         """The DequantizeLinear that makes a value."""
         node = None if value is None else value.producer
-        if (
-            node is None
-            or node not in self._inside
-            or not (node.is_op("DequantizeLinear") or node.is_op("DequantizeLinear", _MS))
-        ):
-            return None
-        codes = self._codes(node)
-        return None if codes is None or node.attr("block_size", 0) else (node, codes)
+        codes = None if node not in self._inside or not _is_dequantize(node) else self._codes(node)
+        return None if codes is None or node is None else (node, codes)
 
     def _alone(self, value: Value | None) -> Node | None:
         """The node that makes a value with one reader."""
@@ -139,7 +133,7 @@ class _Steps:
     def of_quantize(self, node: Node) -> _Step | None:
         """Float operators between DequantizeLinear and this QuantizeLinear."""
         codes = self._codes(node)
-        if codes is None or not _is_plain(node):
+        if codes is None:
             return None
         nodes, limits = [node], codes.limits
         before = self._alone(node.inputs[0])
@@ -158,7 +152,7 @@ class _Steps:
             return self._float_sum(before, nodes, codes, limits)
         if before.op in _MOVES and len(nodes) == 2:
             source = self._dequantized(before.inputs[0])
-            if source is not None and source[1] == codes:
+            if source is not None and source[1].same(codes):
                 return self._moved(before, nodes, source[0].inputs[0], codes, (source[0],))
         return None
 
@@ -180,7 +174,8 @@ class _Steps:
         return np.asarray(first, np.float32), np.asarray(last, np.float32)
 
     def _float_convolution(self, node: Node, nodes: list[Node], codes: Codes, limits: Limits) -> _Step | None:
-        source, weights = self._dequantized(node.inputs[0]), self._weights(node.inputs[1])
+        source = self._dequantized(node.inputs[0])
+        weights = None if source is None else self._weights(node.inputs[1])
         bias = node.input(2)
         b = None if bias is None else self._constant(bias)
         if source is None or weights is None or (bias is not None and b is None):
@@ -198,7 +193,7 @@ class _Steps:
     def _weights(self, value: Value | None) -> tuple[Node, Array, Array] | None:
         """The node that dequantizes a value, integer weights less their zero points, and their scales, one or one per channel."""
         node = None if value is None else value.producer
-        if node is None or not node.is_op("DequantizeLinear") or node.attr("block_size", 0):
+        if node is None or not _is_dequantize(node) or node.attr("block_size", 0) or node.attr("output_dtype", 0):
             return None
         q, scale, zero = (None if v is None else self._constant(v) for v in (*node.inputs, None)[:3])
         if q is None or scale is None or q.dtype not in (np.uint8, np.int8) or scale.dtype != np.float32 or q.ndim < 3:
@@ -228,6 +223,8 @@ class _Steps:
         if (bias is None and node.input(8) is not None) or node.attr("channels_last", 0):
             return None
         w = _centred_weights(q, w_zero)
+        if w_scale.size not in (1, len(w)):
+            return None
         largest = 0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0)
         if INPUT_REACH * one_sided(w, tuple(range(1, w.ndim))) + largest > EXACT_SUM:
             return None
@@ -257,7 +254,7 @@ class _Steps:
             or any(known is None and v is not None for known, v in zip(others, node.inputs[1:], strict=True))
         ):
             return None
-        if node.op == "MaxPool" and max(node.attr("pads", (0,))) >= min(node.attr("kernel_shape", (1,))):
+        if node.op == "MaxPool" and not _has_input_in_every_window(node):
             return None
         function, _ = self._bind(node)
         return _Step(tuple(nodes), ((value, codes),), codes, lambda x: function(x, *others), bypassed)
@@ -270,8 +267,11 @@ _MATCHES: dict[tuple[str, str], Callable[[_Steps, Node], _Step | None]] = {
 }  # fmt: skip
 
 
-def _is_plain(node: Node) -> bool:
-    return not (node.attr("block_size", 0) or node.attr("precision", 0))
+def _has_input_in_every_window(node: Node) -> bool:
+    """False where a window of a MaxPool might lie in the padding, whose value depends on the type."""
+    return (
+        max(node.attr("pads", (0,))) < min(node.attr("kernel_shape", (1,))) and max(node.attr("dilations", (1,))) == 1
+    )
 
 
 def _centred_weights(q: Array, zero: Array | None) -> Array:

@@ -63,6 +63,10 @@ MODELS = {
         WEIGHTS | {"f": SCALE, "g": np.float32(0.2), "o": ORIGIN},
         "y = Conv(x, w, c) q = QuantizeLinear(y, f, o) z = DequantizeLinear(q, g, o)", 3),
     "product": ({"w": f32(8, 40), "c": f32(40)}, "y = MatMul(x, w) a = Add(c, y) e = Erf(a) z = Mul(a, e)", 1),
+    "integer product": (
+        {"w": np.arange(-160, 160).clip(-127, 127).astype(np.int8).reshape(8, 40), "v": np.int8(3), "c": f32(40)},
+        """q, s, o = DynamicQuantizeLinear(x) i = MatMulInteger(q, w, o, v) y = Cast<to = 1>(i) p = Mul(y, s)
+        z = Add(c, p)""", 2),
     "rows": (
         {"two": np.float32(2), "e": np.float32(1e-3), "g": f32(8), "h": f32(8)},
         """u = ReduceMean<axes = [-1]>(x) d = Sub(x, u) p = Pow(d, two) v = ReduceMean<axes = [3]>(p) a = Add(v, e)
@@ -75,7 +79,7 @@ MODELS = {
 }  # fmt: skip
 """Constants, nodes, and how many steps are left of them."""
 
-LAST_AXES = {"product", "rows", "columns", "Softmax"}
+LAST_AXES = {"product", "integer product", "rows", "columns", "Softmax"}
 
 
 def model(name, path):

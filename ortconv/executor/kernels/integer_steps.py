@@ -42,6 +42,11 @@ class Codes(NamedTuple):
         info = np.iinfo(self.zero_point.dtype)
         return _f32(info.min - int(self.zero_point)), _f32(info.max - int(self.zero_point))
 
+    def same(self, other: Codes) -> bool:
+        """True if the same codes stand for the same numbers."""
+        own, others = (np.asarray(v.zero_point) for v in (self, other))
+        return bool(self.scale == other.scale and own == others and own.dtype == others.dtype)
+
     def to_bytes(self, x: Array) -> Array:
         """Centred codes as what they stand for."""
         zero = _f32(self.zero_point)
