@@ -7,13 +7,14 @@ The functions made here take centred codes and return them in an array of their 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ortconv.errors import GraphError
 from ortconv.executor.kernels import winograd
-from ortconv.executor.kernels.conv import convolve, filters
+from ortconv.executor.kernels.conv import Filters, convolve, filters
 from ortconv.executor.kernels.elementwise import BLOCK, blockwise
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, window
 from ortconv.executor.registry import Function
@@ -120,14 +121,40 @@ def convolution(
 
     With limits of the codes, every sum that float32 can hold is exact.
     """
-    laid_out = cache(lambda: filters(w, group))
-    kernel, channels = w.shape[2:], w.shape[1] * group
+    channels, kernel = w.shape[1] * group, w.shape[2:]
     options: dict[str, Any] = {k: v for k, v in geometry.items() if k != "kernel_shape"}
     place = lru_cache(maxsize=16)(lambda size: window(size, kernel, **options))
-    steps = [d for key in ("strides", "dilations") for d in geometry.get(key, ())]
-    transformed = winograd.transform_weights(w) if winograd.suits(w, group) and set(steps) <= {1} else None
+    steps = {d for key in ("strides", "dilations") for d in geometry.get(key, ())}
+    if winograd.suits(w, group) and steps <= {1} and min(geometry.get("pads", ()), default=0) >= 0:
+        sums = _through_winograd(w, finish, limits)
+    else:
+        sums = _direct(filters(w, group), finish)
+
+    def run(x: Array) -> Array:
+        if x.shape[1] != channels:
+            raise GraphError(
+                f"the weights expect {channels} channels, the input has {x.shape[1]} (shape {list(x.shape)})"
+            )
+        return channels_first(sums(x, place(x.shape[2:])))
+
+    return run
+
+
+def _direct(laid_out: Filters, finish: Callable[[Array], None]) -> Function:
+    def sums(x: Array, w: Window) -> Array:
+        if w.is_pointwise and laid_out.group == 1:
+            return _pointwise(x, laid_out.matrix[0], w, finish)
+        y = channels_last(convolve(x, laid_out, w))
+        finish(y)
+        return y
+
+    return sums
+
+
+def _through_winograd(w: Array, finish: Callable[[Array], None], limits: Limits | None) -> Function:
+    transformed = winograd.transform_weights(w)
     outputs: Function = winograd.outputs
-    if transformed is not None and limits is not None:
+    if limits is not None:
         outputs = winograd.exact_outputs(transformed, float(limits[0]), float(limits[1]))
 
     def finished(tiles: Array, weights: Array) -> Array:
@@ -135,18 +162,7 @@ def convolution(
         finish(y)
         return y
 
-    def run(x: Array) -> Array:
-        at = place(x.shape[2:])
-        if x.shape[1] == channels:
-            if at.is_pointwise and group == 1:
-                return _pointwise(x, laid_out().matrix[0], at, finish)
-            if transformed is not None and min(*at.begin, *at.end) >= 0:
-                return channels_first(winograd.convolve_3x3(x, transformed, at, finished))
-        y = channels_last(convolve(x, laid_out(), at))
-        finish(y)
-        return channels_first(y)
-
-    return run
+    return lambda x, w: winograd.convolve_3x3(x, transformed, w, finished)
 
 
 def _pointwise(x: Array, matrix: Array, w: Window, finish: Callable[[Array], None]) -> Array:
@@ -161,7 +177,7 @@ def _pointwise(x: Array, matrix: Array, w: Window, finish: Callable[[Array], Non
         part = flat[start : start + block]
         np.matmul(rows[start : start + block], matrix, out=part)
         finish(part)
-    return channels_first(out)
+    return out
 
 
 def float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> Function:
