@@ -60,6 +60,7 @@ class _Steps:
         self._inside = set(nodes)
         self.found: dict[Node, _Step] = {}
         self._made: set[Value] = set()
+        self._parameters: dict[tuple[Node, int], Codes | None] = {}
         for node in nodes:
             match = _MATCHES.get((node.domain, node.op))
             step = None if match is None else match(self, node)
@@ -108,6 +109,12 @@ class _Steps:
 
     def _codes(self, node: Node, scale: int = 1, zero_point: int = 2) -> Codes | None:
         """The constant parameters of a tensor that is quantized with one scale."""
+        key = node, scale
+        if key not in self._parameters:
+            self._parameters[key] = self._read_codes(node, scale, zero_point)
+        return self._parameters[key]
+
+    def _read_codes(self, node: Node, scale: int, zero_point: int) -> Codes | None:
         known = [None if v is None else self._constant(v) for v in (node.input(scale), node.input(zero_point))]
         if known[0] is None or known[1] is None or known[0].size != 1 or known[1].size != 1:
             return None
