@@ -16,6 +16,7 @@ from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.kernels.conv import EXACT_SUM
 from ortconv.executor.kernels.integer_steps import Codes, Limits, Rounding, convolution, exact_sum, float_sum
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
+from ortconv.executor.kernels.quantize import dynamic_centred_codes
 from ortconv.executor.program import BlockProgram, Line
 from ortconv.executor.registry import Function
 from ortconv.ir.graph import Node, Value
@@ -41,8 +42,24 @@ def quantized_units(
     nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value]
 ) -> dict[Node, Unit | None]:
     """Units by their last node, None for the other nodes of a unit and for those that no step needs. `kept` are read outside."""
-    steps = _Steps(nodes, constant, bind, set(kept))
-    return steps.units() if steps.found else {}
+    outside, inside = set(kept), set(nodes)
+    steps = _Steps(nodes, constant, bind, outside)
+    units = steps.units() if steps.found else {}
+    for node in nodes:
+        if node.is_op("DynamicQuantizeLinear") and node.outputs[0] is not None and node.outputs[0] not in outside:
+            users = [user for user, _ in node.outputs[0].uses]
+            if all(user in inside and _multiplies_codes(user, node, constant) for user in users):
+                units[node] = Unit((node,), list(node.inputs), dynamic_centred_codes)
+    return units
+
+
+def _multiplies_codes(node: Node, quantize: Node, constant: Constant) -> bool:
+    """True for a MatMulInteger of what a DynamicQuantizeLinear makes, and of constant weights."""
+    if not node.is_op("MatMulInteger") or node.inputs[0] is not quantize.outputs[0] or len(node.inputs) < 3:
+        return False
+    b, b_zero_point = (None if v is None else constant(v) for v in (node.input(1), node.input(3)))
+    is_known = b is not None and b.ndim == 2 and (b_zero_point is not None or node.input(3) is None)
+    return is_known and node.inputs[2] is quantize.outputs[2]
 
 
 def _is_dequantize(node: Node) -> bool:

@@ -147,14 +147,17 @@ def prepare_matmul_integer(operands: Sequence[Any]) -> Function | None:
 
 
 def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
-    """MatMulInteger with constant weights (K, N): integers in float32 where that holds every sum, else in int32."""
+    """MatMulInteger with constant weights (K, N): integers in float32 where that holds every sum, else in int32.
+
+    float32 operands are codes less their zero point.
+    """
     weights = centred(b, b_zero_point)
     parts = _exact_parts(weights)
 
     def run(a: Array, a_zero_point: Array | None) -> Array:
         if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1:
             a_zero_point = a_zero_point[:, None]
-        rows = centred(a, a_zero_point)
+        rows = a if a.dtype == np.float32 else centred(a, a_zero_point)
         if len(parts) == 1:
             return np.asarray(np.matmul(rows, weights))
         return np.asarray(sum(np.matmul(rows[..., k], weights[k]).astype(np.int32) for k in parts))
