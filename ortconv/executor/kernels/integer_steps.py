@@ -87,8 +87,8 @@ class Rounding:
     """rint((sums + bias) * factor) within limits, in place. Bias and factor have one number, or one per channel."""
 
     def __init__(self, bias: Array | None, factor: Array, limits: Limits, channels: int) -> None:
-        repeats = max(1, _ROW // channels)
-        self._width = repeats * channels
+        repeats = max(1, _ROW // max(1, channels))
+        self._width = max(1, repeats * channels)
         self._bias = None if bias is None or not bias.any() else np.tile(_f32(bias).reshape(-1), repeats)
         self._factor = _f32(factor).reshape(()) if factor.size == 1 else np.tile(_f32(factor).reshape(-1), repeats)
         self._limits = limits
