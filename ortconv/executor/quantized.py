@@ -244,7 +244,7 @@ class _Steps:
         q, w_scale, w_zero, bias = known
         if x is None or y is None or q is None or w_scale is None or w_zero is None or q.dtype.itemsize != 1:
             return None
-        if (bias is None and node.input(8) is not None) or node.attr("channels_last", 0):
+        if bias is None and node.input(8) is not None:
             return None
         w = _centred_weights(q, w_zero)
         if w_scale.size not in (1, len(w)):
@@ -278,7 +278,7 @@ class _Steps:
             or any(known is None and v is not None for known, v in zip(others, node.inputs[1:], strict=True))
         ):
             return None
-        if node.op == "MaxPool" and not _has_input_in_every_window(node):
+        if node.op in ("MaxPool", "NhwcMaxPool") and not _has_input_in_every_window(node):
             return None
         function, _ = self._bind(node)
         return _Step(tuple(nodes), ((value, codes),), codes, lambda x: function(x, *others), bypassed)
@@ -286,7 +286,8 @@ class _Steps:
 
 _MATCHES: dict[tuple[str, str], Callable[[_Steps, Node], _Step | None]] = {
     ("", "QuantizeLinear"): _Steps.of_quantize, (_MS, "QuantizeLinear"): _Steps.of_quantize,
-    ("", "QLinearConv"): _Steps.of_qlinear_conv, (_MS, "QLinearAdd"): _Steps.of_qlinear_add,
+    ("", "QLinearConv"): _Steps.of_qlinear_conv, (_MS, "QLinearConv"): _Steps.of_qlinear_conv,
+    (_MS, "QLinearAdd"): _Steps.of_qlinear_add, (_MS, "NhwcMaxPool"): _Steps.of_move,
     **{("", op): _Steps.of_move for op in _MOVES},
 }  # fmt: skip
 
@@ -308,7 +309,11 @@ def _centred_weights(q: Array, zero: Array | None) -> Array:
 
 def _convolution(node: Node, w: Array, finish: Rounding, limits: Limits | None) -> Function:
     geometry: dict[str, Any] = dict(node.attrs)
-    return convolution(w, int(geometry.pop("group", 1)), geometry, finish, limits)
+    is_channels_last = geometry.pop("channels_last", 0)
+    multiply = convolution(w, int(geometry.pop("group", 1)), geometry, finish, limits)
+    if not is_channels_last:
+        return multiply
+    return lambda x: np.moveaxis(multiply(np.moveaxis(x, -1, 1)), 1, -1)
 
 
 def _on_codes(step: _Step, as_bytes: Codes | None) -> Function:

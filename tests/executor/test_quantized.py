@@ -70,6 +70,11 @@ OPERATORS = {
         m = MaxPool<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(a)
         t = Transpose<perm = [0,1,3,2]>(m)
         y = QLinearConv(t, as, az, v, us, uz, ys, yz)""", "uint8"),
+    "channels last": (U8 | SCALES | CONV | SQUARE | SINGLE, ENTER + """
+        t = Transpose<perm = [0,2,3,1]>(q)
+        a = com.microsoft.QLinearConv<channels_last = 1, pads = [1,1,1,1]>(t, xs, xz, w, ws, wz, as, az, c)
+        m = com.microsoft.NhwcMaxPool<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(a)
+        y = com.microsoft.QLinearConv<channels_last = 1, group = 16>(m, as, az, d, us, uz, ys, yz)""", "uint8"),
     "other readers": (U8 | SCALES | CONV | SQUARE | SINGLE, ENTER + """
         a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
         b = QLinearConv(a, as, az, v, us, uz, bs, bz)
