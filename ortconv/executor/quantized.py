@@ -281,7 +281,13 @@ class _Steps:
         if node.op in ("MaxPool", "NhwcMaxPool") and not _has_input_in_every_window(node):
             return None
         function, _ = self._bind(node)
-        return _Step(tuple(nodes), ((value, codes),), codes, lambda x: function(x, *others), bypassed)
+
+        def run(x: Array) -> Array:
+            y: Array = function(x, *others)
+            # Only where there is no input at all can a window consist of padding, the lowest of its type.
+            return y if x.size else np.full_like(y, codes.limits[0])
+
+        return _Step(tuple(nodes), ((value, codes),), codes, run, bypassed)
 
 
 _MATCHES: dict[tuple[str, str], Callable[[_Steps, Node], _Step | None]] = {

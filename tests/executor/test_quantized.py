@@ -70,6 +70,10 @@ OPERATORS = {
         m = MaxPool<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(a)
         t = Transpose<perm = [0,1,3,2]>(m)
         y = QLinearConv(t, as, az, v, us, uz, ys, yz)""", "uint8"),
+    "maxima of nothing": (U8 | SCALES | CONV, ENTER + """
+        a = QLinearConv<strides = [1,40]>(q, xs, xz, w, ws, wz, as, az, c)
+        b = MaxPool<kernel_shape = [1,2]>(a)
+        y = MaxPool<kernel_shape = [2,2], pads = [1,1,1,1]>(b)""", "uint8"),
     "channels last": (U8 | SCALES | CONV | SQUARE | SINGLE, ENTER + """
         t = Transpose<perm = [0,2,3,1]>(q)
         a = com.microsoft.QLinearConv<channels_last = 1, pads = [1,1,1,1]>(t, xs, xz, w, ws, wz, as, az, c)
@@ -185,6 +189,12 @@ def test_exact_winograd(largest):
     got = winograd.convolve_3x3(x, transformed, place, winograd.exact_outputs(transformed, 0, 255))
     want = convolve(x.astype(np.float64), filters(w.astype(np.float64), 1), place)
     np.testing.assert_array_equal(np.moveaxis(got, -1, 1), want)
+
+
+def test_winograd_of_nothing():
+    weights = winograd.transform_weights(np.ones((64, 64, 3, 3), np.float32))
+    y = winograd.convolve_3x3(np.ones((1, 64, 6, 2), np.float32), weights, window((6, 2), (3, 3)))
+    assert y.shape == (1, 4, 0, 64)
 
 
 def test_inner_codes_stay_wide(tmp_path):

@@ -83,7 +83,7 @@ def convolve_3x3(x: Array, weights: Array, w: Window, combined: Callable[[Array,
     top, left = w.begin
     padded[:, top : top + w.size[0], left : left + w.size[1]] = np.moveaxis(x, 1, -1)
     out = np.empty((n, 2 * rows, 2 * columns, m), np.float32)
-    block = max(1, max(_BLOCK_BYTES, weights.nbytes // 4) // (16 * 4 * columns * max(c, m)))
+    block = max(1, max(_BLOCK_BYTES, weights.nbytes // 4) // (16 * 4 * max(columns * max(c, m), 1)))
     for image, target in zip(padded, out):
         by_row, by_column, item = image.strides
         tiles = as_strided(
