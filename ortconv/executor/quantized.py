@@ -205,6 +205,8 @@ class _Steps:
         if source is None or weights is None or (bias is not None and b is None):
             return None
         (dequantize, x), (of_weights, w, w_scale) = source, weights
+        if not _is_sound(node, w):
+            return None
         unit = x.scale.astype(np.float64) * w_scale
         factor = np.asarray(unit / codes.scale, np.float32)
         shift = None if b is None else np.asarray(b / unit, np.float32)
@@ -247,7 +249,7 @@ class _Steps:
         if bias is None and node.input(8) is not None:
             return None
         w = _centred_weights(q, w_zero)
-        if w_scale.size not in (1, len(w)):
+        if w_scale.size not in (1, len(w)) or not _is_sound(node, w):
             return None
         largest = 0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0)
         if INPUT_REACH * one_sided(w, tuple(range(1, w.ndim))) + largest > EXACT_SUM:
@@ -311,6 +313,11 @@ def _centred_weights(q: Array, zero: Array | None) -> Array:
     if zero is not None and zero.size == 1:
         zero = zero.reshape(())
     return centred(np.ascontiguousarray(q.transpose(order)), zero).transpose(-1, -2, *range(q.ndim - 2))
+
+
+def _is_sound(node: Node, w: Array) -> bool:
+    """False for weights that are left to the kernel, to be refused or to make nothing."""
+    return w.size > 0 and node.attr("group", 1) > 0 and len(w) % node.attr("group", 1) == 0
 
 
 def _convolution(node: Node, w: Array, finish: Rounding, limits: Limits | None) -> Function:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,16 +169,15 @@ def _through_winograd(w: Array, finish: Callable[[Array], None], limits: Limits 
 def _pointwise(x: Array, matrix: Array, w: Window, finish: Callable[[Array], None]) -> Array:
     """Rows of pixels are finished as soon as they are multiplied, while they are in the cache."""
     steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-    rows = channels_last(x[steps])
-    rows = rows.reshape(-1, rows.shape[-1])
-    out = np.empty((x.shape[0], *w.output, matrix.shape[1]), np.float32)
-    flat = out.reshape(-1, matrix.shape[1])
-    block = max(1, BLOCK // matrix.shape[1])
-    for start in range(0, len(rows), block):
-        part = flat[start : start + block]
+    (c, m), count = matrix.shape, len(x) * prod(w.output)
+    rows = channels_last(x[steps]).reshape(count, c)
+    out = np.empty((count, m), np.float32)
+    block = max(1, BLOCK // max(1, m))
+    for start in range(0, count, block):
+        part = out[start : start + block]
         np.matmul(rows[start : start + block], matrix, out=part)
         finish(part)
-    return out
+    return out.reshape(len(x), *w.output, m)
 
 
 def float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> Function:
