@@ -18,6 +18,7 @@ import numpy as np
 
 from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, instructions, quantizer_before
 from ortconv.executor.kernels.conv import convolution
+from ortconv.executor.kernels.matmul import integer_sums
 from ortconv.executor.program import BlockProgram, Line, columns
 from ortconv.executor.registry import Function
 from ortconv.ir.graph import Node, Value
@@ -42,11 +43,16 @@ class Unit(NamedTuple):
     function: Function
 
 
-def units(nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value]) -> dict[Node, Unit | None]:
-    """The units among the nodes of a plan, by their last node; None for the other nodes of a unit. `kept` are read outside."""
+def units(
+    nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value], taken: dict[Node, Unit | None]
+) -> dict[Node, Unit | None]:
+    """The units among the nodes of a plan, by their last node; None for the other nodes of a unit. `kept` are read outside.
+
+    Those `taken` are left as they are.
+    """
     place = {node: index for index, node in enumerate(nodes)}
     outside = set(kept)
-    found: dict[Node, Unit | None] = {}
+    found = dict(taken)
     for node in reversed(nodes):
         if node in found or not (len(node.outputs) == 1 and node.outputs[0] is not None):
             continue
@@ -75,7 +81,7 @@ class _Members:
         self._outside, self._taken, self._reductions = outside, taken, reductions
         self.head: Node | None = None
         self.turn: Node | None = None
-        """A Transpose of what the head makes."""
+        """A Transpose or Cast of what the head makes."""
         self.nodes: set[Node] = set()
         self._before: set[Value] = set()  # what the head reads
         self._lines: dict[Node, list[Line]] = {}
@@ -105,6 +111,10 @@ class _Members:
             return [v.producer for v in operands if v.producer is not None and v not in node.outputs]
         if self.head is None and node.op in _HEADS and not node.domain:
             self._lead(node)
+        elif self.head is None and (product := self._integer_product(node)) is not None:
+            self.turn = node
+            self.nodes.add(node)
+            self._lead(product)
         elif (
             self.head is None
             and node.is_op("Transpose")
@@ -128,6 +138,17 @@ class _Members:
         ):
             self.nodes.add(pad)
             self._before |= {v for v in pad.inputs if v is not None}
+
+    def _integer_product(self, node: Node) -> Node | None:
+        """The MatMulInteger with constant weights that only this Cast reads."""
+        value = node.inputs[0] if node.is_op("Cast") else None
+        before = None if value is None else value.producer
+        if before is None or not before.is_op("MatMulInteger") or before not in self._place or before in self._taken:
+            return None
+        weights = [self._constant(v) for v in before.inputs[1::2] if v is not None]
+        constant = all(w is not None for w in weights) and weights[0] is not None and weights[0].ndim == 2
+        alone = before.out not in self._outside and all(user is node for user, _ in before.out.uses)
+        return before if alone and constant else None
 
     def _turned_convolution(self, node: Node) -> Node | None:
         """The convolution with constant weights that only this Transpose reads, for the sake of what follows."""
@@ -248,13 +269,21 @@ def _headed(
     """The head as a function of the unit's operands, the name of its result, and the lines that are left for it."""
     if _is_constant_convolution(node, constant):
         return _folded_convolution(node, turn, lines, nodes, constant, place)
-    function, reads = bind(node)
+    function, reads = _float_sums(node, constant) if node.op == "MatMulInteger" else bind(node)
     slots = [(place.get(v), None if v is None or v in place else constant(v)) for v in reads]
 
     def run(*operands: Any) -> Any:
         return function(*[known if slot is None else operands[slot] for slot, known in slots])
 
-    return run, node.out, lines
+    return run, (turn or node).out, lines
+
+
+def _float_sums(node: Node, constant: Constant) -> tuple[Function, list[Value | None]]:
+    """An integer product with constant weights and the Cast to float32 behind it."""
+    b, zero_point = (None if v is None else constant(v) for v in (node.input(1), node.input(3)))
+    assert b is not None
+    sums = integer_sums(b, zero_point)
+    return lambda *operands: sums(*operands).astype(np.float32, copy=False), [node.input(0), node.input(2)]
 
 
 def _constants(node: Node, constant: Constant) -> tuple[Array | None, Array | None]:

@@ -12,7 +12,8 @@ import numpy as np
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.executor.backend import Event
 from ortconv.executor.foreseen import foreseen
-from ortconv.executor.fusion import units
+from ortconv.executor.fusion import Unit, units
+from ortconv.executor.quantized import is_of_weights, quantized_units
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version
@@ -44,9 +45,12 @@ class Plan:
         self._together: dict[Node, tuple[Node, ...]] = {}
         self._inputs = [self._slot(v) for v in inputs]
         folding, following = foreseen(nodes, inputs)
-        bound = self._fused(
-            [n for n in nodes if n not in folding or not self._folded(n)], {*outputs, *_made(following)}
-        )
+        kept = {*outputs, *_made(following)}
+        late = {node for node in folding if is_of_weights(node)}
+        left = [n for n in nodes if n in late or n not in folding or not self._folded(n)]
+        taken = quantized_units(left, self._constant, self._bind, kept)
+        left = [n for n in left if n in taken or n not in late or not self._folded(n)]
+        bound = self._fused(left, kept, taken)
         last_use = {value: index for index, (_, reads, _) in enumerate(bound) for value in reads if value is not None}
         last_use |= dict.fromkeys(outputs, len(bound))
         # What follows from shapes stays until the end of the run, to be remembered.
@@ -63,9 +67,14 @@ class Plan:
             return known
         return None
 
-    def _fused(self, nodes: list[Node], kept: set[Value]) -> list[tuple[Function, list[Value | None], Node]]:
+    def _bind(self, node: Node) -> tuple[Function, list[Value | None]]:
+        return _bind(node, self._constant)
+
+    def _fused(
+        self, nodes: list[Node], kept: set[Value], taken: dict[Node, Unit | None]
+    ) -> list[tuple[Function, list[Value | None], Node]]:
         """What to call, with which values, for which node, in order."""
-        together = units(nodes, self._constant, lambda node: _bind(node, self._constant), kept)
+        together = units(nodes, self._constant, self._bind, kept, taken)
         bound = []
         for node in nodes:
             unit = together.get(node)
@@ -73,7 +82,7 @@ class Plan:
                 self._together[node] = unit.nodes
                 bound.append((unit.function, unit.reads, node))
             elif node not in together:
-                bound.append((*_bind(node, self._constant), node))
+                bound.append((*self._bind(node), node))
         return bound
 
     def _folded(self, node: Node) -> bool:

@@ -63,6 +63,14 @@ MODELS = {
         WEIGHTS | {"f": SCALE, "g": np.float32(0.2), "o": ORIGIN},
         "y = Conv(x, w, c) q = QuantizeLinear(y, f, o) z = DequantizeLinear(q, g, o)", 3),
     "product": ({"w": f32(8, 40), "c": f32(40)}, "y = MatMul(x, w) a = Add(c, y) e = Erf(a) z = Mul(a, e)", 1),
+    "integer product": (
+        {"w": np.arange(-160, 160).clip(-127, 127).astype(np.int8).reshape(8, 40), "v": np.int8(3), "c": f32(40)},
+        """q, s, o = DynamicQuantizeLinear(x) i = MatMulInteger(q, w, o, v) y = Cast<to = 1>(i) p = Mul(y, s)
+        z = Add(c, p)""", 2),
+    "integer product and its codes": (
+        {"w": np.arange(-32, 32).astype(np.int8).reshape(8, 8)},
+        """q, s, o = DynamicQuantizeLinear(x) i = MatMulInteger(q, w, o) y = Cast<to = 1>(i) k = Cast<to = 1>(q)
+        p = Mul(y, s) z = Add(p, k)""", 3),
     "rows": (
         {"two": np.float32(2), "e": np.float32(1e-3), "g": f32(8), "h": f32(8)},
         """u = ReduceMean<axes = [-1]>(x) d = Sub(x, u) p = Pow(d, two) v = ReduceMean<axes = [3]>(p) a = Add(v, e)
@@ -75,7 +83,7 @@ MODELS = {
 }  # fmt: skip
 """Constants, nodes, and how many steps are left of them."""
 
-LAST_AXES = {"product", "rows", "columns", "Softmax"}
+LAST_AXES = {"product", "integer product", "integer product and its codes", "rows", "columns", "Softmax"}
 
 
 def model(name, path):

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from ortconv.executor.kernels.matmul import prepare_matmul_integer
 from tests.executor.single_node import assert_same, compare, run_kernel
 
 SHAPES = [
@@ -98,6 +99,23 @@ def test_matmul_integer_is_exact_beyond_float32(rng):
     a, b = np.full((2, 5000), 255, np.uint8), np.full((5000, 3), 255, np.uint8)
     b[::7, 1] = 1
     compare("MatMulInteger", [a, b], opset=10)
+
+
+@pytest.mark.parametrize("shape", [(5000,), (2, 5000), (3, 2, 5000), (0, 5000)])
+@pytest.mark.parametrize("zero_point", [None, np.uint8(0), np.uint8(200)])
+def test_prepared_integer_weights(shape, zero_point):
+    """Weights that need several sums, for float32 to hold each; the zero point of the weights may not be known beforehand."""
+    b = np.full((5000, 3), 255, np.uint8)
+    b[::7, 1] = 1
+    a, origin = np.full(shape, 255, np.uint8), np.uint8(3)
+    a[..., ::5] = 0
+    prepared = prepare_matmul_integer([None, b, None, zero_point])
+    assert prepared is not None
+    for known in (zero_point, np.uint8(9)) if zero_point is None else (zero_point,):
+        want = (a.astype(np.int64) - 3) @ (b.astype(np.int64) - int(known or 0))
+        got = prepared(a, b, origin, known)
+        assert got.dtype == np.int32
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import winograd
 from ortconv.executor.kernels.fused_activation import activation as named_activation
-from ortconv.executor.kernels.matmul import centred
+from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.precision import in_float32
 from ortconv.executor.kernels.windows import (
     Window,
@@ -45,9 +45,6 @@ _DEPTHWISE_BYTES = 1 << 20
 
 EXACT_SUM = float(1 << 24)
 """Integer sums up to this are exact in float32."""
-
-_INPUT_REACH = 255
-"""How far an 8-bit input can be from its zero point."""
 
 
 class Filters(NamedTuple):
@@ -358,11 +355,11 @@ def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFi
     if zero_point is not None and zero_point.size > 1:
         zero_point = zero_point.reshape(-1, *(1,) * (w.ndim - 1))
     wide = centred(w, zero_point)
-    reach = _INPUT_REACH * _largest_sum(wide)
+    reach = INPUT_REACH * _largest_sum(wide)
     for count in (1, 2, 4, 8, 16) if group == 1 else (1,):
         edges = [w.shape[1] * i // count for i in range(count + 1)]
         slices = [slice(a, b) for a, b in pairwise(edges)]
-        if all(_INPUT_REACH * _largest_sum(wide[:, s]) <= EXACT_SUM for s in slices):
+        if all(INPUT_REACH * _largest_sum(wide[:, s]) <= EXACT_SUM for s in slices):
             inputs = slices if count > 1 else [slice(None)]
             parts = tuple((i, filters(wide[:, s], group)) for i, s in zip(inputs, slices))
             return IntegerFilters(parts, w.shape[2:], reach)
@@ -370,7 +367,7 @@ def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFi
 
 
 def _largest_sum(w: Array) -> float:
-    return float(np.abs(w).sum(axis=tuple(range(1, w.ndim))).max(initial=0))
+    return one_sided(w, tuple(range(1, w.ndim)))
 
 
 @kernel("ConvInteger")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.registry import kernel
+from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
 _EXACT = float(1 << 24)
 """Integers up to this magnitude are exact in float32."""
+
+INPUT_REACH = 255
+"""How far apart 8-bit codes can be, and so how far from their zero point."""
 
 _INTEGER_GEMM = 4096
 """Multiplications from which integers go through the floating-point GEMM."""
@@ -123,6 +128,59 @@ def matmul_integer(a: Array, b: Array, a_zero_point: Array | None = None, b_zero
     if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1:
         a_zero_point = a_zero_point[:, None]
     return integer_product(centred(a, a_zero_point), centred(b, b_zero_point))
+
+
+@prepare("MatMulInteger")
+def prepare_matmul_integer(operands: Sequence[Any]) -> Function | None:
+    """Centre the weights once."""
+    b, b_zero_point = (*operands, None, None)[1:4:2]
+    if b is None or b.ndim != 2:
+        return None
+    sums = integer_sums(b, b_zero_point)
+
+    def run(a: Array, b: Array, a_zero_point: Array | None = None, zero_point: Array | None = None) -> Array:
+        if (zero_point is None) != (b_zero_point is None):
+            return np.asarray(matmul_integer(a, b, a_zero_point, zero_point))
+        return np.asarray(sums(a, a_zero_point).astype(np.int32))
+
+    return run
+
+
+def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
+    """MatMulInteger with constant weights (K, N): integers in float32 where that holds every sum, else in int32.
+
+    float32 operands are codes less their zero point.
+    """
+    weights = centred(b, b_zero_point)
+    parts = _exact_parts(weights)
+
+    def run(a: Array, a_zero_point: Array | None) -> Array:
+        if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1:
+            a_zero_point = a_zero_point[:, None]
+        rows = a if a.dtype == np.float32 else centred(a, a_zero_point)
+        if len(parts) == 1:
+            return np.asarray(np.matmul(rows, weights))
+        return np.asarray(sum(np.matmul(rows[..., k], weights[k]).astype(np.int32) for k in parts))
+
+    return run
+
+
+def _exact_parts(weights: Array) -> list[slice]:
+    """The rows of weights (K, N) in parts for which float32 holds the sums with 8-bit codes, whatever their zero point is."""
+    count = 1
+    while True:
+        edges = [len(weights) * i // count for i in range(count + 1)]
+        parts = [slice(a, b) for a, b in pairwise(edges)]
+        if all(INPUT_REACH * one_sided(weights[k], axis=0) <= _EXACT for k in parts):
+            return parts
+        count *= 2
+
+
+def one_sided(weights: Array, axis: int | tuple[int, ...]) -> float:
+    """The largest sum along axes of integer weights of one sign: no sum of products gets further from zero than that times
+    `INPUT_REACH`. Sums that are small enough to matter are exact in float32.
+    """
+    return float((np.abs(weights).sum(axis=axis) + np.abs(weights.sum(axis=axis))).max(initial=0)) / 2
 
 
 def integer_product(a: Array, b: Array) -> Array:

@@ -133,16 +133,34 @@ def dequantize_linear(
     return y.astype(target, copy=False)
 
 
-def dynamic_quantization(x: Array) -> tuple[Array, np.float32, np.uint8]:
-    """x as uint8 with the scale and zero point that cover its range and zero."""
+def _dynamic_codes(x: Array) -> tuple[Array, np.float32, np.uint8]:
+    """Codes from 0 to 255 in float32, and the scale and zero point that cover the range of x and zero."""
     low = min(np.float32(0), x.min(initial=0).astype(np.float32))
     high = max(np.float32(0), x.max(initial=0).astype(np.float32))
     scale = np.float32((high - low) / np.float32(255)) if high > low else np.float32(1)
-    zero = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
-    return round_to_integers(np.asarray(x / scale), np.float32(zero), DType.UINT8), scale, zero
+    zero = np.uint8(min(max(np.rint(-low / scale), 0), 255))
+    y = np.asarray(x / scale)
+    np.rint(y, out=y)
+    np.add(y, np.float32(zero), out=y)
+    return y.clip(*_BYTES[DType.UINT8], out=y), scale, zero
+
+
+def dynamic_quantization(x: Array) -> tuple[Array, np.float32, np.uint8]:
+    """x as uint8 with the scale and zero point that cover its range and zero."""
+    y, scale, zero = _dynamic_codes(x)
+    return y.astype(np.uint8), scale, zero
 
 
 @kernel("DynamicQuantizeLinear")
 def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
     y, scale, zero = dynamic_quantization(x)
+    return y, np.asarray(scale), np.asarray(zero)
+
+
+def dynamic_centred_codes(x: Array) -> tuple[Array, Array, Array]:
+    """DynamicQuantizeLinear with codes less their zero point, as float32."""
+    y, scale, zero = _dynamic_codes(x)
+    if np.isnan(y.min(initial=0)):
+        y = y.astype(np.uint8).astype(np.float32)
+    np.subtract(y, np.float32(zero), out=y)
     return y, np.asarray(scale), np.asarray(zero)

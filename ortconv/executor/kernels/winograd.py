@@ -5,6 +5,9 @@ Each transform is one product with a Kronecker matrix. Weights grow by 16/9, so 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
@@ -16,8 +19,8 @@ _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.floa
 _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
 _INPUT, _WEIGHTS, _OUTPUT = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
 
-_BLOCK_BYTES = 4 << 20
-"""Transformed tiles beyond this are worked on in blocks of tile rows."""
+_BLOCK_BYTES = 256 << 10
+"""Transformed tiles beyond this, and beyond a quarter of the weights that every block reads, are worked on in blocks of rows."""
 
 _FEWEST_CHANNELS = 64
 """With fewer the transforms cost more than they save."""
@@ -31,10 +34,47 @@ def suits(w: Array, group: int) -> bool:
 def transform_weights(w: Array) -> Array:
     """(M, C, 3, 3) to (16, C, M)."""
     m, c = w.shape[:2]
-    return np.asarray(_WEIGHTS @ w.reshape(m * c, 9).T).reshape(16, m, c).transpose(0, 2, 1).copy()
+    return np.asarray(_WEIGHTS @ w.transpose(2, 3, 1, 0).reshape(9, c * m)).reshape(16, c, m)
 
 
-def convolve_3x3(x: Array, weights: Array, w: Window) -> Array:
+def outputs(tiles: Array, weights: Array) -> Array:
+    """Transformed tiles (16, T, C) times transformed weights, transformed back to (4, T * M)."""
+    return np.asarray(_OUTPUT @ np.matmul(tiles, weights).reshape(16, -1))
+
+
+def exact_outputs(weights: Array, low: float, high: float) -> Callable[[Array, Array], Array]:
+    """What `outputs` computes without rounding for integer weights before their transform and integer inputs from low to high.
+
+    Everything is a multiple of a quarter. Products are exact by the weights' size, the sums over a tile by the products' own.
+    """
+    spans = np.full((4, 4), 2 * (high - low))
+    spans[1, 1] = 4 * max(high, -low)
+    # Sums that are small enough to matter are exact in float32.
+    largest, limits = np.abs(weights), _EXACT_QUARTERS / spans.reshape(16, 1)
+    count, parts = 1, [slice(None)]
+    while any((largest[:, k].sum(axis=1) > limits).any() for k in parts):
+        count *= 2
+        parts = [slice(a, b) for a, b in pairwise(weights.shape[1] * i // count for i in range(count + 1))]
+
+    def run(tiles: Array, weights: Array) -> Array:
+        products = [np.matmul(tiles[..., k], weights[:, k]).reshape(16, -1) for k in parts]
+        reach = sum(np.maximum(p.max(axis=1, initial=0), -p.min(axis=1, initial=0)) for p in products)
+        if (np.abs(_OUTPUT) @ reach).max() <= _EXACT_QUARTERS:
+            total = products[0]
+            for p in products[1:]:
+                total += p
+            return np.asarray(_OUTPUT @ total)
+        wide = sum(p.astype(np.float64) for p in products)
+        return np.asarray(_OUTPUT.astype(np.float64) @ wide).astype(np.float32)
+
+    return run
+
+
+_EXACT_QUARTERS = float(1 << 22)
+"""Up to this float32 holds all multiples of a quarter."""
+
+
+def convolve_3x3(x: Array, weights: Array, w: Window, combined: Callable[[Array, Array], Array] = outputs) -> Array:
     """(N, C, H, W) with transformed weights, for a window of strides and dilations 1, to (N, OH, OW, M) channels last."""
     n, c = x.shape[:2]
     (oh, ow), m = w.output, weights.shape[2]
@@ -43,7 +83,7 @@ def convolve_3x3(x: Array, weights: Array, w: Window) -> Array:
     top, left = w.begin
     padded[:, top : top + w.size[0], left : left + w.size[1]] = np.moveaxis(x, 1, -1)
     out = np.empty((n, 2 * rows, 2 * columns, m), np.float32)
-    block = max(1, _BLOCK_BYTES // (16 * 4 * columns * max(c, m)))
+    block = max(1, max(_BLOCK_BYTES, weights.nbytes // 4) // (16 * 4 * max(columns * max(c, m), 1)))
     for image, target in zip(padded, out):
         by_row, by_column, item = image.strides
         tiles = as_strided(
@@ -54,7 +94,6 @@ def convolve_3x3(x: Array, weights: Array, w: Window) -> Array:
             part = tiles[:, :, start : start + block]
             count = part.shape[2]
             transformed = (_INPUT @ part.reshape(16, count * columns * c)).reshape(16, count * columns, c)
-            products = np.matmul(transformed, weights).reshape(16, count * columns * m)
-            y = (_OUTPUT @ products).reshape(2, 2, count, columns, m)
+            y = combined(transformed, weights).reshape(2, 2, count, columns, m)
             by_tile[start : start + count] = y.transpose(2, 0, 3, 1, 4)
     return out[:, :oh, :ow]

@@ -1,0 +1,218 @@
+"""Quantized operators on centred codes: 8-bit codes less their zero point, held as float32.
+
+The functions made here take centred codes and return them in an array of their own. Float32 sums of such products are exact up to
+`EXACT_SUM`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ortconv.errors import GraphError
+from ortconv.executor.kernels import winograd
+from ortconv.executor.kernels.conv import Filters, convolve, filters
+from ortconv.executor.kernels.elementwise import BLOCK, blockwise
+from ortconv.executor.kernels.windows import Window, channels_first, channels_last, window
+from ortconv.executor.registry import Function
+from ortconv.ir.tensor import Array
+
+_ROW = 1 << 14
+"""About so many elements get their numbers per channel at once: numpy is quickest with operands of the same size."""
+
+
+def _f32(number: Any) -> Array:
+    return np.asarray(number, np.float32)
+
+
+Limits = tuple[Array, Array]
+"""The lowest and the highest centred code."""
+
+
+class Codes(NamedTuple):
+    """How an 8-bit tensor is quantized; both scalars."""
+
+    scale: Array
+    zero_point: Array
+
+    @property
+    def limits(self) -> Limits:
+        info = np.iinfo(self.zero_point.dtype)
+        return _f32(info.min - int(self.zero_point)), _f32(info.max - int(self.zero_point))
+
+    def same(self, other: Codes) -> bool:
+        """True if the same codes stand for the same numbers."""
+        own, others = (np.asarray(v.zero_point) for v in (self, other))
+        return bool(self.scale == other.scale and own == others and own.dtype == others.dtype)
+
+    def to_bytes(self, x: Array) -> Array:
+        """Centred codes as what they stand for."""
+        zero = _f32(self.zero_point)
+
+        def convert(part: Array, out: Array) -> None:
+            np.copyto(out, part + zero, casting="unsafe")
+
+        return blockwise(convert, x, self.zero_point.dtype)
+
+    def quantize(self, x: Array) -> Array:
+        """float32 to centred codes as QuantizeLinear. NaN becomes the lowest."""
+        (low, high), scale = self.limits, self.scale
+
+        def run(part: Array, out: Array) -> None:
+            np.divide(part, scale, out)
+            np.rint(out, out)
+            if np.isnan(out.min()):
+                np.copyto(out, low, where=np.isnan(out))
+            out.clip(low, high, out=out)
+
+        return blockwise(run, x)
+
+    def dequantize(self, x: Array) -> Array:
+        scale = self.scale
+
+        def run(part: Array, out: Array) -> None:
+            np.multiply(part, scale, out)
+            np.add(out, _ZERO, out)  # codes have no negative zero
+
+        return blockwise(run, x)
+
+
+_ZERO = _f32(0)
+
+
+class Rounding:
+    """rint((sums + bias) * factor) within limits, in place. Bias and factor have one number, or one per channel."""
+
+    def __init__(self, bias: Array | None, factor: Array, limits: Limits, channels: int) -> None:
+        repeats = max(1, _ROW // max(1, channels))
+        self._width = max(1, repeats * channels)
+        self._bias = None if bias is None or not bias.any() else np.tile(_f32(bias).reshape(-1), repeats)
+        self._factor = _f32(factor).reshape(()) if factor.size == 1 else np.tile(_f32(factor).reshape(-1), repeats)
+        self._limits = limits
+
+    def __call__(self, sums: Array) -> None:
+        """`sums` are contiguous, their channels last."""
+        flat = sums.reshape(-1)
+        block = max(1, BLOCK // self._width) * self._width
+        for start in range(0, flat.size, block):
+            y = flat[start : start + block]
+            if self._bias is not None:
+                self._by_channel(np.add, y, self._bias)
+            if self._factor.ndim:
+                self._by_channel(np.multiply, y, self._factor)
+            else:
+                np.multiply(y, self._factor, y)
+            np.rint(y, y)
+            y.clip(*self._limits, out=y)
+
+    def _by_channel(self, function: Function, y: Array, repeated: Array) -> None:
+        for start in range(0, y.size, self._width):
+            part = y[start : start + self._width]
+            function(part, repeated[: part.size], part)
+
+
+def convolution(
+    w: Array, group: int, geometry: dict[str, Any], finish: Callable[[Array], None], limits: Limits | None
+) -> Function:
+    """The function of centred codes (N, C, spatial...) that convolves with integer weights and then calls `finish`.
+
+    With limits of the codes, every sum that float32 can hold is exact.
+    """
+    channels, kernel = w.shape[1] * group, w.shape[2:]
+    options: dict[str, Any] = {k: v for k, v in geometry.items() if k != "kernel_shape"}
+    place = lru_cache(maxsize=16)(lambda size: window(size, kernel, **options))
+    steps = {d for key in ("strides", "dilations") for d in geometry.get(key, ())}
+    if winograd.suits(w, group) and steps <= {1} and min(geometry.get("pads", ()), default=0) >= 0:
+        sums = _through_winograd(w, finish, limits)
+    else:
+        sums = _direct(filters(w, group), finish)
+
+    def run(x: Array) -> Array:
+        if x.shape[1] != channels:
+            raise GraphError(
+                f"the weights expect {channels} channels, the input has {x.shape[1]} (shape {list(x.shape)})"
+            )
+        return channels_first(sums(x, place(x.shape[2:])))
+
+    return run
+
+
+def _direct(laid_out: Filters, finish: Callable[[Array], None]) -> Function:
+    def sums(x: Array, w: Window) -> Array:
+        if w.is_pointwise and laid_out.group == 1:
+            return _pointwise(x, laid_out.matrix[0], w, finish)
+        y = channels_last(convolve(x, laid_out, w))
+        finish(y)
+        return y
+
+    return sums
+
+
+def _through_winograd(w: Array, finish: Callable[[Array], None], limits: Limits | None) -> Function:
+    transformed = winograd.transform_weights(w)
+    outputs: Function = winograd.outputs
+    if limits is not None:
+        outputs = winograd.exact_outputs(transformed, float(limits[0]), float(limits[1]))
+
+    def finished(tiles: Array, weights: Array) -> Array:
+        y: Array = outputs(tiles, weights)
+        finish(y)
+        return y
+
+    return lambda x, w: winograd.convolve_3x3(x, transformed, w, finished)
+
+
+def _pointwise(x: Array, matrix: Array, w: Window, finish: Callable[[Array], None]) -> Array:
+    """Rows of pixels are finished as soon as they are multiplied, while they are in the cache."""
+    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
+    (c, m), count = matrix.shape, len(x) * prod(w.output)
+    rows = channels_last(x[steps]).reshape(count, c)
+    out = np.empty((count, m), np.float32)
+    block = max(1, BLOCK // max(1, m))
+    for start in range(0, count, block):
+        part = out[start : start + block]
+        np.matmul(rows[start : start + block], matrix, out=part)
+        finish(part)
+    return out.reshape(len(x), *w.output, m)
+
+
+def float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> Function:
+    """For blocks of centred codes: Add between DequantizeLinear and QuantizeLinear."""
+
+    def run(a: Array, b: Array, out: Array) -> None:
+        other = np.multiply(b, q.scale)
+        np.multiply(a, p.scale, out)
+        np.add(out, other, out)
+        np.divide(out, y.scale, out)
+        np.rint(out, out)
+        out.clip(*limits, out=out)
+
+    return run
+
+
+def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
+    """For blocks of centred codes: QLinearAdd, two fused multiply-adds of which the one of the second operand comes first."""
+    ratio_a, ratio_b = (np.asarray(np.asarray(v.scale / y.scale, np.float32), np.float64) for v in (p, q))
+    zero_a, zero_b, zero_y = (_f32(v.zero_point) for v in (p, q, y))
+    offset = zero_y - (_f32(ratio_a) * zero_a + _f32(ratio_b) * zero_b)
+    offset, zero_a, zero_b = (np.asarray(v, np.float64) for v in (offset, zero_a, zero_b))
+    limits = y.limits
+
+    def run(a: Array, b: Array, out: Array) -> None:
+        addend = b.astype(np.float64)
+        np.add(addend, zero_b, addend)
+        np.multiply(addend, ratio_b, addend)
+        np.add(addend, offset, addend)
+        total = a.astype(np.float64)
+        np.add(total, zero_a, total)
+        np.multiply(total, ratio_a, total)
+        np.copyto(out, total + addend.astype(np.float32).astype(np.float64), casting="same_kind")
+        np.rint(out, out)
+        np.subtract(out, zero_y, out)
+        out.clip(*limits, out=out)
+
+    return run

@@ -1,0 +1,355 @@
+"""Steps of quantized graphs: convolutions, sums and what lies between them hand on centred codes instead of bytes.
+
+A step is an operator on quantized tensors, or the float operators between DequantizeLinear and QuantizeLinear that amount to one.
+Readers that are no such step get bytes, or the float values that the codes stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ortconv.executor.fusion import Bind, Unit
+from ortconv.executor.kernels.blocks import Constant
+from ortconv.executor.kernels.conv import EXACT_SUM
+from ortconv.executor.kernels.integer_steps import Codes, Limits, Rounding, convolution, exact_sum, float_sum
+from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
+from ortconv.executor.kernels.quantize import dynamic_centred_codes
+from ortconv.executor.program import BlockProgram, Line
+from ortconv.executor.registry import Function
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
+
+_MS = "com.microsoft"
+_MOVES = frozenset({"Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators that put out some of the codes that they read."""
+
+
+class _Step(NamedTuple):
+    nodes: tuple[Node, ...]
+    """The last one makes the result."""
+    reads: tuple[tuple[Value | None, Codes], ...]
+    makes: Codes
+    function: Function
+    bypassed: tuple[Node, ...] = ()
+    """The DequantizeLinear nodes whose inputs it reads instead of their outputs."""
+
+
+def quantized_units(
+    nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value]
+) -> dict[Node, Unit | None]:
+    """Units by their last node, None for the other nodes of a unit and for those that no step needs. `kept` are read outside."""
+    outside, inside = set(kept), set(nodes)
+    steps = _Steps(nodes, constant, bind, outside)
+    units = steps.units() if steps.found else {}
+    for node in nodes:
+        if node.is_op("DynamicQuantizeLinear") and node.outputs[0] is not None and node.outputs[0] not in outside:
+            users = [user for user, _ in node.outputs[0].uses]
+            if all(user in inside and _multiplies_codes(user, node, constant) for user in users):
+                units[node] = Unit((node,), list(node.inputs), dynamic_centred_codes)
+    return units
+
+
+def _multiplies_codes(node: Node, quantize: Node, constant: Constant) -> bool:
+    """True for a MatMulInteger of what a DynamicQuantizeLinear makes, and of constant weights."""
+    if not node.is_op("MatMulInteger") or node.inputs[0] is not quantize.outputs[0] or len(node.inputs) < 3:
+        return False
+    b, b_zero_point = (None if v is None else constant(v) for v in (node.input(1), node.input(3)))
+    is_known = b is not None and b.ndim == 2 and (b_zero_point is not None or node.input(3) is None)
+    return is_known and node.inputs[2] is quantize.outputs[2]
+
+
+def _is_dequantize(node: Node) -> bool:
+    return node.op == "DequantizeLinear" and node.domain in ("", _MS)
+
+
+def is_of_weights(node: Node) -> bool:
+    """True for a DequantizeLinear that a step may not need: all that it makes is weights of convolutions."""
+    return _is_dequantize(node) and all(user.is_op("Conv") and slot == 1 for user, slot in node.out.uses)
+
+
+class _Steps:
+    def __init__(self, nodes: Sequence[Node], constant: Constant, bind: Bind, kept: set[Value]) -> None:
+        self._nodes, self._constant, self._bind, self._kept = nodes, constant, bind, kept
+        self._inside = set(nodes)
+        self.found: dict[Node, _Step] = {}
+        self._made: set[Value] = set()
+        self._parameters: dict[tuple[Node, int], Codes | None] = {}
+        for node in nodes:
+            match = _MATCHES.get((node.domain, node.op))
+            step = None if match is None else match(self, node)
+            if step is not None:
+                self.found[node] = step
+                self._made.add(node.out)
+
+    def units(self) -> dict[Node, Unit | None]:
+        self._add_entries()
+        handed = {node.out for node, step in self.found.items() if self._all_take(node.out, step.makes)}
+        units: dict[Node, Unit | None] = {}
+        for node, step in self.found.items():
+            units |= dict.fromkeys(step.nodes)
+            function = _on_codes(step, None if node.out in handed else step.makes)
+            units[node] = Unit(step.nodes, [v for v, _ in step.reads], function)
+        bypassed = {(node, reader) for step in self.found.values() for node in step.bypassed for reader in step.nodes}
+        for node in filter(_is_dequantize, self._nodes):
+            codes = self._codes(node)
+            if node.out not in self._kept and all((node, user) in bypassed for user, _ in node.out.uses):
+                units[node] = None
+            elif node.inputs[0] in handed and codes is not None:
+                units[node] = Unit((node,), [node.inputs[0]], codes.dequantize)
+        return units
+
+    def _add_entries(self) -> None:
+        """QuantizeLinear steps that make the codes which others of the steps read."""
+        read = {value for step in self.found.values() for value, _ in step.reads}
+        for node in self._nodes:
+            if node.op == "QuantizeLinear" and node not in self.found and node.out in read:
+                x, codes = node.inputs[0], self._codes(node)
+                if codes is not None and x is not None and x.dtype is DType.FLOAT and self._all_take(node.out, codes):
+                    self.found[node] = _Step((node,), ((x, codes),), codes, codes.quantize)
+
+    def _all_take(self, value: Value, codes: Codes) -> bool:
+        """True if every reader of a quantized value can do with centred codes."""
+        return value not in self._kept and all(self._takes(user, value, codes) for user, _ in value.uses)
+
+    def _takes(self, user: Node, value: Value, codes: Codes) -> bool:
+        step = self.found.get(user)
+        if step is not None:
+            taken = [other for v, other in step.reads if v is value]
+        else:
+            own = self._codes(user) if _is_dequantize(user) and user in self._inside else None
+            taken = [] if own is None or user.inputs[0] is not value else [own]
+        return bool(taken) and all(other.zero_point == codes.zero_point for other in taken)
+
+    def _codes(self, node: Node, scale: int = 1, zero_point: int = 2) -> Codes | None:
+        """The constant parameters of a tensor that is quantized with one scale."""
+        key = node, scale
+        if key not in self._parameters:
+            self._parameters[key] = self._read_codes(node, scale, zero_point)
+        return self._parameters[key]
+
+    def _read_codes(self, node: Node, scale: int, zero_point: int) -> Codes | None:
+        known = [None if v is None else self._constant(v) for v in (node.input(scale), node.input(zero_point))]
+        if known[0] is None or known[1] is None or known[0].size != 1 or known[1].size != 1:
+            return None
+        codes = Codes(known[0].reshape(()), known[1].reshape(()))
+        if codes.scale.dtype != np.float32 or codes.zero_point.dtype not in (np.uint8, np.int8):
+            return None
+        if any(node.attr(name, 0) for name in ("block_size", "output_dtype", "precision")):
+            return None
+        return codes if np.isfinite(codes.scale) and codes.scale > 0 else None
+
+    def _dequantized(self, value: Value | None) -> tuple[Node, Codes] | None:
+        """The DequantizeLinear that makes a value."""
+        node = None if value is None else value.producer
+        codes = None if node not in self._inside or not _is_dequantize(node) else self._codes(node)
+        return None if codes is None or node is None else (node, codes)
+
+    def _alone(self, value: Value | None) -> Node | None:
+        """The node that makes a value with one reader."""
+        if value is None or value.producer not in self._inside or value in self._kept or len(value.uses) != 1:
+            return None
+        return value.producer
+
+    def of_quantize(self, node: Node) -> _Step | None:
+        """Float operators between DequantizeLinear and this QuantizeLinear."""
+        codes = self._codes(node)
+        if codes is None:
+            return None
+        nodes, limits = [node], codes.limits
+        before = self._alone(node.inputs[0])
+        while before is not None and before.op in ("Relu", "Clip") and not before.domain:
+            narrower = self._narrowed(before, limits, codes)
+            if narrower is None:
+                return None
+            nodes, limits = [before, *nodes], narrower
+            before = self._alone(before.inputs[0])
+        if before is None or before.domain or len(before.outputs) != 1:
+            return None
+        nodes = [before, *nodes]
+        if before.op == "Conv":
+            return self._float_convolution(before, nodes, codes, limits)
+        if before.op == "Add":
+            return self._float_sum(before, nodes, codes, limits)
+        if before.op in _MOVES and len(nodes) == 2:
+            source = self._dequantized(before.inputs[0])
+            if source is not None and source[1].same(codes):
+                return self._moved(before, nodes, source[0].inputs[0], codes, (source[0],))
+        return None
+
+    def _narrowed(self, node: Node, limits: Limits, codes: Codes) -> Limits | None:
+        """The limits of centred codes with those of a Relu or Clip before them."""
+        low, high = np.zeros((), np.float32), np.asarray(np.inf, np.float32)
+        if node.op == "Clip":
+            largest = np.finfo(np.float32).max
+            bounds = [np.asarray(node.attr(name, d), np.float32) for name, d in (("min", -largest), ("max", largest))]
+            for i, value in enumerate(node.inputs[1:]):
+                known = None if value is None else self._constant(value)
+                if value is not None and (known is None or known.size != 1 or known.dtype != np.float32):
+                    return None
+                bounds[i] = bounds[i] if known is None else known.reshape(())
+            low, high = bounds
+        if np.isnan(low) or np.isnan(high):
+            return None
+        first, last = (np.rint(bound / codes.scale).clip(*limits) for bound in (low, high))
+        return np.asarray(first, np.float32), np.asarray(last, np.float32)
+
+    def _float_convolution(self, node: Node, nodes: list[Node], codes: Codes, limits: Limits) -> _Step | None:
+        source = self._dequantized(node.inputs[0])
+        weights = None if source is None else self._weights(node.inputs[1])
+        bias = node.input(2)
+        b = None if bias is None else self._constant(bias)
+        if source is None or weights is None or (bias is not None and b is None):
+            return None
+        (dequantize, x), (of_weights, w, w_scale) = source, weights
+        if not _is_sound(node, w):
+            return None
+        unit = x.scale.astype(np.float64) * w_scale
+        factor = np.asarray(unit / codes.scale, np.float32)
+        shift = None if b is None else np.asarray(b / unit, np.float32)
+        if not (np.isfinite(factor).all() and (shift is None or np.isfinite(shift).all())):
+            return None
+        finish = Rounding(shift, factor, limits, len(w))
+        function = _convolution(node, w, finish, None)
+        return _Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize, of_weights))
+
+    def _weights(self, value: Value | None) -> tuple[Node, Array, Array] | None:
+        """The node that dequantizes a value, integer weights less their zero points, and their scales, one or one per channel."""
+        node = None if value is None else value.producer
+        if node is None or not _is_dequantize(node) or node.attr("block_size", 0) or node.attr("output_dtype", 0):
+            return None
+        q, scale, zero = (None if v is None else self._constant(v) for v in (*node.inputs, None)[:3])
+        if q is None or scale is None or q.dtype not in (np.uint8, np.int8) or scale.dtype != np.float32 or q.ndim < 3:
+            return None
+        if (node.input(2) is not None and zero is None) or scale.size not in (1, len(q)):
+            return None
+        if scale.size > 1 and node.attr("axis", 1) not in (0, -q.ndim):
+            return None
+        return node, _centred_weights(q, zero), scale.reshape(-1).astype(np.float64)
+
+    def _float_sum(self, node: Node, nodes: list[Node], codes: Codes, limits: Limits) -> _Step | None:
+        a, b = (self._dequantized(v) for v in node.inputs)
+        if a is None or b is None:
+            return None
+        reads = ((a[0].inputs[0], a[1]), (b[0].inputs[0], b[1]))
+        if not any(value in self._made for value, _ in reads):
+            return None
+        function = _blocks(float_sum(a[1], b[1], codes, limits))
+        return _Step(tuple(nodes), reads, codes, function, (a[0], b[0]))
+
+    def of_qlinear_conv(self, node: Node) -> _Step | None:
+        x, y = self._codes(node, 1, 2), self._codes(node, 6, 7)
+        known = [None if v is None else self._constant(v) for v in (node.input(i) for i in (3, 4, 5, 8))]
+        q, w_scale, w_zero, bias = known
+        if x is None or y is None or q is None or w_scale is None or w_zero is None or q.dtype.itemsize != 1:
+            return None
+        if bias is None and node.input(8) is not None:
+            return None
+        w = _centred_weights(q, w_zero)
+        if w_scale.size not in (1, len(w)) or not _is_sound(node, w):
+            return None
+        largest = 0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0)
+        if INPUT_REACH * one_sided(w, tuple(range(1, w.ndim))) + largest > EXACT_SUM:
+            return None
+        factor = (x.scale * w_scale / y.scale).reshape(-1)
+        finish = Rounding(bias, factor, y.limits, len(w))
+        return _Step((node,), ((node.inputs[0], x),), y, _convolution(node, w, finish, x.limits))
+
+    def of_qlinear_add(self, node: Node) -> _Step | None:
+        a, b, y = (self._codes(node, i, i + 1) for i in (1, 4, 6))
+        reads = (node.inputs[0], node.inputs[3])
+        if a is None or b is None or y is None or not any(v in self._made for v in reads):
+            return None
+        return _Step((node,), ((reads[0], a), (reads[1], b)), y, _blocks(exact_sum(a, b, y)))
+
+    def of_move(self, node: Node) -> _Step | None:
+        value = node.inputs[0]
+        step = None if value is None or value.producer is None else self.found.get(value.producer)
+        return None if step is None else self._moved(node, [node], value, step.makes, ())
+
+    def _moved(
+        self, node: Node, nodes: list[Node], value: Value | None, codes: Codes, bypassed: tuple[Node, ...]
+    ) -> _Step | None:
+        others = [None if v is None else self._constant(v) for v in node.inputs[1:]]
+        if (
+            value not in self._made
+            or len(node.outputs) != 1
+            or any(known is None and v is not None for known, v in zip(others, node.inputs[1:], strict=True))
+        ):
+            return None
+        if node.op in ("MaxPool", "NhwcMaxPool") and not _has_input_in_every_window(node):
+            return None
+        function, _ = self._bind(node)
+
+        def run(x: Array) -> Array:
+            y: Array = function(x, *others)
+            # Only where there is no input at all can a window consist of padding, the lowest of its type.
+            return y if x.size else np.full_like(y, codes.limits[0])
+
+        return _Step(tuple(nodes), ((value, codes),), codes, run, bypassed)
+
+
+_MATCHES: dict[tuple[str, str], Callable[[_Steps, Node], _Step | None]] = {
+    ("", "QuantizeLinear"): _Steps.of_quantize, (_MS, "QuantizeLinear"): _Steps.of_quantize,
+    ("", "QLinearConv"): _Steps.of_qlinear_conv, (_MS, "QLinearConv"): _Steps.of_qlinear_conv,
+    (_MS, "QLinearAdd"): _Steps.of_qlinear_add, (_MS, "NhwcMaxPool"): _Steps.of_move,
+    **{("", op): _Steps.of_move for op in _MOVES},
+}  # fmt: skip
+
+
+def _has_input_in_every_window(node: Node) -> bool:
+    """False where a window of a MaxPool might lie in the padding, whose value depends on the type."""
+    return (
+        max(node.attr("pads", (0,))) < min(node.attr("kernel_shape", (1,))) and max(node.attr("dilations", (1,))) == 1
+    )
+
+
+def _centred_weights(q: Array, zero: Array | None) -> Array:
+    """(M, C, kernel...) in float32, laid out with the output channels last, as products need them."""
+    order = (*range(2, q.ndim), 1, 0)
+    if zero is not None and zero.size == 1:
+        zero = zero.reshape(())
+    return centred(np.ascontiguousarray(q.transpose(order)), zero).transpose(-1, -2, *range(q.ndim - 2))
+
+
+def _is_sound(node: Node, w: Array) -> bool:
+    """False for weights that are left to the kernel, to be refused or to make nothing."""
+    return w.size > 0 and node.attr("group", 1) > 0 and len(w) % node.attr("group", 1) == 0
+
+
+def _convolution(node: Node, w: Array, finish: Rounding, limits: Limits | None) -> Function:
+    geometry: dict[str, Any] = dict(node.attrs)
+    is_channels_last = geometry.pop("channels_last", 0)
+    multiply = convolution(w, int(geometry.pop("group", 1)), geometry, finish, limits)
+    if not is_channels_last:
+        return multiply
+    return lambda x: np.moveaxis(multiply(np.moveaxis(x, -1, 1)), 1, -1)
+
+
+def _on_codes(step: _Step, as_bytes: Codes | None) -> Function:
+    """A step's function of codes or bytes."""
+    function, zeros = step.function, [codes.zero_point for _, codes in step.reads]
+
+    def run(*operands: Array) -> Array:
+        y = function(*[x if x.dtype == np.float32 else centred(x, z) for x, z in zip(operands, zeros, strict=True)])
+        return y if as_bytes is None else as_bytes.to_bytes(y)
+
+    return run
+
+
+def _blocks(function: Function) -> Function:
+    """A function of two blocks and the result as one of two arrays that broadcast."""
+    program = BlockProgram([Line(function, ("a", "b"), "y")], None, ["a", "b"])
+
+    def run(a: Array, b: Array) -> Array:
+        y = program.run(None, (a, b))
+        if y is None:
+            a, b = (np.ascontiguousarray(v) for v in np.broadcast_arrays(a, b))
+            y = np.empty_like(a)
+            function(a, b, y)
+        return y
+
+    return run

@@ -1,0 +1,220 @@
+"""Chains of quantized operators must compute what their operators compute one by one."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from onnx.parser import parse_graph
+
+from ortconv.executor import plan
+from ortconv.executor.kernels import winograd
+from ortconv.executor.kernels.conv import convolve, filters
+from ortconv.executor.kernels.windows import window
+from ortconv.session import Session
+
+RNG = np.random.default_rng(11)
+
+
+def codes(*shape, dtype=np.int8, low=-127, high=127):
+    return RNG.integers(low, high, shape, endpoint=True).astype(dtype)
+
+
+def f32(*numbers):
+    return np.array(numbers if len(numbers) > 1 else numbers[0], np.float32)
+
+
+U8 = {"xz": np.uint8(128), "az": np.uint8(0), "bz": np.uint8(101), "yz": np.uint8(77)}
+S8 = {"xz": np.int8(3), "az": np.int8(-128), "bz": np.int8(-5), "yz": np.int8(20)}
+SCALES = {"xs": f32(0.02), "as": f32(0.03), "bs": f32(0.041), "ys": f32(0.05), "ws": f32(0.004), "wz": np.int8(0)}
+CONV = {"w": codes(16, 8, 3, 3), "c": codes(16, dtype=np.int32, low=-9000, high=9000)}
+PER_CHANNEL = {"ws": RNG.uniform(0.002, 0.006, 16).astype(np.float32), "wz": np.zeros(16, np.int8)}
+SQUARE = {"u": codes(16, 16, 3, 3), "v": codes(16, 16, 1, 1), "d": codes(16, 1, 3, 3)}
+WIDE = {
+    "w": codes(64, 8, 1, 1),
+    "c": codes(64, dtype=np.int32, low=-9000, high=9000),
+    "u": codes(64, 64, 3, 3, low=-60, high=60),
+}
+
+ENTER = "q = QuantizeLinear(x, xs, xz)"
+CHAIN = (
+    ENTER
+    + """
+    a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
+    b = QLinearConv<pads = [1,1,1,1]>(a, as, az, u, us, uz, bs, bz)
+    y = QLinearConv<group = 16, pads = [1,1,1,1]>(b, bs, bz, d, us, uz, ys, yz, c)"""
+)
+SINGLE = {"us": f32(0.005), "uz": np.int8(0)}
+OPERATORS = {
+    "chain": (U8 | SCALES | CONV | SQUARE | SINGLE, CHAIN, "uint8"),
+    "signed": (S8 | SCALES | CONV | SQUARE | SINGLE, CHAIN, "int8"),
+    "per channel": (U8 | SCALES | CONV | SQUARE | SINGLE | PER_CHANNEL, CHAIN, "uint8"),
+    "origins of weights": (U8 | SCALES | CONV | SQUARE | SINGLE | {"uz": np.int8(9)}, CHAIN, "uint8"),
+    "Winograd": (U8 | SCALES | WIDE | SINGLE, ENTER + """
+        a = QLinearConv(q, xs, xz, w, ws, wz, as, az, c)
+        y = QLinearConv<pads = [1,1,1,1]>(a, as, az, u, us, uz, ys, yz, c)""", "uint8"),
+    "strides": (U8 | SCALES | CONV | SQUARE | SINGLE, ENTER + """
+        a = QLinearConv<auto_pad = "SAME_UPPER", strides = [2,2]>(q, xs, xz, w, ws, wz, as, az, c)
+        y = QLinearConv<strides = [2,2]>(a, as, az, v, us, uz, ys, yz)""", "uint8"),
+    "sum": (U8 | SCALES | CONV | SQUARE | SINGLE, ENTER + """
+        a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
+        b = QLinearConv(a, as, az, v, us, uz, bs, bz)
+        y = com.microsoft.QLinearAdd(b, bs, bz, a, as, az, ys, yz)""", "uint8"),
+    "sum that broadcasts": (U8 | SCALES | CONV | {"k": codes(16, 1, 1, dtype=np.uint8, low=0, high=255)}, ENTER + """
+        a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
+        y = com.microsoft.QLinearAdd(k, bs, bz, a, as, az, ys, yz)""", "uint8"),
+    "moves": (U8 | SCALES | CONV | SQUARE | SINGLE, ENTER + """
+        a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
+        m = MaxPool<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(a)
+        t = Transpose<perm = [0,1,3,2]>(m)
+        y = QLinearConv(t, as, az, v, us, uz, ys, yz)""", "uint8"),
+    "maxima of nothing": (U8 | SCALES | CONV, ENTER + """
+        a = QLinearConv<strides = [1,40]>(q, xs, xz, w, ws, wz, as, az, c)
+        b = MaxPool<kernel_shape = [1,2]>(a)
+        y = MaxPool<kernel_shape = [2,2], pads = [1,1,1,1]>(b)""", "uint8"),
+    "channels last": (U8 | SCALES | CONV | SQUARE | SINGLE, ENTER + """
+        t = Transpose<perm = [0,2,3,1]>(q)
+        a = com.microsoft.QLinearConv<channels_last = 1, pads = [1,1,1,1]>(t, xs, xz, w, ws, wz, as, az, c)
+        m = com.microsoft.NhwcMaxPool<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(a)
+        y = com.microsoft.QLinearConv<channels_last = 1, group = 16>(m, as, az, d, us, uz, ys, yz)""", "uint8"),
+    "other readers": (U8 | SCALES | CONV | SQUARE | SINGLE, ENTER + """
+        a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
+        b = QLinearConv(a, as, az, v, us, uz, bs, bz)
+        g = com.microsoft.QLinearGlobalAveragePool(a, as, az, as, az)
+        y = com.microsoft.QLinearAdd(g, as, az, b, bs, bz, ys, yz)""", "uint8"),
+    "another origin": (U8 | SCALES | CONV | SQUARE | SINGLE, ENTER + """
+        a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
+        y = QLinearConv(a, as, bz, v, us, uz, ys, yz)""", "uint8"),
+    "large sums": (U8 | SCALES | SINGLE | {"w": codes(8, 8, 1, 1), "u": np.full((4, 8, 12, 12), 127, np.int8),
+                                           "c": codes(8, dtype=np.int32)}, ENTER + """
+        a = QLinearConv(q, xs, xz, w, ws, wz, as, az, c)
+        y = QLinearConv<pads = [6,6,6,6]>(a, as, az, u, us, uz, ys, yz)""", "uint8"),
+}  # fmt: skip
+"""Constants, nodes, and the type of the result y."""
+
+
+FLOATS = {"wq": codes(16, 8, 3, 3), "uq": codes(16, 16, 1, 1), "cq": codes(16, dtype=np.int32, low=-9000, high=9000),
+          "cs": f32(0.00008), "low": f32(-0.3), "high": f32(2.0)}  # fmt: skip
+FLOAT_ENTER = (
+    ENTER
+    + """
+    x_ = DequantizeLinear(q, xs, xz) w = DequantizeLinear<axis = 0>(wq, ws, wz) c = DequantizeLinear(cq, cs)
+    u = DequantizeLinear(uq, us, uz)"""
+)
+BETWEEN = {
+    "Conv": ("r = Conv<pads = [1,1,1,1]>(x_, w, c)", 2),
+    "Relu": ("a = Conv(x_, w, c) r = Relu(a)", 2),
+    "Clip": ("a = Conv(x_, w) r = Clip(a, low, high)", 2),
+    "Clip, contradictory": ("a = Conv(x_, w) r = Clip(a, high, low)", 2),
+    "Relu and Clip": ("a = Conv(x_, w) b = Clip(a, low, high) r = Relu(b)", 2),
+    "sum": (
+        """a = Conv<pads = [1,1,1,1]>(x_, w, c) b = Relu(a) p = QuantizeLinear(b, as, az) p_ = DequantizeLinear(p, as, az)
+        d = Conv(p_, u) e = QuantizeLinear(d, bs, bz) e_ = DequantizeLinear(e, bs, bz) f = Add(p_, e_) r = Relu(f)""", 4),
+    "maxima": (
+        """a = Conv<pads = [1,1,1,1]>(x_, w, c) b = Relu(a) p = QuantizeLinear(b, as, az) p_ = DequantizeLinear(p, as, az)
+        m = MaxPool<kernel_shape = [2,2]>(p_) n = QuantizeLinear(m, as, az) n_ = DequantizeLinear(n, as, az)
+        r = Conv(n_, u)""", 4),
+    "a float reader": (
+        """a = Conv<pads = [1,1,1,1]>(x_, w, c) p = QuantizeLinear(a, as, az) p_ = DequantizeLinear(p, as, az)
+        d = Conv(p_, u) e = Sin(p_) r = Add(d, e)""", 6),
+}  # fmt: skip
+"""Float operators between dequantized x and the QuantizeLinear behind r, and how many steps are left."""
+
+
+def save(constants, body, kind, path):
+    names = set(re.findall(r"\w+", body))
+    used = {name: value for name, value in constants.items() if name in names}
+    graph = parse_graph(f"g (float[n, ch, h, wd] x) => ({kind}[o, p, r, s] y) {{ {body} }}")
+    graph.initializer.extend(numpy_helper.from_array(np.asarray(array), name) for name, array in used.items())
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def plain(path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "quantized_units", lambda *_: {})
+        patch.setattr(plan, "units", lambda *_: {})
+        return Session(path)
+
+
+def examples():
+    for shape in [(1, 8, 9, 11), (2, 8, 24, 30), (1, 8, 7, 8), (0, 8, 9, 9)]:
+        x = np.random.default_rng(sum(shape)).normal(0, 1.5, shape).astype(np.float32)
+        yield x
+        if x.size:
+            x = x.copy()
+            x.reshape(-1)[: 6 * 37 : 37] = [np.nan, np.inf, -np.inf, -0.0, 1e30, 0.0][
+                : len(range(0, min(x.size, 222), 37))
+            ]
+            yield x
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_on_codes_are_exact(name, tmp_path):
+    path = save(*OPERATORS[name], tmp_path / "m.onnx")
+    ours, reference = Session(path), plain(path)
+    for x in examples():
+        want, got = (s.run(None, {"x": x})[0] for s in (reference, ours))
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want, err_msg=str(x.shape))
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+@pytest.mark.parametrize("zero_points", [U8, S8], ids=["unsigned", "signed"])
+@pytest.mark.parametrize("scales", [SCALES, SCALES | PER_CHANNEL], ids=["per tensor", "per channel"])
+def test_operators_between_dequantized_and_quantized(name, zero_points, scales, tmp_path):
+    body, steps = BETWEEN[name]
+    kind = "uint8" if zero_points is U8 else "int8"
+    constants = zero_points | scales | FLOATS | SINGLE
+    path = save(constants, f"{FLOAT_ENTER} {body} y = QuantizeLinear(r, ys, yz)", kind, tmp_path / "m.onnx")
+    ours, reference = Session(path), plain(path)
+    assert len(ours._programs[0][0].steps) == steps
+    for x in examples():
+        want, got = (s.run(None, {"x": x})[0].astype(int) for s in (reference, ours))
+        # Sums in float32 and exact sums may lie on two sides of a half.
+        assert np.abs(want - got).max(initial=0) <= 1
+        assert np.count_nonzero(want - got) <= 1 + 1e-3 * want.size
+
+
+@pytest.mark.parametrize("largest", [8, 127])
+def test_exact_winograd(largest):
+    """With small weights every sum fits float32, with large ones it takes float64."""
+    w = RNG.integers(-largest, largest, (64, 128, 3, 3), endpoint=True).astype(np.float32)
+    x = np.full((1, 128, 6, 7), 255, np.float32) * (w[0, :, 1, 1] > 0)[:, None, None]
+    place = window((6, 7), (3, 3), pads=(1, 1, 1, 1))
+    transformed = winograd.transform_weights(w)
+    got = winograd.convolve_3x3(x, transformed, place, winograd.exact_outputs(transformed, 0, 255))
+    want = convolve(x.astype(np.float64), filters(w.astype(np.float64), 1), place)
+    np.testing.assert_array_equal(np.moveaxis(got, -1, 1), want)
+
+
+def test_winograd_of_nothing():
+    weights = winograd.transform_weights(np.ones((64, 64, 3, 3), np.float32))
+    y = winograd.convolve_3x3(np.ones((1, 64, 6, 2), np.float32), weights, window((6, 2), (3, 3)))
+    assert y.shape == (1, 4, 0, 64)
+
+
+def test_inner_codes_stay_wide(tmp_path):
+    """What only steps read is never made as bytes."""
+    session = Session(save(*OPERATORS["sum"], tmp_path / "m.onnx"))
+    x = next(examples())
+    results = []
+    steps = [
+        (lambda *a, f=step[0]: results.append(f(*a)) or results[-1], *step[1:])
+        for step in session._programs[0][0].steps
+    ]
+    session._programs[0][0].steps[:] = steps
+    session.run(None, {"x": x})
+    assert [r.dtype for r in results] == [np.float32] * (len(results) - 1) + [np.uint8]
+
+
+def test_threads_share_a_plan(tmp_path):
+    session = Session(save(*OPERATORS["moves"], tmp_path / "m.onnx"))
+    inputs = [np.random.default_rng(i).normal(0, 1.5, (1, 8, 20, 20 + i % 3)).astype(np.float32) for i in range(12)]
+    want = [session.run(None, {"x": x})[0] for x in inputs]
+    with ThreadPoolExecutor(4) as pool:
+        for a, b in zip(want, pool.map(lambda x: session.run(None, {"x": x})[0], inputs), strict=True):
+            np.testing.assert_array_equal(a, b)
