@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import winograd
+from ortconv.executor.kernels.depthwise import along_rows, depthwise
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.matmul import centred
 from ortconv.executor.kernels.precision import in_float32
@@ -37,11 +38,8 @@ _FEW_CHANNELS = 4
 _FEW_PLANES = 32
 """in so many copies, one per kernel element and channel."""
 
-_LONG_ROWS = 96
-"""Channels from which a strided depthwise window is faster read in place than with its columns gathered."""
-
-_DEPTHWISE_BYTES = 1 << 20
-"""What a block of a depthwise convolution may read and write."""
+_MOST_ROWS = 4
+"""For so many widths of output, depthwise weights are kept repeated along a row of it."""
 
 EXACT_SUM = float(1 << 24)
 """Integer sums up to this are exact in float32."""
@@ -61,6 +59,8 @@ class Filters(NamedTuple):
     """Of the input."""
     outputs: int
     depthwise: bool
+    rows: dict[int, Array]
+    """Depthwise weights along rows of output, by the number of columns."""
 
 
 def filters(w: Array, group: int) -> Filters:
@@ -69,9 +69,9 @@ def filters(w: Array, group: int) -> Filters:
     if group < 1 or m % group:
         raise GraphError(f"{m} output channels cannot be divided into {group} groups")
     if c == 1 and group > 1:
-        return Filters(tuple(k), group, np.ascontiguousarray(w.reshape(m, -1).T), group, m, True)
+        return Filters(tuple(k), group, np.ascontiguousarray(w.reshape(m, -1).T), group, m, True, {})
     rows = np.moveaxis(w.reshape(group, m // group, c, *k), 2, -1).reshape(group, m // group, -1)
-    return Filters(tuple(k), group, np.ascontiguousarray(rows.transpose(0, 2, 1)), c * group, m, False)
+    return Filters(tuple(k), group, np.ascontiguousarray(rows.transpose(0, 2, 1)), c * group, m, False, {})
 
 
 def convolve(x: Array, f: Filters, w: Window) -> Array:
@@ -175,42 +175,18 @@ def _unfold_width(x: Array, matrix: Array, w: Window, out: Array) -> None:
 def _depthwise(x: Array, f: Filters, w: Window) -> Array:
     if f.outputs != f.channels:
         x = np.repeat(x, f.outputs // f.channels, axis=1)
-    x = pad_channels_last(x, w)
     if len(w.kernel) == 2 and all(w.output):
-        out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
-        _depthwise_plane(x, f.matrix.reshape(*w.kernel, f.outputs), w, out)
-        return out
+        rows = f.rows.get(w.output[1])
+        if rows is None:
+            rows = along_rows(f.matrix, w.output[1])
+            if len(f.rows) < _MOST_ROWS:
+                f.rows[w.output[1]] = rows
+        return depthwise(x, rows, w)
+    x = pad_channels_last(x, w)
     out = np.zeros((x.shape[0], *w.output, f.outputs), x.dtype)
     for tap, weights in zip(w.taps(), f.matrix):
         out += x[(slice(None), *tap)] * weights
     return out
-
-
-def _depthwise_plane(x: Array, weights: Array, w: Window, out: Array) -> None:
-    """One multiply-add over (kernel, rows, columns * channels), with the columns of a strided window gathered first."""
-    (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
-    c = x.shape[-1]
-    if sw > 1 and c >= _LONG_ROWS:
-        for image, target in zip(x, out):
-            a, b, item = image.strides
-            view = as_strided(image, (kh, kw, oh, ow, c), (dh * a, dw * b, sh * a, sw * b, item), writeable=False)
-            np.einsum("ijhwc,ijc->hwc", view, weights, out=target)
-        return
-    tiled = np.tile(weights, (1, 1, ow)).reshape(kh, kw, ow * c)
-    # Blocks of output rows whose inputs stay in the cache while they are read kernel element by kernel element.
-    block = max(1, _DEPTHWISE_BYTES // max(1, (sh + sw) * ow * c * x.itemsize))
-    for image, target in zip(x, out.reshape(len(out), oh, ow * c)):
-        for start in range(0, oh, block):
-            rows = min(block, oh - start)
-            part = image[start * sh : (start + rows - 1) * sh + (kh - 1) * dh + 1]
-            if sw == 1:
-                by_row, by_column, item = part.strides
-                by_tap = dw * by_column
-            else:
-                part = np.stack([part[:, t * dw : t * dw + (ow - 1) * sw + 1 : sw] for t in range(kw)])
-                by_tap, by_row, _, item = part.strides
-            view = as_strided(part, (kh, kw, rows, ow * c), (dh * by_row, by_tap, sh * by_row, item), writeable=False)
-            np.einsum("ijhx,ijx->hx", view, tiled, out=target[start : start + rows])
 
 
 def _with_bias(y: Array, b: Array | None) -> Array:

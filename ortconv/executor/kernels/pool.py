@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
+from ortconv.executor.kernels.windows import (
+    Window,
+    channels_first,
+    channels_last,
+    pad_channels_last,
+    reached,
+    sliding,
+    window,
+)
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -25,26 +33,16 @@ def _reduce(x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
     last = not x.flags.c_contiguous or x.shape[-1] < _LONG_ROW
     y = channels_last(x) if last else x
     for i in range(len(w.kernel)):
-        y = _reduce_axis(y, i + (1 if last else 2), _taps(w, i), w.output[i], ufunc, identity)
+        taps = sorted(reached(w, i), key=lambda tap: tap[0].start - tap[0].stop)
+        y = _reduce_axis(y, i + (1 if last else 2), taps, w.output[i], ufunc, identity)
     y = y.copy() if np.shares_memory(y, x) else y
     return channels_first(y) if last else y
-
-
-def _taps(w: Window, i: int) -> list[tuple[slice, slice]]:
-    """Per kernel element along a spatial axis, the outputs that it has an input for and these inputs; the widest first."""
-    taps = []
-    for t in range(w.kernel[i]):
-        shift, step = t * w.dilations[i] - w.begin[i], w.strides[i]
-        first = max(0, -(shift // step))
-        stop = max(first, min(w.output[i], (w.size[i] - 1 - shift) // step + 1))
-        source = slice(first * step + shift, (stop - 1) * step + shift + 1, step) if stop > first else slice(0, 0)
-        taps.append((slice(first, stop), source))
-    return sorted(taps, key=lambda tap: tap[0].start - tap[0].stop)
 
 
 def _reduce_axis(
     x: Array, axis: int, taps: Sequence[tuple[slice, slice]], size: int, ufunc: Any, identity: Any
 ) -> Array:
+    """`taps` are outputs and the inputs that they meet, the widest first."""
     before = (slice(None),) * axis
     parts = [(target, x[(*before, source)]) for target, source in taps]
     whole = [part for target, part in parts if part.shape[axis] == size]

@@ -124,6 +124,18 @@ def _fill_border(out: Array, first: int, interior: Sequence[slice], fill: Any) -
         index.append(inside)
 
 
+def reached(w: Window, axis: int) -> list[tuple[slice, slice]]:
+    """Per kernel element along a spatial axis, the outputs that it has an input for, and these inputs."""
+    places = []
+    for t in range(w.kernel[axis]):
+        shift, step = t * w.dilations[axis] - w.begin[axis], w.strides[axis]
+        first = max(0, -(shift // step))
+        stop = max(first, min(w.output[axis], (w.size[axis] - 1 - shift) // step + 1))
+        source = slice(first * step + shift, (stop - 1) * step + shift + 1, step) if stop > first else slice(0, 0)
+        places.append((slice(first, stop), source))
+    return places
+
+
 def sliding(x: Array, w: Window) -> Array:
     """View (N, output..., kernel..., C) of a padded channels-last array."""
     n, *spatial, c = x.strides
