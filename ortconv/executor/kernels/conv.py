@@ -21,8 +21,8 @@ from ortconv.executor.kernels.windows import (
     Window,
     channels_first,
     channels_last,
-    pad_channels_first,
     pad_channels_last,
+    reached,
     sliding,
     window,
 )
@@ -35,8 +35,8 @@ _BLOCK_BYTES = 8 << 20
 _FEW_CHANNELS = 4
 """Up to this many, channels first are unfolded as they lie,"""
 
-_FEW_PLANES = 32
-"""in so many copies, one per kernel element and channel."""
+_FEWEST_COLUMNS = 16
+"""for outputs at least that wide."""
 
 _MOST_ROWS = 4
 """For so many widths of output, depthwise weights are kept repeated along a row of it."""
@@ -84,7 +84,7 @@ def convolve(x: Array, f: Filters, w: Window) -> Array:
         return channels_first(_depthwise(x, f, w))
     if w.is_pointwise:
         return _pointwise(x, f.matrix, w)
-    if f.group == 1 and f.channels <= _FEW_CHANNELS and f.matrix.shape[1] <= _FEW_PLANES and x.flags.c_contiguous:
+    if _suits_planes(x, f, w):
         return channels_first(_unfold_planes(x, f.matrix[0], w))
     rows = pad_channels_last(x, w)
     out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
@@ -115,16 +115,32 @@ def _pointwise(x: Array, matrix: Array, w: Window) -> Array:
     return channels_first(out.reshape(n, *spatial, group * m))
 
 
+def _suits_planes(x: Array, f: Filters, w: Window) -> bool:
+    few = f.group == 1 and f.channels <= _FEW_CHANNELS and len(w.kernel) == 2 and w.dilations[0] == 1
+    return few and w.output[1] >= _FEWEST_COLUMNS and x.flags.c_contiguous
+
+
 def _unfold_planes(x: Array, matrix: Array, w: Window) -> Array:
-    """For few channels first: whole planes are copied, one per kernel element and channel. To (N, output..., M)."""
-    n, c = x.shape[:2]
-    padded = pad_channels_first(x, w)
-    columns = np.empty((*w.kernel, c, *w.output), x.dtype)
-    out = np.empty((n, *w.output, matrix.shape[1]), x.dtype)
-    for image, target in zip(padded, out):
-        for tap, plane in zip(w.taps(), columns.reshape(-1, c, *w.output)):
-            plane[...] = image[(slice(None), *tap)]
-        np.matmul(columns.reshape(len(matrix), -1).T, matrix, out=target.reshape(-1, matrix.shape[1]))
+    """For few channels first: unfolded along the width, a window's elements are one run of rows. To (N, output..., M)."""
+    n, c, height, _ = x.shape
+    (kh, kw), (oh, ow) = w.kernel, w.output
+    columns = np.empty((w.padded[0], kw, c, ow), x.dtype)
+    by_row, _, by_element, item = columns.strides
+    begin = min(max(w.begin[0], 0), len(columns))
+    end = max(min(height + w.begin[0], len(columns)), begin)
+    columns[:begin] = 0
+    columns[end:] = 0
+    places = reached(w, 1)
+    for i, (target, _) in enumerate(places):
+        columns[:, i, :, : target.start] = 0
+        columns[:, i, :, target.stop :] = 0
+    windows = as_strided(columns, (oh, ow, kh * kw * c), (w.strides[0] * by_row, item, by_element), writeable=False)
+    out = np.empty((n, oh, ow, matrix.shape[1]), x.dtype)
+    for image, target in zip(x, out):
+        rows = image.swapaxes(0, 1)[begin - w.begin[0] : end - w.begin[0]]
+        for i, (inside, source) in enumerate(places):
+            columns[begin:end, i, :, inside] = rows[..., source]
+        np.matmul(windows, matrix, out=target)
     return out
 
 

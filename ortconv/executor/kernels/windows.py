@@ -91,37 +91,20 @@ def _padding(
 
 def pad_channels_last(x: Array, w: Window, fill: Any = 0) -> Array:
     """(N, C, spatial...) as a contiguous (N, padded..., C) that covers exactly what the windows reach; never writes to x."""
-    return _pad(np.moveaxis(x, 1, -1), 1, w, fill)
-
-
-def pad_channels_first(x: Array, w: Window, fill: Any = 0) -> Array:
-    """The same as a contiguous (N, C, padded...)."""
-    return _pad(x, 2, w, fill)
-
-
-def _pad(x: Array, first: int, w: Window, fill: Any) -> Array:
-    """Pad the axes from `first` on."""
-    padded = w.padded
-    spatial = x.shape[first : first + len(padded)]
-    if padded == spatial and not any(w.begin):
+    x = np.moveaxis(x, 1, -1)
+    n, *spatial, c = x.shape
+    if w.padded == tuple(spatial) and not any(w.begin):
         return np.ascontiguousarray(x)
-    out = np.empty((*x.shape[:first], *padded, *x.shape[first + len(padded) :]), x.dtype)
-    source, target = [slice(None)] * first, [slice(None)] * first
-    for n, b, p in zip(spatial, w.begin, padded):
-        start, stop = max(b, 0), max(min(b + n, p), 0)
+    out = np.empty((n, *w.padded, c), x.dtype)
+    source, target = [slice(None)], [slice(None)]
+    for size, b, p in zip(spatial, w.begin, w.padded):
+        start, stop = max(b, 0), max(min(b + size, p), 0)
         target.append(slice(start, max(stop, start)))
         source.append(slice(start - b, max(stop, start) - b))
-    _fill_border(out, first, target[first:], fill)
+        out[(*target[:-1], slice(None, target[-1].start))] = fill
+        out[(*target[:-1], slice(target[-1].stop, None))] = fill
     out[tuple(target)] = x[tuple(source)]
     return out
-
-
-def _fill_border(out: Array, first: int, interior: Sequence[slice], fill: Any) -> None:
-    index: list[slice] = [slice(None)] * first
-    for inside in interior:
-        out[(*index, slice(None, inside.start))] = fill
-        out[(*index, slice(inside.stop, None))] = fill
-        index.append(inside)
 
 
 def reached(w: Window, axis: int) -> list[tuple[slice, slice]]:
