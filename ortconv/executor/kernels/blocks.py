@@ -70,8 +70,17 @@ def _leaky_relu(alpha: float) -> Callable[..., Any]:
 
 
 def _prelu(slope: Array) -> Callable[..., Any]:
-    limited = np.maximum if slope.max() <= 1 else np.minimum
-    return lambda x, slope, out: limited(x * slope, x, out=out)
+    if slope.max() <= 1 or slope.min() >= 1:
+        limited = np.maximum if slope.max() <= 1 else np.minimum
+        return lambda x, slope, out: limited(x * slope, x, out=out)
+
+    def run(x: Array, slope: Array, out: Array) -> None:
+        below = x.clip(-_INFINITY, _ZERO)
+        np.multiply(below, slope, below)
+        x.clip(_ZERO, _INFINITY, out=out)
+        np.add(out, below, out)
+
+    return run
 
 
 def _square(x: Array, _: Array, out: Array) -> None:
@@ -159,7 +168,7 @@ def _of_leaky_relu(node: Node, constant: Constant) -> list[Instruction]:
 
 def _of_prelu(node: Node, constant: Constant) -> list[Instruction] | None:
     slope = _known(node, 1, constant)
-    if slope is None or not slope.size or not (slope.max() <= 1 or slope.min() >= 1):
+    if slope is None or not slope.size or not np.isfinite(slope).all():
         return None
     return [(_prelu(slope), (node.inputs[0], node.inputs[1]))]
 

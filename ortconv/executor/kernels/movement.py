@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from ortconv.executor.kernels.windows import channels_first
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -259,11 +260,13 @@ def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     n, c, h, w = x.shape
     b = blocksize
     c //= b * b
-    if mode == "DCR":
-        x = x.reshape(n, b, b, c, h, w).transpose(0, 3, 4, 1, 5, 2)
-    else:
-        x = x.reshape(n, c, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
-    return x.reshape(n, c, h * b, w * b)
+    x = x.reshape(n, b, b, c, h, w) if mode == "DCR" else x.reshape(n, c, b, b, h, w).transpose(0, 2, 3, 1, 4, 5)
+    last = x.size > 0 and x.strides[-1] > max(x.strides[1:4])
+    out = np.empty((n, h, b, w, b, c) if last else (n, c, h, b, w, b), x.dtype)
+    y = out.transpose(0, 2, 4, 5, 1, 3) if last else out.transpose(0, 3, 5, 1, 2, 4)
+    for i, j in np.ndindex(b, b):
+        y[:, i, j] = x[:, i, j]
+    return channels_first(out.reshape(n, h * b, w * b, c)) if last else out.reshape(n, c, h * b, w * b)
 
 
 @kernel("SpaceToDepth")
