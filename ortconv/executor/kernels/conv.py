@@ -9,7 +9,6 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import winograd
@@ -17,26 +16,10 @@ from ortconv.executor.kernels.depthwise import along_rows, depthwise
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.matmul import centred
 from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.windows import (
-    Window,
-    channels_first,
-    channels_last,
-    pad_channels_last,
-    reached,
-    sliding,
-    window,
-)
+from ortconv.executor.kernels.unfolding import unfold_and_multiply
+from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, window
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
-
-_BLOCK_BYTES = 8 << 20
-"""Unfolded windows beyond this are multiplied in blocks of output rows."""
-
-_FEW_CHANNELS = 4
-"""Up to this many, channels first are unfolded as they lie,"""
-
-_FEWEST_COLUMNS = 16
-"""for outputs at least that wide."""
 
 _MOST_ROWS = 4
 """For so many widths of output, depthwise weights are kept repeated along a row of it."""
@@ -84,16 +67,10 @@ def convolve(x: Array, f: Filters, w: Window) -> Array:
         return channels_first(_depthwise(x, f, w))
     if w.is_pointwise:
         return _pointwise(x, f.matrix, w)
-    if _suits_planes(x, f, w):
-        return channels_first(_unfold_planes(x, f.matrix[0], w))
-    rows = pad_channels_last(x, w)
     out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
-    if f.group == 1:
-        _unfold_and_multiply(rows, f.matrix[0], w, out)
-    else:
-        c, m = f.channels // f.group, f.outputs // f.group
-        for g, matrix in enumerate(f.matrix):
-            _unfold_and_multiply(rows[..., g * c : (g + 1) * c], matrix, w, out[..., g * m : (g + 1) * m])
+    c, m = f.channels // f.group, f.outputs // f.group
+    for g, matrix in enumerate(f.matrix):
+        unfold_and_multiply(x[:, g * c : (g + 1) * c], matrix, w, out[..., g * m : (g + 1) * m])
     return channels_first(out)
 
 
@@ -113,79 +90,6 @@ def _pointwise(x: Array, matrix: Array, w: Window) -> Array:
     else:
         np.matmul(rows.swapaxes(0, 1), matrix, out=out.swapaxes(0, 1))
     return channels_first(out.reshape(n, *spatial, group * m))
-
-
-def _suits_planes(x: Array, f: Filters, w: Window) -> bool:
-    few = f.group == 1 and f.channels <= _FEW_CHANNELS and len(w.kernel) == 2 and w.dilations[0] == 1
-    return few and w.output[1] >= _FEWEST_COLUMNS and x.flags.c_contiguous
-
-
-def _unfold_planes(x: Array, matrix: Array, w: Window) -> Array:
-    """For few channels first: unfolded along the width, a window's elements are one run of rows. To (N, output..., M)."""
-    n, c, height, _ = x.shape
-    (kh, kw), (oh, ow) = w.kernel, w.output
-    columns = np.empty((w.padded[0], kw, c, ow), x.dtype)
-    by_row, _, by_element, item = columns.strides
-    begin = min(max(w.begin[0], 0), len(columns))
-    end = max(min(height + w.begin[0], len(columns)), begin)
-    columns[:begin] = 0
-    columns[end:] = 0
-    places = reached(w, 1)
-    for i, (target, _) in enumerate(places):
-        columns[:, i, :, : target.start] = 0
-        columns[:, i, :, target.stop :] = 0
-    windows = as_strided(columns, (oh, ow, kh * kw * c), (w.strides[0] * by_row, item, by_element), writeable=False)
-    out = np.empty((n, oh, ow, matrix.shape[1]), x.dtype)
-    for image, target in zip(x, out):
-        rows = image.swapaxes(0, 1)[begin - w.begin[0] : end - w.begin[0]]
-        for i, (inside, source) in enumerate(places):
-            columns[begin:end, i, :, inside] = rows[..., source]
-        np.matmul(windows, matrix, out=target)
-    return out
-
-
-def _unfold_and_multiply(x: Array, matrix: Array, w: Window, out: Array) -> None:
-    """out[...] = windows of x @ matrix, for x padded and channels last."""
-    if _overlaps_vertically(w, x.shape[-1]):
-        return _unfold_width(x, matrix, w, out)
-    windows = sliding(x, w)
-    n, k = x.shape[0], matrix.shape[0]
-    row_bytes = prod(w.output[1:]) * k * x.itemsize
-    block = max(1, _BLOCK_BYTES // max(row_bytes, 1))
-    if n * w.output[0] <= block:
-        return _multiply_into(windows.reshape(-1, k), matrix, out)
-    for image, target in zip(windows, out):
-        for start in range(0, w.output[0], block):
-            part = slice(start, start + block)
-            _multiply_into(image[part].reshape(-1, k), matrix, target[part])
-    return None
-
-
-def _multiply_into(rows: Array, matrix: Array, out: Array) -> None:
-    if out.flags.c_contiguous:
-        np.matmul(rows, matrix, out=out.reshape(-1, matrix.shape[1]))
-    else:
-        out[...] = (rows @ matrix).reshape(out.shape)
-
-
-def _overlaps_vertically(w: Window, channels: int) -> bool:
-    """True where unfolding along the width alone pays: long rows of few channels that several windows share."""
-    if len(w.kernel) != 2 or w.dilations != (1, 1) or w.kernel[0] <= w.strides[0]:
-        return False
-    return w.output[1] >= (16 if channels <= _FEW_CHANNELS else 48) and channels <= 64
-
-
-def _unfold_width(x: Array, matrix: Array, w: Window, out: Array) -> None:
-    """Unfold only along the width; the rows of vertically overlapping windows are then strided views of that copy."""
-    (kh, kw), (sh, sw), (oh, ow) = w.kernel, w.strides, w.output
-    height, c = x.shape[1], x.shape[-1]
-    columns = np.empty((ow, height, kw, c), x.dtype)
-    by_column, by_row, _, item = columns.strides
-    rows = as_strided(columns, (oh, ow, kh * kw * c), (sh * by_row, by_column, item), writeable=False)
-    for image, target in zip(x, out):
-        b_row, b_column, b_item = image.strides
-        columns[...] = as_strided(image, (ow, height, kw, c), (sw * b_column, b_row, b_column, b_item), writeable=False)
-        np.matmul(rows, matrix, out=target)
 
 
 def _depthwise(x: Array, f: Filters, w: Window) -> Array:
