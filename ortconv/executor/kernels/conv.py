@@ -12,17 +12,14 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import winograd
-from ortconv.executor.kernels.depthwise import along_rows, depthwise
+from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.matmul import centred
 from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.unfolding import unfold_and_multiply
-from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, window
+from ortconv.executor.kernels.unfolding import unfolded
+from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, to_last, window
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
-
-_MOST_ROWS = 4
-"""For so many widths of output, depthwise weights are kept repeated along a row of it."""
 
 EXACT_SUM = float(1 << 24)
 """Integer sums up to this are exact in float32."""
@@ -42,8 +39,6 @@ class Filters(NamedTuple):
     """Of the input."""
     outputs: int
     depthwise: bool
-    rows: dict[int, Array]
-    """Depthwise weights along rows of output, by the number of columns."""
 
 
 def filters(w: Array, group: int) -> Filters:
@@ -52,68 +47,91 @@ def filters(w: Array, group: int) -> Filters:
     if group < 1 or m % group:
         raise GraphError(f"{m} output channels cannot be divided into {group} groups")
     if c == 1 and group > 1:
-        return Filters(tuple(k), group, np.ascontiguousarray(w.reshape(m, -1).T), group, m, True, {})
+        return Filters(tuple(k), group, np.ascontiguousarray(w.reshape(m, -1).T), group, m, True)
     rows = np.moveaxis(w.reshape(group, m // group, c, *k), 2, -1).reshape(group, m // group, -1)
-    return Filters(tuple(k), group, np.ascontiguousarray(rows.transpose(0, 2, 1)), c * group, m, False, {})
+    return Filters(tuple(k), group, np.ascontiguousarray(rows.transpose(0, 2, 1)), c * group, m, False)
 
 
 def convolve(x: Array, f: Filters, w: Window) -> Array:
     """(N, C, spatial...) with laid out weights to (N, M, output...), without bias."""
-    if x.shape[1] != f.channels:
-        raise GraphError(
-            f"the weights expect {f.channels} channels, the input has {x.shape[1]} (shape {list(x.shape)})"
-        )
-    if f.depthwise:
-        return channels_first(_depthwise(x, f, w))
-    if w.is_pointwise:
-        return _pointwise(x, f.matrix, w)
-    out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
+    result: Array = convolver(f, w)(x)
+    return result
+
+
+def convolver(f: Filters, w: Window) -> Function:
+    """The function of x (N, C, spatial...) that convolves with laid out weights to (N, M, output...), without bias."""
+    one = _depthwise(f, w) if f.depthwise else _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
+
+    def run(x: Array) -> Array:
+        if x.shape[1] != f.channels:
+            raise GraphError(
+                f"the weights expect {f.channels} channels, the input has {x.shape[1]} (shape {list(x.shape)})"
+            )
+        result: Array = one(x)
+        return result
+
+    return run
+
+
+def _windowed(f: Filters, w: Window) -> Function:
     c, m = f.channels // f.group, f.outputs // f.group
-    for g, matrix in enumerate(f.matrix):
-        unfold_and_multiply(x[:, g * c : (g + 1) * c], matrix, w, out[..., g * m : (g + 1) * m])
-    return channels_first(out)
+    parts = [(slice(g * c, (g + 1) * c), slice(g * m, (g + 1) * m), unfolded(a, w)) for g, a in enumerate(f.matrix)]
+
+    def run(x: Array) -> Array:
+        out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
+        for inputs, outputs, multiply in parts:
+            multiply(x[:, inputs], out[..., outputs])
+        return channels_first(out)
+
+    return run
 
 
-def _pointwise(x: Array, matrix: Array, w: Window) -> Array:
-    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-    x = x[steps]
-    n, _, *spatial = x.shape
+def _pointwise(matrix: Array, w: Window) -> Function:
     group, c, m = matrix.shape
-    if x.flags.c_contiguous and prod(spatial) > 1:
-        columns = x.reshape(n, c, prod(spatial)) if group == 1 else x.reshape(n, group, c, prod(spatial))
-        weights = matrix[0] if group == 1 else matrix
-        return np.asarray(np.matmul(weights.swapaxes(-1, -2), columns)).reshape(n, group * m, *spatial)
-    rows = channels_last(x).reshape(n * prod(spatial), group, c)
-    out = np.empty((len(rows), group, m), x.dtype)
-    if group == 1:
-        np.matmul(rows[:, 0], matrix[0], out=out[:, 0])
-    else:
-        np.matmul(rows.swapaxes(0, 1), matrix, out=out.swapaxes(0, 1))
-    return channels_first(out.reshape(n, *spatial, group * m))
+    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
+    is_strided, size = any(s > 1 for s in w.strides), prod(w.output)
+    weights = matrix[0] if group == 1 else matrix
+
+    def run(x: Array) -> Array:
+        x = x[steps] if is_strided else x
+        n = len(x)
+        if x.flags.c_contiguous and size > 1:
+            columns = x.reshape(n, c, size) if group == 1 else x.reshape(n, group, c, size)
+            return np.asarray(np.matmul(weights.swapaxes(-1, -2), columns)).reshape(n, group * m, *w.output)
+        rows = channels_last(x)
+        if group == 1:
+            return channels_first((rows.reshape(n * size, c) @ weights).reshape(n, *w.output, m))
+        out = np.empty((n * size, group, m), x.dtype)
+        np.matmul(rows.reshape(n * size, group, c).swapaxes(0, 1), weights, out=out.swapaxes(0, 1))
+        return channels_first(out.reshape(n, *w.output, group * m))
+
+    return run
 
 
-def _depthwise(x: Array, f: Filters, w: Window) -> Array:
-    if f.outputs != f.channels:
-        x = np.repeat(x, f.outputs // f.channels, axis=1)
-    if len(w.kernel) == 2 and all(w.output):
-        rows = f.rows.get(w.output[1])
-        if rows is None:
-            rows = along_rows(f.matrix, w.output[1])
-            if len(f.rows) < _MOST_ROWS:
-                f.rows[w.output[1]] = rows
-        return depthwise(x, rows, w)
+def _depthwise(f: Filters, w: Window) -> Function:
+    multiplier = f.outputs // f.channels
+    one = depthwise(f.matrix, w) if len(w.kernel) == 2 and all(w.output) else None
+
+    def run(x: Array) -> Array:
+        x = x if multiplier == 1 else np.repeat(x, multiplier, axis=1)
+        return _tap_by_tap(x, f.matrix, w) if one is None else one(x)
+
+    return run
+
+
+def _tap_by_tap(x: Array, weights: Array, w: Window) -> Array:
     x = pad_channels_last(x, w)
-    out = np.zeros((x.shape[0], *w.output, f.outputs), x.dtype)
-    for tap, weights in zip(w.taps(), f.matrix):
-        out += x[(slice(None), *tap)] * weights
-    return out
+    out = np.zeros((x.shape[0], *w.output, x.shape[-1]), x.dtype)
+    for tap, factors in zip(w.taps(), weights):
+        out += x[(slice(None), *tap)] * factors
+    return channels_first(out)
 
 
 def _with_bias(y: Array, b: Array | None) -> Array:
     """Add the bias in place. Channels last, it is repeated over a row of the image: short inner loops are slow."""
     if b is None or not y.size:
         return y
-    rows = np.moveaxis(y, 1, -1)
+    rows = to_last(y)
     if y.ndim > 2 and rows.flags.c_contiguous:
         flat = rows.reshape(-1, y.shape[-1] * b.size)
         flat += np.tile(b, y.shape[-1])
@@ -214,18 +232,19 @@ def _prepared(
 
 def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
     """The function of x that convolves with constant weights, without bias. Its results are the caller's to overwrite."""
-    direct = cache(lambda: filters(weights, group))
+    laid_out = cache(lambda: filters(weights, group))
     placement: dict[str, Any] = {key: geometry.get(key) for key in ("strides", "dilations", "pads")}
     placement["auto_pad"] = geometry.get("auto_pad", "NOTSET")
     kernel_shape = weights.shape[2:]
     place = lru_cache(maxsize=16)(lambda size: window(size, kernel_shape, **placement))
+    direct = lru_cache(maxsize=16)(lambda size: convolver(laid_out(), place(size)))
     steps = [d for key in ("strides", "dilations") for d in placement[key] or ()]
     transformed = winograd.transform_weights(weights) if winograd.suits(weights, group) and set(steps) <= {1} else None
 
     def run(x: Array) -> Array:
-        w = place(x.shape[2:])
-        y = None if transformed is None else _through_winograd(x, transformed, w)
-        return convolve(x, direct(), w) if y is None else y
+        size = x.shape[2:]
+        y = None if transformed is None else _through_winograd(x, transformed, place(size))
+        return direct(size)(x) if y is None else y
 
     return run
 

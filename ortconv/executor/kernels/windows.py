@@ -7,7 +7,6 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from ortconv.errors import GraphError
 from ortconv.ir.tensor import Array
@@ -91,7 +90,7 @@ def _padding(
 
 def pad_channels_last(x: Array, w: Window, fill: Any = 0) -> Array:
     """(N, C, spatial...) as a contiguous (N, padded..., C) that covers exactly what the windows reach; never writes to x."""
-    x = np.moveaxis(x, 1, -1)
+    x = to_last(x)
     n, *spatial, c = x.shape
     if w.padded == tuple(spatial) and not any(w.begin):
         return np.ascontiguousarray(x)
@@ -120,21 +119,30 @@ def reached(w: Window, axis: int) -> list[tuple[slice, slice]]:
 
 
 def sliding(x: Array, w: Window) -> Array:
-    """View (N, output..., kernel..., C) of a padded channels-last array."""
+    """View (N, output..., kernel..., C) of a contiguous, padded channels-last array."""
     n, *spatial, c = x.strides
-    return as_strided(
+    return strided(
         x,
         (x.shape[0], *w.output, *w.kernel, x.shape[-1]),
         (n, *(b * s for b, s in zip(spatial, w.strides)), *(b * d for b, d in zip(spatial, w.dilations)), c),
-        writeable=False,
     )
+
+
+def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    """View of the memory of a contiguous array. Many times faster to make than by numpy's as_strided."""
+    return np.ndarray(shape, x.dtype, x, 0, strides)
 
 
 def channels_last(x: Array) -> Array:
     """(N, C, spatial...) as a contiguous (N, spatial..., C); no copy where the memory is laid out so already."""
-    return np.ascontiguousarray(np.moveaxis(x, 1, -1))
+    return np.ascontiguousarray(to_last(x))
+
+
+def to_last(x: Array) -> Array:
+    """(N, C, spatial...) as a view (N, spatial..., C)."""
+    return x.transpose(0, *range(2, x.ndim), 1)
 
 
 def channels_first(x: Array) -> Array:
     """(N, spatial..., C) as a view (N, C, spatial...)."""
-    return np.moveaxis(x, -1, 1)
+    return x.transpose(0, -1, *range(1, x.ndim - 1))

@@ -6,9 +6,8 @@ Each transform is one product with a Kronecker matrix. Weights grow by 16/9, so 
 from __future__ import annotations
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
-from ortconv.executor.kernels.windows import Window
+from ortconv.executor.kernels.windows import Window, strided, to_last
 from ortconv.ir.tensor import Array
 
 _BT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float32)
@@ -41,14 +40,12 @@ def convolve_3x3(x: Array, weights: Array, w: Window) -> Array:
     rows, columns = -(-oh // 2), -(-ow // 2)
     padded = np.zeros((n, 2 * rows + 2, 2 * columns + 2, c), np.float32)
     top, left = w.begin
-    padded[:, top : top + w.size[0], left : left + w.size[1]] = np.moveaxis(x, 1, -1)
+    padded[:, top : top + w.size[0], left : left + w.size[1]] = to_last(x)
     out = np.empty((n, 2 * rows, 2 * columns, m), np.float32)
     block = max(1, _BLOCK_BYTES // (16 * 4 * columns * max(c, m)))
+    _, by_row, by_column, item = padded.strides
     for image, target in zip(padded, out):
-        by_row, by_column, item = image.strides
-        tiles = as_strided(
-            image, (4, 4, rows, columns, c), (by_row, by_column, 2 * by_row, 2 * by_column, item), writeable=False
-        )
+        tiles = strided(image, (4, 4, rows, columns, c), (by_row, by_column, 2 * by_row, 2 * by_column, item))
         by_tile = target.reshape(rows, 2, columns, 2, m)
         for start in range(0, rows, block):
             part = tiles[:, :, start : start + block]
