@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -54,23 +54,17 @@ def filters(w: Array, group: int) -> Filters:
 
 def convolve(x: Array, f: Filters, w: Window) -> Array:
     """(N, C, spatial...) with laid out weights to (N, M, output...), without bias."""
-    result: Array = convolver(f, w)(x)
+    result: Array = convolver(f, w, x.shape[1])(x)
     return result
 
 
-def convolver(f: Filters, w: Window) -> Function:
-    """The function of x (N, C, spatial...) that convolves with laid out weights to (N, M, output...), without bias."""
-    one = _depthwise(f, w) if f.depthwise else _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
-
-    def run(x: Array) -> Array:
-        if x.shape[1] != f.channels:
-            raise GraphError(
-                f"the weights expect {f.channels} channels, the input has {x.shape[1]} (shape {list(x.shape)})"
-            )
-        result: Array = one(x)
-        return result
-
-    return run
+def convolver(f: Filters, w: Window, channels: int) -> Function:
+    """The function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without bias."""
+    if channels != f.channels:
+        raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
+    if f.depthwise:
+        return _depthwise(f, w)
+    return _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
 
 
 def _windowed(f: Filters, w: Window) -> Function:
@@ -109,17 +103,12 @@ def _pointwise(matrix: Array, w: Window) -> Function:
 
 
 def _depthwise(f: Filters, w: Window) -> Function:
+    one = depthwise(f.matrix, w) if len(w.kernel) == 2 and all(w.output) else partial(_tap_by_tap, f.matrix, w)
     multiplier = f.outputs // f.channels
-    one = depthwise(f.matrix, w) if len(w.kernel) == 2 and all(w.output) else None
-
-    def run(x: Array) -> Array:
-        x = x if multiplier == 1 else np.repeat(x, multiplier, axis=1)
-        return _tap_by_tap(x, f.matrix, w) if one is None else one(x)
-
-    return run
+    return one if multiplier == 1 else lambda x: one(np.repeat(x, multiplier, axis=1))
 
 
-def _tap_by_tap(x: Array, weights: Array, w: Window) -> Array:
+def _tap_by_tap(weights: Array, w: Window, x: Array) -> Array:
     x = pad_channels_last(x, w)
     out = np.zeros((x.shape[0], *w.output, x.shape[-1]), x.dtype)
     for tap, factors in zip(w.taps(), weights):
@@ -138,16 +127,6 @@ def _with_bias(y: Array, b: Array | None) -> Array:
     else:
         y += b.reshape(-1, *(1,) * (y.ndim - 2))
     return y
-
-
-def _through_winograd(x: Array, transformed: Array, place: Window) -> Array | None:
-    """None where a non-finite value would spread over its tile, or the input does not suit."""
-    if x.dtype != np.float32 or x.shape[1] != transformed.shape[1] or min(place.begin) < 0 or min(place.end) < 0:
-        return None
-    with np.errstate(all="ignore"):
-        y = winograd.convolve_3x3(x, transformed, place)
-    finite = np.isfinite(y.min(initial=0)) and np.isfinite(y.max(initial=0))
-    return channels_first(y) if finite else None
 
 
 @kernel("Conv")
@@ -233,20 +212,28 @@ def _prepared(
 def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
     """The function of x that convolves with constant weights, without bias. Its results are the caller's to overwrite."""
     laid_out = cache(lambda: filters(weights, group))
-    placement: dict[str, Any] = {key: geometry.get(key) for key in ("strides", "dilations", "pads")}
-    placement["auto_pad"] = geometry.get("auto_pad", "NOTSET")
-    kernel_shape = weights.shape[2:]
-    place = lru_cache(maxsize=16)(lambda size: window(size, kernel_shape, **placement))
-    direct = lru_cache(maxsize=16)(lambda size: convolver(laid_out(), place(size)))
-    steps = [d for key in ("strides", "dilations") for d in placement[key] or ()]
-    transformed = winograd.transform_weights(weights) if winograd.suits(weights, group) and set(steps) <= {1} else None
+    placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
+    transformed = cache(lambda: winograd.transform_weights(weights))
+    suits_winograd = winograd.suits(weights, group)
 
-    def run(x: Array) -> Array:
-        size = x.shape[2:]
-        y = None if transformed is None else _through_winograd(x, transformed, place(size))
-        return direct(size)(x) if y is None else y
+    @lru_cache(maxsize=16)
+    def bound(shape: tuple[int, ...]) -> Function:
+        w = window(shape[2:], weights.shape[2:], **placement)
+        direct = cache(lambda: convolver(laid_out(), w, shape[1]))
+        if not suits_winograd or shape[1] != weights.shape[1] or not winograd.suits_window(w):
+            return direct()
+        return lambda x: _through_winograd(x, transformed(), w, direct)
 
-    return run
+    return lambda x: bound(x.shape)(x)
+
+
+def _through_winograd(x: Array, transformed: Array, w: Window, direct: Callable[[], Function]) -> Array:
+    """By the direct form where a non-finite value would spread over its tile."""
+    with np.errstate(all="ignore"):
+        y = winograd.convolve_3x3(x, transformed, w)
+    finite = np.isfinite(y.min(initial=0)) and np.isfinite(y.max(initial=0))
+    result: Array = channels_first(y) if finite else direct()(x)
+    return result
 
 
 class IntegerFilters(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.executor.kernels.stripes import Place, Stripe, rows_per_stripe
-from ortconv.executor.kernels.windows import Window, channels_first, reached, strided, to_last
+from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
+from ortconv.executor.kernels.windows import Place, Window, channels_first, reached, strided, to_last
 from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
 
@@ -16,7 +16,7 @@ def depthwise(weights: Array, w: Window) -> Function:
     c, dtype = weights.shape[1], weights.dtype
     along_rows = np.tile(weights, (1, ow)).reshape(kh, kw, ow * c)
     # Strided windows read copies of the columns that each kernel column meets, others one copy of all columns.
-    places, width = (reached(w, 1), ow) if sw > 1 else ([_all_columns(w)], w.padded[1])
+    places, width = (reached(w, 1), ow) if sw > 1 else ((_all_columns(w),), w.padded[1])
     count = rows_per_stripe(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
     shape = (len(places), (count - 1) * sh + (kh - 1) * dh + 1, width, c)
 

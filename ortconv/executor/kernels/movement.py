@@ -59,9 +59,7 @@ def _merged_channels(x: Array, spatial: int) -> Array:
 @kernel("Flatten")
 def flatten(x: Array, *, axis: int = 1) -> Array:
     axis = axis + x.ndim if axis < 0 else axis
-    rows = int(np.prod(x.shape[:axis], dtype=np.int64))
-    columns = int(np.prod(x.shape[axis:], dtype=np.int64))
-    return x.reshape(rows, columns)
+    return x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
 
 
 @kernel("Squeeze", until=12)

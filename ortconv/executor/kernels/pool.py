@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -35,7 +36,7 @@ def _reduce(x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
     for i in range(len(w.kernel)):
         taps = sorted(reached(w, i), key=lambda tap: tap[0].start - tap[0].stop)
         y = _reduce_axis(y, i + (1 if last else 2), taps, w.output[i], ufunc, identity)
-    y = y.copy() if np.shares_memory(y, x) else y
+    y = y.copy() if np.may_share_memory(y, x) else y
     return channels_first(y) if last else y
 
 
@@ -61,14 +62,19 @@ def _reduce_axis(
     return np.asarray(y)
 
 
+@lru_cache(maxsize=64)
 def _counts(w: Window, declared_padding: bool) -> Array:
-    """(output...): how many elements of each window lie in the input, or also in its declared padding."""
+    """(output...): how many elements of each window lie in the input, or also in its declared padding.
+
+    A scalar where all agree.
+    """
     counts = np.ones(())
     for i, n in enumerate(w.size):
         low, high = (-w.begin[i], n + w.end[i]) if declared_padding else (0, n)
         at = np.arange(w.output[i])[:, None] * w.strides[i] + np.arange(w.kernel[i]) * w.dilations[i] - w.begin[i]
         counts = np.multiply.outer(counts, ((at >= low) & (at < high)).sum(axis=1))
-    return np.asarray(counts)
+    uniform = counts.size > 0 and counts.min() == counts.max()
+    return np.asarray(counts.max() if uniform else counts)
 
 
 def _lowest(dtype: np.dtype[Any]) -> Any:
@@ -160,9 +166,7 @@ def average_pool(
         ceil_mode=ceil_mode,
     )
     total = _reduce(x, w, np.add, 0)
-    count = _counts(w, bool(count_include_pad)).astype(x.dtype)
-    uniform = count.size > 0 and count.min() == count.max()
-    return np.asarray(np.divide(total, count.max() if uniform else count, out=total))
+    return np.asarray(np.divide(total, _counts(w, bool(count_include_pad)).astype(x.dtype), out=total))
 
 
 @kernel("LpPool")
@@ -203,11 +207,14 @@ def _root(x: Array, p: float) -> Array:
 def global_average_pool(x: Array) -> Array:
     n, c, *spatial = x.shape
     size = prod(spatial)
-    if x.flags.c_contiguous:
-        total = x.reshape(n * c, size) @ np.ones(size, x.dtype)
-    else:
-        total = np.ones((1, size), x.dtype) @ channels_last(x).reshape(n, size, c)
-    return np.asarray(total / x.dtype.type(size)).reshape(n, c, *(1,) * len(spatial))
+    ones = _ones(size, x.dtype)
+    total = x.reshape(n * c, size) @ ones if x.flags.c_contiguous else ones @ channels_last(x).reshape(n, size, c)
+    return np.asarray(np.divide(total, x.dtype.type(size), out=total)).reshape(n, c, *(1,) * len(spatial))
+
+
+@lru_cache(maxsize=64)
+def _ones(size: int, dtype: np.dtype[Any]) -> Array:
+    return np.ones(size, dtype)
 
 
 @kernel("GlobalMaxPool")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ortconv.executor.kernels.windows import Place
 from ortconv.ir.tensor import Array
 
 STRIPE_BYTES = 1 << 20
 """What a stripe may read and write."""
 
-Place = tuple[slice, slice]
-"""Columns of a copy, and the columns of the image that belong there."""
-
 
 class Stripe:
-    """Copies of the same rows, (copies, rows, columns, C) in any memory order, each with its own place."""
+    """Copies of the same rows, (copies, rows, columns, C) in any memory order.
+
+    Each has its place: columns of the copy, and the columns of the image that belong there.
+    """
 
     def __init__(self, copies: Array, places: Sequence[Place]) -> None:
         self.copies, self.places = copies, places

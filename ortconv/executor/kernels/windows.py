@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -59,8 +60,27 @@ def window(
 ) -> Window:
     """The window of a convolution or pool over the spatial sizes `size`. GraphError if it does not fit."""
     rank = len(size)
-    strides = tuple(strides or (1,) * rank)
-    dilations = tuple(dilations or (1,) * rank)
+    return _window(
+        tuple(size),
+        tuple(kernel),
+        tuple(strides or (1,) * rank),
+        tuple(dilations or (1,) * rank),
+        tuple(pads or ()),
+        auto_pad,
+        ceil_mode,
+    )
+
+
+@lru_cache(maxsize=256)
+def _window(
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    pads: tuple[int, ...],
+    auto_pad: str,
+    ceil_mode: int,
+) -> Window:
     extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
     begin, end = _padding(size, extent, strides, pads, auto_pad)
     output = []
@@ -72,11 +92,11 @@ def window(
         output.append(steps + 1)
     if any(o < 0 for o in output):
         raise GraphError(f"a window spanning {extent} does not fit into {list(size)} padded by {[*begin, *end]}")
-    return Window(tuple(size), tuple(kernel), strides, dilations, begin, end, tuple(output))
+    return Window(size, kernel, strides, dilations, begin, end, tuple(output))
 
 
 def _padding(
-    size: Sequence[int], extent: Sequence[int], strides: Sequence[int], pads: Sequence[int] | None, auto_pad: str
+    size: Sequence[int], extent: Sequence[int], strides: Sequence[int], pads: Sequence[int], auto_pad: str
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     rank = len(size)
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
@@ -106,7 +126,12 @@ def pad_channels_last(x: Array, w: Window, fill: Any = 0) -> Array:
     return out
 
 
-def reached(w: Window, axis: int) -> list[tuple[slice, slice]]:
+Place = tuple[slice, slice]
+"""Outputs along an axis, and the inputs that a kernel element meets there."""
+
+
+@lru_cache(maxsize=256)
+def reached(w: Window, axis: int) -> tuple[Place, ...]:
     """Per kernel element along a spatial axis, the outputs that it has an input for, and these inputs."""
     places = []
     for t in range(w.kernel[axis]):
@@ -115,7 +140,7 @@ def reached(w: Window, axis: int) -> list[tuple[slice, slice]]:
         stop = max(first, min(w.output[axis], (w.size[axis] - 1 - shift) // step + 1))
         source = slice(first * step + shift, (stop - 1) * step + shift + 1, step) if stop > first else slice(0, 0)
         places.append((slice(first, stop), source))
-    return places
+    return tuple(places)
 
 
 def sliding(x: Array, w: Window) -> Array:

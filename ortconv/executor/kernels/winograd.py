@@ -27,6 +27,11 @@ def suits(w: Array, group: int) -> bool:
     return w.dtype == np.float32 and group == 1 and w.shape[2:] == (3, 3) and min(w.shape[:2]) >= _FEWEST_CHANNELS
 
 
+def suits_window(w: Window) -> bool:
+    """True for the windows that can be computed this way."""
+    return {*w.strides, *w.dilations} == {1} and min(*w.begin, *w.end) >= 0
+
+
 def transform_weights(w: Array) -> Array:
     """(M, C, 3, 3) to (16, C, M)."""
     m, c = w.shape[:2]
