@@ -15,16 +15,19 @@ _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.floa
 _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
 _INPUT, _WEIGHTS, _OUTPUT = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
 
-_BLOCK_BYTES = 4 << 20
-"""Transformed tiles beyond this are worked on in blocks of tile rows."""
+_BLOCK_TILES = 32
+"""About so many tiles are worked on together: few enough for the cache, enough for the product with the weights."""
 
-_FEWEST_CHANNELS = 64
-"""With fewer the transforms cost more than they save."""
+_FEWEST_CHANNELS = 32
+_FEWEST_PAIRS = 2048
+"""With fewer channels, or pairs of input and output channels, the transforms cost more than they save."""
 
 
 def suits(w: Array, group: int) -> bool:
     """True for weights (M, C, 3, 3) whose convolution is faster this way."""
-    return w.dtype == np.float32 and group == 1 and w.shape[2:] == (3, 3) and min(w.shape[:2]) >= _FEWEST_CHANNELS
+    m, c = w.shape[:2]
+    enough = min(m, c) >= _FEWEST_CHANNELS and m * c >= _FEWEST_PAIRS
+    return w.dtype == np.float32 and group == 1 and w.shape[2:] == (3, 3) and enough
 
 
 def suits_window(w: Window) -> bool:
@@ -35,7 +38,7 @@ def suits_window(w: Window) -> bool:
 def transform_weights(w: Array) -> Array:
     """(M, C, 3, 3) to (16, C, M)."""
     m, c = w.shape[:2]
-    return np.asarray(_WEIGHTS @ w.reshape(m * c, 9).T).reshape(16, m, c).transpose(0, 2, 1).copy()
+    return np.asarray(_WEIGHTS @ w.swapaxes(0, 1).reshape(c * m, 9).T).reshape(16, c, m)
 
 
 def convolve_3x3(x: Array, weights: Array, w: Window) -> Array:
@@ -47,7 +50,7 @@ def convolve_3x3(x: Array, weights: Array, w: Window) -> Array:
     top, left = w.begin
     padded[:, top : top + w.size[0], left : left + w.size[1]] = to_last(x)
     out = np.empty((n, 2 * rows, 2 * columns, m), np.float32)
-    block = max(1, _BLOCK_BYTES // (16 * 4 * columns * max(c, m)))
+    block = max(1, _BLOCK_TILES // max(columns, 1))
     _, by_row, by_column, item = padded.strides
     for image, target in zip(padded, out):
         tiles = strided(image, (4, 4, rows, columns, c), (by_row, by_column, 2 * by_row, 2 * by_column, item))
