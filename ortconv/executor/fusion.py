@@ -18,7 +18,7 @@ import numpy as np
 
 from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, instructions, quantizer_before
 from ortconv.executor.kernels.conv import convolution
-from ortconv.executor.program import BlockProgram, Line, columns
+from ortconv.executor.program import BlockProgram, Line, columns, joined
 from ortconv.executor.registry import Function
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
@@ -188,7 +188,7 @@ class _Members:
         head, source = None, None
         if self.head is not None:
             head, source, lines = _headed(self.head, self.turn, lines, self.nodes, self._constant, place, bind)
-        program = BlockProgram(lines, source, reads) if lines else None
+        program = BlockProgram(joined(lines), source, reads) if lines else None
         return Unit(nodes, reads, _fused(head, program, _one_by_one(nodes, reads, self._constant, bind)))
 
 

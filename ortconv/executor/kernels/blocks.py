@@ -44,6 +44,13 @@ def _sigmoid(x: Array, out: Array) -> None:
     np.reciprocal(out, out)
 
 
+def _silu(x: Array, out: Array) -> None:
+    divisor = np.negative(x)
+    np.exp(divisor, divisor)
+    np.add(divisor, _ONE, divisor)
+    np.divide(x, divisor, out)
+
+
 def _hard_sigmoid(alpha: float, beta: float) -> Callable[..., Any]:
     slope, shift = _f32(alpha), _f32(beta)
 
@@ -126,6 +133,9 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
 
     return run
 
+
+JOINED: dict[tuple[Callable[..., Any], Callable[..., Any]], Callable[..., Any]] = {(_sigmoid, np.multiply): _silu}
+"""What stands for a function of x and one of x and its result."""
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Sqrt": np.sqrt, "Exp": np.exp, "Tanh": np.tanh,
