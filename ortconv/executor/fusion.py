@@ -29,6 +29,8 @@ Bind = Callable[[Node], tuple[Function, list[Value | None]]]
 _HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "LayerNormalization", "MatMul"})
 """Operators whose kernels return an array that nobody else holds."""
 
+_AFFINE = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Sub"})
+
 _MOST_NODES = 32
 
 _FEWEST_ELEMENTS = 1 << 13
@@ -95,6 +97,8 @@ class _Members:
         before = quantizer_before(node)
         if before is not None and (before not in self._place or before in self._taken or before.out in self._outside):
             return []
+        if self.head is not None and self._scales_convolution(node):
+            return []
         lines = _lines(node, self._constant)
         if lines is not None and (self._reductions or not any(line.reduces for line in lines)):
             self._lines[node] = lines
@@ -142,6 +146,18 @@ class _Members:
             return None
         alone = before.out not in self._outside and all(user is node for user, _ in before.out.uses)
         return before if alone and before.out.dtype is DType.FLOAT and node.attr("perm", ()) else None
+
+    def _scales_convolution(self, node: Node) -> bool:
+        """True for arithmetic with constants on what a convolution made: it may become part of that one's weights."""
+        while node.op in _AFFINE and not node.domain and node not in self._taken:
+            read = [v for v in node.inputs if v is not None and self._constant(v) is None]
+            before = read[0].producer if len(read) == 1 else None
+            if before is None or before not in self._place or len(read[0].uses) != 1 or read[0] in self._outside:
+                return False
+            if _is_constant_convolution(before, self._constant):
+                return True
+            node = before
+        return False
 
     def _fits(self, node: Node) -> bool:
         """One float32 result of the rank of the last one, and no reader elsewhere."""
