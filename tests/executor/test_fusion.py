@@ -72,6 +72,12 @@ MODELS = {
         "u = ReduceMean<axes = [-1]>(x) d = Sub(x, u) p = Mul(d, d) v = ReduceMean<axes = [-1]>(p) z = Add(v, e)", 3),
     "Softmax": ({"w": f32(8, 50), "c": f32(8, 50)}, "y = MatMul(x, w) a = Add(y, c) s = Softmax(a) z = Sqrt(s)", 1),
     "slopes": (WEIGHTS | {"k": f32(16, 1, 1)}, "y = Conv(x, w, c) z = PRelu(y, k)", 1),
+    "slopes around one": (WEIGHTS | {"k": f32(16, 1, 1) + np.float32(0.5)}, "y = Conv(x, w, c) z = PRelu(y, k)", 1),
+    "SiLU of what others read": (WEIGHTS, "y = Conv(x, w, c) g = Sigmoid(y) m = Mul(g, y) z = Add(m, g)", 1),
+    "shortcut": (
+        WEIGHTS | STATISTICS | {"u": f32(16, 8, 3, 3), "k": f32(16, 1, 1)},
+        """y = Conv(x, w, c) n = BatchNormalization(y, s, b, m, v) d = Conv(x, u) e = Mul(d, k) f = Add(e, k) a = Add(n, f)
+        z = Relu(a)""", 2),
 }  # fmt: skip
 """Constants, nodes, and how many steps are left of them."""
 

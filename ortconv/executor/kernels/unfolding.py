@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from ortconv.executor.kernels.stripes import STRIPE_BYTES, Stripe, rows_per_stripe
+from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
 from ortconv.executor.kernels.windows import (
     Window,
     channels_first,
@@ -36,11 +36,13 @@ def unfolded(matrix: Array, w: Window) -> Unfolded:
     k = len(matrix)
     if all(w.output) and _overlaps_vertically(w, k // prod(w.kernel)):
         return _along_width(matrix, w)
-    block = max(1, STRIPE_BYTES // max(1, prod(w.output[1:]) * k * matrix.itemsize))
+    row_bytes = prod(w.output[1:]) * k * matrix.itemsize
 
     def run(x: Array, out: Array) -> None:
         windows = sliding(pad_channels_last(x, w), w)
-        if len(x) * w.output[0] <= block:
+        rows = len(x) * w.output[0]
+        block = rows_per_stripe(rows, row_bytes)
+        if rows <= block:
             return _multiply_into(windows.reshape(-1, k), matrix, out)
         for image, target in zip(windows, out, strict=True):
             for start in range(0, w.output[0], block):
