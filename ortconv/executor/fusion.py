@@ -182,7 +182,9 @@ class _Members:
         """False for few small steps: to lay out a unit costs more than to run them."""
         shape = self._last.out.static_shape
         small = shape is not None and prod(shape) < _FEWEST_ELEMENTS
-        return len(self.nodes) > 1 and (not small or (self.head is not None and self.head.op == "Conv"))
+        if self.head is not None and self.head.op == "Conv":
+            return len(self.nodes) > 1 or _is_constant_convolution(self.head, self._constant)
+        return len(self.nodes) > 1 and not small
 
     def _in_order(self) -> list[Line]:
         nodes = sorted(self._lines, key=self._place.__getitem__)

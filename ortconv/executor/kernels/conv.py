@@ -324,7 +324,8 @@ def conv_transpose(
     place = Window(full, k, tuple(strides), tuple(dilations), (0,) * rank, (0,) * rank, tuple(spatial))
     scattered = _scatter_products(channels_last(x), w, group, place)
     y = _crop(scattered, begin, out_shape)
-    y = y if b is None else y + b
+    if b is not None:
+        y += b
     assert y.shape == (n, *out_shape, m)
     return channels_first(y)
 
@@ -333,7 +334,9 @@ def _scatter_products(x: Array, w: Array, group: int, place: Window) -> Array:
     """(N, spatial..., C) times every kernel element, added up where each lands: (N, full..., M)."""
     n, c = x.shape[0], x.shape[-1]
     per_group, m = c // group, w.shape[1]
-    out = np.zeros((n, *place.size, m * group), x.dtype)
+    overlaps = any(e > s for e, s in zip(place.extent, place.strides))
+    covers = not overlaps and place.kernel == place.strides
+    out = (np.empty if covers else np.zeros)((n, *place.size, m * group), x.dtype)
     rows = x.reshape(-1, c)
     for g in range(group):
         part = slice(g * per_group, (g + 1) * per_group)
@@ -341,7 +344,11 @@ def _scatter_products(x: Array, w: Array, group: int, place: Window) -> Array:
         products = (rows[:, part] @ matrix).reshape(n, *place.output, prod(place.kernel), m)
         target = out[..., g * m : (g + 1) * m]
         for i, tap in enumerate(place.taps()):
-            target[(slice(None), *tap)] += products[..., i, :]
+            landed = target[(slice(None), *tap)]
+            if overlaps:
+                landed += products[..., i, :]
+            else:
+                landed[...] = products[..., i, :]
     return out
 
 
