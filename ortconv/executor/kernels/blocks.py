@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.kernels.activation import MICROSOFT
 from ortconv.executor.kernels.elementwise import erf_block
 from ortconv.executor.kernels.quantize import integer_range
 from ortconv.ir.graph import Node, Value
@@ -44,11 +45,16 @@ def _sigmoid(x: Array, out: Array) -> None:
     np.reciprocal(out, out)
 
 
-def _silu(x: Array, out: Array) -> None:
-    divisor = np.negative(x)
-    np.exp(divisor, divisor)
-    np.add(divisor, _ONE, divisor)
-    np.divide(x, divisor, out)
+def _quick_gelu(alpha: float) -> Callable[..., Any]:
+    factor = _f32(-alpha)
+
+    def run(x: Array, out: Array) -> None:
+        divisor = np.multiply(x, factor)
+        np.exp(divisor, divisor)
+        np.add(divisor, _ONE, divisor)
+        np.divide(x, divisor, out)
+
+    return run
 
 
 def _hard_sigmoid(alpha: float, beta: float) -> Callable[..., Any]:
@@ -134,7 +140,9 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
     return run
 
 
-JOINED: dict[tuple[Callable[..., Any], Callable[..., Any]], Callable[..., Any]] = {(_sigmoid, np.multiply): _silu}
+JOINED: dict[tuple[Callable[..., Any], Callable[..., Any]], Callable[..., Any]] = {
+    (_sigmoid, np.multiply): _quick_gelu(1)
+}
 """What stands for a function of x and one of x and its result."""
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
@@ -147,12 +155,29 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 
 def instructions(node: Node, constant: Constant) -> list[Instruction] | None:
     """What a node does to float32 elements; None if that cannot be said. DequantizeLinear includes the QuantizeLinear before it."""
+    if node.is_op("QuickGelu", MICROSOFT):
+        return [(_quick_gelu(node.attr("alpha", 1.702)), (node.inputs[0],))]
     if node.domain:
         return None
     if node.op in _UFUNCS:
         return [(_UFUNCS[node.op], tuple(node.inputs))]
     special = _SPECIAL.get(node.op)
     return None if special is None else special(node, constant)
+
+
+def fused_activation(node: Node) -> Callable[..., Any] | None:
+    """What FusedConv does to its sums; None if that cannot be said."""
+    parameters: tuple[float, ...] = tuple(node.attr("activation_params", ()))
+    count, make = _ACTIVATIONS.get(node.attr("activation", ""), (0, None))
+    return None if make is None or len(parameters) < count else make(*parameters[:count])
+
+
+_ACTIVATIONS: dict[str, tuple[int, Callable[..., Callable[..., Any]]]] = {
+    "Relu": (0, lambda: _clip(_ZERO, _INFINITY)), "Clip": (2, lambda low, high: _clip(_f32(low), _f32(high))),
+    "LeakyRelu": (1, _leaky_relu), "HardSigmoid": (2, _hard_sigmoid), "HardSwish": (0, lambda: _hard_swish),
+    "Sigmoid": (0, lambda: _sigmoid), "Tanh": (0, lambda: np.tanh),
+}  # fmt: skip
+"""Number of parameters, and the function that makes the function of them."""
 
 
 def _of_clip(node: Node, constant: Constant) -> list[Instruction] | None:
