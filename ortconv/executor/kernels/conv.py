@@ -16,7 +16,7 @@ from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.matmul import centred
 from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.unfolding import unfolded
+from ortconv.executor.kernels.unfolding import FEW_CHANNELS, unfolded
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, to_last, window
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
@@ -72,6 +72,7 @@ def _windowed(f: Filters, w: Window) -> Function:
     parts = [(slice(g * c, (g + 1) * c), slice(g * m, (g + 1) * m), unfolded(a, w)) for g, a in enumerate(f.matrix)]
 
     def run(x: Array) -> Array:
+        x = np.ascontiguousarray(x) if c <= FEW_CHANNELS and f.group > 1 else x
         out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
         for inputs, outputs, multiply in parts:
             multiply(x[:, inputs], out[..., outputs])

@@ -26,8 +26,8 @@ from ortconv.ir.tensor import Array
 
 Unfolded = Callable[[Array, Array], None]
 
-_FEW_CHANNELS = 4
-"""Up to this many, channels first are unfolded as they lie."""
+FEW_CHANNELS = 4
+"""Up to this many are unfolded channels first."""
 
 _MANY_CHANNELS = 64
 
@@ -64,7 +64,7 @@ def _overlaps_vertically(w: Window, channels: int) -> bool:
     """True where unfolding along the width alone pays: long rows of few channels that several windows share."""
     if len(w.kernel) != 2 or w.dilations[0] != 1 or w.kernel[0] <= w.strides[0]:
         return False
-    return w.output[1] >= (16 if channels <= _FEW_CHANNELS else 32) and channels <= _MANY_CHANNELS
+    return w.output[1] >= (16 if channels <= FEW_CHANNELS else 32) and channels <= _MANY_CHANNELS
 
 
 def _along_width(matrix: Array, w: Window) -> Unfolded:
@@ -75,8 +75,9 @@ def _along_width(matrix: Array, w: Window) -> Unfolded:
     rows, places = (count - 1) * sh + kh, reached(w, 1)
 
     def run(x: Array, out: Array) -> None:
-        # Memory order such that the elements of a window are one evenly spaced run, whichever axis of x is contiguous.
-        if c <= _FEW_CHANNELS and x.flags.c_contiguous:
+        # Memory order such that the elements of a window are one evenly spaced run.
+        if c <= FEW_CHANNELS:
+            x = x if x.strides[-1] == x.itemsize else np.ascontiguousarray(x)
             held = np.empty((rows, kw, c, ow), x.dtype)
             copies = held.transpose(1, 0, 3, 2)
         else:
