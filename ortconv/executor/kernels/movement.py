@@ -47,13 +47,15 @@ def _merged_channels(x: Array, spatial: int) -> Array:
     size = x.shape[-spatial:]
     if max(x.strides[1:-spatial]) >= x.strides[-1]:
         return x.reshape(n, -1, *size)
+    rank = len(channels)
+    source = x.transpose(0, *range(rank + 1, x.ndim), *range(1, rank + 1))
     out = np.empty((n, *size, prod(channels)), x.dtype)
-    y = np.moveaxis(out, -1, 1)
+    target = out.reshape(source.shape)
     # One axis by itself, so that the innermost loop runs along contiguous elements of x.
-    outer = max(range(1, x.ndim - spatial), key=lambda axis: x.strides[axis])
-    for source, target in zip(np.moveaxis(x, outer, 0), np.moveaxis(y.reshape(x.shape), outer, 0)):
-        target[...] = source
-    return y
+    outer = 1 + spatial + max(range(rank), key=lambda axis: x.strides[1 + axis])
+    for part, place in zip(source.swapaxes(0, outer), target.swapaxes(0, outer)):
+        place[...] = part
+    return channels_first(out)
 
 
 @kernel("Flatten")
