@@ -19,7 +19,7 @@ import numpy as np
 from ortconv.executor.kernels.activation import MICROSOFT
 from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, fused_activation, instructions, quantizer_before
 from ortconv.executor.kernels.conv import convolution
-from ortconv.executor.program import BlockProgram, Line, columns, joined
+from ortconv.executor.program import BlockProgram, Line, columns
 from ortconv.executor.registry import Function
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
@@ -208,7 +208,7 @@ class _Members:
         head, source = None, None
         if self.head is not None:
             head, source, lines = _headed(self.head, self.turn, lines, self.nodes, self._constant, place, bind)
-        program = BlockProgram(joined(lines), source, reads) if lines else None
+        program = BlockProgram(lines, source, reads) if lines else None
         return Unit(nodes, reads, _fused(head, program, _one_by_one(nodes, reads, self._constant, bind)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
@@ -10,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.kernels.blocks import JOINED
 from ortconv.executor.kernels.elementwise import BLOCK
 from ortconv.ir.tensor import Array
 
@@ -32,21 +30,6 @@ def columns(lines: Sequence[Line]) -> set[int]:
         narrow = [id(o) in found or (isinstance(o, np.ndarray) and o.size == 1) for o in line.operands]
         if line.reduces or (all(narrow) and any(id(o) in found for o in line.operands)):
             found.add(id(line.made))
-    return found
-
-
-def joined(lines: Sequence[Line]) -> list[Line]:
-    """The lines with those pairs made one for which there is a single function."""
-    readers = Counter(id(o) for line in lines for o in line.operands)
-    found: list[Line] = []
-    for line in lines:
-        before = found[-1] if found else line
-        function = JOINED.get((before.function, line.function))
-        of_both = {id(o) for o in line.operands} == {id(before.operands[0]), id(before.made)}
-        if function is not None and of_both and readers[id(before.made)] == 1:
-            found[-1] = Line(function, before.operands, line.made)
-        else:
-            found.append(line)
     return found
 
 

@@ -74,7 +74,6 @@ MODELS = {
     "slopes": (WEIGHTS | {"k": f32(16, 1, 1)}, "y = Conv(x, w, c) z = PRelu(y, k)", 1),
     "slopes around one": (WEIGHTS | {"k": f32(16, 1, 1) + np.float32(0.5)}, "y = Conv(x, w, c) z = PRelu(y, k)", 1),
     "SiLU of what others read": (WEIGHTS, "y = Conv(x, w, c) g = Sigmoid(y) m = Mul(g, y) z = Add(m, g)", 1),
-    "QuickGelu": (WEIGHTS, "y = Conv(x, w, c) z = com.microsoft.QuickGelu<alpha = 1.3>(y)", 1),
     **{f"FusedConv {name}": (
         WEIGHTS | {"k": f32(16, 1, 1)},
         f"""y = Conv(x, w) a = com.microsoft.FusedConv<activation = "{name}", activation_params: floats = [{numbers}]>(x, w, c, y)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.activation import MICROSOFT
 from ortconv.executor.kernels.elementwise import erf_block
 from ortconv.executor.kernels.quantize import integer_range
 from ortconv.ir.graph import Node, Value
@@ -43,18 +42,6 @@ def _sigmoid(x: Array, out: Array) -> None:
     np.exp(out, out)
     np.add(out, _ONE, out)
     np.reciprocal(out, out)
-
-
-def _quick_gelu(alpha: float) -> Callable[..., Any]:
-    factor = _f32(-alpha)
-
-    def run(x: Array, out: Array) -> None:
-        divisor = np.multiply(x, factor)
-        np.exp(divisor, divisor)
-        np.add(divisor, _ONE, divisor)
-        np.divide(x, divisor, out)
-
-    return run
 
 
 def _hard_sigmoid(alpha: float, beta: float) -> Callable[..., Any]:
@@ -140,11 +127,6 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
     return run
 
 
-JOINED: dict[tuple[Callable[..., Any], Callable[..., Any]], Callable[..., Any]] = {
-    (_sigmoid, np.multiply): _quick_gelu(1)
-}
-"""What stands for a function of x and one of x and its result."""
-
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Sqrt": np.sqrt, "Exp": np.exp, "Tanh": np.tanh,
     "Neg": np.negative, "Abs": np.abs, "Reciprocal": np.reciprocal, "Sigmoid": _sigmoid, "HardSwish": _hard_swish,
@@ -155,8 +137,6 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 
 def instructions(node: Node, constant: Constant) -> list[Instruction] | None:
     """What a node does to float32 elements; None if that cannot be said. DequantizeLinear includes the QuantizeLinear before it."""
-    if node.is_op("QuickGelu", MICROSOFT):
-        return [(_quick_gelu(node.attr("alpha", 1.702)), (node.inputs[0],))]
     if node.domain:
         return None
     if node.op in _UFUNCS:
@@ -173,9 +153,9 @@ def fused_activation(node: Node) -> Callable[..., Any] | None:
 
 
 _ACTIVATIONS: dict[str, tuple[int, Callable[..., Callable[..., Any]]]] = {
-    "Relu": (0, lambda: _clip(_ZERO, _INFINITY)), "Clip": (2, lambda low, high: _clip(_f32(low), _f32(high))),
-    "LeakyRelu": (1, _leaky_relu), "HardSigmoid": (2, _hard_sigmoid), "HardSwish": (0, lambda: _hard_swish),
-    "Sigmoid": (0, lambda: _sigmoid), "Tanh": (0, lambda: np.tanh),
+    "Clip": (2, lambda low, high: _clip(_f32(low), _f32(high))), "LeakyRelu": (1, _leaky_relu),
+    "HardSigmoid": (2, _hard_sigmoid), "Relu": (0, lambda: _UFUNCS["Relu"]), "HardSwish": (0, lambda: _UFUNCS["HardSwish"]),
+    "Sigmoid": (0, lambda: _UFUNCS["Sigmoid"]), "Tanh": (0, lambda: _UFUNCS["Tanh"]),
 }  # fmt: skip
 """Number of parameters, and the function that makes the function of them."""
 

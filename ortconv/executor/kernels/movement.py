@@ -7,7 +7,6 @@ from math import prod
 
 import numpy as np
 
-from ortconv.executor.kernels.windows import channels_first
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -55,7 +54,7 @@ def _merged_channels(x: Array, spatial: int) -> Array:
     outer = 1 + spatial + max(range(rank), key=lambda axis: x.strides[1 + axis])
     for part, place in zip(source.swapaxes(0, outer), target.swapaxes(0, outer)):
         place[...] = part
-    return channels_first(out)
+    return out.transpose(0, -1, *range(1, 1 + spatial))
 
 
 @kernel("Flatten")
@@ -266,7 +265,7 @@ def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     y = out.transpose(0, 2, 4, 5, 1, 3) if last else out.transpose(0, 3, 5, 1, 2, 4)
     for i, j in np.ndindex(b, b):
         y[:, i, j] = x[:, i, j]
-    return channels_first(out.reshape(n, h * b, w * b, c)) if last else out.reshape(n, c, h * b, w * b)
+    return out.reshape(n, h * b, w * b, c).transpose(0, 3, 1, 2) if last else out.reshape(n, c, h * b, w * b)
 
 
 @kernel("SpaceToDepth")

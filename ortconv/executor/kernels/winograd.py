@@ -15,8 +15,8 @@ _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.floa
 _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
 _INPUT, _WEIGHTS, _OUTPUT = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
 
-_BLOCK_TILES = 32
-"""About so many tiles are worked on together: few enough for the cache, enough for the product with the weights."""
+_BLOCK_BYTES = 256 << 10
+"""Transformed tiles beyond this, and beyond a quarter of the weights that every block reads, are worked on in blocks of rows."""
 
 _FEWEST_CHANNELS = 32
 _FEWEST_PAIRS = 2048
@@ -32,13 +32,13 @@ def suits(w: Array, group: int) -> bool:
 
 def suits_window(w: Window) -> bool:
     """True for the windows that can be computed this way."""
-    return {*w.strides, *w.dilations} == {1} and min(*w.begin, *w.end) >= 0
+    return {*w.strides, *w.dilations} == {1} and min(*w.begin, *w.end) >= 0 and all(w.output)
 
 
 def transform_weights(w: Array) -> Array:
     """(M, C, 3, 3) to (16, C, M)."""
     m, c = w.shape[:2]
-    return np.asarray(_WEIGHTS @ w.swapaxes(0, 1).reshape(c * m, 9).T).reshape(16, c, m)
+    return np.asarray(_WEIGHTS @ w.transpose(2, 3, 1, 0).reshape(9, c * m)).reshape(16, c, m)
 
 
 def convolve_3x3(x: Array, weights: Array, w: Window) -> Array:
@@ -50,9 +50,9 @@ def convolve_3x3(x: Array, weights: Array, w: Window) -> Array:
     top, left = w.begin
     padded[:, top : top + w.size[0], left : left + w.size[1]] = to_last(x)
     out = np.empty((n, 2 * rows, 2 * columns, m), np.float32)
-    block = max(1, _BLOCK_TILES // max(columns, 1))
-    _, by_row, by_column, item = padded.strides
+    block = max(1, max(_BLOCK_BYTES, weights.nbytes // 4) // (16 * 4 * columns * max(c, m)))
     for image, target in zip(padded, out):
+        by_row, by_column, item = image.strides
         tiles = strided(image, (4, 4, rows, columns, c), (by_row, by_column, 2 * by_row, 2 * by_column, item))
         by_tile = target.reshape(rows, 2, columns, 2, m)
         for start in range(0, rows, block):
