@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -156,17 +157,25 @@ def check_feed(value: Value, fed: Any) -> Any:
         return fed
     array = np.asarray(fed)
     try:
-        dtype = DType.of(array.dtype)
+        dtype = _element_type(array.dtype)
     except KeyError:
         raise UsageError(f"input '{value.name}': numpy type {array.dtype} does not exist in ONNX") from None
     if dtype is not value.type.dtype:
         raise UsageError(f"input '{value.name}' wants {value.type}, got {TensorType(dtype, array.shape)}")
     shape = value.type.shape
-    if shape is not None and (
-        len(shape) != array.ndim or any(isinstance(d, int) and d != n for d, n in zip(shape, array.shape, strict=True))
+    if (
+        shape is not None
+        and shape != array.shape
+        and (
+            len(shape) != array.ndim
+            or any(isinstance(d, int) and d != n for d, n in zip(shape, array.shape, strict=True))
+        )
     ):
         raise UsageError(f"input '{value.name}' wants {value.type}, got {TensorType(dtype, array.shape)}")
     return array.astype(object) if dtype is DType.STRING and array.dtype != object else array
+
+
+_element_type = lru_cache(maxsize=64)(DType.of)
 
 
 def _named(graph: Graph, name: str) -> list[Value]:

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, instructions, quantizer_before
+from ortconv.executor.kernels.activation import MICROSOFT
+from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, fused_activation, instructions, quantizer_before
 from ortconv.executor.kernels.conv import convolution
 from ortconv.executor.kernels.matmul import integer_sums
 from ortconv.executor.program import BlockProgram, Line, columns
@@ -29,6 +30,8 @@ Bind = Callable[[Node], tuple[Function, list[Value | None]]]
 
 _HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "LayerNormalization", "MatMul"})
 """Operators whose kernels return an array that nobody else holds."""
+
+_AFFINE = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Sub"})
 
 _MOST_NODES = 32
 
@@ -101,6 +104,8 @@ class _Members:
         before = quantizer_before(node)
         if before is not None and (before not in self._place or before in self._taken or before.out in self._outside):
             return []
+        if self.head is not None and self._scales_convolution(node):
+            return []
         lines = _lines(node, self._constant)
         if lines is not None and (self._reductions or not any(line.reduces for line in lines)):
             self._lines[node] = lines
@@ -109,7 +114,7 @@ class _Members:
                 v for line in lines for v in line.operands if isinstance(v, Value) and v.producer in self._place
             ]
             return [v.producer for v in operands if v.producer is not None and v not in node.outputs]
-        if self.head is None and node.op in _HEADS and not node.domain:
+        if self.head is None and ((node.op in _HEADS and not node.domain) or _is_fused(node, self._constant)):
             self._lead(node)
         elif self.head is None and (product := self._integer_product(node)) is not None:
             self.turn = node
@@ -158,11 +163,24 @@ class _Members:
             before is None
             or before not in self._place
             or before in self._taken
+            or not before.is_op("Conv")
             or not _is_constant_convolution(before, self._constant)
         ):
             return None
         alone = before.out not in self._outside and all(user is node for user, _ in before.out.uses)
         return before if alone and before.out.dtype is DType.FLOAT and node.attr("perm", ()) else None
+
+    def _scales_convolution(self, node: Node) -> bool:
+        """True for arithmetic with constants on what a convolution made: it may become part of that one's weights."""
+        while node.op in _AFFINE and not node.domain and node not in self._taken:
+            read = [v for v in node.inputs if v is not None and self._constant(v) is None]
+            before = read[0].producer if len(read) == 1 else None
+            if before is None or before not in self._place or len(read[0].uses) != 1 or read[0] in self._outside:
+                return False
+            if before.is_op("Conv"):
+                return _is_constant_convolution(before, self._constant)
+            node = before
+        return False
 
     def _fits(self, node: Node) -> bool:
         """One float32 result of the rank of the last one, and no reader elsewhere."""
@@ -187,7 +205,9 @@ class _Members:
         """False for few small steps: to lay out a unit costs more than to run them."""
         shape = self._last.out.static_shape
         small = shape is not None and prod(shape) < _FEWEST_ELEMENTS
-        return len(self.nodes) > 1 and (not small or (self.head is not None and self.head.op == "Conv"))
+        if self.head is not None and self.head.op in ("Conv", "FusedConv"):
+            return len(self.nodes) > 1 or _is_constant_convolution(self.head, self._constant)
+        return len(self.nodes) > 1 and not small
 
     def _in_order(self) -> list[Line]:
         nodes = sorted(self._lines, key=self._place.__getitem__)
@@ -292,8 +312,27 @@ def _constants(node: Node, constant: Constant) -> tuple[Array | None, Array | No
     return None if weights is None else constant(weights), None if bias is None else constant(bias)
 
 
+def _is_fused(node: Node, constant: Constant) -> bool:
+    """True for a FusedConv whose sums and activation can be said as lines."""
+    if not node.is_op("FusedConv", MICROSOFT) or not _is_constant_convolution(node, constant):
+        return False
+    return not node.attr("activation", "") or fused_activation(node) is not None
+
+
+def _own_lines(node: Node, constant: Constant) -> list[Line]:
+    """What a FusedConv does to the product of its weights."""
+    made: Any = object()
+    lines = []
+    if node.input(3) is not None:
+        lines.append(Line(np.add, (made, _known_or_name(node.input(3), constant)), object()))
+    function = fused_activation(node)
+    if function is not None:
+        lines.append(Line(function, (lines[-1].made if lines else made,), object()))
+    return [*lines[:-1], lines[-1]._replace(made=node.out)] if lines else []
+
+
 def _is_constant_convolution(node: Node, constant: Constant) -> bool:
-    if not node.is_op("Conv"):
+    if not node.is_op("Conv") and not node.is_op("FusedConv", MICROSOFT):
         return False
     weights, bias = _constants(node, constant)
     if node.inputs[0] is None or constant(node.inputs[0]) is not None:
@@ -316,8 +355,10 @@ def _folded_convolution(
     order: Sequence[int] = range(rank) if turn is None else turn.attr("perm", ())
     shape = [1] * rank
     shape[list(order).index(1)] = channels
+    own = _own_lines(node, constant) if node.domain else []
+    lines = [*own, *lines]
     readers = Counter(id(o) for line in lines for o in line.operands)
-    scale, made = None, (turn or node).out
+    scale, made = None, own[0].operands[0] if own else (turn or node).out
     while lines and readers[id(made)] == 1:
         affine = _channel_affine(lines[0], made, shape)
         if affine is None:

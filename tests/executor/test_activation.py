@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from single_node import assert_same, compare, run_kernel
+from single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 from ortconv.ir.types import DType
 
@@ -75,6 +75,17 @@ def test_softmax_axes(op, opset):
 def test_softmax_special_values(op):
     inf = np.inf
     compare(op, [np.array([[-inf, 0, 1], [-inf, -inf, -inf], [inf, 1, 2], [np.nan, 1, 2], [1e4, 0, -1e4]], F32)])
+
+
+@pytest.mark.parametrize("special", [0, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("rows", "axis"), [(3, 1), (3, -1), (40, 1)])
+def test_softmax_of_many_rows(rows, axis, special):
+    x = np.random.default_rng(0).standard_normal((2, rows, 30, 50)).astype(F32)
+    x[0, :2, 3, 4] = special
+    x = x if axis == 1 else np.ascontiguousarray(np.moveaxis(x, 1, -1))
+    [want] = run_onnxruntime("Softmax", [x], {"axis": axis})
+    memory = x if axis == -1 else np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
+    assert_same(run_kernel("Softmax", [memory], {"axis": axis})[0], want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])

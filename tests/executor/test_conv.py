@@ -8,6 +8,7 @@ import pytest
 
 from ortconv.errors import GraphError
 from ortconv.executor import registry
+from ortconv.executor.kernels import stripes
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 # input, weights, attributes
@@ -36,6 +37,14 @@ CONVOLUTIONS = [
     ((1, 4, 5, 6, 7), (4, 1, 3, 3, 3), {"group": 4, "pads": [1] * 6}),
     ((1, 4, 5, 6, 7), (4, 2, 1, 1, 1), {"group": 2}),
     ((0, 3, 8, 9), (5, 3, 3, 3), {}),
+    ((1, 3, 4, 40), (2, 3, 3, 3), {"pads": [5, 5, 5, 5]}),
+    ((2, 8, 3, 40), (4, 8, 3, 3), {"pads": [5, 1, 5, 1]}),
+    ((2, 8, 20, 75), (4, 8, 5, 3), {"pads": [2, 1, 2, 1], "strides": [2, 2], "dilations": [1, 2]}),
+    ((1, 8, 9, 40), (4, 4, 3, 3), {"pads": [1, 1, 1, 1], "group": 2}),
+    ((1, 8, 20, 21), (8, 1, 5, 5), {"group": 8, "pads": [4, 4, 4, 4], "strides": [3, 2]}),
+    ((1, 8, 20, 21), (8, 1, 3, 3), {"group": 8, "pads": [4, 4, 4, 4], "strides": [2, 3], "dilations": [2, 2]}),
+    ((1, 4, 3, 2), (4, 1, 3, 3), {"group": 4, "pads": [6, 6, 6, 6], "strides": [1, 2]}),
+    ((1, 48, 9, 8), (48, 48, 3, 3), {"pads": [0, 2, 1, 1]}),
 ]
 
 
@@ -65,6 +74,14 @@ def test_prepared_conv_equals_conv(rng, x, w, attributes):
     for memory in (inputs[0], np.moveaxis(np.ascontiguousarray(np.moveaxis(inputs[0], 1, -1)), -1, 1)):
         got = function(memory, *inputs[1:], **attributes)
         assert_same(got, run_kernel("Conv", inputs, attributes)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
+def test_conv_in_many_stripes(rng, x, w, attributes, monkeypatch):
+    inputs = [_numbers(rng, *x), _numbers(rng, *w)]
+    want = run_kernel("Conv", inputs, attributes)[0]
+    monkeypatch.setattr(stripes, "STRIPE_BYTES", 2000)
+    assert_same(run_kernel("Conv", inputs, attributes)[0], want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])

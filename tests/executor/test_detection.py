@@ -42,6 +42,7 @@ def test_non_max_suppression_of_many_boxes():
     scores = rng.uniform(0, 1, (1, 1, 3000)).astype(F32)
     for limit in (10, 400, 3000):
         compare("NonMaxSuppression", [boxes, scores, np.array([limit]), f32(0.4), f32(0.1)])
+        compare("NonMaxSuppression", [boxes, scores.round(1), np.array([limit]), f32(0.4), f32(0.1)])
 
 
 def test_non_max_suppression_of_nothing():

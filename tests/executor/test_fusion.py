@@ -80,17 +80,34 @@ MODELS = {
         "u = ReduceMean<axes = [-1]>(x) d = Sub(x, u) p = Mul(d, d) v = ReduceMean<axes = [-1]>(p) z = Add(v, e)", 3),
     "Softmax": ({"w": f32(8, 50), "c": f32(8, 50)}, "y = MatMul(x, w) a = Add(y, c) s = Softmax(a) z = Sqrt(s)", 1),
     "slopes": (WEIGHTS | {"k": f32(16, 1, 1)}, "y = Conv(x, w, c) z = PRelu(y, k)", 1),
+    "slopes around one": (WEIGHTS | {"k": f32(16, 1, 1) + np.float32(0.5)}, "y = Conv(x, w, c) z = PRelu(y, k)", 1),
+    "SiLU of what others read": (WEIGHTS, "y = Conv(x, w, c) g = Sigmoid(y) m = Mul(g, y) z = Add(m, g)", 1),
+    **{f"FusedConv {name}": (
+        WEIGHTS | {"k": f32(16, 1, 1)},
+        f"""y = Conv(x, w) a = com.microsoft.FusedConv<activation = "{name}", activation_params: floats = [{numbers}]>(x, w, c, y)
+        z = Mul(a, k)""", 2)
+       for name, numbers in {"Relu": "", "Clip": "-0.5, 0.6", "LeakyRelu": "0.3", "HardSigmoid": "0.3, 0.4", "HardSwish": "",
+                             "Sigmoid": "", "Tanh": ""}.items()},
+    "FusedConv without activation": (
+        WEIGHTS | {"k": f32(16, 1, 1)}, "y = com.microsoft.FusedConv(x, w, c) m = Mul(y, k) z = Relu(m)", 1),
+    "shortcut": (
+        WEIGHTS | STATISTICS | {"u": f32(16, 8, 3, 3), "k": f32(16, 1, 1)},
+        """y = Conv(x, w, c) n = BatchNormalization(y, s, b, m, v) d = Conv(x, u) e = Mul(d, k) f = Add(e, k) a = Add(n, f)
+        z = Relu(a)""", 2),
 }  # fmt: skip
 """Constants, nodes, and how many steps are left of them."""
 
 LAST_AXES = {"product", "integer product", "integer product and its codes", "rows", "columns", "Softmax"}
 
 
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+
+
 def model(name, path):
     constants, body, _ = MODELS[name]
     graph = parse_graph(f"g (float[n, c, h, w1] x) => (float[o, p, q, r] z) {{ {body} }}")
     graph.initializer.extend(numpy_helper.from_array(np.asarray(array), key) for key, array in constants.items())
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    onnx.save(helper.make_model(graph, opset_imports=OPSETS, ir_version=8), path)
     return path
 
 

@@ -200,3 +200,13 @@ def test_space_to_depth_undoes_depth_to_space():
         [wide] = run_kernel("DepthToSpace", [x], {"blocksize": 2, "mode": mode})
         [back] = run_kernel("SpaceToDepth", [wide], {"blocksize": 2, "mode": mode}, opset=28)
         assert_same(back, x)
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_depth_to_space_keeps_channels_last(mode):
+    x = np.arange(96, dtype=F32).reshape(2, 8, 2, 3)
+    strided = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
+    [want] = run_kernel("DepthToSpace", [x], {"blocksize": 2, "mode": mode})
+    [got] = run_kernel("DepthToSpace", [strided], {"blocksize": 2, "mode": mode})
+    assert_same(got, want)
+    assert np.moveaxis(got, 1, -1).flags.c_contiguous

@@ -146,6 +146,17 @@ def test_fractional_scales_follow_the_specification(rng, coordinates, size, scal
     assert not np.allclose(run_onnxruntime("Resize", inputs, attributes, opset=19)[0], want, 1e-3, 1e-3)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("scales", SCALES)
+def test_resize_keeps_channels_last(rng, mode, scales):
+    x = image(rng, 2, 3, 6, 8)
+    strided = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
+    rest = [None, np.array(scales, np.float32)]
+    [want], [got] = (run_kernel("Resize", [v, *rest], {"mode": mode}) for v in (x, strided))
+    assert_same(got, want, rtol=1e-6, atol=1e-6)
+    assert np.moveaxis(got, 1, -1).flags.c_contiguous
+
+
 @pytest.mark.parametrize("align_corners", [0, 1])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])

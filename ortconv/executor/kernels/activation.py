@@ -251,9 +251,15 @@ def hardmax(x: Array, *, axis: int = -1) -> Array:
     return out
 
 
+_SHORT_ROW, _MANY = 32, 1 << 12
+"""To reduce at least so many elements in so short rows costs more than to make columns of the rows."""
+
+
 def _shifted_exponential(x: Array, axis: int) -> tuple[Array, Array]:
     if not x.size:
         return np.empty_like(x), np.ones((), x.dtype)
+    if x.strides[axis] == x.itemsize and x.shape[axis] <= _SHORT_ROW and x.size >= _MANY:
+        x = np.ascontiguousarray(x.swapaxes(0, axis)).swapaxes(0, axis)
     out = np.asarray(x - x.max(axis=axis, keepdims=True))
     np.exp(out, out=out)
     if axis in (-1, x.ndim - 1) and out.flags.c_contiguous:

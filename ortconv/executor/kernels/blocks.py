@@ -70,8 +70,17 @@ def _leaky_relu(alpha: float) -> Callable[..., Any]:
 
 
 def _prelu(slope: Array) -> Callable[..., Any]:
-    limited = np.maximum if slope.max() <= 1 else np.minimum
-    return lambda x, slope, out: limited(x * slope, x, out=out)
+    if slope.max() <= 1 or slope.min() >= 1:
+        limited = np.maximum if slope.max() <= 1 else np.minimum
+        return lambda x, slope, out: limited(x * slope, x, out=out)
+
+    def run(x: Array, slope: Array, out: Array) -> None:
+        below = x.clip(-_INFINITY, _ZERO)
+        np.multiply(below, slope, below)
+        x.clip(_ZERO, _INFINITY, out=out)
+        np.add(out, below, out)
+
+    return run
 
 
 def _square(x: Array, _: Array, out: Array) -> None:
@@ -136,6 +145,21 @@ def instructions(node: Node, constant: Constant) -> list[Instruction] | None:
     return None if special is None else special(node, constant)
 
 
+def fused_activation(node: Node) -> Callable[..., Any] | None:
+    """What FusedConv does to its sums; None if that cannot be said."""
+    parameters: tuple[float, ...] = tuple(node.attr("activation_params", ()))
+    count, make = _ACTIVATIONS.get(node.attr("activation", ""), (0, None))
+    return None if make is None or len(parameters) < count else make(*parameters[:count])
+
+
+_ACTIVATIONS: dict[str, tuple[int, Callable[..., Callable[..., Any]]]] = {
+    "Clip": (2, lambda low, high: _clip(_f32(low), _f32(high))), "LeakyRelu": (1, _leaky_relu),
+    "HardSigmoid": (2, _hard_sigmoid), "Relu": (0, lambda: _UFUNCS["Relu"]), "HardSwish": (0, lambda: _UFUNCS["HardSwish"]),
+    "Sigmoid": (0, lambda: _UFUNCS["Sigmoid"]), "Tanh": (0, lambda: _UFUNCS["Tanh"]),
+}  # fmt: skip
+"""Number of parameters, and the function that makes the function of them."""
+
+
 def _of_clip(node: Node, constant: Constant) -> list[Instruction] | None:
     largest = float(np.finfo(np.float32).max)
     low, high = node.attr("min", -largest), node.attr("max", largest)
@@ -159,7 +183,7 @@ def _of_leaky_relu(node: Node, constant: Constant) -> list[Instruction]:
 
 def _of_prelu(node: Node, constant: Constant) -> list[Instruction] | None:
     slope = _known(node, 1, constant)
-    if slope is None or not slope.size or not (slope.max() <= 1 or slope.min() >= 1):
+    if slope is None or not slope.size or not np.isfinite(slope).all():
         return None
     return [(_prelu(slope), (node.inputs[0], node.inputs[1]))]
 

@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import winograd
+from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.windows import (
-    Window,
-    channels_first,
-    channels_last,
-    pad_channels_first,
-    pad_channels_last,
-    sliding,
-    window,
-)
+from ortconv.executor.kernels.unfolding import FEW_CHANNELS, unfolded
+from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, to_last, window
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
-
-_BLOCK_BYTES = 8 << 20
-"""Unfolded windows beyond this are multiplied in blocks of output rows."""
-
-_FEW_CHANNELS = 4
-"""Up to this many, channels first are unfolded as they lie,"""
-
-_FEW_PLANES = 32
-"""in so many copies, one per kernel element and channel."""
-
-_LONG_ROWS = 96
-"""Channels from which a strided depthwise window is faster read in place than with its columns gathered."""
-
-_DEPTHWISE_BYTES = 1 << 20
-"""What a block of a depthwise convolution may read and write."""
 
 EXACT_SUM = float(1 << 24)
 """Integer sums up to this are exact in float32."""
@@ -73,164 +51,80 @@ def filters(w: Array, group: int) -> Filters:
 
 def convolve(x: Array, f: Filters, w: Window) -> Array:
     """(N, C, spatial...) with laid out weights to (N, M, output...), without bias."""
-    if x.shape[1] != f.channels:
-        raise GraphError(
-            f"the weights expect {f.channels} channels, the input has {x.shape[1]} (shape {list(x.shape)})"
-        )
+    result: Array = convolver(f, w, x.shape[1])(x)
+    return result
+
+
+def convolver(f: Filters, w: Window, channels: int) -> Function:
+    """The function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without bias."""
+    if channels != f.channels:
+        raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
     if f.depthwise:
-        return channels_first(_depthwise(x, f, w))
-    if w.is_pointwise:
-        return _pointwise(x, f.matrix, w)
-    if f.group == 1 and f.channels <= _FEW_CHANNELS and f.matrix.shape[1] <= _FEW_PLANES and x.flags.c_contiguous:
-        return channels_first(_unfold_planes(x, f.matrix[0], w))
-    rows = pad_channels_last(x, w)
-    out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
-    if f.group == 1:
-        _unfold_and_multiply(rows, f.matrix[0], w, out)
-    else:
-        c, m = f.channels // f.group, f.outputs // f.group
-        for g, matrix in enumerate(f.matrix):
-            _unfold_and_multiply(rows[..., g * c : (g + 1) * c], matrix, w, out[..., g * m : (g + 1) * m])
-    return channels_first(out)
+        return _depthwise(f, w)
+    return _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
 
 
-def _pointwise(x: Array, matrix: Array, w: Window) -> Array:
-    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-    x = x[steps]
-    n, _, *spatial = x.shape
-    group, c, m = matrix.shape
-    if x.flags.c_contiguous and prod(spatial) > 1:
-        columns = x.reshape(n, c, prod(spatial)) if group == 1 else x.reshape(n, group, c, prod(spatial))
-        weights = matrix[0] if group == 1 else matrix
-        return np.asarray(np.matmul(weights.swapaxes(-1, -2), columns)).reshape(n, group * m, *spatial)
-    rows = channels_last(x).reshape(n * prod(spatial), group, c)
-    out = np.empty((len(rows), group, m), x.dtype)
-    if group == 1:
-        np.matmul(rows[:, 0], matrix[0], out=out[:, 0])
-    else:
-        np.matmul(rows.swapaxes(0, 1), matrix, out=out.swapaxes(0, 1))
-    return channels_first(out.reshape(n, *spatial, group * m))
+def _windowed(f: Filters, w: Window) -> Function:
+    c, m = f.channels // f.group, f.outputs // f.group
+    parts = [(slice(g * c, (g + 1) * c), slice(g * m, (g + 1) * m), unfolded(a, w)) for g, a in enumerate(f.matrix)]
 
-
-def _unfold_planes(x: Array, matrix: Array, w: Window) -> Array:
-    """For few channels first: whole planes are copied, one per kernel element and channel. To (N, output..., M)."""
-    n, c = x.shape[:2]
-    padded = pad_channels_first(x, w)
-    columns = np.empty((*w.kernel, c, *w.output), x.dtype)
-    out = np.empty((n, *w.output, matrix.shape[1]), x.dtype)
-    for image, target in zip(padded, out):
-        for tap, plane in zip(w.taps(), columns.reshape(-1, c, *w.output)):
-            plane[...] = image[(slice(None), *tap)]
-        np.matmul(columns.reshape(len(matrix), -1).T, matrix, out=target.reshape(-1, matrix.shape[1]))
-    return out
-
-
-def _unfold_and_multiply(x: Array, matrix: Array, w: Window, out: Array) -> None:
-    """out[...] = windows of x @ matrix, for x padded and channels last."""
-    if _overlaps_vertically(w, x.shape[-1]):
-        return _unfold_width(x, matrix, w, out)
-    windows = sliding(x, w)
-    n, k = x.shape[0], matrix.shape[0]
-    row_bytes = prod(w.output[1:]) * k * x.itemsize
-    block = max(1, _BLOCK_BYTES // max(row_bytes, 1))
-    if n * w.output[0] <= block:
-        return _multiply_into(windows.reshape(-1, k), matrix, out)
-    for image, target in zip(windows, out):
-        for start in range(0, w.output[0], block):
-            part = slice(start, start + block)
-            _multiply_into(image[part].reshape(-1, k), matrix, target[part])
-    return None
-
-
-def _multiply_into(rows: Array, matrix: Array, out: Array) -> None:
-    if out.flags.c_contiguous:
-        np.matmul(rows, matrix, out=out.reshape(-1, matrix.shape[1]))
-    else:
-        out[...] = (rows @ matrix).reshape(out.shape)
-
-
-def _overlaps_vertically(w: Window, channels: int) -> bool:
-    """True where unfolding along the width alone pays: long rows of few channels that several windows share."""
-    if len(w.kernel) != 2 or w.dilations != (1, 1) or w.kernel[0] <= w.strides[0]:
-        return False
-    return w.output[1] >= (16 if channels <= _FEW_CHANNELS else 48) and channels <= 64
-
-
-def _unfold_width(x: Array, matrix: Array, w: Window, out: Array) -> None:
-    """Unfold only along the width; the rows of vertically overlapping windows are then strided views of that copy."""
-    (kh, kw), (sh, sw), (oh, ow) = w.kernel, w.strides, w.output
-    height, c = x.shape[1], x.shape[-1]
-    columns = np.empty((ow, height, kw, c), x.dtype)
-    by_column, by_row, _, item = columns.strides
-    rows = as_strided(columns, (oh, ow, kh * kw * c), (sh * by_row, by_column, item), writeable=False)
-    for image, target in zip(x, out):
-        b_row, b_column, b_item = image.strides
-        columns[...] = as_strided(image, (ow, height, kw, c), (sw * b_column, b_row, b_column, b_item), writeable=False)
-        np.matmul(rows, matrix, out=target)
-
-
-def _depthwise(x: Array, f: Filters, w: Window) -> Array:
-    if f.outputs != f.channels:
-        x = np.repeat(x, f.outputs // f.channels, axis=1)
-    x = pad_channels_last(x, w)
-    if len(w.kernel) == 2 and all(w.output):
+    def run(x: Array) -> Array:
+        x = np.ascontiguousarray(x) if c <= FEW_CHANNELS and f.group > 1 else x
         out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
-        _depthwise_plane(x, f.matrix.reshape(*w.kernel, f.outputs), w, out)
-        return out
-    out = np.zeros((x.shape[0], *w.output, f.outputs), x.dtype)
-    for tap, weights in zip(w.taps(), f.matrix):
-        out += x[(slice(None), *tap)] * weights
-    return out
+        for inputs, outputs, multiply in parts:
+            multiply(x[:, inputs], out[..., outputs])
+        return channels_first(out)
+
+    return run
 
 
-def _depthwise_plane(x: Array, weights: Array, w: Window, out: Array) -> None:
-    """One multiply-add over (kernel, rows, columns * channels), with the columns of a strided window gathered first."""
-    (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
-    c = x.shape[-1]
-    if sw > 1 and c >= _LONG_ROWS:
-        for image, target in zip(x, out):
-            a, b, item = image.strides
-            view = as_strided(image, (kh, kw, oh, ow, c), (dh * a, dw * b, sh * a, sw * b, item), writeable=False)
-            np.einsum("ijhwc,ijc->hwc", view, weights, out=target)
-        return
-    tiled = np.tile(weights, (1, 1, ow)).reshape(kh, kw, ow * c)
-    # Blocks of output rows whose inputs stay in the cache while they are read kernel element by kernel element.
-    block = max(1, _DEPTHWISE_BYTES // max(1, (sh + sw) * ow * c * x.itemsize))
-    for image, target in zip(x, out.reshape(len(out), oh, ow * c)):
-        for start in range(0, oh, block):
-            rows = min(block, oh - start)
-            part = image[start * sh : (start + rows - 1) * sh + (kh - 1) * dh + 1]
-            if sw == 1:
-                by_row, by_column, item = part.strides
-                by_tap = dw * by_column
-            else:
-                part = np.stack([part[:, t * dw : t * dw + (ow - 1) * sw + 1 : sw] for t in range(kw)])
-                by_tap, by_row, _, item = part.strides
-            view = as_strided(part, (kh, kw, rows, ow * c), (dh * by_row, by_tap, sh * by_row, item), writeable=False)
-            np.einsum("ijhx,ijx->hx", view, tiled, out=target[start : start + rows])
+def _pointwise(matrix: Array, w: Window) -> Function:
+    group, c, m = matrix.shape
+    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
+    is_strided, size = any(s > 1 for s in w.strides), prod(w.output)
+    weights = matrix[0] if group == 1 else matrix
+
+    def run(x: Array) -> Array:
+        x = x[steps] if is_strided else x
+        n = len(x)
+        if x.flags.c_contiguous and size > 1:
+            columns = x.reshape(n, c, size) if group == 1 else x.reshape(n, group, c, size)
+            return np.asarray(np.matmul(weights.swapaxes(-1, -2), columns)).reshape(n, group * m, *w.output)
+        rows = channels_last(x)
+        if group == 1:
+            return channels_first((rows.reshape(n * size, c) @ weights).reshape(n, *w.output, m))
+        out = np.empty((n * size, group, m), x.dtype)
+        np.matmul(rows.reshape(n * size, group, c).swapaxes(0, 1), weights, out=out.swapaxes(0, 1))
+        return channels_first(out.reshape(n, *w.output, group * m))
+
+    return run
+
+
+def _depthwise(f: Filters, w: Window) -> Function:
+    one = depthwise(f.matrix, w) if len(w.kernel) == 2 and all(w.output) else partial(_tap_by_tap, f.matrix, w)
+    multiplier = f.outputs // f.channels
+    return one if multiplier == 1 else lambda x: one(np.repeat(x, multiplier, axis=1))
+
+
+def _tap_by_tap(weights: Array, w: Window, x: Array) -> Array:
+    x = pad_channels_last(x, w)
+    out = np.zeros((x.shape[0], *w.output, x.shape[-1]), x.dtype)
+    for tap, factors in zip(w.taps(), weights):
+        out += x[(slice(None), *tap)] * factors
+    return channels_first(out)
 
 
 def _with_bias(y: Array, b: Array | None) -> Array:
     """Add the bias in place. Channels last, it is repeated over a row of the image: short inner loops are slow."""
     if b is None or not y.size:
         return y
-    rows = np.moveaxis(y, 1, -1)
+    rows = to_last(y)
     if y.ndim > 2 and rows.flags.c_contiguous:
         flat = rows.reshape(-1, y.shape[-1] * b.size)
         flat += np.tile(b, y.shape[-1])
     else:
         y += b.reshape(-1, *(1,) * (y.ndim - 2))
     return y
-
-
-def _through_winograd(x: Array, transformed: Array, place: Window) -> Array | None:
-    """None where a non-finite value would spread over its tile, or the input does not suit."""
-    if x.dtype != np.float32 or x.shape[1] != transformed.shape[1] or min(place.begin) < 0 or min(place.end) < 0:
-        return None
-    with np.errstate(all="ignore"):
-        y = winograd.convolve_3x3(x, transformed, place)
-    finite = np.isfinite(y.min(initial=0)) and np.isfinite(y.max(initial=0))
-    return channels_first(y) if finite else None
 
 
 @kernel("Conv")
@@ -315,20 +209,29 @@ def _prepared(
 
 def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
     """The function of x that convolves with constant weights, without bias. Its results are the caller's to overwrite."""
-    direct = cache(lambda: filters(weights, group))
-    placement: dict[str, Any] = {key: geometry.get(key) for key in ("strides", "dilations", "pads")}
-    placement["auto_pad"] = geometry.get("auto_pad", "NOTSET")
-    kernel_shape = weights.shape[2:]
-    place = lru_cache(maxsize=16)(lambda size: window(size, kernel_shape, **placement))
-    steps = [d for key in ("strides", "dilations") for d in placement[key] or ()]
-    transformed = winograd.transform_weights(weights) if winograd.suits(weights, group) and set(steps) <= {1} else None
+    laid_out = cache(lambda: filters(weights, group))
+    placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
+    transformed = cache(lambda: winograd.transform_weights(weights))
+    suits_winograd = winograd.suits(weights, group)
 
-    def run(x: Array) -> Array:
-        w = place(x.shape[2:])
-        y = None if transformed is None else _through_winograd(x, transformed, w)
-        return convolve(x, direct(), w) if y is None else y
+    @lru_cache(maxsize=16)
+    def bound(shape: tuple[int, ...]) -> Function:
+        w = window(shape[2:], weights.shape[2:], **placement)
+        direct = cache(lambda: convolver(laid_out(), w, shape[1]))
+        if not suits_winograd or shape[1] != weights.shape[1] or not winograd.suits_window(w):
+            return direct()
+        return lambda x: _through_winograd(x, transformed(), w, direct)
 
-    return run
+    return lambda x: bound(x.shape)(x)
+
+
+def _through_winograd(x: Array, transformed: Array, w: Window, direct: Callable[[], Function]) -> Array:
+    """By the direct form where a non-finite value would spread over its tile."""
+    with np.errstate(all="ignore"):
+        y = winograd.convolve_3x3(x, transformed, w)
+    finite = np.isfinite(y.min(initial=0)) and np.isfinite(y.max(initial=0))
+    result: Array = channels_first(y) if finite else direct()(x)
+    return result
 
 
 class IntegerFilters(NamedTuple):
@@ -419,7 +322,8 @@ def conv_transpose(
     place = Window(full, k, tuple(strides), tuple(dilations), (0,) * rank, (0,) * rank, tuple(spatial))
     scattered = _scatter_products(channels_last(x), w, group, place)
     y = _crop(scattered, begin, out_shape)
-    y = y if b is None else y + b
+    if b is not None:
+        y += b
     assert y.shape == (n, *out_shape, m)
     return channels_first(y)
 
@@ -428,7 +332,9 @@ def _scatter_products(x: Array, w: Array, group: int, place: Window) -> Array:
     """(N, spatial..., C) times every kernel element, added up where each lands: (N, full..., M)."""
     n, c = x.shape[0], x.shape[-1]
     per_group, m = c // group, w.shape[1]
-    out = np.zeros((n, *place.size, m * group), x.dtype)
+    overlaps = any(e > s for e, s in zip(place.extent, place.strides))
+    covers = not overlaps and place.kernel == place.strides
+    out = (np.empty if covers else np.zeros)((n, *place.size, m * group), x.dtype)
     rows = x.reshape(-1, c)
     for g in range(group):
         part = slice(g * per_group, (g + 1) * per_group)
@@ -436,7 +342,11 @@ def _scatter_products(x: Array, w: Array, group: int, place: Window) -> Array:
         products = (rows[:, part] @ matrix).reshape(n, *place.output, prod(place.kernel), m)
         target = out[..., g * m : (g + 1) * m]
         for i, tap in enumerate(place.taps()):
-            target[(slice(None), *tap)] += products[..., i, :]
+            landed = target[(slice(None), *tap)]
+            if overlaps:
+                landed += products[..., i, :]
+            else:
+                landed[...] = products[..., i, :]
     return out
 
 

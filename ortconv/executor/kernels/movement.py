@@ -46,21 +46,21 @@ def _merged_channels(x: Array, spatial: int) -> Array:
     size = x.shape[-spatial:]
     if max(x.strides[1:-spatial]) >= x.strides[-1]:
         return x.reshape(n, -1, *size)
+    rank = len(channels)
+    source = x.transpose(0, *range(rank + 1, x.ndim), *range(1, rank + 1))
     out = np.empty((n, *size, prod(channels)), x.dtype)
-    y = np.moveaxis(out, -1, 1)
+    target = out.reshape(source.shape)
     # One axis by itself, so that the innermost loop runs along contiguous elements of x.
-    outer = max(range(1, x.ndim - spatial), key=lambda axis: x.strides[axis])
-    for source, target in zip(np.moveaxis(x, outer, 0), np.moveaxis(y.reshape(x.shape), outer, 0)):
-        target[...] = source
-    return y
+    outer = 1 + spatial + max(range(rank), key=lambda axis: x.strides[1 + axis])
+    for part, place in zip(source.swapaxes(0, outer), target.swapaxes(0, outer)):
+        place[...] = part
+    return out.transpose(0, -1, *range(1, 1 + spatial))
 
 
 @kernel("Flatten")
 def flatten(x: Array, *, axis: int = 1) -> Array:
     axis = axis + x.ndim if axis < 0 else axis
-    rows = int(np.prod(x.shape[:axis], dtype=np.int64))
-    columns = int(np.prod(x.shape[axis:], dtype=np.int64))
-    return x.reshape(rows, columns)
+    return x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
 
 
 @kernel("Squeeze", until=12)
@@ -259,11 +259,13 @@ def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     n, c, h, w = x.shape
     b = blocksize
     c //= b * b
-    if mode == "DCR":
-        x = x.reshape(n, b, b, c, h, w).transpose(0, 3, 4, 1, 5, 2)
-    else:
-        x = x.reshape(n, c, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
-    return x.reshape(n, c, h * b, w * b)
+    x = x.reshape(n, b, b, c, h, w) if mode == "DCR" else x.reshape(n, c, b, b, h, w).transpose(0, 2, 3, 1, 4, 5)
+    last = x.size > 0 and x.strides[-1] > max(x.strides[1:4])
+    out = np.empty((n, h, b, w, b, c) if last else (n, c, h, b, w, b), x.dtype)
+    y = out.transpose(0, 2, 4, 5, 1, 3) if last else out.transpose(0, 3, 5, 1, 2, 4)
+    for i, j in np.ndindex(b, b):
+        y[:, i, j] = x[:, i, j]
+    return out.reshape(n, h * b, w * b, c).transpose(0, 3, 1, 2) if last else out.reshape(n, c, h * b, w * b)
 
 
 @kernel("SpaceToDepth")

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
+from ortconv.executor.kernels.windows import (
+    Window,
+    channels_first,
+    channels_last,
+    pad_channels_last,
+    reached,
+    sliding,
+    window,
+)
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -25,26 +34,16 @@ def _reduce(x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
     last = not x.flags.c_contiguous or x.shape[-1] < _LONG_ROW
     y = channels_last(x) if last else x
     for i in range(len(w.kernel)):
-        y = _reduce_axis(y, i + (1 if last else 2), _taps(w, i), w.output[i], ufunc, identity)
-    y = y.copy() if np.shares_memory(y, x) else y
+        taps = sorted(reached(w, i), key=lambda tap: tap[0].start - tap[0].stop)
+        y = _reduce_axis(y, i + (1 if last else 2), taps, w.output[i], ufunc, identity)
+    y = y.copy() if np.may_share_memory(y, x) else y
     return channels_first(y) if last else y
-
-
-def _taps(w: Window, i: int) -> list[tuple[slice, slice]]:
-    """Per kernel element along a spatial axis, the outputs that it has an input for and these inputs; the widest first."""
-    taps = []
-    for t in range(w.kernel[i]):
-        shift, step = t * w.dilations[i] - w.begin[i], w.strides[i]
-        first = max(0, -(shift // step))
-        stop = max(first, min(w.output[i], (w.size[i] - 1 - shift) // step + 1))
-        source = slice(first * step + shift, (stop - 1) * step + shift + 1, step) if stop > first else slice(0, 0)
-        taps.append((slice(first, stop), source))
-    return sorted(taps, key=lambda tap: tap[0].start - tap[0].stop)
 
 
 def _reduce_axis(
     x: Array, axis: int, taps: Sequence[tuple[slice, slice]], size: int, ufunc: Any, identity: Any
 ) -> Array:
+    """`taps` are outputs and the inputs that they meet, the widest first."""
     before = (slice(None),) * axis
     parts = [(target, x[(*before, source)]) for target, source in taps]
     whole = [part for target, part in parts if part.shape[axis] == size]
@@ -63,14 +62,19 @@ def _reduce_axis(
     return np.asarray(y)
 
 
+@lru_cache(maxsize=64)
 def _counts(w: Window, declared_padding: bool) -> Array:
-    """(output...): how many elements of each window lie in the input, or also in its declared padding."""
+    """(output...): how many elements of each window lie in the input, or also in its declared padding.
+
+    A scalar where all agree.
+    """
     counts = np.ones(())
     for i, n in enumerate(w.size):
         low, high = (-w.begin[i], n + w.end[i]) if declared_padding else (0, n)
         at = np.arange(w.output[i])[:, None] * w.strides[i] + np.arange(w.kernel[i]) * w.dilations[i] - w.begin[i]
         counts = np.multiply.outer(counts, ((at >= low) & (at < high)).sum(axis=1))
-    return np.asarray(counts)
+    uniform = counts.size > 0 and counts.min() == counts.max()
+    return np.asarray(counts.max() if uniform else counts)
 
 
 def _lowest(dtype: np.dtype[Any]) -> Any:
@@ -162,9 +166,7 @@ def average_pool(
         ceil_mode=ceil_mode,
     )
     total = _reduce(x, w, np.add, 0)
-    count = _counts(w, bool(count_include_pad)).astype(x.dtype)
-    uniform = count.size > 0 and count.min() == count.max()
-    return np.asarray(np.divide(total, count.max() if uniform else count, out=total))
+    return np.asarray(np.divide(total, _counts(w, bool(count_include_pad)).astype(x.dtype), out=total))
 
 
 @kernel("LpPool")
@@ -205,11 +207,14 @@ def _root(x: Array, p: float) -> Array:
 def global_average_pool(x: Array) -> Array:
     n, c, *spatial = x.shape
     size = prod(spatial)
-    if x.flags.c_contiguous:
-        total = x.reshape(n * c, size) @ np.ones(size, x.dtype)
-    else:
-        total = np.ones((1, size), x.dtype) @ channels_last(x).reshape(n, size, c)
-    return np.asarray(total / x.dtype.type(size)).reshape(n, c, *(1,) * len(spatial))
+    ones = _ones(size, x.dtype)
+    total = x.reshape(n * c, size) @ ones if x.flags.c_contiguous else ones @ channels_last(x).reshape(n, size, c)
+    return np.asarray(np.divide(total, x.dtype.type(size), out=total)).reshape(n, c, *(1,) * len(spatial))
+
+
+@lru_cache(maxsize=64)
+def _ones(size: int, dtype: np.dtype[Any]) -> Array:
+    return np.ones(size, dtype)
 
 
 @kernel("GlobalMaxPool")

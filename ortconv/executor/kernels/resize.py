@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,11 +60,11 @@ _COORDINATES: dict[str, Callable[[Array, Axis], Array]] = {
     "tf_crop_and_resize": _crop,
 }
 
-_NEAREST: dict[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - np.float32(0.5)),
-    "round_prefer_ceil": lambda x: np.floor(x + np.float32(0.5)),
-    "floor": np.floor,
-    "ceil": np.ceil,
+_NEAREST: dict[str, Callable[[Array, Axis], Array]] = {
+    "round_prefer_floor": lambda x, _: np.ceil(x - np.float32(0.5)),
+    "round_prefer_ceil": lambda x, _: np.floor(x + np.float32(0.5)),
+    "floor": lambda x, _: np.floor(x),
+    "ceil": lambda x, _: np.ceil(x),
 }
 
 
@@ -78,21 +79,40 @@ def _cubic(x: Array, a: float) -> Array:
     return np.where(x <= 1, near, np.where(x < 2, far, 0))
 
 
-def _taps(
-    position: Array, a: Axis, mode: str, cubic: float, antialias: bool, exclude_outside: bool
-) -> tuple[Array, Array]:
+class Sampling(NamedTuple):
+    """How positions become elements of the result."""
+
+    mode: str
+    coordinates: str
+    nearest: Callable[[Array, Axis], Array]
+    cubic_coeff_a: float = -0.75
+    antialias: bool = False
+    exclude_outside: bool = False
+
+    def positions(self, a: Axis) -> Array:
+        return _COORDINATES[self.coordinates](np.arange(a.output, dtype=np.float32), a)
+
+
+@lru_cache(maxsize=64)
+def _nearest_index(a: Axis, s: Sampling) -> Array:
+    return np.clip(s.nearest(s.positions(a), a).astype(np.int64), 0, a.size - 1)
+
+
+@lru_cache(maxsize=64)
+def _taps(a: Axis, s: Sampling) -> tuple[Array, Array]:
     """Indices and weights, both (taps, output)."""
-    support = 1 if mode == "linear" else 2
-    shrink = min(float(a.scale), 1.0) if antialias else 1.0
+    position = s.positions(a)
+    support = 1 if s.mode == "linear" else 2
+    shrink = min(float(a.scale), 1.0) if s.antialias else 1.0
     before = int(np.floor(-support / shrink)) + 1
     offsets = np.arange(before, 1 - before + 1)
     base = np.floor(position)
     index = base.astype(np.int64) + offsets[:, None]
     distance = ((position - base).astype(np.float64) - offsets[:, None]) * shrink
-    weights = _linear(distance) if mode == "linear" else _cubic(distance, cubic)
+    weights = _linear(distance) if s.mode == "linear" else _cubic(distance, s.cubic_coeff_a)
     total = weights.sum(axis=0)
-    weights = weights / np.where(total == 0, 1, total) if antialias else weights
-    if exclude_outside:
+    weights = weights / np.where(total == 0, 1, total) if s.antialias else weights
+    if s.exclude_outside:
         weights = np.where((index < 0) | (index >= a.size), 0, weights)
         total = weights.sum(axis=0)
         weights = weights / np.where(total == 0, 1, total)
@@ -111,37 +131,30 @@ def _apply(x: Array, axis: int, index: Array, weights: Array) -> Array:
     return np.zeros_like(x.take(index[0], axis=axis)) if y is None else y
 
 
-def resample(
-    x: Array,
-    axes: Sequence[Axis],
-    *,
-    mode: str,
-    coordinates: str,
-    nearest: Callable[[Array, Axis], Array],
-    cubic_coeff_a: float = -0.75,
-    antialias: bool = False,
-    exclude_outside: bool = False,
-    extrapolation_value: float = 0.0,
-) -> Array:
-    """x resampled along every axis, in floating point unless the mode is nearest."""
-    crop = coordinates == "tf_crop_and_resize"
-    y = x if mode == "nearest" or x.dtype.kind == "f" else x.astype(np.float32)
+def resample(x: Array, axes: Sequence[Axis], s: Sampling, extrapolation_value: float = 0.0) -> Array:
+    """x resampled along every axis, in floating point unless the mode is nearest. The result is laid out as x."""
+    crop = s.coordinates == "tf_crop_and_resize"
+    order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
+    y = x if s.mode == "nearest" or x.dtype.kind == "f" else x.astype(np.float32)
+    y = y.transpose(order)
     outside: list[tuple[int, Array]] = []
-    for d, a in reversed(list(enumerate(axes))):
+    for d in reversed(range(x.ndim)):
+        a = axes[order[d]]
         if a.size == a.output and a.scale == 1 and not crop:
             continue
-        position = _COORDINATES[coordinates](np.arange(a.output, dtype=np.float32), a)
         if crop:
+            position = s.positions(a)
             outside.append((d, (position < 0) | (position > a.size - 1)))
-        if mode == "nearest":
-            y = y.take(np.clip(nearest(position, a).astype(np.int64), 0, a.size - 1), axis=d)
+        if s.mode == "nearest":
+            y = y.take(_nearest_index(a, s), axis=d)
         else:
-            y = _apply(y, d, *_taps(position, a, mode, cubic_coeff_a, antialias, exclude_outside))
+            y = _apply(y, d, *_taps(a, s))
     for d, mask in outside:
         if mask.any():
             y = y.copy()
             y[(slice(None),) * d + (mask,)] = extrapolation_value
-    return y.copy() if y is x else y
+    y = y.copy() if np.may_share_memory(y, x) else y
+    return y.transpose(np.argsort(order))
 
 
 def _back_to(y: Array, dtype: np.dtype[Any], antialias: bool) -> Array:
@@ -158,7 +171,7 @@ def _simple_nearest(position: Array, a: Axis) -> Array:
 
 def _before_11(x: Array, scales: Array | Sequence[float], mode: str) -> Array:
     axes = [Axis(n, int(np.floor(np.float32(n) * np.float32(s))), np.float32(s)) for n, s in zip(x.shape, scales)]
-    y = resample(x, axes, mode=_MODES[mode], coordinates="asymmetric", nearest=_simple_nearest)
+    y = resample(x, axes, Sampling(_MODES[mode], "asymmetric", _simple_nearest))
     return _back_to(y, x.dtype, False)
 
 
@@ -208,17 +221,15 @@ def resize(
         chosen, _axes(x, chosen, roi, scales, sizes, coordinate_transformation_mode, keep_aspect_ratio_policy)
     ):
         plan[d] = a
-    y = resample(
-        x,
-        plan,
-        mode=mode,
-        coordinates=coordinate_transformation_mode,
-        nearest=lambda position, _: _NEAREST[nearest_mode](position),
-        cubic_coeff_a=cubic_coeff_a,
-        antialias=bool(antialias) and mode != "nearest",
-        exclude_outside=bool(exclude_outside),
-        extrapolation_value=extrapolation_value,
+    sampling = Sampling(
+        mode,
+        coordinate_transformation_mode,
+        _NEAREST[nearest_mode],
+        cubic_coeff_a,
+        bool(antialias) and mode != "nearest",
+        bool(exclude_outside),
     )
+    y = resample(x, plan, sampling, extrapolation_value)
     return _back_to(y, x.dtype, bool(antialias))
 
 

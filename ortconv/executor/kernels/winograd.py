@@ -9,9 +9,8 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
-from ortconv.executor.kernels.windows import Window
+from ortconv.executor.kernels.windows import Window, strided, to_last
 from ortconv.ir.tensor import Array
 
 _BT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float32)
@@ -22,13 +21,21 @@ _INPUT, _WEIGHTS, _OUTPUT = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT
 _BLOCK_BYTES = 256 << 10
 """Transformed tiles beyond this, and beyond a quarter of the weights that every block reads, are worked on in blocks of rows."""
 
-_FEWEST_CHANNELS = 64
-"""With fewer the transforms cost more than they save."""
+_FEWEST_CHANNELS = 32
+_FEWEST_PAIRS = 2048
+"""With fewer channels, or pairs of input and output channels, the transforms cost more than they save."""
 
 
 def suits(w: Array, group: int) -> bool:
     """True for weights (M, C, 3, 3) whose convolution is faster this way."""
-    return w.dtype == np.float32 and group == 1 and w.shape[2:] == (3, 3) and min(w.shape[:2]) >= _FEWEST_CHANNELS
+    m, c = w.shape[:2]
+    enough = min(m, c) >= _FEWEST_CHANNELS and m * c >= _FEWEST_PAIRS
+    return w.dtype == np.float32 and group == 1 and w.shape[2:] == (3, 3) and enough
+
+
+def suits_window(w: Window) -> bool:
+    """True for the windows that can be computed this way."""
+    return {*w.strides, *w.dilations} == {1} and min(*w.begin, *w.end) >= 0 and all(w.output)
 
 
 def transform_weights(w: Array) -> Array:
@@ -81,14 +88,12 @@ def convolve_3x3(x: Array, weights: Array, w: Window, combined: Callable[[Array,
     rows, columns = -(-oh // 2), -(-ow // 2)
     padded = np.zeros((n, 2 * rows + 2, 2 * columns + 2, c), np.float32)
     top, left = w.begin
-    padded[:, top : top + w.size[0], left : left + w.size[1]] = np.moveaxis(x, 1, -1)
+    padded[:, top : top + w.size[0], left : left + w.size[1]] = to_last(x)
     out = np.empty((n, 2 * rows, 2 * columns, m), np.float32)
     block = max(1, max(_BLOCK_BYTES, weights.nbytes // 4) // (16 * 4 * max(columns * max(c, m), 1)))
     for image, target in zip(padded, out):
         by_row, by_column, item = image.strides
-        tiles = as_strided(
-            image, (4, 4, rows, columns, c), (by_row, by_column, 2 * by_row, 2 * by_column, item), writeable=False
-        )
+        tiles = strided(image, (4, 4, rows, columns, c), (by_row, by_column, 2 * by_row, 2 * by_column, item))
         by_tile = target.reshape(rows, 2, columns, 2, m)
         for start in range(0, rows, block):
             part = tiles[:, :, start : start + block]

@@ -1,0 +1,43 @@
+"""Depthwise convolution of planes, channels last: one multiply-add over all of a stripe of rows for all kernel elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
+from ortconv.executor.kernels.windows import Place, Window, channels_first, reached, strided, to_last
+from ortconv.executor.registry import Function
+from ortconv.ir.tensor import Array
+
+
+def depthwise(weights: Array, w: Window) -> Function:
+    """The function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...)."""
+    (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
+    c, dtype = weights.shape[1], weights.dtype
+    along_rows = np.tile(weights, (1, ow)).reshape(kh, kw, ow * c)
+    # Strided windows read copies of the columns that each kernel column meets, others one copy of all columns.
+    places, width = (reached(w, 1), ow) if sw > 1 else ((_all_columns(w),), w.padded[1])
+    count = rows_per_stripe(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
+    shape = (len(places), (count - 1) * sh + (kh - 1) * dh + 1, width, c)
+
+    def run(x: Array) -> Array:
+        stripe = Stripe(np.empty(shape, dtype), places)
+        by_copy, by_row, by_column, item = stripe.copies.strides
+        by_tap = by_copy if sw > 1 else dw * by_column
+        taps = strided(stripe.copies, (kh, kw, count, ow * c), (dh * by_row, by_tap, sh * by_row, item))
+        out = np.empty((len(x), oh, ow * c), dtype)
+        for image, results in zip(to_last(x), out, strict=True):
+            for start in range(0, oh, count):
+                part = results[start : start + count]
+                stripe.load(image, start * sh - w.begin[0])
+                np.einsum("ijhx,ijx->hx", taps[:, :, : len(part)], along_rows, out=part)
+        return channels_first(out.reshape(-1, oh, ow, c))
+
+    return run
+
+
+def _all_columns(w: Window) -> Place:
+    left, width = w.begin[1], w.padded[1]
+    start = min(max(left, 0), width)
+    stop = max(min(left + w.size[1], width), start)
+    return slice(start, stop), slice(start - left, stop - left)

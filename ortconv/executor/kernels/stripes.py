@@ -1,0 +1,40 @@
+"""Stripes of image rows, copied to where convolutions read them: padded, small enough to stay in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ortconv.executor.kernels.windows import Place
+from ortconv.ir.tensor import Array
+
+STRIPE_BYTES = 1 << 20
+"""What a stripe may read and write."""
+
+
+class Stripe:
+    """Copies of the same rows, (copies, rows, columns, C) in any memory order.
+
+    Each has its place: columns of the copy, and the columns of the image that belong there.
+    """
+
+    def __init__(self, copies: Array, places: Sequence[Place]) -> None:
+        self.copies, self.places = copies, places
+        for copy, (target, _) in zip(copies, places, strict=True):
+            copy[:, : target.start] = 0
+            copy[:, target.stop :] = 0
+
+    def load(self, image: Array, first: int) -> None:
+        """Copy rows of an image (H, W, C) from `first` on; those that lie outside are zero."""
+        count = self.copies.shape[1]
+        begin = min(max(-first, 0), count)
+        end = max(min(len(image) - first, count), begin)
+        self.copies[:, :begin] = 0
+        self.copies[:, end:] = 0
+        rows = image[begin + first : end + first]
+        for copy, (target, source) in zip(self.copies, self.places, strict=True):
+            copy[begin:end, target] = rows[:, source]
+
+
+def rows_per_stripe(rows: int, bytes_per_row: int) -> int:
+    """How many of the rows of an output one stripe makes."""
+    return max(1, min(rows, STRIPE_BYTES // max(1, bytes_per_row)))
