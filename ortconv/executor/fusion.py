@@ -16,8 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ortconv.executor.attention import Attention, Matcher
+from ortconv.executor.kernels.attend import attend
 from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, instructions, quantizer_before
 from ortconv.executor.kernels.conv import convolution
+from ortconv.executor.peephole import shortened
 from ortconv.executor.program import BlockProgram, Line, columns
 from ortconv.executor.registry import Function
 from ortconv.ir.graph import Node, Value
@@ -47,6 +50,12 @@ def units(nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[
     place = {node: index for index, node in enumerate(nodes)}
     outside = set(kept)
     found: dict[Node, Unit | None] = {}
+    matcher = Matcher(set(place), constant, outside)
+    for node in nodes:
+        attention = matcher.match(node)
+        if attention is not None:
+            found |= dict.fromkeys(attention.nodes)
+            found[node] = _attention_unit(attention, constant, bind)
     for node in reversed(nodes):
         if node in found or not (len(node.outputs) == 1 and node.outputs[0] is not None):
             continue
@@ -57,6 +66,30 @@ def units(nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[
             found |= dict.fromkeys(members.nodes)
             found[node] = members.unit(bind)
     return found
+
+
+def _attention_unit(attention: Attention, constant: Constant, bind: Bind) -> Unit:
+    scores, nodes = attention.scores, attention.nodes
+    reads = _read_by(nodes, constant)
+    place = {v: i for i, v in enumerate(reads)}
+    operands: list[tuple[int | None, Any]] = [
+        (place.get(v), constant(v)) for v in (scores.q, scores.kt, attention.v, *scores.summands)
+    ]
+    plainly = _one_by_one(nodes, reads, constant, bind)
+
+    def run(*given: Any) -> Any:
+        q, kt, v, *summands = [known if slot is None else given[slot] for slot, known in operands]
+        result = attend(q, kt, v, scores.factor, summands)
+        return plainly(*given) if result is None else result
+
+    return Unit(nodes, reads, run)
+
+
+def _read_by(nodes: Sequence[Node], constant: Constant) -> list[Value | None]:
+    """What some nodes read of others, constants left out."""
+    made = {v for node in nodes for v in node.outputs if v is not None}
+    inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v is not None and v not in made)
+    return [v for v in inputs if constant(v) is None]
 
 
 class _Members:
@@ -180,10 +213,8 @@ class _Members:
 
     def unit(self, bind: Bind) -> Unit:
         nodes = tuple(sorted(self.nodes, key=self._place.__getitem__))
-        lines = self._in_order()
-        made = {v for node in nodes for v in node.outputs if v is not None}
-        inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v is not None and v not in made)
-        reads: list[Value | None] = [v for v in inputs if self._constant(v) is None]
+        lines = shortened(self._in_order())
+        reads = _read_by(nodes, self._constant)
         place = {v: i for i, v in enumerate(reads)}
         head, source = None, None
         if self.head is not None:

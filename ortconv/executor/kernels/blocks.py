@@ -166,9 +166,10 @@ def _of_prelu(node: Node, constant: Constant) -> list[Instruction] | None:
 
 def _of_pow(node: Node, constant: Constant) -> list[Instruction] | None:
     exponent = _known(node, 1, constant)
-    if exponent is None or exponent.size != 1 or exponent.reshape(()) != 2:
+    if exponent is None or exponent.size != 1 or exponent.reshape(()) not in (2, 3):
         return None
-    return [(_square, (node.inputs[0], _ONE))]
+    square: Instruction = (_square, (node.inputs[0], _ONE))
+    return [square] if exponent.reshape(()) == 2 else [square, (np.multiply, (0, node.inputs[0]))]
 
 
 def _of_batch_normalization(node: Node, constant: Constant) -> list[Instruction] | None:

@@ -223,6 +223,22 @@ def erf_block(x: Array, out: Array) -> None:
     out.clip(-_ONE, _ONE, out=out)
 
 
+# logit(Phi(x)) / -x as a polynomial in x^2, Phi the normal distribution function: fitted so that Phi is off by at most 7e-8.
+_GELU = _scalars(-3.618727e-09, 2.6729376e-07, -7.946227e-06, 1.1055589e-04, 6.590951e-05, -7.266782e-02,
+                 -1.5957689)  # fmt: skip
+
+
+def gelu_block(x: Array, out: Array) -> None:
+    """x Phi(x) of float32 elements, to 2e-7 of max(1, |x|)."""
+    square = x * x
+    exponent = np.empty_like(square)
+    _polynomial(_GELU, square, exponent)
+    np.multiply(exponent, x, exponent)
+    np.exp(exponent, exponent)
+    np.add(exponent, _ONE, exponent)
+    np.divide(x, exponent, out)
+
+
 def _polynomial(coefficients: tuple[Array, ...], x: Array, out: Array) -> None:
     np.multiply(x, coefficients[0], out=out)
     for c in coefficients[1:-1]:

@@ -1,0 +1,119 @@
+"""The core of attention, block by block in cache: products with the keys, softmax, products with the values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from math import prod
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+
+_BLOCK = 1 << 16
+"""Scores in a block, where that leaves enough rows for a fast product."""
+
+_FEWEST_ROWS = 64
+
+_LEAST_SUM = 1e-10
+"""Of a row of exponentials that are at most 1. Below it the row is shifted by its own maximum, to be exact enough."""
+
+
+def attend(q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Array]) -> Array | None:
+    """softmax(q @ kt * factor + summands) @ v, for q (B, H, L, D), kt (B, H, D, K) and v (B, H, K, E) of float32.
+
+    None where shapes do not go together like this, or results are not all finite: then the operators must say what comes out. The
+    memory of the result is laid out as (B, L, H, E).
+    """
+    operands = (q, kt, v, *summands)
+    if (
+        any(x.dtype != np.float32 for x in operands)
+        or not q.ndim == kt.ndim == v.ndim == 4
+        or not all(x.size for x in operands)
+    ):
+        return None
+    batch, heads, length, width = q.shape
+    keys, depth = v.shape[2:]
+    if kt.shape != (batch, heads, width, keys) or v.shape[:2] != (batch, heads):
+        return None
+    shape = (batch, heads, length, keys)
+    if any(x.ndim > 4 or any(n not in (1, m) for n, m in zip(x.shape[::-1], shape[::-1])) for x in summands):
+        return None
+    memory = np.empty((batch, length, heads, depth), np.float32)
+    out = memory.transpose(0, 2, 1, 3)
+    scale = None if factor == 1 else np.asarray(factor, np.float32)
+    if prod(shape) <= _BLOCK:
+        done = _block(q, kt, v, scale, summands, np.empty(shape, np.float32), np.empty(shape, np.float32), out)
+    else:
+        summands = [np.broadcast_to(x, shape) for x in summands]
+        done = _in_blocks(q, kt, v, scale, summands, out)
+    flat = memory.reshape(-1)
+    return out if done and np.isfinite(np.dot(flat, flat)) else None
+
+
+def _in_blocks(q: Array, kt: Array, v: Array, scale: Array | None, summands: Sequence[Array], out: Array) -> bool:
+    keys, scores, exponentials = v.shape[2], _SCRATCH, _SCRATCH
+    for some, rows in _blocks(q.shape[:3], keys):
+        part = q[some][..., rows, :]
+        shape = (*part.shape[:-1], keys)
+        if scores.shape != shape:
+            scores, exponentials = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        added = [x[some][..., rows, :] for x in summands]
+        if not _block(part, kt[some], v[some], scale, added, scores, exponentials, out[some][..., rows, :]):
+            return False
+    return True
+
+
+_SCRATCH = np.empty(0, np.float32)
+
+
+def _blocks(shape: tuple[int, ...], keys: int) -> Iterator[tuple[tuple[int, slice | int], slice]]:
+    """Heads and rows of one block after the other: several whole heads, or some rows of one."""
+    batch, heads, length = shape
+    together = _BLOCK // (length * keys)
+    rows = max(_FEWEST_ROWS, _BLOCK // keys)
+    # Blocks of nearly the same size.
+    rows = -(-length // -(-length // rows))
+    for b in range(batch):
+        if together > 1:
+            for h in range(0, heads, together):
+                yield (b, slice(h, h + together)), slice(None)
+        else:
+            for h in range(heads):
+                for start in range(0, length, rows):
+                    yield (b, h), slice(start, start + rows)
+
+
+def _block(
+    q: Array, kt: Array, v: Array, scale: Array | None, summands: Sequence[Array], scores: Array, e: Array, out: Array
+) -> bool:
+    """Fill `out`; False where a row has no finite sum. `scores` and `e` are scratch memory."""
+    np.matmul(q if scale is None else np.multiply(q, scale), kt, scores)
+    for x in summands:
+        np.add(scores, x, scores)
+    np.subtract(scores, scores.max(), scores)
+    sums = _exponentials(scores, e)
+    if not sums.min() >= _LEAST_SUM:
+        np.subtract(scores, scores.max(axis=-1, keepdims=True), scores)
+        sums = _exponentials(scores, e)
+        if not sums.min() >= 0.5:
+            return False
+    if e.shape[-1] <= v.shape[-1]:
+        np.divide(e, sums, e)
+        np.matmul(e, v, out)
+    else:
+        np.matmul(e, v, out)
+        np.divide(out, sums, out)
+    return True
+
+
+def _exponentials(x: Array, out: Array) -> Array:
+    """Fill `out` with exp(x); the sums of its rows, keeping their axis."""
+    np.exp(x, out)
+    size = x.shape[-1]
+    return np.dot(out.reshape(-1, size), _ones(size)).reshape(*x.shape[:-1], 1)
+
+
+@cache
+def _ones(n: int) -> Array:
+    return np.ones(n, np.float32)

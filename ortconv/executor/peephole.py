@@ -1,0 +1,82 @@
+"""Shorter lines for the same elements: Gelu in operators as one line."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.kernels.elementwise import erf_block, gelu_block
+from ortconv.executor.program import Line
+
+
+def shortened(lines: Sequence[Line]) -> list[Line]:
+    """Lines that make the last result of these, float32 elements to rounding."""
+    for line in lines:
+        if line.function is erf_block:
+            found = _gelu(line, lines)
+            if found is not None:
+                gone, made = found
+                dropped = {id(other.made) for other in gone[:-1]}
+                lines = [made if other is gone[-1] else other for other in lines if id(other.made) not in dropped]
+    return list(lines)
+
+
+def _gelu(erf: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
+    """The lines that multiply x, 1/2 and 1 + erf(x / sqrt(2)) in any order, the last one last, and the one for all of them."""
+    makers = {id(line.made): line for line in lines}
+    readers: defaultdict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        for operand in line.operands:
+            readers[id(operand)].append(line)
+    inner = makers.get(id(erf.operands[0]))
+    scaled = None if inner is None else _scaled(inner)
+    if inner is None or scaled is None or not math.isclose(scaled[1], math.sqrt(0.5), rel_tol=1e-6):
+        return None
+    x, factor, has_x = scaled[0], 1.0, False
+    gone, made = [inner, erf], erf.made
+    while len(readers[id(made)]) == 1:
+        line = readers[id(made)][0]
+        other = line.operands[1 if line.operands[0] is made else 0]
+        if made is erf.made:
+            if line.function is not np.add or _number(other) != 1:
+                return None
+        elif line.function is not np.multiply:
+            break
+        elif _number(other) is not None:
+            factor *= _number(other)  # type: ignore[operator]
+        elif other is x and not has_x:
+            has_x = True
+        else:
+            before = makers.get(id(other))
+            part = None if before is None or len(readers[id(other)]) > 1 else _scaled(before)
+            if before is None or part is None or part[0] is not x or has_x:
+                break
+            gone.append(before)
+            has_x, factor = True, factor * part[1]
+        gone.append(line)
+        made = line.made
+        if has_x and factor == 0.5:
+            members = {id(line.made) for line in gone}
+            inside = all(id(reader.made) in members for line in gone[:-1] for reader in readers[id(line.made)])
+            return (gone, Line(gelu_block, (x,), made)) if inside else None
+    return None
+
+
+def _scaled(line: Line) -> tuple[Any, float] | None:
+    """What a line multiplies by which number."""
+    if line.function not in (np.multiply, np.divide):
+        return None
+    a, b = line.operands
+    if (number := _number(b)) is not None:
+        return a, number if line.function is np.multiply else 1 / number if number else math.inf
+    if line.function is np.multiply and (number := _number(a)) is not None:
+        return b, number
+    return None
+
+
+def _number(operand: Any) -> float | None:
+    return float(operand.reshape(())) if isinstance(operand, np.ndarray) and operand.size == 1 else None
