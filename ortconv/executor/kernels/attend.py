@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from math import prod
 
 import numpy as np
 
+from ortconv.executor.kernels.products import product
 from ortconv.ir.tensor import Array
 
-_BLOCK = 1 << 16
+_BLOCK = 1 << 17
 """Scores in a block, where that leaves enough rows for a fast product."""
 
 _FEWEST_ROWS = 64
@@ -52,43 +53,36 @@ def attend(q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Arra
 
 
 def _in_blocks(q: Array, kt: Array, v: Array, scale: Array | None, summands: Sequence[Array], out: Array) -> bool:
-    keys, scores, exponentials = v.shape[2], _SCRATCH, _SCRATCH
-    for some, rows in _blocks(q.shape[:3], keys):
-        part = q[some][..., rows, :]
-        shape = (*part.shape[:-1], keys)
-        if scores.shape != shape:
-            scores, exponentials = np.empty(shape, np.float32), np.empty(shape, np.float32)
-        added = [x[some][..., rows, :] for x in summands]
-        if not _block(part, kt[some], v[some], scale, added, scores, exponentials, out[some][..., rows, :]):
-            return False
-    return True
-
-
-_SCRATCH = np.empty(0, np.float32)
-
-
-def _blocks(shape: tuple[int, ...], keys: int) -> Iterator[tuple[tuple[int, slice | int], slice]]:
-    """Heads and rows of one block after the other: several whole heads, or some rows of one."""
-    batch, heads, length = shape
+    batch, heads, length, _ = q.shape
+    keys = v.shape[2]
     together = _BLOCK // (length * keys)
-    rows = max(_FEWEST_ROWS, _BLOCK // keys)
+    if together > 1:
+        shape = (min(together, heads), length, keys)
+        scores, e = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        return all(
+            _block(q[i], kt[i], v[i], scale, [x[i] for x in summands], scores[: len(q[i])], e[: len(q[i])], out[i])
+            for b in range(batch)
+            for h in range(0, heads, together)
+            for i in [(b, slice(h, h + together))]
+        )
     # Blocks of nearly the same size.
-    rows = -(-length // -(-length // rows))
-    for b in range(batch):
-        if together > 1:
-            for h in range(0, heads, together):
-                yield (b, slice(h, h + together)), slice(None)
-        else:
-            for h in range(heads):
-                for start in range(0, length, rows):
-                    yield (b, h), slice(start, start + rows)
+    rows = -(-length // -(-length // max(_FEWEST_ROWS, _BLOCK // keys)))
+    scores, e = np.empty((rows, keys), np.float32), np.empty((rows, keys), np.float32)
+    for head in np.ndindex(batch, heads):
+        columns = np.ascontiguousarray(kt[head])
+        for start in range(0, length, rows):
+            i, n = (*head, slice(start, start + rows)), min(rows, length - start)
+            if not _block(q[i], columns, v[head], scale, [x[i] for x in summands], scores[:n], e[:n], out[i]):
+                return False
+    return True
 
 
 def _block(
     q: Array, kt: Array, v: Array, scale: Array | None, summands: Sequence[Array], scores: Array, e: Array, out: Array
 ) -> bool:
     """Fill `out`; False where a row has no finite sum. `scores` and `e` are scratch memory."""
-    np.matmul(q if scale is None else np.multiply(q, scale), kt, scores)
+    multiply = product if q.ndim == 2 else np.matmul
+    multiply(q if scale is None else np.multiply(q, scale), kt, scores)
     for x in summands:
         np.add(scores, x, scores)
     np.subtract(scores, scores.max(), scores)
@@ -100,9 +94,9 @@ def _block(
             return False
     if e.shape[-1] <= v.shape[-1]:
         np.divide(e, sums, e)
-        np.matmul(e, v, out)
+        multiply(e, v, out)
     else:
-        np.matmul(e, v, out)
+        multiply(e, v, out)
         np.divide(out, sums, out)
     return True
 
@@ -111,7 +105,8 @@ def _exponentials(x: Array, out: Array) -> Array:
     """Fill `out` with exp(x); the sums of its rows, keeping their axis."""
     np.exp(x, out)
     size = x.shape[-1]
-    return np.dot(out.reshape(-1, size), _ones(size)).reshape(*x.shape[:-1], 1)
+    sums: Array = np.dot(out.reshape(-1, size), _ones(size))
+    return sums.reshape(*x.shape[:-1], 1)
 
 
 @cache

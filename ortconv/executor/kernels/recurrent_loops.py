@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ortconv.executor.kernels.products import by_weights
 from ortconv.ir.tensor import Array
 
 Steps = Callable[[Array, Array, Sequence[Array]], tuple[Array, ...]]
@@ -29,8 +30,8 @@ class Weights(NamedTuple):
 
 
 class Loop(NamedTuple):
-    w: Array
-    """(I, D * gates * H)"""
+    multiply: Callable[[Array], Array]
+    """From x (T * B, I) to its products with the weights (T * B, D * gates * H)."""
     bias: Array
     """(D, gates, 1, H)"""
     constant: Array
@@ -41,7 +42,7 @@ class Loop(NamedTuple):
         """Y (T, D, B, H) and the last state of each kind (D, B, H), for x (T, B, I)."""
         length, batch, features = x.shape
         directions, gates, _, hidden = self.bias.shape
-        products = x.reshape(length * batch, features) @ self.w
+        products = self.multiply(x.reshape(length * batch, features))
         products = products.reshape(length, batch, directions, gates, hidden).transpose(0, 2, 3, 1, 4)
         inputs = np.empty((length, gates + len(self.constant), directions, batch, hidden), x.dtype)
         inputs[:, gates:] = self.constant
@@ -152,6 +153,9 @@ def _columns(r: Array) -> Array:
     return np.ascontiguousarray(r.swapaxes(1, 2))
 
 
-def _side_by_side(w: Array) -> Array:
-    """(D, gates, I) as (I, D * gates), contiguous."""
-    return np.ascontiguousarray(w.reshape(-1, w.shape[-1]).T)
+def _side_by_side(w: Array) -> Callable[[Array], Array]:
+    """From x (n, I) to its products with w (D, gates, I), (n, D * gates)."""
+    rows = w.reshape(-1, w.shape[-1])
+    if w.dtype == np.float32:
+        return by_weights(rows.T)
+    return lambda x: np.asarray(x @ rows.T)
