@@ -23,6 +23,7 @@ from ortconv.executor.kernels.conv import convolution
 from ortconv.executor.peephole import shortened
 from ortconv.executor.program import BlockProgram, Line, columns
 from ortconv.executor.registry import Function
+from ortconv.executor.siblings import siblings
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -43,17 +44,24 @@ class Unit(NamedTuple):
     nodes: tuple[Node, ...]
     reads: list[Value | None]
     function: Function
+    makes: Sequence[Value | None]
 
 
 def units(nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value]) -> dict[Node, Unit | None]:
-    """The units among the nodes of a plan, by their last node; None for the other nodes of a unit. `kept` are read outside."""
+    """The units among the nodes of a plan, each by the node where it runs; None for its other nodes. `kept` are read outside."""
     place = {node: index for index, node in enumerate(nodes)}
     outside = set(kept)
     found: dict[Node, Unit | None] = {}
+    for group in siblings(nodes, constant, outside):
+        together = sorted((node for branch in group.branches for node in branch.nodes), key=place.__getitem__)
+        found |= dict.fromkeys(together)
+        # Where the first of the results is made, which is before any of them is read.
+        first = min((branch.nodes[-1] for branch in group.branches), key=place.__getitem__)
+        found[first] = Unit(tuple(together), [group.x], group.function(), [branch.made for branch in group.branches])
     matcher = Matcher(set(place), constant, outside)
     for node in nodes:
         attention = matcher.match(node)
-        if attention is not None:
+        if attention is not None and found.keys().isdisjoint(attention.nodes):
             found |= dict.fromkeys(attention.nodes)
             found[node] = _attention_unit(attention, constant, bind)
     for node in reversed(nodes):
@@ -82,7 +90,7 @@ def _attention_unit(attention: Attention, constant: Constant, bind: Bind) -> Uni
         result = attend(q, kt, v, scores.factor, summands)
         return plainly(*given) if result is None else result
 
-    return Unit(nodes, reads, run)
+    return Unit(nodes, reads, run, [attention.nodes[-1].out])
 
 
 def _read_by(nodes: Sequence[Node], constant: Constant) -> list[Value | None]:
@@ -220,7 +228,8 @@ class _Members:
         if self.head is not None:
             head, source, lines = _headed(self.head, self.turn, lines, self.nodes, self._constant, place, bind)
         program = BlockProgram(lines, source, reads) if lines else None
-        return Unit(nodes, reads, _fused(head, program, _one_by_one(nodes, reads, self._constant, bind)))
+        function = _fused(head, program, _one_by_one(nodes, reads, self._constant, bind))
+        return Unit(nodes, reads, function, self._last.outputs)
 
 
 def _known_or_name(operand: Any, constant: Constant) -> Any:

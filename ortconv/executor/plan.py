@@ -21,6 +21,9 @@ from ortconv.ir.tensor import Array, SparseTensor, Tensor
 Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], tuple[int, ...], Node]
 """Function, slots it reads, slots it fills, slots that nobody reads after it, and the node for messages."""
 
+_Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
+"""What to call, with which values, what it makes, and the node for messages."""
+
 ABSENT = 0
 """The slot that always holds None: inputs left out read it."""
 
@@ -47,7 +50,7 @@ class Plan:
         bound = self._fused(
             [n for n in nodes if n not in folding or not self._folded(n)], {*outputs, *_made(following)}
         )
-        last_use = {value: index for index, (_, reads, _) in enumerate(bound) for value in reads if value is not None}
+        last_use = {value: index for index, (_, reads, *_) in enumerate(bound) for value in reads if value is not None}
         last_use |= dict.fromkeys(outputs, len(bound))
         # What follows from shapes stays until the end of the run, to be remembered.
         last_use |= {v: len(bound) for *_, node in bound if node in following for v in node.outputs if v is not None}
@@ -63,17 +66,16 @@ class Plan:
             return known
         return None
 
-    def _fused(self, nodes: list[Node], kept: set[Value]) -> list[tuple[Function, list[Value | None], Node]]:
-        """What to call, with which values, for which node, in order."""
+    def _fused(self, nodes: list[Node], kept: set[Value]) -> list[_Bound]:
         together = units(nodes, self._constant, lambda node: _bind(node, self._constant), kept)
-        bound = []
+        bound: list[_Bound] = []
         for node in nodes:
             unit = together.get(node)
             if unit is not None:
                 self._together[node] = unit.nodes
-                bound.append((unit.function, unit.reads, node))
+                bound.append((unit.function, unit.reads, unit.makes, node))
             elif node not in together:
-                bound.append((*_bind(node, self._constant), node))
+                bound.append((*_bind(node, self._constant), node.outputs, node))
         return bound
 
     def _folded(self, node: Node) -> bool:
@@ -97,12 +99,18 @@ class Plan:
         return True
 
     def _step(
-        self, index: int, function: Function, reads: list[Value | None], node: Node, last_use: dict[Value, int]
+        self,
+        index: int,
+        function: Function,
+        reads: list[Value | None],
+        makes: Sequence[Value | None],
+        node: Node,
+        last_use: dict[Value, int],
     ) -> Step:
         ins = tuple(ABSENT if v is None else self._slot(v) for v in reads)
-        outs = tuple(self._new_slot() if v is None else self._slot(v) for v in node.outputs)
+        outs = tuple(self._new_slot() if v is None else self._slot(v) for v in makes)
         dead = {self._slot(v) for v in reads if v is not None and v.const is None and last_use[v] == index}
-        dead |= {s for v, s in zip(node.outputs, outs, strict=True) if v is None or v not in last_use}
+        dead |= {s for v, s in zip(makes, outs, strict=True) if v is None or v not in last_use}
         return function, ins, outs, tuple(sorted(dead)), node
 
     def _new_slot(self) -> int:

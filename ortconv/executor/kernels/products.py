@@ -6,9 +6,10 @@ for up to 100**3 multiplications: 10 to 20 % faster where they do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -44,39 +45,60 @@ def product(a: Array, b: Array, out: Array) -> None:
         np.matmul(a[whole:], b, out[whole:])
 
 
-def by_weights(w: Array) -> Callable[[Array], Array]:
-    """x @ w for a constant matrix w of float32, as a function of x (..., K) of float32."""
-    depth, columns = w.shape
-    width = _width(depth, columns)
-    if not width:
-        plain = np.ascontiguousarray(w)
-        return lambda x: np.asarray(np.matmul(x, plain))
+def by_weights(*parts: Array) -> Callable[[Array], Array]:
+    """x @ w as a function of x (..., K), for a constant matrix w that has these parts side by side. All are float32.
 
-    @cache
-    def panels() -> Array:
-        return np.ascontiguousarray(w.reshape(depth, columns // width, width).swapaxes(0, 1))
+    Functions of the same weights share what they prepare.
+    """
+    key = tuple([(w.ctypes.data, w.shape, w.strides) for w in parts])
+    weights = _shared.get(key)
+    if weights is None:
+        weights = _shared[key] = _Weights(parts)
+    return weights.multiply if weights.width else weights.multiply_whole
 
-    most = min(_MOST_ROWS, largest_piece() // (depth * width))
-    fewest = max(_FEWEST_ROWS, largest_piece() // (depth * columns) + 1)
 
-    def multiply(x: Array) -> Array:
-        size = x.size // depth
-        if size < fewest or x.ndim < 2:
-            return np.asarray(np.matmul(x, w))
-        out = np.empty((*x.shape[:-1], columns), np.float32)
-        rows, target = x.reshape(size, depth), out.reshape(size, columns // width, width)
-        block = -(-size // -(-size // most))
+class _Weights:
+    """A matrix as panels, laid out at the first use."""
+
+    def __init__(self, parts: Sequence[Array]) -> None:
+        self._parts = parts
+        self._depth, self._columns = len(parts[0]), sum(w.shape[1] for w in parts)
+        self.width = _width(self._depth, [w.shape[1] for w in parts])
+        self._most = min(_MOST_ROWS, largest_piece() // max(self._depth * self.width, 1))
+
+    @cached_property
+    def _panels(self) -> Array:
+        return np.concatenate([w.reshape(self._depth, -1, self.width).swapaxes(0, 1) for w in self._parts])
+
+    @cached_property
+    def _whole(self) -> Array:
+        return np.ascontiguousarray(self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1))
+
+    def multiply_whole(self, x: Array) -> Array:
+        return np.asarray(np.matmul(x, self._whole))
+
+    def multiply(self, x: Array) -> Array:
+        out = np.empty((*x.shape[:-1], self._columns), np.float32)
+        size = out.size // self._columns
+        if not size:
+            return out
+        panels = self._panels
+        rows, target = x.reshape(size, self._depth), out.reshape(size, -1, self.width)
+        block = -(-size // -(-size // self._most))
         whole = size - size % block
-        pieces = target[:whole].reshape(-1, block, columns // width, width).swapaxes(1, 2)
-        np.matmul(rows[:whole].reshape(-1, 1, block, depth), panels(), pieces)
+        pieces = target[:whole].reshape(-1, block, *target.shape[1:]).swapaxes(1, 2)
+        np.matmul(rows[:whole].reshape(-1, 1, block, self._depth), panels, pieces)
         if whole < size:
-            np.matmul(rows[whole:], panels(), target[whole:].swapaxes(0, 1))
+            np.matmul(rows[whole:], panels, target[whole:].swapaxes(0, 1))
         return out
 
-    return multiply
+
+_shared: WeakValueDictionary[Any, _Weights] = WeakValueDictionary()
 
 
-def _width(depth: int, columns: int) -> int:
+def _width(depth: int, columns: Sequence[int]) -> int:
     """The width of the panels into which weights are cut; 0 for none."""
-    rows = largest_piece() // max(depth, 1)
-    return next((n for n, fewest in _PANELS if columns % n == 0 and columns and rows // n >= fewest), 0)
+    if not depth or not all(columns):
+        return 0
+    rows = largest_piece() // depth
+    return next((n for n, fewest in _PANELS if not any(m % n for m in columns) and rows // n >= fewest), 0)
