@@ -64,8 +64,11 @@ class BlockProgram:
         if recipe is None:
             return None
         result: Array = recipe.owned(read[recipe.model] if source is None else source)
-        rows = recipe.rows(result)
         slots = recipe.slots.copy()
+        if recipe.is_small:
+            self._run_whole(slots, read, result)
+            return result
+        rows = recipe.rows(result)
         for slot, arranged, value in zip(self._read, recipe.arranged, read, strict=True):
             slots[slot] = arranged(value)
         slots[self._result] = rows
@@ -78,6 +81,16 @@ class BlockProgram:
         else:
             self._in_blocks(recipe, slots)
         return result
+
+    def _run_whole(self, slots: list[Any], read: Sequence[Array], result: Array) -> None:
+        """One block, and numpy broadcasts: for few elements that is less work than to lay them out."""
+        for slot, value in zip(self._read, read):
+            slots[slot] = value
+        slots[self._result] = result
+        slots += [np.empty_like(result) for _ in range(self._temporaries)]
+        if self._columns:
+            slots += [np.empty((*result.shape[:-1], 1), np.float32) for _ in range(self._columns)]
+        self._execute(slots)
 
     def _execute(self, slots: list[Any]) -> None:
         for function, ins, out in self._code:
@@ -126,6 +139,13 @@ class BlockProgram:
         axes = tuple(range(like.ndim))
         if not self._in_rows:
             axes = tuple(sorted(axes, key=lambda axis: -target.strides[axis]))
+        keeps = source is not None
+        owned = partial(_owned, order, keeps, keeps and like.transpose(axes).flags.c_contiguous)
+        slots: list[Any] = [None] * (self._result + 1)
+        if like.size <= _SMALL and _broadcast(arrays) == like.shape:
+            for slot, v in self._constants:
+                slots[slot] = v
+            return _Recipe(model, owned, _itself, like.size, slots, [], [], [], is_small=True)
         placed = {slot: _Placed.of(v, like.shape, axes) for slot, v in values}
         widths = {p.repeat for p in placed.values() if p is not None and p.repeat > 1}
         periods = [p.period for p in placed.values() if p is not None and p.period > 1]
@@ -140,14 +160,11 @@ class BlockProgram:
         block = longest // width * max(1, BLOCK // longest)
         shape = (-1, width) if widths else (-1,)
         ways = {slot: p.way(axes, shape, min(block, like.size // width)) for slot, p in placed.items() if p is not None}
-        slots: list[Any] = [None] * (self._result + 1)
         for slot, v in self._constants:
             slots[slot] = ways[slot].arranged(v)
         return _Recipe(
             model,
-            partial(
-                _owned, order, source is not None, source is not None and source.transpose(axes).flags.c_contiguous
-            ),
+            owned,
             _ordered(axes, shape),
             block,
             slots,
@@ -178,6 +195,12 @@ class _Recipe(NamedTuple):
     """Slots of operands that have a part for each block."""
     cut: list[int]
     """Slots of operands that repeat in each block, and are shorter in the last one."""
+    is_small: bool = False
+    """True where operands are taken as they are."""
+
+
+_SMALL = 1 << 12
+"""Elements up to which numpy's broadcasting costs less than another layout."""
 
 
 class _Way(NamedTuple):
@@ -190,6 +213,18 @@ def _owned(order: Any, keeps: bool, suits: bool, x: Array) -> Array:
     if suits:
         return x
     return x.copy(order=order) if keeps else np.empty_like(x, order=order)
+
+
+def _itself(x: Array) -> Array:
+    return x
+
+
+def _broadcast(arrays: Sequence[Array]) -> tuple[int, ...] | None:
+    """The shape of all of them together, if there is one."""
+    try:
+        return np.broadcast_shapes(*(v.shape for v in arrays))
+    except ValueError:
+        return None
 
 
 def _ordered(axes: tuple[int, ...], shape: tuple[int, ...]) -> Callable[[Array], Array]:

@@ -6,6 +6,7 @@ for up to 100**3 multiplications: 10 to 20 % faster where they do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import Any
@@ -54,7 +55,7 @@ def by_weights(*parts: Array) -> Callable[[Array], Array]:
     weights = _shared.get(key)
     if weights is None:
         weights = _shared[key] = _Weights(parts)
-    return weights.multiply if weights.width else weights.multiply_whole
+    return weights.multiply
 
 
 class _Weights:
@@ -63,27 +64,25 @@ class _Weights:
     def __init__(self, parts: Sequence[Array]) -> None:
         self._parts = parts
         self._depth, self._columns = len(parts[0]), sum(w.shape[1] for w in parts)
-        self.width = _width(self._depth, [w.shape[1] for w in parts])
-        self._most = min(_MOST_ROWS, largest_piece() // max(self._depth * self.width, 1))
+        self._width = _width(self._depth, [w.shape[1] for w in parts])
+        self._most = min(_MOST_ROWS, largest_piece() // max(self._depth * self._width, 1))
+        self._one_piece = largest_piece() // max(self._depth * self._columns, 1) if self._width else math.inf
 
     @cached_property
     def _panels(self) -> Array:
-        return np.concatenate([w.reshape(self._depth, -1, self.width).swapaxes(0, 1) for w in self._parts])
+        return np.concatenate([w.reshape(self._depth, -1, self._width).swapaxes(0, 1) for w in self._parts])
 
     @cached_property
     def _whole(self) -> Array:
         return np.ascontiguousarray(self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1))
 
-    def multiply_whole(self, x: Array) -> Array:
-        return np.asarray(np.matmul(x, self._whole))
-
     def multiply(self, x: Array) -> Array:
-        out = np.empty((*x.shape[:-1], self._columns), np.float32)
-        size = out.size // self._columns
-        if not size:
-            return out
+        size = math.prod(x.shape[:-1])
+        if size <= self._one_piece:
+            return np.asarray(np.matmul(x, self._whole))
         panels = self._panels
-        rows, target = x.reshape(size, self._depth), out.reshape(size, -1, self.width)
+        out = np.empty((*x.shape[:-1], self._columns), np.float32)
+        rows, target = x.reshape(size, self._depth), out.reshape(size, -1, self._width)
         block = -(-size // -(-size // self._most))
         whole = size - size % block
         pieces = target[:whole].reshape(-1, block, *target.shape[1:]).swapaxes(1, 2)
