@@ -67,6 +67,8 @@ def units(nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[
     for node in reversed(nodes):
         if node in found or not (len(node.outputs) == 1 and node.outputs[0] is not None):
             continue
+        if instructions(node, constant) is None and not node.is_op("Conv"):
+            continue
         members = _Members(node, place, constant, outside, found)
         if members.last_is_column:
             members = _Members(node, place, constant, outside, found, reductions=False)

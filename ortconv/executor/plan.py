@@ -13,6 +13,7 @@ from ortconv.errors import BackendError, UnsupportedError
 from ortconv.executor.backend import Event
 from ortconv.executor.foreseen import foreseen
 from ortconv.executor.fusion import units
+from ortconv.executor.memory import without_collections
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version
@@ -41,6 +42,7 @@ class Plan:
     What constants alone determine is computed here, once; what the shapes of the inputs determine, in the first run with them.
     """
 
+    @without_collections()
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         self._slots: dict[Value, int] = {}
         self._initial: list[Any] = [None]
