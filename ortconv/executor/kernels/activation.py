@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import blockwise, erf, gelu_block, limit
+from ortconv.executor.kernels.elementwise import blockwise, erf, gelu_block, gelu_tanh_block, limit
 from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
@@ -186,6 +186,8 @@ def gelu(x: Array, *, approximate: str = "none") -> Array:
 
 
 def _gelu_tanh(x: Array) -> Array:
+    if x.dtype == np.float32:
+        return blockwise(gelu_tanh_block, x)
     # 0.5 (1 + tanh u) is sigmoid(2 u), which is cheaper.
     twice_u = np.empty_like(x)
     np.multiply(x, x, out=twice_u)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import erf_block
+from ortconv.executor.kernels.elementwise import erf_block, gelu_block, gelu_tanh_block
 from ortconv.executor.kernels.quantize import integer_range
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
@@ -129,7 +129,8 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 def instructions(node: Node, constant: Constant) -> list[Instruction] | None:
     """What a node does to float32 elements; None if that cannot be said. DequantizeLinear includes the QuantizeLinear before it."""
     if node.domain:
-        return None
+        of_microsoft = _MICROSOFT.get(node.op) if node.domain == "com.microsoft" else None
+        return None if of_microsoft is None else of_microsoft(node, constant)
     if node.op in _UFUNCS:
         return [(_UFUNCS[node.op], tuple(node.inputs))]
     special = _SPECIAL.get(node.op)
@@ -224,6 +225,22 @@ def _of_softmax(node: Node, constant: Constant) -> list[Instruction] | None:
     return [(_row_max, (x,)), (np.subtract, (x, 0)), (np.exp, (1,)), (_row_sum, (2,)), (np.divide, (2, 3))]
 
 
+def _of_gelu(node: Node, constant: Constant) -> list[Instruction]:
+    return [(gelu_tanh_block if node.attr("approximate", "none") == "tanh" else gelu_block, (node.inputs[0],))]
+
+
+def _of_bias_gelu(node: Node, constant: Constant) -> list[Instruction]:
+    block = gelu_tanh_block if node.op == "FastGelu" else gelu_block
+    x, bias = node.inputs[0], node.input(1)
+    return [(block, (x,))] if bias is None else [(np.add, (x, bias)), (block, (0,))]
+
+
+def _of_quick_gelu(node: Node, constant: Constant) -> list[Instruction]:
+    x, alpha = node.inputs[0], node.attr("alpha", 1.702)
+    scaled: list[Instruction] = [] if alpha == 1 else [(np.multiply, (x, _f32(alpha)))]
+    return [*scaled, (_sigmoid, (0 if scaled else x,)), (np.multiply, (x, len(scaled)))]
+
+
 def quantizer_before(node: Node) -> Node | None:
     """The QuantizeLinear whose only reader is this DequantizeLinear."""
     value = node.inputs[0] if node.is_op("DequantizeLinear") else None
@@ -241,5 +258,9 @@ def _known(node: Node, slot: int, constant: Constant) -> Array | None:
 _SPECIAL: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
     "Clip": _of_clip, "HardSigmoid": _of_hard_sigmoid, "LeakyRelu": _of_leaky_relu, "PRelu": _of_prelu, "Pow": _of_pow,
     "BatchNormalization": _of_batch_normalization, "DequantizeLinear": _of_dequantize,
-    "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax,
+    "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax, "Gelu": _of_gelu,
+}  # fmt: skip
+
+_MICROSOFT: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
+    "Gelu": _of_gelu, "BiasGelu": _of_bias_gelu, "FastGelu": _of_bias_gelu, "QuickGelu": _of_quick_gelu,
 }  # fmt: skip

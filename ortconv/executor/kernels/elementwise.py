@@ -230,9 +230,23 @@ _GELU = _scalars(-3.618727e-09, 2.6729376e-07, -7.946227e-06, 1.1055589e-04, 6.5
 
 def gelu_block(x: Array, out: Array) -> None:
     """x Phi(x) of float32 elements, to 2e-7 of max(1, |x|)."""
+    _times_sigmoid(x, _GELU, out)
+
+
+# -2 sqrt(2 / pi) (x + 0.044715 x^3) over x, as a polynomial in x^2
+_GELU_TANH = _scalars(-2 * math.sqrt(2 / math.pi) * 0.044715, -2 * math.sqrt(2 / math.pi))
+
+
+def gelu_tanh_block(x: Array, out: Array) -> None:
+    """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 of float32 elements."""
+    _times_sigmoid(x, _GELU_TANH, out)
+
+
+def _times_sigmoid(x: Array, coefficients: tuple[Array, ...], out: Array) -> None:
+    """x / (1 + exp(x P(x^2)))"""
     square = x * x
     exponent = np.empty_like(square)
-    _polynomial(_GELU, square, exponent)
+    _polynomial(coefficients, square, exponent)
     np.multiply(exponent, x, exponent)
     np.exp(exponent, exponent)
     np.add(exponent, _ONE, exponent)
