@@ -37,6 +37,9 @@ _MOST_NODES = 32
 
 _FEWEST_ELEMENTS = 1 << 13
 
+_WORTHWHILE_IF_SMALL = 4
+"""Nodes from which a unit of few elements costs less than its nodes one by one."""
+
 
 class Unit(NamedTuple):
     """Nodes that run as one step, in topological order."""
@@ -209,7 +212,9 @@ class _Members:
         """False for few small steps: to lay out a unit costs more than to run them."""
         shape = self._last.out.static_shape
         small = shape is not None and prod(shape) < _FEWEST_ELEMENTS
-        return len(self.nodes) > 1 and (not small or (self.head is not None and self.head.op == "Conv"))
+        if small and (self.head is None or self.head.op != "Conv"):
+            return len(self.nodes) >= _WORTHWHILE_IF_SMALL
+        return len(self.nodes) > 1
 
     def _in_order(self) -> list[Line]:
         nodes = sorted(self._lines, key=self._place.__getitem__)

@@ -1,14 +1,15 @@
-"""Shorter lines for the same elements: Gelu in operators as one line."""
+"""Fewer lines for the same elements: Gelu and Swish in operators as one line."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ortconv.executor.kernels.blocks import sigmoid, swish
 from ortconv.executor.kernels.elementwise import erf_block, gelu_block
 from ortconv.executor.program import Line
 
@@ -16,8 +17,9 @@ from ortconv.executor.program import Line
 def shortened(lines: Sequence[Line]) -> list[Line]:
     """Lines that make the last result of these, float32 elements to rounding."""
     for line in lines:
-        if line.function is erf_block:
-            found = _gelu(line, lines)
+        find = _FINDERS.get(line.function)
+        if find is not None:
+            found = find(line, lines)
             if found is not None:
                 gone, made = found
                 dropped = {id(other.made) for other in gone[:-1]}
@@ -64,6 +66,23 @@ def _gelu(erf: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
             inside = all(id(reader.made) in members for line in gone[:-1] for reader in readers[id(line.made)])
             return (gone, Line(gelu_block, (x,), made)) if inside else None
     return None
+
+
+def _swish(gate: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
+    """The lines of x * sigmoid(x), and the one for both."""
+    (x,) = gate.operands
+    readers = [line for line in lines if any(o is gate.made for o in line.operands)]
+    if len(readers) != 1 or readers[0].function is not np.multiply:
+        return None
+    a, b = readers[0].operands
+    other = b if a is gate.made else a
+    return ([gate, readers[0]], Line(swish(1), (x,), readers[0].made)) if other is x else None
+
+
+_FINDERS: dict[Any, Callable[[Line, Sequence[Line]], tuple[list[Line], Line] | None]] = {
+    erf_block: _gelu,
+    sigmoid: _swish,
+}
 
 
 def _scaled(line: Line) -> tuple[Any, float] | None:

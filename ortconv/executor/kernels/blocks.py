@@ -37,11 +37,24 @@ def _clip(low: Array, high: Array) -> Callable[..., Any]:
     return lambda x, out: x.clip(low, high, out=out)
 
 
-def _sigmoid(x: Array, out: Array) -> None:
+def sigmoid(x: Array, out: Array) -> None:
     np.negative(x, out)
     np.exp(out, out)
     np.add(out, _ONE, out)
     np.reciprocal(out, out)
+
+
+def swish(alpha: float) -> Callable[..., Any]:
+    """x * sigmoid(alpha * x)"""
+    negative = _f32(-alpha)
+
+    def run(x: Array, out: Array) -> None:
+        exponent = np.multiply(x, negative)
+        np.exp(exponent, exponent)
+        np.add(exponent, _ONE, exponent)
+        np.divide(x, exponent, out)
+
+    return run
 
 
 def _hard_sigmoid(alpha: float, beta: float) -> Callable[..., Any]:
@@ -120,7 +133,7 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Sqrt": np.sqrt, "Exp": np.exp, "Tanh": np.tanh,
-    "Neg": np.negative, "Abs": np.abs, "Reciprocal": np.reciprocal, "Sigmoid": _sigmoid, "HardSwish": _hard_swish,
+    "Neg": np.negative, "Abs": np.abs, "Reciprocal": np.reciprocal, "Sigmoid": sigmoid, "HardSwish": _hard_swish,
     "Erf": erf_block, "Relu": _clip(_ZERO, _INFINITY),
 }  # fmt: skip
 """Operators without attributes: a function of their operands and of the result."""
@@ -235,10 +248,8 @@ def _of_bias_gelu(node: Node, constant: Constant) -> list[Instruction]:
     return [(block, (x,))] if bias is None else [(np.add, (x, bias)), (block, (0,))]
 
 
-def _of_quick_gelu(node: Node, constant: Constant) -> list[Instruction]:
-    x, alpha = node.inputs[0], node.attr("alpha", 1.702)
-    scaled: list[Instruction] = [] if alpha == 1 else [(np.multiply, (x, _f32(alpha)))]
-    return [*scaled, (_sigmoid, (0 if scaled else x,)), (np.multiply, (x, len(scaled)))]
+def _of_swish(node: Node, constant: Constant) -> list[Instruction]:
+    return [(swish(node.attr("alpha", 1.702 if node.domain else 1.0)), (node.inputs[0],))]
 
 
 def quantizer_before(node: Node) -> Node | None:
@@ -259,8 +270,9 @@ _SPECIAL: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
     "Clip": _of_clip, "HardSigmoid": _of_hard_sigmoid, "LeakyRelu": _of_leaky_relu, "PRelu": _of_prelu, "Pow": _of_pow,
     "BatchNormalization": _of_batch_normalization, "DequantizeLinear": _of_dequantize,
     "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax, "Gelu": _of_gelu,
+    "Swish": _of_swish,
 }  # fmt: skip
 
 _MICROSOFT: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
-    "Gelu": _of_gelu, "BiasGelu": _of_bias_gelu, "FastGelu": _of_bias_gelu, "QuickGelu": _of_quick_gelu,
+    "Gelu": _of_gelu, "BiasGelu": _of_bias_gelu, "FastGelu": _of_bias_gelu, "QuickGelu": _of_swish,
 }  # fmt: skip
