@@ -71,11 +71,21 @@ MODELS = {
         {"e": np.float32(1e-3)},
         "u = ReduceMean<axes = [-1]>(x) d = Sub(x, u) p = Mul(d, d) v = ReduceMean<axes = [-1]>(p) z = Add(v, e)", 3),
     "Softmax": ({"w": f32(8, 50), "c": f32(8, 50)}, "y = MatMul(x, w) a = Add(y, c) s = Softmax(a) z = Sqrt(s)", 1),
+    "Gelu": (
+        {"w": f32(8, 40), "r": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.5)},
+        "y = MatMul(x, w) d = Div(y, r) e = Erf(d) a = Add(one, e) m = Mul(y, a) z = Mul(m, half)", 1),
+    "Gelu of a half": (
+        {"r": np.full(1, 0.5**0.5, np.float32), "one": np.float32(1), "half": np.float32(0.5)},
+        "n = Neg(x) h = Mul(half, n) d = Mul(r, n) e = Erf(d) a = Add(e, one) z = Mul(h, a)", 1),
+    "nearly Gelu": (
+        {"r": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.4)},
+        "n = Neg(x) d = Div(n, r) e = Erf(d) a = Add(e, one) m = Mul(a, half) p = Mul(n, m) z = Add(p, e)", 1),
+    "cubes": ({"three": np.float32(3), "c": f32(8, 1, 1)}, "p = Pow(x, three) a = Mul(p, c) z = Add(a, x)", 1),
     "slopes": (WEIGHTS | {"k": f32(16, 1, 1)}, "y = Conv(x, w, c) z = PRelu(y, k)", 1),
 }  # fmt: skip
 """Constants, nodes, and how many steps are left of them."""
 
-LAST_AXES = {"product", "rows", "columns", "Softmax"}
+LAST_AXES = {"product", "Gelu", "rows", "columns", "Softmax"}
 
 
 def model(name, path):
