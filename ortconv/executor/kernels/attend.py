@@ -42,70 +42,71 @@ def attend(q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Arra
         return None
     memory = np.empty((batch, length, heads, depth), np.float32)
     out = memory.transpose(0, 2, 1, 3)
-    scale = None if factor == 1 else np.asarray(factor, np.float32)
+    scale = np.asarray(factor, np.float32)
     if prod(shape) <= _BLOCK:
-        done = _block(q, kt, v, scale, summands, np.empty(shape, np.float32), np.empty(shape, np.float32), out)
+        done = _block(q, np.multiply(kt, scale), v, summands, np.empty(shape, np.float32), out)
     else:
-        summands = [np.broadcast_to(x, shape) for x in summands]
-        done = _in_blocks(q, kt, v, scale, summands, out)
+        done = _in_blocks(q, kt, v, scale, [np.broadcast_to(x, shape) for x in summands], out)
     flat = memory.reshape(-1)
     return out if done and np.isfinite(np.dot(flat, flat)) else None
 
 
-def _in_blocks(q: Array, kt: Array, v: Array, scale: Array | None, summands: Sequence[Array], out: Array) -> bool:
+def _in_blocks(q: Array, kt: Array, v: Array, scale: Array, summands: Sequence[Array], out: Array) -> bool:
     batch, heads, length, _ = q.shape
     keys = v.shape[2]
     together = _BLOCK // (length * keys)
     if together > 1:
-        shape = (min(together, heads), length, keys)
-        scores, e = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        scores = np.empty((min(together, heads), length, keys), np.float32)
         return all(
-            _block(q[i], kt[i], v[i], scale, [x[i] for x in summands], scores[: len(q[i])], e[: len(q[i])], out[i])
+            _block(q[i], np.multiply(kt[i], scale), v[i], [x[i] for x in summands], scores[: len(q[i])], out[i])
             for b in range(batch)
             for h in range(0, heads, together)
             for i in [(b, slice(h, h + together))]
         )
     # Blocks of nearly the same size.
     rows = -(-length // -(-length // max(_FEWEST_ROWS, _BLOCK // keys)))
-    scores, e = np.empty((rows, keys), np.float32), np.empty((rows, keys), np.float32)
+    scores = np.empty((rows, keys), np.float32)
     for head in np.ndindex(batch, heads):
-        columns = np.ascontiguousarray(kt[head])
+        columns = np.multiply(kt[head], scale, order="C")
         for start in range(0, length, rows):
-            i, n = (*head, slice(start, start + rows)), min(rows, length - start)
-            if not _block(q[i], columns, v[head], scale, [x[i] for x in summands], scores[:n], e[:n], out[i]):
+            i = (*head, slice(start, start + rows))
+            if not _block(q[i], columns, v[head], [x[i] for x in summands], scores[: length - start], out[i]):
                 return False
     return True
 
 
-def _block(
-    q: Array, kt: Array, v: Array, scale: Array | None, summands: Sequence[Array], scores: Array, e: Array, out: Array
-) -> bool:
-    """Fill `out`; False where a row has no finite sum. `scores` and `e` are scratch memory."""
-    multiply = product if q.ndim == 2 else np.matmul
-    multiply(q if scale is None else np.multiply(q, scale), kt, scores)
-    for x in summands:
-        np.add(scores, x, scores)
-    np.subtract(scores, scores.max(), scores)
-    sums = _exponentials(scores, e)
+def _block(q: Array, kt: Array, v: Array, summands: Sequence[Array], scores: Array, out: Array) -> bool:
+    """Fill `out`; False where a row has no finite sum. `scores` is scratch memory."""
+    _fill(scores, q, kt, summands)
+    np.subtract(scores, np.maximum.reduce(scores.reshape(-1)), scores)
+    sums = _exponentials(scores)
     if not sums.min() >= _LEAST_SUM:
+        _fill(scores, q, kt, summands)
         np.subtract(scores, scores.max(axis=-1, keepdims=True), scores)
-        sums = _exponentials(scores, e)
+        sums = _exponentials(scores)
         if not sums.min() >= 0.5:
             return False
-    if e.shape[-1] <= v.shape[-1]:
-        np.divide(e, sums, e)
-        multiply(e, v, out)
+    multiply = product if q.ndim == 2 else np.matmul
+    if kt.shape[-1] <= v.shape[-1]:
+        np.divide(scores, sums, scores)
+        multiply(scores, v, out)
     else:
-        multiply(e, v, out)
+        multiply(scores, v, out)
         np.divide(out, sums, out)
     return True
 
 
-def _exponentials(x: Array, out: Array) -> Array:
-    """Fill `out` with exp(x); the sums of its rows, keeping their axis."""
-    np.exp(x, out)
+def _fill(scores: Array, q: Array, kt: Array, summands: Sequence[Array]) -> None:
+    np.matmul(q, kt, scores)
+    for x in summands:
+        np.add(scores, x, scores)
+
+
+def _exponentials(x: Array) -> Array:
+    """exp(x) in place; the sums of its rows, keeping their axis."""
+    np.exp(x, x)
     size = x.shape[-1]
-    sums: Array = np.dot(out.reshape(-1, size), _ones(size))
+    sums: Array = np.dot(x.reshape(-1, size), _ones(size))
     return sums.reshape(*x.shape[:-1], 1)
 
 
