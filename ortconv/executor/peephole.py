@@ -1,4 +1,4 @@
-"""Fewer lines for the same elements: Gelu and Swish in operators as one line."""
+"""Fewer lines for the same elements: Gelu, Swish and standard scores in operators as one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.blocks import sigmoid, swish
+from ortconv.executor.kernels.blocks import row_mean, sigmoid, square, standardize, swish
 from ortconv.executor.kernels.elementwise import erf_block, gelu_block
 from ortconv.executor.program import Line
 
@@ -79,9 +79,44 @@ def _swish(gate: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
     return ([gate, readers[0]], Line(swish(1), (x,), readers[0].made)) if other is x else None
 
 
+def _standardize(root: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
+    """The lines of (x - mean) / sqrt(mean of squares + epsilon) in rows, and the one for all of them."""
+    readers: defaultdict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        for made in {id(o) for o in line.operands}:
+            readers[made].append(line)
+
+    def only_reader(line: Line, function: Any) -> Line | None:
+        found = readers[id(line.made)]
+        return found[0] if len(found) == 1 and found[0].function is function else None
+
+    makers = {id(line.made): line for line in lines}
+    shifted = makers.get(id(root.operands[0]))
+    epsilon = None if shifted is None or shifted.function is not np.add else _number(shifted.operands[1])
+    variance = None if shifted is None or epsilon is None else makers.get(id(shifted.operands[0]))
+    squares = None if variance is None or variance.function is not row_mean else makers.get(id(variance.operands[0]))
+    if shifted is None or epsilon is None or variance is None or squares is None:
+        return None
+    centred = makers.get(id(squares.operands[0]))
+    is_square = squares.function is square or (
+        squares.function is np.multiply and squares.operands[0] is squares.operands[1]
+    )
+    mean = None if centred is None or centred.function is not np.subtract else makers.get(id(centred.operands[1]))
+    if centred is None or not is_square or mean is None or mean.function is not row_mean:
+        return None
+    quotient, x = only_reader(root, np.divide), centred.operands[0]
+    chain = only_reader(squares, row_mean), only_reader(variance, np.add), only_reader(shifted, np.sqrt)
+    alone = None not in chain and only_reader(mean, np.subtract) is not None and len(readers[id(centred.made)]) == 2
+    if quotient is None or not alone or quotient.operands[0] is not centred.made or mean.operands[0] is not x:
+        return None
+    gone = [mean, centred, squares, variance, shifted, root, quotient]
+    return gone, Line(standardize(epsilon), (x,), quotient.made, in_rows=True)
+
+
 _FINDERS: dict[Any, Callable[[Line, Sequence[Line]], tuple[list[Line], Line] | None]] = {
     erf_block: _gelu,
     sigmoid: _swish,
+    np.sqrt: _standardize,
 }
 
 

@@ -21,6 +21,8 @@ class Line(NamedTuple):
     made: Any
     reduces: bool = False
     """True for a function of whole rows, along the last axis, that makes one element of each."""
+    in_rows: bool = False
+    """True for a function of whole rows that makes whole rows."""
 
 
 def columns(lines: Sequence[Line]) -> set[int]:
@@ -48,7 +50,7 @@ class BlockProgram:
             {slots[id(o)] for line in lines for o in line.operands if slots.get(id(o), len(slots)) < len(operands)}
         )
         self._lines, self._source, self._slots = lines, source, slots
-        self._in_rows = any(line.reduces for line in lines)
+        self._in_rows = any(line.reduces or line.in_rows for line in lines)
         self._code, self._temporaries, self._columns = _allocate(lines, slots, source, self._result)
         self._recipes: dict[Any, _Recipe | None] = {}
 
@@ -116,9 +118,9 @@ class BlockProgram:
         try:
             for line in self._lines:
                 made = np.broadcast_shapes(*(shapes[id(o)] for o in line.operands))
+                if (line.reduces or line.in_rows) and (not made or made[-1] != shape[-1]):
+                    return False
                 if line.reduces:
-                    if not made or made[-1] != shape[-1]:
-                        return False
                     made = (*made[:-1], 1)
                 shapes[id(line.made)] = made
         except ValueError:

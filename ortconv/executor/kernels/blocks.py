@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import erf_block, gelu_block, gelu_tanh_block
+from ortconv.executor.kernels.elementwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block
 from ortconv.executor.kernels.quantize import integer_range
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
@@ -87,7 +87,7 @@ def _prelu(slope: Array) -> Callable[..., Any]:
     return lambda x, slope, out: limited(x * slope, x, out=out)
 
 
-def _square(x: Array, _: Array, out: Array) -> None:
+def square(x: Array, _: Array, out: Array) -> None:
     np.multiply(x, x, out)
 
 
@@ -96,8 +96,28 @@ def _weights(n: int, mean: bool) -> Array:
     return np.full((n, 1), 1 / n if mean else 1, np.float32)
 
 
-def _row_mean(x: Array, out: Array) -> None:
+def row_mean(x: Array, out: Array) -> None:
     np.matmul(x, _weights(x.shape[-1], True), out)
+
+
+def standardize(epsilon: float) -> Callable[..., Any]:
+    """(x - mean) / sqrt(mean of squares + epsilon) of each row."""
+    shift = _f32(epsilon)
+
+    def run(x: Array, out: Array) -> None:
+        np.subtract(x, np.matmul(x, _weights(x.shape[-1], True)), out)
+        deviation = dot_of_rows(out, out)
+        np.multiply(deviation, _share(x.shape[-1]), deviation)
+        np.add(deviation, shift, deviation)
+        np.sqrt(deviation, deviation)
+        np.divide(out, deviation[..., None], out)
+
+    return run
+
+
+@cache
+def _share(n: int) -> Array:
+    return _f32(1 / n)
 
 
 def _row_sum(x: Array, out: Array) -> None:
@@ -108,7 +128,7 @@ def _row_max(x: Array, out: Array) -> None:
     np.maximum.reduce(x, axis=-1, keepdims=True, out=out)
 
 
-ROW_REDUCTIONS = frozenset({_row_mean, _row_sum, _row_max})
+ROW_REDUCTIONS = frozenset({row_mean, _row_sum, _row_max})
 """Functions of whole rows, the last axis of what they read, that make one element of each."""
 
 
@@ -182,8 +202,8 @@ def _of_pow(node: Node, constant: Constant) -> list[Instruction] | None:
     exponent = _known(node, 1, constant)
     if exponent is None or exponent.size != 1 or exponent.reshape(()) not in (2, 3):
         return None
-    square: Instruction = (_square, (node.inputs[0], _ONE))
-    return [square] if exponent.reshape(()) == 2 else [square, (np.multiply, (0, node.inputs[0]))]
+    squared: Instruction = (square, (node.inputs[0], _ONE))
+    return [squared] if exponent.reshape(()) == 2 else [squared, (np.multiply, (0, node.inputs[0]))]
 
 
 def _of_batch_normalization(node: Node, constant: Constant) -> list[Instruction] | None:
@@ -227,7 +247,7 @@ def _of_reduce_mean(node: Node, constant: Constant) -> list[Instruction] | None:
         axes = () if known is None else tuple(known.reshape(-1).tolist())
     if not node.attr("keepdims", 1) or not node.out.rank or tuple(axes) not in ((-1,), (node.out.rank - 1,)):
         return None
-    return [(_row_mean, (node.inputs[0],))]
+    return [(row_mean, (node.inputs[0],))]
 
 
 def _of_softmax(node: Node, constant: Constant) -> list[Instruction] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,10 @@ Function = Callable[..., Any]
 
 BLOCK = 1 << 16
 """Elements per step of a chain of ufuncs: the temporaries stay in the second cache level."""
+
+
+dot_of_rows: Callable[[Array, Array], Array] = getattr(np, "vecdot", partial(np.einsum, "...i,...i->..."))
+"""Sums of products over the last axis. vecdot came with numpy 2.0."""
 
 
 def _unary(function: Function) -> Function:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.kernels.elementwise import dot_of_rows
 from ortconv.executor.kernels.precision import in_float32, widen
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
@@ -102,7 +103,7 @@ def _standardize(x: Array, epsilon: float) -> tuple[Array, Array, Array]:
 
 def _inverse_root_mean_square(x: Array, epsilon: float) -> Array:
     """1 / sqrt(mean(x**2) + epsilon) over the last axis, keeping it."""
-    mean = _dot_of_rows(x, x)[..., None] / x.dtype.type(max(x.shape[-1], 1))
+    mean = dot_of_rows(x, x)[..., None] / x.dtype.type(max(x.shape[-1], 1))
     return np.asarray(1 / np.sqrt(mean + x.dtype.type(epsilon)))
 
 
@@ -110,10 +111,6 @@ def _inverse_root_mean_square(x: Array, epsilon: float) -> Array:
 def _averaging(n: int, dtype: np.dtype[Any]) -> Array:
     """What rows of length n are multiplied by for their means, (n, 1)."""
     return np.full((n, 1), 1 / max(n, 1), dtype)
-
-
-_dot_of_rows: Callable[[Array, Array], Array] = getattr(np, "vecdot", partial(np.einsum, "...i,...i->..."))
-"""Sums of products over the last axis. vecdot came with numpy 2.0."""
 
 
 def _rows(x: Array, axis: int) -> tuple[int, int]:
@@ -168,7 +165,7 @@ def prepare_layer_normalization(
         if x.dtype != np.float32 or x.ndim < 2 or axis not in (-1, x.ndim - 1) or x.shape[-1] != size:
             return layer_normalization(x, scale, b, axis=axis, epsilon=epsilon, stash_type=stash_type)
         y = np.subtract(x, np.matmul(x, averaging))
-        deviation = _dot_of_rows(y, y)
+        deviation = dot_of_rows(y, y)
         np.multiply(deviation, share, deviation)
         np.add(deviation, bound, deviation)
         np.sqrt(deviation, deviation)
