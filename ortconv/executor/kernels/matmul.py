@@ -76,10 +76,11 @@ def prepare_gemm(
     beta: float = 1.0,
     transA: int = 0,  # noqa: N803
     transB: int = 0,  # noqa: N803
+    **legacy: int,
 ) -> Function | None:
     """Lay constant weights out once."""
     w = operands[1]
-    if w is None or w.ndim != 2 or w.dtype != np.float32 or transA or operands[0] is not None:
+    if w is None or w.ndim != 2 or w.dtype != np.float32 or transA or legacy or operands[0] is not None:
         return None
     w = w.T if transB else w
     multiply = by_weights(w if alpha == 1 else w * np.float32(alpha))
