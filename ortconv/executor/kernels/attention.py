@@ -91,22 +91,14 @@ def attention(
     if past_key is not None and past_value is not None:
         k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
     past = past_key.shape[2] if past_key is not None else 0
-    if dtype == np.float32 and n_outputs == 1 and not softcap and softmax_precision in (None, DType.FLOAT):
-        shape = (*q.shape[:3], k.shape[2])
-        bias = _bias(
-            np.broadcast_to(np.float32(0), shape),
-            attn_mask,
-            past,
-            nonpad_kv_seqlen,
-            is_causal,
-            left_window_size,
-            right_window_size,
-        )
+    unscored = np.broadcast_to(widen(q[:0]).dtype.type(0), (*q.shape[:3], k.shape[2]))
+    bias = _bias(unscored, attn_mask, past, nonpad_kv_seqlen, is_causal, left_window_size, right_window_size)
+    if n_outputs == 1 and not softcap and softmax_precision in (None, DType.FLOAT):
         factor = 1 / np.sqrt(q.shape[-1]) if scale is None else scale
         keys, values = _shared(k, q.shape[1]).swapaxes(-1, -2), _shared(v, q.shape[1])
-        y = attend(q, keys, values, factor, [bias] if bias.ndim else [])
-        if y is not None:
-            return merge_heads(y) if packed else y
+        usual = attend(q, keys, values, factor, [bias] if bias.ndim else [])
+        if usual is not None:
+            return merge_heads(usual) if packed else usual
     rounded = rounding(dtype)
     scores = rounded(_scaled_product(q, _shared(k, q.shape[1]), scale))
     stages = [scores]
@@ -114,7 +106,6 @@ def attention(
         cap = scores.dtype.type(softcap)
         scores = rounded(rounded(np.tanh(rounded(scores / cap))) * cap)
     stages.append(scores)
-    bias = _bias(scores, attn_mask, past, nonpad_kv_seqlen, is_causal, left_window_size, right_window_size)
     scores = rounded(scores + bias)
     stages.append(scores)
     weights = rounded(_softmax_as(scores, dtype, softmax_precision))
