@@ -80,15 +80,15 @@ class _Weights:
         size = math.prod(x.shape[:-1])
         if size <= self._one_piece:
             return np.asarray(np.matmul(x, self._whole))
-        panels = self._panels
         out = np.empty((*x.shape[:-1], self._columns), np.float32)
         rows, target = x.reshape(size, self._depth), out.reshape(size, -1, self._width)
         block = -(-size // -(-size // self._most))
         whole = size - size % block
-        pieces = target[:whole].reshape(-1, block, *target.shape[1:]).swapaxes(1, 2)
-        np.matmul(rows[:whole].reshape(-1, 1, block, self._depth), panels, pieces)
+        # All rows by one panel after the other, so that the weights are read once.
+        pieces = target[:whole].reshape(-1, block, *target.shape[1:]).transpose(2, 0, 1, 3)
+        np.matmul(rows[:whole].reshape(-1, block, self._depth), self._panels[:, None], pieces)
         if whole < size:
-            np.matmul(rows[whole:], panels, target[whole:].swapaxes(0, 1))
+            np.matmul(rows[whole:], self._panels, target[whole:].swapaxes(0, 1))
         return out
 
 
