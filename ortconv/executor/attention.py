@@ -31,7 +31,7 @@ class Attention(NamedTuple):
 
 
 class Matcher:
-    """Finds attention among the nodes of a plan. `free` tells whether a value may stay unmade if only some nodes read it."""
+    """Finds attention among the nodes of a plan; values in `outside` must be made."""
 
     def __init__(self, nodes: set[Node], constant: Constant, outside: set[Value]) -> None:
         self._nodes, self._constant, self._outside = nodes, constant, outside
