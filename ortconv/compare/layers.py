@@ -92,14 +92,14 @@ def stream(
         for piece in ([region] if isinstance(found[name], Claiming) else pieces(region, PIECE))
     ]
     values = check_feeds(graph, feeds)
-    with np.errstate(all="ignore"):
-        for (backend, region), dead in zip(steps, last_uses([piece for _, piece in steps]), strict=True):
+    for (backend, region), dead in zip(steps, last_uses([piece for _, piece in steps]), strict=True):
+        with np.errstate(all="ignore"):
             results = backend.compile(region).run([values[v] for v in region.inputs])
-            for value, result in zip(region.outputs, results, strict=True):
-                values[value] = result
-                yield value, result
-            for value in dead:
-                del values[value]
+        for value, result in zip(region.outputs, results, strict=True):
+            values[value] = result
+            yield value, result
+        for value in dead:
+            del values[value]
 
 
 class _Lookup:

@@ -58,8 +58,9 @@ def measure(want: Any, got: Any) -> Measure:
     sums = _Sums()
     flat = a.reshape(-1), b.reshape(-1)
     for start in range(0, a.size, CHUNK):
-        if not sums.add(flat[0][start : start + CHUNK], flat[1][start : start + CHUNK]):
-            return replace(about, mismatch="NaN or infinity in other places")
+        with np.errstate(all="ignore"):
+            if not sums.add(flat[0][start : start + CHUNK], flat[1][start : start + CHUNK]):
+                return replace(about, mismatch="NaN or infinity in other places")
     if not a.size:
         return replace(about, max_abs=0.0, scaled=0.0)
     max_abs, scaled, ulp, cosine, snr = sums.result()
@@ -116,7 +117,8 @@ class _Sums:
         if self.square_error == 0:
             snr = math.inf
         else:
-            snr = 10 * math.log10(self.square_a / self.square_error) if self.square_a else -math.inf
+            ratio = self.square_a / self.square_error
+            snr = 10 * math.log10(ratio) if ratio else -math.inf
         return self.max_abs, scaled, self.ulp, min(cosine, 1.0), snr
 
 

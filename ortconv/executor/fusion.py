@@ -16,12 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ortconv.executor.attention import Attention, Matcher
 from ortconv.executor.kernels.activation import MICROSOFT
+from ortconv.executor.kernels.attend import attend
 from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, fused_activation, instructions, quantizer_before
 from ortconv.executor.kernels.conv import convolution
 from ortconv.executor.kernels.matmul import integer_sums
+from ortconv.executor.peephole import shortened
 from ortconv.executor.program import BlockProgram, Line, columns
 from ortconv.executor.registry import Function
+from ortconv.executor.siblings import siblings
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -37,6 +41,9 @@ _MOST_NODES = 32
 
 _FEWEST_ELEMENTS = 1 << 13
 
+_WORTHWHILE_IF_SMALL = 4
+"""Nodes from which a unit of few elements costs less than its nodes one by one."""
+
 
 class Unit(NamedTuple):
     """Nodes that run as one step, in topological order."""
@@ -44,20 +51,37 @@ class Unit(NamedTuple):
     nodes: tuple[Node, ...]
     reads: list[Value | None]
     function: Function
+    makes: Sequence[Value | None]
 
 
 def units(
     nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value], taken: dict[Node, Unit | None]
 ) -> dict[Node, Unit | None]:
-    """The units among the nodes of a plan, by their last node; None for the other nodes of a unit. `kept` are read outside.
+    """The units among the nodes of a plan, each by the node where it runs; None for its other nodes. `kept` are read outside.
 
     Those `taken` are left as they are.
     """
     place = {node: index for index, node in enumerate(nodes)}
     outside = set(kept)
     found = dict(taken)
+    for group in siblings(nodes, constant, outside):
+        together = sorted((node for branch in group.branches for node in branch.nodes), key=place.__getitem__)
+        if not found.keys().isdisjoint(together):
+            continue
+        found |= dict.fromkeys(together)
+        # Where the first of the results is made, which is before any of them is read.
+        first = min((branch.nodes[-1] for branch in group.branches), key=place.__getitem__)
+        found[first] = Unit(tuple(together), [group.x], group.function(), [branch.made for branch in group.branches])
+    matcher = Matcher(set(place), constant, outside)
+    for node in nodes:
+        attention = matcher.match(node)
+        if attention is not None and found.keys().isdisjoint(attention.nodes):
+            found |= dict.fromkeys(attention.nodes)
+            found[node] = _attention_unit(attention, constant, bind)
     for node in reversed(nodes):
         if node in found or not (len(node.outputs) == 1 and node.outputs[0] is not None):
+            continue
+        if instructions(node, constant) is None and node.op not in ("Conv", "FusedConv"):
             continue
         members = _Members(node, place, constant, outside, found)
         if members.last_is_column:
@@ -66,6 +90,30 @@ def units(
             found |= dict.fromkeys(members.nodes)
             found[node] = members.unit(bind)
     return found
+
+
+def _attention_unit(attention: Attention, constant: Constant, bind: Bind) -> Unit:
+    scores, nodes = attention.scores, attention.nodes
+    reads = _read_by(nodes, constant)
+    place = {v: i for i, v in enumerate(reads)}
+    operands: list[tuple[int | None, Any]] = [
+        (place.get(v), constant(v)) for v in (scores.q, scores.kt, attention.v, *scores.summands)
+    ]
+    plainly = _one_by_one(nodes, reads, constant, bind)
+
+    def run(*given: Any) -> Any:
+        q, kt, v, *summands = [known if slot is None else given[slot] for slot, known in operands]
+        result = attend(q, kt, v, scores.factor, summands)
+        return plainly(*given) if result is None else result
+
+    return Unit(nodes, reads, run, [attention.nodes[-1].out])
+
+
+def _read_by(nodes: Sequence[Node], constant: Constant) -> list[Value | None]:
+    """What some nodes read of others, constants left out."""
+    made = {v for node in nodes for v in node.outputs if v is not None}
+    inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v is not None and v not in made)
+    return [v for v in inputs if constant(v) is None]
 
 
 class _Members:
@@ -207,7 +255,7 @@ class _Members:
         small = shape is not None and prod(shape) < _FEWEST_ELEMENTS
         if self.head is not None and self.head.op in ("Conv", "FusedConv"):
             return len(self.nodes) > 1 or _is_constant_convolution(self.head, self._constant)
-        return len(self.nodes) > 1 and not small
+        return len(self.nodes) >= (_WORTHWHILE_IF_SMALL if small else 2)
 
     def _in_order(self) -> list[Line]:
         nodes = sorted(self._lines, key=self._place.__getitem__)
@@ -221,16 +269,15 @@ class _Members:
 
     def unit(self, bind: Bind) -> Unit:
         nodes = tuple(sorted(self.nodes, key=self._place.__getitem__))
-        lines = self._in_order()
-        made = {v for node in nodes for v in node.outputs if v is not None}
-        inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v is not None and v not in made)
-        reads: list[Value | None] = [v for v in inputs if self._constant(v) is None]
+        lines = shortened(self._in_order())
+        reads = _read_by(nodes, self._constant)
         place = {v: i for i, v in enumerate(reads)}
         head, source = None, None
         if self.head is not None:
             head, source, lines = _headed(self.head, self.turn, lines, self.nodes, self._constant, place, bind)
         program = BlockProgram(lines, source, reads) if lines else None
-        return Unit(nodes, reads, _fused(head, program, _one_by_one(nodes, reads, self._constant, bind)))
+        function = _fused(head, program, _one_by_one(nodes, reads, self._constant, bind))
+        return Unit(nodes, reads, function, self._last.outputs)
 
 
 def _known_or_name(operand: Any, constant: Constant) -> Any:

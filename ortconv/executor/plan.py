@@ -13,6 +13,7 @@ from ortconv.errors import BackendError, UnsupportedError
 from ortconv.executor.backend import Event
 from ortconv.executor.foreseen import foreseen
 from ortconv.executor.fusion import Unit, units
+from ortconv.executor.memory import without_collections
 from ortconv.executor.quantized import is_of_weights, quantized_units
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
@@ -21,6 +22,9 @@ from ortconv.ir.tensor import Array, SparseTensor, Tensor
 
 Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], tuple[int, ...], Node]
 """Function, slots it reads, slots it fills, slots that nobody reads after it, and the node for messages."""
+
+_Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
+"""What to call, with which values, what it makes, and the node for messages."""
 
 ABSENT = 0
 """The slot that always holds None: inputs left out read it."""
@@ -39,6 +43,7 @@ class Plan:
     What constants alone determine is computed here, once; what the shapes of the inputs determine, in the first run with them.
     """
 
+    @without_collections()
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         self._slots: dict[Value, int] = {}
         self._initial: list[Any] = [None]
@@ -51,7 +56,7 @@ class Plan:
         taken = quantized_units(left, self._constant, self._bind, kept)
         left = [n for n in left if n in taken or n not in late or not self._folded(n)]
         bound = self._fused(left, kept, taken)
-        last_use = {value: index for index, (_, reads, _) in enumerate(bound) for value in reads if value is not None}
+        last_use = {value: index for index, (_, reads, *_) in enumerate(bound) for value in reads if value is not None}
         last_use |= dict.fromkeys(outputs, len(bound))
         # What follows from shapes stays until the end of the run, to be remembered.
         last_use |= {v: len(bound) for *_, node in bound if node in following for v in node.outputs if v is not None}
@@ -70,19 +75,16 @@ class Plan:
     def _bind(self, node: Node) -> tuple[Function, list[Value | None]]:
         return _bind(node, self._constant)
 
-    def _fused(
-        self, nodes: list[Node], kept: set[Value], taken: dict[Node, Unit | None]
-    ) -> list[tuple[Function, list[Value | None], Node]]:
-        """What to call, with which values, for which node, in order."""
+    def _fused(self, nodes: list[Node], kept: set[Value], taken: dict[Node, Unit | None]) -> list[_Bound]:
         together = units(nodes, self._constant, self._bind, kept, taken)
-        bound = []
+        bound: list[_Bound] = []
         for node in nodes:
             unit = together.get(node)
             if unit is not None:
                 self._together[node] = unit.nodes
-                bound.append((unit.function, unit.reads, node))
+                bound.append((unit.function, unit.reads, unit.makes, node))
             elif node not in together:
-                bound.append((*self._bind(node), node))
+                bound.append((*self._bind(node), node.outputs, node))
         return bound
 
     def _folded(self, node: Node) -> bool:
@@ -106,12 +108,18 @@ class Plan:
         return True
 
     def _step(
-        self, index: int, function: Function, reads: list[Value | None], node: Node, last_use: dict[Value, int]
+        self,
+        index: int,
+        function: Function,
+        reads: list[Value | None],
+        makes: Sequence[Value | None],
+        node: Node,
+        last_use: dict[Value, int],
     ) -> Step:
         ins = tuple(ABSENT if v is None else self._slot(v) for v in reads)
-        outs = tuple(self._new_slot() if v is None else self._slot(v) for v in node.outputs)
+        outs = tuple(self._new_slot() if v is None else self._slot(v) for v in makes)
         dead = {self._slot(v) for v in reads if v is not None and v.const is None and last_use[v] == index}
-        dead |= {s for v, s in zip(node.outputs, outs, strict=True) if v is None or v not in last_use}
+        dead |= {s for v, s in zip(makes, outs, strict=True) if v is None or v not in last_use}
         return function, ins, outs, tuple(sorted(dead)), node
 
     def _new_slot(self) -> int:

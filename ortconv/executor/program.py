@@ -21,6 +21,8 @@ class Line(NamedTuple):
     made: Any
     reduces: bool = False
     """True for a function of whole rows, along the last axis, that makes one element of each."""
+    in_rows: bool = False
+    """True for a function of whole rows that makes whole rows."""
 
 
 def columns(lines: Sequence[Line]) -> set[int]:
@@ -48,7 +50,7 @@ class BlockProgram:
             {slots[id(o)] for line in lines for o in line.operands if slots.get(id(o), len(slots)) < len(operands)}
         )
         self._lines, self._source, self._slots = lines, source, slots
-        self._in_rows = any(line.reduces for line in lines)
+        self._in_rows = any(line.reduces or line.in_rows for line in lines)
         self._code, self._temporaries, self._columns = _allocate(lines, slots, source, self._result)
         self._recipes: dict[Any, _Recipe | None] = {}
 
@@ -64,8 +66,11 @@ class BlockProgram:
         if recipe is None:
             return None
         result: Array = recipe.owned(read[recipe.model] if source is None else source)
-        rows = recipe.rows(result)
         slots = recipe.slots.copy()
+        if recipe.is_small:
+            self._run_whole(slots, read, result)
+            return result
+        rows = recipe.rows(result)
         for slot, arranged, value in zip(self._read, recipe.arranged, read, strict=True):
             slots[slot] = arranged(value)
         slots[self._result] = rows
@@ -78,6 +83,16 @@ class BlockProgram:
         else:
             self._in_blocks(recipe, slots)
         return result
+
+    def _run_whole(self, slots: list[Any], read: Sequence[Array], result: Array) -> None:
+        """One block, and numpy broadcasts: for few elements that is less work than to lay them out."""
+        for slot, value in zip(self._read, read):
+            slots[slot] = value
+        slots[self._result] = result
+        slots += [np.empty_like(result) for _ in range(self._temporaries)]
+        if self._columns:
+            slots += [np.empty((*result.shape[:-1], 1), np.float32) for _ in range(self._columns)]
+        self._execute(slots)
 
     def _execute(self, slots: list[Any]) -> None:
         for function, ins, out in self._code:
@@ -103,9 +118,9 @@ class BlockProgram:
         try:
             for line in self._lines:
                 made = np.broadcast_shapes(*(shapes[id(o)] for o in line.operands))
+                if (line.reduces or line.in_rows) and (not made or made[-1] != shape[-1]):
+                    return False
                 if line.reduces:
-                    if not made or made[-1] != shape[-1]:
-                        return False
                     made = (*made[:-1], 1)
                 shapes[id(line.made)] = made
         except ValueError:
@@ -126,6 +141,13 @@ class BlockProgram:
         axes = tuple(range(like.ndim))
         if not self._in_rows:
             axes = tuple(sorted(axes, key=lambda axis: -target.strides[axis]))
+        keeps = source is not None
+        owned = partial(_owned, order, keeps, keeps and like.transpose(axes).flags.c_contiguous)
+        slots: list[Any] = [None] * (self._result + 1)
+        if like.size <= _SMALL and _broadcast(arrays) == like.shape:
+            for slot, v in self._constants:
+                slots[slot] = v
+            return _Recipe(model, owned, _itself, like.size, slots, [], [], [], is_small=True)
         placed = {slot: _Placed.of(v, like.shape, axes) for slot, v in values}
         widths = {p.repeat for p in placed.values() if p is not None and p.repeat > 1}
         periods = [p.period for p in placed.values() if p is not None and p.period > 1]
@@ -140,14 +162,11 @@ class BlockProgram:
         block = longest // width * max(1, BLOCK // longest)
         shape = (-1, width) if widths else (-1,)
         ways = {slot: p.way(axes, shape, min(block, like.size // width)) for slot, p in placed.items() if p is not None}
-        slots: list[Any] = [None] * (self._result + 1)
         for slot, v in self._constants:
             slots[slot] = ways[slot].arranged(v)
         return _Recipe(
             model,
-            partial(
-                _owned, order, source is not None, source is not None and source.transpose(axes).flags.c_contiguous
-            ),
+            owned,
             _ordered(axes, shape),
             block,
             slots,
@@ -178,6 +197,12 @@ class _Recipe(NamedTuple):
     """Slots of operands that have a part for each block."""
     cut: list[int]
     """Slots of operands that repeat in each block, and are shorter in the last one."""
+    is_small: bool = False
+    """True where operands are taken as they are."""
+
+
+_SMALL = 1 << 12
+"""Elements up to which numpy's broadcasting costs less than another layout."""
 
 
 class _Way(NamedTuple):
@@ -190,6 +215,18 @@ def _owned(order: Any, keeps: bool, suits: bool, x: Array) -> Array:
     if suits:
         return x
     return x.copy(order=order) if keeps else np.empty_like(x, order=order)
+
+
+def _itself(x: Array) -> Array:
+    return x
+
+
+def _broadcast(arrays: Sequence[Array]) -> tuple[int, ...] | None:
+    """The shape of all of them together, if there is one."""
+    try:
+        return np.broadcast_shapes(*(v.shape for v in arrays))
+    except ValueError:
+        return None
 
 
 def _ordered(axes: tuple[int, ...], shape: tuple[int, ...]) -> Callable[[Array], Array]:

@@ -49,7 +49,7 @@ def quantized_units(
         if node.is_op("DynamicQuantizeLinear") and node.outputs[0] is not None and node.outputs[0] not in outside:
             users = [user for user, _ in node.outputs[0].uses]
             if all(user in inside and _multiplies_codes(user, node, constant) for user in users):
-                units[node] = Unit((node,), list(node.inputs), dynamic_centred_codes)
+                units[node] = Unit((node,), list(node.inputs), dynamic_centred_codes, node.outputs)
     return units
 
 
@@ -92,14 +92,14 @@ class _Steps:
         for node, step in self.found.items():
             units |= dict.fromkeys(step.nodes)
             function = _on_codes(step, None if node.out in handed else step.makes)
-            units[node] = Unit(step.nodes, [v for v, _ in step.reads], function)
+            units[node] = Unit(step.nodes, [v for v, _ in step.reads], function, node.outputs)
         bypassed = {(node, reader) for step in self.found.values() for node in step.bypassed for reader in step.nodes}
         for node in filter(_is_dequantize, self._nodes):
             codes = self._codes(node)
             if node.out not in self._kept and all((node, user) in bypassed for user, _ in node.out.uses):
                 units[node] = None
             elif node.inputs[0] in handed and codes is not None:
-                units[node] = Unit((node,), [node.inputs[0]], codes.dequantize)
+                units[node] = Unit((node,), [node.inputs[0]], codes.dequantize, node.outputs)
         return units
 
     def _add_entries(self) -> None:

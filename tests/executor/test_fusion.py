@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_graph
 
 from ortconv.compare.tolerance import difference, limit
-from ortconv.executor import plan
+from ortconv.executor import plan, program
 from ortconv.executor.program import BlockProgram, Line
 from ortconv.session import Session
 
@@ -79,6 +79,16 @@ MODELS = {
         {"e": np.float32(1e-3)},
         "u = ReduceMean<axes = [-1]>(x) d = Sub(x, u) p = Mul(d, d) v = ReduceMean<axes = [-1]>(p) z = Add(v, e)", 3),
     "Softmax": ({"w": f32(8, 50), "c": f32(8, 50)}, "y = MatMul(x, w) a = Add(y, c) s = Softmax(a) z = Sqrt(s)", 1),
+    "Gelu": (
+        {"w": f32(8, 40), "r": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.5)},
+        "y = MatMul(x, w) d = Div(y, r) e = Erf(d) a = Add(one, e) m = Mul(y, a) z = Mul(m, half)", 1),
+    "Gelu of a half": (
+        {"r": np.full(1, 0.5**0.5, np.float32), "one": np.float32(1), "half": np.float32(0.5)},
+        "n = Neg(x) h = Mul(half, n) d = Mul(r, n) e = Erf(d) a = Add(e, one) z = Mul(h, a)", 1),
+    "nearly Gelu": (
+        {"r": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.4)},
+        "n = Neg(x) d = Div(n, r) e = Erf(d) a = Add(e, one) m = Mul(a, half) p = Mul(n, m) z = Add(p, e)", 1),
+    "cubes": ({"three": np.float32(3), "c": f32(8, 1, 1)}, "p = Pow(x, three) a = Mul(p, c) z = Add(a, x)", 1),
     "slopes": (WEIGHTS | {"k": f32(16, 1, 1)}, "y = Conv(x, w, c) z = PRelu(y, k)", 1),
     "slopes around one": (WEIGHTS | {"k": f32(16, 1, 1) + np.float32(0.5)}, "y = Conv(x, w, c) z = PRelu(y, k)", 1),
     "SiLU of what others read": (WEIGHTS, "y = Conv(x, w, c) g = Sigmoid(y) m = Mul(g, y) z = Add(m, g)", 1),
@@ -97,7 +107,7 @@ MODELS = {
 }  # fmt: skip
 """Constants, nodes, and how many steps are left of them."""
 
-LAST_AXES = {"product", "integer product", "integer product and its codes", "rows", "columns", "Softmax"}
+LAST_AXES = {"product", "integer product", "integer product and its codes", "Gelu", "rows", "columns", "Softmax"}
 
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
@@ -173,7 +183,9 @@ SHAPES = [
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("owned", [False, True])
-def test_program_broadcasts_as_numpy(shapes, order, owned):
+@pytest.mark.parametrize("small", [0, 1 << 12])
+def test_program_broadcasts_as_numpy(monkeypatch, shapes, order, owned, small):
+    monkeypatch.setattr(program, "_SMALL", small)
     a, b = (
         np.asarray(np.random.default_rng(i).standard_normal(s), np.float32, order=order) for i, s in enumerate(shapes)
     )
@@ -186,7 +198,7 @@ def test_program_broadcasts_as_numpy(shapes, order, owned):
     assert owned or np.array_equal(held, a)
 
 
-@pytest.mark.parametrize("shapes", [[(3, 1), (1, 4)], [(4, 6, 5), (4, 1, 5)], [(0, 3), (3,)]], ids=str)
+@pytest.mark.parametrize("shapes", [[(3, 1), (1, 4)], [(4, 60, 50), (4, 1, 50)], [(0, 3), (3,)]], ids=str)
 def test_program_declines_what_it_cannot_lay_out(shapes):
     a, b = (np.ones(s, np.float32) for s in shapes)
     assert BlockProgram([Line(np.add, ("a", "b"), "c")], None, ["a", "b"]).run(None, [a, b]) is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import blockwise, erf, erf_block, limit
+from ortconv.executor.kernels.elementwise import blockwise, erf, gelu_block, gelu_tanh_block, limit
 from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
@@ -181,18 +181,13 @@ def gelu(x: Array, *, approximate: str = "none") -> Array:
     if approximate == "tanh":
         return _gelu_tanh(x)
     if x.dtype == np.float32:
-        return blockwise(_gelu_block, x)
+        return blockwise(gelu_block, x)
     return np.asarray(0.5 * x * (1 + erf(x / math.sqrt(2))))
 
 
-def _gelu_block(x: Array, out: Array) -> None:
-    erf_block(x * np.float32(math.sqrt(0.5)), out)
-    np.add(out, 1, out=out)
-    np.multiply(out, 0.5, out=out)  # first, as twice the largest numbers is infinity
-    np.multiply(out, x, out=out)
-
-
 def _gelu_tanh(x: Array) -> Array:
+    if x.dtype == np.float32:
+        return blockwise(gelu_tanh_block, x)
     # 0.5 (1 + tanh u) is sigmoid(2 u), which is cheaper.
     twice_u = np.empty_like(x)
     np.multiply(x, x, out=twice_u)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.kernels.attend import attend
 from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
-from ortconv.executor.registry import kernel
+from ortconv.executor.kernels.products import by_weights
+from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -87,6 +90,15 @@ def attention(
         q, k, v = split_heads(q, q_num_heads), split_heads(k, kv_num_heads), split_heads(v, kv_num_heads)
     if past_key is not None and past_value is not None:
         k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
+    past = past_key.shape[2] if past_key is not None else 0
+    unscored = np.broadcast_to(widen(q[:0]).dtype.type(0), (*q.shape[:3], k.shape[2]))
+    bias = _bias(unscored, attn_mask, past, nonpad_kv_seqlen, is_causal, left_window_size, right_window_size)
+    if n_outputs == 1 and not softcap and softmax_precision in (None, DType.FLOAT):
+        factor = 1 / np.sqrt(q.shape[-1]) if scale is None else scale
+        keys, values = _shared(k, q.shape[1]).swapaxes(-1, -2), _shared(v, q.shape[1])
+        usual = attend(q, keys, values, factor, [bias] if bias.ndim else [])
+        if usual is not None:
+            return merge_heads(usual) if packed else usual
     rounded = rounding(dtype)
     scores = rounded(_scaled_product(q, _shared(k, q.shape[1]), scale))
     stages = [scores]
@@ -94,8 +106,6 @@ def attention(
         cap = scores.dtype.type(softcap)
         scores = rounded(rounded(np.tanh(rounded(scores / cap))) * cap)
     stages.append(scores)
-    past = past_key.shape[2] if past_key is not None else 0
-    bias = _bias(scores, attn_mask, past, nonpad_kv_seqlen, is_causal, left_window_size, right_window_size)
     scores = rounded(scores + bias)
     stages.append(scores)
     weights = rounded(_softmax_as(scores, dtype, softmax_precision))
@@ -265,6 +275,10 @@ def _projected(
 
 
 def _attend(q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float) -> Array:
+    summands = [widen(x) for x in (mask, bias) if x is not None]
+    usual = attend(q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
+    if usual is not None:
+        return usual
     scores = np.matmul(q * q.dtype.type(scale or 1 / np.sqrt(q.shape[-1])), k.swapaxes(-1, -2))
     if mask is not None:
         scores += mask
@@ -329,9 +343,12 @@ def attention_ms(
     scale: float = 0.0,
     unidirectional: int = 0,
     n_outputs: int = 1,
+    projection: Function | None = None,
 ) -> Any:
+    """`projection` multiplies by the weights, where that is prepared."""
     sizes = tuple(qkv_hidden_sizes or (weights.shape[1] // 3,) * 3)
-    projected = np.matmul(widen(x), widen(weights))
+    multiply = projection or (lambda x: np.matmul(x, widen(weights)))
+    projected = multiply(widen(x))
     if bias is not None:
         projected += widen(bias)
     y, k, v = self_attention(
@@ -346,6 +363,15 @@ def attention_ms(
     )
     y = y.astype(x.dtype, copy=False)
     return y if n_outputs == 1 else (y, np.stack([k, v]).astype(x.dtype, copy=False))
+
+
+@prepare("Attention", domain=_MS)
+def prepare_attention_ms(operands: Sequence[Array | None], **attributes: Any) -> Function | None:
+    """Lay constant weights out once."""
+    weights = operands[1]
+    if weights is None or weights.dtype != np.float32 or weights.ndim != 2:
+        return None
+    return partial(attention_ms, projection=by_weights(weights), **attributes)
 
 
 def self_attention(

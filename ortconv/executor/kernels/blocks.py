@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import erf_block
+from ortconv.executor.kernels.elementwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block
 from ortconv.executor.kernels.quantize import integer_range
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
@@ -37,11 +37,24 @@ def _clip(low: Array, high: Array) -> Callable[..., Any]:
     return lambda x, out: x.clip(low, high, out=out)
 
 
-def _sigmoid(x: Array, out: Array) -> None:
+def sigmoid(x: Array, out: Array) -> None:
     np.negative(x, out)
     np.exp(out, out)
     np.add(out, _ONE, out)
     np.reciprocal(out, out)
+
+
+def swish(alpha: float) -> Callable[..., Any]:
+    """x * sigmoid(alpha * x)"""
+    negative = _f32(-alpha)
+
+    def run(x: Array, out: Array) -> None:
+        exponent = np.multiply(x, negative)
+        np.exp(exponent, exponent)
+        np.add(exponent, _ONE, exponent)
+        np.divide(x, exponent, out)
+
+    return run
 
 
 def _hard_sigmoid(alpha: float, beta: float) -> Callable[..., Any]:
@@ -83,7 +96,7 @@ def _prelu(slope: Array) -> Callable[..., Any]:
     return run
 
 
-def _square(x: Array, _: Array, out: Array) -> None:
+def square(x: Array, _: Array, out: Array) -> None:
     np.multiply(x, x, out)
 
 
@@ -92,8 +105,28 @@ def _weights(n: int, mean: bool) -> Array:
     return np.full((n, 1), 1 / n if mean else 1, np.float32)
 
 
-def _row_mean(x: Array, out: Array) -> None:
+def row_mean(x: Array, out: Array) -> None:
     np.matmul(x, _weights(x.shape[-1], True), out)
+
+
+def standardize(epsilon: float) -> Callable[..., Any]:
+    """(x - mean) / sqrt(mean of squares + epsilon) of each row."""
+    shift = _f32(epsilon)
+
+    def run(x: Array, out: Array) -> None:
+        np.subtract(x, np.matmul(x, _weights(x.shape[-1], True)), out)
+        deviation = dot_of_rows(out, out)
+        np.multiply(deviation, _share(x.shape[-1]), deviation)
+        np.add(deviation, shift, deviation)
+        np.sqrt(deviation, deviation)
+        np.divide(out, deviation[..., None], out)
+
+    return run
+
+
+@cache
+def _share(n: int) -> Array:
+    return _f32(1 / n)
 
 
 def _row_sum(x: Array, out: Array) -> None:
@@ -104,7 +137,7 @@ def _row_max(x: Array, out: Array) -> None:
     np.maximum.reduce(x, axis=-1, keepdims=True, out=out)
 
 
-ROW_REDUCTIONS = frozenset({_row_mean, _row_sum, _row_max})
+ROW_REDUCTIONS = frozenset({row_mean, _row_sum, _row_max})
 """Functions of whole rows, the last axis of what they read, that make one element of each."""
 
 
@@ -129,7 +162,7 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Sqrt": np.sqrt, "Exp": np.exp, "Tanh": np.tanh,
-    "Neg": np.negative, "Abs": np.abs, "Reciprocal": np.reciprocal, "Sigmoid": _sigmoid, "HardSwish": _hard_swish,
+    "Neg": np.negative, "Abs": np.abs, "Reciprocal": np.reciprocal, "Sigmoid": sigmoid, "HardSwish": _hard_swish,
     "Erf": erf_block, "Relu": _clip(_ZERO, _INFINITY),
 }  # fmt: skip
 """Operators without attributes: a function of their operands and of the result."""
@@ -138,7 +171,8 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 def instructions(node: Node, constant: Constant) -> list[Instruction] | None:
     """What a node does to float32 elements; None if that cannot be said. DequantizeLinear includes the QuantizeLinear before it."""
     if node.domain:
-        return None
+        of_microsoft = _MICROSOFT.get(node.op) if node.domain == "com.microsoft" else None
+        return None if of_microsoft is None else of_microsoft(node, constant)
     if node.op in _UFUNCS:
         return [(_UFUNCS[node.op], tuple(node.inputs))]
     special = _SPECIAL.get(node.op)
@@ -190,9 +224,10 @@ def _of_prelu(node: Node, constant: Constant) -> list[Instruction] | None:
 
 def _of_pow(node: Node, constant: Constant) -> list[Instruction] | None:
     exponent = _known(node, 1, constant)
-    if exponent is None or exponent.size != 1 or exponent.reshape(()) != 2:
+    if exponent is None or exponent.size != 1 or exponent.reshape(()) not in (2, 3):
         return None
-    return [(_square, (node.inputs[0], _ONE))]
+    squared: Instruction = (square, (node.inputs[0], _ONE))
+    return [squared] if exponent.reshape(()) == 2 else [squared, (np.multiply, (0, node.inputs[0]))]
 
 
 def _of_batch_normalization(node: Node, constant: Constant) -> list[Instruction] | None:
@@ -236,7 +271,7 @@ def _of_reduce_mean(node: Node, constant: Constant) -> list[Instruction] | None:
         axes = () if known is None else tuple(known.reshape(-1).tolist())
     if not node.attr("keepdims", 1) or not node.out.rank or tuple(axes) not in ((-1,), (node.out.rank - 1,)):
         return None
-    return [(_row_mean, (node.inputs[0],))]
+    return [(row_mean, (node.inputs[0],))]
 
 
 def _of_softmax(node: Node, constant: Constant) -> list[Instruction] | None:
@@ -245,6 +280,20 @@ def _of_softmax(node: Node, constant: Constant) -> list[Instruction] | None:
         return None
     x = node.inputs[0]
     return [(_row_max, (x,)), (np.subtract, (x, 0)), (np.exp, (1,)), (_row_sum, (2,)), (np.divide, (2, 3))]
+
+
+def _of_gelu(node: Node, constant: Constant) -> list[Instruction]:
+    return [(gelu_tanh_block if node.attr("approximate", "none") == "tanh" else gelu_block, (node.inputs[0],))]
+
+
+def _of_bias_gelu(node: Node, constant: Constant) -> list[Instruction]:
+    block = gelu_tanh_block if node.op == "FastGelu" else gelu_block
+    x, bias = node.inputs[0], node.input(1)
+    return [(block, (x,))] if bias is None else [(np.add, (x, bias)), (block, (0,))]
+
+
+def _of_swish(node: Node, constant: Constant) -> list[Instruction]:
+    return [(swish(node.attr("alpha", 1.702 if node.domain else 1.0)), (node.inputs[0],))]
 
 
 def quantizer_before(node: Node) -> Node | None:
@@ -264,5 +313,10 @@ def _known(node: Node, slot: int, constant: Constant) -> Array | None:
 _SPECIAL: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
     "Clip": _of_clip, "HardSigmoid": _of_hard_sigmoid, "LeakyRelu": _of_leaky_relu, "PRelu": _of_prelu, "Pow": _of_pow,
     "BatchNormalization": _of_batch_normalization, "DequantizeLinear": _of_dequantize,
-    "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax,
+    "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax, "Gelu": _of_gelu,
+    "Swish": _of_swish,
+}  # fmt: skip
+
+_MICROSOFT: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
+    "Gelu": _of_gelu, "BiasGelu": _of_bias_gelu, "FastGelu": _of_bias_gelu, "QuickGelu": _of_swish,
 }  # fmt: skip

@@ -14,8 +14,9 @@ from ortconv.ir.tensor import Array
 
 @kernel("Gather")
 def gather(x: Array, indices: Array, *, axis: int = 0) -> Array:
-    axis %= x.ndim
-    return x.take(indices.reshape(-1), axis=axis).reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
+    if not indices.ndim:
+        return x[(*(slice(None),) * (axis % x.ndim), indices.item(), ...)]
+    return x.take(indices, axis=axis)
 
 
 @kernel("GatherElements")

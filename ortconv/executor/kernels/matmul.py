@@ -10,6 +10,7 @@ import numpy as np
 
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.precision import in_float32
+from ortconv.executor.kernels.products import by_weights
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
@@ -38,6 +39,16 @@ def matmul(a: Array, b: Array) -> Array:
     return _multiply(a, b)
 
 
+@prepare("MatMul")
+def prepare_matmul(operands: Sequence[Array | None]) -> Function | None:
+    """Lay constant weights out once."""
+    w = operands[1]
+    if w is None or w.ndim != 2 or w.dtype != np.float32 or operands[0] is not None:
+        return None
+    multiply = by_weights(w)
+    return lambda x, _: multiply(x)
+
+
 @kernel("Gemm", since=7)
 @in_float32
 def gemm(
@@ -59,6 +70,32 @@ def gemm(
         c = (c * beta).astype(c.dtype) if c.dtype.kind in "iu" else c * c.dtype.type(beta)
     y += c
     return y
+
+
+@prepare("Gemm")
+def prepare_gemm(
+    operands: Sequence[Array | None],
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,  # noqa: N803
+    transB: int = 0,  # noqa: N803
+    **legacy: int,
+) -> Function | None:
+    """Lay constant weights out once."""
+    w = operands[1]
+    if w is None or w.ndim != 2 or w.dtype != np.float32 or transA or legacy or operands[0] is not None:
+        return None
+    w = w.T if transB else w
+    multiply = by_weights(w if alpha == 1 else w * np.float32(alpha))
+
+    def run(x: Array, _: Array, c: Array | None = None) -> Array:
+        y = multiply(x)
+        if c is not None and beta != 0:
+            y += c if beta == 1 else c * c.dtype.type(beta)
+        return y
+
+    return run
 
 
 @kernel("FusedGemm", domain="com.microsoft")

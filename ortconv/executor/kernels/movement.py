@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from ortconv.executor.registry import kernel
+from ortconv.errors import GraphError
+from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
 
@@ -81,6 +84,25 @@ def unsqueeze_1(x: Array, *, axes: Sequence[int]) -> Array:
 @kernel("Unsqueeze", since=13)
 def unsqueeze(x: Array, axes: Array) -> Array:
     return np.expand_dims(x, integers(axes))
+
+
+@prepare("Unsqueeze")
+def prepare_unsqueeze(operands: Sequence[Array | None], *, axes: Sequence[int] | None = None) -> Function | None:
+    """Insert the axes by one index, which is the same for all operands of one rank."""
+    given = operands[1] if len(operands) > 1 else None
+    if axes is None and given is None:
+        return None
+    places = tuple(axes or ()) if given is None else integers(given)
+
+    @cache
+    def index(rank: int) -> tuple[Any, ...]:
+        total = rank + len(places)
+        inserted = {axis + total if axis < 0 else axis for axis in places}
+        if len(inserted) < len(places) or not all(0 <= axis < total for axis in inserted):
+            raise GraphError(f"axes {list(places)} cannot be inserted into a tensor of rank {rank}")
+        return tuple([None if axis in inserted else slice(None) for axis in range(total)])
+
+    return lambda x, *_: x[index(x.ndim)]
 
 
 @kernel("Transpose")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.kernels.elementwise import dot_of_rows
 from ortconv.executor.kernels.precision import in_float32, widen
-from ortconv.executor.registry import kernel
+from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
 
@@ -92,8 +94,7 @@ def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float =
 
 def _standardize(x: Array, epsilon: float) -> tuple[Array, Array, Array]:
     """(x - mean) / sqrt(var + epsilon) over the last axis; also the mean and the reciprocal deviation, both keeping that axis."""
-    n = x.shape[-1]
-    mean = x @ np.full((n, 1), 1 / max(n, 1), x.dtype)
+    mean = np.asarray(x @ _averaging(x.shape[-1], x.dtype))
     y = x - mean
     inverse = _inverse_root_mean_square(y, epsilon)
     y *= inverse
@@ -102,8 +103,14 @@ def _standardize(x: Array, epsilon: float) -> tuple[Array, Array, Array]:
 
 def _inverse_root_mean_square(x: Array, epsilon: float) -> Array:
     """1 / sqrt(mean(x**2) + epsilon) over the last axis, keeping it."""
-    mean = np.einsum("...i,...i->...", x, x)[..., None] / x.dtype.type(max(x.shape[-1], 1))
+    mean = dot_of_rows(x, x)[..., None] / x.dtype.type(max(x.shape[-1], 1))
     return np.asarray(1 / np.sqrt(mean + x.dtype.type(epsilon)))
+
+
+@cache
+def _averaging(n: int, dtype: np.dtype[Any]) -> Array:
+    """What rows of length n are multiplied by for their means, (n, 1)."""
+    return np.full((n, 1), 1 / max(n, 1), dtype)
 
 
 def _rows(x: Array, axis: int) -> tuple[int, int]:
@@ -141,6 +148,32 @@ def layer_normalization(
         return y
     shape = (*kept, *(1,) * (x.ndim - len(kept)))
     return (y, mean.reshape(shape), inverse.reshape(shape))[:n_outputs]
+
+
+@prepare("LayerNormalization")
+def prepare_layer_normalization(
+    operands: Sequence[Array | None], *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, n_outputs: int = 1
+) -> Function | None:
+    """Float32 rows along the last axis, in their own memory."""
+    scale = operands[1]
+    if scale is None or scale.dtype != np.float32 or scale.ndim != 1 or not scale.size or n_outputs != 1:
+        return None
+    size = scale.size
+    averaging, share, bound = _averaging(size, scale.dtype), np.asarray(1 / size, "f4"), np.asarray(epsilon, "f4")
+
+    def run(x: Array, scale: Array, b: Array | None = None) -> Any:
+        if x.dtype != np.float32 or x.ndim < 2 or axis not in (-1, x.ndim - 1) or x.shape[-1] != size:
+            return layer_normalization(x, scale, b, axis=axis, epsilon=epsilon, stash_type=stash_type)
+        y = np.subtract(x, np.matmul(x, averaging))
+        deviation = dot_of_rows(y, y)
+        np.multiply(deviation, share, deviation)
+        np.add(deviation, bound, deviation)
+        np.sqrt(deviation, deviation)
+        np.divide(y, deviation[..., None], y)
+        np.multiply(y, scale, y)
+        return y if b is None else np.add(y, b, y)
+
+    return run
 
 
 def _rms(x: Array, scale: Array, axis: int, epsilon: float, stash_type: int) -> tuple[Array, Array]:

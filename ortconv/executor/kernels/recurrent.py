@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from ortconv.executor.kernels.fused_activation import ACTIVATIONS, Activation
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.precision import in_float32, is_narrow
 from ortconv.executor.kernels.quantize import dynamic_quantization
+from ortconv.executor.kernels.recurrent_loops import Loop, Weights, gru_loop, lstm_loop, rnn_loop
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
@@ -28,15 +30,6 @@ class Direction(NamedTuple):
     hidden_bias: Array
     peephole: Array | None
     activations: tuple[Activation, ...]
-    is_plain: bool
-    """True with the default activations."""
-
-    def halved(self, rows: slice) -> Direction:
-        """These rows times one half: sigmoid(x) is tanh(x / 2) / 2 + 1 / 2, so that one tanh does for all gates."""
-        w, r, input_bias, hidden_bias = self.w.copy(), self.r.copy(), self.input_bias.copy(), self.hidden_bias.copy()
-        for part in (w, r, input_bias, hidden_bias):
-            part[rows] *= part.dtype.type(0.5)
-        return self._replace(w=w, r=r, input_bias=input_bias, hidden_bias=hidden_bias)
 
     def merged(self, rows: slice) -> Direction:
         """The hidden bias of these rows added to the input's."""
@@ -58,14 +51,18 @@ class Cell(NamedTuple):
     activations: tuple[str, ...]
     make_step: Callable[[Direction, Options], tuple[Direction, Step]]
     """From the weights of a direction to those with which the products with the input are made, and the step."""
+    make_loop: Callable[[Weights], Loop]
 
 
 class Layer(NamedTuple):
     """A layer with its weights laid out."""
 
-    directions: tuple[tuple[Direction, Step], ...]
+    directions: Callable[[], Sequence[tuple[Direction, Step]]]
     backwards: tuple[bool, ...]
+    hidden: int
     layout: int
+    loop: Loop | None = None
+    """All directions at once, for sequences of one length."""
 
     def run(
         self, x: Array, sequence_lens: Array | None, states: Sequence[Array | None], n_outputs: int
@@ -74,13 +71,16 @@ class Layer(NamedTuple):
         if self.layout:
             x = np.swapaxes(x, 0, 1)
             states = [None if s is None else np.swapaxes(s, 0, 1) for s in states]
-        shape = (len(self.directions), x.shape[1], self.directions[0][0].r.shape[1])
-        y = np.zeros((x.shape[0], *shape), x.dtype)
-        last = [np.zeros(shape, x.dtype) for _ in states]
-        for d, ((one, step), backwards) in enumerate(zip(self.directions, self.backwards)):
-            state = tuple(np.zeros(shape[1:], x.dtype) if s is None else s[d] for s in states)
-            for target, final in zip(last, _run_direction(x, one, step, state, sequence_lens, backwards, y[:, d])):
-                target[d] = final
+        shape = (len(self.backwards), x.shape[1], self.hidden)
+        before = [np.zeros(shape, x.dtype) if s is None else s for s in states]
+        if self.loop is not None and (sequence_lens is None or (sequence_lens == x.shape[0]).all()):
+            y, *last = self.loop.run(x, before, self.backwards)
+        else:
+            y, last = np.zeros((x.shape[0], *shape), x.dtype), [np.zeros(shape, x.dtype) for _ in states]
+            for d, ((one, step), backwards) in enumerate(zip(self.directions(), self.backwards)):
+                state = tuple(s[d] for s in before)
+                for target, final in zip(last, _run_direction(x, one, step, state, sequence_lens, backwards, y[:, d])):
+                    target[d] = final
         if self.layout:
             y, last = np.moveaxis(y, 2, 0), [np.swapaxes(s, 0, 1) for s in last]
         return (y, *last)[:n_outputs] if n_outputs > 1 else y
@@ -115,14 +115,28 @@ def _layer(
     functions = _activations(names, activation_alpha, activation_beta)
     biases = np.zeros((len(backwards), 2 * gates), w.dtype) if b is None else b
     options = Options(clip or None, bool(input_forget), bool(linear_before_reset))
-    directions = []
-    for d in range(len(backwards)):
-        mine = slice(d * each, (d + 1) * each)
-        is_plain = [name.lower() for name in names[mine]] == [name.lower() for name in cell.activations]
-        peephole = None if peepholes is None else peepholes[d]
-        one = Direction(w[d], r[d], biases[d, :gates], biases[d, gates:], peephole, tuple(functions[mine]), is_plain)
-        directions.append(cell.make_step(one, options))
-    return Layer(tuple(directions), backwards, layout)
+    loop = None
+    is_plain = [name.lower() for name in names] == [name.lower() for name in cell.activations] * len(backwards)
+    if (
+        is_plain
+        and peepholes is None
+        and not (options.clip or options.input_forget)
+        and (op != "GRU" or linear_before_reset)
+    ):
+        loop = cell.make_loop(Weights(w, r, biases[:, :gates], biases[:, gates:]))
+
+    @cache
+    def directions() -> Sequence[tuple[Direction, Step]]:
+        made = []
+        for d in range(len(backwards)):
+            peephole = None if peepholes is None else peepholes[d]
+            mine = tuple(functions[d * each : (d + 1) * each])
+            made.append(
+                cell.make_step(Direction(w[d], r[d], biases[d, :gates], biases[d, gates:], peephole, mine), options)
+            )
+        return made
+
+    return Layer(directions, backwards, r.shape[2], layout, loop)
 
 
 _BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -188,13 +202,6 @@ def _clipped(x: Array, limit: float | None) -> Array:
     return x if not limit else np.clip(x, x.dtype.type(-limit), x.dtype.type(limit), out=x)
 
 
-def _sigmoid_of_half(tanh: Array) -> None:
-    """In place, sigmoid(x) from tanh(x / 2)."""
-    half = tanh.dtype.type(0.5)
-    tanh *= half
-    tanh += half
-
-
 def _rnn_step(one: Direction, options: Options) -> tuple[Direction, Step]:
     (f,) = one.activations
     weights = np.ascontiguousarray(one.r.T)
@@ -210,8 +217,6 @@ def _rnn_step(one: Direction, options: Options) -> tuple[Direction, Step]:
 def _gru_step(one: Direction, options: Options) -> tuple[Direction, Step]:
     """Gates lie in the order update, reset, candidate."""
     clip, linear_before_reset = options.clip, options.linear_before_reset
-    if one.is_plain and linear_before_reset and not clip:
-        return _plain_gru_step(one)
     f, g = one.activations
     n = one.r.shape[1]
     one = one.merged(slice(0, 2 * n) if linear_before_reset else _EVERY)
@@ -232,57 +237,9 @@ def _gru_step(one: Direction, options: Options) -> tuple[Direction, Step]:
     return one, step
 
 
-def _plain_gru_step(one: Direction) -> tuple[Direction, Step]:
-    """Sigmoid and tanh, the reset gate applied to the product: one product does for all three."""
-    n = one.r.shape[1]
-    one = one.merged(slice(0, 2 * n)).halved(slice(0, 2 * n))
-    weights, bias = np.ascontiguousarray(one.r.T), one.hidden_bias[2 * n :]
-
-    def step(inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-        (h,) = state
-        total = h @ weights
-        zr, through = total[:, : 2 * n], total[:, 2 * n :]
-        zr += inputs[:, : 2 * n]
-        np.tanh(zr, out=zr)
-        _sigmoid_of_half(zr)
-        through += bias
-        through *= zr[:, n:]
-        through += inputs[:, 2 * n :]
-        np.tanh(through, out=through)
-        following = h - through
-        following *= zr[:, :n]
-        following += through
-        return (following,)
-
-    return one, step
-
-
-def _plain_lstm_step(one: Direction) -> tuple[Direction, Step]:
-    """Sigmoid and tanh without peepholes. Gates lie in the order input, output, forget, cell."""
-    n = one.r.shape[1]
-    one = one.merged(_EVERY).halved(slice(0, 3 * n))
-    weights = np.ascontiguousarray(one.r.T)
-
-    def step(inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-        h, c = state
-        gates = h @ weights
-        gates += inputs
-        np.tanh(gates, out=gates)
-        _sigmoid_of_half(gates[:, : 3 * n])
-        c = gates[:, 2 * n : 3 * n] * c
-        c += gates[:, :n] * gates[:, 3 * n :]
-        h = np.tanh(c)
-        h *= gates[:, n : 2 * n]
-        return h, c
-
-    return one, step
-
-
 def _lstm_step(one: Direction, options: Options) -> tuple[Direction, Step]:
     """Gates lie in the order input, output, forget, cell; peepholes in the order input, output, forget."""
     clip, input_forget = options.clip, options.input_forget
-    if one.is_plain and one.peephole is None and not (clip or input_forget):
-        return _plain_lstm_step(one)
     f, g, finish = one.activations
     n = one.r.shape[1]
     one = one.merged(_EVERY)
@@ -302,9 +259,9 @@ def _lstm_step(one: Direction, options: Options) -> tuple[Direction, Step]:
 
 
 _CELLS = {
-    "RNN": Cell(("Tanh",), _rnn_step),
-    "GRU": Cell(("Sigmoid", "Tanh"), _gru_step),
-    "LSTM": Cell(("Sigmoid", "Tanh", "Tanh"), _lstm_step),
+    "RNN": Cell(("Tanh",), _rnn_step, rnn_loop),
+    "GRU": Cell(("Sigmoid", "Tanh"), _gru_step, gru_loop),
+    "LSTM": Cell(("Sigmoid", "Tanh", "Tanh"), _lstm_step, lstm_loop),
 }
 
 
@@ -372,9 +329,9 @@ def dynamic_quantize_lstm(
     """Inputs are quantized as a whole, the hidden state before every step."""
     weights = (_dequantized(w, w_scale, w_zero_point), _dequantized(r, r_scale, r_zero_point))
     layer = _layer("LSTM", *weights, b, p, **attributes)
-    directions = tuple((one, _with_quantized_state(step)) for one, step in layer.directions)
+    directions = [(one, _with_quantized_state(step)) for one, step in layer.directions()]
     states = _states("LSTM", initial_h, initial_c)
-    return layer._replace(directions=directions).run(_quantized(x), sequence_lens, states, n_outputs)
+    return layer._replace(directions=lambda: directions, loop=None).run(_quantized(x), sequence_lens, states, n_outputs)
 
 
 def _dequantized(w: Array, scale: Array, zero_point: Array) -> Array:

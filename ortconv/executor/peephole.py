@@ -1,0 +1,136 @@
+"""Fewer lines for the same elements: Gelu, Swish and standard scores in operators as one line."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.kernels.blocks import row_mean, sigmoid, square, standardize, swish
+from ortconv.executor.kernels.elementwise import erf_block, gelu_block
+from ortconv.executor.program import Line
+
+
+def shortened(lines: Sequence[Line]) -> list[Line]:
+    """Lines that make the last result of these, float32 elements to rounding."""
+    for line in lines:
+        find = _FINDERS.get(line.function)
+        if find is not None:
+            found = find(line, lines)
+            if found is not None:
+                gone, made = found
+                dropped = {id(other.made) for other in gone[:-1]}
+                lines = [made if other is gone[-1] else other for other in lines if id(other.made) not in dropped]
+    return list(lines)
+
+
+def _gelu(erf: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
+    """The lines that multiply x, 1/2 and 1 + erf(x / sqrt(2)) in any order, the last one last, and the one for all of them."""
+    makers = {id(line.made): line for line in lines}
+    readers: defaultdict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        for operand in line.operands:
+            readers[id(operand)].append(line)
+    inner = makers.get(id(erf.operands[0]))
+    scaled = None if inner is None else _scaled(inner)
+    if inner is None or scaled is None or not math.isclose(scaled[1], math.sqrt(0.5), rel_tol=1e-6):
+        return None
+    x, factor, has_x = scaled[0], 1.0, False
+    gone, made = [inner, erf], erf.made
+    while len(readers[id(made)]) == 1:
+        line = readers[id(made)][0]
+        other = line.operands[1 if line.operands[0] is made else 0]
+        if made is erf.made:
+            if line.function is not np.add or _number(other) != 1:
+                return None
+        elif line.function is not np.multiply:
+            break
+        elif _number(other) is not None:
+            factor *= _number(other)  # type: ignore[operator]
+        elif other is x and not has_x:
+            has_x = True
+        else:
+            before = makers.get(id(other))
+            part = None if before is None or len(readers[id(other)]) > 1 else _scaled(before)
+            if before is None or part is None or part[0] is not x or has_x:
+                break
+            gone.append(before)
+            has_x, factor = True, factor * part[1]
+        gone.append(line)
+        made = line.made
+        if has_x and factor == 0.5:
+            members = {id(line.made) for line in gone}
+            inside = all(id(reader.made) in members for line in gone[:-1] for reader in readers[id(line.made)])
+            return (gone, Line(gelu_block, (x,), made)) if inside else None
+    return None
+
+
+def _swish(gate: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
+    """The lines of x * sigmoid(x), and the one for both."""
+    (x,) = gate.operands
+    readers = [line for line in lines if any(o is gate.made for o in line.operands)]
+    if len(readers) != 1 or readers[0].function is not np.multiply:
+        return None
+    a, b = readers[0].operands
+    other = b if a is gate.made else a
+    return ([gate, readers[0]], Line(swish(1), (x,), readers[0].made)) if other is x else None
+
+
+def _standardize(root: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
+    """The lines of (x - mean) / sqrt(mean of squares + epsilon) in rows, and the one for all of them."""
+    readers: defaultdict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        for made in {id(o) for o in line.operands}:
+            readers[made].append(line)
+
+    def only_reader(line: Line, function: Any) -> Line | None:
+        found = readers[id(line.made)]
+        return found[0] if len(found) == 1 and found[0].function is function else None
+
+    makers = {id(line.made): line for line in lines}
+    shifted = makers.get(id(root.operands[0]))
+    epsilon = None if shifted is None or shifted.function is not np.add else _number(shifted.operands[1])
+    variance = None if shifted is None or epsilon is None else makers.get(id(shifted.operands[0]))
+    squares = None if variance is None or variance.function is not row_mean else makers.get(id(variance.operands[0]))
+    if shifted is None or epsilon is None or variance is None or squares is None:
+        return None
+    centred = makers.get(id(squares.operands[0]))
+    is_square = squares.function is square or (
+        squares.function is np.multiply and squares.operands[0] is squares.operands[1]
+    )
+    mean = None if centred is None or centred.function is not np.subtract else makers.get(id(centred.operands[1]))
+    if centred is None or not is_square or mean is None or mean.function is not row_mean:
+        return None
+    quotient, x = only_reader(root, np.divide), centred.operands[0]
+    chain = only_reader(squares, row_mean), only_reader(variance, np.add), only_reader(shifted, np.sqrt)
+    alone = None not in chain and only_reader(mean, np.subtract) is not None and len(readers[id(centred.made)]) == 2
+    if quotient is None or not alone or quotient.operands[0] is not centred.made or mean.operands[0] is not x:
+        return None
+    gone = [mean, centred, squares, variance, shifted, root, quotient]
+    return gone, Line(standardize(epsilon), (x,), quotient.made, in_rows=True)
+
+
+_FINDERS: dict[Any, Callable[[Line, Sequence[Line]], tuple[list[Line], Line] | None]] = {
+    erf_block: _gelu,
+    sigmoid: _swish,
+    np.sqrt: _standardize,
+}
+
+
+def _scaled(line: Line) -> tuple[Any, float] | None:
+    """What a line multiplies by which number."""
+    if line.function not in (np.multiply, np.divide):
+        return None
+    a, b = line.operands
+    if (number := _number(b)) is not None:
+        return a, number if line.function is np.multiply else 1 / number if number else math.inf
+    if line.function is np.multiply and (number := _number(a)) is not None:
+        return b, number
+    return None
+
+
+def _number(operand: Any) -> float | None:
+    return float(operand.reshape(())) if isinstance(operand, np.ndarray) and operand.size == 1 else None
