@@ -47,7 +47,13 @@ class Recipe:
 
     @property
     def basic(self) -> tuple[AnyPass, ...]:
-        return self.stages.get("basic", ())
+        """The passes of the basic level for any execution provider."""
+        return tuple(p for p in self.stages.get("basic", ()) if p.name not in _for_cpu())
+
+    @property
+    def basic_for_cpu(self) -> tuple[AnyPass, ...]:
+        """Those for what accelerators left to the CPU."""
+        return tuple(p for p in self.stages.get("basic", ()) if p.name in _for_cpu())
 
     @property
     def offload(self) -> tuple[AnyPass, ...]:
@@ -89,6 +95,12 @@ def make(
         extra = [p for p in opt_in_passes(stage) if enabled & names_of(p)]
         stages[stage] = tuple(q for p in (*passes, *extra) if (q := _restricted(p, disabled, wanted)) is not None)
     return Recipe(level, _without_empty(stages), fold_limit, stop_after)
+
+
+def _for_cpu() -> frozenset[str]:
+    from ortconv.optimizer.basic import FOR_CPU
+
+    return FOR_CPU
 
 
 def _without_empty(stages: dict[str, tuple[AnyPass, ...]]) -> dict[str, tuple[AnyPass, ...]]:

@@ -60,8 +60,10 @@ def optimize(
 
         partitionings = tuple(p for t in targets for p in divide(model.graph, t, limits))
         tell(observer, "partition", model)
-    _prepare(model)
     context.only_cpu = True
+    if _run(model, recipe.basic_for_cpu, context, observer):
+        _run(model, recipe.basic, context, observer)
+    _prepare(model)
     if optimization_style == "Runtime":
         from ortconv.optimizer.runtime_style import passes, save_fusions
 
@@ -124,10 +126,14 @@ def new_context(recipe: recipes.Recipe) -> Context:
     return Context(fold_limit=recipe.fold_limit, limit=recipe.stop_after)
 
 
-def _run(model: Model, passes: tuple[AnyPass, ...], context: Context, observer: Observer | None) -> None:
+def _run(model: Model, passes: tuple[AnyPass, ...], context: Context, observer: Observer | None) -> int:
+    """Run passes until none changes anything; how often they changed something."""
+    total = 0
     for p, changes in run_passes(model.graph, passes, context):
+        total += changes
         if changes:
             tell(observer, p.name, model)
+    return total
 
 
 def tell(observer: Observer | None, stage: str, model: Model) -> None:

@@ -46,6 +46,9 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *transpose.PASSES,
 )
 
+FOR_CPU = frozenset(p.name for p in group_norm.PASSES)
+"""Names of the passes that take operators apart which an accelerator may take whole: they run once it has chosen."""
+
 OPT_IN: tuple[FunctionPass | RulePass, ...] = (*cast_chain.PASSES, *quantize_weights.PASSES)
 """Passes that run only on request: they change the numbers."""
 
