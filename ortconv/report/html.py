@@ -30,6 +30,7 @@ aside h2 { font-size: 1em; margin: 1em 0 .3em }
 #details { white-space: pre-wrap; margin: 0; font: inherit; font-size: .93em }
 table { border-collapse: collapse; width: 100%; font-size: .93em }
 td { vertical-align: top; padding: .25em .4em .25em 0; border-top: 1px solid #ddd }
+td:not(:last-child) { overflow-wrap: normal }
 td small { color: #555; display: block }
 tr[data-find] { cursor: pointer } tr[data-find]:hover { background: #f3f3f6 }
 .key { display: inline-block; width: 1.2em; height: .8em; border: 1px solid; margin-right: .4em }
