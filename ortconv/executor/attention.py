@@ -82,7 +82,7 @@ class Matcher:
             return Scores((node,), a, b)
         for inner, other in ((a, b), (b, a)):
             scores = self._scores(inner, node) if inner.producer is not None else None
-            if scores is None or (node.is_op("Div") and inner is b):
+            if scores is None or a is b or (node.is_op("Div") and inner is b):
                 continue
             if node.is_op("Add"):
                 return scores._replace(nodes=(*scores.nodes, node), summands=(*scores.summands, other))

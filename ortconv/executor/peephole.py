@@ -12,6 +12,7 @@ import numpy as np
 from ortconv.executor.kernels.blocks import row_mean, sigmoid, square, standardize, swish
 from ortconv.executor.kernels.elementwise import erf_block, gelu_block
 from ortconv.executor.program import Line
+from ortconv.ir.graph import Value
 
 
 def shortened(lines: Sequence[Line]) -> list[Line]:
@@ -64,7 +65,7 @@ def _gelu(erf: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
         if has_x and factor == 0.5:
             members = {id(line.made) for line in gone}
             inside = all(id(reader.made) in members for line in gone[:-1] for reader in readers[id(line.made)])
-            return (gone, Line(gelu_block, (x,), made)) if inside else None
+            return (gone, Line(gelu_block, (x,), made)) if inside and _have_one_rank(x, made) else None
     return None
 
 
@@ -109,6 +110,8 @@ def _standardize(root: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] |
     alone = None not in chain and only_reader(mean, np.subtract) is not None and len(readers[id(centred.made)]) == 2
     if quotient is None or not alone or quotient.operands[0] is not centred.made or mean.operands[0] is not x:
         return None
+    if not _have_one_rank(x, quotient.made):
+        return None
     gone = [mean, centred, squares, variance, shifted, root, quotient]
     return gone, Line(standardize(epsilon), (x,), quotient.made, in_rows=True)
 
@@ -130,6 +133,11 @@ def _scaled(line: Line) -> tuple[Any, float] | None:
     if line.function is np.multiply and (number := _number(a)) is not None:
         return b, number
     return None
+
+
+def _have_one_rank(x: Any, made: Any) -> bool:
+    """False where constants of one element, which go, might give the result more axes than x has."""
+    return not (isinstance(x, Value) and isinstance(made, Value)) or (x.rank is not None and x.rank == made.rank)
 
 
 def _number(operand: Any) -> float | None:

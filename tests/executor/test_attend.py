@@ -87,6 +87,7 @@ MODELS = {
         PROJECTED + HEADS + """t = MatMul(qh, kh) m = Add(t, mask) u = Softmax(m)
         i = IsNaN(u) g = Where(i, none, u) z = MatMul(g, vh)""",
     "over queries": PROJECTED + HEADS + "t = MatMul(qh, kh) u = Softmax<axis = 2>(t) z = MatMul(u, vh)",
+    "added to themselves": PROJECTED + HEADS + "t = MatMul(qh, kh) m = Add(t, t) u = Softmax(m) z = MatMul(u, vh)",
     "divided by": PROJECTED + HEADS + "t = MatMul(qh, kh) m = Div(half, t) u = Softmax(m) z = MatMul(u, vh)",
 }  # fmt: skip
 ONE_STEP = {"plain", "scaled", "masked", "guarded"}

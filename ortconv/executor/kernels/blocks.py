@@ -224,10 +224,13 @@ def _of_prelu(node: Node, constant: Constant) -> list[Instruction] | None:
 
 def _of_pow(node: Node, constant: Constant) -> list[Instruction] | None:
     exponent = _known(node, 1, constant)
+    x = node.inputs[0]
     if exponent is None or exponent.size != 1 or exponent.reshape(()) not in (2, 3):
         return None
-    squared: Instruction = (square, (node.inputs[0], _ONE))
-    return [squared] if exponent.reshape(()) == 2 else [squared, (np.multiply, (0, node.inputs[0]))]
+    if x is None or x.rank is None or exponent.ndim > x.rank:
+        return None
+    squared: Instruction = (square, (x, _ONE))
+    return [squared] if exponent.reshape(()) == 2 else [squared, (np.multiply, (0, x))]
 
 
 def _of_batch_normalization(node: Node, constant: Constant) -> list[Instruction] | None:
