@@ -184,12 +184,7 @@ class Masks:
             self.made[blend] = self._node(
                 "Where", [condition, *branches], {}, TensorType(DType.FLOAT, condition.shape), before
             )
-        mask = self.made[blend]
-        fitting = self.fitting(Biased(biased.scores, mask, biased.nodes), query, key, before, bounded=bounded)
-        if fitting is None and mask.producer is not None and not mask.uses:
-            del self.made[blend]
-            self.graph.remove(mask.producer)
-        return fitting
+        return self._fitting_made(blend, biased, query, key, before, bounded)
 
     def _joined(
         self, biased: Biased, layers: tuple[Biased, Biased], query: Heads, key: Heads, before: Node, bounded: bool
@@ -213,11 +208,17 @@ class Masks:
                 where if kept is mask else self._node("Add", [where, mask], {}, TensorType(DType.FLOAT, dims), before)
             )
             self.made[name] = last
-        joined = self.made[name]
-        fitting = self.fitting(Biased(biased.scores, joined, biased.nodes), query, key, before, bounded=bounded)
-        if fitting is None and joined.producer is not None and not joined.uses:
+        return self._fitting_made(name, biased, query, key, before, bounded)
+
+    def _fitting_made(
+        self, name: tuple[object, ...], biased: Biased, query: Heads, key: Heads, before: Node, bounded: bool
+    ) -> Value | None:
+        """The mask of this name as attention takes it; taken away again if it does not fit and nobody reads it."""
+        mask = self.made[name]
+        fitting = self.fitting(Biased(biased.scores, mask, biased.nodes), query, key, before, bounded=bounded)
+        if fitting is None and mask.producer is not None and not mask.uses:
             del self.made[name]
-            self.graph.remove_dead(joined.producer)
+            self.graph.remove_dead(mask.producer)
         return fitting
 
     def _raised(self, mask: Value, before: Node) -> Value | None:
