@@ -27,7 +27,7 @@ from ortconv.executor.program import BlockProgram, Line, columns
 from ortconv.executor.registry import Function
 from ortconv.executor.siblings import siblings
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import Array, aligned
 from ortconv.ir.types import DType
 
 Bind = Callable[[Node], tuple[Function, list[Value | None]]]
@@ -97,7 +97,8 @@ def _attention_unit(attention: Attention, constant: Constant, bind: Bind) -> Uni
     reads = _read_by(nodes, constant)
     place = {v: i for i, v in enumerate(reads)}
     operands: list[tuple[int | None, Any]] = [
-        (place.get(v), constant(v)) for v in (scores.q, scores.kt, attention.v, *scores.summands)
+        (place.get(v), None if (array := constant(v)) is None else aligned(array))
+        for v in (scores.q, scores.kt, attention.v, *scores.summands)
     ]
     plainly = _one_by_one(nodes, reads, constant, bind)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.kernels.elementwise import BLOCK
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import Array, aligned
 
 
 class Line(NamedTuple):
@@ -43,7 +43,7 @@ class BlockProgram:
         constants: list[tuple[int, Array]] = []
         for operand in (o for line in lines for o in line.operands):
             if isinstance(operand, np.ndarray) and id(operand) not in slots:
-                constants.append((len(slots), operand))
+                constants.append((len(slots), aligned(operand)))
                 slots[id(operand)] = len(slots)
         self._constants, self._result = constants, len(slots)
         self._read = sorted(
@@ -159,6 +159,8 @@ class BlockProgram:
         longest = max(longest, width)
         if any(longest % p or p % width for p in periods) or longest % width:
             return None
+        if not widths and periods and (row := _row(longest, like.size // longest)) is not None:
+            widths, width, longest = {row}, row, row
         block = longest // width * max(1, BLOCK // longest)
         shape = (-1, width) if widths else (-1,)
         ways = {slot: p.way(axes, shape, min(block, like.size // width)) for slot, p in placed.items() if p is not None}
@@ -174,6 +176,13 @@ class BlockProgram:
             [slot for slot, way in ways.items() if way.kind == "moving"],
             [slot for slot, way in ways.items() if way.kind == "cut"],
         )
+
+
+def _row(period: int, lead: int) -> int | None:
+    """The length of rows in which every operand has its place, for operands that repeat `lead` times."""
+    counts = (n for n in range(-(-_SHORTEST_ROW // period), lead) if lead % n == 0)
+    row = period * next(counts, lead)
+    return row if row <= BLOCK else None
 
 
 _UNKNOWN: Any = object()
@@ -204,6 +213,9 @@ class _Recipe(NamedTuple):
 _SMALL = 1 << 12
 """Elements up to which numpy's broadcasting costs less than another layout."""
 
+_SHORTEST_ROW = 1 << 11
+"""Elements from which numpy adds the same row to each of many rows as fast as it adds a whole block."""
+
 
 class _Way(NamedTuple):
     kind: str
@@ -233,6 +245,10 @@ def _ordered(axes: tuple[int, ...], shape: tuple[int, ...]) -> Callable[[Array],
     if axes == tuple(range(len(axes))):
         return lambda x: x.reshape(shape)
     return lambda x: x.transpose(axes).reshape(shape)
+
+
+def _tiled(x: Array, copies: int) -> Array:
+    return x if copies == 1 else np.tile(x, copies)
 
 
 class _Placed(NamedTuple):
@@ -275,8 +291,9 @@ class _Placed(NamedTuple):
         if self.period == 1:
             return _Way("whole", lambda v: v.reshape(()))
         width = shape[-1]
-        if self.period == width:
-            return _Way("whole", lambda v: flat(v.reshape(own)))
+        if width > 0 and width % self.period == 0:
+            copies = width // self.period
+            return _Way("whole", lambda v: _tiled(flat(v.reshape(own)), copies))
         repeats = count * max(width, 1) // self.period
         return _Way("cut", lambda v: np.tile(flat(v.reshape(own)), repeats).reshape(shape))
 

@@ -18,6 +18,7 @@ from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.precision import in_float32
 from ortconv.executor.kernels.unfolding import FEW_CHANNELS, unfolded
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, to_last, window
+from ortconv.executor.memory import once
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
@@ -209,16 +210,17 @@ def _prepared(
 
 def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
     """The function of x that convolves with constant weights, without bias. Its results are the caller's to overwrite."""
-    laid_out = cache(lambda: filters(weights, group))
+    laid_out = once(filters, weights, group)
     placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
-    transformed = cache(lambda: winograd.transform_weights(weights))
     suits_winograd = winograd.suits(weights, group)
+    transformed = once(winograd.transform_weights, weights) if suits_winograd else None
+    channels, size = weights.shape[1], weights.shape[2:]
 
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
-        w = window(shape[2:], weights.shape[2:], **placement)
+        w = window(shape[2:], size, **placement)
         direct = cache(lambda: convolver(laid_out(), w, shape[1]))
-        if not suits_winograd or shape[1] != weights.shape[1] or not winograd.suits_window(w):
+        if transformed is None or shape[1] != channels or not winograd.suits_window(w):
             return direct()
         return lambda x: _through_winograd(x, transformed(), w, direct)
 

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import Array, aligned
 
 _MOST_ROWS, _FEWEST_ROWS = 64, 8
 
@@ -74,7 +74,9 @@ class _Weights:
 
     @cached_property
     def _whole(self) -> Array:
-        return np.ascontiguousarray(self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1))
+        return np.ascontiguousarray(
+            aligned(self._parts[0]) if len(self._parts) == 1 else np.concatenate(self._parts, axis=1)
+        )
 
     def multiply(self, x: Array) -> Array:
         size = math.prod(x.shape[:-1])
