@@ -56,8 +56,7 @@ class Constants:
         if any(v is not None and operand is None for v, operand in zip(reads, operands, strict=True)):
             return False
         try:
-            with np.errstate(all="ignore"):
-                result = function(*operands)
+            result = function(*operands)
         except Exception:
             return False
         results = result if type(result) is tuple else (result,)

@@ -46,6 +46,7 @@ class Plan:
     """
 
     @without_collections()
+    @np.errstate(all="ignore")
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         # Nothing that a step holds leads back to the plan: its memory is free as soon as nobody needs the plan.
         constants = Constants()
@@ -189,15 +190,23 @@ def _made(nodes: Iterable[Node]) -> set[Value]:
 
 def objection(node: Node) -> str | None:
     """Why the numpy executor cannot run a node; None if it can. Subgraphs are looked into."""
-    kernel = lookup(node.domain, node.op, since_version(node))
+    found = _kernel(node)
+    if isinstance(found, str):
+        return found
+    return next((reason for sub in node.subgraphs for n in sub if (reason := objection(n))), None)
+
+
+def _kernel(node: Node) -> tuple[Kernel, dict[str, Any]] | str:
+    """The kernel of a node and the attributes that it is given, or why there is none."""
+    since = since_version(node)
+    kernel = lookup(node.domain, node.op, since)
     if kernel is None:
-        return f"no kernel for {node.domain + ':' if node.domain else ''}{node.op} version {since_version(node)}"
-    unknown = [
-        name for name in _stated(node, kernel) if kernel.attributes is not None and name not in kernel.attributes
-    ]
+        return f"no kernel for {node.domain + ':' if node.domain else ''}{node.op} version {since}"
+    stated = {name: node.attrs[name] for name in _stated(node, kernel)} if node.attrs else {}
+    unknown = [name for name in stated if kernel.attributes is not None and name not in kernel.attributes]
     if unknown:
         return f"the kernel of {node.op} does not take attribute {unknown[0]}={node.attrs[unknown[0]]}"
-    return next((reason for sub in node.subgraphs for n in sub if (reason := objection(n))), None)
+    return kernel, stated
 
 
 _MEMORY_HINT = "consumed_inputs"
@@ -225,11 +234,11 @@ def _bind(
 
     `align` is called for operands that are not prepared.
     """
-    kernel = lookup(node.domain, node.op, since_version(node))
-    reason = objection(node)
-    if kernel is None or reason is not None:
-        raise UnsupportedError(str(reason), node=node.label)
-    attributes = {name: _argument(node.attrs[name]) for name in _stated(node, kernel)}
+    found = _kernel(node)
+    if isinstance(found, str):
+        raise UnsupportedError(found, node=node.label)
+    kernel, stated = found
+    attributes = {name: _argument(value) for name, value in stated.items()}
     if kernel.wants_n_outputs:
         attributes["n_outputs"] = len(node.outputs)
     reads = list(node.inputs)

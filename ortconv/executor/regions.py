@@ -75,6 +75,9 @@ def split(
 
     `keep` are values that regions must put out besides those that others read.
     """
+    if len({p.backend for p in placements}) == 1 and all(p.claim is None for p in placements):
+        region = make_region(graph, [p.node for p in placements], keep, None if keep else file)
+        return [(placements[0].backend, replace(region, custom_op_library=custom_op_library))]
     units, needs = _units(placements)
     firsts = [placements[unit[0]] for unit in units]
     keys = [p.backend if p.claim is None else f"{p.backend} {p.claim}" for p in firsts]
