@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, cap
 from ortconv.ir.schema import schema_of, since_version
 from ortconv.ir.tensor import SparseTensor, Tensor
 
-Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], tuple[int, ...], Node]
-"""Function, slots it reads, slots it fills, slots that nobody reads after it, and the node for messages."""
+Step = tuple[Function, Callable[[list[Any]], Sequence[Any]], tuple[int, ...], tuple[int, ...], Node]
+"""Function, what takes its operands from the slots, slots it fills, slots that nobody reads after it, and the node for messages."""
 
 _Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
 """What to call, with which values, what it makes, and the node for messages."""
@@ -103,7 +104,9 @@ class Plan:
         outs = tuple(self._new_slot() if v is None else self._slot(v) for v in makes)
         dead = {self._slot(v) for v in reads if v is not None and last_use[v] == index and constants(v) is None}
         dead |= {s for v, s in zip(makes, outs, strict=True) if v is None or v not in last_use}
-        return function, ins, outs, tuple(sorted(dead)), node
+        # An itemgetter of one slot would not give a sequence.
+        operands = itemgetter(*ins) if len(ins) > 1 else itemgetter(slice(*(ins[0], ins[0] + 1) if ins else (0, 0)))
+        return function, operands, outs, tuple(sorted(dead)), node
 
     def _new_slot(self) -> int:
         self._initial.append(None)
@@ -155,8 +158,8 @@ class Plan:
     def _execute(self, steps: list[Step], slots: list[Any]) -> None:
         node: Node | None = None
         try:
-            for function, ins, outs, dead, node in steps:  # noqa: B007
-                result = function(*[slots[i] for i in ins])
+            for function, operands, outs, dead, node in steps:  # noqa: B007
+                result = function(*operands(slots))
                 if len(outs) == 1:
                     slots[outs[0]] = result[0] if type(result) is tuple else result
                 else:
@@ -168,7 +171,7 @@ class Plan:
             raise
         except Exception as error:
             label = "?" if node is None else node.label
-            shapes = [getattr(slots[i], "shape", None) for i in ins]
+            shapes = [getattr(v, "shape", None) for v in operands(slots)]
             raise BackendError(f"{label} failed on input shapes {shapes}: {error}", backend="numpy") from error
 
     def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,8 +96,8 @@ class BlockProgram:
         self._execute(slots)
 
     def _execute(self, slots: list[Any]) -> None:
-        for function, ins, out in self._code:
-            function(*[slots[i] for i in ins], slots[out])
+        for function, operands in self._code:
+            function(*operands(slots))
 
     def _in_blocks(self, recipe: _Recipe, whole: list[Any]) -> None:
         slots, block, size = whole.copy(), recipe.block, len(whole[self._result])
@@ -300,8 +301,8 @@ class _Placed(NamedTuple):
 
 def _allocate(
     lines: Sequence[Line], slots: dict[int, int], source: Any, result: int
-) -> tuple[list[tuple[Callable[..., Any], tuple[int, ...], int]], int, int]:
-    """The lines over slots, and the numbers of full and of narrow temporaries. They follow `result`, where the last line writes."""
+) -> tuple[list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]], int, int]:
+    """The lines as functions, each with what takes its arguments out of the slots, and the numbers of full and of narrow temporaries. They follow `result`, where the last line writes."""
     narrow = columns(lines)
     last_use = {id(o): index for index, line in enumerate(lines) for o in line.operands}
     # Buffers are (narrow, number); the result is the first of the full ones.
@@ -329,5 +330,7 @@ def _allocate(
     def slot(where: Any) -> int:
         return where if isinstance(where, int) else result + where[1] + (count[False] if where[0] else 0)
 
-    code = [(function, tuple(slot(i) for i in ins), slot(out)) for function, ins, out in placed]
+    code: list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]] = [
+        (function, itemgetter(*map(slot, ins), slot(out))) for function, ins, out in placed
+    ]
     return code, count[False] - 1, count[True]
