@@ -33,6 +33,8 @@ class Region:
     file: Path | None = None
     custom_op_library: Path | None = None
     """A shared library with operators of the user's own, for backends that can load it."""
+    threads: int = 1
+    """How many threads a run may use, for backends that can use more than one."""
 
 
 class Program(Protocol):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.kernels.elementwise import BLOCK
+from ortconv.executor.threads import each, shares
 from ortconv.ir.tensor import Array, aligned
 
 
@@ -75,14 +76,10 @@ class BlockProgram:
         for slot, arranged, value in zip(self._read, recipe.arranged, read, strict=True):
             slots[slot] = arranged(value)
         slots[self._result] = rows
-        if self._temporaries:
-            slots += [np.empty_like(rows[: recipe.block]) for _ in range(self._temporaries)]
-        if self._columns:
-            slots += [np.empty_like(rows[: recipe.block, :1]) for _ in range(self._columns)]
-        if len(rows) <= recipe.block:
-            self._execute(slots)
-        else:
-            self._in_blocks(recipe, slots)
+        each(
+            partial(self._in_blocks, recipe, slots),
+            shares(len(rows), rows.size * len(self._code) * _WORK, recipe.block),
+        )
         return result
 
     def _run_whole(self, slots: list[Any], read: Sequence[Array], result: Array) -> None:
@@ -99,17 +96,23 @@ class BlockProgram:
         for function, operands in self._code:
             function(*operands(slots))
 
-    def _in_blocks(self, recipe: _Recipe, whole: list[Any]) -> None:
-        slots, block, size = whole.copy(), recipe.block, len(whole[self._result])
+    def _in_blocks(self, recipe: _Recipe, whole: list[Any], part: slice) -> None:
+        rows, block = whole[self._result], recipe.block
+        whole = whole + [np.empty_like(rows[:block]) for _ in range(self._temporaries)]
+        whole += [np.empty_like(rows[:block, :1]) for _ in range(self._columns)]
+        if len(rows) <= block:
+            return self._execute(whole)
+        slots = whole.copy()
         moving = [*recipe.moving, self._result]
         cut = [*recipe.cut, *range(self._result + 1, len(slots))]
-        for start in range(0, size, block):
+        for start in range(part.start, part.stop, block):
             for slot in moving:
                 slots[slot] = whole[slot][start : start + block]
-            if start + block > size:
+            if start + block > len(rows):
                 for slot in cut:
-                    slots[slot] = whole[slot][: size - start]
+                    slots[slot] = whole[slot][: len(rows) - start]
             self._execute(slots)
+        return None
 
     def _fills(self, shape: tuple[int, ...], values: Sequence[tuple[int, Array]]) -> bool:
         """True if rows are reduced from whole rows of a result of that shape, and the last line makes all of it."""
@@ -185,6 +188,9 @@ def _row(period: int, lead: int) -> int | None:
     row = period * next(counts, lead)
     return row if row <= BLOCK else None
 
+
+_WORK = 8
+"""What an instruction costs per element, in multiplications of a matrix product."""
 
 _UNKNOWN: Any = object()
 _MOST_RECIPES = 16
@@ -302,7 +308,10 @@ class _Placed(NamedTuple):
 def _allocate(
     lines: Sequence[Line], slots: dict[int, int], source: Any, result: int
 ) -> tuple[list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]], int, int]:
-    """The lines as functions, each with what takes its arguments out of the slots, and the numbers of full and of narrow temporaries. They follow `result`, where the last line writes."""
+    """The lines as functions with what takes their arguments out of the slots, and the numbers of full and of narrow temporaries.
+
+    These follow `result`, where the last line writes.
+    """
     narrow = columns(lines)
     last_use = {id(o): index for index, line in enumerate(lines) for o in line.operands}
     # Buffers are (narrow, number); the result is the first of the full ones.

@@ -70,6 +70,7 @@ def split(
     keep: Collection[Value] = (),
     file: Path | None = None,
     custom_op_library: Path | None = None,
+    threads: int = 1,
 ) -> list[tuple[str, Region]]:
     """The placed nodes as regions in an order in which they can run, as few as possible; each with the name of its backend.
 
@@ -77,7 +78,7 @@ def split(
     """
     if len({p.backend for p in placements}) == 1 and all(p.claim is None for p in placements):
         region = make_region(graph, [p.node for p in placements], keep, None if keep else file)
-        return [(placements[0].backend, replace(region, custom_op_library=custom_op_library))]
+        return [(placements[0].backend, replace(region, custom_op_library=custom_op_library, threads=threads))]
     units, needs = _units(placements)
     firsts = [placements[unit[0]] for unit in units]
     keys = [p.backend if p.claim is None else f"{p.backend} {p.claim}" for p in firsts]
@@ -86,7 +87,7 @@ def split(
     found = []
     for run in runs:
         region = make_region(graph, [placements[i].node for u in run for i in units[u]], keep, whole)
-        found.append((firsts[run[0]].backend, replace(region, custom_op_library=custom_op_library)))
+        found.append((firsts[run[0]].backend, replace(region, custom_op_library=custom_op_library, threads=threads)))
     return found
 
 
@@ -178,7 +179,7 @@ def pieces(region: Region, most: int) -> Iterator[Region]:
     for start in range(0, len(region.nodes), most):
         nodes = region.nodes[start : start + most]
         piece = make_region(region.graph, nodes, {v for n in nodes for v in n.outputs if v is not None})
-        yield replace(piece, custom_op_library=region.custom_op_library)
+        yield replace(piece, custom_op_library=region.custom_op_library, threads=region.threads)
 
 
 def last_uses(regions: Sequence[Region], keep: Iterable[Value] = ()) -> list[tuple[Value, ...]]:

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from ortconv.executor.kernels.products import product
+from ortconv.executor.threads import each
 from ortconv.ir.tensor import Array
 
 _BLOCK = 1 << 17
@@ -56,23 +57,24 @@ def _in_blocks(q: Array, kt: Array, v: Array, scale: Array, summands: Sequence[A
     keys = v.shape[2]
     together = _BLOCK // (length * keys)
     if together > 1:
-        scores = np.empty((min(together, heads), length, keys), np.float32)
+
+        def some_heads(i: tuple[int, slice]) -> bool:
+            scores = np.empty((len(q[i]), length, keys), np.float32)
+            return _block(q[i], np.multiply(kt[i], scale), v[i], [x[i] for x in summands], scores, out[i])
+
         return all(
-            _block(q[i], np.multiply(kt[i], scale), v[i], [x[i] for x in summands], scores[: len(q[i])], out[i])
-            for b in range(batch)
-            for h in range(0, heads, together)
-            for i in [(b, slice(h, h + together))]
+            each(some_heads, [(b, slice(h, h + together)) for b in range(batch) for h in range(0, heads, together)])
         )
     # Blocks of nearly the same size.
     rows = -(-length // -(-length // max(_FEWEST_ROWS, _BLOCK // keys)))
-    scores = np.empty((rows, keys), np.float32)
-    for head in np.ndindex(batch, heads):
+
+    def one_head(head: tuple[int, int]) -> bool:
+        scores = np.empty((rows, keys), np.float32)
         columns = np.multiply(kt[head], scale, order="C")
-        for start in range(0, length, rows):
-            i = (*head, slice(start, start + rows))
-            if not _block(q[i], columns, v[head], [x[i] for x in summands], scores[: length - start], out[i]):
-                return False
-    return True
+        parts = [(*head, slice(start, start + rows)) for start in range(0, length, rows)]
+        return all(_block(q[i], columns, v[head], [x[i] for x in summands], scores[: len(q[i])], out[i]) for i in parts)
+
+    return all(each(one_head, [(b, h) for b in range(batch) for h in range(heads)]))
 
 
 def _block(q: Array, kt: Array, v: Array, summands: Sequence[Array], scores: Array, out: Array) -> bool:

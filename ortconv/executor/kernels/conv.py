@@ -12,6 +12,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import winograd
+from ortconv.executor.kernels.bands import in_bands
 from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
@@ -24,6 +25,10 @@ from ortconv.ir.tensor import Array
 
 EXACT_SUM = float(1 << 24)
 """Integer sums up to this are exact in float32."""
+
+
+_DEPTHWISE_WORK = 8
+"""What a multiplication costs that is not part of a matrix product, in such that are."""
 
 
 class Filters(NamedTuple):
@@ -214,15 +219,18 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
     placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
     suits_winograd = winograd.suits(weights, group)
     transformed = once(winograd.transform_weights, weights) if suits_winograd else None
-    channels, size = weights.shape[1], weights.shape[2:]
+    outputs, channels, *size = weights.shape
+
+    def over(given: int, w: Window) -> Function:
+        direct = cache(lambda: convolver(laid_out(), w, given))
+        if transformed is None or given != channels or not winograd.suits_window(w):
+            return direct()
+        return lambda x: _through_winograd(x, transformed(), w, direct)
 
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
         w = window(shape[2:], size, **placement)
-        direct = cache(lambda: convolver(laid_out(), w, shape[1]))
-        if transformed is None or shape[1] != channels or not winograd.suits_window(w):
-            return direct()
-        return lambda x: _through_winograd(x, transformed(), w, direct)
+        return in_bands(partial(over, shape[1]), w, outputs, max(channels, _DEPTHWISE_WORK) * prod(size))
 
     return lambda x: bound(x.shape)(x)
 

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from ortconv.executor.threads import each, shares
 from ortconv.ir.tensor import Array, aligned
 
 _MOST_ROWS, _FEWEST_ROWS = 64, 8
@@ -88,9 +89,14 @@ class _Weights:
         whole = size - size % block
         # All rows by one panel after the other, so that the weights are read once.
         pieces = target[:whole].reshape(-1, block, *target.shape[1:]).transpose(2, 0, 1, 3)
-        np.matmul(rows[:whole].reshape(-1, block, self._depth), self._panels[:, None], pieces)
-        if whole < size:
-            np.matmul(rows[whole:], self._panels, target[whole:].swapaxes(0, 1))
+        stacked = rows[:whole].reshape(-1, block, self._depth)
+
+        def multiply(part: slice) -> None:
+            np.matmul(stacked, self._panels[part, None], pieces[part])
+            if whole < size:
+                np.matmul(rows[whole:], self._panels[part], target[whole:, part].swapaxes(0, 1))
+
+        each(multiply, shares(len(self._panels), size * self._depth * self._columns))
         return out
 
 
