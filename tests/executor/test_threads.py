@@ -29,7 +29,7 @@ GRAPHS = {
     "dilated": ("x: float[1, 64, 37, 40] -> z = Conv<dilations = [3, 2], auto_pad = \"SAME_LOWER\", strides = [1,2]>(x, f)", 1),
     "one axis": ("x: float[2, 8, 6000] -> z = Conv<pads = [4, 0]>(x, r1)", 1),
     "elementwise": ("x: float[3, 64, 45, 40] -> m = Mul(x, k) n = Add(m, k) s = Sigmoid(n) z = Mul(n, s)", 1),
-    "rows": ("x: float[2000, 192] -> a = Add(x, q) z = Softmax<axis = -1>(a)", 1),
+    "rows": ("x: float[2000, 192] -> y = Add(x, q) z = Softmax<axis = -1>(y)", 1),
     "product": ("x: float[300, 64] -> y = MatMul(x, p) z = Add(y, q)", 1),
     "attention": (
         """x: float[1, 4, 300, 64] -> t = Transpose<perm = [0,1,3,2]>(x) s = MatMul(x, t) w = Softmax<axis = -1>(s)
