@@ -40,7 +40,8 @@ GRAPHS = {
 def _model(text):
     given, nodes = text.split(" -> ")
     name, type = given.split(": ")
-    graph = parse_graph(f"g ({type} {name}) => (float[...] z) {{ {nodes} }}".replace("float[...]", "float"))
+    graph = parse_graph(f"g ({type} {name}) => (float z) {{ {nodes} }}")
+    graph.output[0].type.tensor_type.ClearField("shape")
     weights = {n: RNG.uniform(-1, 1, s).astype(np.float32) for n, s in SHAPES.items()}
     weights["r1"] = RNG.uniform(-1, 1, (48, 8, 5)).astype(np.float32)
     read = {v for n in graph.node for v in n.input}
