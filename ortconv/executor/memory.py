@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,39 +34,6 @@ def keep_freed_memory() -> None:
     mallopt(_TRIM_THRESHOLD, _KEPT)
     mallopt(_TOP_PAD, _GROWTH)
     mallopt(_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
-
-
-@cache
-def one_blas_thread() -> None:
-    """Let numpy's OpenBLAS use one thread, in the whole process. Has no effect on other BLAS libraries."""
-    import ctypes
-
-    import numpy
-
-    package = Path(numpy.__file__).parent
-    libraries = [*package.parent.glob("numpy.libs/*openblas*"), *package.glob(".dylibs/*openblas*")]
-    for library in libraries:
-        with suppress(OSError):
-            loaded = ctypes.CDLL(str(library))
-            for name in (
-                "scipy_openblas_set_num_threads64_",
-                "openblas_set_num_threads64_",
-                "openblas_set_num_threads",
-            ):
-                with suppress(AttributeError):
-                    getattr(loaded, name)(1)
-
-
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """While many objects are made that all stay: to look for garbage among them again and again takes longer than to make them."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def once(function: Callable[..., _T], *args: Any) -> Callable[[], _T]:

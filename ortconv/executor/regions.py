@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from ortconv.errors import UnsupportedError
-from ortconv.executor.backend import Backend, Claiming, Region
+from ortconv.executor.backend import Backend, Claiming, Region, claims
 from ortconv.ir.graph import Graph, Node, Value, captures
 
 
@@ -31,7 +31,7 @@ def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
     placed: dict[Node, Placement] = {}
     refused: dict[Node, dict[str, str]] = {node: {} for node in graph}
     for backend in backends:
-        if isinstance(backend, Claiming):
+        if claims(backend):
             _claim(graph, backend, placed, refused)
             continue
         for node in graph:

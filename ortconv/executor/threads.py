@@ -7,10 +7,11 @@ depend on the number of threads beyond rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
-
-from ortconv.executor.memory import one_blas_thread
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,7 +25,7 @@ class Threads:
 
         self.count = count
         self._pool = ThreadPoolExecutor(count - 1, "ortconv")
-        one_blas_thread()
+        _one_blas_thread()
 
     def run(self, function: Callable[..., R], *args: Any) -> R:
         """A call in which `each` uses these threads."""
@@ -79,3 +80,24 @@ def shares(length: int, work: int, step: int = 1) -> list[slice]:
 
 _LEAST_WORK = 1 << 21
 """Multiplications, or about as much else, that outweigh the waking of a thread."""
+
+
+@cache
+def _one_blas_thread() -> None:
+    """Let numpy's OpenBLAS use one thread, in the whole process. Has no effect on other BLAS libraries."""
+    import ctypes
+
+    import numpy
+
+    package = Path(numpy.__file__).parent
+    libraries = [*package.parent.glob("numpy.libs/*openblas*"), *package.glob(".dylibs/*openblas*")]
+    for library in libraries:
+        with suppress(OSError):
+            loaded = ctypes.CDLL(str(library))
+            for name in (
+                "scipy_openblas_set_num_threads64_",
+                "openblas_set_num_threads64_",
+                "openblas_set_num_threads",
+            ):
+                with suppress(AttributeError):
+                    getattr(loaded, name)(1)
