@@ -217,7 +217,8 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
     """The function of x that convolves with constant weights, without bias. Its results are the caller's to overwrite."""
     laid_out = once(filters, weights, group)
     placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
-    suits_winograd = winograd.suits(weights, group)
+    steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
+    suits_winograd = winograd.suits(weights, group) and steps <= {1}
     transformed = once(winograd.transform_weights, weights) if suits_winograd else None
     outputs, channels, *size = weights.shape
 
