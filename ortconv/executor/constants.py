@@ -46,7 +46,7 @@ class Constants:
         """The array of a value, where numpy and BLAS can work on it from then on."""
         known = self(value)
         if known is not None and not known.flags.aligned:
-            self._arrays[value] = known = known.copy()
+            self._arrays[value] = known = aligned(known)
         return known
 
     def fold(self, node: Node, bind: Binder) -> bool:

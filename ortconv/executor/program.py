@@ -76,10 +76,8 @@ class BlockProgram:
         for slot, arranged, value in zip(self._read, recipe.arranged, read, strict=True):
             slots[slot] = arranged(value)
         slots[self._result] = rows
-        each(
-            partial(self._in_blocks, recipe, slots),
-            shares(len(rows), rows.size * len(self._code) * _WORK, recipe.block),
-        )
+        parts = shares(len(rows), rows.size * len(self._code) * _WORK, recipe.block)
+        each(partial(self._in_blocks, recipe, slots), parts)
         return result
 
     def _run_whole(self, slots: list[Any], read: Sequence[Array], result: Array) -> None:

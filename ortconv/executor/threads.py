@@ -73,7 +73,9 @@ def shares(length: int, work: int, step: int = 1) -> list[slice]:
     `work` is what there is to do, in elementary operations. All slices but the last are multiples of `step`.
     """
     threads = _current.get()
-    count = 1 if threads is None else max(1, min(threads.count, work // _LEAST_WORK, length // step))
+    if threads is None:
+        return [slice(0, length)]
+    count = max(1, min(threads.count, work // _LEAST_WORK, length // step))
     size = -(-length // (count * step)) * step
     return [slice(start, min(start + size, length)) for start in range(0, length, size)] if size else [slice(0, 0)]
 

@@ -106,7 +106,7 @@ class Tensor:
 
 def aligned(array: Array) -> Array:
     """The array, or a copy where numpy and BLAS would copy it on every use. Model files align nothing."""
-    return array if array.flags.aligned else array.copy()
+    return array if array.flags.aligned else array.copy(order="K")
 
 
 class SparseTensor:

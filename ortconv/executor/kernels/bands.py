@@ -25,9 +25,10 @@ def in_bands(over: Callable[[Window], Function], w: Window, outputs: int, work: 
     def run(x: Array) -> Array:
         # Winograd's tiles have two rows.
         rows = shares(w.output[0], len(x) * work, 2) if w.output else []
-        bands = [band(w, part) for part in rows]
-        if len(bands) < 2 or any(inputs.start == inputs.stop for inputs, _ in bands):
-            return np.asarray(whole(x))
+        bands = [band(w, part) for part in rows] if len(rows) > 1 else []
+        if not bands or any(inputs.start == inputs.stop for inputs, _ in bands):
+            result: Array = whole(x)
+            return result
         out = np.empty((len(x), *w.output, outputs), x.dtype)
 
         def compute(i: int) -> None:

@@ -75,12 +75,17 @@ class _Weights:
 
     @cached_property
     def _whole(self) -> Array:
-        return np.ascontiguousarray(
-            aligned(self._parts[0]) if len(self._parts) == 1 else np.concatenate(self._parts, axis=1)
-        )
+        return contiguous(self._given if len(self._parts) == 1 else np.concatenate(self._parts, axis=1))
+
+    @cached_property
+    def _given(self) -> Array:
+        """For one row, for which BLAS takes either order."""
+        return aligned(self._parts[0]) if len(self._parts) == 1 else self._whole
 
     def multiply(self, x: Array) -> Array:
         size = math.prod(x.shape[:-1])
+        if size == 1:
+            return np.asarray(np.matmul(x, self._given))
         if size <= self._one_piece:
             return np.asarray(np.matmul(x, self._whole))
         out = np.empty((*x.shape[:-1], self._columns), np.float32)
@@ -99,6 +104,19 @@ class _Weights:
         each(multiply, shares(len(self._panels), size * self._depth * self._columns))
         return out
 
+
+def contiguous(matrix: Array) -> Array:
+    """The matrix in row order. A transpose is copied in blocks: whole columns may share few lines of the cache."""
+    if not matrix.flags.f_contiguous or matrix.flags.c_contiguous:
+        return np.ascontiguousarray(matrix)
+    out = np.empty(matrix.shape, matrix.dtype)
+    for start in range(0, matrix.shape[1], _TRANSPOSED_TOGETHER):
+        part = slice(start, start + _TRANSPOSED_TOGETHER)
+        out[:, part] = matrix[:, part]
+    return out
+
+
+_TRANSPOSED_TOGETHER = 16
 
 _shared: WeakValueDictionary[Any, _Weights] = WeakValueDictionary()
 
