@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -17,6 +17,9 @@ import numpy as np
 from ortconv.ir.tensor import Array
 
 _MOST_ROWS, _FEWEST_ROWS = 64, 8
+
+_ROWS_FOR_ALL_COLUMNS, _MOST_ROWS_BY_ALL = 16, 256
+"""Weights are not cut into panels where so many rows fit beside all of them into a piece, and pieces get no more than these."""
 
 _PANELS = ((64, 24), (32, _FEWEST_ROWS), (16, 24))
 """Widths of panels of weights, the best first, and the fewest rows that must fit beside them into a piece."""
@@ -33,17 +36,21 @@ def largest_piece() -> int:
 
 
 def product(a: Array, b: Array, out: Array) -> None:
-    """out = a @ b for matrices."""
-    rows, depth = a.shape
-    piece = largest_piece() // max(depth * b.shape[1], 1)
-    if rows <= piece or piece < _FEWEST_ROWS:
+    """out = a @ b, for a (..., R, K), b (..., K, M) or (K, M), and out (..., R, M)."""
+    *lead, rows, depth = a.shape
+    columns = b.shape[-1]
+    most = largest_piece() // max(depth * columns, 1)
+    if rows <= most or most < _FEWEST_ROWS:
         np.matmul(a, b, out)
         return
-    size = -(-rows // -(-rows // piece))
+    size = -(-rows // -(-rows // min(most, _MOST_ROWS_BY_ALL)))
     whole = rows - rows % size
-    np.matmul(a[:whole].reshape(-1, size, depth), b, out[:whole].reshape(-1, size, b.shape[1]))
+    pieces, target = a[..., :whole, :], out[..., :whole, :]
+    np.matmul(
+        pieces.reshape(*lead, -1, size, depth), b[..., None, :, :], target.reshape(*lead, -1, size, columns)
+    )
     if whole < rows:
-        np.matmul(a[whole:], b, out[whole:])
+        np.matmul(a[..., whole:, :], b, out[..., whole:, :])
 
 
 def by_weights(*parts: Array) -> Callable[[Array], Array]:
@@ -51,11 +58,20 @@ def by_weights(*parts: Array) -> Callable[[Array], Array]:
 
     Functions of the same weights share what they prepare.
     """
+    return _weights(parts).multiply
+
+
+def writer(w: Array) -> Callable[[Array, Array], None]:
+    """The function of x (..., R, K) and out (..., R, M) that writes x @ w to out, for a constant matrix w of their type."""
+    return _weights((w,)).write if w.dtype == np.float32 else lambda x, out: np.matmul(x, w, out)
+
+
+def _weights(parts: tuple[Array, ...]) -> _Weights:
     key = tuple([(w.ctypes.data, w.shape, w.strides) for w in parts])
     weights = _shared.get(key)
     if weights is None:
         weights = _shared[key] = _Weights(parts)
-    return weights.multiply
+    return weights
 
 
 class _Weights:
@@ -66,7 +82,8 @@ class _Weights:
         self._depth, self._columns = len(parts[0]), sum(w.shape[1] for w in parts)
         self._width = _width(self._depth, [w.shape[1] for w in parts])
         self._most = min(_MOST_ROWS, largest_piece() // max(self._depth * self._width, 1))
-        self._one_piece = largest_piece() // max(self._depth * self._columns, 1) if self._width else math.inf
+        self._fitting = largest_piece() // max(self._depth * self._columns, 1)
+        self._one_piece = self._fitting if self._width else math.inf
 
     @cached_property
     def _panels(self) -> Array:
@@ -90,6 +107,31 @@ class _Weights:
         if whole < size:
             np.matmul(rows[whole:], self._panels, target[whole:].swapaxes(0, 1))
         return out
+
+    @cached_property
+    def write(self) -> Callable[[Array, Array], None]:
+        """Writes x (..., R, K) times these weights to out (..., R, M)."""
+        if self._width and self._fitting < _ROWS_FOR_ALL_COLUMNS:
+            return partial(_by_panels, self._panels, self._most)
+        return lambda x, out: product(x, self._whole, out)
+
+
+def _by_panels(panels: Array, most: int, x: Array, out: Array) -> None:
+    """All rows by one panel after the other, so that the weights are read once."""
+    count, depth, width = panels.shape
+    *lead, rows, _ = x.shape
+    panels = panels.reshape(count, *(1,) * len(lead), depth, width)
+    target = out.reshape(*out.shape[:-1], count, width)
+    target = target.transpose(-2, *range(len(lead) + 1), -1)
+    if rows <= most:
+        np.matmul(x, panels, target)
+        return
+    size = -(-rows // -(-rows // most))
+    whole = rows - rows % size
+    places = target[..., :whole, :].reshape(count, *lead, -1, size, width)
+    np.matmul(x[..., :whole, :].reshape(*lead, -1, size, depth), panels[..., None, :, :], places)
+    if whole < rows:
+        np.matmul(x[..., whole:, :], panels, target[..., whole:, :])
 
 
 _shared: WeakValueDictionary[Any, _Weights] = WeakValueDictionary()

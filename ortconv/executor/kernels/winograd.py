@@ -5,12 +5,14 @@ Each transform is one product with a Kronecker matrix. Weights grow by 16/9, so 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
 
-from ortconv.executor.kernels.windows import Window, strided, to_last
+from ortconv.executor.kernels.products import largest_piece, product
+from ortconv.executor.kernels.windows import Window, copy_runs, strided, to_last
 from ortconv.ir.tensor import Array
 
 _BT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float32)
@@ -22,14 +24,17 @@ _BLOCK_BYTES = 256 << 10
 """Transformed tiles beyond this, and beyond a quarter of the weights that every block reads, are worked on in blocks of rows."""
 
 _FEWEST_CHANNELS = 32
-_FEWEST_PAIRS = 2048
-"""With fewer channels, or pairs of input and output channels, the transforms cost more than they save."""
+_FEWEST_PAIRS, _FEWEST_PAIRS_BESIDE_PIECES = 2048, 4096
+"""With fewer channels, or pairs of input and output channels, the transforms cost more than they save.
+
+The direct form is faster where products of pieces need no copies."""
 
 
 def suits(w: Array, group: int) -> bool:
     """True for weights (M, C, 3, 3) whose convolution is faster this way."""
     m, c = w.shape[:2]
-    enough = min(m, c) >= _FEWEST_CHANNELS and m * c >= _FEWEST_PAIRS
+    pairs = _FEWEST_PAIRS_BESIDE_PIECES if largest_piece() else _FEWEST_PAIRS
+    enough = min(m, c) >= _FEWEST_CHANNELS and m * c >= pairs
     return w.dtype == np.float32 and group == 1 and w.shape[2:] == (3, 3) and enough
 
 
@@ -46,7 +51,28 @@ def transform_weights(w: Array) -> Array:
 
 def outputs(tiles: Array, weights: Array) -> Array:
     """Transformed tiles (16, T, C) times transformed weights, transformed back to (4, T * M)."""
-    return np.asarray(_OUTPUT @ np.matmul(tiles, weights).reshape(16, -1))
+    y = np.empty((*tiles.shape[:2], weights.shape[2]), np.float32)
+    product(tiles, weights, y)
+    return np.asarray(_OUTPUT @ y.reshape(16, -1))
+
+
+class NotFinite(ArithmeticError):
+    """A sum was infinite or no number."""
+
+
+def finite_outputs(finish: Callable[[Array], None] | None) -> Callable[[Array, Array], Array]:
+    """What `outputs` computes, finished. The function raises NotFinite."""
+
+    def run(tiles: Array, weights: Array) -> Array:
+        y = outputs(tiles, weights)
+        flat = y.reshape(-1)
+        if not math.isfinite(np.dot(flat, flat)):
+            raise NotFinite
+        if finish is not None:
+            finish(y.reshape(-1, weights.shape[2]))
+        return y
+
+    return run
 
 
 def exact_outputs(weights: Array, low: float, high: float) -> Callable[[Array, Array], Array]:
@@ -98,7 +124,8 @@ def convolve_3x3(x: Array, weights: Array, w: Window, combined: Callable[[Array,
         for start in range(0, rows, block):
             part = tiles[:, :, start : start + block]
             count = part.shape[2]
-            transformed = (_INPUT @ part.reshape(16, count * columns * c)).reshape(16, count * columns, c)
-            y = combined(transformed, weights).reshape(2, 2, count, columns, m)
-            by_tile[start : start + count] = y.transpose(2, 0, 3, 1, 4)
+            held = np.empty((16, count * columns * c), np.float32)
+            copy_runs(part, held.reshape(part.shape))
+            y = combined((_INPUT @ held).reshape(16, count * columns, c), weights).reshape(2, 2, count, columns, m)
+            copy_runs(y.transpose(2, 0, 3, 1, 4), by_tile[start : start + count])
     return out[:, :oh, :ow]
