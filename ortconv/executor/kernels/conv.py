@@ -17,7 +17,7 @@ from ortconv.executor.kernels.fused_activation import activation as named_activa
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.precision import in_float32
 from ortconv.executor.kernels.products import writer
-from ortconv.executor.kernels.unfolding import FEW_CHANNELS, Finish, unfolded
+from ortconv.executor.kernels.unfolding import FEW_CHANNELS, unfolded
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, to_last, window
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
@@ -56,95 +56,48 @@ def convolve(x: Array, f: Filters, w: Window) -> Array:
     return result
 
 
-def convolver(f: Filters, w: Window, channels: int, finish: Finish | None = None) -> Function:
-    """The function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without bias.
-
-    `finish` is called with all parts (..., M) of the result, for what is to be done to them in place.
-    """
+def convolver(f: Filters, w: Window, channels: int) -> Function:
+    """The function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without bias."""
     if channels != f.channels:
         raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
     if f.depthwise:
-        return _finished(_depthwise(f, w), finish)
-    return _pointwise(f.matrix, w, finish) if w.is_pointwise else _windowed(f, w, finish)
+        return _depthwise(f, w)
+    return _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
 
 
-def _finished(run: Function, finish: Finish | None) -> Function:
-    """For a function whose results lie channels last in memory."""
-    if finish is None:
-        return run
-
-    def finished(x: Array) -> Array:
-        y = run(x)
-        finish(to_last(y))
-        return y
-
-    return finished
-
-
-def _windowed(f: Filters, w: Window, finish: Finish | None) -> Function:
+def _windowed(f: Filters, w: Window) -> Function:
     c, m = f.channels // f.group, f.outputs // f.group
     parts = [(slice(g * c, (g + 1) * c), slice(g * m, (g + 1) * m), unfolded(a, w)) for g, a in enumerate(f.matrix)]
-    one_by_one = finish if finish is not None and f.group == 1 else _leave
 
     def run(x: Array) -> Array:
         x = np.ascontiguousarray(x) if c <= FEW_CHANNELS and f.group > 1 else x
         out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
         for inputs, outputs, multiply in parts:
-            multiply(x[:, inputs], out[..., outputs], one_by_one)
+            multiply(x[:, inputs], out[..., outputs])
         return channels_first(out)
-
-    return run if f.group == 1 else _finished(run, finish)
-
-
-def _leave(part: Array) -> None:
-    """Nothing is left to do."""
-
-
-def _pointwise(matrix: Array, w: Window, finish: Finish | None) -> Function:
-    group, c, m = matrix.shape
-    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-    is_strided, size = any(s > 1 for s in w.strides), prod(w.output)
-    if group > 1:
-        return _finished(_grouped_pointwise(matrix, w, steps), finish)
-    multiply = writer(matrix[0])
-    block = max(1, _PIXEL_BLOCK // max(1, m))
-
-    def run(x: Array) -> Array:
-        x = x[steps] if is_strided else x
-        count = len(x) * size
-        rows = _pixels(x, count, c)
-        out = np.empty((count, m), x.dtype)
-        if finish is None or count <= block:
-            multiply(rows, out)
-            if finish is not None:
-                finish(out)
-        else:
-            for start in range(0, count, block):
-                part = out[start : start + block]
-                multiply(rows[start : start + block], part)
-                finish(part)
-        return channels_first(out.reshape(len(x), *w.output, m))
 
     return run
 
 
-_PIXEL_BLOCK = 1 << 15
-
-
-def _pixels(x: Array, count: int, c: int) -> Array:
-    """(N, C, spatial...) as a matrix (count, C) of pixels."""
-    return x.reshape(c, count).T if len(x) == 1 and x.flags.c_contiguous else channels_last(x).reshape(count, c)
-
-
-def _grouped_pointwise(matrix: Array, w: Window, steps: tuple[Any, ...]) -> Function:
+def _pointwise(matrix: Array, w: Window) -> Function:
     group, c, m = matrix.shape
-    size = prod(w.output)
+    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
+    is_strided, size = any(s > 1 for s in w.strides), prod(w.output)
+    multiply = writer(matrix[0]) if group == 1 else None
 
     def run(x: Array) -> Array:
-        rows = channels_last(x[steps])
-        n = len(rows)
+        x = x[steps] if is_strided else x
+        n = len(x)
+        if multiply is not None:
+            # One image that lies channels first is the transpose of what is wanted, which products read as it is.
+            whole = n == 1 and size > 1 and x.flags.c_contiguous
+            rows = x.reshape(c, size).T if whole else channels_last(x).reshape(n * size, c)
+            out = np.empty((n * size, m), x.dtype)
+            multiply(rows, out)
+            return channels_first(out.reshape(n, *w.output, m))
+        rows = channels_last(x).reshape(n * size, group, c)
         out = np.empty((n * size, group, m), x.dtype)
-        np.matmul(rows.reshape(n * size, group, c).swapaxes(0, 1), matrix, out=out.swapaxes(0, 1))
+        np.matmul(rows.swapaxes(0, 1), matrix, out=out.swapaxes(0, 1))
         return channels_first(out.reshape(n, *w.output, group * m))
 
     return run
@@ -257,11 +210,8 @@ def _prepared(
     return run
 
 
-def convolution(weights: Array, group: int, geometry: dict[str, Any], finish: Finish | None = None) -> Function:
-    """The function of x that convolves with constant weights, without bias. Its results are the caller's to overwrite.
-
-    `finish` as for `convolver`.
-    """
+def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
+    """The function of x that convolves with constant weights, without bias. Its results are the caller's to overwrite."""
     laid_out = cache(lambda: filters(weights, group))
     placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
     transformed = cache(lambda: winograd.transform_weights(weights))
@@ -270,21 +220,19 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any], finish: Fi
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
         w = window(shape[2:], weights.shape[2:], **placement)
-        direct = cache(lambda: convolver(laid_out(), w, shape[1], finish))
+        direct = cache(lambda: convolver(laid_out(), w, shape[1]))
         if not suits_winograd or shape[1] != weights.shape[1] or not winograd.suits_window(w):
             return direct()
-        return lambda x: _through_winograd(x, transformed(), w, finish, direct)
+        return lambda x: _through_winograd(x, transformed(), w, direct)
 
     return lambda x: bound(x.shape)(x)
 
 
-def _through_winograd(
-    x: Array, transformed: Array, w: Window, finish: Finish | None, direct: Callable[[], Function]
-) -> Array:
+def _through_winograd(x: Array, transformed: Array, w: Window, direct: Callable[[], Function]) -> Array:
     """By the direct form where a non-finite value would spread over its tile."""
     try:
         with np.errstate(all="ignore"):
-            return channels_first(winograd.convolve_3x3(x, transformed, w, winograd.finite_outputs(finish)))
+            return channels_first(winograd.convolve_3x3(x, transformed, w, winograd.finite_outputs))
     except winograd.NotFinite:
         result: Array = direct()(x)
         return result

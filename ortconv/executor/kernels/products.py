@@ -18,6 +18,9 @@ from ortconv.ir.tensor import Array
 
 _MOST_ROWS, _FEWEST_ROWS = 64, 8
 
+_VECTOR = 16
+"""Rows of a transposed matrix lie beside each other in memory: pieces begin at whole vectors."""
+
 _ROWS_FOR_ALL_COLUMNS, _MOST_ROWS_BY_ALL = 16, 256
 """Weights are not cut into panels where so many rows fit beside all of them into a piece, and pieces get no more than these."""
 
@@ -43,7 +46,9 @@ def product(a: Array, b: Array, out: Array) -> None:
     if rows <= most or most < _FEWEST_ROWS:
         np.matmul(a, b, out)
         return
-    size = -(-rows // -(-rows // min(most, _MOST_ROWS_BY_ALL)))
+    most = min(most, _MOST_ROWS_BY_ALL)
+    size = -(-rows // -(-rows // most))
+    size = min(-(-size // _VECTOR) * _VECTOR, most)
     whole = rows - rows % size
     pieces, target = a[..., :whole, :], out[..., :whole, :]
     np.matmul(

@@ -1,7 +1,7 @@
 """Convolutions as products with unfolded windows, a stripe of the image at a time.
 
 Each function makes the function of x (N, C, spatial...) and out (N, output..., M) that writes windows of x @ matrix
-(kernel elements * C, M) to out, and calls `finish` with each part of out as soon as it is there.
+(kernel elements * C, M) to out.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ from ortconv.executor.kernels.windows import (
 )
 from ortconv.ir.tensor import Array
 
-Finish = Callable[[Array], None]
-"""What is done, in place, to parts (..., M) of what a product makes."""
-
-Unfolded = Callable[[Array, Array, Finish], None]
+Unfolded = Callable[[Array, Array], None]
 
 FEW_CHANNELS = 4
 """Up to this many are unfolded channels first."""
@@ -44,7 +41,7 @@ def unfolded(matrix: Array, w: Window) -> Unfolded:
         return _of_few_channels(matrix, w) if c <= FEW_CHANNELS else _along_width(matrix, w)
     multiply, pixels = writer(matrix), prod(w.output[1:])
 
-    def run(x: Array, out: Array, finish: Finish) -> None:
+    def run(x: Array, out: Array) -> None:
         windows = _runs(pad_channels_last(x, w), w)
         if len(x) * pixels * w.output[0] * k * x.itemsize <= stripes.STRIPE_BYTES:
             windows, out = (v.reshape(1, -1, *v.shape[2:]) for v in (windows, out))
@@ -56,7 +53,6 @@ def unfolded(matrix: Array, w: Window) -> Unfolded:
                 held = rows[: len(part) * pixels]
                 copy_runs(image[start : start + block], held.reshape(len(part), *image.shape[1:]))
                 multiply(held, part.reshape(-1, m))
-                finish(part)
 
     return run
 
@@ -84,7 +80,7 @@ def _along_width(matrix: Array, w: Window) -> Unfolded:
     count = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
     rows, width, place, multiply = (count - 1) * sh + kh, w.padded[1], all_columns(w), writer(matrix)
 
-    def run(x: Array, out: Array, finish: Finish) -> None:
+    def run(x: Array, out: Array) -> None:
         stripe = Stripe(np.empty((1, rows, width, c), x.dtype), (place,))
         _, by_row, by_column, item = stripe.copies.strides
         row_windows = (sw * by_column, by_row, w.dilations[1] * by_column, item)
@@ -98,7 +94,6 @@ def _along_width(matrix: Array, w: Window) -> Unfolded:
                 stripe.load(image, start * sh - w.begin[0])
                 copy_runs(runs, held)
                 multiply(windows[: len(part)], part)
-                finish(part)
 
     return run
 
@@ -110,7 +105,7 @@ def _of_few_channels(matrix: Array, w: Window) -> Unfolded:
     count = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
     rows, places, multiply = (count - 1) * sh + kh, reached(w, 1), writer(matrix)
 
-    def run(x: Array, out: Array, finish: Finish) -> None:
+    def run(x: Array, out: Array) -> None:
         x = x if x.strides[-1] == x.itemsize else np.ascontiguousarray(x)
         held = np.empty((rows, kw, c, ow), x.dtype)
         stripe = Stripe(held.transpose(1, 0, 3, 2), places)
@@ -121,6 +116,5 @@ def _of_few_channels(matrix: Array, w: Window) -> Unfolded:
                 part = target[start : start + count]
                 stripe.load(image, start * sh - w.begin[0])
                 multiply(windows[: len(part)], part)
-                finish(part)
 
     return run

@@ -20,7 +20,7 @@ _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.floa
 _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
 _INPUT, _WEIGHTS, _OUTPUT = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
 
-_BLOCK_BYTES = 256 << 10
+_BLOCK_BYTES = 768 << 10
 """Transformed tiles beyond this, and beyond a quarter of the weights that every block reads, are worked on in blocks of rows."""
 
 _FEWEST_CHANNELS = 32
@@ -53,26 +53,27 @@ def outputs(tiles: Array, weights: Array) -> Array:
     """Transformed tiles (16, T, C) times transformed weights, transformed back to (4, T * M)."""
     y = np.empty((*tiles.shape[:2], weights.shape[2]), np.float32)
     product(tiles, weights, y)
-    return np.asarray(_OUTPUT @ y.reshape(16, -1))
+    return _transformed(_OUTPUT, y.reshape(16, -1))
+
+
+def _transformed(matrix: Array, x: Array) -> Array:
+    """matrix @ x for few long rows."""
+    out = np.empty((len(matrix), x.shape[1]), np.float32)
+    product(x.T, matrix.T, out.T)
+    return out
 
 
 class NotFinite(ArithmeticError):
     """A sum was infinite or no number."""
 
 
-def finite_outputs(finish: Callable[[Array], None] | None) -> Callable[[Array, Array], Array]:
-    """What `outputs` computes, finished. The function raises NotFinite."""
-
-    def run(tiles: Array, weights: Array) -> Array:
-        y = outputs(tiles, weights)
-        flat = y.reshape(-1)
-        if not math.isfinite(np.dot(flat, flat)):
-            raise NotFinite
-        if finish is not None:
-            finish(y.reshape(-1, weights.shape[2]))
-        return y
-
-    return run
+def finite_outputs(tiles: Array, weights: Array) -> Array:
+    """What `outputs` computes. NotFinite where that is infinite, no number, or too large to tell."""
+    y = outputs(tiles, weights)
+    flat = y.reshape(-1)
+    if not math.isfinite(np.dot(flat, flat)):
+        raise NotFinite
+    return y
 
 
 def exact_outputs(weights: Array, low: float, high: float) -> Callable[[Array, Array], Array]:
@@ -96,7 +97,7 @@ def exact_outputs(weights: Array, low: float, high: float) -> Callable[[Array, A
             total = products[0]
             for p in products[1:]:
                 total += p
-            return np.asarray(_OUTPUT @ total)
+            return _transformed(_OUTPUT, total)
         wide = sum(p.astype(np.float64) for p in products)
         return np.asarray(_OUTPUT.astype(np.float64) @ wide).astype(np.float32)
 
@@ -126,6 +127,6 @@ def convolve_3x3(x: Array, weights: Array, w: Window, combined: Callable[[Array,
             count = part.shape[2]
             held = np.empty((16, count * columns * c), np.float32)
             copy_runs(part, held.reshape(part.shape))
-            y = combined((_INPUT @ held).reshape(16, count * columns, c), weights).reshape(2, 2, count, columns, m)
+            y = combined(_transformed(_INPUT, held).reshape(16, -1, c), weights).reshape(2, 2, count, columns, m)
             copy_runs(y.transpose(2, 0, 3, 1, 4), by_tile[start : start + count])
     return out[:, :oh, :ow]
