@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -16,16 +16,11 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 
-_MOST_ROWS, _FEWEST_ROWS = 64, 8
+_PANEL = 64
+"""The width of panels of weights, for which these kernels are the fastest."""
 
-_VECTOR = 16
-"""Rows of a transposed matrix lie beside each other in memory: pieces begin at whole vectors."""
-
-_ROWS_FOR_ALL_COLUMNS, _MOST_ROWS_BY_ALL = 16, 256
-"""Weights are not cut into panels where so many rows fit beside all of them into a piece, and pieces get no more than these."""
-
-_PANELS = ((64, 24), (32, _FEWEST_ROWS), (16, 24))
-"""Widths of panels of weights, the best first, and the fewest rows that must fit beside them into a piece."""
+_ROWS, _FEWEST_ROWS, _MOST_ROWS = 12, 4, 240
+"""Pieces have multiples of the first number of rows where so many fit, and of the second else."""
 
 
 @cache
@@ -39,23 +34,32 @@ def largest_piece() -> int:
 
 
 def product(a: Array, b: Array, out: Array) -> None:
-    """out = a @ b, for a (..., R, K), b (..., K, M) or (K, M), and out (..., R, M)."""
-    *lead, rows, depth = a.shape
-    columns = b.shape[-1]
+    """out = a @ b, for a (..., R, K), b (..., K, M) and out (..., R, M), broadcast as by matmul."""
+    (rows, depth), columns = a.shape[-2:], b.shape[-1]
     most = largest_piece() // max(depth * columns, 1)
     if rows <= most or most < _FEWEST_ROWS:
         np.matmul(a, b, out)
         return
-    most = min(most, _MOST_ROWS_BY_ALL)
-    size = -(-rows // -(-rows // most))
-    size = min(-(-size // _VECTOR) * _VECTOR, most)
+    size = _rows_per_piece(rows, most)
     whole = rows - rows % size
-    pieces, target = a[..., :whole, :], out[..., :whole, :]
-    np.matmul(
-        pieces.reshape(*lead, -1, size, depth), b[..., None, :, :], target.reshape(*lead, -1, size, columns)
-    )
+    pieces, places = a[..., :whole, :], out[..., :whole, :]
+    np.matmul(_split(pieces, size), b[..., None, :, :], _split(places, size))
     if whole < rows:
         np.matmul(a[..., whole:, :], b, out[..., whole:, :])
+
+
+def _split(x: Array, size: int) -> Array:
+    """View (..., R / size, size, columns) of (..., R, columns)."""
+    return x.reshape(*x.shape[:-2], -1, size, x.shape[-1])
+
+
+def _rows_per_piece(rows: int, most: int) -> int:
+    step = _ROWS if most >= _ROWS else _FEWEST_ROWS
+    most = min(most - most % step, _MOST_ROWS)
+    even = -(-rows // -(-rows // most))
+    size = -(-even // step) * step
+    # A few rows that are left over would cost as much as a piece.
+    return size if not rows % size or rows % size >= size // 3 else even
 
 
 def by_weights(*parts: Array) -> Callable[[Array], Array]:
@@ -80,71 +84,45 @@ def _weights(parts: tuple[Array, ...]) -> _Weights:
 
 
 class _Weights:
-    """A matrix as panels, laid out at the first use."""
+    """A matrix, cut into panels beside which enough rows fit into a piece. It is laid out at the first use."""
 
     def __init__(self, parts: Sequence[Array]) -> None:
         self._parts = parts
         self._depth, self._columns = len(parts[0]), sum(w.shape[1] for w in parts)
-        self._width = _width(self._depth, [w.shape[1] for w in parts])
-        self._most = min(_MOST_ROWS, largest_piece() // max(self._depth * self._width, 1))
         self._fitting = largest_piece() // max(self._depth * self._columns, 1)
-        self._one_piece = self._fitting if self._width else math.inf
-
-    @cached_property
-    def _panels(self) -> Array:
-        return np.concatenate([w.reshape(self._depth, -1, self._width).swapaxes(0, 1) for w in self._parts])
+        panels = self._columns // _PANEL if self._fitting < _ROWS else 0
+        self._cut = panels * _PANEL if self._depth * _PANEL * _FEWEST_ROWS <= largest_piece() else 0
 
     @cached_property
     def _whole(self) -> Array:
         return np.ascontiguousarray(self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1))
 
+    @cached_property
+    def _panels(self) -> tuple[Array, Array]:
+        """Panels (P, K, width), and the columns that are left."""
+        matrix = self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1)
+        panels = matrix[:, : self._cut].reshape(self._depth, -1, _PANEL).swapaxes(0, 1)
+        return np.ascontiguousarray(panels), np.ascontiguousarray(matrix[:, self._cut :])
+
     def multiply(self, x: Array) -> Array:
         size = math.prod(x.shape[:-1])
-        if size <= self._one_piece:
+        if size <= self._fitting or self._fitting >= _ROWS > size or not (self._cut or self._fitting >= _ROWS):
             return np.asarray(np.matmul(x, self._whole))
         out = np.empty((*x.shape[:-1], self._columns), np.float32)
-        rows, target = x.reshape(size, self._depth), out.reshape(size, -1, self._width)
-        block = -(-size // -(-size // self._most))
-        whole = size - size % block
-        # All rows by one panel after the other, so that the weights are read once.
-        pieces = target[:whole].reshape(-1, block, *target.shape[1:]).transpose(2, 0, 1, 3)
-        np.matmul(rows[:whole].reshape(-1, block, self._depth), self._panels[:, None], pieces)
-        if whole < size:
-            np.matmul(rows[whole:], self._panels, target[whole:].swapaxes(0, 1))
+        self.write(x.reshape(size, self._depth), out.reshape(size, self._columns))
         return out
 
-    @cached_property
-    def write(self) -> Callable[[Array, Array], None]:
-        """Writes x (..., R, K) times these weights to out (..., R, M)."""
-        if self._width and self._fitting < _ROWS_FOR_ALL_COLUMNS:
-            return partial(_by_panels, self._panels, self._most)
-        return lambda x, out: product(x, self._whole, out)
-
-
-def _by_panels(panels: Array, most: int, x: Array, out: Array) -> None:
-    """All rows by one panel after the other, so that the weights are read once."""
-    count, depth, width = panels.shape
-    *lead, rows, _ = x.shape
-    panels = panels.reshape(count, *(1,) * len(lead), depth, width)
-    target = out.reshape(*out.shape[:-1], count, width)
-    target = target.transpose(-2, *range(len(lead) + 1), -1)
-    if rows <= most:
-        np.matmul(x, panels, target)
-        return
-    size = -(-rows // -(-rows // most))
-    whole = rows - rows % size
-    places = target[..., :whole, :].reshape(count, *lead, -1, size, width)
-    np.matmul(x[..., :whole, :].reshape(*lead, -1, size, depth), panels[..., None, :, :], places)
-    if whole < rows:
-        np.matmul(x[..., whole:, :], panels, target[..., whole:, :])
+    def write(self, x: Array, out: Array) -> None:
+        if not self._cut:
+            product(x, self._whole, out)
+            return
+        panels, rest = self._panels
+        main, lead = out[..., : self._cut], x.ndim - 2
+        target = main.reshape(*main.shape[:-1], -1, _PANEL).transpose(-2, *range(lead + 1), -1)
+        # All rows by one panel after the other, so that the weights are read once.
+        product(x, panels.reshape(-1, *(1,) * lead, *panels.shape[1:]), target)
+        if rest.size:
+            product(x, rest, out[..., self._cut :])
 
 
 _shared: WeakValueDictionary[Any, _Weights] = WeakValueDictionary()
-
-
-def _width(depth: int, columns: Sequence[int]) -> int:
-    """The width of the panels into which weights are cut; 0 for none."""
-    if not depth or not all(columns):
-        return 0
-    rows = largest_piece() // depth
-    return next((n for n, fewest in _PANELS if not any(m % n for m in columns) and rows // n >= fewest), 0)

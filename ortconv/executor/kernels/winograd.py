@@ -20,7 +20,7 @@ _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.floa
 _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
 _INPUT, _WEIGHTS, _OUTPUT = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
 
-_BLOCK_BYTES = 768 << 10
+_BLOCK_BYTES = 640 << 10
 """Transformed tiles beyond this, and beyond a quarter of the weights that every block reads, are worked on in blocks of rows."""
 
 _FEWEST_CHANNELS = 32
@@ -117,7 +117,8 @@ def convolve_3x3(x: Array, weights: Array, w: Window, combined: Callable[[Array,
     top, left = w.begin
     padded[:, top : top + w.size[0], left : left + w.size[1]] = to_last(x)
     out = np.empty((n, 2 * rows, 2 * columns, m), np.float32)
-    block = max(1, max(_BLOCK_BYTES, weights.nbytes // 4) // (16 * 4 * max(columns * max(c, m), 1)))
+    blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weights.nbytes // 4))
+    block = max(1, -(-rows // max(1, blocks)))
     for image, target in zip(padded, out):
         by_row, by_column, item = image.strides
         tiles = strided(image, (4, 4, rows, columns, c), (by_row, by_column, 2 * by_row, 2 * by_column, item))
