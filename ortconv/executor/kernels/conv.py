@@ -82,23 +82,39 @@ def _windowed(f: Filters, w: Window) -> Function:
 def _pointwise(matrix: Array, w: Window) -> Function:
     group, c, m = matrix.shape
     steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-    is_strided, size = any(s > 1 for s in w.strides), prod(w.output)
-    multiply = writer(matrix[0]) if group == 1 else None
+    if group == 1:
+        run = _of_pixels(writer(matrix[0]), c, m, w.output)
+    else:
+        run = _of_grouped_pixels(matrix, w.output)
+    return (lambda x: run(x[steps])) if any(s > 1 for s in w.strides) else run
+
+
+def _of_pixels(multiply: Callable[[Array, Array], None], c: int, m: int, output: tuple[int, ...]) -> Function:
+    size = prod(output)
 
     def run(x: Array) -> Array:
-        x = x[steps] if is_strided else x
         n = len(x)
-        if multiply is not None:
-            # One image that lies channels first is the transpose of what is wanted, which products read as it is.
-            whole = n == 1 and size > 1 and x.flags.c_contiguous
-            rows = x.reshape(c, size).T if whole else channels_last(x).reshape(n * size, c)
-            out = np.empty((n * size, m), x.dtype)
-            multiply(rows, out)
-            return channels_first(out.reshape(n, *w.output, m))
-        rows = channels_last(x).reshape(n * size, group, c)
-        out = np.empty((n * size, group, m), x.dtype)
+        if size == 1:
+            rows = x.reshape(n, c)
+        elif n == 1 and x.flags.c_contiguous:
+            rows = x.reshape(c, size).T  # products read the transpose as it is
+        else:
+            rows = channels_last(x).reshape(n * size, c)
+        out = np.empty((n * size, m), x.dtype)
+        multiply(rows, out)
+        return channels_first(out.reshape(n, *output, m))
+
+    return run
+
+
+def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
+    group, c, m = matrix.shape
+
+    def run(x: Array) -> Array:
+        rows = channels_last(x).reshape(-1, group, c)
+        out = np.empty((len(rows), group, m), x.dtype)
         np.matmul(rows.swapaxes(0, 1), matrix, out=out.swapaxes(0, 1))
-        return channels_first(out.reshape(n, *w.output, group * m))
+        return channels_first(out.reshape(len(x), *output, group * m))
 
     return run
 

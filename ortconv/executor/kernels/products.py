@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -35,31 +35,35 @@ def largest_piece() -> int:
 
 def product(a: Array, b: Array, out: Array) -> None:
     """out = a @ b, for a (..., R, K), b (..., K, M) and out (..., R, M), broadcast as by matmul."""
-    (rows, depth), columns = a.shape[-2:], b.shape[-1]
-    most = largest_piece() // max(depth * columns, 1)
-    if rows <= most or most < _FEWEST_ROWS:
+    rows, depth = a.shape[-2:]
+    size, whole = _pieces(rows, depth * b.shape[-1], largest_piece())
+    if size == rows:
         np.matmul(a, b, out)
-        return
-    size = _rows_per_piece(rows, most)
-    whole = rows - rows % size
-    pieces, places = a[..., :whole, :], out[..., :whole, :]
-    np.matmul(_split(pieces, size), b[..., None, :, :], _split(places, size))
-    if whole < rows:
+    elif whole == rows:
+        np.matmul(_split(a, size), b[..., None, :, :], _split(out, size))
+    else:
+        np.matmul(_split(a[..., :whole, :], size), b[..., None, :, :], _split(out[..., :whole, :], size))
         np.matmul(a[..., whole:, :], b, out[..., whole:, :])
+
+
+@lru_cache(maxsize=1 << 10)
+def _pieces(rows: int, work: int, largest: int) -> tuple[int, int]:
+    """How many rows of so many multiplications a piece has, and all rows but what is left over after whole pieces."""
+    most = largest // max(work, 1)
+    if rows <= most or most < _FEWEST_ROWS:
+        return rows, rows
+    step = _ROWS if most >= _ROWS else _FEWEST_ROWS
+    most = min(most - most % step, _MOST_ROWS)
+    even = -(-rows // -(-rows // most))
+    size = -(-even // step) * step
+    if 0 < rows % size < size // 3:  # A few rows cost as much as a piece.
+        size = even
+    return size, rows - rows % size
 
 
 def _split(x: Array, size: int) -> Array:
     """View (..., R / size, size, columns) of (..., R, columns)."""
     return x.reshape(*x.shape[:-2], -1, size, x.shape[-1])
-
-
-def _rows_per_piece(rows: int, most: int) -> int:
-    step = _ROWS if most >= _ROWS else _FEWEST_ROWS
-    most = min(most - most % step, _MOST_ROWS)
-    even = -(-rows // -(-rows // most))
-    size = -(-even // step) * step
-    # A few rows that are left over would cost as much as a piece.
-    return size if not rows % size or rows % size >= size // 3 else even
 
 
 def by_weights(*parts: Array) -> Callable[[Array], Array]:
