@@ -17,7 +17,7 @@ from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.products import contiguous, writer
+from ortconv.executor.kernels.products import writer
 from ortconv.executor.kernels.unfolding import FEW_CHANNELS, unfolded
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, to_last, window
 from ortconv.executor.memory import once
@@ -53,7 +53,7 @@ def filters(w: Array, group: int) -> Filters:
     if c == 1 and group > 1:
         return Filters(tuple(k), group, np.ascontiguousarray(w.reshape(m, -1).T), group, m, True)
     if group == 1 and prod(k) == 1:
-        return Filters(tuple(k), group, contiguous(w.reshape(m, c).T)[None], c, m, False)
+        return Filters(tuple(k), group, w.reshape(m, c).T[None], c, m, False)
     rows = np.moveaxis(w.reshape(group, m // group, c, *k), 2, -1).reshape(group, m // group, -1)
     return Filters(tuple(k), group, np.ascontiguousarray(rows.transpose(0, 2, 1)), c * group, m, False)
 
