@@ -17,7 +17,8 @@ from ortconv.ir.tensor import Array
 def in_bands(over: Callable[[Window], Function], w: Window, outputs: int, work: int) -> Function:
     """What `over` makes for a window: a function of x (N, C, spatial...) to (N, outputs, output...).
 
-    `work` is the number of multiplications per element of the result.
+    What it makes also takes contiguous memory (N, output..., outputs) for the result. `work` is the number of
+    multiplications per element of the result.
     """
     part_over = lru_cache(maxsize=16)(over)
     whole, work = over(w), work * outputs * prod(w.output)
@@ -33,7 +34,10 @@ def in_bands(over: Callable[[Window], Function], w: Window, outputs: int, work: 
 
         def compute(i: int) -> None:
             inputs, own = bands[i]
-            out[:, rows[i]] = to_last(part_over(own)(x[:, :, inputs]))
+            target = out[:, rows[i]]
+            y = part_over(own)(x[:, :, inputs], target if len(x) == 1 else None)
+            if not np.may_share_memory(y, target):
+                target[...] = to_last(y)
 
         each(compute, range(len(rows)))
         return channels_first(out)

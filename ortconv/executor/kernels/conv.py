@@ -65,7 +65,10 @@ def convolve(x: Array, f: Filters, w: Window) -> Array:
 
 
 def convolver(f: Filters, w: Window, channels: int) -> Function:
-    """The function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without bias."""
+    """The function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without bias.
+
+    It can also be given contiguous memory (N, output..., M) for the result.
+    """
     if channels != f.channels:
         raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
     if f.depthwise:
@@ -77,9 +80,9 @@ def _windowed(f: Filters, w: Window) -> Function:
     c, m = f.channels // f.group, f.outputs // f.group
     parts = [(slice(g * c, (g + 1) * c), slice(g * m, (g + 1) * m), unfolded(a, w)) for g, a in enumerate(f.matrix)]
 
-    def run(x: Array) -> Array:
+    def run(x: Array, out: Array | None = None) -> Array:
         x = np.ascontiguousarray(x) if c <= FEW_CHANNELS and f.group > 1 else x
-        out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
+        out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype) if out is None else out
         for inputs, outputs, multiply in parts:
             multiply(x[:, inputs], out[..., outputs])
         return channels_first(out)
@@ -94,13 +97,13 @@ def _pointwise(matrix: Array, w: Window) -> Function:
         run = _of_pixels(writer(matrix[0]), c, m, w.output)
     else:
         run = _of_grouped_pixels(matrix, w.output)
-    return (lambda x: run(x[steps])) if any(s > 1 for s in w.strides) else run
+    return (lambda x, out=None: run(x[steps], out)) if any(s > 1 for s in w.strides) else run
 
 
 def _of_pixels(multiply: Callable[[Array, Array], None], c: int, m: int, output: tuple[int, ...]) -> Function:
     size = prod(output)
 
-    def run(x: Array) -> Array:
+    def run(x: Array, out: Array | None = None) -> Array:
         n = len(x)
         if size == 1:
             rows = x.reshape(n, c)
@@ -108,9 +111,9 @@ def _of_pixels(multiply: Callable[[Array, Array], None], c: int, m: int, output:
             rows = x.reshape(c, size).T  # products read the transpose as it is
         else:
             rows = channels_last(x).reshape(n * size, c)
-        out = np.empty((n * size, m), x.dtype)
-        multiply(rows, out)
-        return channels_first(out.reshape(n, *output, m))
+        out = np.empty((n, *output, m), x.dtype) if out is None else out
+        multiply(rows, out.reshape(n * size, m))
+        return channels_first(out)
 
     return run
 
@@ -118,11 +121,11 @@ def _of_pixels(multiply: Callable[[Array, Array], None], c: int, m: int, output:
 def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
     group, c, m = matrix.shape
 
-    def run(x: Array) -> Array:
+    def run(x: Array, out: Array | None = None) -> Array:
         rows = channels_last(x).reshape(-1, group, c)
-        out = np.empty((len(rows), group, m), x.dtype)
-        np.matmul(rows.swapaxes(0, 1), matrix, out=out.swapaxes(0, 1))
-        return channels_first(out.reshape(len(x), *output, group * m))
+        out = np.empty((len(x), *output, group * m), x.dtype) if out is None else out
+        np.matmul(rows.swapaxes(0, 1), matrix, out=out.reshape(len(rows), group, m).swapaxes(0, 1))
+        return channels_first(out)
 
     return run
 
@@ -130,12 +133,13 @@ def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
 def _depthwise(f: Filters, w: Window) -> Function:
     one = depthwise(f.matrix, w) if len(w.kernel) == 2 and all(w.output) else partial(_tap_by_tap, f.matrix, w)
     multiplier = f.outputs // f.channels
-    return one if multiplier == 1 else lambda x: one(np.repeat(x, multiplier, axis=1))
+    return one if multiplier == 1 else lambda x, out=None: one(np.repeat(x, multiplier, axis=1), out)
 
 
-def _tap_by_tap(weights: Array, w: Window, x: Array) -> Array:
+def _tap_by_tap(weights: Array, w: Window, x: Array, out: Array | None = None) -> Array:
     x = pad_channels_last(x, w)
-    out = np.zeros((x.shape[0], *w.output, x.shape[-1]), x.dtype)
+    out = np.empty((x.shape[0], *w.output, x.shape[-1]), x.dtype) if out is None else out
+    out[...] = 0
     for tap, factors in zip(w.taps(), weights):
         out += x[(slice(None), *tap)] * factors
     return channels_first(out)
@@ -247,7 +251,7 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
         direct = cache(lambda: convolver(laid_out(), w, given))
         if transformed is None or given != channels or not winograd.suits_window(w):
             return direct()
-        return lambda x: _through_winograd(x, transformed(), w, direct)
+        return lambda x, out=None: _through_winograd(x, transformed(), w, direct, out)
 
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
@@ -257,13 +261,15 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
     return lambda x: bound(x.shape)(x)
 
 
-def _through_winograd(x: Array, transformed: Array, w: Window, direct: Callable[[], Function]) -> Array:
+def _through_winograd(
+    x: Array, transformed: Array, w: Window, direct: Callable[[], Function], out: Array | None
+) -> Array:
     """By the direct form where a non-finite value would spread over its tile."""
     try:
         with np.errstate(all="ignore"):
-            return channels_first(winograd.convolve_3x3(x, transformed, w, winograd.finite_outputs))
+            return channels_first(winograd.convolve_3x3(x, transformed, w, winograd.finite_outputs, out))
     except winograd.NotFinite:
-        result: Array = direct()(x)
+        result: Array = direct()(x, out)
         return result
 
 

@@ -20,12 +20,12 @@ def depthwise(weights: Array, w: Window) -> Function:
     count = rows_per_stripe(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
     shape = (len(places), (count - 1) * sh + (kh - 1) * dh + 1, width, c)
 
-    def run(x: Array) -> Array:
+    def run(x: Array, memory: Array | None = None) -> Array:
         stripe = Stripe(np.empty(shape, dtype), places)
         by_copy, by_row, by_column, item = stripe.copies.strides
         by_tap = by_copy if sw > 1 else dw * by_column
         taps = strided(stripe.copies, (kh, kw, count, ow * c), (dh * by_row, by_tap, sh * by_row, item))
-        out = np.empty((len(x), oh, ow * c), dtype)
+        out = np.empty((len(x), oh, ow * c), dtype) if memory is None else memory.reshape(len(x), oh, ow * c)
         for image, results in zip(to_last(x), out, strict=True):
             for start in range(0, oh, count):
                 part = results[start : start + count]

@@ -108,15 +108,25 @@ _EXACT_QUARTERS = float(1 << 22)
 """Up to this float32 holds all multiples of a quarter."""
 
 
-def convolve_3x3(x: Array, weights: Array, w: Window, combined: Callable[[Array, Array], Array] = outputs) -> Array:
-    """(N, C, H, W) with transformed weights, for a window of strides and dilations 1, to (N, OH, OW, M) channels last."""
+def convolve_3x3(
+    x: Array,
+    weights: Array,
+    w: Window,
+    combined: Callable[[Array, Array], Array] = outputs,
+    memory: Array | None = None,
+) -> Array:
+    """(N, C, H, W) with transformed weights, for a window of strides and dilations 1, to (N, OH, OW, M) channels last.
+
+    Contiguous `memory` takes the result where it has whole tiles.
+    """
     n, c = x.shape[:2]
     (oh, ow), m = w.output, weights.shape[2]
     rows, columns = -(-oh // 2), -(-ow // 2)
     padded = np.zeros((n, 2 * rows + 2, 2 * columns + 2, c), np.float32)
     top, left = w.begin
     padded[:, top : top + w.size[0], left : left + w.size[1]] = to_last(x)
-    out = np.empty((n, 2 * rows, 2 * columns, m), np.float32)
+    shape = (n, 2 * rows, 2 * columns, m)
+    out = np.empty(shape, np.float32) if memory is None or memory.shape != shape else memory
     blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weights.nbytes // 4))
     block = max(1, -(-rows // max(1, blocks)))
     for image, target in zip(padded, out):
