@@ -249,7 +249,7 @@ def _through_winograd(x: Array, transformed: Array, w: Window, direct: Callable[
     try:
         with np.errstate(all="ignore"):
             return channels_first(winograd.convolve_3x3(x, transformed, w, winograd.finite_outputs))
-    except winograd.NotFinite:
+    except winograd.NotFiniteError:
         result: Array = direct()(x)
         return result
 

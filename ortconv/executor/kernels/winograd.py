@@ -63,16 +63,16 @@ def _transformed(matrix: Array, x: Array) -> Array:
     return out
 
 
-class NotFinite(ArithmeticError):
+class NotFiniteError(ArithmeticError):
     """A sum was infinite or no number."""
 
 
 def finite_outputs(tiles: Array, weights: Array) -> Array:
-    """What `outputs` computes. NotFinite where that is infinite, no number, or too large to tell."""
+    """What `outputs` computes. NotFiniteError where that is infinite, no number, or too large to tell."""
     y = outputs(tiles, weights)
     flat = y.reshape(-1)
     if not math.isfinite(np.dot(flat, flat)):
-        raise NotFinite
+        raise NotFiniteError
     return y
 
 
