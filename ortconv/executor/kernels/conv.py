@@ -268,7 +268,7 @@ def _through_winograd(
     try:
         with np.errstate(all="ignore"):
             return channels_first(winograd.convolve_3x3(x, transformed, w, winograd.finite_outputs, out))
-    except winograd.NotFinite:
+    except winograd.NotFiniteError:
         result: Array = direct()(x, out)
         return result
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ortconv.executor.kernels.products import largest_piece, product
+from ortconv.executor.kernels.products import product
 from ortconv.executor.kernels.windows import Window, copy_runs, strided, to_last
 from ortconv.ir.tensor import Array
 
@@ -24,17 +24,14 @@ _BLOCK_BYTES = 640 << 10
 """Transformed tiles beyond this, and beyond a quarter of the weights that every block reads, are worked on in blocks of rows."""
 
 _FEWEST_CHANNELS = 32
-_FEWEST_PAIRS, _FEWEST_PAIRS_BESIDE_PIECES = 2048, 4096
-"""With fewer channels, or pairs of input and output channels, the transforms cost more than they save.
-
-The direct form is faster where products of pieces need no copies."""
+_FEWEST_PAIRS = 2048
+"""With fewer channels, or pairs of output channels and as many or less input channels, the transforms cost more than they save."""
 
 
 def suits(w: Array, group: int) -> bool:
     """True for weights (M, C, 3, 3) whose convolution is faster this way."""
     m, c = w.shape[:2]
-    pairs = _FEWEST_PAIRS_BESIDE_PIECES if largest_piece() else _FEWEST_PAIRS
-    enough = min(m, c) >= _FEWEST_CHANNELS and m * c >= pairs
+    enough = min(m, c) >= _FEWEST_CHANNELS and m * min(m, c) >= _FEWEST_PAIRS
     return w.dtype == np.float32 and group == 1 and w.shape[2:] == (3, 3) and enough
 
 
@@ -63,16 +60,16 @@ def _transformed(matrix: Array, x: Array) -> Array:
     return out
 
 
-class NotFinite(ArithmeticError):
+class NotFiniteError(ArithmeticError):
     """A sum was infinite or no number."""
 
 
 def finite_outputs(tiles: Array, weights: Array) -> Array:
-    """What `outputs` computes. NotFinite where that is infinite, no number, or too large to tell."""
+    """What `outputs` computes. NotFiniteError where that is infinite, no number, or too large to tell."""
     y = outputs(tiles, weights)
     flat = y.reshape(-1)
     if not math.isfinite(np.dot(flat, flat)):
-        raise NotFinite
+        raise NotFiniteError
     return y
 
 
