@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from math import prod
+from math import isfinite, prod
 
 import numpy as np
 
+from ortconv.executor.kernels.exponential import Exponential, fast_exponential
 from ortconv.executor.kernels.products import product
 from ortconv.ir.tensor import Array
 
@@ -16,8 +17,8 @@ _BLOCK = 1 << 17
 
 _FEWEST_ROWS = 64
 
-_LEAST_SUM = 1e-10
-"""Of a row of exponentials that are at most 1. Below it the row is shifted by its own maximum, to be exact enough."""
+_LEAST_SUM = 1e-20
+"""Of a row of exponentials. Below it, or where its square is infinite, the row is shifted by its maximum, to be exact enough."""
 
 
 def attend(q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Array]) -> Array | None:
@@ -42,23 +43,40 @@ def attend(q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Arra
         return None
     memory = np.empty((batch, length, heads, depth), np.float32)
     out = memory.transpose(0, 2, 1, 3)
-    scale = np.asarray(factor, np.float32)
+    # The fast exponential takes long for what is hidden by -inf.
+    exponential, unit = (np.exp, 1.0) if summands else fast_exponential()
+    scale = np.asarray(factor * unit, np.float32)
     if prod(shape) <= _BLOCK:
-        done = _block(q, np.multiply(kt, scale), v, summands, np.empty(shape, np.float32), out)
+        scores = np.empty(shape, np.float32)
+        done = _block(q, np.multiply(kt, scale, order="C"), v, summands, exponential, scores, out)
     else:
-        done = _in_blocks(q, kt, v, scale, [np.broadcast_to(x, shape) for x in summands], out)
-    flat = memory.reshape(-1)
-    return out if done and np.isfinite(np.dot(flat, flat)) else None
+        done = _in_blocks(q, kt, v, scale, [np.broadcast_to(x, shape) for x in summands], exponential, out)
+    return out if done and _has_finite_square(memory) else None
 
 
-def _in_blocks(q: Array, kt: Array, v: Array, scale: Array, summands: Sequence[Array], out: Array) -> bool:
+def _has_finite_square(x: Array) -> bool:
+    flat = x.reshape(-1)
+    return isfinite(np.dot(flat, flat))
+
+
+def _in_blocks(
+    q: Array, kt: Array, v: Array, scale: Array, summands: Sequence[Array], exponential: Exponential, out: Array
+) -> bool:
     batch, heads, length, _ = q.shape
     keys = v.shape[2]
     together = _BLOCK // (length * keys)
     if together > 1:
         scores = np.empty((min(together, heads), length, keys), np.float32)
         return all(
-            _block(q[i], np.multiply(kt[i], scale), v[i], [x[i] for x in summands], scores[: len(q[i])], out[i])
+            _block(
+                q[i],
+                np.multiply(kt[i], scale, order="C"),
+                v[i],
+                [x[i] for x in summands],
+                exponential,
+                scores[: len(q[i])],
+                out[i],
+            )
             for b in range(batch)
             for h in range(0, heads, together)
             for i in [(b, slice(h, h + together))]
@@ -67,44 +85,54 @@ def _in_blocks(q: Array, kt: Array, v: Array, scale: Array, summands: Sequence[A
     rows = -(-length // -(-length // max(_FEWEST_ROWS, _BLOCK // keys)))
     scores = np.empty((rows, keys), np.float32)
     for head in np.ndindex(batch, heads):
-        columns = np.multiply(kt[head], scale, order="C")
+        columns, values = np.multiply(kt[head], scale, order="C"), np.ascontiguousarray(v[head])
         for start in range(0, length, rows):
             i = (*head, slice(start, start + rows))
-            if not _block(q[i], columns, v[head], [x[i] for x in summands], scores[: length - start], out[i]):
+            part, masks = scores[: length - start], [x[i] for x in summands]
+            if not _block(q[i], columns, values, masks, exponential, part, out[i]):
                 return False
     return True
 
 
-def _block(q: Array, kt: Array, v: Array, summands: Sequence[Array], scores: Array, out: Array) -> bool:
+def _block(
+    q: Array, kt: Array, v: Array, summands: Sequence[Array], exponential: Exponential, scores: Array, out: Array
+) -> bool:
     """Fill `out`; False where a row has no finite sum. `scores` is scratch memory."""
     _fill(scores, q, kt, summands)
-    np.subtract(scores, np.maximum.reduce(scores.reshape(-1)), scores)
-    sums = _exponentials(scores)
-    if not sums.min() >= _LEAST_SUM:
+    exponential(scores, scores)
+    sums = _sums(scores)
+    if not (sums.min() >= _LEAST_SUM and _has_finite_square(sums)):
         _fill(scores, q, kt, summands)
         np.subtract(scores, scores.max(axis=-1, keepdims=True), scores)
-        sums = _exponentials(scores)
+        exponential(scores, scores)
+        sums = _sums(scores)
         if not sums.min() >= 0.5:
             return False
-    multiply = product if q.ndim == 2 else np.matmul
+    np.reciprocal(sums, sums)
     if kt.shape[-1] <= v.shape[-1]:
-        np.divide(scores, sums, scores)
-        multiply(scores, v, out)
+        np.multiply(scores, sums, scores)
+        _multiply(scores, v, out)
     else:
-        multiply(scores, v, out)
-        np.divide(out, sums, out)
+        _multiply(scores, v, out)
+        np.multiply(out, sums, out)
     return True
 
 
 def _fill(scores: Array, q: Array, kt: Array, summands: Sequence[Array]) -> None:
-    np.matmul(q, kt, scores)
+    _multiply(q, kt, scores)
     for x in summands:
         np.add(scores, x, scores)
 
 
-def _exponentials(x: Array) -> Array:
-    """exp(x) in place; the sums of its rows, keeping their axis."""
-    np.exp(x, x)
+def _multiply(a: Array, b: Array, out: Array) -> None:
+    if a.ndim == 2:
+        product(a, b, out)
+    else:
+        np.matmul(a, b, out)
+
+
+def _sums(x: Array) -> Array:
+    """The sums of rows, keeping their axis."""
     size = x.shape[-1]
     sums: Array = np.dot(x.reshape(-1, size), _ones(size))
     return sums.reshape(*x.shape[:-1], 1)
