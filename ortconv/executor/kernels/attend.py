@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from math import isfinite, prod
 
 import numpy as np
@@ -27,21 +27,13 @@ def attend(q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Arra
     None where shapes do not go together like this, or results are not all finite: then the operators must say what comes out. The
     memory of the result is laid out as (B, L, H, E).
     """
-    operands = (q, kt, v, *summands)
-    if (
-        any(x.dtype != np.float32 for x in operands)
-        or not q.ndim == kt.ndim == v.ndim == 4
-        or not all(x.size for x in operands)
-    ):
+    if any(x.dtype != np.float32 for x in (q, kt, v, *summands)):
         return None
-    batch, heads, length, width = q.shape
-    keys, depth = v.shape[2:]
-    if kt.shape != (batch, heads, width, keys) or v.shape[:2] != (batch, heads):
+    shape = _shape_of_scores(q.shape, kt.shape, v.shape, tuple([x.shape for x in summands]))
+    if shape is None:
         return None
-    shape = (batch, heads, length, keys)
-    if any(x.ndim > 4 or any(n not in (1, m) for n, m in zip(x.shape[::-1], shape[::-1])) for x in summands):
-        return None
-    memory = np.empty((batch, length, heads, depth), np.float32)
+    batch, heads, length, _ = shape
+    memory = np.empty((batch, length, heads, v.shape[3]), np.float32)
     out = memory.transpose(0, 2, 1, 3)
     # The fast exponential takes long for what is hidden by -inf.
     exponential, unit = (np.exp, 1.0) if summands else fast_exponential()
@@ -51,12 +43,23 @@ def attend(q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Arra
         done = _block(q, np.multiply(kt, scale, order="C"), v, summands, exponential, scores, out)
     else:
         done = _in_blocks(q, kt, v, scale, [np.broadcast_to(x, shape) for x in summands], exponential, out)
-    return out if done and _has_finite_square(memory) else None
+    return out if done and _has_finite_square(memory.reshape(-1)) else None
+
+
+@lru_cache(256)
+def _shape_of_scores(
+    q: tuple[int, ...], kt: tuple[int, ...], v: tuple[int, ...], summands: tuple[tuple[int, ...], ...]
+) -> tuple[int, ...] | None:
+    """None where shapes do not go together, or something is empty."""
+    if not len(q) == len(kt) == len(v) == 4 or kt[:3] != (*q[:2], q[3]) or v[:3] != (*q[:2], kt[3]):
+        return None
+    shape = (*q[:3], kt[3])
+    fits = all(len(x) <= 4 and all(n in (1, m) for n, m in zip(x[::-1], shape[::-1])) for x in summands)
+    return shape if fits and all(map(prod, (q, kt, v))) else None
 
 
 def _has_finite_square(x: Array) -> bool:
-    flat = x.reshape(-1)
-    return isfinite(np.dot(flat, flat))
+    return isfinite(np.dot(x, x))
 
 
 def _in_blocks(
@@ -98,18 +101,21 @@ def _block(
     q: Array, kt: Array, v: Array, summands: Sequence[Array], exponential: Exponential, scores: Array, out: Array
 ) -> bool:
     """Fill `out`; False where a row has no finite sum. `scores` is scratch memory."""
+    keys = kt.shape[-1]
+    rows, ones = scores.reshape(-1, keys), _ones(keys)
     _fill(scores, q, kt, summands)
     exponential(scores, scores)
-    sums = _sums(scores)
-    if not (sums.min() >= _LEAST_SUM and _has_finite_square(sums)):
+    sums: Array = np.dot(rows, ones)
+    if not (np.minimum.reduce(sums) >= _LEAST_SUM and _has_finite_square(sums)):
         _fill(scores, q, kt, summands)
         np.subtract(scores, scores.max(axis=-1, keepdims=True), scores)
         exponential(scores, scores)
-        sums = _sums(scores)
+        sums = np.dot(rows, ones)
         if not sums.min() >= 0.5:
             return False
     np.reciprocal(sums, sums)
-    if kt.shape[-1] <= v.shape[-1]:
+    sums = sums.reshape(*scores.shape[:-1], 1)
+    if keys <= v.shape[-1]:
         np.multiply(scores, sums, scores)
         _multiply(scores, v, out)
     else:
@@ -129,13 +135,6 @@ def _multiply(a: Array, b: Array, out: Array) -> None:
         product(a, b, out)
     else:
         np.matmul(a, b, out)
-
-
-def _sums(x: Array) -> Array:
-    """The sums of rows, keeping their axis."""
-    size = x.shape[-1]
-    sums: Array = np.dot(x.reshape(-1, size), _ones(size))
-    return sums.reshape(*x.shape[:-1], 1)
 
 
 @cache
