@@ -16,7 +16,10 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 
-_MOST_ROWS, _FEWEST_ROWS = 64, 8
+_MOST_ROWS, _FEWEST_ROWS = 48, 8
+
+_ROWS_AT_ONCE = 6
+"""Rows that those kernels multiply together. Others take nearly as long as that many."""
 
 _PANELS = ((64, 24), (32, _FEWEST_ROWS), (16, 24))
 """Widths of panels of weights, the best first, and the fewest rows that must fit beside them into a piece."""
@@ -39,11 +42,18 @@ def product(a: Array, b: Array, out: Array) -> None:
     if rows <= piece or piece < _FEWEST_ROWS:
         np.matmul(a, b, out)
         return
-    size = -(-rows // -(-rows // piece))
+    size = _block(rows, piece)
     whole = rows - rows % size
     np.matmul(a[:whole].reshape(-1, size, depth), b, out[:whole].reshape(-1, size, b.shape[1]))
     if whole < rows:
         np.matmul(a[whole:], b, out[whole:])
+
+
+def _block(rows: int, most: int) -> int:
+    """Of how many rows to make pieces, so that they are nearly alike."""
+    most -= most % _ROWS_AT_ONCE
+    size = -(-rows // -(-rows // most))
+    return min(rows, size + -size % _ROWS_AT_ONCE)
 
 
 def by_weights(*parts: Array) -> Callable[[Array], Array]:
@@ -82,7 +92,7 @@ class _Weights:
             return np.asarray(np.matmul(x, self._whole))
         out = np.empty((*x.shape[:-1], self._columns), np.float32)
         rows, target = x.reshape(size, self._depth), out.reshape(size, -1, self._width)
-        block = -(-size // -(-size // self._most))
+        block = _block(size, self._most)
         whole = size - size % block
         # All rows by one panel after the other, so that the weights are read once.
         pieces = target[:whole].reshape(-1, block, *target.shape[1:]).transpose(2, 0, 1, 3)
