@@ -30,7 +30,7 @@ MASKS = {"none": [], "keys": [(1, 1, 1, 21)], "all": [(2, 3, 17, 21)], "both": [
 
 @pytest.mark.parametrize("exponential", [(np.exp, 1.0), (np.exp2, np.log2(np.e))])
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("block", [1, 100, 400, 1000, 1 << 17])
+@pytest.mark.parametrize("block", [1, 100, 400, 1000, 1 << 18])
 def test_attend(monkeypatch, mask, block, exponential):
     monkeypatch.setattr(module, "fast_exponential", lambda: exponential)
     monkeypatch.setattr(module, "_BLOCK", block)
@@ -50,7 +50,7 @@ def test_rows_far_below_others_are_exact():
     )
 
 
-@pytest.mark.parametrize("block", [1, 1 << 17])
+@pytest.mark.parametrize("block", [1, 1 << 18])
 @pytest.mark.parametrize("factor", [1e-3, 30, -200])
 def test_scores_of_any_size(monkeypatch, factor, block):
     monkeypatch.setattr(module, "_BLOCK", block)

@@ -12,7 +12,7 @@ from ortconv.executor.kernels.exponential import Exponential, fast_exponential
 from ortconv.executor.kernels.products import product
 from ortconv.ir.tensor import Array
 
-_BLOCK = 1 << 17
+_BLOCK = 1 << 18
 """Scores in a block, where that leaves enough rows for a fast product."""
 
 _FEWEST_ROWS = 64
@@ -117,24 +117,17 @@ def _block(
     sums = sums.reshape(*scores.shape[:-1], 1)
     if keys <= v.shape[-1]:
         np.multiply(scores, sums, scores)
-        _multiply(scores, v, out)
+        product(scores, v, out)
     else:
-        _multiply(scores, v, out)
+        product(scores, v, out)
         np.multiply(out, sums, out)
     return True
 
 
 def _fill(scores: Array, q: Array, kt: Array, summands: Sequence[Array]) -> None:
-    _multiply(q, kt, scores)
+    product(q, kt, scores)
     for x in summands:
         np.add(scores, x, scores)
-
-
-def _multiply(a: Array, b: Array, out: Array) -> None:
-    if a.ndim == 2:
-        product(a, b, out)
-    else:
-        np.matmul(a, b, out)
 
 
 @cache

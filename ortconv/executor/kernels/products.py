@@ -36,17 +36,19 @@ def largest_piece() -> int:
 
 
 def product(a: Array, b: Array, out: Array) -> None:
-    """out = a @ b for matrices."""
-    rows, depth = a.shape
-    piece = largest_piece() // max(depth * b.shape[1], 1)
+    """out = a @ b for matrices, or for stacks of as many."""
+    *stack, rows, depth = a.shape
+    columns = b.shape[-1]
+    piece = largest_piece() // max(depth * columns, 1)
     if rows <= piece or piece < _FEWEST_ROWS:
         np.matmul(a, b, out)
         return
     size = _block(rows, piece)
     whole = rows - rows % size
-    np.matmul(a[:whole].reshape(-1, size, depth), b, out[:whole].reshape(-1, size, b.shape[1]))
+    pieces = out[..., :whole, :].reshape(*stack, -1, size, columns)
+    np.matmul(a[..., :whole, :].reshape(*stack, -1, size, depth), b[..., None, :, :], pieces)
     if whole < rows:
-        np.matmul(a[whole:], b, out[whole:])
+        np.matmul(a[..., whole:, :], b, out[..., whole:, :])
 
 
 def _block(rows: int, most: int) -> int:
