@@ -17,8 +17,7 @@ _BLOCK = 1 << 18
 
 _FEWEST_ROWS = 64
 
-_LEAST_SUM = 1e-20
-"""Of a row of exponentials. Below it, or where its square is infinite, the row is shifted by its maximum, to be exact enough."""
+_FLOAT32 = np.dtype(np.float32)
 
 
 def attend(q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Array]) -> Array | None:
@@ -27,7 +26,7 @@ def attend(q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Arra
     None where shapes do not go together like this, or results are not all finite: then the operators must say what comes out. The
     memory of the result is laid out as (B, L, H, E).
     """
-    if any(x.dtype != np.float32 for x in (q, kt, v, *summands)):
+    if not (q.dtype == kt.dtype == v.dtype == _FLOAT32) or any(x.dtype != _FLOAT32 for x in summands):
         return None
     shape = _shape_of_scores(q.shape, kt.shape, v.shape, tuple([x.shape for x in summands]))
     if shape is None:
@@ -106,21 +105,25 @@ def _block(
     _fill(scores, q, kt, summands)
     exponential(scores, scores)
     sums: Array = np.dot(rows, ones)
-    if not (np.minimum.reduce(sums) >= _LEAST_SUM and _has_finite_square(sums)):
+    shares = np.reciprocal(sums)
+    # Where squares are out of range, rows are shifted by their maximum, to be exact enough.
+    if not (_has_finite_square(shares) and _has_finite_square(sums)):
         _fill(scores, q, kt, summands)
         np.subtract(scores, scores.max(axis=-1, keepdims=True), scores)
         exponential(scores, scores)
-        sums = np.dot(rows, ones)
+        np.dot(rows, ones, sums)
         if not sums.min() >= 0.5:
             return False
-    np.reciprocal(sums, sums)
-    sums = sums.reshape(*scores.shape[:-1], 1)
+        np.reciprocal(sums, shares)
+    shares = shares.reshape(*scores.shape[:-1], 1)
     if keys <= v.shape[-1]:
-        np.multiply(scores, sums, scores)
+        np.multiply(scores, shares, scores)
         product(scores, v, out)
     else:
         product(scores, v, out)
-        np.multiply(out, sums, out)
+        if out.ndim > 2:  # in the order of memory
+            out, shares = out.swapaxes(-3, -2), shares.swapaxes(-3, -2)
+        np.multiply(out, shares, out)
     return True
 
 
