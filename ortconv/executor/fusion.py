@@ -76,7 +76,7 @@ def units(
         first = min((branch.nodes[-1] for branch in group.branches), key=place.__getitem__)
         found[first] = Unit(tuple(together), [group.x], group.function(), [branch.made for branch in group.branches])
     lines: _Lines = cache(lambda node: _lines(node, constant))
-    matcher = Matcher(set(place), constant, outside)
+    matcher = Matcher(place.keys() - found.keys(), constant, outside)
     for node in nodes:
         attention = matcher.match(node)
         if attention is not None and found.keys().isdisjoint(attention.nodes):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.kernels.elementwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block
+from ortconv.executor.kernels.exponential import fast_exponential
 from ortconv.executor.kernels.quantize import integer_range
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
@@ -37,20 +38,24 @@ def _clip(low: Array, high: Array) -> Callable[..., Any]:
     return lambda x, out: x.clip(low, high, out=out)
 
 
+_EXPONENTIAL, _UNIT = fast_exponential()
+_MINUS_UNIT = _f32(-_UNIT)
+
+
 def sigmoid(x: Array, out: Array) -> None:
-    np.negative(x, out)
-    np.exp(out, out)
+    np.multiply(x, _MINUS_UNIT, out)
+    _EXPONENTIAL(out, out)
     np.add(out, _ONE, out)
     np.reciprocal(out, out)
 
 
 def swish(alpha: float) -> Callable[..., Any]:
     """x * sigmoid(alpha * x)"""
-    negative = _f32(-alpha)
+    negative = _f32(-alpha * _UNIT)
 
     def run(x: Array, out: Array) -> None:
         exponent = np.multiply(x, negative)
-        np.exp(exponent, exponent)
+        _EXPONENTIAL(exponent, exponent)
         np.add(exponent, _ONE, exponent)
         np.divide(x, exponent, out)
 
