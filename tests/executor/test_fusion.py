@@ -108,6 +108,10 @@ MODELS = {
                              "Sigmoid": "", "Tanh": ""}.items()},
     "FusedConv without activation": (
         WEIGHTS | {"k": f32(16, 1, 1)}, "y = com.microsoft.FusedConv(x, w, c) m = Mul(y, k) z = Relu(m)", 1),
+    "Sum": (
+        WEIGHTS | {"u": f32(16, 8, 3, 3), "k": f32(16, 1, 1)},
+        "y = Conv(x, w, c) d = Conv(x, u) s = Sum(y, k, d) z = Relu(s)", 2),
+    "Sum of one": (WEIGHTS, "y = Conv(x, w, c) s = Sum(y) z = Neg(s)", 3),
     "shortcut": (
         WEIGHTS | STATISTICS | {"u": f32(16, 8, 3, 3), "k": f32(16, 1, 1)},
         """y = Conv(x, w, c) n = BatchNormalization(y, s, b, m, v) d = Conv(x, u) e = Mul(d, k) f = Add(e, k) a = Add(n, f)

@@ -292,6 +292,12 @@ def _of_dequantize(node: Node, constant: Constant) -> list[Instruction] | None:
     return None if function is None else [(function, (before.inputs[0],))]
 
 
+def _of_sum(node: Node, constant: Constant) -> list[Instruction] | None:
+    first, *others = node.inputs
+    sums: list[Operand] = [first, *range(len(others) - 1)]
+    return [(np.add, (so_far, other)) for so_far, other in zip(sums, others)] or None
+
+
 def _of_reduce_mean(node: Node, constant: Constant) -> list[Instruction] | None:
     axes = node.attr("axes", ())
     if len(node.inputs) > 1:
@@ -342,7 +348,7 @@ _SPECIAL: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
     "Clip": _of_clip, "HardSigmoid": _of_hard_sigmoid, "LeakyRelu": _of_leaky_relu, "PRelu": _of_prelu, "Pow": _of_pow,
     "BatchNormalization": _of_batch_normalization, "DequantizeLinear": _of_dequantize,
     "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax, "Gelu": _of_gelu,
-    "Swish": _of_swish,
+    "Sum": _of_sum, "Swish": _of_swish,
 }  # fmt: skip
 
 _MICROSOFT: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
