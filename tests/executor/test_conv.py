@@ -8,7 +8,7 @@ import pytest
 
 from ortconv.errors import GraphError
 from ortconv.executor import registry
-from ortconv.executor.kernels import stripes, windows
+from ortconv.executor.kernels import stripes
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 # input, weights, attributes
@@ -77,19 +77,19 @@ def test_prepared_conv_equals_conv(rng, x, w, attributes):
 
 
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
+def test_conv_padded_side_by_side(rng, x, w, attributes, monkeypatch):
+    inputs = [_numbers(rng, *x), _numbers(rng, *w)]
+    want = run_kernel("Conv", inputs, attributes)[0]
+    monkeypatch.setattr("ortconv.executor.kernels.windows._FILLED_WHOLE", 0)
+    np.testing.assert_array_equal(run_kernel("Conv", inputs, attributes)[0], want)
+
+
+@pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_conv_in_many_stripes(rng, x, w, attributes, monkeypatch):
     inputs = [_numbers(rng, *x), _numbers(rng, *w)]
     want = run_kernel("Conv", inputs, attributes)[0]
     monkeypatch.setattr(stripes, "STRIPE_BYTES", 2000)
     assert_same(run_kernel("Conv", inputs, attributes)[0], want, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
-def test_conv_padded_side_by_side(rng, x, w, attributes, monkeypatch):
-    inputs = [_numbers(rng, *x), _numbers(rng, *w)]
-    want = run_kernel("Conv", inputs, attributes)[0]
-    monkeypatch.setattr(windows, "_FILLED_WHOLE", 0)
-    np.testing.assert_array_equal(run_kernel("Conv", inputs, attributes)[0], want)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
