@@ -15,6 +15,7 @@ from ortconv.executor.fusion import Bind, Unit
 from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.kernels.conv import EXACT_SUM
 from ortconv.executor.kernels.integer_steps import Codes, Limits, Rounding, convolution, exact_sum, float_sum
+from ortconv.executor.kernels.integer_products import codes_less
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.quantize import dynamic_centred_codes
 from ortconv.executor.program import BlockProgram, Line
@@ -308,11 +309,8 @@ def _has_input_in_every_window(node: Node) -> bool:
 
 
 def _centred_weights(q: Array, zero: Array | None) -> Array:
-    """(M, C, kernel...) in float32, laid out with the output channels last, as products need them."""
-    order = (*range(2, q.ndim), 1, 0)
-    if zero is not None and zero.size == 1:
-        zero = zero.reshape(())
-    return centred(np.ascontiguousarray(q.transpose(order)), zero).transpose(-1, -2, *range(q.ndim - 2))
+    """(M, C, kernel...) as integers, less zero points of which there are one or M."""
+    return codes_less(q, None if zero is None else zero.reshape(-1, *(1,) * (q.ndim - 1)))
 
 
 def _is_sound(node: Node, w: Array) -> bool:

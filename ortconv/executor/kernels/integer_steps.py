@@ -7,7 +7,7 @@ The functions made here take centred codes and return them in an array of their 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,9 +15,11 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import winograd
-from ortconv.executor.kernels.conv import Filters, convolve, filters
+from ortconv.executor.kernels.conv import convolver, filters
 from ortconv.executor.kernels.elementwise import BLOCK, blockwise
-from ortconv.executor.kernels.windows import Window, channels_first, channels_last, window
+from ortconv.executor.kernels.integer_products import IntegerWeights
+from ortconv.executor.kernels.stripes import rows_per_stripe
+from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
 from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
 
@@ -124,36 +126,41 @@ def convolution(
     """
     channels, kernel = w.shape[1] * group, w.shape[2:]
     options: dict[str, Any] = {k: v for k, v in geometry.items() if k != "kernel_shape"}
-    place = lru_cache(maxsize=16)(lambda size: window(size, kernel, **options))
-    steps = {d for key in ("strides", "dilations") for d in geometry.get(key, ())}
-    if winograd.suits(w, group) and steps <= {1} and min(geometry.get("pads", ()), default=0) >= 0:
-        sums = _through_winograd(w, finish, limits)
-    else:
-        sums = _direct(filters(w, group), finish)
+    laid_out = cache(lambda: filters(w.astype(np.float32), group))
+    matrix = cache(lambda: IntegerWeights(w.transpose(*range(2, w.ndim), 1, 0).reshape(-1, len(w))))
+    tiles = cache(lambda: _through_winograd(w, finish, limits))
 
+    @lru_cache(maxsize=16)
+    def bound(shape: tuple[int, ...]) -> Function:
+        if shape[1] != channels:
+            raise GraphError(f"the weights expect {channels} channels, the input has {shape[1]} (shape {list(shape)})")
+        place = window(shape[2:], kernel, **options)
+        if winograd.suits_shape(w.shape, group) and winograd.suits_window(place):
+            return partial(tiles(), place)
+        if group == 1 and place.is_pointwise:
+            return _pointwise(matrix(), place, finish)
+        if group == 1 and w.size > _MANY_WEIGHTS:
+            return _unfolded(matrix(), place, finish)
+        return _finished(convolver(laid_out(), place, channels), finish)
+
+    return lambda x: bound(x.shape)(x)
+
+
+_MANY_WEIGHTS = 1 << 16
+"""Weights beyond this are widened while they are multiplied."""
+
+
+def _finished(convolve: Function, finish: Callable[[Array], None]) -> Function:
     def run(x: Array) -> Array:
-        if x.shape[1] != channels:
-            raise GraphError(
-                f"the weights expect {channels} channels, the input has {x.shape[1]} (shape {list(x.shape)})"
-            )
-        return channels_first(sums(x, place(x.shape[2:])))
+        y = channels_last(convolve(x))
+        finish(y)
+        return channels_first(y)
 
     return run
 
 
-def _direct(laid_out: Filters, finish: Callable[[Array], None]) -> Function:
-    def sums(x: Array, w: Window) -> Array:
-        if w.is_pointwise and laid_out.group == 1:
-            return _pointwise(x, laid_out.matrix[0], w, finish)
-        y = channels_last(convolve(x, laid_out, w))
-        finish(y)
-        return y
-
-    return sums
-
-
 def _through_winograd(w: Array, finish: Callable[[Array], None], limits: Limits | None) -> Function:
-    transformed = winograd.transform_weights(w)
+    transformed = winograd.transform_weights(w.astype(np.float32))
     outputs: Function = winograd.outputs
     if limits is not None:
         outputs = winograd.exact_outputs(transformed, float(limits[0]), float(limits[1]))
@@ -163,21 +170,38 @@ def _through_winograd(w: Array, finish: Callable[[Array], None], limits: Limits 
         finish(y)
         return y
 
-    return lambda x, w: winograd.convolve_3x3(x, transformed, w, finished)
+    return lambda place, x: channels_first(winograd.convolve_3x3(x, transformed, place, finished))
 
 
-def _pointwise(x: Array, matrix: Array, w: Window, finish: Callable[[Array], None]) -> Array:
+def _pointwise(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]) -> Function:
     """Rows of pixels are finished as soon as they are multiplied, while they are in the cache."""
     steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-    (c, m), count = matrix.shape, len(x) * prod(w.output)
-    rows = channels_last(x[steps]).reshape(count, c)
-    out = np.empty((count, m), np.float32)
-    block = max(1, BLOCK // max(1, m))
-    for start in range(0, count, block):
-        part = out[start : start + block]
-        np.matmul(rows[start : start + block], matrix, out=part)
-        finish(part)
-    return out.reshape(len(x), *w.output, m)
+    is_strided, size, (c, m) = any(s > 1 for s in w.strides), prod(w.output), matrix.shape
+
+    def run(x: Array) -> Array:
+        rows = channels_last(x[steps] if is_strided else x)
+        out = np.empty((len(rows), *w.output, m), np.float32)
+        matrix.multiply(rows.reshape(len(rows) * size, c), out.reshape(-1, m), finish)
+        return channels_first(out)
+
+    return run
+
+
+def _unfolded(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]) -> Function:
+    """Windows of a stripe of the image at a time."""
+    k, m = matrix.shape
+    count, width = w.output[0], prod(w.output[1:])
+    block = rows_per_stripe(count, (k + m) * width * 4)
+
+    def run(x: Array) -> Array:
+        out = np.empty((len(x), *w.output, m), np.float32)
+        for image, result in zip(sliding(pad_channels_last(x, w), w), out, strict=True):
+            for start in range(0, count, block):
+                part = result[start : start + block].reshape(-1, m)
+                matrix.multiply(image[start : start + block].reshape(-1, k), part, finish)
+        return channels_first(out)
+
+    return run
 
 
 def float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> Function:

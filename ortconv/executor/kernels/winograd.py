@@ -28,9 +28,14 @@ _FEWEST_PAIRS = 2048
 
 def suits(w: Array, group: int) -> bool:
     """True for weights (M, C, 3, 3) whose convolution is faster this way."""
-    m, c = w.shape[:2]
+    return w.dtype == np.float32 and suits_shape(w.shape, group)
+
+
+def suits_shape(shape: tuple[int, ...], group: int) -> bool:
+    """The same of their shape."""
+    m, c = shape[:2]
     enough = min(m, c) >= _FEWEST_CHANNELS and m * c >= _FEWEST_PAIRS
-    return w.dtype == np.float32 and group == 1 and w.shape[2:] == (3, 3) and enough
+    return group == 1 and shape[2:] == (3, 3) and enough
 
 
 def suits_window(w: Window) -> bool:
