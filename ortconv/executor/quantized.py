@@ -14,8 +14,8 @@ import numpy as np
 from ortconv.executor.fusion import Bind, Unit
 from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.kernels.conv import EXACT_SUM
-from ortconv.executor.kernels.integer_steps import Codes, Limits, Rounding, convolution, exact_sum, float_sum
 from ortconv.executor.kernels.integer_products import codes_less
+from ortconv.executor.kernels.integer_steps import Codes, Limits, Rounding, convolution, exact_sum, float_sum
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.quantize import dynamic_centred_codes
 from ortconv.executor.program import BlockProgram, Line
