@@ -12,6 +12,8 @@ from onnx.parser import parse_graph
 from ortconv.executor import plan
 from ortconv.executor.kernels import winograd
 from ortconv.executor.kernels.conv import convolve, filters
+from ortconv.executor.kernels.integer_products import leave
+from ortconv.executor.kernels.integer_winograd import TiledWeights
 from ortconv.executor.kernels.windows import window
 from ortconv.session import Session
 
@@ -185,8 +187,7 @@ def test_exact_winograd(largest):
     w = RNG.integers(-largest, largest, (64, 128, 3, 3), endpoint=True).astype(np.float32)
     x = np.full((1, 128, 6, 7), 255, np.float32) * (w[0, :, 1, 1] > 0)[:, None, None]
     place = window((6, 7), (3, 3), pads=(1, 1, 1, 1))
-    transformed = winograd.transform_weights(w)
-    got = winograd.convolve_3x3(x, transformed, place, winograd.exact_outputs(transformed, 0, 255))
+    got = TiledWeights(w.astype(np.int8), (0, 255)).convolve(x, place, leave)
     want = convolve(x.astype(np.float64), filters(w.astype(np.float64), 1), place)
     np.testing.assert_array_equal(np.moveaxis(got, -1, 1), want)
 

@@ -29,6 +29,10 @@ def codes_less(q: Array, zero_point: Array | None) -> Array:
     return np.subtract(q, zero_point, dtype=np.int16)
 
 
+def leave(part: Array) -> None:
+    """Finishes parts that are to stay as they are."""
+
+
 class IntegerWeights:
     """A matrix (K, N) of 8- or 16-bit integers."""
 

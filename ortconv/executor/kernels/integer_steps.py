@@ -18,6 +18,7 @@ from ortconv.executor.kernels import winograd
 from ortconv.executor.kernels.conv import convolver, filters
 from ortconv.executor.kernels.elementwise import BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
+from ortconv.executor.kernels.integer_winograd import TiledWeights
 from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
 from ortconv.executor.registry import Function
@@ -128,7 +129,7 @@ def convolution(
     options: dict[str, Any] = {k: v for k, v in geometry.items() if k != "kernel_shape"}
     laid_out = cache(lambda: filters(w.astype(np.float32), group))
     matrix = cache(lambda: IntegerWeights(w.transpose(*range(2, w.ndim), 1, 0).reshape(-1, len(w))))
-    tiles = cache(lambda: _through_winograd(w, finish, limits))
+    tiled = cache(lambda: TiledWeights(w, None if limits is None else (float(limits[0]), float(limits[1]))))
 
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
@@ -136,7 +137,7 @@ def convolution(
             raise GraphError(f"the weights expect {channels} channels, the input has {shape[1]} (shape {list(shape)})")
         place = window(shape[2:], kernel, **options)
         if winograd.suits_shape(w.shape, group) and winograd.suits_window(place):
-            return partial(tiles(), place)
+            return partial(_through_winograd, tiled(), place, finish)
         if group == 1 and place.is_pointwise:
             return _pointwise(matrix(), place, finish)
         if group == 1 and w.size > _MANY_WEIGHTS:
@@ -159,18 +160,8 @@ def _finished(convolve: Function, finish: Callable[[Array], None]) -> Function:
     return run
 
 
-def _through_winograd(w: Array, finish: Callable[[Array], None], limits: Limits | None) -> Function:
-    transformed = winograd.transform_weights(w.astype(np.float32))
-    outputs: Function = winograd.outputs
-    if limits is not None:
-        outputs = winograd.exact_outputs(transformed, float(limits[0]), float(limits[1]))
-
-    def finished(tiles: Array, weights: Array) -> Array:
-        y: Array = outputs(tiles, weights)
-        finish(y)
-        return y
-
-    return lambda place, x: channels_first(winograd.convolve_3x3(x, transformed, place, finished))
+def _through_winograd(weights: TiledWeights, w: Window, finish: Callable[[Array], None], x: Array) -> Array:
+    return channels_first(weights.convolve(x, w, finish))
 
 
 def _pointwise(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]) -> Function:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.kernels.fused_activation import activation as named_activation
-from ortconv.executor.kernels.integer_products import IntegerWeights, codes_less
+from ortconv.executor.kernels.integer_products import IntegerWeights, codes_less, leave
 from ortconv.executor.kernels.precision import in_float32
 from ortconv.executor.kernels.products import by_weights
 from ortconv.executor.registry import Function, kernel, prepare
@@ -201,16 +201,12 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
         sums = np.empty((len(rows), weights.shape[1]), np.float32)
         total = None
         for k, part in parts:
-            part.multiply(rows[:, k], sums, _leave)
+            part.multiply(rows[:, k], sums, leave)
             if len(parts) > 1:
                 total = sums.astype(np.int32) if total is None else total + sums.astype(np.int32)
         return np.asarray(sums if total is None else total).reshape(*x.shape[:-1], weights.shape[1])
 
     return run
-
-
-def _leave(sums: Array) -> None:
-    """Nothing is left to do with them."""
 
 
 def _exact_parts(weights: Array) -> list[slice]:

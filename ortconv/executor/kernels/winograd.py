@@ -6,7 +6,6 @@ Each transform is one product with a Kronecker matrix. Weights grow by 16/9, so 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 
 import numpy as np
 
@@ -17,6 +16,8 @@ _BT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.f
 _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32)
 _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
 _INPUT, _WEIGHTS, _OUTPUT = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
+FROM_TILES = _OUTPUT
+"""(4, 16): transforms products of tiles back."""
 
 _BLOCK_BYTES = 256 << 10
 """Transformed tiles beyond this, and beyond a quarter of the weights that every block reads, are worked on in blocks of rows."""
@@ -52,38 +53,6 @@ def transform_weights(w: Array) -> Array:
 def outputs(tiles: Array, weights: Array) -> Array:
     """Transformed tiles (16, T, C) times transformed weights, transformed back to (4, T * M)."""
     return np.asarray(_OUTPUT @ np.matmul(tiles, weights).reshape(16, -1))
-
-
-def exact_outputs(weights: Array, low: float, high: float) -> Callable[[Array, Array], Array]:
-    """What `outputs` computes without rounding for integer weights before their transform and integer inputs from low to high.
-
-    Everything is a multiple of a quarter. Products are exact by the weights' size, the sums over a tile by the products' own.
-    """
-    spans = np.full((4, 4), 2 * (high - low))
-    spans[1, 1] = 4 * max(high, -low)
-    # Sums that are small enough to matter are exact in float32.
-    largest, limits = np.abs(weights), _EXACT_QUARTERS / spans.reshape(16, 1)
-    count, parts = 1, [slice(None)]
-    while any((largest[:, k].sum(axis=1) > limits).any() for k in parts):
-        count *= 2
-        parts = [slice(a, b) for a, b in pairwise(weights.shape[1] * i // count for i in range(count + 1))]
-
-    def run(tiles: Array, weights: Array) -> Array:
-        products = [np.matmul(tiles[..., k], weights[:, k]).reshape(16, -1) for k in parts]
-        reach = sum(np.maximum(p.max(axis=1, initial=0), -p.min(axis=1, initial=0)) for p in products)
-        if (np.abs(_OUTPUT) @ reach).max() <= _EXACT_QUARTERS:
-            total = products[0]
-            for p in products[1:]:
-                total += p
-            return np.asarray(_OUTPUT @ total)
-        wide = sum(p.astype(np.float64) for p in products)
-        return np.asarray(_OUTPUT.astype(np.float64) @ wide).astype(np.float32)
-
-    return run
-
-
-_EXACT_QUARTERS = float(1 << 22)
-"""Up to this float32 holds all multiples of a quarter."""
 
 
 def convolve_3x3(x: Array, weights: Array, w: Window, combined: Callable[[Array, Array], Array] = outputs) -> Array:
