@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels import winograd
+from ortconv.executor.kernels import integer_winograd
 from ortconv.executor.kernels.conv import convolver, filters
 from ortconv.executor.kernels.elementwise import BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
-from ortconv.executor.kernels.integer_winograd import TiledWeights
 from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
 from ortconv.executor.registry import Function
@@ -129,14 +128,16 @@ def convolution(
     options: dict[str, Any] = {k: v for k, v in geometry.items() if k != "kernel_shape"}
     laid_out = cache(lambda: filters(w.astype(np.float32), group))
     matrix = cache(lambda: IntegerWeights(w.transpose(*range(2, w.ndim), 1, 0).reshape(-1, len(w))))
-    tiled = cache(lambda: TiledWeights(w, None if limits is None else (float(limits[0]), float(limits[1]))))
+    tiled = cache(
+        lambda: integer_winograd.TiledWeights(w, None if limits is None else (float(limits[0]), float(limits[1])))
+    )
 
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
         if shape[1] != channels:
             raise GraphError(f"the weights expect {channels} channels, the input has {shape[1]} (shape {list(shape)})")
         place = window(shape[2:], kernel, **options)
-        if winograd.suits_shape(w.shape, group) and winograd.suits_window(place):
+        if integer_winograd.suits(w.shape, group, place, shape[0]):
             return partial(_through_winograd, tiled(), place, finish)
         if group == 1 and place.is_pointwise:
             return _pointwise(matrix(), place, finish)
@@ -160,7 +161,9 @@ def _finished(convolve: Function, finish: Callable[[Array], None]) -> Function:
     return run
 
 
-def _through_winograd(weights: TiledWeights, w: Window, finish: Callable[[Array], None], x: Array) -> Array:
+def _through_winograd(
+    weights: integer_winograd.TiledWeights, w: Window, finish: Callable[[Array], None], x: Array
+) -> Array:
     return channels_first(weights.convolve(x, w, finish))
 
 
