@@ -16,6 +16,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import integer_winograd
 from ortconv.executor.kernels.conv import convolver, filters
+from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.elementwise import BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
 from ortconv.executor.kernels.stripes import rows_per_stripe
@@ -143,6 +144,8 @@ def convolution(
             return _pointwise(matrix(), place, finish)
         if group == 1 and w.size > _MANY_WEIGHTS:
             return _unfolded(matrix(), place, finish)
+        if laid_out().depthwise and len(w) == channels and len(kernel) == 2 and all(place.output):
+            return depthwise(laid_out().matrix, place, finish)
         return _finished(convolver(laid_out(), place, channels), finish)
 
     return lambda x: bound(x.shape)(x)
@@ -194,6 +197,21 @@ def _unfolded(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]
                 part = result[start : start + block].reshape(-1, m)
                 matrix.multiply(image[start : start + block].reshape(-1, k), part, finish)
         return channels_first(out)
+
+    return run
+
+
+def matrix_product(w: Array, finish: Callable[[Array], None]) -> Function:
+    """The function of centred codes (..., K) that multiplies by integer weights (K, N) and then calls `finish`."""
+    weights = cache(lambda: IntegerWeights(w))
+    depth, columns = w.shape
+
+    def run(x: Array) -> Array:
+        if x.shape[-1] != depth:
+            raise GraphError(f"the weights have {depth} rows, the input is {list(x.shape)}")
+        out = np.empty((*x.shape[:-1], columns), np.float32)
+        weights().multiply(x.reshape(-1, depth), out.reshape(-1, columns), finish)
+        return out
 
     return run
 
