@@ -39,12 +39,13 @@ class IntegerWeights:
     def __init__(self, w: Array) -> None:
         depth, columns = self.shape = w.shape
         self._width = panel_width(depth, columns)
-        self._panels = np.ascontiguousarray(w.reshape(depth, -1, self._width).swapaxes(0, 1))
+        self._panels = np.ascontiguousarray(w.reshape(depth, columns // self._width, self._width).swapaxes(0, 1))
         self._count = max(1, _WIDENED_BYTES // max(1, 4 * depth * self._width))
 
     def multiply(self, rows: Array, out: Array, finish: Callable[[Array], None]) -> None:
         """out (R, N) = float32 rows (R, K) @ weights, then finished in parts."""
-        panels, count, width = self._panels, min(self._count, len(self._panels)), self._width
+        panels, width = self._panels, self._width
+        count = max(1, min(self._count, len(panels)))
         held = np.empty((count, *panels.shape[1:]), np.float32)
         if count == len(panels):
             np.copyto(held, panels)
