@@ -134,11 +134,15 @@ def dequantize_linear(
 
 
 def _dynamic_range(x: Array) -> tuple[np.float32, np.uint8, bool]:
-    """The scale and zero point that cover the range of x and zero, and whether all of x is finite."""
+    """The scale and zero point that cover the range of x and zero, and whether they make numbers of all of x."""
     least, greatest = x.min(initial=0).astype(np.float32), x.max(initial=0).astype(np.float32)
     low, high = min(np.float32(0), least), max(np.float32(0), greatest)
     scale = np.float32((high - low) / np.float32(255)) if high > low else np.float32(1)
-    return scale, np.uint8(min(max(np.rint(-low / scale), 0), 255)), bool(np.isfinite(least) and np.isfinite(greatest))
+    return (
+        scale,
+        np.uint8(min(max(np.rint(-low / scale), 0), 255)),
+        bool(scale > 0 and np.isfinite(least) and np.isfinite(greatest)),
+    )
 
 
 def dynamic_quantization(x: Array) -> tuple[Array, np.float32, np.uint8]:
@@ -158,9 +162,9 @@ def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
 
 def dynamic_centred_codes(x: Array) -> tuple[Array, Array, Array]:
     """DynamicQuantizeLinear with codes less their zero point, as float32."""
-    scale, zero, is_finite = _dynamic_range(x)
+    scale, zero, makes_numbers = _dynamic_range(x)
     origin = np.asarray(zero, np.float32)
-    if is_finite:
+    if makes_numbers:
         y = np.asarray(x / scale)
         np.rint(y, out=y)
         low, high = _BYTES[DType.UINT8]
