@@ -224,7 +224,7 @@ class _Steps:
         if not (np.isfinite(factor).all() and (shift is None or np.isfinite(shift).all())):
             return None
         finish = Rounding(shift, factor, limits, len(w))
-        function = _convolution(node, w, finish, None) if is_convolution else matrix_product(w.T, finish)
+        function = _convolution(node, w, finish, exactly=False) if is_convolution else matrix_product(w.T, finish)
         return _Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize, of_weights))
 
     def _weights(self, product: Node) -> tuple[Node, Array, Array] | None:
@@ -273,7 +273,7 @@ class _Steps:
             return None
         factor = (x.scale * w_scale / y.scale).reshape(-1)
         finish = Rounding(bias, factor, y.limits, len(w))
-        return _Step((node,), ((node.inputs[0], x),), y, _convolution(node, w, finish, x.limits))
+        return _Step((node,), ((node.inputs[0], x),), y, _convolution(node, w, finish, exactly=True))
 
     def of_qlinear_add(self, node: Node) -> _Step | None:
         a, b, y = (self._codes(node, i, i + 1) for i in (1, 4, 6))
@@ -341,10 +341,10 @@ def _is_plain_product(node: Node, w: Array, bias: Array | None) -> bool:
     return w.size > 0 and is_plain and (bias is None or bias.size == 1 or bias.shape in ((len(w),), (1, len(w))))
 
 
-def _convolution(node: Node, w: Array, finish: Rounding, limits: Limits | None) -> Function:
+def _convolution(node: Node, w: Array, finish: Rounding, exactly: bool) -> Function:
     geometry: dict[str, Any] = dict(node.attrs)
     is_channels_last = geometry.pop("channels_last", 0)
-    multiply = convolution(w, int(geometry.pop("group", 1)), geometry, finish, limits)
+    multiply = convolution(w, int(geometry.pop("group", 1)), geometry, finish, exactly)
     if not is_channels_last:
         return multiply
     return lambda x: np.moveaxis(multiply(np.moveaxis(x, -1, 1)), 1, -1)

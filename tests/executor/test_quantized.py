@@ -193,13 +193,18 @@ def test_operators_between_dequantized_and_quantized(name, zero_points, scales, 
 @pytest.mark.parametrize("largest", [8, 127])
 @pytest.mark.usefixtures("_forms")
 def test_exact_winograd(largest):
-    """With small weights every sum fits float32, with large ones it takes float64."""
-    w = RNG.integers(-largest, largest, (64, 128, 3, 3), endpoint=True).astype(np.float32)
-    x = np.full((1, 128, 6, 7), 255, np.float32) * (w[0, :, 1, 1] > 0)[:, None, None]
-    place = window((6, 7), (3, 3), pads=(1, 1, 1, 1))
-    got = TiledWeights(w.astype(np.int8), (0, 255)).convolve(x, place, leave)
+    """With small weights every sum fits float32, with large ones it takes the direct form."""
+    w = RNG.integers(-largest, largest, (64, 128, 3, 3), endpoint=True).astype(np.int8)
+    x = np.full((1, 128, 12, 14), 255, np.float32) * (w[0, :, 1, 1] > 0)[:, None, None]
+    place = window((12, 14), (3, 3), pads=(1, 1, 1, 1))
+    got = integer_steps.convolution(w, 1, {"pads": (1, 1, 1, 1)}, leave, exactly=True)(x)
     want = convolve(x.astype(np.float64), filters(w.astype(np.float64), 1), place)
-    np.testing.assert_array_equal(np.moveaxis(got, -1, 1), want)
+    np.testing.assert_array_equal(got, want)
+    if largest == 8:
+        np.testing.assert_array_equal(np.moveaxis(TiledWeights(w).convolve(x, place, leave, exactly=True), -1, 1), want)
+    else:
+        with pytest.raises(integer_winograd.InexactError):
+            TiledWeights(w).convolve(x, place, leave, exactly=True)
 
 
 PRODUCTS = {

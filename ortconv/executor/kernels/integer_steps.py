@@ -119,19 +119,17 @@ class Rounding:
 
 
 def convolution(
-    w: Array, group: int, geometry: dict[str, Any], finish: Callable[[Array], None], limits: Limits | None
+    w: Array, group: int, geometry: dict[str, Any], finish: Callable[[Array], None], exactly: bool
 ) -> Function:
     """The function of centred codes (N, C, spatial...) that convolves with integer weights and then calls `finish`.
 
-    With limits of the codes, every sum that float32 can hold is exact.
+    `exactly`: every sum that float32 can hold is exact.
     """
     channels, kernel = w.shape[1] * group, w.shape[2:]
     options: dict[str, Any] = {k: v for k, v in geometry.items() if k != "kernel_shape"}
     laid_out = cache(lambda: filters(w.astype(np.float32), group))
     matrix = cache(lambda: IntegerWeights(w.transpose(*range(2, w.ndim), 1, 0).reshape(-1, len(w))))
-    tiled = cache(
-        lambda: integer_winograd.TiledWeights(w, None if limits is None else (float(limits[0]), float(limits[1])))
-    )
+    tiled = cache(lambda: integer_winograd.TiledWeights(w))
 
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
@@ -139,7 +137,8 @@ def convolution(
             raise GraphError(f"the weights expect {channels} channels, the input has {shape[1]} (shape {list(shape)})")
         place = window(shape[2:], kernel, **options)
         if integer_winograd.suits(w.shape, group, place, shape[0]):
-            return partial(_through_winograd, tiled(), place, finish)
+            direct = cache(lambda: _unfolded(matrix(), place, finish))
+            return partial(_through_winograd, tiled(), place, finish, direct if exactly else None)
         if group == 1 and place.is_pointwise:
             return _pointwise(matrix(), place, finish)
         if group == 1 and w.size > _MANY_WEIGHTS:
@@ -165,9 +164,19 @@ def _finished(convolve: Function, finish: Callable[[Array], None]) -> Function:
 
 
 def _through_winograd(
-    weights: integer_winograd.TiledWeights, w: Window, finish: Callable[[Array], None], x: Array
+    weights: integer_winograd.TiledWeights,
+    w: Window,
+    finish: Callable[[Array], None],
+    direct: Callable[[], Function] | None,
+    x: Array,
 ) -> Array:
-    return channels_first(weights.convolve(x, w, finish))
+    """By the direct form, if there is one, where that might not be exact."""
+    try:
+        return channels_first(weights.convolve(x, w, finish, exactly=direct is not None))
+    except integer_winograd.InexactError:
+        assert direct is not None
+        result: Array = direct()(x)
+        return result
 
 
 def _pointwise(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]) -> Function:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from math import prod
 
 import numpy as np
 
+from ortconv.executor.kernels.elementwise import dot_of_rows
 from ortconv.executor.kernels.integer_products import IntegerWeights, leave
 from ortconv.executor.kernels.windows import Window
 from ortconv.executor.kernels.winograd import FROM_TILES, convolve_3x3, suits_shape, suits_window
@@ -31,59 +31,59 @@ def suits(shape: tuple[int, ...], group: int, w: Window, images: int) -> bool:
     return suits_shape(shape, group) and suits_window(w) and tiles >= _FEWEST_TILES
 
 
+class InexactError(ArithmeticError):
+    """A sum may be one that float32 cannot hold."""
+
+
 class TiledWeights:
-    """Integer weights (M, C, 3, 3) for windows of strides and dilations 1.
+    """Integer weights (M, C, 3, 3) for windows of strides and dilations 1."""
 
-    With the lowest and the highest of the integers that they will meet, every sum that float32 can hold is exact.
-    """
+    def __init__(self, w: Array) -> None:
+        quarters = _transformed(w)
+        self._shape = quarters.shape
+        self._norms = np.sqrt(np.square(quarters, dtype=np.float32).sum(axis=1).max(axis=1))
+        many = quarters.size > _WIDENED_AT_ONCE
+        self._by_tap = [IntegerWeights(tap) for tap in quarters] if many else []
+        self._quarters = quarters[:, :0] if many else quarters
 
-    def __init__(self, w: Array, limits: tuple[float, float] | None) -> None:
-        self._quarters = _transformed(w)
-        self._parts = [slice(None)] if limits is None else _exact_parts(self._quarters, *limits)
-        self._is_exact = limits is not None
-        self._by_tap: list[list[IntegerWeights]] = []
-        self._shape = np.broadcast_to(np.zeros((), np.float32), self._quarters.shape)
-        if self._quarters.size > _WIDENED_AT_ONCE:
-            self._by_tap = [[IntegerWeights(tap[part]) for tap in self._quarters] for part in self._parts]
-            self._quarters = self._quarters[:, :0]
-
-    def convolve(self, x: Array, w: Window, finish: Finish) -> Array:
-        """(N, C, H, W) to (N, OH, OW, M), finished in parts."""
+    def convolve(self, x: Array, w: Window, finish: Finish, exactly: bool) -> Array:
+        """(N, C, H, W) to (N, OH, OW, M), finished in parts. Integers in x give exact sums, or InexactError if asked for `exactly`."""
         wide = self._quarters.astype(np.float32)
 
         def combined(tiles: Array, _: Array) -> Array:
-            y = self._sums(self._products(tiles, wide))
+            products = self._products(tiles, wide)
+            if exactly and not self._are_exact(tiles, products):
+                raise InexactError
+            y = np.asarray(_FROM_QUARTERS @ products.reshape(16, -1))
             finish(y)
             return y
 
-        return convolve_3x3(x, self._shape, w, combined)
+        like = np.broadcast_to(np.zeros((), np.float32), self._shape)
+        return convolve_3x3(x, like, w, combined)
 
-    def _products(self, tiles: Array, wide: Array) -> list[Array]:
+    def _products(self, tiles: Array, wide: Array) -> Array:
         if not self._by_tap:
-            return [np.matmul(tiles[..., part], wide[:, part]) for part in self._parts]
-        products = []
-        for part, weights in zip(self._parts, self._by_tap, strict=True):
-            made = np.empty((*tiles.shape[:2], self._shape.shape[2]), np.float32)
-            for rows, tap, out in zip(tiles[..., part], weights, made, strict=True):
-                tap.multiply(rows, out, leave)
-            products.append(made)
+            return np.asarray(np.matmul(tiles, wide))
+        products = np.empty((*tiles.shape[:2], self._shape[2]), np.float32)
+        for rows, tap, out in zip(tiles, self._by_tap, products, strict=True):
+            tap.multiply(rows, out, leave)
         return products
 
-    def _sums(self, products: list[Array]) -> Array:
-        """Products of tiles (16, T, M), to be added up, transformed back to (4, T * M)."""
-        flat = [p.reshape(16, -1) for p in products]
-        if self._is_exact:
-            reach = sum(np.maximum(p.max(axis=1, initial=0), -p.min(axis=1, initial=0)) for p in flat)
-            if (4 * np.abs(_FROM_QUARTERS) @ reach).max() > _EXACT:
-                wide = sum(p.astype(np.float64) for p in flat)
-                return np.asarray(_FROM_QUARTERS.astype(np.float64) @ wide).astype(np.float32)
-        total = flat[0]
-        for p in flat[1:]:
-            total += p
-        return np.asarray(_FROM_QUARTERS @ total)
+    def _are_exact(self, tiles: Array, products: Array) -> bool:
+        """True if no sum on the way, in whatever order, can be larger than integers that float32 holds.
+
+        A product of vectors is at most that of their lengths, and so is the sum of some of its terms.
+        """
+        reach = 1.001 * np.sqrt(dot_of_rows(tiles, tiles).max(axis=1)) * self._norms
+        if reach.max() > _EXACT:
+            return False
+        if (_OF_QUARTERS @ reach).max() > _EXACT:
+            flat = products.reshape(16, -1)
+            reach = np.maximum(flat.max(axis=1), -flat.min(axis=1))
+        return bool((_OF_QUARTERS @ reach).max() <= _EXACT)
 
 
-_FROM_QUARTERS = FROM_TILES / 4
+_FROM_QUARTERS, _OF_QUARTERS = FROM_TILES / 4, np.abs(FROM_TILES)
 
 
 def _transformed(w: Array) -> Array:
@@ -104,18 +104,3 @@ def _doubled(source: Array, out: Array) -> None:
     np.add(source[0], source[2], out[2])
     np.add(out[2], source[1], out[1])
     np.subtract(out[2], source[1], out[2])
-
-
-def _exact_parts(quarters: Array, low: float, high: float) -> list[slice]:
-    """Input channels in parts for which float32 holds the sums of products with transformed integers from low to high."""
-    spans = np.full((4, 4), 2 * (high - low))
-    spans[1, 1] = 4 * max(high, -low)
-    # Sums that are small enough to matter are exact in float32.
-    largest, limits = np.abs(quarters).astype(np.float32), (_EXACT / spans).reshape(16, 1, 1)
-    channels, count = quarters.shape[1], 1
-    while True:
-        edges = [channels * i // count for i in range(count + 1)]
-        inside = np.repeat(np.eye(count, dtype=np.float32), np.diff(edges), axis=1)
-        if (np.matmul(inside, largest) <= limits).all():
-            return [slice(a, b) for a, b in pairwise(edges)]
-        count *= 2
