@@ -9,6 +9,7 @@ import numpy as np
 
 from ortconv.executor.kernels.elementwise import dot_of_rows
 from ortconv.executor.kernels.integer_products import IntegerWeights, leave
+from ortconv.executor.kernels.products import largest_piece
 from ortconv.executor.kernels.windows import Window
 from ortconv.executor.kernels.winograd import FROM_TILES, convolve_3x3, suits_shape, suits_window
 from ortconv.ir.tensor import Array
@@ -39,7 +40,7 @@ class TiledWeights:
     """Integer weights (M, C, 3, 3) for windows of strides and dilations 1."""
 
     def __init__(self, w: Array) -> None:
-        quarters = _transformed(w)
+        quarters = _quarters(w)
         self._shape = quarters.shape
         self._norms = np.sqrt(np.square(quarters, dtype=np.float32).sum(axis=1).max(axis=1))
         many = quarters.size > _WIDENED_AT_ONCE
@@ -47,7 +48,10 @@ class TiledWeights:
         self._quarters = quarters[:, :0] if many else quarters
 
     def convolve(self, x: Array, w: Window, finish: Finish, exactly: bool) -> Array:
-        """(N, C, H, W) to (N, OH, OW, M), finished in parts. Integers in x give exact sums, or InexactError if asked for `exactly`."""
+        """(N, C, H, W) to (N, OH, OW, M), finished in parts.
+
+        `exactly`: integers in x give exact sums, or InexactError.
+        """
         wide = self._quarters.astype(np.float32)
 
         def combined(tiles: Array, _: Array) -> Array:
@@ -62,11 +66,17 @@ class TiledWeights:
         return convolve_3x3(x, like, w, combined)
 
     def _products(self, tiles: Array, wide: Array) -> Array:
-        if not self._by_tap:
-            return np.asarray(np.matmul(tiles, wide))
-        products = np.empty((*tiles.shape[:2], self._shape[2]), np.float32)
-        for rows, tap, out in zip(tiles, self._by_tap, products, strict=True):
-            tap.multiply(rows, out, leave)
+        (_, c, m), count = self._shape, tiles.shape[1]
+        products = np.empty((16, count, m), np.float32)
+        if self._by_tap:
+            for rows, tap, out in zip(tiles, self._by_tap, products, strict=True):
+                tap.multiply(rows, out, leave)
+            return products
+        piece = largest_piece() // (c * m) or count
+        size = -(-count // -(-count // piece))
+        for start in range(0, count, size):
+            part = slice(start, start + size)
+            np.matmul(tiles[:, part], wide, products[:, part])
         return products
 
     def _are_exact(self, tiles: Array, products: Array) -> bool:
@@ -86,7 +96,7 @@ class TiledWeights:
 _FROM_QUARTERS, _OF_QUARTERS = FROM_TILES / 4, np.abs(FROM_TILES)
 
 
-def _transformed(w: Array) -> Array:
+def _quarters(w: Array) -> Array:
     """Four times the transform of weights (M, C, 3, 3), as (16, C, M)."""
     m, c = w.shape[:2]
     source = np.asarray(w.transpose(2, 3, 1, 0), np.int16, order="C")
