@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
@@ -10,8 +12,8 @@ from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
 
 
-def depthwise(weights: Array, w: Window) -> Function:
-    """The function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...)."""
+def depthwise(weights: Array, w: Window, finish: Callable[[Array], None] | None = None) -> Function:
+    """The function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...), finished in parts."""
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
     c, dtype = weights.shape[1], weights.dtype
     along_rows = np.tile(weights, (1, ow)).reshape(kh, kw, ow * c)
@@ -31,6 +33,8 @@ def depthwise(weights: Array, w: Window) -> Function:
                 part = results[start : start + count]
                 stripe.load(image, start * sh - w.begin[0])
                 np.einsum("ijhx,ijx->hx", taps[:, :, : len(part)], along_rows, out=part)
+                if finish is not None:
+                    finish(part)
         return channels_first(out.reshape(-1, oh, ow, c))
 
     return run
