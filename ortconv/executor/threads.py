@@ -80,7 +80,7 @@ def shares(length: int, work: int, step: int = 1) -> list[slice]:
     return [slice(start, min(start + size, length)) for start in range(0, length, size)] if size else [slice(0, 0)]
 
 
-_LEAST_WORK = 1 << 21
+_LEAST_WORK = 1 << 22
 """Multiplications, or about as much else, that outweigh the waking of a thread."""
 
 

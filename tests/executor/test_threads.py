@@ -26,6 +26,11 @@ GRAPHS = {
         """x: float[2, 3, 45, 40] -> u = Conv<strides = [2,2], pads = [1,1,1,1]>(x, a) v = Conv<pads = [2,1,0,1]>(u, b)
         w = Conv<pads = [1,1,1,1]>(v, c) s = Relu(w) t = Conv<group = 64, pads = [2,2,2,2]>(s, d)
         m = Mul(t, k) n = HardSwish(m) o = Conv(n, e) z = Add(o, o)""", 5),
+    "codes": (
+        """x: float[1, 3, 45, 40] -> q = QuantizeLinear(x, scale, zero) u = DequantizeLinear(q, scale, zero)
+        k1 = DequantizeLinear(i, scale) v = Conv<pads = [1,1,1,1]>(u, k1) s = QuantizeLinear(v, scale, zero)
+        t = DequantizeLinear(s, scale, zero) k2 = DequantizeLinear(j, scale) w = Conv<pads = [1,1,1,1]>(t, k2)
+        y = QuantizeLinear(w, scale, zero) z = DequantizeLinear(y, scale, zero)""", 2),
     "dilated": ("x: float[1, 64, 37, 40] -> z = Conv<dilations = [3, 2], auto_pad = \"SAME_LOWER\", strides = [1,2]>(x, f)", 1),
     "one axis": ("x: float[2, 8, 6000] -> z = Conv<pads = [4, 0]>(x, r1)", 1),
     "elementwise": ("x: float[3, 64, 45, 40] -> m = Mul(x, k) n = Add(m, k) s = Sigmoid(n) z = Mul(n, s)", 1),
@@ -44,8 +49,10 @@ def _model(text):
     graph.output[0].type.tensor_type.ClearField("shape")
     weights = {n: RNG.uniform(-1, 1, s).astype(np.float32) for n, s in SHAPES.items()}
     weights["r1"] = RNG.uniform(-1, 1, (48, 8, 5)).astype(np.float32)
+    weights |= {"scale": np.float32(0.03), "zero": np.uint8(120)}
+    weights |= {n: RNG.integers(-40, 40, s, np.int8) for n, s in (("i", (64, 3, 3, 3)), ("j", (64, 64, 3, 3)))}
     read = {v for n in graph.node for v in n.input}
-    graph.initializer.extend(onnx.numpy_helper.from_array(w, n) for n, w in weights.items() if n in read)
+    graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(w), n) for n, w in weights.items() if n in read)
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
 
 

@@ -14,11 +14,11 @@ from ortconv.executor.threads import each, shares
 from ortconv.ir.tensor import Array
 
 
-def in_bands(over: Callable[[Window], Function], w: Window, outputs: int, work: int) -> Function:
+def in_bands(over: Callable[[Window], Function], w: Window, outputs: int, work: int, writes: bool = True) -> Function:
     """What `over` makes for a window: a function of x (N, C, spatial...) to (N, outputs, output...).
 
-    What it makes also takes contiguous memory (N, output..., outputs) for the result. `work` is the number of
-    multiplications per element of the result.
+    `work` is the number of multiplications per element of the result. `writes`: what `over` makes also takes contiguous memory
+    (N, output..., outputs) for the result.
     """
     part_over = lru_cache(maxsize=16)(over)
     whole, work = over(w), work * outputs * prod(w.output)
@@ -35,7 +35,8 @@ def in_bands(over: Callable[[Window], Function], w: Window, outputs: int, work: 
         def compute(i: int) -> None:
             inputs, own = bands[i]
             target = out[:, rows[i]]
-            y = part_over(own)(x[:, :, inputs], target if len(x) == 1 else None)
+            memory = (target,) if writes and len(x) == 1 else ()
+            y = part_over(own)(x[:, :, inputs], *memory)
             if not np.may_share_memory(y, target):
                 target[...] = to_last(y)
 

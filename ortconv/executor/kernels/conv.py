@@ -28,7 +28,7 @@ EXACT_SUM = float(1 << 24)
 """Integer sums up to this are exact in float32."""
 
 
-_DEPTHWISE_WORK = 8
+DEPTHWISE_WORK = 8
 """What a multiplication costs that is not part of a matrix product, in such that are."""
 
 
@@ -256,7 +256,7 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
         w = window(shape[2:], size, **placement)
-        return in_bands(partial(over, shape[1]), w, outputs, max(channels, _DEPTHWISE_WORK) * prod(size))
+        return in_bands(partial(over, shape[1]), w, outputs, max(channels, DEPTHWISE_WORK) * prod(size))
 
     return lambda x: bound(x.shape)(x)
 

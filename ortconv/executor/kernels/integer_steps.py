@@ -15,7 +15,8 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import integer_winograd
-from ortconv.executor.kernels.conv import convolver, filters
+from ortconv.executor.kernels.bands import in_bands
+from ortconv.executor.kernels.conv import DEPTHWISE_WORK, convolver, filters
 from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.elementwise import BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
@@ -136,7 +137,12 @@ def convolution(
         if shape[1] != channels:
             raise GraphError(f"the weights expect {channels} channels, the input has {shape[1]} (shape {list(shape)})")
         place = window(shape[2:], kernel, **options)
-        if integer_winograd.suits(w.shape, group, place, shape[0]):
+        in_tiles = integer_winograd.suits(w.shape, group, place, shape[0])
+        work = max(w.shape[1], DEPTHWISE_WORK) * prod(kernel)
+        return in_bands(partial(over, in_tiles), place, len(w), work, writes=False)
+
+    def over(in_tiles: bool, place: Window) -> Function:
+        if in_tiles:
             direct = cache(lambda: _unfolded(matrix(), place, finish))
             return partial(_through_winograd, tiled(), place, finish, direct if exactly else None)
         if group == 1 and place.is_pointwise:
