@@ -27,7 +27,7 @@ GRAPHS = {
         w = Conv<pads = [1,1,1,1]>(v, c) s = Relu(w) t = Conv<group = 64, pads = [2,2,2,2]>(s, d)
         m = Mul(t, k) n = HardSwish(m) o = Conv(n, e) z = Add(o, o)""", 5),
     "codes": (
-        """x: float[1, 3, 45, 40] -> q = QuantizeLinear(x, scale, zero) u = DequantizeLinear(q, scale, zero)
+        """x: float[1, 3, 45, 40] -> h = QuantizeLinear(x, scale, zero) u = DequantizeLinear(h, scale, zero)
         k1 = DequantizeLinear(i, scale) v = Conv<pads = [1,1,1,1]>(u, k1) s = QuantizeLinear(v, scale, zero)
         t = DequantizeLinear(s, scale, zero) k2 = DequantizeLinear(j, scale) w = Conv<pads = [1,1,1,1]>(t, k2)
         y = QuantizeLinear(w, scale, zero) z = DequantizeLinear(y, scale, zero)""", 2),
