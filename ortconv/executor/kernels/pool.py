@@ -30,8 +30,8 @@ def _reduce(x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
 
     Padding is not there to be read: it counts as the identity.
     """
-    # Short rows are dear: their channels make longer ones.
-    last = not x.flags.c_contiguous or x.shape[-1] < _LONG_ROW
+    # Short rows are dear: their channels make longer ones, unless they are few.
+    last = not x.flags.c_contiguous or x.shape[-1] < min(_LONG_ROW, 4 * x.shape[1])
     y = channels_last(x) if last else x
     for size, places in _places(w, 1 if last else 2):
         y = _reduce_axis(y, size, places, ufunc, identity)
