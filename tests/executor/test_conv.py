@@ -202,7 +202,9 @@ TRANSPOSED = [
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("x", "w", "attributes"), TRANSPOSED)
-def test_conv_transpose(rng, x, w, attributes, bias):
+@pytest.mark.parametrize("piece", [0, 100**3])
+def test_conv_transpose(rng, x, w, attributes, bias, piece, monkeypatch):
+    monkeypatch.setattr(products, "largest_piece", lambda: piece)
     outputs = w[1] * attributes.get("group", 1)
     inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, outputs) if bias else None]
     compare("ConvTranspose", inputs, attributes, atol=1e-5)

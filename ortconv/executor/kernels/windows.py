@@ -196,7 +196,12 @@ def copy_runs(source: Array, target: Array) -> None:
 
 def channels_last(x: Array) -> Array:
     """(N, C, spatial...) as a contiguous (N, spatial..., C); no copy where the memory is laid out so already."""
-    return np.ascontiguousarray(to_last(x))
+    y = to_last(x)
+    if y.flags.c_contiguous or y.strides[-1] != y.itemsize or y.dtype.hasobject:
+        return np.ascontiguousarray(y)
+    out = np.empty(y.shape, y.dtype)
+    copy_runs(y, out)
+    return out
 
 
 def to_last(x: Array) -> Array:

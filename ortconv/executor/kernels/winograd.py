@@ -88,7 +88,7 @@ def convolve_3x3(
 ) -> Array:
     """(N, C, H, W) with transformed weights, for a window of strides and dilations 1, to (N, OH, OW, M) channels last.
 
-    Contiguous `memory` takes the result where it has whole tiles.
+    Contiguous `memory` takes the result, where there is some.
     """
     n, c = x.shape[:2]
     (oh, ow), m = w.output, weights.shape[2]
@@ -96,19 +96,19 @@ def convolve_3x3(
     padded = np.zeros((n, 2 * rows + 2, 2 * columns + 2, c), np.float32)
     top, left = w.begin
     padded[:, top : top + w.size[0], left : left + w.size[1]] = to_last(x)
-    shape = (n, 2 * rows, 2 * columns, m)
-    out = np.empty(shape, np.float32) if memory is None or memory.shape != shape else memory
+    out = np.empty((n, oh, ow, m), np.float32) if memory is None else memory
     blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weights.nbytes // 4))
     block = max(1, -(-rows // max(1, blocks)))
     for image, target in zip(padded, out):
         by_row, by_column, item = image.strides
         tiles = strided(image, (4, 4, rows, columns, c), (by_row, by_column, 2 * by_row, 2 * by_column, item))
-        by_tile = target.reshape(rows, 2, columns, 2, m)
         for start in range(0, rows, block):
             part = tiles[:, :, start : start + block]
             count = part.shape[2]
             held = np.empty((16, count * columns * c), np.float32)
             copy_runs(part, held.reshape(part.shape))
             y = combined(_transformed(_INPUT, held).reshape(16, -1, c), weights).reshape(2, 2, count, columns, m)
-            copy_runs(y.transpose(2, 0, 3, 1, 4), by_tile[start : start + count])
-    return out[:, :oh, :ow]
+            for i, j in np.ndindex(2, 2):
+                part = target[2 * start + i : 2 * (start + count) : 2, j::2]
+                copy_runs(y[i, j, : part.shape[0], : part.shape[1]], part)
+    return out
