@@ -247,6 +247,10 @@ def prepared_cases(rng):
     yield "MatMulIntegerToFloat", MS, {}, [a, b, s, s], (1,)
     yield "DynamicQuantizeMatMul", MS, {}, [x, b, *column, bias], (1, 3)
     yield "DynamicQuantizeMatMul", MS, {}, [x, b, s], (1,)
+    image, w = codes(rng, (1, 4, 9, 8), np.uint8), codes(rng, (6, 2, 3, 3), np.int8)
+    geometry = {"group": 2, "pads": [1, 0, 1, 0], "kernel_shape": [3, 3]}
+    yield "ConvInteger", "", geometry, [image, w, zero, np.arange(-3, 3, dtype=np.int8)], (1, 3)
+    yield "ConvInteger", "", {"group": 2}, [image, w], (1,)
 
 
 def test_constant_weights_make_the_same(rng):

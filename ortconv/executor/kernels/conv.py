@@ -330,6 +330,24 @@ def conv_integer(
     return integer_filters(w, w_zero_point, group).convolve(centred(x, x_zero_point), place).astype(np.int32)
 
 
+@prepare("ConvInteger")
+def prepare_conv_integer(operands: Sequence[Any], *, group: int = 1, **geometry: Any) -> Function | None:
+    """Centre the weights and lay them out once."""
+    w, w_zero_point = (*operands, None, None)[1:4:2]
+    if w is None or not w.size or group < 1 or len(w) % group:
+        return None
+    weights = integer_filters(w, w_zero_point, group)
+    options = {k: v for k, v in geometry.items() if k != "kernel_shape"}
+
+    def run(x: Array, w: Array, x_zero_point: Array | None = None, zero_point: Array | None = None) -> Array:
+        if (zero_point is None) != (w_zero_point is None):
+            return np.asarray(conv_integer(x, w, x_zero_point, zero_point, group=group, **geometry))
+        place = window(x.shape[2:], weights.kernel, **options)
+        return weights.convolve(centred(x, x_zero_point), place).astype(np.int32)
+
+    return run
+
+
 @kernel("ConvTranspose")
 @in_float32
 def conv_transpose(

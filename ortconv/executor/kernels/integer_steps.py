@@ -246,24 +246,39 @@ def float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> Function:
 
 
 def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
-    """For blocks of centred codes: QLinearAdd, two fused multiply-adds of which the one of the second operand comes first."""
-    ratio_a, ratio_b = (np.asarray(np.asarray(v.scale / y.scale, np.float32), np.float64) for v in (p, q))
+    """For blocks of centred codes: QLinearAdd, two fused multiply-adds of which the one of the second operand comes first.
+
+    Only where float32 comes near a half does it take the wider type that these need.
+    """
+    ratio_a, ratio_b = (_f32(v.scale / y.scale) for v in (p, q))
     zero_a, zero_b, zero_y = (_f32(v.zero_point) for v in (p, q, y))
-    offset = zero_y - (_f32(ratio_a) * zero_a + _f32(ratio_b) * zero_b)
-    offset, zero_a, zero_b = (np.asarray(v, np.float64) for v in (offset, zero_a, zero_b))
+    offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
+    shift = _f32(ratio_a.astype(np.float64) * zero_a + ratio_b.astype(np.float64) * zero_b + offset - zero_y)
+    near = _f32(0.5 - 2.0**-20 * (512 * (abs(ratio_a) + abs(ratio_b)) + abs(zero_y) + 256))
     limits = y.limits
 
-    def run(a: Array, b: Array, out: Array) -> None:
-        addend = b.astype(np.float64)
-        np.add(addend, zero_b, addend)
-        np.multiply(addend, ratio_b, addend)
-        np.add(addend, offset, addend)
-        total = a.astype(np.float64)
-        np.add(total, zero_a, total)
-        np.multiply(total, ratio_a, total)
-        np.copyto(out, total + addend.astype(np.float32).astype(np.float64), casting="same_kind")
-        np.rint(out, out)
-        np.subtract(out, zero_y, out)
+    def exactly(a: Array, b: Array) -> Array:
+        addend = np.asarray((b.astype(np.float64) + zero_b) * ratio_b + offset, np.float32)
+        total = (a.astype(np.float64) + zero_a) * ratio_a + addend
+        return np.rint(total.astype(np.float32)) - zero_y
+
+    def plainly(a: Array, b: Array, out: Array) -> None:
+        np.copyto(out, exactly(a, b))
         out.clip(*limits, out=out)
 
-    return run
+    def run(a: Array, b: Array, out: Array) -> None:
+        total = np.empty_like(out)
+        np.multiply(a, ratio_a, total)
+        np.multiply(b, ratio_b, out)
+        np.add(total, out, total)
+        np.add(total, shift, total)
+        np.rint(total, out)
+        np.subtract(total, out, total)
+        np.abs(total, total)
+        doubtful = np.greater(total, near)
+        if doubtful.any():
+            at = doubtful.nonzero() if doubtful.ndim else ()
+            out[at] = exactly(*(np.broadcast_to(v, out.shape)[at] for v in (a, b)))
+        out.clip(*limits, out=out)
+
+    return run if near > 0 else plainly
