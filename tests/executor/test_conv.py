@@ -9,6 +9,7 @@ import pytest
 from ortconv.errors import GraphError
 from ortconv.executor import registry
 from ortconv.executor.kernels import stripes
+from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 # input, weights, attributes
@@ -57,6 +58,7 @@ def _numbers(rng, *shape):
     return rng.standard_normal(shape).astype(np.float32)
 
 
+@batched
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_conv(rng, x, w, attributes, bias):
@@ -64,6 +66,7 @@ def test_conv(rng, x, w, attributes, bias):
     compare("Conv", inputs, attributes, atol=1e-6 + 1e-7 * math.prod(w[1:]))
 
 
+@batched
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_prepared_conv_equals_conv(rng, x, w, attributes):
     inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, w[0])]
@@ -76,6 +79,7 @@ def test_prepared_conv_equals_conv(rng, x, w, attributes):
         assert_same(got, run_kernel("Conv", inputs, attributes)[0], rtol=1e-4, atol=1e-4)
 
 
+@batched
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_conv_in_many_stripes(rng, x, w, attributes, monkeypatch):
     inputs = [_numbers(rng, *x), _numbers(rng, *w)]
@@ -170,6 +174,7 @@ TRANSPOSED = [
 ]
 
 
+@batched
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("x", "w", "attributes"), TRANSPOSED)
 def test_conv_transpose(rng, x, w, attributes, bias):

@@ -5,6 +5,8 @@ import pytest
 from single_node import assert_same, run_model
 from test_ml import TRANSFORMS, compare, model_of, run
 
+from tests.batches import batched
+
 F32 = np.float32
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 
@@ -62,6 +64,7 @@ def votes(leaves, prefix, targets, per_leaf=1, seed=0, low=-1.0):
     }
 
 
+@batched
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize(("targets", "per_leaf"), [(1, 1), (3, 1), (3, 3)])
 @pytest.mark.parametrize("modes", [MODES[:1], MODES])
@@ -131,6 +134,7 @@ def test_classifier(tmp_path, base, transform):
     compare(tmp_path, "TreeEnsembleClassifier", [rows()], attributes, n_outputs=2, atol=1e-4)
 
 
+@batched
 @pytest.mark.parametrize("transform", [t for t in TRANSFORMS if t != "PROBIT"])
 @pytest.mark.parametrize("low", [0.0, -1.0])
 @pytest.mark.parametrize("voted_for", [0, 1])

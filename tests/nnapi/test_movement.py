@@ -14,6 +14,7 @@ from nnapi_models import tensor
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import NnapiError, Operand, OperandType, Operation, ResultCode
 from ortconv.nnapi.operand import Tensor
+from tests.batches import batched
 
 F = tensor()
 CUBE = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -116,6 +117,7 @@ REFUSED_RUNNING: dict[str, tuple[Operation, list[Any], OperandType]] = {
 }  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize("name", REFUSED_RUNNING)
 def test_what_does_not_fit_fails_while_running(name: str) -> None:
     code, inputs, out = REFUSED_RUNNING[name]

@@ -24,6 +24,7 @@ from ortconv.ir.verify import verify
 from ortconv.onnxio import wire
 from ortconv.onnxio.load import from_proto, load
 from ortconv.onnxio.proto import model_proto
+from tests.batches import batched
 
 
 def parsed(text: str, header: str = 'ir_version: 8, opset_import: ["" : 17]') -> Model:
@@ -74,6 +75,7 @@ def elements(dtype: DType) -> np.ndarray:
     return np.array(values).astype(dtype.numpy)
 
 
+@batched
 @pytest.mark.parametrize("dtype", DENSE, ids=lambda d: d.name)
 @pytest.mark.parametrize("size", [5, 2600], ids=["small", "cut out"])
 @pytest.mark.parametrize("form", ["raw", "typed"])

@@ -22,6 +22,7 @@ from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.ortformat.reader import parse
 from ortconv.ortformat.verify import decode
 from ortconv.ortformat.writer import save, serialize
+from tests.batches import batched
 
 MODELS = models()
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "models"
@@ -106,6 +107,7 @@ def feeds_for(session: Any) -> dict[str, Any]:
     return feeds
 
 
+@batched
 @pytest.mark.parametrize("name", MODELS)
 def test_fields(name: str, tmp_path: Path) -> None:
     theirs = their_file(MODELS[name], tmp_path / "theirs.ort")
@@ -121,6 +123,7 @@ def test_fields(name: str, tmp_path: Path) -> None:
     assert opset_imports(decode(ours).model).items() <= opset_imports(decode(theirs).model).items()
 
 
+@batched
 @pytest.mark.parametrize("name", MODELS)
 def test_runs_equally(name: str) -> None:
     reference = ort.InferenceSession(MODELS[name].SerializeToString(), options())
@@ -160,6 +163,7 @@ def test_collection_has_its_models() -> None:
 # ---------------------------------------------------------------------- reading what onnxruntime wrote
 
 
+@batched
 @pytest.mark.parametrize("name", MODELS)
 def test_reads_their_files(name: str, tmp_path: Path) -> None:
     theirs = their_file(MODELS[name], tmp_path / "theirs.ort")

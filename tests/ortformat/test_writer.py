@@ -29,6 +29,7 @@ from ortconv.ortformat.decode import Decoder
 from ortconv.ortformat.reader import load, parse
 from ortconv.ortformat.verify import decode
 from ortconv.ortformat.writer import save, serialize
+from tests.batches import batched
 
 MODELS = models()
 
@@ -57,6 +58,7 @@ def bytes_of(model: Model) -> bytes:
 # ---------------------------------------------------------------------- round trip
 
 
+@batched
 @pytest.mark.parametrize("name", MODELS)
 def test_round_trip(name: str) -> None:
     model = from_proto(MODELS[name])
@@ -228,6 +230,7 @@ def chain(length: int) -> Model:
     return Model(graph)
 
 
+@batched
 @pytest.mark.parametrize("name", MODELS)
 def test_visits_are_counted_as_the_decoder_counts(name: str) -> None:
     made = writer._Writer(from_proto(MODELS[name]), shapes=True)
