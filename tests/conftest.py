@@ -18,6 +18,8 @@ settings.load_profile("gate")
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "sample_models"
 NAMES = ("mnist", "mobilenet_v2_small", "bert_tiny", "qdq_cnn", "if_branch", "loop_accumulate")
+SMALL = {"if_branch_ts13", "loop_rnn_ts14", "mnist_cntk_op8", "superres_ts13", "audio_crnn_ts14", "zoo_squeezenet"}
+"""Of the shared models, those that `make check` takes."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -23,14 +24,15 @@ from ortconv.ortformat.reader import parse
 from ortconv.ortformat.verify import decode
 from ortconv.ortformat.writer import save, serialize
 from tests.batches import batched
+from tests.conftest import SMALL
 
 MODELS = models()
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "models"
+SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
 FILES = sorted(SHARED.glob("*.onnx"))
 
 
 def is_slow(path: Path) -> bool:
-    return path.stat().st_size > 3 << 20 or path.stem.startswith("stress")
+    return path.stem not in SMALL
 
 
 def options() -> Any:
