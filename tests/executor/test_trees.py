@@ -1,5 +1,7 @@
 """Tree ensembles against onnxruntime, and against a walk written down here where onnxruntime departs from the specification."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from single_node import assert_same, run_model
@@ -22,9 +24,11 @@ def forest(trees=5, depth=4, modes=MODES, missing=False, seed=0):
     nodes = {k: [] for k in ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")}
     nodes["missing_value_tracks_true"] = []
     leaves = []
+    grown = Counter()
 
     def grow(tree, level):
-        number = sum(t == tree for t in nodes["treeids"])
+        number = grown[tree]
+        grown[tree] += 1
         at = len(nodes["treeids"])
         leaf = level == depth or (level > 1 and rng.random() < 0.3)
         row = (

@@ -298,6 +298,7 @@ def test_float8_needs_version_6() -> None:
     assert decode(bytes_of(from_proto(MODELS["if"]))).ort_version == "5"
 
 
+@pytest.mark.slow
 def test_same_bytes_in_every_process(tmp_path: Path) -> None:
     script = (
         "import hashlib; from ort_models import models; from ortconv.onnxio.load import from_proto;"
