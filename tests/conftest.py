@@ -13,7 +13,14 @@ gc.set_threshold(50_000, 20, 20)
 
 # A gate gives the same answer twice.
 settings.register_profile("gate", derandomize=True, deadline=None, database=None)
+settings.register_profile("quick", settings.get_profile("gate"), max_examples=25)
 settings.load_profile("gate")
+
+
+def examples(count: int) -> settings:
+    """So many examples of a property, or a quarter of them with `--hypothesis-profile quick`."""
+    return settings(max_examples=max(count * settings().max_examples // 100, 1))
+
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "sample_models"
