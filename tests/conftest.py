@@ -36,6 +36,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_sessionfinish() -> None:
+    """Pytest collects garbage several times at its end: what is alive then need not be looked through again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def samples() -> Path:
     """The folder of the sample models."""

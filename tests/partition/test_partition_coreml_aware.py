@@ -26,7 +26,12 @@ TARGETS = {
     "union": (COREML_FORMATS[1], True),
 }
 CASES = [
-    pytest.param(path, name, id=f"{path.stem}-{name}", marks=slow(path))
+    pytest.param(
+        path,
+        name,
+        id=f"{path.stem}-{name}",
+        marks=[pytest.mark.slow] if path in FOUND and name != "union" else slow(path),
+    )
     for path in [*(SAMPLES / f"{name}.onnx" for name in NAMES), *FOUND]
     for name in TARGETS
 ]
