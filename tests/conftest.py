@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from ortconv.ir import garbage
+
 # Collected tests are millions of objects that live until the end: looking through them after every model is a quarter of the time.
 gc.set_threshold(50_000, 20, 20)
+garbage._MOST = 1_000_000
 
 # A gate gives the same answer twice.
 settings.register_profile("gate", derandomize=True, deadline=None, database=None)
