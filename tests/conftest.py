@@ -8,16 +8,28 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from ortconv.ir import garbage
+
 # Collected tests are millions of objects that live until the end: looking through them after every model is a quarter of the time.
 gc.set_threshold(50_000, 20, 20)
+garbage._MOST = 1_000_000
 
 # A gate gives the same answer twice.
 settings.register_profile("gate", derandomize=True, deadline=None, database=None)
+settings.register_profile("quick", settings.get_profile("gate"), max_examples=25)
 settings.load_profile("gate")
+
+
+def examples(count: int) -> settings:
+    """So many examples of a property, or a quarter of them with `--hypothesis-profile quick`."""
+    return settings(max_examples=max(count * settings().max_examples // 100, 1))
+
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "sample_models"
 NAMES = ("mnist", "mobilenet_v2_small", "bert_tiny", "qdq_cnn", "if_branch", "loop_accumulate")
+SMALL = {"if_branch_ts13", "loop_rnn_ts14", "mnist_cntk_op8", "superres_ts13", "audio_crnn_ts14", "zoo_squeezenet"}
+"""Of the shared models, those that `make check` takes."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,6 +37,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--differential", type=int, default=0, help="number of random cases of each com.microsoft operator"
     )
+
+
+def pytest_sessionfinish() -> None:
+    """Pytest collects garbage several times at its end: what is alive then need not be looked through again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -35,9 +35,10 @@ from ortconv.partition import Target, partition
 from ortconv.partition.limits import Limits
 from ortconv.partition.profile import Copies, Device
 from ortconv.pipeline import Options, convert, optimize
+from tests.conftest import SMALL
 
 SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "models"
-SLOW = {"stress_redundant_27k_op13", "stress_unrolled_lstm_ts13"}
+STRESS = {"stress_redundant_27k_op13", "stress_unrolled_lstm_ts13"}
 
 WEIGHTS = "float[4,4] w = {1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 1, 0, 2, 2, 2, 2}"
 QDQ = "float s = {0.05}, int8 o = {-8}, int8 n = {0}"
@@ -251,7 +252,9 @@ def _models() -> list[str]:
 
 
 @pytest.mark.skipif(not _models(), reason="the shared models are not here")
-@pytest.mark.parametrize("name", [n for n in _models() if n not in SLOW])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in SMALL else [pytest.mark.slow]) for n in _models() if n not in STRESS]
+)
 def test_shared_models(name: str) -> None:
     """Never fewer nodes are taken, never more refused, and partitions become fewer wherever anything is rewritten."""
     described = next(m for m in json.loads((SHARED / "INDEX.json").read_text())["models"] if m["name"] == name)

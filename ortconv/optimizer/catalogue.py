@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 from ortconv.errors import UsageError
@@ -38,7 +39,8 @@ class Entry(NamedTuple):
     patterns: tuple[str, ...] = ()
 
 
-def entries() -> list[Entry]:
+@cache
+def entries() -> tuple[Entry, ...]:
     """Every rewrite in the order in which the levels run them, those that run only on request last in their level."""
     found: dict[str, Entry] = {}
     for level, passes in STAGES.items():
@@ -47,7 +49,7 @@ def entries() -> list[Entry]:
                 for name, doc, patterns in _documented(p):
                     known = found.get(name) or Entry(name, level, p.name, opt_in)
                     found[name] = _with(known, doc, patterns)
-    return list(found.values())
+    return tuple(found.values())
 
 
 def _documented(p: AnyPass) -> Iterator[tuple[str, str, tuple[P, ...]]]:

@@ -15,6 +15,7 @@ from ortconv.backends.nnapi.lower import FUSING, LOWERINGS
 from ortconv.nnapi import Operation
 from ortconv.partition.nnapi.rules import ROWS
 from ortconv.session import Session
+from tests.batches import batched
 
 CASES = all_cases()
 
@@ -61,6 +62,7 @@ def test_every_operator_has_a_case() -> None:
     assert {one.op for one in CASES if "-qdq-" in one.name} == {op for op, row in ROWS.items() if row.qdq is not None}
 
 
+@batched
 @pytest.mark.parametrize("nchw", [False, True], ids=["nhwc", "nchw"])
 @pytest.mark.parametrize("one", CASES, ids=[one.name for one in CASES])
 def test_operator(one: Case, nchw: bool, tmp_path: Path) -> None:
@@ -90,6 +92,7 @@ def test_every_operator_that_fuses_has_a_case() -> None:
     assert ACTIVATED.keys() == FUSING
 
 
+@batched
 @pytest.mark.parametrize("bounds", [None, (0, 6), (-1, 1)], ids=["relu", "relu6", "relu1"])
 @pytest.mark.parametrize("op", sorted(FUSING))
 def test_fused_activation(op: str, bounds: tuple[int, int] | None, tmp_path: Path) -> None:

@@ -75,7 +75,10 @@ def test_without_either_nothing_is_traced(samples: Path, tmp_path: Path, monkeyp
 # ---------------------------------------------------------------------- the pipeline as text
 
 
-@pytest.mark.parametrize("level", ["disable", "basic", "extended", "layout", "all"])
+@pytest.mark.parametrize(
+    "level",
+    ["disable", *(pytest.param(level, marks=pytest.mark.slow) for level in ("basic", "extended", "layout")), "all"],
+)
 def test_a_printed_pipeline_converts_the_same(level: str, samples: Path, tmp_path: Path) -> None:
     text = CliRunner().invoke(_passes(), ["list", "--level", level, "--as-text"]).output
     (tmp_path / "pipeline.txt").write_text(text)

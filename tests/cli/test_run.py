@@ -14,7 +14,7 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
@@ -23,6 +23,7 @@ from ortconv.compare.feeds import first_run
 from ortconv.errors import FormatError
 from ortconv.session import Session
 from tests.cli.conftest import Printed
+from tests.conftest import examples
 
 NET = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n,3,4,5] x, int64[n,2] i) => (float[n,m] y, float[n,2] z) <float[2] k = {1, 2}, float[60,10] w = {W}> {
@@ -232,7 +233,7 @@ def test_bmp(bits: int, top_down: bool, tmp_path: Path) -> None:
     np.testing.assert_array_equal(images.read_image(tmp_path / "p.bmp"), PIXELS)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     st.sampled_from(["bmp", "P6", "P5", "P3"]),
     st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=6)), max_size=4),

@@ -102,7 +102,9 @@ def nodes(graph: Graph) -> set[str]:
     return {v.name for node in graph for v in node.outputs if v is not None}
 
 
-@pytest.mark.parametrize("level", ["basic", "extended", "all"])
+@pytest.mark.parametrize(
+    "level", [*(pytest.param(level, marks=pytest.mark.slow) for level in ("basic", "extended")), "all"]
+)
 def test_renamed_values_are_followed_through_the_rewrites(sample: Path, level: str) -> None:
     source, result = load(sample), load(sample)
     before = nodes(source.graph)

@@ -5,6 +5,7 @@ import pytest
 from single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 from ortconv.ir.types import DType
+from tests.batches import batched
 
 F16, F32, F64 = np.float16, np.float32, np.float64
 MICROSOFT = "com.microsoft"
@@ -24,6 +25,7 @@ ACTIVATIONS = [
 ]  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize(("op", "attributes"), ACTIVATIONS)
 def test_activation(op, attributes):
     x = X[np.isfinite(X)] if op in ("Gelu", "HardSwish", "Softsign", "Mish") else X
@@ -31,6 +33,7 @@ def test_activation(op, attributes):
         compare(op, [values.astype(F32)], attributes, atol=1e-5)
 
 
+@batched
 @pytest.mark.parametrize(("op", "attributes"), ACTIVATIONS)
 @pytest.mark.parametrize("dtype", [F16, DType.BFLOAT16.numpy])
 def test_narrow_floats_are_computed_in_float32(op, attributes, dtype):

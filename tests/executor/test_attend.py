@@ -9,6 +9,7 @@ from onnx.parser import parse_graph
 from ortconv.executor.kernels import attend as module
 from ortconv.executor.kernels.attend import attend
 from ortconv.session import Session
+from tests.batches import batched
 
 RNG = np.random.default_rng(5)
 
@@ -28,6 +29,7 @@ def reference(q, k, v, factor, summands):
 MASKS = {"none": [], "keys": [(1, 1, 1, 21)], "all": [(2, 3, 17, 21)], "both": [(17, 21), (2, 1, 1, 1)]}
 
 
+@batched
 @pytest.mark.parametrize("exponential", [(np.exp, 1.0), (np.exp2, np.log2(np.e))])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("block", [1, 100, 400, 1000, 1 << 18])
@@ -109,6 +111,7 @@ MODELS = {
 ONE_STEP = {"plain", "scaled", "scaled before", "divided before", "masked", "guarded"}
 
 
+@batched
 @pytest.mark.parametrize("unseen", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 def test_attention_in_operators(name, unseen, tmp_path):

@@ -7,6 +7,7 @@ from single_node import IR_VERSION, assert_same, compare, run_kernel, run_model
 
 from ortconv.executor.kernels.cast import convert
 from ortconv.ir.types import DType
+from tests.batches import batched
 
 TYPES = [
     DType.FLOAT, DType.DOUBLE, DType.FLOAT16, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT8,
@@ -30,6 +31,7 @@ def _values(source, to):
         return x.astype(source.numpy)
 
 
+@batched
 @pytest.mark.parametrize("to", TYPES, ids=lambda t: t.name)
 @pytest.mark.parametrize("source", TYPES, ids=lambda t: t.name)
 def test_numbers(source, to):
@@ -84,6 +86,7 @@ def _round_trip(x, to, saturate=True):
         return convert(convert(x, to, saturate), DType.FLOAT)
 
 
+@batched
 @pytest.mark.parametrize("to", [DType.BFLOAT16, *FLOAT8], ids=lambda t: t.name)
 @pytest.mark.parametrize("saturate", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

@@ -9,6 +9,7 @@ import pytest
 from ortconv.errors import GraphError
 from ortconv.executor import registry
 from ortconv.executor.kernels import products, stripes
+from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 # input, weights, attributes
@@ -63,6 +64,7 @@ def _numbers(rng, *shape):
     return rng.standard_normal(shape).astype(np.float32)
 
 
+@batched
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_conv(rng, x, w, attributes, bias):
@@ -70,8 +72,13 @@ def test_conv(rng, x, w, attributes, bias):
     compare("Conv", inputs, attributes, atol=1e-6 + 1e-7 * math.prod(w[1:]))
 
 
+@batched
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_prepared_conv_equals_conv(rng, x, w, attributes):
+    _compare_prepared(rng, x, w, attributes)
+
+
+def _compare_prepared(rng, x, w, attributes):
     inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, w[0])]
     prepare = registry.preparer("", "Conv")
     assert prepare is not None
@@ -82,6 +89,7 @@ def test_prepared_conv_equals_conv(rng, x, w, attributes):
         assert_same(got, run_kernel("Conv", inputs, attributes)[0], rtol=1e-4, atol=1e-4)
 
 
+@batched
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_conv_padded_side_by_side(rng, x, w, attributes, monkeypatch):
     inputs = [_numbers(rng, *x), _numbers(rng, *w)]
@@ -98,11 +106,12 @@ def test_conv_in_many_stripes(rng, x, w, attributes, monkeypatch):
     assert_same(run_kernel("Conv", inputs, attributes)[0], want, rtol=1e-4, atol=1e-4)
 
 
+@batched
 @pytest.mark.parametrize("piece", [0, 2000])
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_conv_in_pieces(rng, x, w, attributes, piece, monkeypatch):
     monkeypatch.setattr(products, "largest_piece", lambda: piece)
-    test_prepared_conv_equals_conv(rng, x, w, attributes)
+    _compare_prepared(rng, x, w, attributes)
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 5, 2), (1, 3, 2, 5), (1, 0, 5, 5), (0, 3, 5, 5)])
@@ -200,6 +209,7 @@ TRANSPOSED = [
 ]
 
 
+@batched
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("x", "w", "attributes"), TRANSPOSED)
 @pytest.mark.parametrize("piece", [0, 100**3])

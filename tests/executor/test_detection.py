@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from single_node import assert_same, compare, run_kernel
 
+from tests.batches import batched
+
 F32 = np.float32
 
 
@@ -24,6 +26,7 @@ LIMITS = [
 ]
 
 
+@batched
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("center_point_box", [0, 1])
 def test_non_max_suppression(center_point_box, limits):
@@ -55,6 +58,7 @@ REGIONS = f32([[0, 0, 5, 5], [2, 3, 9, 8], [-3, -2, 20, 15], [4, 4, 4, 4], [5, 5
 BATCH = np.array([0, 1, 1, 0, 0, 1])
 
 
+@batched
 @pytest.mark.parametrize("transformation", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("ratio", [0, 1, 2, 3])
 @pytest.mark.parametrize("mode", ["avg", "max"])

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from single_node import run_kernel, run_model, run_onnxruntime
 
 from ortconv.executor import registry
+from tests.batches import batched
 
 OPERATORS = float_cases.OPERATORS | quantized_cases.OPERATORS
 FEW = 8
@@ -38,6 +39,7 @@ def assert_within(got, want, tolerance):
         )
 
 
+@batched
 @pytest.mark.parametrize("op", OPERATORS)
 def test_as_onnxruntime(op, index):
     draw, tolerance, domain, _ = OPERATORS[op]

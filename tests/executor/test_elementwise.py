@@ -7,6 +7,7 @@ import pytest
 from single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 from ortconv.ir.types import DType
+from tests.batches import batched
 
 F16, F32, F64, I8, I16, I32, I64 = np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64
 U8, U32, U64 = np.uint8, np.uint32, np.uint64
@@ -26,6 +27,7 @@ BINARY = ["Add", "Sub", "Mul", "Div", "Max", "Min", "Equal", "Less", "LessOrEqua
 FLOAT32_ONLY = {"Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Erf"}
 
 
+@batched
 @pytest.mark.parametrize(
     ("op", "dtype"), [(op, dtype) for op in UNARY for dtype in (F32, F64) if dtype is F32 or op not in FLOAT32_ONLY]
 )
@@ -44,6 +46,7 @@ def test_unary_integers(op, dtype):
     compare(op, [INTEGERS.astype(dtype)])
 
 
+@batched
 @pytest.mark.parametrize("dtype", [F32, F64, I32, I64])
 @pytest.mark.parametrize("op", BINARY)
 def test_binary(op, dtype):
@@ -75,6 +78,7 @@ def test_variadic(op, count):
     compare(op, inputs[:count])
 
 
+@batched
 @pytest.mark.parametrize("exponent", [F32, F64, I32, I64])
 @pytest.mark.parametrize("base", [F32, F64, I32, I64])
 def test_pow_types(base, exponent):
@@ -151,6 +155,7 @@ def test_equal_strings():
     compare("Equal", [np.array(["a", "b"], object), np.array(["a", "c"], object)])
 
 
+@batched
 @pytest.mark.parametrize("bounds", [(None, None), (1, None), (None, 2), (1, 2), (3, 2)])
 @pytest.mark.parametrize("dtype", [F32, F64, F16, I8, I32, I64, U8, U64])
 def test_clip(dtype, bounds):

@@ -12,6 +12,7 @@ from ortconv.compare.tolerance import difference, limit
 from ortconv.executor import fusion, plan, program
 from ortconv.executor.program import BlockProgram, Line
 from ortconv.session import Session
+from tests.batches import batched
 
 RNG = np.random.default_rng(7)
 
@@ -169,6 +170,7 @@ def examples(name):
             yield special
 
 
+@batched
 @pytest.mark.parametrize("name", MODELS)
 def test_unit(name, tmp_path):
     path = model(name, tmp_path / "m.onnx")
@@ -219,6 +221,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("owned", [False, True])

@@ -5,6 +5,7 @@ import pytest
 from single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 from ortconv.ir.types import DType
+from tests.batches import batched
 
 F32, F64, I32, I64, U8 = np.float32, np.float64, np.int32, np.int64, np.uint8
 RNG = np.random.default_rng(0)
@@ -122,6 +123,7 @@ def test_trilu(k, upper):
     compare("Trilu", [X > 0, None if k is None else np.array(k)], {"upper": upper})
 
 
+@batched
 @pytest.mark.parametrize("exclusive", [0, 1])
 @pytest.mark.parametrize("reverse", [0, 1])
 @pytest.mark.parametrize("dtype", [F32, F64, I32, I64])

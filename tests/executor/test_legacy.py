@@ -9,6 +9,7 @@ from single_node import assert_same, run_kernel, run_model
 from ortconv.errors import OrtconvError, UnsupportedError
 from ortconv.models import load
 from ortconv.session import Session
+from tests.batches import batched
 
 BROADCAST = [
     ((2, 3, 4, 5), (2, 3, 4, 5), {}),
@@ -60,6 +61,7 @@ def random(rng, shape, op=""):
     return np.asarray(np.abs(x) + 0.5 if op in ("Pow", "Div", "Sqrt", "Log") else x, np.float32)
 
 
+@batched
 @pytest.mark.parametrize(("a", "b", "attributes"), BROADCAST)
 @pytest.mark.parametrize(
     ("op", "opset"),

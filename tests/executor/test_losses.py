@@ -8,6 +8,7 @@ import pytest
 from single_node import assert_same, compare, run_kernel
 
 from ortconv.errors import BackendError, GraphError
+from tests.batches import batched
 
 F32 = np.float32
 RNG = np.random.default_rng(0)
@@ -33,6 +34,7 @@ def loss_of(log_prob, labels, weights, ignored, reduction):
         return {"none": loss, "sum": loss.sum(), "mean": np.float64(loss.sum()) / total}[reduction]
 
 
+@batched
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("ignored", [None, 2, -5])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -118,6 +120,7 @@ def test_optimizers_go_downhill():
 GRAMS = {"ngram_counts": (0, 4), "ngram_indexes": (0, 1, 2, 3, 4, 5, 6), "pool_int64s": (2, 3, 5, 4, 5, 6, 7, 8, 6, 7)}
 
 
+@batched
 @pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
 @pytest.mark.parametrize(("shortest", "longest"), [(1, 1), (2, 2), (1, 2)])
 @pytest.mark.parametrize("skips", [0, 1, 5])

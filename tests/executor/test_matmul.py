@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ortconv.executor.kernels.matmul import prepare_matmul_integer
+from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel
 
 SHAPES = [
@@ -25,6 +26,7 @@ def values(rng, shape, dtype=np.float32):
     return np.asarray(rng.standard_normal(shape)).astype(dtype)
 
 
+@batched
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint32, np.int64])
 @pytest.mark.parametrize(("a", "b"), SHAPES)
 def test_matmul(rng, a, b, dtype):
@@ -38,6 +40,7 @@ def test_integer_matmul_wraps():
     compare("MatMul", [a, a])
 
 
+@batched
 @pytest.mark.parametrize("bias", [None, (), (1,), (4,), (3, 1), (1, 4), (3, 4)])
 @pytest.mark.parametrize(("trans_a", "trans_b"), list(product((0, 1), (0, 1))))
 def test_gemm(rng, trans_a, trans_b, bias):
@@ -72,6 +75,7 @@ def test_fused_gemm(rng, attributes):
     compare("FusedGemm", [values(rng, (3, 5)), b, values(rng, (4,))], attributes, domain="com.microsoft")
 
 
+@batched
 @pytest.mark.parametrize(("batch_a", "trans_a", "batch_b", "trans_b"), list(product((0, 1), repeat=4)))
 def test_fused_matmul(rng, batch_a, trans_a, batch_b, trans_b):
     def operand(rows, columns, trans, batch):
@@ -84,6 +88,7 @@ def test_fused_matmul(rng, batch_a, trans_a, batch_b, trans_b):
 
 
 # Without anything to sum, onnxruntime leaves its output uninitialized.
+@batched
 @pytest.mark.parametrize(("a", "b"), [s for s in SHAPES if len(s[0]) > 1 and len(s[1]) > 1 and s[0][-1] > 0])
 @pytest.mark.parametrize("types", [(np.uint8, np.uint8), (np.int8, np.int8), (np.int8, np.uint8)])
 def test_matmul_integer(rng, a, b, types):

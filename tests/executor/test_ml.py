@@ -8,6 +8,7 @@ from single_node import assert_same, run_model
 
 from ortconv.errors import OrtconvError
 from ortconv.session import Session
+from tests.batches import batched
 
 ML = "ai.onnx.ml"
 F32 = np.float32
@@ -92,6 +93,7 @@ FEATURES = [
 ]  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize(("op", "inputs", "attributes"), FEATURES)
 def test_features(tmp_path, op, inputs, attributes):
     compare(tmp_path, op, inputs, attributes)
@@ -189,6 +191,7 @@ def test_linear_regressor(tmp_path, targets, transform):
     compare(tmp_path, "LinearRegressor", [X], attributes)
 
 
+@batched
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int32])
 def test_linear_classifier(tmp_path, dtype, transform):

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from single_node import assert_same, compare, run_kernel
 
+from tests.batches import batched
+
 F32, F64, I32, I64, U8 = np.float32, np.float64, np.int32, np.int64, np.uint8
 X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(F32)
 TEXT = np.array([["a", "bb"], ["ccc", "d"]], object)
@@ -83,6 +85,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize(("op", "inputs", "attributes"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)])
 def test_against_onnxruntime(op, inputs, attributes):
     compare(op, inputs, attributes, rtol=1e-6)
@@ -110,6 +113,7 @@ OLD_CASES = [
 ]
 
 
+@batched
 @pytest.mark.parametrize(("op", "opset", "inputs", "attributes", "n_outputs"), OLD_CASES)
 def test_attribute_forms(op, opset, inputs, attributes, n_outputs):
     compare(op, inputs, attributes, opset=opset, n_outputs=n_outputs)
@@ -125,6 +129,7 @@ def test_slice_bounds(step, size):
             compare("Slice", [x, i64(start), i64(end), i64(0), i64(step)])
 
 
+@batched
 @pytest.mark.parametrize("pads", [(1, 2, 0, 1), (0, 0, 0, 0), (2, 3, 2, 3), (-1, 1, 1, -1), (-1, -1, 0, 0)])
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
 def test_pad_modes(mode, pads):
@@ -150,12 +155,14 @@ def test_pad_wraps_more_than_once():
     compare("Pad", [np.arange(6, dtype=F32).reshape(1, 6), i64(0, 3, 0, 8)], {"mode": "wrap"}, opset=19)
 
 
+@batched
 @pytest.mark.parametrize("start", [None, 0, 1, -1, -9, 9])
 @pytest.mark.parametrize("end", [None, 0, 1, -1, -9, 9])
 def test_shape_range(end, start):
     compare("Shape", [X], {k: v for k, v in (("start", start), ("end", end)) if v is not None})
 
 
+@batched
 @pytest.mark.parametrize("bounds", [(0, 10, 1), (0, 10, 3), (10, 0, -3), (5, 5, 1), (5, 0, 1), (0, -4, -1)])
 @pytest.mark.parametrize("dtype", [F32, F64, np.int16, I32, I64])
 def test_range(dtype, bounds):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 MS = "com.microsoft"
@@ -21,6 +22,7 @@ def positive(rng, *shape, dtype=np.float32):
     return (rng.random(shape) + 0.1).astype(dtype)
 
 
+@batched
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("opset", [7, 9, 14, 15])
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 3, 4, 5), (1, 3, 2, 3, 4), (0, 3, 4, 4)])
@@ -45,6 +47,7 @@ def test_instance_normalization(rng, shape):
     compare("InstanceNormalization", [values(rng, *shape), values(rng, 3), values(rng, 3)], {"epsilon": 1e-3})
 
 
+@batched
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("axis", [-1, 0, 1, -2, 3])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 # input, attributes
@@ -31,6 +32,7 @@ def rng():
     return np.random.default_rng(11)
 
 
+@batched
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.uint8])
 @pytest.mark.parametrize(("shape", "attributes"), WINDOWS)
 def test_max_pool(rng, shape, attributes, dtype):
@@ -51,6 +53,7 @@ def test_max_pool_column_major_indices(rng, shape, attributes):
     compare("MaxPool", [x], {**attributes, "storage_order": 1}, n_outputs=2)
 
 
+@batched
 @pytest.mark.parametrize("opset", [7, 10, 22])
 @pytest.mark.parametrize("count_include_pad", [0, 1])
 @pytest.mark.parametrize(("shape", "attributes"), WINDOWS)
@@ -63,6 +66,7 @@ def test_average_pool(rng, shape, attributes, count_include_pad, opset):
     compare("AveragePool", [x], {**attributes, "count_include_pad": count_include_pad}, opset=opset)
 
 
+@batched
 @pytest.mark.parametrize("p", [1, 2, 3])
 @pytest.mark.parametrize(("shape", "attributes"), UNDILATED)
 def test_lp_pool(rng, shape, attributes, p):

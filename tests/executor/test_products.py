@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ortconv.executor.kernels import products
+from tests.batches import batched
 
 RNG = np.random.default_rng(3)
 
@@ -30,6 +31,7 @@ SHAPES = [
 ]
 
 
+@batched
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.usefixtures("piece")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ortconv.executor import registry
+from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 MS = "com.microsoft"
@@ -75,6 +76,7 @@ def convolution(rng, x, w, types, per_channel, bias):
     return [*inputs, rng.integers(-5000, 5000, w[0]).astype(np.int32)] if bias else inputs
 
 
+@batched
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("types", [(np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8)])
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
@@ -110,6 +112,7 @@ def test_qlinear_matmul(rng, a, b, types):
     compare("QLinearMatMul", inputs, opset=10)
 
 
+@batched
 @pytest.mark.parametrize("types", [(np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8)])
 @pytest.mark.parametrize(("trans_a", "trans_b", "bias", "quantized"), list(product((0, 1), repeat=4)))
 def test_qgemm(rng, trans_a, trans_b, bias, quantized, types):
@@ -162,6 +165,7 @@ def test_matmul_nbits(rng, bits, k, block_size, zero_points):
     compare("MatMulNBits", inputs, attributes, domain=MS, rtol=1e-4, atol=1e-3)
 
 
+@batched
 @pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
 @pytest.mark.parametrize(
     ("a", "b"), [((3, 40), (3, 40)), ((2, 3, 40), (40,)), ((40,), ()), ((3, 1), (1, 40)), ((0, 3), (3,))]

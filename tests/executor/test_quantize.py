@@ -6,6 +6,7 @@ import pytest
 
 from ortconv.errors import GraphError
 from ortconv.ir.types import DType
+from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel
 
 EIGHT_BITS = [np.uint8, np.int8]
@@ -22,6 +23,7 @@ def scalar(value, dtype=np.float32):
     return np.array(value, dtype)
 
 
+@batched
 @pytest.mark.parametrize("scale", [1, 0.1, 0.5, 3])
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_quantize_rounds_half_to_even_and_saturates(dtype, scale):

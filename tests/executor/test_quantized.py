@@ -16,6 +16,7 @@ from ortconv.executor.kernels.integer_products import leave
 from ortconv.executor.kernels.integer_winograd import TiledWeights
 from ortconv.executor.kernels.windows import window
 from ortconv.session import Session
+from tests.batches import batched
 
 RNG = np.random.default_rng(11)
 
@@ -173,6 +174,7 @@ def test_operators_on_codes_are_exact(name, tmp_path):
         np.testing.assert_array_equal(got, want, err_msg=str(x.shape))
 
 
+@batched
 @pytest.mark.parametrize("name", BETWEEN)
 @pytest.mark.parametrize("zero_points", [U8, S8], ids=["unsigned", "signed"])
 @pytest.mark.parametrize("scales", [SCALES, SCALES | PER_CHANNEL], ids=["per tensor", "per channel"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -70,6 +71,7 @@ def layer(rng, op, direction, options):
     return inputs, {"direction": direction, "hidden_size": HIDDEN, **options}, 3 if op == "LSTM" else 2
 
 
+@batched
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize(("op", "options"), [(op, o) for op in GATES for o in OPTIONS] + SPECIFIC)
 def test_recurrent(rng, op, direction, options):
@@ -77,6 +79,7 @@ def test_recurrent(rng, op, direction, options):
     compare(op, inputs, attributes, opset=14, n_outputs=n_outputs)
 
 
+@batched
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 @pytest.mark.parametrize(("op", "names", "alpha", "beta"), ACTIVATIONS)
 def test_activations(rng, op, names, alpha, beta, direction):

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from single_node import compare, run_kernel
 
+from tests.batches import batched
+
 F16, F32, F64, I8, I32, I64, U8 = np.float16, np.float32, np.float64, np.int8, np.int32, np.int64, np.uint8
 X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(F32)
 AXES = [None, (0,), (1, 2), (-1,), (2, 3), (0, 1, 2, 3), (0, 2)]
@@ -20,6 +22,7 @@ def _values(op, dtype):
     return (np.abs(X) * 3 + 1 if op == "ReduceLogSum" else X * 3).astype(dtype)
 
 
+@batched
 @pytest.mark.parametrize(("op", "dtype"), [(op, dtype) for op in OPS for dtype in TYPES[op]])
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_axes(op, dtype, keepdims):
@@ -41,6 +44,7 @@ def test_sums_in_any_memory_order(order, keepdims):
         compare("ReduceMean", [x, np.array(axes)], {"keepdims": keepdims}, opset=20, rtol=1e-5, atol=1e-6)
 
 
+@batched
 @pytest.mark.parametrize("noop", [0, 1])
 @pytest.mark.parametrize("op", OPS)
 def test_no_axes(op, noop):
@@ -88,6 +92,7 @@ def test_memory_order_does_not_matter(op):
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@batched
 @pytest.mark.parametrize("select_last", [0, 1])
 @pytest.mark.parametrize("dtype", [F32, F64, I8, I32, U8])
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])

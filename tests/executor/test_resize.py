@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
 COORDINATES = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
@@ -29,6 +30,7 @@ def floats(values):
     return np.array(values, np.float32)
 
 
+@batched
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize(("coordinates", "rounding"), list(product([*COORDINATES, "tf_half_pixel_for_nn"], ROUNDING)))
 def test_nearest(rng, coordinates, rounding, scales):
@@ -39,6 +41,7 @@ def test_nearest(rng, coordinates, rounding, scales):
     compare("Resize", [image(rng), floats([]), floats(scales)], attributes, opset=opset)
 
 
+@batched
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("coordinates", COORDINATES)
@@ -47,6 +50,7 @@ def test_sizes(rng, coordinates, mode, sizes):
     compare("Resize", inputs, {"mode": mode, "coordinate_transformation_mode": coordinates}, opset=19, atol=1e-5)
 
 
+@batched
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize(
@@ -128,6 +132,7 @@ FRACTIONAL = [
 ]
 
 
+@batched
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize(("coordinates", "size", "scale"), FRACTIONAL)
 def test_fractional_scales_follow_the_specification(rng, coordinates, size, scale, mode):
@@ -157,6 +162,7 @@ def test_resize_keeps_channels_last(rng, mode, scales):
     assert np.moveaxis(got, 1, -1).flags.c_contiguous
 
 
+@batched
 @pytest.mark.parametrize("align_corners", [0, 1])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from single_node import assert_same, compare, run_kernel, run_onnxruntime
 
+from tests.batches import batched
+
 F32 = np.float32
 RNG = np.random.default_rng(0)
 ITEMS = [RNG.standard_normal((2, 3)).astype(F32) for _ in range(3)]
@@ -35,6 +37,7 @@ SEQUENCES = [
 ]
 
 
+@batched
 @pytest.mark.parametrize(("op", "inputs", "attributes"), SEQUENCES)
 def test_sequences(op, inputs, attributes):
     compare(op, inputs, attributes)

@@ -1,9 +1,13 @@
 """Tree ensembles against onnxruntime, and against a walk written down here where onnxruntime departs from the specification."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from single_node import assert_same, run_model
 from test_ml import TRANSFORMS, compare, model_of, run
+
+from tests.batches import batched
 
 F32 = np.float32
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
@@ -20,9 +24,11 @@ def forest(trees=5, depth=4, modes=MODES, missing=False, seed=0):
     nodes = {k: [] for k in ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")}
     nodes["missing_value_tracks_true"] = []
     leaves = []
+    grown = Counter()
 
     def grow(tree, level):
-        number = sum(t == tree for t in nodes["treeids"])
+        number = grown[tree]
+        grown[tree] += 1
         at = len(nodes["treeids"])
         leaf = level == depth or (level > 1 and rng.random() < 0.3)
         row = (
@@ -62,6 +68,7 @@ def votes(leaves, prefix, targets, per_leaf=1, seed=0, low=-1.0):
     }
 
 
+@batched
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize(("targets", "per_leaf"), [(1, 1), (3, 1), (3, 3)])
 @pytest.mark.parametrize("modes", [MODES[:1], MODES])
@@ -131,6 +138,7 @@ def test_classifier(tmp_path, base, transform):
     compare(tmp_path, "TreeEnsembleClassifier", [rows()], attributes, n_outputs=2, atol=1e-4)
 
 
+@batched
 @pytest.mark.parametrize("transform", [t for t in TRANSFORMS if t != "PROBIT"])
 @pytest.mark.parametrize("low", [0.0, -1.0])
 @pytest.mark.parametrize("voted_for", [0, 1])

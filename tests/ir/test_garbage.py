@@ -1,6 +1,14 @@
 import gc
 
+import pytest
+
+from ortconv.ir import garbage
 from ortconv.ir.garbage import without_collections
+
+
+@pytest.fixture(autouse=True)
+def usual_limit(monkeypatch):
+    monkeypatch.setattr(garbage, "_MOST", 70_000)
 
 
 class Cycle:

@@ -13,6 +13,7 @@ from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.text import node_text, text
 from ortconv.ir.types import DType, SequenceType, TensorType
 from ortconv.ir.verify import verify
+from tests.batches import batched
 
 FLOAT = TensorType(DType.FLOAT, ("N", 3))
 
@@ -361,6 +362,7 @@ BREAKS = [
 ]  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize("how", BREAKS)
 def test_verify_objects(how: str) -> None:
     graph, nodes = chain("A", "B")

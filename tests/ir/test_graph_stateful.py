@@ -16,6 +16,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.text import text
 from ortconv.ir.types import DType, TensorType
 from ortconv.ir.verify import verify
+from tests.conftest import examples
 
 FLOAT = TensorType(DType.FLOAT, (2,))
 
@@ -319,4 +320,4 @@ class Mutations(RuleBasedStateMachine):
 
 
 TestMutations = Mutations.TestCase
-TestMutations.settings = settings(max_examples=40, stateful_step_count=40)
+TestMutations.settings = settings(examples(40), stateful_step_count=40)

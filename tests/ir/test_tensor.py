@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import DType
+from tests.batches import batched
 
 DENSE = [d for d in DType if d not in (DType.UNDEFINED, DType.STRING)]
 SUB_BYTE = [d for d in DENSE if d.bits < 8]
@@ -27,6 +28,7 @@ def all_codes(dtype: DType, size: int) -> np.ndarray:
     return raw.view(dtype.numpy)[:size]
 
 
+@batched
 @pytest.mark.parametrize("dtype", DENSE, ids=lambda d: d.name)
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3,), (2, 5), (4, 0, 2), (7, 3, 1)], ids=str)
 def test_elements_come_back_bit_for_bit(dtype: DType, shape: tuple[int, ...]) -> None:
@@ -40,6 +42,7 @@ def test_elements_come_back_bit_for_bit(dtype: DType, shape: tuple[int, ...]) ->
     assert again.same(tensor)
 
 
+@batched
 @pytest.mark.parametrize("dtype", DENSE, ids=lambda d: d.name)
 def test_layout_is_the_one_of_onnx(dtype: DType) -> None:
     array = all_codes(dtype, 5)

@@ -16,6 +16,7 @@ from ortconv.errors import UsageError
 from ortconv.nnapi import DeviceType, FeatureLevel, Operand, Operation
 from ortconv.nnapi.properties import Partitioning, override
 from ortconv.nnapi.simulated import SimulatedDevice, metered
+from tests.batches import batched
 
 X = np.arange(4, dtype=np.float32)
 
@@ -75,6 +76,7 @@ def test_the_profiles_that_come_along(name: str) -> None:
 NAMED = "name = 'x'\n"
 
 
+@batched
 @pytest.mark.parametrize(
     "text",
     [
@@ -188,6 +190,7 @@ def two_devices(faulty: str, fault: str) -> list[SimulatedDevice]:
     return [device(name, name, faults=FAULTS[fault][0] if name == faulty else {}) for name in ("ADD", "MUL")]
 
 
+@batched
 @pytest.mark.parametrize("faulty", ["ADD", "MUL"])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("fault", FAULTS)
@@ -199,6 +202,7 @@ def test_the_cpu_steps_in(fault: str, model: str, faulty: str) -> None:
             assert np.array_equal(run(compilation, X), expected)
 
 
+@batched
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("faulty", ["ADD", "MUL"])
 @pytest.mark.parametrize("fault", FAULTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nnapi_calls import compute
 from nnapi_models import tensor
@@ -12,6 +12,7 @@ from nnapi_models import tensor
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import NnapiError, Operand, OperandType, Operation
 from ortconv.nnapi.operand import Tensor
+from tests.conftest import examples
 
 NONE = tensor(type=Operand.TENSOR_INT32)
 
@@ -38,7 +39,7 @@ def compressed(x: Array, order: tuple[int, ...], sparse: tuple[bool, ...]) -> tu
 
 
 @given(order=st.permutations(range(3)), sparse=st.tuples(*[st.booleans()] * 3), seed=st.integers(0, 99))
-@settings(max_examples=60)
+@examples(60)
 def test_any_order_and_format(order: tuple[int, ...], sparse: tuple[bool, ...], seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = (rng.integers(1, 9, (2, 3, 4)) * (rng.random((2, 3, 4)) < 0.4)).astype(np.float32)

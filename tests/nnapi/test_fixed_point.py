@@ -9,6 +9,7 @@ from nnapi_calls import Q, S, compute, quantized
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import NnapiError, Operand, OperandType, Operation
 from ortconv.nnapi.fixed_point import LONG, SHORT, FixedPoint, inverse_root
+from tests.batches import batched
 
 RNG = np.random.default_rng(0)
 LIMITS = {SHORT: 2.0**-12, LONG: 3e-7}
@@ -75,6 +76,7 @@ def test_large_steps_leave_few_elements_between_the_ends(scale: float, radius: i
         assert y[100] == (middle if radius else 0)
 
 
+@batched
 @pytest.mark.parametrize("size", [1, 2, 7, 500, 4096, 5000])
 @pytest.mark.parametrize("scale", [2.0**-20, 0.01, 0.3, 4.0, 100.0])
 @pytest.mark.parametrize("kind", [Q, S])

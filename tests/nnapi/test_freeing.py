@@ -45,9 +45,14 @@ def held() -> tuple[int, int, int]:
     return threading.active_count(), len(os.listdir("/proc/self/fd")), mapped
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_garbage() -> None:
+    """Once for all tests: a collection looks through every test that was collected."""
+    gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    gc.collect()
     gc.disable()
     before = held()
     try:

@@ -12,10 +12,12 @@ from ortconv import nnapi
 from ortconv.nnapi import FeatureLevel, Operand, OperandType, Operation, ResultCode
 from ortconv.nnapi.operand import Lifetime
 from ortconv.nnapi.properties import override
+from tests.batches import batched
 
 T = Operand
 
 
+@batched
 @pytest.mark.parametrize(
     "kind",
     [

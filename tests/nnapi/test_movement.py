@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nnapi_calls import compute, level_of
 from nnapi_models import tensor
@@ -14,6 +14,8 @@ from nnapi_models import tensor
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import NnapiError, Operand, OperandType, Operation, ResultCode
 from ortconv.nnapi.operand import Tensor
+from tests.batches import batched
+from tests.conftest import examples
 
 F = tensor()
 CUBE = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -34,7 +36,7 @@ bounds = st.integers(-8, 8)
 
 @given(begin=st.tuples(*[bounds] * 3), end=st.tuples(*[bounds] * 3), strides=st.tuples(*[bounds.filter(bool)] * 3),
        begin_mask=st.integers(0, 7), end_mask=st.integers(0, 7))  # fmt: skip
-@settings(max_examples=100)
+@examples(100)
 def test_strided_slice_is_numpy_s(begin: Any, end: Any, strides: Any, begin_mask: int, end_mask: int) -> None:
     wanted = CUBE[
         tuple(
@@ -54,7 +56,7 @@ def test_shrinking_every_axis_leaves_one_element() -> None:
 
 
 @given(rows=st.integers(2, 3), columns=st.integers(1, 3), block=st.tuples(st.integers(1, 3), st.integers(1, 3)))
-@settings(max_examples=30)
+@examples(30)
 def test_batches_go_to_space_and_back(rows: int, columns: int, block: tuple[int, int]) -> None:
     x = np.random.default_rng(rows).random((2, rows * block[0] - 1, columns * block[1], 3), np.float32)
     paddings = np.array([[1, 0], [0, 0]], np.int32)
@@ -116,6 +118,7 @@ REFUSED_RUNNING: dict[str, tuple[Operation, list[Any], OperandType]] = {
 }  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize("name", REFUSED_RUNNING)
 def test_what_does_not_fit_fails_while_running(name: str) -> None:
     code, inputs, out = REFUSED_RUNNING[name]

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import NnapiError, Operation
+from tests.batches import batched
 
 F = tensor()
 MODES = {"asymmetric": (False, False), "align_corners": (True, False), "half_pixel": (False, True)}
@@ -34,6 +35,7 @@ def resized(x: Array, size: tuple[int, int], mode: str, transformation: str) -> 
     return y
 
 
+@batched
 @pytest.mark.parametrize("transformation", MODES)
 @pytest.mark.parametrize("size", [(3, 9), (8, 4), (1, 1), (5, 7), (16, 3)])
 @pytest.mark.parametrize(

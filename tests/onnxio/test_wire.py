@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from ortconv.errors import FormatError
 from ortconv.onnxio import wire
+from tests.conftest import examples
 
-CASES = settings(max_examples=60)
+CASES = examples(60)
 
 
 def restore(skeleton: wire.Skeleton) -> onnx.ModelProto:

@@ -16,6 +16,7 @@ from ortconv.optimizer.basic.reshape import PASSES as RESHAPE
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended import attention, matrix_transpose
 from ortconv.session import Session
+from tests.batches import batched
 
 PASSES = (*RESHAPE, *matrix_transpose.PASSES, *attention.PASSES)
 HEADS, SIZE = 2, 4
@@ -182,6 +183,7 @@ def fused(builder: Builder, feeds: dict[str, np.ndarray] | None = None, **dims: 
 ATTENTION = {"com.microsoft.Attention": 1, "MatMul": 1}
 
 
+@batched
 @pytest.mark.parametrize("opset", [9, 11, 13, 17, 21])
 @pytest.mark.parametrize("batch", [2, "b"])
 @pytest.mark.parametrize("key", ["once", "twice", "flat"])
@@ -253,6 +255,7 @@ def test_masks_of_which_one_is_added_and_one_replaces(mask: str, rows: int | str
 KEY_MASKS = ("keys", "keys and", "keys infinite", "keys inverted", "keys scores")
 
 
+@batched
 @pytest.mark.parametrize("mask", KEY_MASKS)
 @pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("batch", [2, "b"])

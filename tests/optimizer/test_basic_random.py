@@ -12,6 +12,7 @@ from random_graphs import models
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.levels import basic_passes
+from tests.conftest import examples
 
 
 def run(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -22,7 +23,7 @@ def run(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray
     return ort.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(examples(60), suppress_health_check=list(HealthCheck))
 @given(models())
 def test_same_numbers(example: tuple[onnx.ModelProto, dict[str, np.ndarray]]) -> None:
     proto, feeds = example
@@ -40,7 +41,7 @@ def test_same_numbers(example: tuple[onnx.ModelProto, dict[str, np.ndarray]]) ->
         np.testing.assert_allclose(b, a, rtol=0, atol=1e-4 * scale, equal_nan=True)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(examples(60), suppress_health_check=list(HealthCheck))
 @given(models())
 def test_nothing_is_left_to_do(example: tuple[onnx.ModelProto, dict[str, np.ndarray]]) -> None:
     model = from_proto(example[0])

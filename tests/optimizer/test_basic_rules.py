@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from golden import optimize, passes_of
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
@@ -17,6 +17,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import basic_passes, run_passes
+from tests.conftest import examples
 from tests.counting import calls
 
 BASIC = "ortconv.optimizer.basic."
@@ -77,7 +78,7 @@ def test_zeros_around_negative_numbers_are_not_dropped(fill: float) -> None:
 CONSTANT_SHAPES = st.lists(st.sampled_from([1, 1, 4, 3]), max_size=5).map(tuple)
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(
     CONSTANT_SHAPES,
     st.sampled_from(["Add", "Sub", "Mul", "Div"]),

@@ -12,6 +12,7 @@ from ortconv.optimizer.engine import Context
 from ortconv.optimizer.propagation import Equalities, propagate
 from ortconv.optimizer.shapes import DimOf, Element, elements, expressed, refined, target
 from ortconv.optimizer.symbols import at_most, broadcast_dims, minus, plus, quotient, stretches_to, times
+from tests.batches import batched
 
 CONSTANTS = (
     "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}, int64[1] start = {1}, "
@@ -100,6 +101,7 @@ def test_the_lesser_of_two_dimensions() -> None:
     assert not stretches_to("min(5,b)", "a")
 
 
+@batched
 @pytest.mark.parametrize(
     ("body", "shape"),
     [
@@ -248,6 +250,7 @@ def test_a_body_teaches_nothing() -> None:
     assert value(g, "z").shape == (1, 4, "?5")
 
 
+@batched
 @pytest.mark.parametrize(
     ("whole", "part", "rest"),
     [

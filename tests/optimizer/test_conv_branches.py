@@ -12,6 +12,7 @@ from rewriting import ops, optimized, random_feeds, run
 
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.basic.conv_branches import PASSES
+from tests.batches import batched
 
 
 class Window(NamedTuple):
@@ -51,6 +52,7 @@ def convolutions(proto: onnx.ModelProto) -> int:
     return ops(model.graph)["Conv"]
 
 
+@batched
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -14,6 +14,7 @@ from ortconv.ir.graph import Floats
 from ortconv.optimizer import extended, layout, propagation
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.fuse_matmul import operand_perm
+from tests.batches import batched
 
 
 def conv(tail: str, *, opset: int = 13, domain: str = "", x: str = "float[1,3,8,8]", more: str = "") -> onnx.ModelProto:
@@ -45,6 +46,7 @@ CONV_ACTIVATIONS = {
 }  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize("case", CONV_ACTIVATIONS)
 @pytest.mark.parametrize("x", ["float[1,3,8,8]", "float[2,3,9]", "float[1,3,4,5,6]"])
 def test_conv_activation(case: str, x: str) -> None:
@@ -154,6 +156,7 @@ GEMM_ACTIVATIONS = {
 }
 
 
+@batched
 @pytest.mark.parametrize("activation", GEMM_ACTIVATIONS)
 @pytest.mark.parametrize("bias", ["", ", c"])
 def test_gemm_activation(activation: str, bias: str) -> None:
@@ -219,6 +222,7 @@ def test_transposed_operands(rank: int, kind: str) -> None:
         assert ops(graph) == {"com.microsoft.FusedMatMul": 1}, (perm_a, perm_b)
 
 
+@batched
 @pytest.mark.parametrize("perm", list(itertools.permutations(range(4))))
 def test_only_the_permutations_that_fused_matmul_has(perm: tuple[int, ...]) -> None:
     graph, _ = check(matmul_of_transposed(4, perm, (0, 1, 2, 3), "float"), extended.PASSES)
@@ -261,6 +265,7 @@ SCALES = {
 }
 
 
+@batched
 @pytest.mark.parametrize("case", SCALES)
 @pytest.mark.parametrize("kind", ["float", "double"])
 @pytest.mark.parametrize("k", ["{kind} k = {{0.125}}", "{kind}[1] k = {{0.125}}", "{kind}[1,1,1] k = {{0.125}}"])
@@ -311,6 +316,7 @@ def test_fusion_is_left_out_at_the_limit() -> None:
     assert not context.trace
 
 
+@batched
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(
     "tail", ["y = Add(c, z)", "y = Add(z, c)", "s = Add(c, z) y = Relu(s)", "s = Add(c, z) y = Clip(s)"]

@@ -7,6 +7,8 @@ import pytest
 from differential import examine
 from rewriting import parse
 
+from tests.batches import batched
+
 X = np.array([[0.5, -1.25, np.inf], [-np.inf, np.nan, 2.0]], np.float32)
 CODES = np.arange(6, dtype=np.uint8).reshape(2, 3)
 
@@ -105,6 +107,7 @@ FOUND = {
 }
 
 
+@batched
 @pytest.mark.parametrize("name", FOUND)
 def test_found(name: str) -> None:
     text, feeds = FOUND[name]

@@ -11,9 +11,9 @@ import pytest
 from golden import Case, cases, dump, feeds, optimize, optimized
 
 from ortconv.onnxio.proto import model_proto
+from tests.batches import batched
 
 CASES = list(cases())
-each = pytest.mark.parametrize("case", CASES, ids=[c.id for c in CASES])
 
 
 def session(proto: onnx.ModelProto) -> ort.InferenceSession:
@@ -24,29 +24,23 @@ def session(proto: onnx.ModelProto) -> ort.InferenceSession:
     return ort.InferenceSession(proto.SerializeToString(), options)
 
 
-@each
+@batched
+@pytest.mark.parametrize("case", CASES, ids=[c.id for c in CASES])
 def test_result(case: Case) -> None:
     model, context = optimized(case)
-    if os.environ.get("UPDATE_GOLDEN"):
-        case.update(dump(model))
-    else:
-        assert dump(model) == case.expected
-    assert bool(context.trace) == case.fires
-
-
-@each
-def test_nothing_is_left_to_do(case: Case) -> None:
-    model, _ = optimized(case)
     once = dump(model)
+    if os.environ.get("UPDATE_GOLDEN"):
+        case.update(once)
+    else:
+        assert once == case.expected
+    assert bool(context.trace) == case.fires
+    same_numbers(case, model_proto(model))
     assert optimize(model, case.passes()).trace == []
     assert dump(model) == once
 
 
-@each
-def test_same_numbers(case: Case) -> None:
+def same_numbers(case: Case, result: onnx.ModelProto) -> None:
     source = case.proto()
-    model, _ = optimized(case)
-    result = model_proto(model)
     assert [v.name for v in result.graph.output] == [v.name for v in source.graph.output]
     if case.header.get("run") == "no":
         return

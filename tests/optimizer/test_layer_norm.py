@@ -7,6 +7,7 @@ import pytest
 from rewriting import check, ops, optimized, parse, random_feeds
 
 from ortconv.optimizer.basic.layer_norm import GELU, LAYER_NORM
+from tests.batches import batched
 
 NORM = [LAYER_NORM]
 PARTS = {
@@ -107,6 +108,7 @@ def test_nan_and_infinity() -> None:
     check(proto, NORM, feeds=feeds, atol=1e-4)
 
 
+@batched
 @pytest.mark.parametrize(
     "text",
     [
@@ -162,6 +164,7 @@ FINAL = [
 ]
 
 
+@batched
 @pytest.mark.parametrize("scaled", SCALED)
 @pytest.mark.parametrize("final", FINAL)
 def test_gelu(scaled: str, final: str) -> None:

@@ -19,6 +19,7 @@ from ortconv.optimizer import catalogue, levels, recipe
 from ortconv.optimizer.basic import cast_chain, quantize_weights
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended import approximate
+from tests.batches import batched
 
 NAMES = {
     "LossyCastChainElimination",
@@ -66,6 +67,7 @@ def quantized_net(op: str, groups: int = 1, opset: int = 13, bias: bool = True, 
     return net.quantized(net.add("Relu", y) if relu else y)
 
 
+@batched
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("opset", [11, 13, 21])

@@ -16,6 +16,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.qdq_passes import PASSES
+from tests.batches import batched
 
 # ---------------------------------------------------------------------- operators that move elements
 
@@ -49,6 +50,7 @@ SELECTORS = {
 }
 
 
+@batched
 @pytest.mark.parametrize("kind", ["uint8", "int8", "uint16", "int16"])
 @pytest.mark.parametrize("op", MOVERS)
 def test_mover(op: str, kind: str) -> None:
@@ -207,6 +209,7 @@ UNARY = {
 }
 
 
+@batched
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("opset", [12, 13])
 @pytest.mark.parametrize("case", UNARY)
@@ -256,6 +259,7 @@ def test_softmax_of_few_elements(shape: tuple[int, ...], opset: int, *, fits: bo
         refused(y)
 
 
+@batched
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("op", ["Add", "Mul"])
 @pytest.mark.parametrize(
@@ -480,6 +484,7 @@ def where_number(kind: str, number: object, *, first: bool) -> Net:
     return net.quantized(net.add("Where", condition, *((k, a) if first else (a, k))))
 
 
+@batched
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("number", [0.0, -0.0, 1.0, 0.1, -0.7, 1e-20, -3.4e38, [2.5], [[-1.5]]])
 @pytest.mark.parametrize("first", [True, False])

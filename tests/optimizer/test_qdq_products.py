@@ -11,6 +11,7 @@ from rewriting import ops, optimized, random_feeds, run
 
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.extended.qdq_passes import PASSES
+from tests.batches import batched
 
 # ---------------------------------------------------------------------- convolutions and products
 
@@ -21,6 +22,7 @@ def convolution(net: Net, weights: str, *bias: str, groups: int = 1, scale: floa
     return net.quantized(y, scale)
 
 
+@batched
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("weights", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.004, PER_CHANNEL / 5], ids=["tensor", "channel"])
@@ -78,6 +80,7 @@ def test_conv_of_which_the_result_has_another_reader_stays() -> None:
     refused(net.quantized(y))
 
 
+@batched
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("weights", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.004, PER_CHANNEL / 5], ids=["tensor", "column"])
@@ -116,6 +119,7 @@ def test_matmul_that_stays(case: str) -> None:
     refused(net.quantized(y))
 
 
+@batched
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("weights", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.004, PER_CHANNEL / 5], ids=["tensor", "column"])
@@ -171,6 +175,7 @@ def dynamic(
     return net.proto()
 
 
+@batched
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
@@ -233,6 +238,7 @@ def blocked(kind: int, *, block: int, zero: bool, op: str = "MatMul", rows: int 
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
+@batched
 @pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8, TensorProto.UINT8])
 @pytest.mark.parametrize("block", [0, 16, 32])
 @pytest.mark.parametrize("zero", [False, True])

@@ -20,7 +20,7 @@ from differential import DifferenceError, Tally, examine
 from mutations import mutated
 from typed_graphs import ImpossibleError
 
-FEW, SOME = 120, 480
+FEW, SOME = 40, 480
 """Models of a quick run and of a usual one, in blocks that run side by side."""
 BLOCK = 40
 DRAWS = ("dropout_training", "random")

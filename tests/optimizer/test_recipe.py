@@ -10,6 +10,7 @@ from ortconv.optimizer import catalogue, recipe
 from ortconv.optimizer.engine import RulePass
 from ortconv.optimizer.levels import STAGES
 from ortconv.optimizer.recipe import Recipe
+from tests.batches import batched
 
 
 def passes(r: Recipe) -> list[tuple[str, str, tuple[object, ...]]]:
@@ -79,6 +80,7 @@ def test_passes_of_one_name_are_told_apart() -> None:
     assert list(recipe.parse("level basic\nbasic:\n  MatMulAddFusion#2\n").basic) == twins[1:]
 
 
+@batched
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [

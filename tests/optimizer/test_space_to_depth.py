@@ -8,6 +8,7 @@ import pytest
 from rewriting import check, ops, optimized, parse
 
 from ortconv.optimizer.basic.space_to_depth import PASSES
+from tests.batches import batched
 
 BLOCKS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 YOLO = [0, 2, 1, 3]
@@ -34,6 +35,7 @@ def chained(order: list[int], shared: bool) -> str:
         {" ".join(lines)} y = Concat<axis = -3>(p0, p1, p2, p3) }}"""
 
 
+@batched
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_every_order(order: tuple[int, ...]) -> None:
     graph, _ = check(single(list(order)), PASSES)

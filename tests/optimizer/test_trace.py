@@ -18,6 +18,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.basic.fold_constants import FOLD_CONSTANTS
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import run_passes
+from tests.batches import batched
 
 
 def nodes(graph: Graph) -> int:
@@ -74,6 +75,7 @@ def test_every_rewrite_of_the_samples(sample: Path, use_nnapi: bool) -> None:
 FIRING = [case for case in cases() if case.fires]
 
 
+@batched
 @pytest.mark.parametrize("case", FIRING, ids=[case.id for case in FIRING])
 def test_every_rewrite_of_the_golden_cases(case: Case) -> None:
     model = from_proto(case.proto())

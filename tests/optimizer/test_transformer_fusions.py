@@ -8,6 +8,7 @@ from rewriting import check, ops, optimized, parse, random_feeds
 
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended import gelu, layer_norm, skip_layer_norm, split
+from tests.batches import batched
 
 NORM = layer_norm.PASSES
 GELU = gelu.PASSES
@@ -64,6 +65,7 @@ def rms(kind: str = "float", x: str = "2,s,8", g: str = "8", **steps: str) -> st
     return f"g ({kind}[{x}] x, {kind}[{g}] g) => ({kind} y) <{constants}> {{ {' '.join(parts.values())} }}"
 
 
+@batched
 @pytest.mark.parametrize("opset", [11, 13, 17])
 @pytest.mark.parametrize("square", ["p = Pow(x, two)", "p = Mul(x, x)"])
 @pytest.mark.parametrize(
@@ -137,6 +139,7 @@ def test_gelu(opset: int) -> None:
     assert ops(graph) == {"com.microsoft.Gelu": 1}
 
 
+@batched
 @pytest.mark.parametrize("cubic", CUBICS)
 @pytest.mark.parametrize("final", FINAL)
 def test_fast_gelu(cubic: str, final: str) -> None:

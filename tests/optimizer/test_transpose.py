@@ -17,6 +17,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.basic import transpose
 from ortconv.optimizer.basic.transpose_handlers import compose, identity, inverse
 from ortconv.optimizer.engine import Context
+from tests.batches import batched
 from tests.counting import calls
 
 SHAPE = (2, 3, 4, 5)
@@ -83,6 +84,7 @@ UNARY = [
 ]  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize(("op", "attrs", "opset"), UNARY)
 def test_unary(op: str, attrs: dict[str, object], opset: int) -> None:
     assert transposes(sandwich(op, (0, 2, 3, 1), attrs=attrs, opset=opset)) == 1
@@ -99,6 +101,7 @@ def _other(perm: tuple[int, ...], kind: object) -> tuple[int, ...]:
     return named[kind] if isinstance(kind, str) else kind  # type: ignore[return-value]
 
 
+@batched
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("kind", BROADCASTS)
 def test_broadcast_with_a_constant(op: str, kind: object) -> None:
@@ -141,6 +144,7 @@ def axis_cases() -> list[tuple[str, dict[str, object], int, int, int]]:
     return cases
 
 
+@batched
 @pytest.mark.parametrize(("op", "attrs", "opset", "outputs", "out_rank"), axis_cases())
 def test_axes_by_attributes(op: str, attrs: dict[str, object], opset: int, outputs: int, out_rank: int) -> None:
     for perm in [(0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 3, 2)]:
@@ -170,6 +174,7 @@ INPUT_CASES = [
 ]  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize(("op", "attrs", "inputs", "opset", "outputs", "out_rank"), INPUT_CASES)
 def test_axes_by_inputs(
     op: str, attrs: dict[str, object], inputs: dict[str, Array], opset: int, outputs: int, out_rank: int
@@ -179,6 +184,7 @@ def test_axes_by_inputs(
         assert transposes(proto, rtol=1e-4) <= 1
 
 
+@batched
 @pytest.mark.parametrize("opset", [11, 13])
 @pytest.mark.parametrize("perm", [(0, 2, 3, 1), (1, 0, 3, 2), (0, 1, 3, 2), (2, 3, 0, 1)])
 @pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
@@ -237,6 +243,7 @@ def test_channels_last_network_keeps_no_transposes_but_at_its_ends() -> None:
     assert [o.name for o in graph.outputs] == ["y"]
 
 
+@batched
 @pytest.mark.parametrize("perm", PERMS)
 def test_pairs_merge(perm: tuple[int, ...]) -> None:
     for second in [(0, 2, 3, 1), inverse(perm)]:
@@ -425,6 +432,7 @@ def random_network(seed: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
+@batched
 @pytest.mark.parametrize("seed", range(60))
 def test_random_networks(seed: int) -> None:
     proto = random_network(seed)
@@ -505,6 +513,7 @@ def optimized_once(proto: onnx.ModelProto, context: Context) -> tuple[onnx.Model
     return model_proto(model), context
 
 
+@batched
 @pytest.mark.parametrize("perm", PERMS)
 @pytest.mark.parametrize("parts", [{1: (3, 1)}, {0: (1, 2)}, {2: (2, 2), 3: (1, 5)}, {2: (2, 1, 2), 0: (2, 1)}])
 def test_reshape_that_takes_axes_apart(perm: tuple[int, ...], parts: dict[int, tuple[int, ...]]) -> None:

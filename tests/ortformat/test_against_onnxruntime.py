@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -22,14 +23,16 @@ from ortconv.ortformat.opconfig import RequiredOperators
 from ortconv.ortformat.reader import parse
 from ortconv.ortformat.verify import decode
 from ortconv.ortformat.writer import save, serialize
+from tests.batches import batched
+from tests.conftest import SMALL
 
 MODELS = models()
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "models"
+SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
 FILES = sorted(SHARED.glob("*.onnx"))
 
 
 def is_slow(path: Path) -> bool:
-    return path.stat().st_size > 3 << 20 or path.stem.startswith("stress")
+    return path.stem not in SMALL
 
 
 def options() -> Any:
@@ -106,6 +109,7 @@ def feeds_for(session: Any) -> dict[str, Any]:
     return feeds
 
 
+@batched
 @pytest.mark.parametrize("name", MODELS)
 def test_fields(name: str, tmp_path: Path) -> None:
     theirs = their_file(MODELS[name], tmp_path / "theirs.ort")
@@ -121,6 +125,7 @@ def test_fields(name: str, tmp_path: Path) -> None:
     assert opset_imports(decode(ours).model).items() <= opset_imports(decode(theirs).model).items()
 
 
+@batched
 @pytest.mark.parametrize("name", MODELS)
 def test_runs_equally(name: str) -> None:
     reference = ort.InferenceSession(MODELS[name].SerializeToString(), options())
@@ -160,6 +165,7 @@ def test_collection_has_its_models() -> None:
 # ---------------------------------------------------------------------- reading what onnxruntime wrote
 
 
+@batched
 @pytest.mark.parametrize("name", MODELS)
 def test_reads_their_files(name: str, tmp_path: Path) -> None:
     theirs = their_file(MODELS[name], tmp_path / "theirs.ort")

@@ -15,6 +15,7 @@ from ortconv.ortformat import derived, writer
 from ortconv.ortformat.check import Report, check
 from ortconv.ortformat.derived import Edges
 from ortconv.ortformat.writer import save
+from tests.batches import batched
 
 MODELS = models()
 
@@ -24,6 +25,7 @@ def report(name: str, tmp_path: Path) -> Report:
     return check(tmp_path / "x.ort")
 
 
+@batched
 @pytest.mark.parametrize("name", MODELS)
 def test_our_files_are_faultless(name: str, tmp_path: Path) -> None:
     assert report(name, tmp_path).findings == []

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import resource
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,14 +20,6 @@ from ortconv.ortformat.verify import verify
 from ortconv.ortformat.writer import serialize
 
 MODELS = models()
-
-
-@pytest.fixture(autouse=True)
-def short_collections() -> Iterator[None]:
-    """The process of a whole test run holds so many objects that one collection takes longer than reading may."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def file_of(name: str) -> bytes:

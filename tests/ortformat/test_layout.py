@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ortconv.ortformat.layout import ENUMS, TABLES, UNION
+from tests.batches import batched
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "ort.fbs"
 SCALARS = {"bool": "bool", "uint8": "u8", "int8": "i8", "int32": "i32", "uint32": "u32", "int64": "i64", "float": "f32"}
@@ -58,6 +59,7 @@ def test_schema_file_has_the_enumerations() -> None:
     assert ("", *union.group(1).split(", ")) == UNION
 
 
+@batched
 @pytest.mark.parametrize("table", TABLES)
 def test_bindings_have_the_same_slots(table: str) -> None:
     pytest.importorskip("onnxruntime.tools.ort_format_model")

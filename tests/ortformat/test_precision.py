@@ -16,6 +16,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.ortformat.precision import insert_casts
 from ortconv.ortformat.writer import write
 from ortconv.pipeline import optimize
+from tests.batches import batched
 
 CASES = {
     "one node": "g (float16[2,3] x) => (float16[2,3] y) { y = Sqrt(x) }",
@@ -68,6 +69,7 @@ def feeds(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
     return made
 
 
+@batched
 @pytest.mark.parametrize("level", ["disable", "basic", "extended", "all"])
 @pytest.mark.parametrize("case", CASES)
 def test_runs_in_onnxruntime_as_the_source_does(case: str, level: str, tmp_path: Path) -> None:

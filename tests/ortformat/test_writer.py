@@ -29,6 +29,7 @@ from ortconv.ortformat.decode import Decoder
 from ortconv.ortformat.reader import load, parse
 from ortconv.ortformat.verify import decode
 from ortconv.ortformat.writer import save, serialize
+from tests.batches import batched
 
 MODELS = models()
 
@@ -57,6 +58,7 @@ def bytes_of(model: Model) -> bytes:
 # ---------------------------------------------------------------------- round trip
 
 
+@batched
 @pytest.mark.parametrize("name", MODELS)
 def test_round_trip(name: str) -> None:
     model = from_proto(MODELS[name])
@@ -228,6 +230,7 @@ def chain(length: int) -> Model:
     return Model(graph)
 
 
+@batched
 @pytest.mark.parametrize("name", MODELS)
 def test_visits_are_counted_as_the_decoder_counts(name: str) -> None:
     made = writer._Writer(from_proto(MODELS[name]), shapes=True)
@@ -295,6 +298,7 @@ def test_float8_needs_version_6() -> None:
     assert decode(bytes_of(from_proto(MODELS["if"]))).ort_version == "5"
 
 
+@pytest.mark.slow
 def test_same_bytes_in_every_process(tmp_path: Path) -> None:
     script = (
         "import hashlib; from ort_models import models; from ortconv.onnxio.load import from_proto;"

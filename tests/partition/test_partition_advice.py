@@ -92,10 +92,11 @@ def replaced(graph: Graph, names: set[str]) -> tuple[int, int]:
     return len(result.partitions), result.taken
 
 
-def test_promises_hold_and_are_the_smallest():
+@pytest.mark.parametrize("count", [50, pytest.param(150, marks=pytest.mark.slow)])
+def test_promises_hold_and_are_the_smallest(count):
     rng = random.Random(5)
     merging = 0
-    for _ in range(150):
+    for _ in range(count):
         graph = random_net(rng)
         refused = [n.out.name for n in graph if n.op == "Erf"]
         now = replaced(graph, set())
@@ -117,7 +118,7 @@ def test_promises_hold_and_are_the_smallest():
                 if any(replaced(graph, set(c))[0] == best for c in combinations(refused, size))
             )  # fmt: skip
             assert size == min(len(m.nodes) for m in found if m.partitions_after == best)
-    assert merging > 30
+    assert merging > count // 5
 
 
 @pytest.mark.parametrize("pairs", [30, 60])

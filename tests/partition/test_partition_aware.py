@@ -20,7 +20,7 @@ from ortconv.optimizer.levels import run_passes
 from ortconv.optimizer.recipe import make as recipe_of
 from ortconv.partition import Partitioning, Target, partition
 from ortconv.pipeline import convert, optimize
-from tests.conftest import NAMES, SAMPLES
+from tests.conftest import NAMES, SAMPLES, SMALL
 
 SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
 LARGE = ("stress_redundant_27k_op13", "stress_unrolled_lstm_ts13")
@@ -28,8 +28,14 @@ FIXED = {"batch": 1, "sequence": 16, "height": 64, "width": 64, "frames": 32, "t
 """Numbers for the symbolic dimensions of the models, without which NNAPI takes nothing."""
 FOUND = sorted(SHARED.glob("*.onnx")) if SHARED.is_dir() else []
 MODELS = [SAMPLES / f"{name}.onnx" for name in NAMES] + FOUND
+
+
+def slow(path: Path) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if path in FOUND and path.stem not in SMALL else []
+
+
 CASES = [
-    pytest.param(path, level, id=f"{path.stem}-{level}", marks=[pytest.mark.slow] if path.stem in LARGE else [])
+    pytest.param(path, level, id=f"{path.stem}-{level}", marks=slow(path))
     for path in MODELS
     for level in ((31,) if path in FOUND else (27, 29, 31))
 ]

@@ -13,7 +13,7 @@ from ortconv.ir.model import Model
 from ortconv.onnxio.proto import model_proto
 from ortconv.partition import Target, partition
 from tests.conftest import NAMES, SAMPLES
-from tests.partition.test_partition_aware import FOUND, LARGE
+from tests.partition.test_partition_aware import FOUND, slow
 
 # Inputs, nodes, outputs, constants; operators that the checker's partitions have, and ours; the rule that makes the difference.
 CASES = {
@@ -81,7 +81,7 @@ def test_it_fails_at_a_transpose_without_attributes():
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LARGE else [])
+        pytest.param(path, id=path.stem, marks=slow(path))
         for path in [*(SAMPLES / f"{name}.onnx" for name in NAMES), *FOUND]
     ],
 )

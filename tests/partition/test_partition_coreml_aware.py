@@ -15,7 +15,7 @@ from ortconv.models import load
 from ortconv.partition import Target, assign, partition
 from ortconv.pipeline import convert, optimize
 from tests.conftest import NAMES, SAMPLES
-from tests.partition.test_partition_aware import FOUND, LARGE, described, fixed, places
+from tests.partition.test_partition_aware import FOUND, described, fixed, places, slow
 from tests.test_convert import onnxruntime_session
 
 NNAPI = "NnapiExecutionProvider"
@@ -26,7 +26,12 @@ TARGETS = {
     "union": (COREML_FORMATS[1], True),
 }
 CASES = [
-    pytest.param(path, name, id=f"{path.stem}-{name}", marks=[pytest.mark.slow] if path.stem in LARGE else [])
+    pytest.param(
+        path,
+        name,
+        id=f"{path.stem}-{name}",
+        marks=[pytest.mark.slow] if path in FOUND and name != "union" else slow(path),
+    )
     for path in [*(SAMPLES / f"{name}.onnx" for name in NAMES), *FOUND]
     for name in TARGETS
 ]

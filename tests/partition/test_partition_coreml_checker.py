@@ -14,7 +14,7 @@ from ortconv.ir.model import Model
 from ortconv.onnxio.proto import model_proto
 from ortconv.partition import Target, partition
 from tests.conftest import NAMES, SAMPLES
-from tests.partition.test_partition_aware import FOUND, LARGE
+from tests.partition.test_partition_aware import FOUND, slow
 
 NN, MLP = COREML_FORMATS
 LISTS = {NN: "coreml_supported_neuralnetwork_ops.md", MLP: "coreml_supported_mlprogram_ops.md"}
@@ -101,7 +101,7 @@ def test_what_the_checker_leaves_out(name):
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LARGE else [])
+        pytest.param(path, id=path.stem, marks=slow(path))
         for path in [*(SAMPLES / f"{name}.onnx" for name in NAMES), *FOUND]
     ],
 )

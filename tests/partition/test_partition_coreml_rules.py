@@ -14,6 +14,7 @@ from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.partition import Target, assign, partition
 from ortconv.partition.coreml.rules import INSTEAD, ROWS
+from tests.batches import batched
 from tests.partition.partition_graphs import mnist
 
 NN, MLP = COREML_FORMATS
@@ -86,6 +87,7 @@ def test_the_table_of_plain_nodes_is_complete():
     assert sorted(PLAIN) == sorted(ROWS)
 
 
+@batched
 @pytest.mark.parametrize("form", BOTH)
 @pytest.mark.parametrize("op", PLAIN)
 def test_plain_nodes(op, form):
@@ -104,6 +106,7 @@ def test_plain_nodes(op, form):
 FLOATS = sorted(op for op, nodes in PLAIN.items() if "(x" in nodes and op not in ("Pow", "GatherND", "Cast"))
 
 
+@batched
 @pytest.mark.parametrize("form", BOTH)
 @pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.DOUBLE, DType.UINT8])
 @pytest.mark.parametrize("op", FLOATS)
@@ -361,6 +364,7 @@ CASES = [
 RUNS = [pytest.param(form, *case[1:], id=f"{form}-{i}") for i, case in enumerate(CASES) for form in case[0]]
 
 
+@batched
 @pytest.mark.parametrize(("form", "inputs", "nodes", "options", "expected"), RUNS)
 def test_rules(form, inputs, nodes, options, expected):
     options = dict(options)

@@ -10,6 +10,7 @@ from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.partition import Target, partition
 from ortconv.pipeline import optimize
+from tests.batches import batched
 
 LEVELS = (27, 28, 29, 30, 31)
 
@@ -67,6 +68,7 @@ BASIC = {
 }  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", BASIC)
 def test_basic_level(name, level):
@@ -80,6 +82,7 @@ def test_basic_level(name, level):
 
 
 # The decomposed forms are takeable as they are, so optimization costs the accelerator these nodes.
+@batched
 @pytest.mark.parametrize(
     ("name", "least"), [("layer-norm-13", 29), ("layer-norm-17", 29), ("focus", 28), ("conv-batchnorm", 28)]
 )

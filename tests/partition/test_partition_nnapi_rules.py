@@ -12,6 +12,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.partition import Target, partition, units
 from ortconv.partition.nnapi.rules import INSTEAD, ROWS
+from tests.batches import batched
 
 LEVELS = (27, 28, 29, 30, 31)
 
@@ -73,6 +74,7 @@ def test_the_table_of_levels_is_complete():
     assert sorted(LEAST) == sorted(ROWS)
 
 
+@batched
 @pytest.mark.parametrize("nchw", [False, True])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("op", LEAST)
@@ -89,6 +91,7 @@ def test_least_feature_level(op, level, nchw):
         )
 
 
+@batched
 @pytest.mark.parametrize("op", sorted(set(ROWS) - {"QuantizeLinear", "DequantizeLinear"}))
 def test_foreign_domains_are_refused(op):
     graph = make("float[1,4] x", f"y = other.{op} (x)", "y")
@@ -99,6 +102,7 @@ def test_foreign_domains_are_refused(op):
 FLOAT_INPUT = [op for op, (nodes, *_) in LEAST.items() if "(x" in nodes]
 
 
+@batched
 @pytest.mark.parametrize("dtype", [DType.DOUBLE, DType.FLOAT16])
 @pytest.mark.parametrize("op", FLOAT_INPUT)
 def test_input_0_must_be_float32(op, dtype):
@@ -308,6 +312,7 @@ def objections(inputs, nodes, options):
     return messages(graph, list(graph)[-1].op, **target)
 
 
+@batched
 @pytest.mark.parametrize(("inputs", "nodes", "options", "expected"), FLOAT_CASES)
 def test_float_rules(inputs, nodes, options, expected):
     assert objections(inputs, nodes, options) == expected
@@ -388,6 +393,7 @@ QUANTIZED_CASES = [
 ]  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize(("inputs", "nodes", "options", "expected"), QUANTIZED_CASES)
 def test_quantized_rules(inputs, nodes, options, expected):
     assert objections(inputs, nodes, options) == expected
@@ -424,6 +430,7 @@ GROUP_CASES = [
 ]  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize(("inputs", "nodes", "op", "options", "expected"), GROUP_CASES)
 def test_group_rules(inputs, nodes, op, options, expected):
     assert messages(make(inputs, nodes, **options), op) == expected

@@ -213,6 +213,7 @@ print(partition(from_proto(mnist("basic")).graph).partitions[0].name)
 """
 
 
+@pytest.mark.slow
 def test_names_are_the_same_in_every_process(request):
     here = str(request.path.parent)
     names = {

@@ -9,6 +9,7 @@ import pytest
 from partition_graphs import SCALE, f32, i8, i64, make, node, u8
 
 from ortconv.partition.units import SELECTORS, units
+from tests.batches import batched
 
 X = "a = DequantizeLinear (x, s, z)"
 B = "b = DequantizeLinear (w, s, z)"
@@ -85,6 +86,7 @@ GROUPS = {
 }  # fmt: skip
 
 
+@batched
 @pytest.mark.parametrize("name", GROUPS)
 def test_groups(name):
     inputs, nodes, constants, expected = GROUPS[name]

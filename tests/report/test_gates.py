@@ -6,10 +6,12 @@ import pytest
 
 from ortconv.errors import GateError, UsageError
 from ortconv.report.gates import Metric, check_gates, parse_gates
+from tests.batches import batched
 
 METRICS = {"partitions": Metric(9), "coverage": Metric(61.25, "%", "nodes in partitions"), "gap": Metric(float("nan"))}
 
 
+@batched
 @pytest.mark.parametrize(
     ("text", "fails"),
     [
