@@ -83,6 +83,14 @@ def test_prepared_conv_equals_conv(rng, x, w, attributes):
 
 
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
+def test_conv_padded_side_by_side(rng, x, w, attributes, monkeypatch):
+    inputs = [_numbers(rng, *x), _numbers(rng, *w)]
+    want = run_kernel("Conv", inputs, attributes)[0]
+    monkeypatch.setattr("ortconv.executor.kernels.windows._FILLED_WHOLE", 0)
+    np.testing.assert_array_equal(run_kernel("Conv", inputs, attributes)[0], want)
+
+
+@pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_conv_in_many_stripes(rng, x, w, attributes, monkeypatch):
     inputs = [_numbers(rng, *x), _numbers(rng, *w)]
     want = run_kernel("Conv", inputs, attributes)[0]
