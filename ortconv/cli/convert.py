@@ -13,7 +13,7 @@ import click
 
 from ortconv.choices import LEVELS, PLATFORMS, STYLES
 from ortconv.cli import color, fail
-from ortconv.cli.options import COREML, FEATURE_LEVEL, FIX_DIM, LIMITS, PASS_CHOICE, Size, add
+from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, PASS_CHOICE, Size, add
 from ortconv.cli.render import convert_summary
 from ortconv.errors import BatchError, OrtconvError, UsageError
 
@@ -61,12 +61,7 @@ class ManyStyles(click.Command):
     "if session.enable_saved_runtime_optimizations is 1. Both: one file each.",
 )
 @click.option("--use-nnapi", is_flag=True, help="Keep the nodes that NNAPI would take as NNAPI wants them.")
-@add(FEATURE_LEVEL)
-@click.option(
-    "--nnapi-partitioning-stop-ops",
-    metavar="OPS",
-    help="Operators, comma separated, from which on NNAPI gets nothing.  [default: NonMaxSuppression]",
-)
+@add(NNAPI)
 @click.option("--use-coreml", is_flag=True, help="Keep the nodes that CoreML would take as CoreML wants them.")
 @add(COREML)
 @add(LIMITS)

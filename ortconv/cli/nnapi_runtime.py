@@ -14,7 +14,7 @@ import click
 
 from ortconv.choices import STUDIED
 from ortconv.cli import printable
-from ortconv.cli.options import FEATURE_LEVEL, FIX_DIM
+from ortconv.cli.options import FIX_DIM, NNAPI
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -132,13 +132,7 @@ MODEL = (
         help="How to optimize an .onnx model first; aware: as convert --use_nnapi does.  [default: basic]",
     ),
     *FIX_DIM,
-    *FEATURE_LEVEL,
-    click.option(
-        "--nnapi-partitioning-stop-ops",
-        "--stop-ops",
-        metavar="OPS",
-        help="Operators, comma separated, from which on NNAPI gets nothing.  [default: NonMaxSuppression]",
-    ),
+    *NNAPI,
 )
 
 

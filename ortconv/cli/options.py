@@ -71,7 +71,7 @@ FIX_DIM = (
     ),
 )
 
-FEATURE_LEVEL = (
+NNAPI = (
     click.option(
         "--nnapi-feature-level",
         type=click.IntRange(FEATURE_LEVELS[0], FEATURE_LEVELS[-1]),
@@ -79,7 +79,14 @@ FEATURE_LEVEL = (
         show_default=True,
         help="Android API level to assume.",
     ),
+    click.option(
+        "--nnapi-partitioning-stop-ops",
+        "--stop-ops",
+        metavar="OPS",
+        help="Operators, comma separated, from which on NNAPI gets nothing.  [default: NonMaxSuppression]",
+    ),
 )
+"""The options of NNAPI, for every command that divides models."""
 
 COREML = (
     click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import STUDIED, TARGETS
-from ortconv.cli.options import COREML, FEATURE_LEVEL, FIX_DIM, LIMITS, add
+from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, add
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 @click.command(context_settings={"show_default": True})
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to divide for.")
-@add(FEATURE_LEVEL)
-@click.option(
-    "--nnapi-partitioning-stop-ops",
-    "--stop-ops",
-    metavar="OPS",
-    help="Operators, comma separated, from which on the target gets nothing.  [default: NonMaxSuppression]",
-)
+@add(NNAPI)
 @click.option("--use-nchw", is_flag=True, help="Keep the layout of ONNX, as the provider's flag of that name does.")
 @add(COREML)
 @click.option(

@@ -22,7 +22,7 @@ from ortconv.executor.kernels.attend import attend
 from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, fused_activation, instructions, quantizer_before
 from ortconv.executor.kernels.conv import convolution
 from ortconv.executor.kernels.matmul import integer_sums
-from ortconv.executor.peephole import shortened
+from ortconv.executor.peephole import after_factor, shortened
 from ortconv.executor.program import BlockProgram, Line, columns
 from ortconv.executor.registry import Function
 from ortconv.executor.siblings import siblings
@@ -407,6 +407,7 @@ def _folded_convolution(
     readers = Counter(id(o) for line in lines for o in line.operands)
     scale, made = None, own[0].operands[0] if own else (turn or node).out
     while lines and readers[id(made)] == 1:
+        lines = [*after_factor(lines[0]), *lines[1:]]
         affine = _channel_affine(lines[0], made, shape)
         if affine is None:
             break

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -29,18 +27,6 @@ def keep_freed_memory() -> None:
     mallopt(_TRIM_THRESHOLD, _KEPT)
     mallopt(_TOP_PAD, _GROWTH)
     mallopt(_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
-
-
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """While many objects are made that all stay: to look for garbage among them again and again takes longer than to make them."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def forget_peak() -> None:

@@ -1,4 +1,4 @@
-"""Fewer lines for the same elements: Gelu, Swish and standard scores in operators as one line."""
+"""Fewer lines for the same elements: Gelu, Swish, HardSwish and standard scores in operators as one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.blocks import row_mean, sigmoid, square, standardize, swish
+from ortconv.executor.kernels.blocks import (
+    OF_SCALED,
+    hard_gate,
+    hard_swish,
+    row_mean,
+    sigmoid,
+    square,
+    standardize,
+    swish,
+)
 from ortconv.executor.kernels.elementwise import erf_block, gelu_block, gelu_tanh_block
 from ortconv.executor.program import Line
 from ortconv.ir.graph import Value
@@ -123,15 +132,15 @@ _ARITHMETIC: dict[Any, Callable[[Array, Array], Array | None]] = {
 }
 
 
-def _swish(gate: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
-    """The lines of x * sigmoid(x), and the one for both."""
+def _gated(gate: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
+    """The lines of x * sigmoid(x), or of its piecewise linear form, and the one for both."""
     (x,) = gate.operands
     readers = [line for line in lines if any(o is gate.made for o in line.operands)]
     if len(readers) != 1 or readers[0].function is not np.multiply:
         return None
     a, b = readers[0].operands
     other = b if a is gate.made else a
-    return ([gate, readers[0]], Line(swish(1), (x,), readers[0].made)) if other is x else None
+    return ([gate, readers[0]], Line(_GATED[gate.function], (x,), readers[0].made)) if other is x else None
 
 
 def _standardize(root: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
@@ -170,10 +179,22 @@ def _standardize(root: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] |
     return gone, Line(standardize(epsilon), (x,), quotient.made, in_rows=True)
 
 
+def after_factor(line: Line) -> list[Line]:
+    """A line, or one that multiplies by a constant and one that then costs less: for what is behind constant weights."""
+    if line.function not in OF_SCALED:
+        return [line]
+    factor, function = OF_SCALED[line.function]
+    scaled = object()
+    product = Line(np.multiply, (*line.operands, np.asarray(factor, np.float32)), scaled)
+    return [product, line._replace(function=function, operands=(scaled,))]
+
+
+_GATED: dict[Any, Callable[..., Any]] = {sigmoid: swish(1), hard_gate: hard_swish}
+
 _FINDERS: dict[Any, Callable[[Line, Sequence[Line]], tuple[list[Line], Line] | None]] = {
     erf_block: _gelu,
     np.tanh: _gelu,
-    sigmoid: _swish,
+    **dict.fromkeys(_GATED, _gated),
     np.sqrt: _standardize,
 }
 

@@ -13,9 +13,9 @@ from ortconv.errors import BackendError, UnsupportedError
 from ortconv.executor.backend import Event
 from ortconv.executor.foreseen import foreseen
 from ortconv.executor.fusion import Unit, units
-from ortconv.executor.memory import without_collections
 from ortconv.executor.quantized import is_of_weights, quantized_units
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
+from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version
 from ortconv.ir.tensor import Array, SparseTensor, Tensor

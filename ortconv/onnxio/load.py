@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, UsageError
 from ortconv.files import let_go, mapped
+from ortconv.ir.garbage import without_collections
 from ortconv.ir.model import Model
 from ortconv.onnxio import wire
 from ortconv.onnxio.build import Resolve, build
@@ -84,7 +83,7 @@ def _load(
         message = proto.SerializeToString()
     del proto
     symbol = anonymous_symbols(message)
-    with _no_gc():
+    with without_collections():
         proto = infer_model(message)
         proto.graph.initializer.extend(defaults)
         del message
@@ -181,18 +180,3 @@ def _with_subgraphs(graph: GraphProto) -> Iterator[GraphProto]:
 
 def _is_cut(tensor: TensorProto) -> bool:
     return any(e.key == "location" and e.value.startswith(wire.MARKER) for e in tensor.external_data)
-
-
-@contextmanager
-def _no_gc() -> Iterator[None]:
-    """No garbage collection: building makes many objects and no garbage. They count as old ones afterwards."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if gc.get_freeze_count() == 0:
-            gc.freeze()
-            gc.unfreeze()
-        if enabled:
-            gc.enable()

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from ortconv.errors import OrtconvError
+from ortconv.ir.garbage import without_collections
 from ortconv.ir.model import NODES_MADE
 from ortconv.ir.schema import Schema, lacks_kernel, schema, schema_of_id
 from ortconv.ir.tensor import Array
 from ortconv.ortformat import runtime
 from ortconv.ortformat.decode import Record
 from ortconv.ortformat.derived import argument_counts, type_arguments
-from ortconv.ortformat.reader import map_file, model_of, paused_collection
+from ortconv.ortformat.reader import map_file, model_of
 from ortconv.ortformat.verify import decode, edge_rows, node_label
 
 
@@ -61,7 +62,7 @@ class Report:
 def check(path: str | Path) -> Report:
     """Verify an .ort file and report on it. An OrtconvError, naming the file, where it cannot be loaded at all."""
     try:
-        with paused_collection():
+        with without_collections():
             buffer = map_file(path)
             root = decode(buffer)
             model_of(root)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from ortconv.errors import FormatError, GraphError, OrtconvError, UsageError
 from ortconv.files import mapped
+from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
 from ortconv.ir.model import Model, SavedFusion
 from ortconv.ir.tensor import SparseTensor, Tensor
@@ -23,25 +22,13 @@ from ortconv.ortformat.verify import decode
 def load(path: str | Path) -> Model:
     """The model of an .ort file, verified. FormatError, GraphError or UnsupportedError if it is not a valid one."""
     try:
-        with paused_collection():
+        with without_collections():
             data = map_file(path)
             model = parse(data)
     except OrtconvError as error:
         raise error.at(file=path) from error
     model.path, model.file_bytes = str(path), data.nbytes
     return model
-
-
-@contextmanager
-def paused_collection() -> Iterator[None]:
-    """No garbage collection in this block: making many objects that all live on would start it over and over."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def map_file(path: str | Path) -> memoryview:

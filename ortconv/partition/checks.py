@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ortconv.ir.graph import Value
+from ortconv.ir.graph import Graph, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.partition.policy import Target
@@ -42,12 +42,16 @@ def dynamic(value: Value, name: str, what: str) -> Objection:
 
 def _closing(value: Value) -> str:
     """What would make the shape of a value known."""
-    graph = value.graph
-    while graph is not None and graph.owner is not None:
-        graph = graph.owner.graph
-    if graph is not None and all(v.static_shape is not None for v in graph.inputs):
+    if _inputs_are_fixed(value.graph):
         return "the inputs have fixed shapes, and what they hold decides this size: only the CPU can do it"
     return "give the graph inputs fixed shapes: convert --fix-dim NAME=N"
+
+
+def _inputs_are_fixed(graph: Graph | None) -> bool:
+    """Whether all inputs of the outermost graph have fixed shapes."""
+    while graph is not None and graph.owner is not None:
+        graph = graph.owner.graph
+    return graph is not None and all(v.static_shape is not None for v in graph.inputs)
 
 
 def all_of(*checks: Check) -> Check:
@@ -100,7 +104,7 @@ TYPE_ADVICE: dict[str, dict[DType | None, str]] = {
         DType.FLOAT16: "export the model in float32: NNAPI computes it in half precision with USE_FP16",
         DType.DOUBLE: "export the model in float32",
         DType.INT8: "quantise activations to uint8",
-        DType.INT64: "fold what computes shapes and indices: convert --fix-dim NAME=N; NNAPI has no 64-bit integers",
+        DType.INT64: "compute it in float32, or leave it to the CPU: NNAPI has no 64-bit integers",
         DType.BOOL: "write masks as float32 factors or summands",
     },
     "coreml": {
@@ -108,11 +112,19 @@ TYPE_ADVICE: dict[str, dict[DType | None, str]] = {
         DType.DOUBLE: "export the model in float32",
         DType.UINT8: "leave the operator unquantised: CoreML computes in floats",
         DType.INT8: "leave the operator unquantised: CoreML computes in floats",
-        DType.INT64: "fold what computes shapes and indices: convert --fix-dim NAME=N",
+        DType.INT64: "compute it in float32, or leave it to the CPU",
         DType.BOOL: "write masks as float32 factors or summands",
     },
 }
 """What helps against an element type, by provider."""
+
+_FOLD = "fold what computes shapes and indices: convert --fix-dim NAME=N"
+
+
+def _type_advice(unit: Unit, found: DType | None, target: Target) -> str:
+    if found is DType.INT64 and not _inputs_are_fixed(unit.target.graph):
+        return _FOLD
+    return TYPE_ADVICE.get(target.ep, {}).get(found, "")
 
 
 def dtype(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
@@ -124,9 +136,8 @@ def dtype(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
             if unit.dtype(slot) not in allowed:
                 found = unit.dtype(slot)
                 message = f"{role(unit, slot)} is {type_name(found)}: {target.name} takes {wanted} here"
-                yield Objection(
-                    "dtype", message, TYPE_ADVICE.get(target.ep, {}).get(found, "") if DType.FLOAT in allowed else ""
-                )
+                advice = _type_advice(unit, found, target) if DType.FLOAT in allowed else ""
+                yield Objection("dtype", message, advice)
 
     return check
 

@@ -46,6 +46,13 @@ MODELS = {
         WEIGHTS | {"p": PADS, "one": np.float32(1)}, "q = Pad(x, p, one) y = Conv(q, w, c) z = Relu(y)", 2),
     "cropping Pad": (WEIGHTS | {"p": -PADS}, "q = Pad(x, p) y = Conv(q, w, c) z = Relu(y)", 2),
     "SiLU": (WEIGHTS, "y = Conv<pads = [1,1,1,1]>(x, w, c) g = Sigmoid(y) z = Mul(y, g)", 1),
+    "SiLU of scaled sums": (
+        WEIGHTS | {"k": f32(16, 1, 1) * np.float32(300)}, "y = Conv(x, w, c) m = Mul(y, k) g = Sigmoid(m) z = Mul(g, m)", 1),
+    "HardSwish in parts": (
+        WEIGHTS | {"k": f32(16, 1, 1) * np.float32(9)},
+        "y = Conv(x, w, c) m = Mul(y, k) g = HardSigmoid<alpha = 0.16666667, beta = 0.5>(m) z = Mul(m, g)", 1),
+    "HardSwish with another slope": (
+        WEIGHTS, "y = Conv(x, w) g = HardSigmoid<alpha = 0.1666, beta = 0.5>(y) z = Mul(y, g)", 1),
     "gate": (
         WEIGHTS | {"u": f32(16, 8, 1, 1)},
         "y = Conv(x, w, c) a = GlobalAveragePool(x) h = Conv(a, u) g = HardSigmoid<alpha = 0.3>(h) z = Mul(y, g)", 3),
@@ -114,6 +121,10 @@ MODELS = {
                              "Sigmoid": "", "Tanh": ""}.items()},
     "FusedConv without activation": (
         WEIGHTS | {"k": f32(16, 1, 1)}, "y = com.microsoft.FusedConv(x, w, c) m = Mul(y, k) z = Relu(m)", 1),
+    "Sum": (
+        WEIGHTS | {"u": f32(16, 8, 3, 3), "k": f32(16, 1, 1)},
+        "y = Conv(x, w, c) d = Conv(x, u) s = Sum(y, k, d) z = Relu(s)", 2),
+    "Sum of one": (WEIGHTS, "y = Conv(x, w, c) s = Sum(y) z = Neg(s)", 3),
     "shortcut": (
         WEIGHTS | STATISTICS | {"u": f32(16, 8, 3, 3), "k": f32(16, 1, 1)},
         """y = Conv(x, w, c) n = BatchNormalization(y, s, b, m, v) d = Conv(x, u) e = Mul(d, k) f = Add(e, k) a = Add(n, f)

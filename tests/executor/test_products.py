@@ -66,11 +66,25 @@ def test_product(shape):
     np.testing.assert_allclose(out, np.matmul(a, b), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("shape", [(4, 6, 5), (100, 30, 20), (131, 500, 64)], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.usefixtures("piece")
-def test_stacked_products(shape):
+def test_writer(shape):
     rows, depth, columns = shape
-    a, b = f32(2, rows, 3, depth).swapaxes(1, 2), f32(2, 3, depth, columns)
-    out = np.full((2, rows, 3, columns), np.nan, np.float32).swapaxes(1, 2)
+    x, w, out = f32(2, rows, depth), f32(depth, columns), f32(2, rows, 2 * columns)[..., :columns]
+    want = np.matmul(x.astype(np.float64), w)
+    write = products.writer(w)
+    write(x, out)
+    np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-4)
+    write(np.asarray(x[1], order="F"), out[0])
+    np.testing.assert_allclose(out[0], want[1], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.usefixtures("piece")
+def test_products_of_many_matrices():
+    a, b, out = f32(3, 130, 20), f32(3, 20, 24), f32(3, 130, 24)
     products.product(a, b, out)
     np.testing.assert_allclose(out, np.matmul(a, b), rtol=1e-5, atol=1e-4)
+    few = f32(4, 20)
+    columns = np.empty((4, 130), np.float32)
+    products.product(a[0].copy(order="F"), few.T, columns.T)
+    np.testing.assert_allclose(columns, few @ a[0].T, rtol=1e-5, atol=1e-4)

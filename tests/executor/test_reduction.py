@@ -32,6 +32,15 @@ def test_axes(op, dtype, keepdims):
             compare(op, [x], attributes, opset=11, rtol=1e-4)
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 1, 0, 2)], ids=str)
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_sums_in_any_memory_order(order, keepdims):
+    x = np.random.default_rng(1).standard_normal([(3, 24, 16, 20)[i] for i in order]).astype(F32)
+    x = x.transpose(np.argsort(order))
+    for axes in [*AXES[1:], (1,), (2,), (1, 2, 3), (0, 1), (3, 2)]:
+        compare("ReduceMean", [x, np.array(axes)], {"keepdims": keepdims}, opset=20, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("noop", [0, 1])
 @pytest.mark.parametrize("op", OPS)
 def test_no_axes(op, noop):

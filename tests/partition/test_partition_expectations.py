@@ -178,12 +178,17 @@ def test_mnist_as_exported():
 
 def test_a_size_that_data_decide_is_nothing_to_fix():
     nodes = "n = NonZero (x)  c = Cast <to = 1> (n)  y = Relu (c)"
-    assert "only the CPU" in advice(make("float[2,3] x", nodes), "Relu")
-    assert "--fix-dim" in advice(make("float[2,N] x", nodes), "Relu")
+    assert "only the CPU" in advice(make("float[2,3] x", nodes), "Relu", "static-shape")
+    assert "--fix-dim" in advice(make("float[2,N] x", nodes), "Relu", "static-shape")
 
 
-def advice(graph, op):
+@pytest.mark.parametrize("ep", ["nnapi", "coreml"])
+def test_integers_of_fixed_shapes_do_not_fold(ep):
+    assert "float32" in advice(make("int64[2] x", "y = Mul (x, x)"), "Mul", "dtype", ep)
+    assert "--fix-dim" in advice(make("int64[N] x", "y = Mul (x, x)"), "Mul", "dtype", ep)
+
+
+def advice(graph, op, rule, ep="nnapi"):
     node = next(n for n in graph if n.op == op)
-    (found,) = [o for o in partition(graph).verdicts[node].objections if o.rule == "static-shape"]
-    assert "[2,?]" in found.message
+    (found,) = [o for o in partition(graph, Target(ep)).verdicts[node].objections if o.rule == rule]
     return found.advice

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -32,6 +33,7 @@ def _f32(number: float) -> Array:
 
 
 _ZERO, _ONE, _INFINITY = _f32(0), _f32(1), _f32(np.inf)
+_ROOT, _HALF_ROOT = _f32(math.sqrt(6)), _f32(math.sqrt(1.5))
 
 
 def _clip(low: Array, high: Array) -> Callable[..., Any]:
@@ -49,6 +51,7 @@ def sigmoid(x: Array, out: Array) -> None:
     np.reciprocal(out, out)
 
 
+@cache
 def swish(alpha: float) -> Callable[..., Any]:
     """x * sigmoid(alpha * x)"""
     negative = _f32(-alpha * _UNIT)
@@ -73,13 +76,34 @@ def _hard_sigmoid(alpha: float, beta: float) -> Callable[..., Any]:
     return run
 
 
-def _hard_swish(x: Array, out: Array) -> None:
+def hard_swish(x: Array, out: Array) -> None:
     gate = np.empty_like(x)
-    _SIXTH(x, gate)
+    hard_gate(x, gate)
     np.multiply(x, gate, out)
 
 
-_SIXTH = _hard_sigmoid(1 / 6, 0.5)
+hard_gate = _hard_sigmoid(1 / 6, 0.5)
+"""The HardSigmoid of HardSwish."""
+
+
+def _swish_of_scaled(x: Array, out: Array) -> None:
+    divisor = _EXPONENTIAL(x)
+    np.add(divisor, _ONE, divisor)
+    np.multiply(divisor, _MINUS_UNIT, divisor)
+    np.divide(x, divisor, out)
+
+
+def _hard_swish_of_scaled(x: Array, out: Array) -> None:
+    gate = np.add(x, _HALF_ROOT)
+    gate.clip(_ZERO, _ROOT, out=gate)
+    np.multiply(x, gate, out)
+
+
+OF_SCALED: dict[Callable[..., Any], tuple[float, Callable[..., Any]]] = {
+    swish(1): (-_UNIT, _swish_of_scaled),
+    hard_swish: (1 / math.sqrt(6), _hard_swish_of_scaled),
+}
+"""Functions of one operand that cost less where it comes multiplied by a factor: the factor, and what to do then."""
 
 
 def _leaky_relu(alpha: float) -> Callable[..., Any]:
@@ -167,7 +191,7 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Sqrt": np.sqrt, "Exp": np.exp, "Tanh": np.tanh,
-    "Neg": np.negative, "Abs": np.abs, "Reciprocal": np.reciprocal, "Sigmoid": sigmoid, "HardSwish": _hard_swish,
+    "Neg": np.negative, "Abs": np.abs, "Reciprocal": np.reciprocal, "Sigmoid": sigmoid, "HardSwish": hard_swish,
     "Erf": erf_block, "Relu": _clip(_ZERO, _INFINITY),
 }  # fmt: skip
 """Operators without attributes: a function of their operands and of the result."""
@@ -213,7 +237,9 @@ def _of_clip(node: Node, constant: Constant) -> list[Instruction] | None:
 
 
 def _of_hard_sigmoid(node: Node, constant: Constant) -> list[Instruction]:
-    return [(_hard_sigmoid(node.attr("alpha", 0.2), node.attr("beta", 0.5)), (node.inputs[0],))]
+    alpha, beta = node.attr("alpha", 0.2), node.attr("beta", 0.5)
+    is_gate = math.isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5
+    return [(hard_gate if is_gate else _hard_sigmoid(alpha, beta), (node.inputs[0],))]
 
 
 def _of_leaky_relu(node: Node, constant: Constant) -> list[Instruction]:
@@ -272,6 +298,12 @@ def _of_dequantize(node: Node, constant: Constant) -> list[Instruction] | None:
     return None if function is None else [(function, (before.inputs[0],))]
 
 
+def _of_sum(node: Node, constant: Constant) -> list[Instruction] | None:
+    first, *others = node.inputs
+    sums: list[Operand] = [first, *range(len(others) - 1)]
+    return [(np.add, (so_far, other)) for so_far, other in zip(sums, others)] or None
+
+
 def _of_reduce_mean(node: Node, constant: Constant) -> list[Instruction] | None:
     axes = node.attr("axes", ())
     if len(node.inputs) > 1:
@@ -322,7 +354,7 @@ _SPECIAL: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
     "Clip": _of_clip, "HardSigmoid": _of_hard_sigmoid, "LeakyRelu": _of_leaky_relu, "PRelu": _of_prelu, "Pow": _of_pow,
     "BatchNormalization": _of_batch_normalization, "DequantizeLinear": _of_dequantize,
     "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax, "Gelu": _of_gelu,
-    "Swish": _of_swish,
+    "Sum": _of_sum, "Swish": _of_swish,
 }  # fmt: skip
 
 _MICROSOFT: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {

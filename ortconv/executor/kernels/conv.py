@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels import winograd
+from ortconv.executor.kernels import products, winograd
 from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
@@ -249,7 +249,7 @@ def _through_winograd(x: Array, transformed: Array, w: Window, direct: Callable[
     try:
         with np.errstate(all="ignore"):
             return channels_first(winograd.convolve_3x3(x, transformed, w, winograd.finite_outputs))
-    except winograd.NotFinite:
+    except winograd.NotFiniteError:
         result: Array = direct()(x)
         return result
 
@@ -340,12 +340,24 @@ def conv_transpose(
     )
     # The window that, slid over the result, would read x: its taps are where each product lands.
     place = Window(full, k, tuple(strides), tuple(dilations), (0,) * rank, (0,) * rank, tuple(spatial))
-    scattered = _scatter_products(channels_last(x), w, group, place)
+    tiled = group == 1 and rank == 2 and place.kernel == place.strides and {*place.dilations} == {1}
+    scattered = _tile_products(x, w) if tiled else _scatter_products(channels_last(x), w, group, place)
     y = _crop(scattered, begin, out_shape)
-    if b is not None:
-        y += b
     assert y.shape == (n, *out_shape, m)
-    return channels_first(y)
+    return _with_bias(channels_first(y), b)
+
+
+def _tile_products(x: Array, w: Array) -> Array:
+    """(N, C, H, W) times kernels as large as the strides, side by side: (N, H * KH, W * KW, M)."""
+    (n, c, height, width), (m, kh, kw) = x.shape, w.shape[1:]
+    pixels, rows = channels_last(x), w.transpose(2, 0, 3, 1).reshape(kh, c, kw * m)
+    out = np.empty((n, height, kh, width, kw * m), x.dtype)
+    for i, matrix in enumerate(rows):
+        if products.largest_piece():
+            products.product(pixels, matrix, out[:, :, i])
+        else:
+            out[:, :, i] = (pixels.reshape(n * height * width, c) @ matrix).reshape(n, height, width, kw * m)
+    return out.reshape(n, height * kh, width * kw, m)
 
 
 def _scatter_products(x: Array, w: Array, group: int, place: Window) -> Array:
@@ -359,14 +371,14 @@ def _scatter_products(x: Array, w: Array, group: int, place: Window) -> Array:
     for g in range(group):
         part = slice(g * per_group, (g + 1) * per_group)
         matrix = np.moveaxis(w[part], 1, -1).reshape(per_group, -1)
-        products = (rows[:, part] @ matrix).reshape(n, *place.output, prod(place.kernel), m)
+        landing = (rows[:, part] @ matrix).reshape(n, *place.output, prod(place.kernel), m)
         target = out[..., g * m : (g + 1) * m]
         for i, tap in enumerate(place.taps()):
             landed = target[(slice(None), *tap)]
             if overlaps:
-                landed += products[..., i, :]
+                landed += landing[..., i, :]
             else:
-                landed[...] = products[..., i, :]
+                landed[...] = landing[..., i, :]
     return out
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,19 +28,12 @@ def non_max_suppression(
     lowest = None if score_threshold is None else float(score_threshold.item())
     selected: list[tuple[int, int, int]] = []
     if limit > 0:
-        for batch, (corners, classes) in enumerate(zip(_corners(widen(boxes), center_point_box), widen(scores))):
+        for batch, (image, classes) in enumerate(zip(widen(boxes), widen(scores))):
+            found = _Boxes.of(image, center_point_box)
             for label, score in enumerate(classes):
-                kept = _suppress(corners, score, limit, overlap, lowest)
+                kept = _suppress(found, score, limit, overlap, lowest)
                 selected += [(batch, label, box) for box in kept]
     return np.array(selected, dtype=np.int64).reshape(-1, 3)
-
-
-def _corners(boxes: Array, center_point_box: int) -> Array:
-    """Boxes (..., 4) as low and high corners, whichever way round they came."""
-    first, second = boxes[..., :2], boxes[..., 2:]
-    if center_point_box:
-        first, second = first - second / 2, first + second / 2
-    return np.asarray(np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=-1))
 
 
 _CHUNKS = (16, 256)
@@ -50,7 +43,36 @@ _SORTED_PER_BOX = 4
 """Candidates sorted at first for every box that may be kept. Mostly the others are not needed."""
 
 
-def _suppress(corners: Array, score: Array, limit: int, overlap: float, lowest: float | None) -> list[int]:
+class _Boxes(NamedTuple):
+    """Low and high corners (2, n), and areas (n), of n boxes."""
+
+    low: Array
+    high: Array
+    area: Array
+
+    @staticmethod
+    def of(boxes: Array, center_point_box: int) -> _Boxes:
+        """From boxes (n, 4), corners whichever way round they came."""
+        first, second = np.ascontiguousarray(boxes.T).reshape(2, 2, -1)
+        if center_point_box:
+            first, second = first - second / 2, first + second / 2
+        low, high = np.minimum(first, second), np.maximum(first, second)
+        sides = high - low
+        return _Boxes(low, high, sides[0] * sides[1])
+
+    def some(self, places: Array | list[int]) -> _Boxes:
+        return _Boxes(self.low.take(places, axis=1), self.high.take(places, axis=1), self.area.take(places))
+
+    def clash(self, other: _Boxes, overlap: float) -> Array:
+        """(n, m): where the intersection over the union exceeds `overlap`."""
+        end = np.minimum(self.high[..., None], other.high[:, None])
+        sides = end - np.maximum(self.low[..., None], other.low[:, None])
+        shared = sides[0] * sides[1]
+        union = self.area[:, None] + other.area - shared
+        return np.asarray((np.minimum(sides[0], sides[1]) > 0) & (shared / union > overlap))
+
+
+def _suppress(boxes: _Boxes, score: Array, limit: int, overlap: float, lowest: float | None) -> list[int]:
     """The boxes kept, best first: each overlaps none of the better ones by more than `overlap`."""
     candidates = np.arange(len(score)) if lowest is None else np.flatnonzero(score > lowest)
     kept: list[int] = []
@@ -61,16 +83,16 @@ def _suppress(corners: Array, score: Array, limit: int, overlap: float, lowest: 
             chunk = order[start : start + size]
             start, size = start + size, min(2 * size, most)
             if kept:
-                chunk = chunk[~(_intersection_over_union(corners[kept], corners[chunk]) > overlap).any(axis=0)]
-            boxes = corners[chunk]
-            clashes = _intersection_over_union(boxes, boxes) > overlap
-            alive = np.ones(len(chunk), dtype=bool)
+                chunk = chunk[~boxes.some(kept).clash(boxes.some(chunk), overlap).any(axis=0)]
+            some = boxes.some(chunk)
+            clashes = np.packbits(some.clash(some, overlap), axis=1, bitorder="little")
+            gone = 0
             for i, box in enumerate(chunk.tolist()):
-                if alive[i]:
+                if not gone >> i & 1:
                     kept.append(box)
                     if len(kept) == limit:
                         return kept
-                    alive &= ~clashes[i]
+                    gone |= int.from_bytes(clashes[i].tobytes(), "little")
     return kept
 
 
@@ -81,19 +103,6 @@ def _best_first(candidates: Array, score: Array, count: int) -> Iterator[Array]:
         yield candidates[best][np.argsort(-score[best], kind="stable")]
         candidates, score = candidates[~best], score[~best]
     yield candidates[np.argsort(-score, kind="stable")]
-
-
-def _intersection_over_union(a: Array, b: Array) -> Array:
-    """Of every box of `a` with every box of `b`; -1 where a box or the intersection is empty."""
-    sides = [
-        np.minimum(a[:, None, 2 + axis], b[:, 2 + axis]) - np.maximum(a[:, None, axis], b[:, axis]) for axis in (0, 1)
-    ]
-    area_a, area_b = ((x[:, 2] - x[:, 0]) * (x[:, 3] - x[:, 1]) for x in (a, b))
-    shared = sides[0] * sides[1]
-    union = area_a[:, None] + area_b - shared
-    valid = (sides[0] > 0) & (sides[1] > 0) & (area_a > 0)[:, None] & (area_b > 0) & (union > 0)
-    ratio: Array = np.divide(shared, union, out=np.full_like(shared, -1), where=valid)
-    return ratio
 
 
 @kernel("RoiAlign", until=10)

@@ -87,18 +87,21 @@ def _normalize_batch(x: Array, scale: Array, b: Array, mean: Array, var: Array, 
 @kernel("InstanceNormalization")
 @in_float32
 def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float = 1e-5) -> Array:
-    rows = x.reshape(*x.shape[:2], -1)
-    y, _, _ = _standardize(rows, epsilon)
-    return _affine(y, scale[:, None], b[:, None]).reshape(x.shape)
+    return _normalize_groups(x, x.shape[1], epsilon, scale, b)
 
 
 def _standardize(x: Array, epsilon: float) -> tuple[Array, Array, Array]:
     """(x - mean) / sqrt(var + epsilon) over the last axis; also the mean and the reciprocal deviation, both keeping that axis."""
-    mean = np.asarray(x @ _averaging(x.shape[-1], x.dtype))
-    y = x - mean
-    inverse = _inverse_root_mean_square(y, epsilon)
+    y, mean, inverse = _centre(x, epsilon)
     y *= inverse
     return y, mean, inverse
+
+
+def _centre(x: Array, epsilon: float) -> tuple[Array, Array, Array]:
+    """x - mean over the last axis, the mean, and 1 / sqrt(var + epsilon), both keeping that axis."""
+    mean = np.asarray(x @ _averaging(x.shape[-1], x.dtype))
+    y = x - mean
+    return y, mean, _inverse_root_mean_square(y, epsilon)
 
 
 def _inverse_root_mean_square(x: Array, epsilon: float) -> Array:
@@ -265,12 +268,18 @@ def embed_layer_normalization(
     return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
 
 
-def _standardize_groups(x: Array, num_groups: int, epsilon: float) -> Array:
-    if num_groups < 1 or x.shape[1] % num_groups:
-        raise GraphError(f"{x.shape[1]} channels cannot be divided into {num_groups} groups")
-    n = x.shape[0]
-    inner = prod(x.shape[1:]) // num_groups
-    return _standardize(x.reshape(n, num_groups, inner), epsilon)[0].reshape(x.shape)
+def _normalize_groups(x: Array, num_groups: int, epsilon: float, scale: Array, shift: Array) -> Array:
+    """Groups of channels to mean 0 and deviation 1, then scaled and shifted by channel."""
+    n, channels, *spatial = x.shape
+    if channels and (num_groups < 1 or channels % num_groups):
+        raise GraphError(f"{channels} channels cannot be divided into {num_groups} groups")
+    size, per_group = prod(spatial), channels // max(num_groups, 1)
+    y, _, inverse = _centre(x.reshape(n, num_groups, per_group * size), epsilon)
+    factor = np.repeat(inverse, per_group, axis=1) * scale[:, None]
+    y = y.reshape(n, channels, size)
+    y *= factor
+    y += shift[:, None]
+    return y.reshape(x.shape)
 
 
 @kernel("GroupNormalization", since=18, until=20)
@@ -278,8 +287,7 @@ def _standardize_groups(x: Array, num_groups: int, epsilon: float) -> Array:
 def group_normalization_18(x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5) -> Array:
     """Scale and bias per group."""
     repeat = x.shape[1] // max(num_groups, 1)
-    y = _standardize_groups(x, num_groups, epsilon)
-    return _affine(y, _per_channel(np.repeat(scale, repeat), x), _per_channel(np.repeat(bias, repeat), x))
+    return _normalize_groups(x, num_groups, epsilon, np.repeat(scale, repeat), np.repeat(bias, repeat))
 
 
 @kernel("GroupNormalization", since=21)
@@ -288,7 +296,7 @@ def group_normalization(
     x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
     """Scale and bias per channel."""
-    return _affine(_standardize_groups(x, num_groups, epsilon), _per_channel(scale, x), _per_channel(bias, x))
+    return _normalize_groups(x, num_groups, epsilon, scale, bias)
 
 
 @kernel("LpNormalization")

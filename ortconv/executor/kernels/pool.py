@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,35 +30,51 @@ def _reduce(x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
 
     Padding is not there to be read: it counts as the identity.
     """
-    # Short rows are dear: their channels make longer ones.
-    last = not x.flags.c_contiguous or x.shape[-1] < _LONG_ROW
+    # Short rows are dear: their channels make longer ones, unless they are few.
+    last = not x.flags.c_contiguous or x.shape[-1] < min(_LONG_ROW, 4 * x.shape[1])
     y = channels_last(x) if last else x
-    for i in range(len(w.kernel)):
-        taps = sorted(reached(w, i), key=lambda tap: tap[0].start - tap[0].stop)
-        y = _reduce_axis(y, i + (1 if last else 2), taps, w.output[i], ufunc, identity)
+    for size, places in _places(w, 1 if last else 2):
+        y = _reduce_axis(y, size, places, ufunc, identity)
     y = y.copy() if np.may_share_memory(y, x) else y
     return channels_first(y) if last else y
 
 
-def _reduce_axis(
-    x: Array, axis: int, taps: Sequence[tuple[slice, slice]], size: int, ufunc: Any, identity: Any
-) -> Array:
-    """`taps` are outputs and the inputs that they meet, the widest first."""
-    before = (slice(None),) * axis
-    parts = [(target, x[(*before, source)]) for target, source in taps]
-    whole = [part for target, part in parts if part.shape[axis] == size]
-    if len(parts) == 1 and whole:
+class _Tap(NamedTuple):
+    """Outputs that a kernel element along one axis has inputs for, and these inputs, as indices."""
+
+    target: tuple[slice, ...]
+    source: tuple[slice, ...]
+    is_whole: bool
+    """True where it has one for every output."""
+
+
+@lru_cache(maxsize=64)
+def _places(w: Window, first: int) -> list[tuple[tuple[int, int], list[_Tap]]]:
+    """Per spatial axis of arrays whose first one is `first`: that axis and its outputs, and the taps, the widest first."""
+    axes = []
+    for i, size in enumerate(w.output):
+        before = (slice(None),) * (i + first)
+        taps = sorted(reached(w, i), key=lambda tap: tap[0].start - tap[0].stop)
+        taps = [tap for tap in taps if tap[0].stop > tap[0].start]
+        made = [_Tap((*before, t), (*before, s), t.stop - t.start == size) for t, s in taps]
+        axes.append(((i + first, size), made))
+    return axes
+
+
+def _reduce_axis(x: Array, made: tuple[int, int], taps: Sequence[_Tap], ufunc: Any, identity: Any) -> Array:
+    whole = [x[tap.source] for tap in taps[:2] if tap.is_whole]
+    if len(taps) == 1 and whole:
         return whole[0]
     if len(whole) > 1:
         y = ufunc(whole[0], whole[1])
     elif whole:
         y = whole[0].copy()
     else:
+        axis, size = made
         y = np.full((*x.shape[:axis], size, *x.shape[axis + 1 :]), identity, x.dtype)
-    # The widest come first, so those already in y are the first of the parts.
-    for target, part in parts[min(len(whole), 2) :]:
-        inside = y[(*before, target)]
-        ufunc(inside, part, out=inside)
+    for tap in taps[len(whole) :]:
+        inside = y if tap.is_whole else y[tap.target]
+        ufunc(inside, x[tap.source], out=inside)
     return np.asarray(y)
 
 

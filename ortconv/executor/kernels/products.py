@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -76,7 +76,11 @@ def by_weights(*parts: Array) -> Callable[[Array], Array]:
 
 def writer(w: Array) -> Callable[[Array, Array], None]:
     """The function of x (..., R, K) and out (..., R, M) that writes x @ w to out, for a constant matrix w of their type."""
-    return _weights((w,)).write if w.dtype == np.float32 else lambda x, out: np.matmul(x, w, out)
+    return _weights((w,)).write if w.dtype == np.float32 else partial(_write, w)
+
+
+def _write(w: Array, x: Array, out: Array) -> None:
+    np.matmul(x, w, out)
 
 
 def _weights(parts: tuple[Array, ...]) -> _Weights:

@@ -11,6 +11,7 @@ import numpy as np
 from ortconv.executor.kernels.elementwise import truncated_quotient
 from ortconv.executor.kernels.movement import integers
 from ortconv.executor.kernels.precision import in_float32, widen
+from ortconv.executor.kernels.windows import to_last
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -19,28 +20,33 @@ Reduction = Callable[[Array, Axes, bool], Any]
 
 
 def _sum(x: Array, axes: Axes, keepdims: bool) -> Any:
-    rows = _short_rows(x, axes)
-    if rows is None:
+    totals = _products_with_ones(x, axes)
+    if totals is None:
         return x.sum(axis=axes, keepdims=keepdims, dtype=x.dtype)
-    totals = np.dot(rows, np.ones(rows.shape[1], x.dtype))
-    kept = x.shape[: x.ndim - len(axes)]
-    return totals.reshape(*kept, *[1] * len(axes)) if keepdims else totals.reshape(kept)
+    return totals.reshape([1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes])
 
 
 _ROW_LIMIT = 4096
+"""Longer rows are left to the pairwise summation of numpy, which is more accurate."""
+
+_FEWEST_TOGETHER = 256
+"""Elements that a product must add up: products of less are many."""
 
 
-def _short_rows(x: Array, axes: Axes) -> Array | None:
-    """The reduced trailing axes as rows of a float matrix: its product with ones outruns a reduction of short rows.
-
-    Long rows are left to the pairwise summation of numpy, which is more accurate.
-    """
-    if x.dtype.kind != "f" or not axes or not x.flags.c_contiguous or x.size == 0:
+def _products_with_ones(x: Array, axes: Axes) -> Array | None:
+    """Sums of floats over neighbouring axes as products, which outrun reductions of short rows and columns; else None."""
+    if x.dtype.kind != "f" or not axes or not x.size:
         return None
-    if sorted(axes) != list(range(x.ndim - len(axes), x.ndim)):
+    if not x.flags.c_contiguous and sorted(axes) == list(range(2, x.ndim)):
+        x, axes = to_last(x), tuple(range(1, x.ndim - 1))
+    first, end = min(axes), max(axes) + 1
+    length, columns = math.prod(x.shape[first:end]), math.prod(x.shape[end:])
+    if not x.flags.c_contiguous or end - first > len(axes) or length > _ROW_LIMIT:
         return None
-    length = math.prod(x.shape[a] for a in axes)
-    return x.reshape(-1, length) if length <= _ROW_LIMIT else None
+    ones = np.ones(length, x.dtype)
+    if columns == 1:
+        return np.asarray(np.dot(x.reshape(-1, length), ones))
+    return np.asarray(ones @ x.reshape(-1, length, columns)) if length * columns >= _FEWEST_TOGETHER else None
 
 
 def _mean(x: Array, axes: Axes, keepdims: bool) -> Any:

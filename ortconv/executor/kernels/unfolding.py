@@ -42,9 +42,9 @@ def unfolded(matrix: Array, w: Window) -> Unfolded:
     multiply, pixels = writer(matrix), prod(w.output[1:])
 
     def run(x: Array, out: Array) -> None:
-        windows = _runs(pad_channels_last(x, w), w)
-        if len(x) * pixels * w.output[0] * k * x.itemsize <= stripes.STRIPE_BYTES:
-            windows, out = (v.reshape(1, -1, *v.shape[2:]) for v in (windows, out))
+        windows, count = _runs(pad_channels_last(x, w), w), len(x) * w.output[0]
+        if count * pixels * k * x.itemsize <= stripes.STRIPE_BYTES:
+            windows, out = (v.reshape(1, count, *v.shape[2:]) for v in (windows, out))
         block = rows_per_stripe(windows.shape[1], pixels * (k + m) * x.itemsize)
         rows = np.empty((block * pixels, k), x.dtype)
         for image, target in zip(windows, out, strict=True):
@@ -52,7 +52,7 @@ def unfolded(matrix: Array, w: Window) -> Unfolded:
                 part = target[start : start + block]
                 held = rows[: len(part) * pixels]
                 copy_runs(image[start : start + block], held.reshape(len(part), *image.shape[1:]))
-                multiply(held, part.reshape(-1, m))
+                multiply(held, part.reshape(len(held), m))
 
     return run
 

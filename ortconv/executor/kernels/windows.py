@@ -111,19 +111,40 @@ def _padding(
 def pad_channels_last(x: Array, w: Window, fill: Any = 0) -> Array:
     """(N, C, spatial...) as a contiguous (N, padded..., C) that covers exactly what the windows reach; never writes to x."""
     x = to_last(x)
-    n, *spatial, c = x.shape
-    if w.padded == tuple(spatial) and not any(w.begin):
+    padding = _padding_places(w)
+    if padding is None:
         return np.ascontiguousarray(x)
-    out = np.empty((n, *w.padded, c), x.dtype)
-    source, target = [slice(None)], [slice(None)]
-    for size, b, p in zip(spatial, w.begin, w.padded):
+    shape, border, source, target = padding
+    out = np.empty((len(x), *shape, x.shape[-1]), x.dtype)
+    if out.size <= _FILLED_WHOLE:
+        out[...] = fill
+    else:
+        for part in border:
+            out[part] = fill
+    out[target] = x[source]
+    return out
+
+
+_FILLED_WHOLE = 1 << 14
+"""Elements up to which one write to all of them costs less than one to each side."""
+
+_Index = tuple[slice, ...]
+
+
+@lru_cache(maxsize=256)
+def _padding_places(w: Window) -> tuple[tuple[int, ...], list[_Index], _Index, _Index] | None:
+    """The padded sizes, what lies outside the input, what is read of the input, and where it goes. None if nothing moves."""
+    padded = w.padded
+    if padded == w.size and not any(w.begin):
+        return None
+    border, source, target = [], [slice(None)], [slice(None)]
+    for size, b, p in zip(w.size, w.begin, padded):
         start, stop = max(b, 0), max(min(b + size, p), 0)
         target.append(slice(start, max(stop, start)))
         source.append(slice(start - b, max(stop, start) - b))
-        out[(*target[:-1], slice(None, target[-1].start))] = fill
-        out[(*target[:-1], slice(target[-1].stop, None))] = fill
-    out[tuple(target)] = x[tuple(source)]
-    return out
+        outside = slice(None, start), slice(target[-1].stop, p)
+        border += [(*target[:-1], part) for part in outside if part.start != part.stop and part.stop]
+    return padded, border, tuple(source), tuple(target)
 
 
 Place = tuple[slice, slice]
@@ -175,7 +196,12 @@ def copy_runs(source: Array, target: Array) -> None:
 
 def channels_last(x: Array) -> Array:
     """(N, C, spatial...) as a contiguous (N, spatial..., C); no copy where the memory is laid out so already."""
-    return np.ascontiguousarray(to_last(x))
+    y = to_last(x)
+    if y.flags.c_contiguous or y.strides[-1] != y.itemsize or y.dtype.hasobject:
+        return np.ascontiguousarray(y)
+    out = np.empty(y.shape, y.dtype)
+    copy_runs(y, out)
+    return out
 
 
 def to_last(x: Array) -> Array:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ortconv.executor.kernels.products import largest_piece, product
+from ortconv.executor.kernels.products import product
 from ortconv.executor.kernels.windows import Window, copy_runs, strided, to_last
 from ortconv.ir.tensor import Array
 
@@ -24,17 +24,14 @@ _BLOCK_BYTES = 640 << 10
 """Transformed tiles beyond this, and beyond a quarter of the weights that every block reads, are worked on in blocks of rows."""
 
 _FEWEST_CHANNELS = 32
-_FEWEST_PAIRS, _FEWEST_PAIRS_BESIDE_PIECES = 2048, 4096
-"""With fewer channels, or pairs of input and output channels, the transforms cost more than they save.
-
-The direct form is faster where products of pieces need no copies."""
+_FEWEST_PAIRS = 2048
+"""With fewer channels, or pairs of output channels and as many or less input channels, the transforms cost more than they save."""
 
 
 def suits(w: Array, group: int) -> bool:
     """True for weights (M, C, 3, 3) whose convolution is faster this way."""
     m, c = w.shape[:2]
-    pairs = _FEWEST_PAIRS_BESIDE_PIECES if largest_piece() else _FEWEST_PAIRS
-    enough = min(m, c) >= _FEWEST_CHANNELS and m * c >= pairs
+    enough = min(m, c) >= _FEWEST_CHANNELS and m * min(m, c) >= _FEWEST_PAIRS
     return w.dtype == np.float32 and group == 1 and w.shape[2:] == (3, 3) and enough
 
 
@@ -63,16 +60,16 @@ def _transformed(matrix: Array, x: Array) -> Array:
     return out
 
 
-class NotFinite(ArithmeticError):
+class NotFiniteError(ArithmeticError):
     """A sum was infinite or no number."""
 
 
 def finite_outputs(tiles: Array, weights: Array) -> Array:
-    """What `outputs` computes. NotFinite where that is infinite, no number, or too large to tell."""
+    """What `outputs` computes. NotFiniteError where that is infinite, no number, or too large to tell."""
     y = outputs(tiles, weights)
     flat = y.reshape(-1)
     if not math.isfinite(np.dot(flat, flat)):
-        raise NotFinite
+        raise NotFiniteError
     return y
 
 
@@ -116,18 +113,19 @@ def convolve_3x3(x: Array, weights: Array, w: Window, combined: Callable[[Array,
     padded = np.zeros((n, 2 * rows + 2, 2 * columns + 2, c), np.float32)
     top, left = w.begin
     padded[:, top : top + w.size[0], left : left + w.size[1]] = to_last(x)
-    out = np.empty((n, 2 * rows, 2 * columns, m), np.float32)
+    out = np.empty((n, oh, ow, m), np.float32)
     blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weights.nbytes // 4))
     block = max(1, -(-rows // max(1, blocks)))
     for image, target in zip(padded, out):
         by_row, by_column, item = image.strides
         tiles = strided(image, (4, 4, rows, columns, c), (by_row, by_column, 2 * by_row, 2 * by_column, item))
-        by_tile = target.reshape(rows, 2, columns, 2, m)
         for start in range(0, rows, block):
             part = tiles[:, :, start : start + block]
             count = part.shape[2]
             held = np.empty((16, count * columns * c), np.float32)
             copy_runs(part, held.reshape(part.shape))
             y = combined(_transformed(_INPUT, held).reshape(16, -1, c), weights).reshape(2, 2, count, columns, m)
-            copy_runs(y.transpose(2, 0, 3, 1, 4), by_tile[start : start + count])
-    return out[:, :oh, :ow]
+            for i, j in np.ndindex(2, 2):
+                part = target[2 * start + i : 2 * (start + count) : 2, j::2]
+                copy_runs(y[i, j, : part.shape[0], : part.shape[1]], part)
+    return out
