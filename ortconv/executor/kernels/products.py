@@ -50,7 +50,7 @@ def product(a: Array, b: Array, out: Array) -> None:
 def _pieces(rows: int, work: int, largest: int) -> tuple[int, int]:
     """How many rows of so many multiplications a piece has, and all rows but what is left over after whole pieces."""
     most = largest // max(work, 1)
-    if rows <= most or most < _FEWEST_ROWS:
+    if rows <= most or most < _FEWEST_ROWS or not work:
         return rows, rows
     step = _ROWS if most >= _ROWS else _FEWEST_ROWS
     most = min(most - most % step, _MOST_ROWS)
@@ -114,7 +114,7 @@ class _Weights:
 
     def multiply(self, x: Array) -> Array:
         size = math.prod(x.shape[:-1])
-        if size <= self._fitting or self._fitting >= _ROWS > size or not (self._cut or self._fitting >= _ROWS):
+        if size <= self._fitting or not (self._cut or self._fitting >= _FEWEST_ROWS):
             return np.asarray(np.matmul(x, self._whole))
         out = np.empty((*x.shape[:-1], self._columns), np.float32)
         self.write(x.reshape(size, self._depth), out.reshape(size, self._columns))

@@ -21,7 +21,7 @@ _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
 _INPUT, _WEIGHTS, _OUTPUT = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
 
 _BLOCK_BYTES = 640 << 10
-"""Transformed tiles beyond this, and beyond a quarter of the weights that every block reads, are worked on in blocks of rows."""
+"""About the size of blocks of rows of tiles, where a quarter of the weights, which every block reads, is not more."""
 
 _FEWEST_CHANNELS = 32
 _FEWEST_PAIRS = 2048
@@ -126,6 +126,6 @@ def convolve_3x3(x: Array, weights: Array, w: Window, combined: Callable[[Array,
             copy_runs(part, held.reshape(part.shape))
             y = combined(_transformed(_INPUT, held).reshape(16, -1, c), weights).reshape(2, 2, count, columns, m)
             for i, j in np.ndindex(2, 2):
-                part = target[2 * start + i : 2 * (start + count) : 2, j::2]
-                copy_runs(y[i, j, : part.shape[0], : part.shape[1]], part)
+                place = target[2 * start + i : 2 * (start + count) : 2, j::2]
+                copy_runs(y[i, j, : place.shape[0], : place.shape[1]], place)
     return out
