@@ -32,7 +32,7 @@ def _f32(number: float) -> Array:
     return np.asarray(number, np.float32)
 
 
-_ZERO, _ONE, _MINUS_ONE, _INFINITY = _f32(0), _f32(1), _f32(-1), _f32(np.inf)
+_ZERO, _ONE, _INFINITY = _f32(0), _f32(1), _f32(np.inf)
 _ROOT, _HALF_ROOT = _f32(math.sqrt(6)), _f32(math.sqrt(1.5))
 
 
@@ -86,9 +86,10 @@ hard_gate = _hard_sigmoid(1 / 6, 0.5)
 """The HardSigmoid of HardSwish."""
 
 
-def _swish_of_negative(x: Array, out: Array) -> None:
-    divisor = np.exp(x)
-    np.subtract(_MINUS_ONE, divisor, divisor)
+def _swish_of_scaled(x: Array, out: Array) -> None:
+    divisor = _EXPONENTIAL(x)
+    np.add(divisor, _ONE, divisor)
+    np.multiply(divisor, _MINUS_UNIT, divisor)
     np.divide(x, divisor, out)
 
 
@@ -99,7 +100,7 @@ def _hard_swish_of_scaled(x: Array, out: Array) -> None:
 
 
 OF_SCALED: dict[Callable[..., Any], tuple[float, Callable[..., Any]]] = {
-    swish(1): (-1, _swish_of_negative),
+    swish(1): (-_UNIT, _swish_of_scaled),
     hard_swish: (1 / math.sqrt(6), _hard_swish_of_scaled),
 }
 """Functions of one operand that cost less where it comes multiplied by a factor: the factor, and what to do then."""
