@@ -14,7 +14,7 @@ import numpy as np
 
 from ortconv.errors import UsageError
 from ortconv.executor.backend import Backend, Closeable, Event, Profiled, Program, get_backend, with_fallbacks
-from ortconv.executor.memory import SHORT_BUFFERS
+from ortconv.executor.numerics import kernel_settings
 from ortconv.executor.regions import last_uses, place, split
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
@@ -121,8 +121,7 @@ class Session:
         wanted = self._graph.outputs if output_names is None else [self._output(name) for name in output_names]
         values = check_feeds(self._graph, input_feed)
         fed = list(values.values())
-        with np.errstate(all="ignore"):
-            np.setbufsize(SHORT_BUFFERS)
+        with kernel_settings():
             for (program, region), dead in zip(self._programs, self._dead, strict=True):
                 results = run(program, [values[v] for v in region.inputs])
                 values.update(zip(region.outputs, results, strict=True))

@@ -15,9 +15,6 @@ _KEPT = 1 << 30
 _GROWTH = 64 << 20
 _LARGEST_ON_HEAP = 32 << 20
 
-SHORT_BUFFERS = 1 << 10
-"""Elements of numpy's buffers while a model runs: what repeats in rows shorter than a buffer is copied to it again and again."""
-
 
 @cache
 def keep_freed_memory() -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+
+from ortconv.executor.numerics import kernel_settings
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,24 +31,27 @@ class Threads:
 
     def run(self, function: Callable[..., R], *args: Any) -> R:
         """A call in which `each` uses these threads."""
-        context = copy_context()
-        context.run(_current.set, self)
-        return context.run(function, *args)
+        outer = _current.set(self)
+        try:
+            return function(*args)
+        finally:
+            _current.reset(outer)
 
     def each(self, function: Callable[[T], R], parts: Sequence[T]) -> list[R]:
         results: list[Any] = [None] * len(parts)
         left = iter(range(len(parts)))
-        context = copy_context()  # with numpy's error state
-        context.run(_current.set, None)
 
         def work() -> None:
-            for i in left:
-                results[i] = function(parts[i])
+            with kernel_settings():
+                for i in left:
+                    results[i] = function(parts[i])
 
-        helpers = [self._pool.submit(context.copy().run, work) for _ in range(min(self.count, len(parts)) - 1)]
+        helpers = [self._pool.submit(work) for _ in range(min(self.count, len(parts)) - 1)]
+        outer = _current.set(None)
         try:
-            context.run(work)
+            work()
         finally:
+            _current.reset(outer)
             # Those that have not begun need not begin.
             errors = [helper.exception() for helper in helpers if not helper.cancel()]
         for error in errors:

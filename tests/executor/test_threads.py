@@ -11,6 +11,7 @@ from ortconv.errors import BackendError, UsageError
 from ortconv.executor import threads
 from ortconv.executor.kernels.bands import band
 from ortconv.executor.kernels.windows import window
+from ortconv.executor.numerics import kernel_settings
 from ortconv.executor.threads import Threads, each, shares
 from ortconv.session import Session
 
@@ -101,14 +102,16 @@ def test_parts_run_in_several_threads_and_keep_their_order():
     def part(i):
         if i < 3:
             barrier.wait()
-        error.append(np.geterr()["over"])
+        error.append((np.geterr()["over"], np.getbufsize()))
         return i, threading.get_ident(), each(lambda j: threading.get_ident(), range(4))
 
-    with np.errstate(over="ignore"):
+    before = np.geterr(), np.getbufsize()
+    with kernel_settings():
         results = Threads(3).run(each, part, range(8))
+    assert (np.geterr(), np.getbufsize()) == before
     assert [i for i, *_ in results] == list(range(8))
     assert len({who for _, who, _ in results}) == 3
-    assert set(error) == {"ignore"}
+    assert set(error) == {("ignore", 1024)}
     assert all(set(inner) == {who} for _, who, inner in results)
 
 
