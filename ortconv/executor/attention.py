@@ -79,17 +79,35 @@ class Matcher:
         if a is None or b is None:
             return None
         if node.is_op("MatMul"):
-            return Scores((node,), a, b)
+            (scaling_q, q, by_q), (scaling_k, kt, by_k) = self._unscaled(a, node), self._unscaled(b, node)
+            return Scores(tuple(dict.fromkeys((*scaling_q, *scaling_k, node))), q, kt, by_q * by_k)
         for inner, other in ((a, b), (b, a)):
             scores = self._scores(inner, node) if inner.producer is not None else None
-            if scores is None or a is b or (node.is_op("Div") and inner is b):
+            if scores is None or a is b:
                 continue
             if node.is_op("Add"):
                 return scores._replace(nodes=(*scores.nodes, node), summands=(*scores.summands, other))
-            known = self._constant(other)
-            if known is None or known.size != 1 or scores.summands or not (node.is_op("Mul") or node.is_op("Div")):
-                continue
-            factor = float(known.reshape(())) if node.is_op("Mul") else 1 / float(known.reshape(()) or np.nan)
-            if np.isfinite(factor):
+            factor = self._factor(node, other)
+            if factor is not None and not scores.summands:
                 return scores._replace(nodes=(*scores.nodes, node), factor=scores.factor * factor)
         return None
+
+    def _unscaled(self, value: Value, reader: Node) -> tuple[tuple[Node, ...], Value, float]:
+        """The node that scales a factor of a product, if one does, what it scales, and by what."""
+        node = self._made_for(value, {reader})
+        if node is not None and node.op in ("Mul", "Div") and len(node.inputs) == 2:
+            for inner, other in (node.inputs, node.inputs[::-1]):
+                factor = None if inner is None or other is None else self._factor(node, other)
+                if inner is not None and factor is not None and inner.rank == value.rank:
+                    return (node,), inner, factor
+        return (), value, 1.0
+
+    def _factor(self, node: Node, other: Value) -> float | None:
+        """The finite number by which a Mul or Div with this operand multiplies the other one."""
+        known = self._constant(other)
+        multiplies = node.is_op("Mul") or (node.is_op("Div") and other is node.inputs[1])
+        if known is None or known.size != 1 or not multiplies:
+            return None
+        number = float(known.reshape(()))
+        factor = number if node.is_op("Mul") else 1 / (number or np.nan)
+        return factor if np.isfinite(factor) else None

@@ -72,7 +72,7 @@ def units(
         # Where the first of the results is made, which is before any of them is read.
         first = min((branch.nodes[-1] for branch in group.branches), key=place.__getitem__)
         found[first] = Unit(tuple(together), [group.x], group.function(), [branch.made for branch in group.branches])
-    matcher = Matcher(set(place), constant, outside)
+    matcher = Matcher(place.keys() - found.keys(), constant, outside)
     for node in nodes:
         attention = matcher.match(node)
         if attention is not None and found.keys().isdisjoint(attention.nodes):

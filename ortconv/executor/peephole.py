@@ -19,9 +19,10 @@ from ortconv.executor.kernels.blocks import (
     standardize,
     swish,
 )
-from ortconv.executor.kernels.elementwise import erf_block, gelu_block
+from ortconv.executor.kernels.elementwise import erf_block, gelu_block, gelu_tanh_block
 from ortconv.executor.program import Line
 from ortconv.ir.graph import Value
+from ortconv.ir.tensor import Array
 
 
 def shortened(lines: Sequence[Line]) -> list[Line]:
@@ -37,23 +38,30 @@ def shortened(lines: Sequence[Line]) -> list[Line]:
     return list(lines)
 
 
-def _gelu(erf: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
-    """The lines that multiply x, 1/2 and 1 + erf(x / sqrt(2)) in any order, the last one last, and the one for all of them."""
+_GELU_FORMS: dict[Any, tuple[Callable[..., Any], tuple[float, ...]]] = {
+    erf_block: (gelu_block, (0, math.sqrt(0.5))),
+    np.tanh: (gelu_tanh_block, (0, math.sqrt(2 / math.pi), 0, math.sqrt(2 / math.pi) * 0.044715)),
+}
+"""By the function of which Gelu is made: Gelu itself, and the polynomial in x that this function is applied to."""
+
+
+def _gelu(root: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
+    """The lines that multiply x, 1/2 and 1 + f(P(x)) in any order, the last one last, and the one for all of them."""
     makers = {id(line.made): line for line in lines}
     readers: defaultdict[int, list[Line]] = defaultdict(list)
     for line in lines:
         for operand in line.operands:
             readers[id(operand)].append(line)
-    inner = makers.get(id(erf.operands[0]))
-    scaled = None if inner is None else _scaled(inner)
-    if inner is None or scaled is None or not math.isclose(scaled[1], math.sqrt(0.5), rel_tol=1e-6):
+    gelu, wanted = _GELU_FORMS[root.function]
+    found = _argument(root.operands[0], makers, wanted)
+    if found is None:
         return None
-    x, factor, has_x = scaled[0], 1.0, False
-    gone, made = [inner, erf], erf.made
+    (x, inner), factor, has_x = found, 1.0, False
+    gone, made = [*inner, root], root.made
     while len(readers[id(made)]) == 1:
         line = readers[id(made)][0]
         other = line.operands[1 if line.operands[0] is made else 0]
-        if made is erf.made:
+        if made is root.made:
             if line.function is not np.add or _number(other) != 1:
                 return None
         elif line.function is not np.multiply:
@@ -74,8 +82,54 @@ def _gelu(erf: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
         if has_x and factor == 0.5:
             members = {id(line.made) for line in gone}
             inside = all(id(reader.made) in members for line in gone[:-1] for reader in readers[id(line.made)])
-            return (gone, Line(gelu_block, (x,), made)) if inside and _have_one_rank(x, made) else None
+            return (gone, Line(gelu, (x,), made)) if inside and _have_one_rank(x, made) else None
     return None
+
+
+def _argument(operand: Any, makers: dict[int, Line], wanted: Sequence[float]) -> tuple[Any, list[Line]] | None:
+    """The x of which an operand is the polynomial with these coefficients, the constant first, and the lines that compute it."""
+    candidates = [operand]
+    expected = np.pad(wanted, (0, _TERMS - len(wanted)))
+    for x in candidates:
+        lines: dict[int, Line] = {}
+        powers = _powers(operand, x, makers, lines)
+        if powers is not None and np.allclose(powers, expected, 1e-5, 0):
+            return x, list(lines.values())
+        line = makers.get(id(x))
+        candidates += () if line is None else [o for o in line.operands if _number(o) is None]
+    return None
+
+
+_TERMS = 8
+
+
+def _powers(operand: Any, x: Any, makers: dict[int, Line], lines: dict[int, Line]) -> Array | None:
+    """The coefficients of an operand that is a polynomial in x, and the lines met on the way, by what they make."""
+    number, line = _number(operand), makers.get(id(operand))
+    if operand is x or number is not None:
+        powers = np.zeros(_TERMS)
+        powers[1 if number is None else 0] = 1 if number is None else number
+        return powers
+    combine = None if line is None else _ARITHMETIC.get(line.function)
+    if line is None or combine is None:
+        return None
+    lines[id(operand)] = line
+    a, b = (_powers(o, x, makers, lines) for o in line.operands)
+    return None if a is None or b is None else combine(a, b)
+
+
+def _product(a: Array, b: Array) -> Array | None:
+    full = np.convolve(a, b)
+    return None if full[_TERMS:].any() else full[:_TERMS]
+
+
+_ARITHMETIC: dict[Any, Callable[[Array, Array], Array | None]] = {
+    np.add: np.add,
+    np.subtract: np.subtract,
+    np.multiply: _product,
+    np.divide: lambda a, b: None if b[1:].any() or not b[0] else a / b[0],
+    square: lambda a, _: _product(a, a),
+}
 
 
 def _gated(gate: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
@@ -139,6 +193,7 @@ _GATED: dict[Any, Callable[..., Any]] = {sigmoid: swish(1), hard_gate: hard_swis
 
 _FINDERS: dict[Any, Callable[[Line, Sequence[Line]], tuple[list[Line], Line] | None]] = {
     erf_block: _gelu,
+    np.tanh: _gelu,
     **dict.fromkeys(_GATED, _gated),
     np.sqrt: _standardize,
 }

@@ -42,6 +42,10 @@ def _widen(graph: Graph) -> int:
     wide: dict[Value, Value] = {}
     results: list[Value] = []
     for node in [n for n in graph if n in nodes]:
+        if node.is_op("Cast") and node.inputs[0] is not None:
+            graph.replace(node.out, node.inputs[0])
+            graph.remove(node)
+            continue
         for slot, value in enumerate(node.inputs):
             if value is not None and value.dtype is DType.FLOAT16:
                 if value not in wide:
@@ -71,7 +75,7 @@ def _lacks_kernel(node: Node) -> bool:
 
 def _enclosed(graph: Graph, nodes: set[Node]) -> set[Node]:
     """The nodes with a float16 kernel between such without, which save their Casts by computing in float32 too."""
-    able = [n for n in graph if n not in nodes and _is_float16(n) and not n.subgraphs and n.op not in MADE_OF_FLOAT16]
+    able = [n for n in graph if n not in nodes and _is_float16(n) and not n.subgraphs and _follows(n)]
     regions = DisjointSets(able)
     for node in able:
         for value in _float16_values(node):
@@ -81,6 +85,13 @@ def _enclosed(graph: Graph, nodes: set[Node]) -> set[Node]:
     return {
         n for region in regions.sets() if all(_is_enclosed(node, nodes, regions) for node in region) for n in region
     }
+
+
+def _follows(node: Node) -> bool:
+    """True if a node makes float32 where it reads that; among Casts, those from float16 to float16, which round nothing."""
+    if node.is_op("Cast"):
+        return all(v is not None and v.dtype is DType.FLOAT16 for v in (*node.inputs, *node.outputs))
+    return node.op not in MADE_OF_FLOAT16
 
 
 def _is_enclosed(node: Node, nodes: set[Node], others: DisjointSets[Node]) -> bool:

@@ -30,9 +30,11 @@ MASKS = {"none": [], "keys": [(1, 1, 1, 21)], "all": [(2, 3, 17, 21)], "both": [
 
 
 @batched
+@pytest.mark.parametrize("exponential", [(np.exp, 1.0), (np.exp2, np.log2(np.e))])
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("block", [1, 100, 400, 1000, 1 << 17])
-def test_attend(monkeypatch, mask, block):
+@pytest.mark.parametrize("block", [1, 100, 400, 1000, 1 << 18])
+def test_attend(monkeypatch, mask, block, exponential):
+    monkeypatch.setattr(module, "fast_exponential", lambda: exponential)
     monkeypatch.setattr(module, "_BLOCK", block)
     monkeypatch.setattr(module, "_FEWEST_ROWS", 4)
     q, k, v = f32(2, 17, 3, 8).swapaxes(1, 2), f32(2, 3, 21, 8), f32(2, 3, 21, 5)
@@ -45,15 +47,26 @@ def test_attend(monkeypatch, mask, block):
 def test_rows_far_below_others_are_exact():
     q, k, v = f32(1, 1, 6, 4), f32(1, 1, 9, 4), f32(1, 1, 9, 3)
     shift = np.array([0, -1e4, 50, -200, 3, 0], np.float32).reshape(1, 1, 6, 1)
-    np.testing.assert_allclose(
-        attend(q, k.swapaxes(-1, -2), v, 1.0, [shift]), reference(q, k, v, 1.0, []), rtol=2e-2, atol=1e-3
-    )
+    with np.errstate(divide="ignore"):
+        got = attend(q, k.swapaxes(-1, -2), v, 1.0, [shift])
+    np.testing.assert_allclose(got, reference(q, k, v, 1.0, []), rtol=2e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("block", [1, 1 << 18])
+@pytest.mark.parametrize("factor", [1e-3, 30, -200])
+def test_scores_of_any_size(monkeypatch, factor, block):
+    monkeypatch.setattr(module, "_BLOCK", block)
+    q, k, v = f32(1, 2, 9, 8), f32(1, 2, 70, 8), f32(1, 2, 70, 8)
+    with np.errstate(over="ignore", divide="ignore"):
+        got = attend(q, k.swapaxes(-1, -2), v, factor, [])
+    np.testing.assert_allclose(got, reference(q, k, v, factor, []), rtol=1e-2, atol=2e-3)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", range(3))
 def test_what_is_not_finite_is_left_to_the_operators(value, where):
     operands = [f32(1, 2, 5, 4), f32(1, 2, 4, 6), f32(1, 2, 6, 4)]
+    operands[0][0, 1, :2, 2] = 1, -1  # either makes a score of infinity
     operands[where][0, 1, 2, 3] = value
     with np.errstate(all="ignore"):
         assert attend(*operands, 1.0, []) is None
@@ -82,6 +95,9 @@ BIASED = """
 MODELS = {
     "plain": PROJECTED + HEADS + "t = MatMul(qh, kh) u = Softmax(t) z = MatMul(u, vh)",
     "scaled": BIASED + HEADS + "t = MatMul(qh, kh) m = Mul(half, t) n = Div(m, two) u = Softmax(n) z = MatMul(u, vh)",
+    "scaled before": PROJECTED + HEADS + """e = Mul(half, qh) f = Div(kh, two) t = MatMul(e, f) m = Add(mask, t)
+        u = Softmax(m) z = MatMul(u, vh)""",
+    "divided before": PROJECTED + HEADS + "e = Div(half, qh) t = MatMul(e, kh) u = Softmax(t) z = MatMul(u, vh)",
     "masked": PROJECTED + HEADS + "t = MatMul(qh, kh) m = Add(mask, t) u = Softmax(m) z = MatMul(u, vh)",
     "scaled after the mask":
         PROJECTED + HEADS + "t = MatMul(qh, kh) m = Add(t, mask) n = Mul(m, half) u = Softmax(n) z = MatMul(u, vh)",
@@ -92,7 +108,7 @@ MODELS = {
     "added to themselves": PROJECTED + HEADS + "t = MatMul(qh, kh) m = Add(t, t) u = Softmax(m) z = MatMul(u, vh)",
     "divided by": PROJECTED + HEADS + "t = MatMul(qh, kh) m = Div(half, t) u = Softmax(m) z = MatMul(u, vh)",
 }  # fmt: skip
-ONE_STEP = {"plain", "scaled", "masked", "guarded"}
+ONE_STEP = {"plain", "scaled", "scaled before", "divided before", "masked", "guarded"}
 
 
 @batched

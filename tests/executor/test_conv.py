@@ -8,7 +8,7 @@ import pytest
 
 from ortconv.errors import GraphError
 from ortconv.executor import registry
-from ortconv.executor.kernels import stripes
+from ortconv.executor.kernels import products, stripes
 from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
@@ -46,6 +46,12 @@ CONVOLUTIONS = [
     ((1, 8, 20, 21), (8, 1, 3, 3), {"group": 8, "pads": [4, 4, 4, 4], "strides": [2, 3], "dilations": [2, 2]}),
     ((1, 4, 3, 2), (4, 1, 3, 3), {"group": 4, "pads": [6, 6, 6, 6], "strides": [1, 2]}),
     ((1, 48, 9, 8), (48, 48, 3, 3), {"pads": [0, 2, 1, 1]}),
+    ((1, 300, 9, 7), (330, 300, 1, 1), {}),
+    ((2, 300, 9, 7), (330, 300, 1, 1), {"strides": [2, 1]}),
+    ((3, 70, 9, 9), (190, 70, 3, 3), {"strides": [2, 2]}),
+    ((2, 70, 12, 12), (190, 70, 3, 3), {"dilations": [3, 2]}),
+    ((1, 5, 1, 1), (3, 5, 1, 1), {}),
+    ((1, 5, 1, 1), (3, 5, 1, 1), {"pads": [0, 1, 1, 0]}),
 ]
 
 
@@ -94,6 +100,22 @@ def test_conv_in_many_stripes(rng, x, w, attributes, monkeypatch):
     want = run_kernel("Conv", inputs, attributes)[0]
     monkeypatch.setattr(stripes, "STRIPE_BYTES", 2000)
     assert_same(run_kernel("Conv", inputs, attributes)[0], want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("piece", [0, 2000])
+@pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
+def test_conv_in_pieces(rng, x, w, attributes, piece, monkeypatch):
+    monkeypatch.setattr(products, "largest_piece", lambda: piece)
+    test_prepared_conv_equals_conv(rng, x, w, attributes)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 5, 2), (1, 3, 2, 5), (1, 0, 5, 5), (0, 3, 5, 5)])
+@pytest.mark.parametrize("channels", [1, 4])
+def test_conv_of_nothing(rng, shape, channels):
+    x, w = _numbers(rng, *shape), _numbers(rng, channels, shape[1], 3, 3)
+    (y,) = run_kernel("Conv", [x, w, np.ones(channels, np.float32)], {"strides": [2, 2]})
+    assert y.shape == (shape[0], channels, *((n - 1) // 2 for n in shape[2:]))
+    assert (y == 1).all() or shape[1]
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
@@ -185,7 +207,9 @@ TRANSPOSED = [
 @batched
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("x", "w", "attributes"), TRANSPOSED)
-def test_conv_transpose(rng, x, w, attributes, bias):
+@pytest.mark.parametrize("piece", [0, 100**3])
+def test_conv_transpose(rng, x, w, attributes, bias, piece, monkeypatch):
+    monkeypatch.setattr(products, "largest_piece", lambda: piece)
     outputs = w[1] * attributes.get("group", 1)
     inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, outputs) if bias else None]
     compare("ConvTranspose", inputs, attributes, atol=1e-5)

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_graph
 
 from ortconv.compare.tolerance import difference, limit
-from ortconv.executor import plan, program
+from ortconv.executor import fusion, plan, program
 from ortconv.executor.program import BlockProgram, Line
 from ortconv.session import Session
 from tests.batches import batched
@@ -93,6 +93,19 @@ MODELS = {
     "Gelu of a half": (
         {"r": np.full(1, 0.5**0.5, np.float32), "one": np.float32(1), "half": np.float32(0.5)},
         "n = Neg(x) h = Mul(half, n) d = Mul(r, n) e = Erf(d) a = Add(e, one) z = Mul(h, a)", 1),
+    "Gelu by tanh": (
+        {"w": f32(8, 40), "b": f32(40), "s": np.float32(0.7978845608), "k": np.full(1, 0.044715, np.float32),
+         "three": np.float32(3), "one": np.float32(1), "half": np.float32(0.5)},
+        """m = MatMul(x, w) y = Add(m, b) h = Mul(half, y) p = Pow(y, three) c = Mul(k, p) d = Add(y, c) e = Mul(d, s)
+        t = Tanh(e) a = Add(t, one) z = Mul(h, a)""", 1),
+    "Gelu by tanh of a product": (
+        {"s": np.float32(0.7978845608), "k": np.float32(0.044715), "one": np.float32(1), "half": np.float32(0.5)},
+        """n = Neg(x) a = Mul(n, s) b = Mul(k, n) c = Mul(b, n) d = Add(one, c) e = Mul(a, d) t = Tanh(e)
+        f = Add(one, t) g = Mul(n, f) z = Mul(g, half)""", 1),
+    "nearly Gelu by tanh": (
+        {"s": np.float32(0.7978845608), "k": np.float32(0.05), "one": np.float32(1), "half": np.float32(0.5)},
+        """n = Neg(x) a = Mul(n, s) b = Mul(k, n) c = Mul(b, n) d = Add(one, c) e = Mul(a, d) t = Tanh(e)
+        f = Add(one, t) g = Mul(n, f) z = Mul(g, half)""", 1),
     "nearly Gelu": (
         {"r": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.4)},
         "n = Neg(x) d = Div(n, r) e = Erf(d) a = Add(e, one) m = Mul(a, half) p = Mul(n, m) z = Add(p, e)", 1),
@@ -120,7 +133,11 @@ MODELS = {
 }  # fmt: skip
 """Constants, nodes, and how many steps are left of them."""
 
+ONE_LINE = {"Gelu of a half", "Gelu by tanh of a product"}
+"""Models that come down to Neg and Gelu."""
+
 LAST_AXES = {"product", "integer product", "integer product and its codes", "Gelu", "rows", "columns", "Softmax"}
+LAST_AXES |= {"Gelu by tanh"}
 
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
@@ -166,6 +183,16 @@ def test_unit(name, tmp_path):
             want, got = reference.run(None, {"x": x})[0], fused.run(None, {"x": x})[0]
         assert difference(want, got).within(max(allowed, 1e-6)), (x.shape, difference(want, got))
         np.testing.assert_array_equal(np.signbit(want[want == 0]), np.signbit(got[want == 0]))
+
+
+@pytest.mark.parametrize("name", sorted(ONE_LINE | {"nearly Gelu", "nearly Gelu by tanh"}))
+def test_gelu_in_one_line(name, tmp_path, monkeypatch):
+    lengths = []
+    monkeypatch.setattr(
+        fusion, "BlockProgram", lambda lines, *rest: lengths.append(len(lines)) or BlockProgram(lines, *rest)
+    )
+    Session(model(name, tmp_path / "m.onnx"))
+    assert (lengths == [2]) == (name in ONE_LINE)
 
 
 def test_values_that_are_asked_for_are_made(tmp_path):

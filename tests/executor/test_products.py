@@ -66,3 +66,27 @@ def test_product(shape):
     a, b, out = f32(rows, depth), f32(depth, 2 * columns)[:, ::2], f32(rows, 2 * columns)[:, :columns]
     products.product(a, b, out)
     np.testing.assert_allclose(out, np.matmul(a, b), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.usefixtures("piece")
+def test_writer(shape):
+    rows, depth, columns = shape
+    x, w, out = f32(2, rows, depth), f32(depth, columns), f32(2, rows, 2 * columns)[..., :columns]
+    want = np.matmul(x.astype(np.float64), w)
+    write = products.writer(w)
+    write(x, out)
+    np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-4)
+    write(np.asarray(x[1], order="F"), out[0])
+    np.testing.assert_allclose(out[0], want[1], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.usefixtures("piece")
+def test_products_of_many_matrices():
+    a, b, out = f32(3, 130, 20), f32(3, 20, 24), f32(3, 130, 24)
+    products.product(a, b, out)
+    np.testing.assert_allclose(out, np.matmul(a, b), rtol=1e-5, atol=1e-4)
+    few = f32(4, 20)
+    columns = np.empty((4, 130), np.float32)
+    products.product(a[0].copy(order="F"), few.T, columns.T)
+    np.testing.assert_allclose(columns, few @ a[0].T, rtol=1e-5, atol=1e-4)

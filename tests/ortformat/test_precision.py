@@ -30,6 +30,8 @@ CASES = {
         a = Abs(x) b = Sqrt(a) y = Cast<to = 1>(b) z = Cast<to = 1>(b) r = Transpose<perm = [0, 1]>(b) }""",
     "returned and cast": "g (float16[2,3] x) => (float16[2,3] b, float[2,3] y) { a = Abs(x) b = Sqrt(a) y = Cast<to = 1>(b) }",
     "cast inside": "g (float16[2,3] x) => (float[2,3] y) { a = Abs(x) b = Cast<to = 1>(a) y = Sqrt(b) }",
+    "cast to what it is": """g (float16[2,3] x) => (float16[2,3] y) {
+        a = Sqrt(x) b = Cast<to = 10>(a) c = Add(b, a) d = Cast<to = 10>(c) y = Mul(d, b) }""",
     "cast to integers": "g (float16[2,3] x) => (int32[2,3] y) { a = Abs(x) b = Sqrt(a) y = Cast<to = 6>(b) }",
     "rounded by the model": """g (float[2,3] x) => (float16[2,3] y) { a = Cast<to = 10>(x) b = Abs(a) y = Neg(b) }""",
     "made of that type": "g (float16[3,3] x) => (float16[3,3] y) { e = EyeLike<dtype = 10>(x) y = Sub(x, e) }",

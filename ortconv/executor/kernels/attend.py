@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from math import prod
+from functools import cache, lru_cache
+from math import isfinite, prod
 
 import numpy as np
 
+from ortconv.executor.kernels.exponential import Exponential, fast_exponential
 from ortconv.executor.kernels.products import product
 from ortconv.ir.tensor import Array
 
-_BLOCK = 1 << 17
+_BLOCK = 1 << 18
 """Scores in a block, where that leaves enough rows for a fast product."""
 
 _FEWEST_ROWS = 64
 
-_LEAST_SUM = 1e-10
-"""Of a row of exponentials that are at most 1. Below it the row is shifted by its own maximum, to be exact enough."""
+_FLOAT32 = np.dtype(np.float32)
 
 
 def attend(q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Array]) -> Array | None:
@@ -26,39 +26,59 @@ def attend(q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Arra
     None where shapes do not go together like this, or results are not all finite: then the operators must say what comes out. The
     memory of the result is laid out as (B, L, H, E).
     """
-    operands = (q, kt, v, *summands)
-    if (
-        any(x.dtype != np.float32 for x in operands)
-        or not q.ndim == kt.ndim == v.ndim == 4
-        or not all(x.size for x in operands)
-    ):
+    if not (q.dtype == kt.dtype == v.dtype == _FLOAT32) or any(x.dtype != _FLOAT32 for x in summands):
         return None
-    batch, heads, length, width = q.shape
-    keys, depth = v.shape[2:]
-    if kt.shape != (batch, heads, width, keys) or v.shape[:2] != (batch, heads):
+    shape = _shape_of_scores(q.shape, kt.shape, v.shape, tuple([x.shape for x in summands]))
+    if shape is None:
         return None
-    shape = (batch, heads, length, keys)
-    if any(x.ndim > 4 or any(n not in (1, m) for n, m in zip(x.shape[::-1], shape[::-1])) for x in summands):
-        return None
-    memory = np.empty((batch, length, heads, depth), np.float32)
+    batch, heads, length, _ = shape
+    memory = np.empty((batch, length, heads, v.shape[3]), np.float32)
     out = memory.transpose(0, 2, 1, 3)
-    scale = np.asarray(factor, np.float32)
+    # The fast exponential takes long for what is hidden by -inf.
+    exponential, unit = (np.exp, 1.0) if summands else fast_exponential()
+    scale = np.asarray(factor * unit, np.float32)
     if prod(shape) <= _BLOCK:
-        done = _block(q, np.multiply(kt, scale), v, summands, np.empty(shape, np.float32), out)
+        scores = np.empty(shape, np.float32)
+        done = _block(q, np.multiply(kt, scale, order="C"), v, summands, exponential, scores, out)
     else:
-        done = _in_blocks(q, kt, v, scale, [np.broadcast_to(x, shape) for x in summands], out)
-    flat = memory.reshape(-1)
-    return out if done and np.isfinite(np.dot(flat, flat)) else None
+        done = _in_blocks(q, kt, v, scale, [np.broadcast_to(x, shape) for x in summands], exponential, out)
+    return out if done and _has_finite_square(memory.reshape(-1)) else None
 
 
-def _in_blocks(q: Array, kt: Array, v: Array, scale: Array, summands: Sequence[Array], out: Array) -> bool:
+@lru_cache(256)
+def _shape_of_scores(
+    q: tuple[int, ...], kt: tuple[int, ...], v: tuple[int, ...], summands: tuple[tuple[int, ...], ...]
+) -> tuple[int, ...] | None:
+    """None where shapes do not go together, or something is empty."""
+    if not len(q) == len(kt) == len(v) == 4 or kt[:3] != (*q[:2], q[3]) or v[:3] != (*q[:2], kt[3]):
+        return None
+    shape = (*q[:3], kt[3])
+    fits = all(len(x) <= 4 and all(n in (1, m) for n, m in zip(x[::-1], shape[::-1])) for x in summands)
+    return shape if fits and all(map(prod, (q, kt, v))) else None
+
+
+def _has_finite_square(x: Array) -> bool:
+    return isfinite(np.dot(x, x))
+
+
+def _in_blocks(
+    q: Array, kt: Array, v: Array, scale: Array, summands: Sequence[Array], exponential: Exponential, out: Array
+) -> bool:
     batch, heads, length, _ = q.shape
     keys = v.shape[2]
     together = _BLOCK // (length * keys)
     if together > 1:
         scores = np.empty((min(together, heads), length, keys), np.float32)
         return all(
-            _block(q[i], np.multiply(kt[i], scale), v[i], [x[i] for x in summands], scores[: len(q[i])], out[i])
+            _block(
+                q[i],
+                np.multiply(kt[i], scale, order="C"),
+                v[i],
+                [x[i] for x in summands],
+                exponential,
+                scores[: len(q[i])],
+                out[i],
+            )
             for b in range(batch)
             for h in range(0, heads, together)
             for i in [(b, slice(h, h + together))]
@@ -67,47 +87,50 @@ def _in_blocks(q: Array, kt: Array, v: Array, scale: Array, summands: Sequence[A
     rows = -(-length // -(-length // max(_FEWEST_ROWS, _BLOCK // keys)))
     scores = np.empty((rows, keys), np.float32)
     for head in np.ndindex(batch, heads):
-        columns = np.multiply(kt[head], scale, order="C")
+        columns, values = np.multiply(kt[head], scale, order="C"), np.ascontiguousarray(v[head])
         for start in range(0, length, rows):
             i = (*head, slice(start, start + rows))
-            if not _block(q[i], columns, v[head], [x[i] for x in summands], scores[: length - start], out[i]):
+            part, masks = scores[: length - start], [x[i] for x in summands]
+            if not _block(q[i], columns, values, masks, exponential, part, out[i]):
                 return False
     return True
 
 
-def _block(q: Array, kt: Array, v: Array, summands: Sequence[Array], scores: Array, out: Array) -> bool:
+def _block(
+    q: Array, kt: Array, v: Array, summands: Sequence[Array], exponential: Exponential, scores: Array, out: Array
+) -> bool:
     """Fill `out`; False where a row has no finite sum. `scores` is scratch memory."""
+    keys = kt.shape[-1]
+    rows, ones = scores.reshape(-1, keys), _ones(keys)
     _fill(scores, q, kt, summands)
-    np.subtract(scores, np.maximum.reduce(scores.reshape(-1)), scores)
-    sums = _exponentials(scores)
-    if not sums.min() >= _LEAST_SUM:
+    exponential(scores, scores)
+    sums: Array = np.dot(rows, ones)
+    shares = np.reciprocal(sums)
+    # Where squares are out of range, rows are shifted by their maximum, to be exact enough.
+    if not (_has_finite_square(shares) and _has_finite_square(sums)):
         _fill(scores, q, kt, summands)
         np.subtract(scores, scores.max(axis=-1, keepdims=True), scores)
-        sums = _exponentials(scores)
+        exponential(scores, scores)
+        np.dot(rows, ones, sums)
         if not sums.min() >= 0.5:
             return False
-    multiply = product if q.ndim == 2 else np.matmul
-    if kt.shape[-1] <= v.shape[-1]:
-        np.divide(scores, sums, scores)
-        multiply(scores, v, out)
+        np.reciprocal(sums, shares)
+    shares = shares.reshape(*scores.shape[:-1], 1)
+    if keys <= v.shape[-1]:
+        np.multiply(scores, shares, scores)
+        product(scores, v, out)
     else:
-        multiply(scores, v, out)
-        np.divide(out, sums, out)
+        product(scores, v, out)
+        if out.ndim > 2:  # in the order of memory
+            out, shares = out.swapaxes(-3, -2), shares.swapaxes(-3, -2)
+        np.multiply(out, shares, out)
     return True
 
 
 def _fill(scores: Array, q: Array, kt: Array, summands: Sequence[Array]) -> None:
-    np.matmul(q, kt, scores)
+    product(q, kt, scores)
     for x in summands:
         np.add(scores, x, scores)
-
-
-def _exponentials(x: Array) -> Array:
-    """exp(x) in place; the sums of its rows, keeping their axis."""
-    np.exp(x, x)
-    size = x.shape[-1]
-    sums: Array = np.dot(x.reshape(-1, size), _ones(size))
-    return sums.reshape(*x.shape[:-1], 1)
 
 
 @cache

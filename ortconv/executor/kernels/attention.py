@@ -351,8 +351,9 @@ def attention_ms(
     projected = multiply(widen(x))
     if bias is not None:
         projected += widen(bias)
+    values = sizes[0] + sizes[1]
     y, k, v = self_attention(
-        np.split(projected, np.cumsum(sizes)[:2], axis=-1),
+        (projected[..., : sizes[0]], projected[..., sizes[0] : values], projected[..., values:]),
         num_heads,
         mask_index,
         past,

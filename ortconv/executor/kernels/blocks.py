@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.kernels.elementwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block
+from ortconv.executor.kernels.exponential import fast_exponential
 from ortconv.executor.kernels.quantize import integer_range
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
@@ -31,7 +32,7 @@ def _f32(number: float) -> Array:
     return np.asarray(number, np.float32)
 
 
-_ZERO, _ONE, _MINUS_ONE, _INFINITY = _f32(0), _f32(1), _f32(-1), _f32(np.inf)
+_ZERO, _ONE, _INFINITY = _f32(0), _f32(1), _f32(np.inf)
 _ROOT, _HALF_ROOT = _f32(math.sqrt(6)), _f32(math.sqrt(1.5))
 
 
@@ -39,9 +40,13 @@ def _clip(low: Array, high: Array) -> Callable[..., Any]:
     return lambda x, out: x.clip(low, high, out=out)
 
 
+_EXPONENTIAL, _UNIT = fast_exponential()
+_MINUS_UNIT = _f32(-_UNIT)
+
+
 def sigmoid(x: Array, out: Array) -> None:
-    np.negative(x, out)
-    np.exp(out, out)
+    np.multiply(x, _MINUS_UNIT, out)
+    _EXPONENTIAL(out, out)
     np.add(out, _ONE, out)
     np.reciprocal(out, out)
 
@@ -49,11 +54,11 @@ def sigmoid(x: Array, out: Array) -> None:
 @cache
 def swish(alpha: float) -> Callable[..., Any]:
     """x * sigmoid(alpha * x)"""
-    negative = _f32(-alpha)
+    negative = _f32(-alpha * _UNIT)
 
     def run(x: Array, out: Array) -> None:
         exponent = np.multiply(x, negative)
-        np.exp(exponent, exponent)
+        _EXPONENTIAL(exponent, exponent)
         np.add(exponent, _ONE, exponent)
         np.divide(x, exponent, out)
 
@@ -81,9 +86,10 @@ hard_gate = _hard_sigmoid(1 / 6, 0.5)
 """The HardSigmoid of HardSwish."""
 
 
-def _swish_of_negative(x: Array, out: Array) -> None:
-    divisor = np.exp(x)
-    np.subtract(_MINUS_ONE, divisor, divisor)
+def _swish_of_scaled(x: Array, out: Array) -> None:
+    divisor = _EXPONENTIAL(x)
+    np.add(divisor, _ONE, divisor)
+    np.multiply(divisor, _MINUS_UNIT, divisor)
     np.divide(x, divisor, out)
 
 
@@ -94,7 +100,7 @@ def _hard_swish_of_scaled(x: Array, out: Array) -> None:
 
 
 OF_SCALED: dict[Callable[..., Any], tuple[float, Callable[..., Any]]] = {
-    swish(1): (-1, _swish_of_negative),
+    swish(1): (-_UNIT, _swish_of_scaled),
     hard_swish: (1 / math.sqrt(6), _hard_swish_of_scaled),
 }
 """Functions of one operand that cost less where it comes multiplied by a factor: the factor, and what to do then."""

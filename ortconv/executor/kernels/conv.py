@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels import winograd
+from ortconv.executor.kernels import products, winograd
 from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.precision import in_float32
+from ortconv.executor.kernels.products import writer
 from ortconv.executor.kernels.unfolding import FEW_CHANNELS, unfolded
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, to_last, window
 from ortconv.executor.registry import Function, kernel, prepare
@@ -81,21 +82,39 @@ def _windowed(f: Filters, w: Window) -> Function:
 def _pointwise(matrix: Array, w: Window) -> Function:
     group, c, m = matrix.shape
     steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-    is_strided, size = any(s > 1 for s in w.strides), prod(w.output)
-    weights = matrix[0] if group == 1 else matrix
+    if group == 1:
+        run = _of_pixels(writer(matrix[0]), c, m, w.output)
+    else:
+        run = _of_grouped_pixels(matrix, w.output)
+    return (lambda x: run(x[steps])) if any(s > 1 for s in w.strides) else run
+
+
+def _of_pixels(multiply: Callable[[Array, Array], None], c: int, m: int, output: tuple[int, ...]) -> Function:
+    size = prod(output)
 
     def run(x: Array) -> Array:
-        x = x[steps] if is_strided else x
         n = len(x)
-        if x.flags.c_contiguous and size > 1:
-            columns = x.reshape(n, c, size) if group == 1 else x.reshape(n, group, c, size)
-            return np.asarray(np.matmul(weights.swapaxes(-1, -2), columns)).reshape(n, group * m, *w.output)
-        rows = channels_last(x)
-        if group == 1:
-            return channels_first((rows.reshape(n * size, c) @ weights).reshape(n, *w.output, m))
-        out = np.empty((n * size, group, m), x.dtype)
-        np.matmul(rows.reshape(n * size, group, c).swapaxes(0, 1), weights, out=out.swapaxes(0, 1))
-        return channels_first(out.reshape(n, *w.output, group * m))
+        if size == 1:
+            rows = x.reshape(n, c)
+        elif n == 1 and x.flags.c_contiguous:
+            rows = x.reshape(c, size).T  # products read the transpose as it is
+        else:
+            rows = channels_last(x).reshape(n * size, c)
+        out = np.empty((n * size, m), x.dtype)
+        multiply(rows, out)
+        return channels_first(out.reshape(n, *output, m))
+
+    return run
+
+
+def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
+    group, c, m = matrix.shape
+
+    def run(x: Array) -> Array:
+        rows = channels_last(x).reshape(-1, group, c)
+        out = np.empty((len(rows), group, m), x.dtype)
+        np.matmul(rows.swapaxes(0, 1), matrix, out=out.swapaxes(0, 1))
+        return channels_first(out.reshape(len(x), *output, group * m))
 
     return run
 
@@ -227,11 +246,12 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
 
 def _through_winograd(x: Array, transformed: Array, w: Window, direct: Callable[[], Function]) -> Array:
     """By the direct form where a non-finite value would spread over its tile."""
-    with np.errstate(all="ignore"):
-        y = winograd.convolve_3x3(x, transformed, w)
-    finite = np.isfinite(y.min(initial=0)) and np.isfinite(y.max(initial=0))
-    result: Array = channels_first(y) if finite else direct()(x)
-    return result
+    try:
+        with np.errstate(all="ignore"):
+            return channels_first(winograd.convolve_3x3(x, transformed, w, winograd.finite_outputs))
+    except winograd.NotFiniteError:
+        result: Array = direct()(x)
+        return result
 
 
 class IntegerFilters(NamedTuple):
@@ -320,12 +340,24 @@ def conv_transpose(
     )
     # The window that, slid over the result, would read x: its taps are where each product lands.
     place = Window(full, k, tuple(strides), tuple(dilations), (0,) * rank, (0,) * rank, tuple(spatial))
-    scattered = _scatter_products(channels_last(x), w, group, place)
+    tiled = group == 1 and rank == 2 and place.kernel == place.strides and {*place.dilations} == {1}
+    scattered = _tile_products(x, w) if tiled else _scatter_products(channels_last(x), w, group, place)
     y = _crop(scattered, begin, out_shape)
-    if b is not None:
-        y += b
     assert y.shape == (n, *out_shape, m)
-    return channels_first(y)
+    return _with_bias(channels_first(y), b)
+
+
+def _tile_products(x: Array, w: Array) -> Array:
+    """(N, C, H, W) times kernels as large as the strides, side by side: (N, H * KH, W * KW, M)."""
+    (n, c, height, width), (m, kh, kw) = x.shape, w.shape[1:]
+    pixels, rows = channels_last(x), w.transpose(2, 0, 3, 1).reshape(kh, c, kw * m)
+    out = np.empty((n, height, kh, width, kw * m), x.dtype)
+    for i, matrix in enumerate(rows):
+        if products.largest_piece():
+            products.product(pixels, matrix, out[:, :, i])
+        else:
+            out[:, :, i] = (pixels.reshape(n * height * width, c) @ matrix).reshape(n, height, width, kw * m)
+    return out.reshape(n, height * kh, width * kw, m)
 
 
 def _scatter_products(x: Array, w: Array, group: int, place: Window) -> Array:
@@ -339,14 +371,14 @@ def _scatter_products(x: Array, w: Array, group: int, place: Window) -> Array:
     for g in range(group):
         part = slice(g * per_group, (g + 1) * per_group)
         matrix = np.moveaxis(w[part], 1, -1).reshape(per_group, -1)
-        products = (rows[:, part] @ matrix).reshape(n, *place.output, prod(place.kernel), m)
+        landing = (rows[:, part] @ matrix).reshape(n, *place.output, prod(place.kernel), m)
         target = out[..., g * m : (g + 1) * m]
         for i, tap in enumerate(place.taps()):
             landed = target[(slice(None), *tap)]
             if overlaps:
-                landed += products[..., i, :]
+                landed += landing[..., i, :]
             else:
-                landed[...] = products[..., i, :]
+                landed[...] = landing[..., i, :]
     return out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
-from ortconv.executor.kernels.windows import Place, Window, channels_first, reached, strided, to_last
+from ortconv.executor.kernels.windows import Window, all_columns, channels_first, reached, strided, to_last
 from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
 
@@ -16,7 +16,7 @@ def depthwise(weights: Array, w: Window) -> Function:
     c, dtype = weights.shape[1], weights.dtype
     along_rows = np.tile(weights, (1, ow)).reshape(kh, kw, ow * c)
     # Strided windows read copies of the columns that each kernel column meets, others one copy of all columns.
-    places, width = (reached(w, 1), ow) if sw > 1 else ((_all_columns(w),), w.padded[1])
+    places, width = (reached(w, 1), ow) if sw > 1 else ((all_columns(w),), w.padded[1])
     count = rows_per_stripe(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
     shape = (len(places), (count - 1) * sh + (kh - 1) * dh + 1, width, c)
 
@@ -34,10 +34,3 @@ def depthwise(weights: Array, w: Window) -> Function:
         return channels_first(out.reshape(-1, oh, ow, c))
 
     return run
-
-
-def _all_columns(w: Window) -> Place:
-    left, width = w.begin[1], w.padded[1]
-    start = min(max(left, 0), width)
-    stop = max(min(left + w.size[1], width), start)
-    return slice(start, stop), slice(start - left, stop - left)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -16,10 +16,11 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 
-_MOST_ROWS, _FEWEST_ROWS = 64, 8
+_PANEL = 64
+"""The width of panels of weights, for which these kernels are the fastest."""
 
-_PANELS = ((64, 24), (32, _FEWEST_ROWS), (16, 24))
-"""Widths of panels of weights, the best first, and the fewest rows that must fit beside them into a piece."""
+_ROWS, _FEWEST_ROWS, _MOST_ROWS = 12, 4, 240
+"""Pieces have multiples of the first number of rows where so many fit, and of the second else."""
 
 
 @cache
@@ -33,17 +34,36 @@ def largest_piece() -> int:
 
 
 def product(a: Array, b: Array, out: Array) -> None:
-    """out = a @ b for matrices."""
-    rows, depth = a.shape
-    piece = largest_piece() // max(depth * b.shape[1], 1)
-    if rows <= piece or piece < _FEWEST_ROWS:
+    """out = a @ b, for a (..., R, K), b (..., K, M) and out (..., R, M), broadcast as by matmul."""
+    rows, depth = a.shape[-2:]
+    size, whole = _pieces(rows, depth * b.shape[-1], largest_piece())
+    if size == rows:
         np.matmul(a, b, out)
-        return
-    size = -(-rows // -(-rows // piece))
-    whole = rows - rows % size
-    np.matmul(a[:whole].reshape(-1, size, depth), b, out[:whole].reshape(-1, size, b.shape[1]))
-    if whole < rows:
-        np.matmul(a[whole:], b, out[whole:])
+    elif whole == rows:
+        np.matmul(_split(a, size), b[..., None, :, :], _split(out, size))
+    else:
+        np.matmul(_split(a[..., :whole, :], size), b[..., None, :, :], _split(out[..., :whole, :], size))
+        np.matmul(a[..., whole:, :], b, out[..., whole:, :])
+
+
+@lru_cache(maxsize=1 << 10)
+def _pieces(rows: int, work: int, largest: int) -> tuple[int, int]:
+    """How many rows of so many multiplications a piece has, and all rows but what is left over after whole pieces."""
+    most = largest // max(work, 1)
+    if rows <= most or most < _FEWEST_ROWS or not work:
+        return rows, rows
+    step = _ROWS if most >= _ROWS else _FEWEST_ROWS
+    most = min(most - most % step, _MOST_ROWS)
+    even = -(-rows // -(-rows // most))
+    size = -(-even // step) * step
+    if 0 < rows % size < size // 3:  # A few rows cost as much as a piece.
+        size = even
+    return size, rows - rows % size
+
+
+def _split(x: Array, size: int) -> Array:
+    """View (..., R / size, size, columns) of (..., R, columns)."""
+    return x.reshape(*x.shape[:-2], -1, size, x.shape[-1])
 
 
 def by_weights(*parts: Array) -> Callable[[Array], Array]:
@@ -51,53 +71,66 @@ def by_weights(*parts: Array) -> Callable[[Array], Array]:
 
     Functions of the same weights share what they prepare.
     """
+    return _weights(parts).multiply
+
+
+def writer(w: Array) -> Callable[[Array, Array], None]:
+    """The function of x (..., R, K) and out (..., R, M) that writes x @ w to out, for a constant matrix w of their type."""
+    return _weights((w,)).write if w.dtype == np.float32 else partial(_write, w)
+
+
+def _write(w: Array, x: Array, out: Array) -> None:
+    np.matmul(x, w, out)
+
+
+def _weights(parts: tuple[Array, ...]) -> _Weights:
     key = tuple([(w.ctypes.data, w.shape, w.strides) for w in parts])
     weights = _shared.get(key)
     if weights is None:
         weights = _shared[key] = _Weights(parts)
-    return weights.multiply
+    return weights
 
 
 class _Weights:
-    """A matrix as panels, laid out at the first use."""
+    """A matrix, cut into panels beside which enough rows fit into a piece. It is laid out at the first use."""
 
     def __init__(self, parts: Sequence[Array]) -> None:
         self._parts = parts
         self._depth, self._columns = len(parts[0]), sum(w.shape[1] for w in parts)
-        self._width = _width(self._depth, [w.shape[1] for w in parts])
-        self._most = min(_MOST_ROWS, largest_piece() // max(self._depth * self._width, 1))
-        self._one_piece = largest_piece() // max(self._depth * self._columns, 1) if self._width else math.inf
-
-    @cached_property
-    def _panels(self) -> Array:
-        return np.concatenate([w.reshape(self._depth, -1, self._width).swapaxes(0, 1) for w in self._parts])
+        self._fitting = largest_piece() // max(self._depth * self._columns, 1)
+        panels = self._columns // _PANEL if self._fitting < _ROWS else 0
+        self._cut = panels * _PANEL if self._depth * _PANEL * _FEWEST_ROWS <= largest_piece() else 0
 
     @cached_property
     def _whole(self) -> Array:
         return np.ascontiguousarray(self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1))
 
+    @cached_property
+    def _panels(self) -> tuple[Array, Array]:
+        """Panels (P, K, width), and the columns that are left."""
+        matrix = self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1)
+        panels = matrix[:, : self._cut].reshape(self._depth, -1, _PANEL).swapaxes(0, 1)
+        return np.ascontiguousarray(panels), np.ascontiguousarray(matrix[:, self._cut :])
+
     def multiply(self, x: Array) -> Array:
         size = math.prod(x.shape[:-1])
-        if size <= self._one_piece:
+        if size <= self._fitting or not (self._cut or self._fitting >= _FEWEST_ROWS):
             return np.asarray(np.matmul(x, self._whole))
         out = np.empty((*x.shape[:-1], self._columns), np.float32)
-        rows, target = x.reshape(size, self._depth), out.reshape(size, -1, self._width)
-        block = -(-size // -(-size // self._most))
-        whole = size - size % block
-        # All rows by one panel after the other, so that the weights are read once.
-        pieces = target[:whole].reshape(-1, block, *target.shape[1:]).transpose(2, 0, 1, 3)
-        np.matmul(rows[:whole].reshape(-1, block, self._depth), self._panels[:, None], pieces)
-        if whole < size:
-            np.matmul(rows[whole:], self._panels, target[whole:].swapaxes(0, 1))
+        self.write(x.reshape(size, self._depth), out.reshape(size, self._columns))
         return out
+
+    def write(self, x: Array, out: Array) -> None:
+        if not self._cut:
+            product(x, self._whole, out)
+            return
+        panels, rest = self._panels
+        main, lead = out[..., : self._cut], x.ndim - 2
+        target = main.reshape(*main.shape[:-1], -1, _PANEL).transpose(-2, *range(lead + 1), -1)
+        # All rows by one panel after the other, so that the weights are read once.
+        product(x, panels.reshape(-1, *(1,) * lead, *panels.shape[1:]), target)
+        if rest.size:
+            product(x, rest, out[..., self._cut :])
 
 
 _shared: WeakValueDictionary[Any, _Weights] = WeakValueDictionary()
-
-
-def _width(depth: int, columns: Sequence[int]) -> int:
-    """The width of the panels into which weights are cut; 0 for none."""
-    if not depth or not all(columns):
-        return 0
-    rows = largest_piece() // depth
-    return next((n for n, fewest in _PANELS if not any(m % n for m in columns) and rows // n >= fewest), 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ortconv.executor.kernels.windows import Place
+from ortconv.executor.kernels.windows import Place, copy_runs
 from ortconv.ir.tensor import Array
 
 STRIPE_BYTES = 1 << 20
@@ -32,7 +32,10 @@ class Stripe:
         self.copies[:, end:] = 0
         rows = image[begin + first : end + first]
         for copy, (target, source) in zip(self.copies, self.places, strict=True):
-            copy[begin:end, target] = rows[:, source]
+            if source.step in (None, 1) or image.strides[-1] != image.itemsize or copy.strides[-1] != copy.itemsize:
+                copy[begin:end, target] = rows[:, source]
+            else:
+                copy_runs(rows[:, source], copy[begin:end, target])
 
 
 def rows_per_stripe(rows: int, bytes_per_row: int) -> int:

@@ -1,7 +1,7 @@
 """Convolutions as products with unfolded windows, a stripe of the image at a time.
 
-Each function makes the function of x (N, C, spatial...) that writes windows of x @ matrix (kernel elements * C, M) to
-out (N, output..., M).
+Each function makes the function of x (N, C, spatial...) and out (N, output..., M) that writes windows of x @ matrix
+(kernel elements * C, M) to out.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from math import prod
 
 import numpy as np
 
+from ortconv.executor.kernels import stripes
+from ortconv.executor.kernels.products import writer
 from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
 from ortconv.executor.kernels.windows import (
     Window,
-    channels_first,
-    channels_last,
+    all_columns,
+    copy_runs,
     pad_channels_last,
     reached,
     sliding,
@@ -33,31 +35,35 @@ _MANY_CHANNELS = 64
 
 
 def unfolded(matrix: Array, w: Window) -> Unfolded:
-    k = len(matrix)
-    if all(w.output) and _overlaps_vertically(w, k // prod(w.kernel)):
-        return _along_width(matrix, w)
-    row_bytes = prod(w.output[1:]) * k * matrix.itemsize
+    k, m = matrix.shape
+    c = k // prod(w.kernel)
+    if all(w.output) and _overlaps_vertically(w, c):
+        return _of_few_channels(matrix, w) if c <= FEW_CHANNELS else _along_width(matrix, w)
+    multiply, pixels = writer(matrix), prod(w.output[1:])
 
     def run(x: Array, out: Array) -> None:
-        windows = sliding(pad_channels_last(x, w), w)
-        rows = len(x) * w.output[0]
-        block = rows_per_stripe(rows, row_bytes)
-        if rows <= block:
-            return _multiply_into(windows.reshape(-1, k), matrix, out)
+        windows, count = _runs(pad_channels_last(x, w), w), len(x) * w.output[0]
+        if count * pixels * k * x.itemsize <= stripes.STRIPE_BYTES:
+            windows, out = (v.reshape(1, count, *v.shape[2:]) for v in (windows, out))
+        block = rows_per_stripe(windows.shape[1], pixels * (k + m) * x.itemsize)
+        rows = np.empty((block * pixels, k), x.dtype)
         for image, target in zip(windows, out, strict=True):
-            for start in range(0, w.output[0], block):
-                part = slice(start, start + block)
-                _multiply_into(image[part].reshape(-1, k), matrix, target[part])
-        return None
+            for start in range(0, len(target), block):
+                part = target[start : start + block]
+                held = rows[: len(part) * pixels]
+                copy_runs(image[start : start + block], held.reshape(len(part), *image.shape[1:]))
+                multiply(held, part.reshape(len(held), m))
 
     return run
 
 
-def _multiply_into(rows: Array, matrix: Array, out: Array) -> None:
-    if out.flags.c_contiguous:
-        np.matmul(rows, matrix, out=out.reshape(-1, matrix.shape[1]))
-    else:
-        out[...] = (rows @ matrix).reshape(out.shape)
+def _runs(x: Array, w: Window) -> Array:
+    """View (N, output..., kernel..., run) of a contiguous, padded channels-last array; runs are as long as they can be."""
+    windows = sliding(x, w)
+    if w.dilations[-1] > 1:
+        return windows
+    *shape, columns, c = windows.shape
+    return strided(x, (*shape, columns * c), (*windows.strides[:-2], x.itemsize))
 
 
 def _overlaps_vertically(w: Window, channels: int) -> bool:
@@ -69,28 +75,46 @@ def _overlaps_vertically(w: Window, channels: int) -> bool:
 
 def _along_width(matrix: Array, w: Window) -> Unfolded:
     """Unfold only along the width; the rows of vertically overlapping windows are then strided views of that copy."""
-    (kh, kw), sh, (oh, ow), m = w.kernel, w.strides[0], w.output, matrix.shape[1]
-    c = len(matrix) // (kh * kw)
+    (kh, kw), (sh, sw), (oh, ow), (k, m) = w.kernel, w.strides, w.output, matrix.shape
+    c = k // (kh * kw)
     count = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
-    rows, places = (count - 1) * sh + kh, reached(w, 1)
+    rows, width, place, multiply = (count - 1) * sh + kh, w.padded[1], all_columns(w), writer(matrix)
 
     def run(x: Array, out: Array) -> None:
-        # Memory order such that the elements of a window are one evenly spaced run.
-        if c <= FEW_CHANNELS:
-            x = x if x.strides[-1] == x.itemsize else np.ascontiguousarray(x)
-            held = np.empty((rows, kw, c, ow), x.dtype)
-            copies = held.transpose(1, 0, 3, 2)
-        else:
-            x = channels_first(channels_last(x))
-            held = np.empty((ow, rows, kw, c), x.dtype)
-            copies = held.transpose(2, 1, 0, 3)
-        stripe = Stripe(copies, places)
-        _, by_row, by_column, by_element = copies.strides
-        windows = strided(held, (count, ow, kh * kw * c), (sh * by_row, by_column, by_element))
+        stripe = Stripe(np.empty((1, rows, width, c), x.dtype), (place,))
+        _, by_row, by_column, item = stripe.copies.strides
+        row_windows = (sw * by_column, by_row, w.dilations[1] * by_column, item)
+        taps, run_length = (kw, c) if w.dilations[1] > 1 else (1, kw * c)
+        runs = strided(stripe.copies, (ow, rows, taps, run_length), row_windows)
+        held = np.empty((ow, rows, taps, run_length), x.dtype)
+        windows = strided(held, (count, ow, k), (sh * kw * c * item, rows * kw * c * item, item))
         for image, target in zip(to_last(x), out, strict=True):
             for start in range(0, oh, count):
                 part = target[start : start + count]
                 stripe.load(image, start * sh - w.begin[0])
-                np.matmul(windows[: len(part)], matrix, out=part)
+                copy_runs(runs, held)
+                multiply(windows[: len(part)], part)
+
+    return run
+
+
+def _of_few_channels(matrix: Array, w: Window) -> Unfolded:
+    """The same from channels first: a run of one column is too short to be copied."""
+    (kh, kw), sh, (oh, ow), (k, m) = w.kernel, w.strides[0], w.output, matrix.shape
+    c = k // (kh * kw)
+    count = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
+    rows, places, multiply = (count - 1) * sh + kh, reached(w, 1), writer(matrix)
+
+    def run(x: Array, out: Array) -> None:
+        x = x if x.strides[-1] == x.itemsize else np.ascontiguousarray(x)
+        held = np.empty((rows, kw, c, ow), x.dtype)
+        stripe = Stripe(held.transpose(1, 0, 3, 2), places)
+        _, by_row, by_column, by_element = stripe.copies.strides
+        windows = strided(held, (count, ow, k), (sh * by_row, by_column, by_element))
+        for image, target in zip(to_last(x), out, strict=True):
+            for start in range(0, oh, count):
+                part = target[start : start + count]
+                stripe.load(image, start * sh - w.begin[0])
+                multiply(windows[: len(part)], part)
 
     return run

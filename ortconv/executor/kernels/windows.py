@@ -164,6 +164,14 @@ def reached(w: Window, axis: int) -> tuple[Place, ...]:
     return tuple(places)
 
 
+def all_columns(w: Window) -> Place:
+    """The columns of the padded rows of an image that hold the image, and the columns of the image that windows reach."""
+    left, width = w.begin[1], w.padded[1]
+    start = min(max(left, 0), width)
+    stop = max(min(left + w.size[1], width), start)
+    return slice(start, stop), slice(start - left, stop - left)
+
+
 def sliding(x: Array, w: Window) -> Array:
     """View (N, output..., kernel..., C) of a contiguous, padded channels-last array."""
     n, *spatial, c = x.strides
@@ -179,9 +187,21 @@ def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array
     return np.ndarray(shape, x.dtype, x, 0, strides)
 
 
+def copy_runs(source: Array, target: Array) -> None:
+    """target[...] = source, for arrays whose last axis is contiguous in memory: each run is one item, which numpy copies faster."""
+    if target.size:
+        run = f"V{target.shape[-1] * target.itemsize}"
+        np.copyto(target.view(run), source.view(run))
+
+
 def channels_last(x: Array) -> Array:
     """(N, C, spatial...) as a contiguous (N, spatial..., C); no copy where the memory is laid out so already."""
-    return np.ascontiguousarray(to_last(x))
+    y = to_last(x)
+    if y.flags.c_contiguous or y.strides[-1] != y.itemsize or y.dtype.hasobject:
+        return np.ascontiguousarray(y)
+    out = np.empty(y.shape, y.dtype)
+    copy_runs(y, out)
+    return out
 
 
 def to_last(x: Array) -> Array:

@@ -5,12 +5,14 @@ Each transform is one product with a Kronecker matrix. Weights grow by 16/9, so 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
 
-from ortconv.executor.kernels.windows import Window, strided, to_last
+from ortconv.executor.kernels.products import product
+from ortconv.executor.kernels.windows import Window, copy_runs, strided, to_last
 from ortconv.ir.tensor import Array
 
 _BT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float32)
@@ -18,18 +20,18 @@ _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.floa
 _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
 _INPUT, _WEIGHTS, _OUTPUT = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
 
-_BLOCK_BYTES = 256 << 10
-"""Transformed tiles beyond this, and beyond a quarter of the weights that every block reads, are worked on in blocks of rows."""
+_BLOCK_BYTES = 640 << 10
+"""About the size of blocks of rows of tiles, where a quarter of the weights, which every block reads, is not more."""
 
 _FEWEST_CHANNELS = 32
 _FEWEST_PAIRS = 2048
-"""With fewer channels, or pairs of input and output channels, the transforms cost more than they save."""
+"""With fewer channels, or pairs of output channels and as many or less input channels, the transforms cost more than they save."""
 
 
 def suits(w: Array, group: int) -> bool:
     """True for weights (M, C, 3, 3) whose convolution is faster this way."""
     m, c = w.shape[:2]
-    enough = min(m, c) >= _FEWEST_CHANNELS and m * c >= _FEWEST_PAIRS
+    enough = min(m, c) >= _FEWEST_CHANNELS and m * min(m, c) >= _FEWEST_PAIRS
     return w.dtype == np.float32 and group == 1 and w.shape[2:] == (3, 3) and enough
 
 
@@ -46,7 +48,29 @@ def transform_weights(w: Array) -> Array:
 
 def outputs(tiles: Array, weights: Array) -> Array:
     """Transformed tiles (16, T, C) times transformed weights, transformed back to (4, T * M)."""
-    return np.asarray(_OUTPUT @ np.matmul(tiles, weights).reshape(16, -1))
+    y = np.empty((*tiles.shape[:2], weights.shape[2]), np.float32)
+    product(tiles, weights, y)
+    return _transformed(_OUTPUT, y.reshape(16, -1))
+
+
+def _transformed(matrix: Array, x: Array) -> Array:
+    """matrix @ x for few long rows."""
+    out = np.empty((len(matrix), x.shape[1]), np.float32)
+    product(x.T, matrix.T, out.T)
+    return out
+
+
+class NotFiniteError(ArithmeticError):
+    """A sum was infinite or no number."""
+
+
+def finite_outputs(tiles: Array, weights: Array) -> Array:
+    """What `outputs` computes. NotFiniteError where that is infinite, no number, or too large to tell."""
+    y = outputs(tiles, weights)
+    flat = y.reshape(-1)
+    if not math.isfinite(np.dot(flat, flat)):
+        raise NotFiniteError
+    return y
 
 
 def exact_outputs(weights: Array, low: float, high: float) -> Callable[[Array, Array], Array]:
@@ -70,7 +94,7 @@ def exact_outputs(weights: Array, low: float, high: float) -> Callable[[Array, A
             total = products[0]
             for p in products[1:]:
                 total += p
-            return np.asarray(_OUTPUT @ total)
+            return _transformed(_OUTPUT, total)
         wide = sum(p.astype(np.float64) for p in products)
         return np.asarray(_OUTPUT.astype(np.float64) @ wide).astype(np.float32)
 
@@ -89,16 +113,19 @@ def convolve_3x3(x: Array, weights: Array, w: Window, combined: Callable[[Array,
     padded = np.zeros((n, 2 * rows + 2, 2 * columns + 2, c), np.float32)
     top, left = w.begin
     padded[:, top : top + w.size[0], left : left + w.size[1]] = to_last(x)
-    out = np.empty((n, 2 * rows, 2 * columns, m), np.float32)
-    block = max(1, max(_BLOCK_BYTES, weights.nbytes // 4) // (16 * 4 * max(columns * max(c, m), 1)))
+    out = np.empty((n, oh, ow, m), np.float32)
+    blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weights.nbytes // 4))
+    block = max(1, -(-rows // max(1, blocks)))
     for image, target in zip(padded, out):
         by_row, by_column, item = image.strides
         tiles = strided(image, (4, 4, rows, columns, c), (by_row, by_column, 2 * by_row, 2 * by_column, item))
-        by_tile = target.reshape(rows, 2, columns, 2, m)
         for start in range(0, rows, block):
             part = tiles[:, :, start : start + block]
             count = part.shape[2]
-            transformed = (_INPUT @ part.reshape(16, count * columns * c)).reshape(16, count * columns, c)
-            y = combined(transformed, weights).reshape(2, 2, count, columns, m)
-            by_tile[start : start + count] = y.transpose(2, 0, 3, 1, 4)
-    return out[:, :oh, :ow]
+            held = np.empty((16, count * columns * c), np.float32)
+            copy_runs(part, held.reshape(part.shape))
+            y = combined(_transformed(_INPUT, held).reshape(16, -1, c), weights).reshape(2, 2, count, columns, m)
+            for i, j in np.ndindex(2, 2):
+                place = target[2 * start + i : 2 * (start + count) : 2, j::2]
+                copy_runs(y[i, j, : place.shape[0], : place.shape[1]], place)
+    return out
