@@ -16,6 +16,7 @@ from ortconv.optimizer.extended import (
     gelu,
     gemm_rows,
     layer_norm,
+    lstm,
     matrix_transpose,
     packed_heads,
     qdq_passes,
@@ -28,6 +29,7 @@ from ortconv.optimizer.extended import (
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq_passes.PASSES,
+    *lstm.PASSES,
     *fuse_gemm.PASSES,
     *distribution.PASSES,
     *gemm_rows.PASSES,
