@@ -23,6 +23,7 @@ from ortconv.optimizer.extended import (
     repeat,
     rotary,
     skip_layer_norm,
+    slices,
     split,
     split_transpose,
 )
@@ -30,6 +31,7 @@ from ortconv.optimizer.extended import (
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq_passes.PASSES,
     *lstm.PASSES,
+    *slices.PASSES,
     *fuse_gemm.PASSES,
     *distribution.PASSES,
     *gemm_rows.PASSES,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
-from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType
-from ortconv.optimizer.conditions import axes_of, ints, is_filled_with, is_finite, rounded, same_dim
+from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass
-from ortconv.optimizer.extended.lstm_cell import Cell, Part, cell_of, part_of
+from ortconv.optimizer.extended.lstm_cell import Cell, cell_of
+from ortconv.optimizer.extended.slices import slice_of
 
 AXES_BY_INPUT = 13
 """The operator set from which Squeeze, Unsqueeze and ReduceSum take axes as input."""
@@ -130,8 +130,12 @@ def _link(cell: Cell, h_before: Value) -> Link | None:
         for value in node.outputs:
             if value is not None and value not in (cell.h, cell.c) and _is_read(value, cell.nodes):
                 return None
-    part = _slice_of(cell.other(h_before))
-    return None if part is None else Link(cell, h_before, part.x, part.axis, part.start)
+    part = slice_of(cell.other(h_before))
+    return (
+        None
+        if part is None or part.axis == 2 or part.x.rank != 3
+        else Link(cell, h_before, part.x, part.axis, part.start)
+    )
 
 
 def _continues(run: Sequence[Link], link: Link) -> bool:
@@ -151,37 +155,6 @@ def _may_start(link: Link) -> bool:
         v.rank == 2 and v.dim(1) == width and (same_dim(v.dim(0), batch) or (v.dim(0) == 1 and _is_zero(v)))
         for v in states
     )
-
-
-def _slice_of(value: Value) -> Part | None:
-    """The matrix of a tensor of rank 3 that a value is, along one of the first two axes."""
-    node = value.producer
-    if node is None or node.domain != "" or value.rank != 2 or not node.inputs or node.inputs[0] is None:
-        return None
-    inner = node.inputs[0]
-    if node.op != "Squeeze":
-        found = _gathered(node, 0)
-    elif inner.producer is not None and inner.producer.is_op("Gather"):
-        found = _gathered(inner.producer, 1)
-    else:
-        found = part_of(inner)
-    if found is None or found.x.rank != 3 or found.axis == 2 or found.end - found.start != 1:
-        return None
-    axes = axes_of(node) if node.op == "Squeeze" else (found.axis,)
-    return found if axes is not None and tuple(axis % 3 for axis in axes) == (found.axis,) else None
-
-
-def _gathered(node: Node, rank: int) -> Part | None:
-    """What a Gather with a single index, of that rank, takes."""
-    index = node.input(1)
-    if not node.is_op("Gather") or index is None or index.rank != rank:
-        return None
-    x, numbers = node.inputs[0], ints(index)
-    axis, size = attribute(node, "axis"), None if x is None else x.dim(attribute(node, "axis"))
-    if x is None or not x.rank or numbers is None or len(numbers) != 1 or not isinstance(size, int):
-        return None
-    start = numbers[0] % size if -size <= numbers[0] < size else None
-    return None if start is None else Part(x, axis % x.rank, start, start + 1)
 
 
 # ---------------------------------------------------------------------- rewriting

@@ -11,7 +11,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import wide
-from ortconv.optimizer.extended.split import slice_part
+from ortconv.optimizer.extended.slices import part_of
 from ortconv.optimizer.pattern import Match, P, matches
 
 LARGEST = 16
@@ -35,16 +35,6 @@ _STATE = P(
     shared=True,
 )
 STEP = _times(P("Sigmoid", "o"), P("Tanh", _STATE))
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """[start, end) of a tensor along an axis."""
-
-    x: Value
-    axis: int
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,18 +167,3 @@ def _product(node: Node, start: int, width: int) -> tuple[Value, Columns] | None
         return None
     columns = b.constant.shape[0 if transposed else 1]
     return (a, Columns(b, start, transposed)) if start + width <= columns else None
-
-
-def part_of(value: Value) -> Part | None:
-    """What a Split or Slice takes of another tensor along one axis, where the bounds are known."""
-    node = value.producer
-    x = None if node is None or node.domain != "" or not node.inputs else node.inputs[0]
-    if node is None or x is None or not x.rank:
-        return None
-    if node.op == "Split":
-        axis = attribute(node, "axis") % x.rank
-        sizes = [None if v is None else v.dim(axis) for v in node.outputs[: value.index + 1]]
-        known = [size for size in sizes if isinstance(size, int)]
-        return Part(x, axis, sum(known[:-1]), sum(known)) if len(known) == len(sizes) else None
-    part = slice_part(node, x) if node.op == "Slice" else None
-    return None if part is None else Part(x, part.axis, part.start, part.end)
