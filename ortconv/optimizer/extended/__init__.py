@@ -26,12 +26,14 @@ from ortconv.optimizer.extended import (
     slices,
     split,
     split_transpose,
+    step_products,
 )
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
     *qdq_passes.PASSES,
     *lstm.PASSES,
     *slices.PASSES,
+    *step_products.PASSES,
     *fuse_gemm.PASSES,
     *distribution.PASSES,
     *gemm_rows.PASSES,
