@@ -47,6 +47,16 @@ def test_layers_become_one_node_each() -> None:
     assert not set(count) & {"Sigmoid", "Tanh", "MatMul", "Gemm"}
 
 
+@pytest.mark.parametrize("product", ["matmul", "gemm", "chained"])
+@pytest.mark.parametrize("batch", [1, 2, "N"])
+def test_zero_states_need_no_step_of_their_own(batch: int | str, product: str) -> None:
+    source = Network(batch=batch, zero_state=True, product=product, layers=2, returned=("h", "c", "all")).proto()
+    result, count = converted(source)
+    assert count["LSTM"] == 2
+    assert not count["Sigmoid"]
+    agree(source, result, random_feeds(source))
+
+
 @pytest.mark.parametrize("rows", [0, 1, 3])
 @pytest.mark.parametrize("time_first", [True, False])
 def test_batches_of_any_size(rows: int, time_first: bool) -> None:

@@ -27,10 +27,10 @@ SHORTEST, GUARDED = 3, 4
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A cell of a chain: the state before it, and where it reads x, x[index] or x[:, index] of a tensor of rank 3."""
+    """A cell of a chain: the state before it, if it is not zero, and its input, x[index] or x[:, index] of a tensor of rank 3."""
 
     cell: Cell
-    h_before: Value
+    h_before: Value | None
     x: Value
     axis: int
     index: int
@@ -38,6 +38,11 @@ class Link:
     @property
     def batch(self) -> Dim:
         return self.x.dim(1 - self.axis)
+
+    @property
+    def states(self) -> tuple[Value, ...]:
+        """The states before it that are given."""
+        return tuple(v for v in (self.h_before, self.cell.c_before) if v is not None)
 
 
 def fuse(graph: Graph, context: Context) -> int:
@@ -67,8 +72,7 @@ def _may_replace(chain: Sequence[Link], context: Context) -> bool:
     Then its turn comes again.
     """
     first = chain[0]
-    states = (first.h_before, first.cell.c_before)
-    if any(v.producer is not None and v.producer.graph is None for v in states):
+    if any(v.producer is not None and v.producer.graph is None for v in first.states):
         return False
     if len(chain) < (SHORTEST if isinstance(first.batch, int) else GUARDED):
         return False
@@ -93,24 +97,27 @@ def _chains(cells: Sequence[Cell]) -> list[list[Link]]:
 def _follows(cell: Cell, before: Cell) -> bool:
     """True if a cell takes over the states of another one, with the same weights and biases."""
     h = before.h
-    return (
-        h in cell.operands
-        and cell.width == before.width
-        and cell.biases == before.biases
-        and {cell.operands[h], cell.operands[cell.other(h)]} == set(before.operands.values())
-    )
+    if h not in cell.operands or len(cell.operands) != 2 or cell.width != before.width:
+        return False
+    of_h, of_x, others = cell.operands[h], cell.operands[cell.other(h)], list(before.operands.values())
+    if len(others) == 2:
+        return cell.biases == before.biases and others in ([of_h, of_x], [of_x, of_h])
+    if others != [of_x] or not _is_zero(before.c_before):
+        return False
+    return np.array_equal(cell.bias().astype(np.float32), before.bias().astype(np.float32))
 
 
-def _line(first: Cell, followers: dict[Cell, Cell]) -> Iterator[tuple[Cell, Value]]:
+def _line(first: Cell, followers: dict[Cell, Cell]) -> Iterator[tuple[Cell, Value | None]]:
     """A cell and all that follow it, each with the operand that is the state before it."""
     weights = followers[first].operands[first.h]
-    yield first, next(v for v, gates in first.operands.items() if gates == weights)
+    is_given = len(first.operands) == 2
+    yield first, next((v for v, gates in first.operands.items() if is_given and gates == weights), None)
     while first in followers:
         h, first = first.h, followers[first]
         yield first, h
 
 
-def _runs(line: Iterator[tuple[Cell, Value]]) -> Iterator[list[Link]]:
+def _runs(line: Iterator[tuple[Cell, Value | None]]) -> Iterator[list[Link]]:
     """The longest parts of a line that read consecutive slices, with nobody else reading what is inside."""
     run: list[Link] = []
     for cell, h_before in line:
@@ -125,17 +132,15 @@ def _runs(line: Iterator[tuple[Cell, Value]]) -> Iterator[list[Link]]:
         yield run
 
 
-def _link(cell: Cell, h_before: Value) -> Link | None:
+def _link(cell: Cell, h_before: Value | None) -> Link | None:
     for node in cell.nodes:
         for value in node.outputs:
             if value is not None and value not in (cell.h, cell.c) and _is_read(value, cell.nodes):
                 return None
     part = slice_of(cell.other(h_before))
-    return (
-        None
-        if part is None or part.axis == 2 or part.x.rank != 3
-        else Link(cell, h_before, part.x, part.axis, part.start)
-    )
+    if part is None or part.axis == 2 or part.x.rank != 3 or cell.h.dim(0) not in (None, part.x.dim(1 - part.axis)):
+        return None
+    return Link(cell, h_before, part.x, part.axis, part.start)
 
 
 def _continues(run: Sequence[Link], link: Link) -> bool:
@@ -150,10 +155,9 @@ def _continues(run: Sequence[Link], link: Link) -> bool:
 def _may_start(link: Link) -> bool:
     """True if the states before have the shape of those after."""
     batch, width = link.batch, link.cell.width
-    states = (link.h_before, link.cell.c_before)
     return batch != 0 and all(
         v.rank == 2 and v.dim(1) == width and (same_dim(v.dim(0), batch) or (v.dim(0) == 1 and _is_zero(v)))
-        for v in states
+        for v in link.states
     )
 
 
@@ -162,7 +166,7 @@ def _may_start(link: Link) -> bool:
 
 def _replace(graph: Graph, chain: Sequence[Link], context: Context) -> bool:
     """Put one operator in the place of a chain; False if its weights cannot be put together."""
-    weights, end = _weights(chain[0]), chain[-1].cell
+    weights, end = _weights(chain[-1]), chain[-1].cell
     roots = [node for link in chain if (node := link.cell.h.producer) is not None]
     state = [] if end.c.producer is None else [end.c.producer]
     if weights is None:
@@ -201,13 +205,14 @@ def _is_zero(value: Value) -> bool:
 
 def _weights(link: Link) -> tuple[Array, Array, Array | None] | None:
     """W, R and B, if they are finite; no B if it is zero."""
-    cell = link.cell
+    cell, h = link.cell, link.h_before
+    assert h is not None
     w, r = (
         np.concatenate([gate.matrix(cell.width) for gate in cell.operands[operand]])[np.newaxis]
-        for operand in (cell.other(link.h_before), link.h_before)
+        for operand in (cell.other(h), h)
     )
-    sums = [sum((b.vector(cell.width) for b in biases), np.zeros(cell.width)) for biases in cell.biases]
-    bias = rounded(np.concatenate([*sums, np.zeros(len(sums) * cell.width)])[np.newaxis], DType.FLOAT)
+    sums = cell.bias()
+    bias = rounded(np.concatenate([sums, np.zeros(len(sums))])[np.newaxis], DType.FLOAT)
     if bias is None or not is_finite(w, r):
         return None
     return w, r, bias if bias.any() else None
@@ -253,9 +258,9 @@ class _Maker:
             "Gather", [value, self.constant(np.array(index, np.int64))], {"axis": 0}, (value.shape or ())[1:]
         )
 
-    def state(self, value: Value) -> Value | None:
+    def state(self, value: Value | None) -> Value | None:
         """A state as the operator wants it, (1, batch, width), left out where it is zero."""
-        if _is_zero(value):
+        if value is None or _is_zero(value):
             return None
         return self.with_axes("Unsqueeze", value, (0,), (1, *(value.shape or ())))
 

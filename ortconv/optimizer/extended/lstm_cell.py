@@ -52,14 +52,18 @@ class Columns:
         return (whole if self.transposed else whole.T)[self.start : self.start + width]
 
     def vector(self, width: int) -> Array:
-        """So many of these columns of a single row, in float64."""
-        row = wide(self.value).reshape(-1)
+        """So many of these columns of the row that all rows are like, in float64."""
+        whole = wide(self.value)
+        row = (whole[0] if whole.ndim == 2 else whole).reshape(-1)
         return np.broadcast_to(row, (width,)) if len(row) == 1 else row[self.start : self.start + width]
 
 
 @dataclass(eq=False, slots=True)
 class Cell:
-    """One step. `operands` are the input and the state before, each with what it is multiplied with for every gate."""
+    """One step. `operands` are the input and the state before, each with what it is multiplied with for every gate.
+
+    Where that state is a constant zero, its product may be gone: then there is one operand.
+    """
 
     width: int
     nodes: set[Node]
@@ -69,8 +73,14 @@ class Cell:
     operands: dict[Value, tuple[Columns, ...]]
     biases: tuple[tuple[Columns, ...], ...]
 
-    def other(self, operand: Value) -> Value:
+    def other(self, operand: Value | None) -> Value:
         return next(value for value in self.operands if value is not operand)
+
+    def bias(self) -> Array:
+        """The sums of the biases for all gates, one behind the other, in float64."""
+        return np.concatenate(
+            [sum((b.vector(self.width) for b in biases), np.zeros(self.width)) for biases in self.biases]
+        )
 
 
 def cell_of(root: Node) -> Cell | None:
@@ -98,7 +108,7 @@ def _cell(m: Match, width: int) -> Cell | None:
             gates.append(columns)
         biases.append(tuple(found.biases))
         nodes |= found.nodes
-    if len(operands) != 2 or any(len(gates) != len(GATES) for gates in operands.values()):
+    if len(operands) not in (1, 2) or any(len(gates) != len(GATES) for gates in operands.values()):
         return None
     weights = {value: tuple(gates) for value, gates in operands.items()}
     cell = Cell(width, nodes, m.root.out, m.state.out, m.c, weights, tuple(biases))
@@ -148,10 +158,14 @@ def _sum(value: Value, width: int) -> _Sum | None:
 
 
 def _is_row(value: Value, start: int, width: int) -> bool:
+    """True for a constant that adds the same to every row."""
     const = value.constant
-    if const is None or const.dtype is not DType.FLOAT or const.rank > 2:
+    if const is None or const.dtype is not DType.FLOAT or const.rank > 2 or not const.size:
         return False
-    return const.size == 1 or (const.shape[-1] == const.size >= start + width)
+    if const.size == 1:
+        return True
+    rows = const.numpy().reshape(-1, const.shape[-1])
+    return const.shape[-1] >= start + width and bool(np.all(rows == rows[0]))
 
 
 def _product(node: Node, start: int, width: int) -> tuple[Value, Columns] | None:
