@@ -58,25 +58,29 @@ def fuse(graph: Graph, context: Context) -> int:
         return 0
     changes = 0
     roots = [node for node in graph if node.is_op("Mul")]
-    while roots and not context.exhausted:
-        cells = [cell for node in roots if node.graph is graph and (cell := cell_of(node)) is not None]
-        found = sum(_replace(graph, chain, context) for chain in _chains(cells) if _may_replace(chain, context))
-        changes += found
-        roots = [node for cell in cells if found and (node := cell.h.producer) is not None]
+    readers: dict[Value, list[Cell]] = {}
+    while roots:
+        cells = [cell for node in roots if (cell := cell_of(node)) is not None]
+        for cell in cells:
+            for operand in cell.operands:
+                readers.setdefault(operand, []).append(cell)
+        gone: dict[Value, None] = {}
+        again: list[Cell] = []
+        for chain in _chains(cells):
+            if any(state in gone for state in chain[0].states):
+                again += [link.cell for link in chain]
+            elif _pays(chain, context) and _replace(graph, chain, context):
+                gone.update(dict.fromkeys(v for link in chain for v in (link.cell.h, link.cell.c)))
+                changes += 1
+        again += [cell for value in gone for cell in readers.get(value, ())]
+        found = dict.fromkeys(cell.h.producer for cell in again)
+        roots = [node for node in found if node is not None and node.graph is graph]
     return changes
 
 
-def _may_replace(chain: Sequence[Link], context: Context) -> bool:
-    """True unless it does not pay, or a chain that was replaced before took away the states where this one starts.
-
-    Then its turn comes again.
-    """
-    first = chain[0]
-    if any(v.producer is not None and v.producer.graph is None for v in first.states):
-        return False
-    if len(chain) < (SHORTEST if isinstance(first.batch, int) else GUARDED):
-        return False
-    return context.may_touch(*(node for link in chain for node in link.cell.nodes))
+def _pays(chain: Sequence[Link], context: Context) -> bool:
+    shortest = SHORTEST if isinstance(chain[0].batch, int) else GUARDED
+    return len(chain) >= shortest and context.may_touch(*(node for link in chain for node in link.cell.nodes))
 
 
 # ---------------------------------------------------------------------- chains
