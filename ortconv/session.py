@@ -14,6 +14,7 @@ import numpy as np
 
 from ortconv.errors import UsageError
 from ortconv.executor.backend import Backend, Closeable, Event, Profiled, Program, get_backend, with_fallbacks
+from ortconv.executor.memory import SHORT_BUFFERS
 from ortconv.executor.regions import last_uses, place, split
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
@@ -36,7 +37,7 @@ class Session:
     `model` is a path (.onnx or .ort) or a loaded Model, `backends` are names, or backends themselves, in order of preference: a
     node runs on the first one that has no objection to it. UnsupportedError names the node that none takes. `keep` names values of
     the graph, or nodes, whose results `run` can return beside the outputs. A `custom_op_library` holds operators of the user's
-    own for onnxruntime.
+    own for onnxruntime. `threads` is how many a run may use.
 
     `plan` says of each node where it runs, and why not on a backend that comes before; `regions` are what runs, in order.
     """
@@ -48,6 +49,7 @@ class Session:
         *,
         keep: Collection[str] = (),
         custom_op_library: Path | None = None,
+        threads: int = 1,
     ) -> None:
         self._file = None if isinstance(model, Model) else Path(model)
         self.model = model if isinstance(model, Model) else load(Path(model), only_to_run=True)
@@ -55,9 +57,11 @@ class Session:
         self.backends = with_fallbacks([get_backend(b) if isinstance(b, str) else b for b in backends])
         if not self.backends:
             raise UsageError("a session needs at least one backend")
+        if threads < 1:
+            raise UsageError(f"a session needs at least one thread, not {threads}")
         self.kept = tuple(dict.fromkeys(v for name in keep for v in _named(self._graph, name)))
         self.plan = place(self._graph, self.backends)
-        self.regions = tuple(split(self._graph, self.plan, self.kept, self._file, custom_op_library))
+        self.regions = tuple(split(self._graph, self.plan, self.kept, self._file, custom_op_library, threads))
         by_name = {b.name: b for b in self.backends}
         parts = [region for _, region in self.regions]
         self._dead = last_uses(parts, (*self._graph.outputs, *self._graph.inputs, *self.kept))
@@ -118,6 +122,7 @@ class Session:
         values = check_feeds(self._graph, input_feed)
         fed = list(values.values())
         with np.errstate(all="ignore"):
+            np.setbufsize(SHORT_BUFFERS)
             for (program, region), dead in zip(self._programs, self._dead, strict=True):
                 results = run(program, [values[v] for v in region.inputs])
                 values.update(zip(region.outputs, results, strict=True))

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 )
 @click.option("--atol", type=click.FloatRange(0), default=1e-5, help="For --check: what may be off in any case.")
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Run so often and report the median time.")
+@click.option("--threads", type=click.IntRange(1), default=1, metavar="N", help="Run with N threads.")
 @click.option(
     "--profile",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -81,7 +82,11 @@ def command(
     trace = click.get_current_context().with_resource(observed(backends, flags))
     start = time.perf_counter()
     session = Session(
-        model, configured(backends, flags, flags["repeat"]), keep=flags["nodes"], custom_op_library=custom_op_library
+        model,
+        configured(backends, flags, flags["repeat"]),
+        keep=flags["nodes"],
+        custom_op_library=custom_op_library,
+        threads=flags["threads"],
     )
     loaded = time.perf_counter() - start
     expected = None if flags["check"] is None else given.read_expected(flags["check"], session.model.graph.outputs)

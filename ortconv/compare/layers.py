@@ -12,7 +12,7 @@ import numpy as np
 
 from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import Allowance
-from ortconv.executor.backend import Claiming, get_backend, with_fallbacks
+from ortconv.executor.backend import claims, get_backend, with_fallbacks
 from ortconv.executor.regions import last_uses, pieces, place, split
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
@@ -89,7 +89,7 @@ def stream(
     steps = [
         (found[name], piece)
         for name, region in regions
-        for piece in ([region] if isinstance(found[name], Claiming) else pieces(region, PIECE))
+        for piece in ([region] if claims(found[name]) else pieces(region, PIECE))
     ]
     values = check_feeds(graph, feeds)
     for (backend, region), dead in zip(steps, last_uses([piece for _, piece in steps]), strict=True):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from ortconv.errors import BackendError, UsageError
 from ortconv.ir.graph import Graph, Node, Value
@@ -33,6 +33,8 @@ class Region:
     file: Path | None = None
     custom_op_library: Path | None = None
     """A shared library with operators of the user's own, for backends that can load it."""
+    threads: int = 1
+    """How many threads a run may use, for backends that can use more than one."""
 
 
 class Program(Protocol):
@@ -98,7 +100,6 @@ class Claim:
     refused: Mapping[Node, str]
 
 
-@runtime_checkable
 class Claiming(Backend, Protocol):
     """A backend that decides on whole groups of nodes at once, instead of node by node.
 
@@ -109,6 +110,10 @@ class Claiming(Backend, Protocol):
     fallback: str
 
     def claim(self, graph: Graph) -> Claim: ...
+
+
+def claims(backend: Backend) -> TypeGuard[Claiming]:
+    return hasattr(backend, "claim")  # isinstance would look for every part of the protocol, each time
 
 
 @runtime_checkable
@@ -140,7 +145,7 @@ def get_backend(name: str) -> Backend:
 def with_fallbacks(backends: Sequence[Backend]) -> tuple[Backend, ...]:
     """The backends, and behind them the fallbacks of those that claim groups."""
     names = [b.name for b in backends]
-    wanted = dict.fromkeys(b.fallback for b in backends if isinstance(b, Claiming) and b.fallback not in names)
+    wanted = dict.fromkeys(b.fallback for b in backends if claims(b) and b.fallback not in names)
     return (*backends, *map(get_backend, wanted))
 
 

@@ -27,7 +27,7 @@ from ortconv.executor.program import BlockProgram, Line, columns
 from ortconv.executor.registry import Function
 from ortconv.executor.siblings import siblings
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import Array, aligned
 from ortconv.ir.types import DType
 
 Bind = Callable[[Node], tuple[Function, list[Value | None]]]
@@ -43,6 +43,9 @@ _FEWEST_ELEMENTS = 1 << 13
 
 _WORTHWHILE_IF_SMALL = 4
 """Nodes from which a unit of few elements costs less than its nodes one by one."""
+
+
+_Lines = Callable[[Node], list[Line] | None]
 
 
 class Unit(NamedTuple):
@@ -72,6 +75,7 @@ def units(
         # Where the first of the results is made, which is before any of them is read.
         first = min((branch.nodes[-1] for branch in group.branches), key=place.__getitem__)
         found[first] = Unit(tuple(together), [group.x], group.function(), [branch.made for branch in group.branches])
+    lines: _Lines = cache(lambda node: _lines(node, constant))
     matcher = Matcher(place.keys() - found.keys(), constant, outside)
     for node in nodes:
         attention = matcher.match(node)
@@ -81,11 +85,11 @@ def units(
     for node in reversed(nodes):
         if node in found or not (len(node.outputs) == 1 and node.outputs[0] is not None):
             continue
-        if instructions(node, constant) is None and node.op not in ("Conv", "FusedConv"):
+        if lines(node) is None and node.op not in ("Conv", "FusedConv"):
             continue
-        members = _Members(node, place, constant, outside, found)
+        members = _Members(node, place, constant, outside, found, lines)
         if members.last_is_column:
-            members = _Members(node, place, constant, outside, found, reductions=False)
+            members = _Members(node, place, constant, outside, found, lines, reductions=False)
         if members.are_worthwhile:
             found |= dict.fromkeys(members.nodes)
             found[node] = members.unit(bind)
@@ -97,7 +101,8 @@ def _attention_unit(attention: Attention, constant: Constant, bind: Bind) -> Uni
     reads = _read_by(nodes, constant)
     place = {v: i for i, v in enumerate(reads)}
     operands: list[tuple[int | None, Any]] = [
-        (place.get(v), constant(v)) for v in (scores.q, scores.kt, attention.v, *scores.summands)
+        (place.get(v), None if (array := constant(v)) is None else aligned(array))
+        for v in (scores.q, scores.kt, attention.v, *scores.summands)
     ]
     plainly = _one_by_one(nodes, reads, constant, bind)
 
@@ -126,8 +131,10 @@ class _Members:
         constant: Constant,
         outside: set[Value],
         taken: dict[Node, Unit | None],
+        lines: _Lines,
         reductions: bool = True,
     ) -> None:
+        self._lines_of = lines
         self._last, self._place, self._constant = last, place, constant
         self._outside, self._taken, self._reductions = outside, taken, reductions
         self.head: Node | None = None
@@ -154,7 +161,7 @@ class _Members:
             return []
         if self.head is not None and self._scales_convolution(node):
             return []
-        lines = _lines(node, self._constant)
+        lines = self._lines_of(node)
         if lines is not None and (self._reductions or not any(line.reduces for line in lines)):
             self._lines[node] = lines
             self.nodes |= {node} if before is None else {node, before}
@@ -412,8 +419,11 @@ def _folded_convolution(
         if affine is None:
             break
         factor, summand = affine
-        scale = factor if scale is None else scale * factor
-        shift = summand if shift is None else shift * factor + summand
+        if factor is not None:
+            scale = factor if scale is None else scale * factor
+            shift = None if shift is None else shift * factor
+        if summand is not None:
+            shift = summand if shift is None else shift + summand
         made, lines = lines[0].made, lines[1:]
     if scale is not None:
         weights = weights * scale.reshape(-1, *(1,) * (rank - 1))
@@ -432,8 +442,8 @@ def _folded_convolution(
     return (lambda *operands: multiply(operands[slot]).transpose(order)), source, lines
 
 
-def _channel_affine(line: Line, made: Any, shape: Sequence[int]) -> tuple[Array, Array] | None:
-    """A line that scales or shifts `made` by constants that broadcast to `shape`, one per channel, as factor and summand."""
+def _channel_affine(line: Line, made: Any, shape: Sequence[int]) -> tuple[Array | None, Array | None] | None:
+    """A line that scales or shifts `made` by constants that broadcast to `shape`, one per channel, as factor or summand."""
     if line.function not in (np.add, np.subtract, np.multiply, np.divide):
         return None
     first = line.operands[0] is made
@@ -443,17 +453,14 @@ def _channel_affine(line: Line, made: Any, shape: Sequence[int]) -> tuple[Array,
     if not isinstance(other, np.ndarray) or other.ndim > len(shape) or other.dtype != np.float32:
         return None
     own = (1,) * (len(shape) - other.ndim) + other.shape
-    if any(n not in (1, size) for n, size in zip(own, shape, strict=True)):
+    if other.size > 1 and own != tuple(shape):
         return None
-    v = np.broadcast_to(other.reshape(own), shape).reshape(-1)
+    v = other.reshape(-1) if own == tuple(shape) else np.full(prod(shape), other.reshape(()))
     if not np.isfinite(v).all() or (line.function is np.divide and not v.all()):
         return None
-    one, zero = np.ones_like(v), np.zeros_like(v)
-    if line.function is np.multiply:
-        return v, zero
-    if line.function is np.divide:
-        return np.asarray(one / v), zero
-    return one, v if line.function is np.add else np.asarray(-v)
+    if line.function in (np.multiply, np.divide):
+        return v if line.function is np.multiply else np.asarray(1 / v), None
+    return None, v if line.function is np.add else np.asarray(-v)
 
 
 def _merged_pad(node: Node, constant: Constant) -> Node | None:

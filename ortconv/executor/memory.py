@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _KEPT = 1 << 30
 _GROWTH = 64 << 20
 _LARGEST_ON_HEAP = 32 << 20
+
+SHORT_BUFFERS = 1 << 10
+"""Elements of numpy's buffers while a model runs: what repeats in rows shorter than a buffer is copied to it again and again."""
 
 
 @cache
@@ -27,6 +34,20 @@ def keep_freed_memory() -> None:
     mallopt(_TRIM_THRESHOLD, _KEPT)
     mallopt(_TOP_PAD, _GROWTH)
     mallopt(_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
+
+
+def once(function: Callable[..., _T], *args: Any) -> Callable[[], _T]:
+    """The function that makes this call at its first, and holds nothing but the result from then on."""
+    pending: list[Callable[[], _T]] = [lambda: function(*args)]
+    made: list[_T] = []
+
+    def result() -> _T:
+        for make in [] if made else pending.copy():
+            made.append(make())
+        pending.clear()
+        return made[0]
+
+    return result
 
 
 def forget_peak() -> None:

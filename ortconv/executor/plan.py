@@ -5,23 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.executor.backend import Event
+from ortconv.executor.constants import Constants
 from ortconv.executor.foreseen import foreseen
-from ortconv.executor.fusion import Unit, units
+from ortconv.executor.fusion import Bind, Unit, units
+from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.quantized import is_of_weights, quantized_units
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version
-from ortconv.ir.tensor import Array, SparseTensor, Tensor
+from ortconv.ir.tensor import SparseTensor, Tensor
 
-Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], tuple[int, ...], Node]
-"""Function, slots it reads, slots it fills, slots that nobody reads after it, and the node for messages."""
+Step = tuple[Function, Callable[[list[Any]], Sequence[Any]], tuple[int, ...], tuple[int, ...], Node]
+"""Function, what takes its operands from the slots, slots it fills, slots that nobody reads after it, and the node for messages."""
 
 _Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
 """What to call, with which values, what it makes, and the node for messages."""
@@ -34,7 +37,7 @@ _MOST_SIGNATURES = 16
 """For how many combinations of input shapes a plan remembers what follows from them."""
 
 _FORESEEN_BYTES = 1 << 20
-"""Larger results are computed again rather than kept, unless constant inputs of a quarter of that size stand for them."""
+"""Larger results are computed again rather than kept."""
 
 
 class Plan:
@@ -44,68 +47,48 @@ class Plan:
     """
 
     @without_collections()
+    @np.errstate(all="ignore")
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
-        self._slots: dict[Value, int] = {}
-        self._initial: list[Any] = [None]
-        self._together: dict[Node, tuple[Node, ...]] = {}
-        self._inputs = [self._slot(v) for v in inputs]
+        # Nothing that a step holds leads back to the plan: its memory is free as soon as nobody needs the plan.
+        constants = Constants()
+        bind = partial(_bind, constants, align=constants.align)
+        fold = partial(constants.fold, bind=partial(_bind, constants))
         folding, following = foreseen(nodes, inputs)
         kept = {*outputs, *_made(following)}
         late = {node for node in folding if is_of_weights(node)}
-        left = [n for n in nodes if n in late or n not in folding or not self._folded(n)]
-        taken = quantized_units(left, self._constant, self._bind, kept)
-        left = [n for n in left if n in taken or n not in late or not self._folded(n)]
-        bound = self._fused(left, kept, taken)
+        left = [n for n in nodes if n in late or n not in folding or not fold(n)]
+        taken = quantized_units(left, constants, bind, kept)
+        left = [n for n in left if n in taken or n not in late or not fold(n)]
+        bound = self._fused(left, kept, taken, constants, bind)
         last_use = {value: index for index, (_, reads, *_) in enumerate(bound) for value in reads if value is not None}
         last_use |= dict.fromkeys(outputs, len(bound))
         # What follows from shapes stays until the end of the run, to be remembered.
         last_use |= {v: len(bound) for *_, node in bound if node in following for v in node.outputs if v is not None}
-        self.steps = [self._step(index, *parts, last_use) for index, parts in enumerate(bound)]
+        self._slots: dict[Value, int] = {}
+        self._initial: list[Any] = [None]
+        self._inputs = [self._slot(v) for v in inputs]
+        self.steps = [self._step(index, *parts, last_use, constants) for index, parts in enumerate(bound)]
         self._outputs = [self._slot(v) for v in outputs]
+        for value in self._slots.keys() - set(inputs):
+            self._initial[self._slot(value)] = constants(value)
+        constants.forget()
         self.output_types = tuple(v.type for v in outputs)
         self._following = {index for index, (*_, node) in enumerate(bound) if node in following}
         self._remembered: dict[Any, tuple[list[Any], list[Step]]] = {}
 
-    def _constant(self, value: Value) -> Array | None:
-        if value.constant is not None or (value.producer is not None and value in self._slots):
-            known: Array | None = self._initial[self._slot(value)]
-            return known
-        return None
-
-    def _bind(self, node: Node) -> tuple[Function, list[Value | None]]:
-        return _bind(node, self._constant)
-
-    def _fused(self, nodes: list[Node], kept: set[Value], taken: dict[Node, Unit | None]) -> list[_Bound]:
-        together = units(nodes, self._constant, self._bind, kept, taken)
+    def _fused(
+        self, nodes: list[Node], kept: set[Value], taken: dict[Node, Unit | None], constants: Constants, bind: Bind
+    ) -> list[_Bound]:
+        found = units(nodes, constants, bind, kept, taken)
+        self._together = {node: unit.nodes for node, unit in found.items() if unit is not None}
         bound: list[_Bound] = []
         for node in nodes:
-            unit = together.get(node)
+            unit = found.get(node)
             if unit is not None:
-                self._together[node] = unit.nodes
                 bound.append((unit.function, unit.reads, unit.makes, node))
-            elif node not in together:
-                bound.append((*self._bind(node), node.outputs, node))
+            elif node not in found:
+                bound.append((*bind(node), node.outputs, node))
         return bound
-
-    def _folded(self, node: Node) -> bool:
-        """Compute a step of constants now; False to leave it to the runs, failures included."""
-        function, reads = _bind(node, self._constant)
-        operands = [None if v is None else self._initial[self._slot(v)] for v in reads]
-        if any(v is not None and operand is None for v, operand in zip(reads, operands, strict=True)):
-            return False
-        try:
-            with np.errstate(all="ignore"):
-                result = function(*operands)
-        except Exception:
-            return False
-        results = result if type(result) is tuple else (result,)
-        read = sum(operand.nbytes for operand in operands if operand is not None)
-        if not all(isinstance(r, np.ndarray) and r.nbytes <= max(_FORESEEN_BYTES, 8 * read) for r in results):
-            return False
-        for value, array in zip(node.outputs, results, strict=False):
-            if value is not None:
-                self._initial[self._slot(value)] = array
-        return True
 
     def _step(
         self,
@@ -115,12 +98,15 @@ class Plan:
         makes: Sequence[Value | None],
         node: Node,
         last_use: dict[Value, int],
+        constants: Constants,
     ) -> Step:
         ins = tuple(ABSENT if v is None else self._slot(v) for v in reads)
         outs = tuple(self._new_slot() if v is None else self._slot(v) for v in makes)
-        dead = {self._slot(v) for v in reads if v is not None and v.const is None and last_use[v] == index}
+        dead = {self._slot(v) for v in reads if v is not None and last_use[v] == index and constants(v) is None}
         dead |= {s for v, s in zip(makes, outs, strict=True) if v is None or v not in last_use}
-        return function, ins, outs, tuple(sorted(dead)), node
+        # An itemgetter of one slot would not give a sequence.
+        operands = itemgetter(*ins) if len(ins) > 1 else itemgetter(slice(*(ins[0], ins[0] + 1) if ins else (0, 0)))
+        return function, operands, outs, tuple(sorted(dead)), node
 
     def _new_slot(self) -> int:
         self._initial.append(None)
@@ -130,8 +116,6 @@ class Plan:
         slot = self._slots.get(value)
         if slot is None:
             slot = self._slots[value] = self._new_slot()
-            if value.const is not None:
-                self._initial[slot] = _array(value.const)
         return slot
 
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
@@ -174,8 +158,8 @@ class Plan:
     def _execute(self, steps: list[Step], slots: list[Any]) -> None:
         node: Node | None = None
         try:
-            for function, ins, outs, dead, node in steps:  # noqa: B007
-                result = function(*[slots[i] for i in ins])
+            for function, operands, outs, dead, node in steps:  # noqa: B007
+                result = function(*operands(slots))
                 if len(outs) == 1:
                     slots[outs[0]] = result[0] if type(result) is tuple else result
                 else:
@@ -187,7 +171,7 @@ class Plan:
             raise
         except Exception as error:
             label = "?" if node is None else node.label
-            shapes = [getattr(slots[i], "shape", None) for i in ins]
+            shapes = [getattr(v, "shape", None) for v in operands(slots)]
             raise BackendError(f"{label} failed on input shapes {shapes}: {error}", backend="numpy") from error
 
     def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step]]:
@@ -209,15 +193,23 @@ def _made(nodes: Iterable[Node]) -> set[Value]:
 
 def objection(node: Node) -> str | None:
     """Why the numpy executor cannot run a node; None if it can. Subgraphs are looked into."""
-    kernel = lookup(node.domain, node.op, since_version(node))
+    found = _kernel(node)
+    if isinstance(found, str):
+        return found
+    return next((reason for sub in node.subgraphs for n in sub if (reason := objection(n))), None)
+
+
+def _kernel(node: Node) -> tuple[Kernel, dict[str, Any]] | str:
+    """The kernel of a node and the attributes that it is given, or why there is none."""
+    since = since_version(node)
+    kernel = lookup(node.domain, node.op, since)
     if kernel is None:
-        return f"no kernel for {node.domain + ':' if node.domain else ''}{node.op} version {since_version(node)}"
-    unknown = [
-        name for name in _stated(node, kernel) if kernel.attributes is not None and name not in kernel.attributes
-    ]
+        return f"no kernel for {node.domain + ':' if node.domain else ''}{node.op} version {since}"
+    stated = {name: node.attrs[name] for name in _stated(node, kernel)} if node.attrs else {}
+    unknown = [name for name in stated if kernel.attributes is not None and name not in kernel.attributes]
     if unknown:
         return f"the kernel of {node.op} does not take attribute {unknown[0]}={node.attrs[unknown[0]]}"
-    return next((reason for sub in node.subgraphs for n in sub if (reason := objection(n))), None)
+    return kernel, stated
 
 
 _MEMORY_HINT = "consumed_inputs"
@@ -238,26 +230,37 @@ def _stated(node: Node, kernel: Kernel) -> list[str]:
     ]
 
 
-def _bind(node: Node, constant: Callable[[Value], Array | None]) -> tuple[Function, list[Value | None]]:
-    """A node's kernel with everything constant bound, and the values that it is called with. `constant` tells what is known."""
-    kernel = lookup(node.domain, node.op, since_version(node))
-    reason = objection(node)
-    if kernel is None or reason is not None:
-        raise UnsupportedError(str(reason), node=node.label)
-    attributes = {name: _argument(node.attrs[name]) for name in _stated(node, kernel)}
+def _bind(
+    constant: Constant, node: Node, align: Callable[[Value], object] = lambda _: None
+) -> tuple[Function, list[Value | None]]:
+    """A node's kernel with everything constant bound, and the values that it is called with. `constant` tells what is known.
+
+    `align` is called for operands that are not prepared.
+    """
+    found = _kernel(node)
+    if isinstance(found, str):
+        raise UnsupportedError(found, node=node.label)
+    kernel, stated = found
+    attributes = {name: _argument(value) for name, value in stated.items()}
     if kernel.wants_n_outputs:
         attributes["n_outputs"] = len(node.outputs)
     reads = list(node.inputs)
     if node.subgraphs:
         outer = captures(node)
-        return _with_bodies(kernel.function, attributes, len(reads), outer), [*reads, *outer]
-    prepare = preparer(node.domain, node.op)
-    if prepare is not None:
-        operands = [None if v is None else constant(v) for v in reads]
-        prepared = prepare(operands, **attributes)
-        if prepared is not None:
-            return prepared, reads
-    return (partial(kernel.function, **attributes) if attributes else kernel.function), reads
+        reads += outer
+        function = _with_bodies(kernel.function, attributes, len(node.inputs), outer)
+    else:
+        prepare = preparer(node.domain, node.op)
+        if prepare is not None:
+            operands = [None if v is None else constant(v) for v in reads]
+            prepared = prepare(operands, **attributes)
+            if prepared is not None:
+                return prepared, reads
+        function = partial(kernel.function, **attributes) if attributes else kernel.function
+    for value in reads:
+        if value is not None:
+            align(value)
+    return function, reads
 
 
 def _argument(value: Attribute) -> Any:
@@ -312,13 +315,8 @@ def _body_plan(graph: Graph, outer: Sequence[Value]) -> Plan:
 
 def evaluate(node: Node) -> tuple[Any, ...]:
     """The outputs of a node whose inputs are all constants. UnsupportedError where there is no kernel; kernel errors pass."""
-    function, reads = _bind(node, lambda v: None if v.constant is None else _array(v.constant))
+    constants = Constants()
+    function, reads = _bind(constants, node, constants.align)
     with np.errstate(all="ignore"):
-        result = function(*[None if v is None or v.const is None else _array(v.const) for v in reads])
+        result = function(*[None if v is None else constants(v) for v in reads])
     return result if isinstance(result, tuple) else (result,)
-
-
-def _array(const: Tensor | SparseTensor) -> Any:
-    """A constant where numpy and BLAS can work on it. Model files align nothing, and both would copy it on every use."""
-    array = const.numpy() if isinstance(const, Tensor) else const.dense().numpy()
-    return array if array.flags.aligned else array.copy()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ortconv.executor.kernels.elementwise import BLOCK
-from ortconv.ir.tensor import Array
+from ortconv.executor.threads import each, shares
+from ortconv.ir.tensor import Array, aligned
 
 
 class Line(NamedTuple):
@@ -43,7 +45,7 @@ class BlockProgram:
         constants: list[tuple[int, Array]] = []
         for operand in (o for line in lines for o in line.operands):
             if isinstance(operand, np.ndarray) and id(operand) not in slots:
-                constants.append((len(slots), operand))
+                constants.append((len(slots), aligned(operand)))
                 slots[id(operand)] = len(slots)
         self._constants, self._result = constants, len(slots)
         self._read = sorted(
@@ -74,14 +76,8 @@ class BlockProgram:
         for slot, arranged, value in zip(self._read, recipe.arranged, read, strict=True):
             slots[slot] = arranged(value)
         slots[self._result] = rows
-        if self._temporaries:
-            slots += [np.empty_like(rows[: recipe.block]) for _ in range(self._temporaries)]
-        if self._columns:
-            slots += [np.empty_like(rows[: recipe.block, :1]) for _ in range(self._columns)]
-        if len(rows) <= recipe.block:
-            self._execute(slots)
-        else:
-            self._in_blocks(recipe, slots)
+        parts = shares(len(rows), rows.size * len(self._code) * _WORK, recipe.block)
+        each(partial(self._in_blocks, recipe, slots), parts)
         return result
 
     def _run_whole(self, slots: list[Any], read: Sequence[Array], result: Array) -> None:
@@ -95,20 +91,26 @@ class BlockProgram:
         self._execute(slots)
 
     def _execute(self, slots: list[Any]) -> None:
-        for function, ins, out in self._code:
-            function(*[slots[i] for i in ins], slots[out])
+        for function, operands in self._code:
+            function(*operands(slots))
 
-    def _in_blocks(self, recipe: _Recipe, whole: list[Any]) -> None:
-        slots, block, size = whole.copy(), recipe.block, len(whole[self._result])
+    def _in_blocks(self, recipe: _Recipe, whole: list[Any], part: slice) -> None:
+        rows, block = whole[self._result], recipe.block
+        whole = whole + [np.empty_like(rows[:block]) for _ in range(self._temporaries)]
+        whole += [np.empty_like(rows[:block, :1]) for _ in range(self._columns)]
+        if len(rows) <= block:
+            return self._execute(whole)
+        slots = whole.copy()
         moving = [*recipe.moving, self._result]
         cut = [*recipe.cut, *range(self._result + 1, len(slots))]
-        for start in range(0, size, block):
+        for start in range(part.start, part.stop, block):
             for slot in moving:
                 slots[slot] = whole[slot][start : start + block]
-            if start + block > size:
+            if start + block > len(rows):
                 for slot in cut:
-                    slots[slot] = whole[slot][: size - start]
+                    slots[slot] = whole[slot][: len(rows) - start]
             self._execute(slots)
+        return None
 
     def _fills(self, shape: tuple[int, ...], values: Sequence[tuple[int, Array]]) -> bool:
         """True if rows are reduced from whole rows of a result of that shape, and the last line makes all of it."""
@@ -159,6 +161,8 @@ class BlockProgram:
         longest = max(longest, width)
         if any(longest % p or p % width for p in periods) or longest % width:
             return None
+        if not widths and periods and (row := _row(longest, like.size // longest)) is not None:
+            widths, width, longest = {row}, row, row
         block = longest // width * max(1, BLOCK // longest)
         shape = (-1, width) if widths else (-1,)
         ways = {slot: p.way(axes, shape, min(block, like.size // width)) for slot, p in placed.items() if p is not None}
@@ -175,6 +179,16 @@ class BlockProgram:
             [slot for slot, way in ways.items() if way.kind == "cut"],
         )
 
+
+def _row(period: int, lead: int) -> int | None:
+    """The length of rows in which every operand has its place, for operands that repeat `lead` times."""
+    counts = (n for n in range(-(-_SHORTEST_ROW // period), lead) if lead % n == 0)
+    row = period * next(counts, lead)
+    return row if row <= BLOCK else None
+
+
+_WORK = 8
+"""What an instruction costs per element, in multiplications of a matrix product."""
 
 _UNKNOWN: Any = object()
 _MOST_RECIPES = 16
@@ -203,6 +217,9 @@ class _Recipe(NamedTuple):
 
 _SMALL = 1 << 12
 """Elements up to which numpy's broadcasting costs less than another layout."""
+
+_SHORTEST_ROW = 1 << 11
+"""Elements from which numpy adds the same row to each of many rows as fast as it adds a whole block."""
 
 
 class _Way(NamedTuple):
@@ -233,6 +250,10 @@ def _ordered(axes: tuple[int, ...], shape: tuple[int, ...]) -> Callable[[Array],
     if axes == tuple(range(len(axes))):
         return lambda x: x.reshape(shape)
     return lambda x: x.transpose(axes).reshape(shape)
+
+
+def _tiled(x: Array, copies: int) -> Array:
+    return x if copies == 1 else np.tile(x, copies)
 
 
 class _Placed(NamedTuple):
@@ -275,16 +296,20 @@ class _Placed(NamedTuple):
         if self.period == 1:
             return _Way("whole", lambda v: v.reshape(()))
         width = shape[-1]
-        if self.period == width:
-            return _Way("whole", lambda v: flat(v.reshape(own)))
+        if width > 0 and width % self.period == 0:
+            copies = width // self.period
+            return _Way("whole", lambda v: _tiled(flat(v.reshape(own)), copies))
         repeats = count * max(width, 1) // self.period
         return _Way("cut", lambda v: np.tile(flat(v.reshape(own)), repeats).reshape(shape))
 
 
 def _allocate(
     lines: Sequence[Line], slots: dict[int, int], source: Any, result: int
-) -> tuple[list[tuple[Callable[..., Any], tuple[int, ...], int]], int, int]:
-    """The lines over slots, and the numbers of full and of narrow temporaries. They follow `result`, where the last line writes."""
+) -> tuple[list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]], int, int]:
+    """The lines as functions with what takes their arguments out of the slots, and the numbers of full and of narrow temporaries.
+
+    These follow `result`, where the last line writes.
+    """
     narrow = columns(lines)
     last_use = {id(o): index for index, line in enumerate(lines) for o in line.operands}
     # Buffers are (narrow, number); the result is the first of the full ones.
@@ -312,5 +337,7 @@ def _allocate(
     def slot(where: Any) -> int:
         return where if isinstance(where, int) else result + where[1] + (count[False] if where[0] else 0)
 
-    code = [(function, tuple(slot(i) for i in ins), slot(out)) for function, ins, out in placed]
+    code: list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]] = [
+        (function, itemgetter(*map(slot, ins), slot(out))) for function, ins, out in placed
+    ]
     return code, count[False] - 1, count[True]

@@ -14,7 +14,16 @@ import numpy as np
 from ortconv.executor.fusion import Bind, Unit
 from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.kernels.conv import EXACT_SUM
-from ortconv.executor.kernels.integer_steps import Codes, Limits, Rounding, convolution, exact_sum, float_sum
+from ortconv.executor.kernels.integer_products import codes_less
+from ortconv.executor.kernels.integer_steps import (
+    Codes,
+    Limits,
+    Rounding,
+    convolution,
+    exact_sum,
+    float_sum,
+    matrix_product,
+)
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.quantize import dynamic_centred_codes
 from ortconv.executor.program import BlockProgram, Line
@@ -24,6 +33,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 _MS = "com.microsoft"
+_PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 _MOVES = frozenset({"Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators that put out some of the codes that they read."""
 
@@ -67,8 +77,8 @@ def _is_dequantize(node: Node) -> bool:
 
 
 def is_of_weights(node: Node) -> bool:
-    """True for a DequantizeLinear that a step may not need: all that it makes is weights of convolutions."""
-    return _is_dequantize(node) and all(user.is_op("Conv") and slot == 1 for user, slot in node.out.uses)
+    """True for a DequantizeLinear that a step may not need: all that it makes is weights of products."""
+    return _is_dequantize(node) and all(user.op in _PRODUCTS and slot == 1 for user, slot in node.out.uses)
 
 
 class _Steps:
@@ -170,8 +180,8 @@ class _Steps:
         if before is None or before.domain or len(before.outputs) != 1:
             return None
         nodes = [before, *nodes]
-        if before.op == "Conv":
-            return self._float_convolution(before, nodes, codes, limits)
+        if before.op in _PRODUCTS:
+            return self._float_product(before, nodes, codes, limits)
         if before.op == "Add":
             return self._float_sum(before, nodes, codes, limits)
         if before.op in _MOVES and len(nodes) == 2:
@@ -197,38 +207,45 @@ class _Steps:
         first, last = (np.rint(bound / codes.scale).clip(*limits) for bound in (low, high))
         return np.asarray(first, np.float32), np.asarray(last, np.float32)
 
-    def _float_convolution(self, node: Node, nodes: list[Node], codes: Codes, limits: Limits) -> _Step | None:
+    def _float_product(self, node: Node, nodes: list[Node], codes: Codes, limits: Limits) -> _Step | None:
         source = self._dequantized(node.inputs[0])
-        weights = None if source is None else self._weights(node.inputs[1])
+        weights = None if source is None else self._weights(node)
         bias = node.input(2)
         b = None if bias is None else self._constant(bias)
         if source is None or weights is None or (bias is not None and b is None):
             return None
         (dequantize, x), (of_weights, w, w_scale) = source, weights
-        if not _is_sound(node, w):
+        is_convolution = node.op == "Conv"
+        if not (_is_sound(node, w) if is_convolution else _is_plain_product(node, w, b)):
             return None
         unit = x.scale.astype(np.float64) * w_scale
         factor = np.asarray(unit / codes.scale, np.float32)
-        shift = None if b is None else np.asarray(b / unit, np.float32)
+        shift = None if b is None else np.broadcast_to(np.asarray(b.reshape(-1) / unit, np.float32), len(w))
         if not (np.isfinite(factor).all() and (shift is None or np.isfinite(shift).all())):
             return None
         finish = Rounding(shift, factor, limits, len(w))
-        function = _convolution(node, w, finish, None)
+        function = _convolution(node, w, finish, exactly=False) if is_convolution else matrix_product(w.T, finish)
         return _Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize, of_weights))
 
-    def _weights(self, value: Value | None) -> tuple[Node, Array, Array] | None:
-        """The node that dequantizes a value, integer weights less their zero points, and their scales, one or one per channel."""
+    def _weights(self, product: Node) -> tuple[Node, Array, Array] | None:
+        """The node that dequantizes the weights of a product, these as integers less their zero points with the output channels
+        first, and their scales, one or one per channel.
+        """
+        value = product.inputs[1]
         node = None if value is None else value.producer
         if node is None or not _is_dequantize(node) or node.attr("block_size", 0) or node.attr("output_dtype", 0):
             return None
         q, scale, zero = (None if v is None else self._constant(v) for v in (*node.inputs, None)[:3])
-        if q is None or scale is None or q.dtype not in (np.uint8, np.int8) or scale.dtype != np.float32 or q.ndim < 3:
+        if q is None or scale is None or q.dtype not in (np.uint8, np.int8) or scale.dtype != np.float32:
             return None
-        if (node.input(2) is not None and zero is None) or scale.size not in (1, len(q)):
+        if (q.ndim < 3) if product.op == "Conv" else (q.ndim != 2):
             return None
-        if scale.size > 1 and node.attr("axis", 1) not in (0, -q.ndim):
+        axis = 0 if product.op == "Conv" or product.attr("transB", 0) else 1
+        if (node.input(2) is not None and zero is None) or scale.size not in (1, q.shape[axis]):
             return None
-        return node, _centred_weights(q, zero), scale.reshape(-1).astype(np.float64)
+        if scale.size > 1 and node.attr("axis", 1) % q.ndim != axis:
+            return None
+        return node, _centred_weights(q.T if axis else q, zero), scale.reshape(-1).astype(np.float64)
 
     def _float_sum(self, node: Node, nodes: list[Node], codes: Codes, limits: Limits) -> _Step | None:
         a, b = (self._dequantized(v) for v in node.inputs)
@@ -256,7 +273,7 @@ class _Steps:
             return None
         factor = (x.scale * w_scale / y.scale).reshape(-1)
         finish = Rounding(bias, factor, y.limits, len(w))
-        return _Step((node,), ((node.inputs[0], x),), y, _convolution(node, w, finish, x.limits))
+        return _Step((node,), ((node.inputs[0], x),), y, _convolution(node, w, finish, exactly=True))
 
     def of_qlinear_add(self, node: Node) -> _Step | None:
         a, b, y = (self._codes(node, i, i + 1) for i in (1, 4, 6))
@@ -308,11 +325,8 @@ def _has_input_in_every_window(node: Node) -> bool:
 
 
 def _centred_weights(q: Array, zero: Array | None) -> Array:
-    """(M, C, kernel...) in float32, laid out with the output channels last, as products need them."""
-    order = (*range(2, q.ndim), 1, 0)
-    if zero is not None and zero.size == 1:
-        zero = zero.reshape(())
-    return centred(np.ascontiguousarray(q.transpose(order)), zero).transpose(-1, -2, *range(q.ndim - 2))
+    """(M, C, kernel...) as integers, less zero points of which there are one or M."""
+    return codes_less(q, None if zero is None else zero.reshape(-1, *(1,) * (q.ndim - 1)))
 
 
 def _is_sound(node: Node, w: Array) -> bool:
@@ -320,10 +334,17 @@ def _is_sound(node: Node, w: Array) -> bool:
     return w.size > 0 and node.attr("group", 1) > 0 and len(w) % node.attr("group", 1) == 0
 
 
-def _convolution(node: Node, w: Array, finish: Rounding, limits: Limits | None) -> Function:
+def _is_plain_product(node: Node, w: Array, bias: Array | None) -> bool:
+    """True for a Gemm or MatMul of rows and weights (N, K) with no factors, and a bias for all rows."""
+    given = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0} | dict(node.attrs)
+    is_plain = given.pop("transB") in (0, 1) and given == {"alpha": 1.0, "beta": 1.0, "transA": 0}
+    return w.size > 0 and is_plain and (bias is None or bias.size == 1 or bias.shape in ((len(w),), (1, len(w))))
+
+
+def _convolution(node: Node, w: Array, finish: Rounding, exactly: bool) -> Function:
     geometry: dict[str, Any] = dict(node.attrs)
     is_channels_last = geometry.pop("channels_last", 0)
-    multiply = convolution(w, int(geometry.pop("group", 1)), geometry, finish, limits)
+    multiply = convolution(w, int(geometry.pop("group", 1)), geometry, finish, exactly)
     if not is_channels_last:
         return multiply
     return lambda x: np.moveaxis(multiply(np.moveaxis(x, -1, 1)), 1, -1)

@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from ortconv.errors import UnsupportedError
-from ortconv.executor.backend import Backend, Claiming, Region
+from ortconv.executor.backend import Backend, Claiming, Region, claims
 from ortconv.ir.graph import Graph, Node, Value, captures
 
 
@@ -31,7 +31,7 @@ def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
     placed: dict[Node, Placement] = {}
     refused: dict[Node, dict[str, str]] = {node: {} for node in graph}
     for backend in backends:
-        if isinstance(backend, Claiming):
+        if claims(backend):
             _claim(graph, backend, placed, refused)
             continue
         for node in graph:
@@ -70,11 +70,15 @@ def split(
     keep: Collection[Value] = (),
     file: Path | None = None,
     custom_op_library: Path | None = None,
+    threads: int = 1,
 ) -> list[tuple[str, Region]]:
     """The placed nodes as regions in an order in which they can run, as few as possible; each with the name of its backend.
 
     `keep` are values that regions must put out besides those that others read.
     """
+    if len({p.backend for p in placements}) == 1 and all(p.claim is None for p in placements):
+        region = make_region(graph, [p.node for p in placements], keep, None if keep else file)
+        return [(placements[0].backend, replace(region, custom_op_library=custom_op_library, threads=threads))]
     units, needs = _units(placements)
     firsts = [placements[unit[0]] for unit in units]
     keys = [p.backend if p.claim is None else f"{p.backend} {p.claim}" for p in firsts]
@@ -83,7 +87,7 @@ def split(
     found = []
     for run in runs:
         region = make_region(graph, [placements[i].node for u in run for i in units[u]], keep, whole)
-        found.append((firsts[run[0]].backend, replace(region, custom_op_library=custom_op_library)))
+        found.append((firsts[run[0]].backend, replace(region, custom_op_library=custom_op_library, threads=threads)))
     return found
 
 
@@ -175,7 +179,7 @@ def pieces(region: Region, most: int) -> Iterator[Region]:
     for start in range(0, len(region.nodes), most):
         nodes = region.nodes[start : start + most]
         piece = make_region(region.graph, nodes, {v for n in nodes for v in n.outputs if v is not None})
-        yield replace(piece, custom_op_library=region.custom_op_library)
+        yield replace(piece, custom_op_library=region.custom_op_library, threads=region.threads)
 
 
 def last_uses(regions: Sequence[Region], keep: Iterable[Value] = ()) -> list[tuple[Value, ...]]:

@@ -104,6 +104,11 @@ class Tensor:
         return f"Tensor({self.dtype.name}, {self.shape})"
 
 
+def aligned(array: Array) -> Array:
+    """The array, or a copy where numpy and BLAS would copy it on every use. Model files align nothing."""
+    return array if array.flags.aligned else array.copy(order="K")
+
+
 class SparseTensor:
     """A constant in coordinate form: `values` (nnz,), `indices` (nnz,) linear or (nnz, rank), dense `shape`."""
 

@@ -67,6 +67,26 @@ def test_shapes_and_ranges(net: Path, printed: Printed) -> None:
     assert printed("run", net, *inputs, "--seed", 1)["outputs"] != found["outputs"]
 
 
+@pytest.mark.parametrize("backend", ["numpy", "onnxruntime"])
+def test_threads(
+    backend: str, net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[int] = []
+    make = Session.__init__
+
+    def noted(self: Session, *args: Any, **options: Any) -> None:
+        asked.append(options["threads"])
+        make(self, *args, **options)
+
+    monkeypatch.setattr(Session, "__init__", noted)
+    inputs = ["--input", "x:2x3x4x5", "--input", "i:5..7", "--backend", backend, "-q"]
+    assert main(["run", str(net), *inputs, "--save", str(tmp_path / "one.npz")]) == 0
+    assert main(["run", str(net), *inputs, "--threads", "2", "--check", str(tmp_path / "one.npz")]) == 0
+    assert asked == [1, 2]
+    assert main(["run", str(net), "--threads", "0"]) == 2
+    assert "--threads" in capsys.readouterr().err
+
+
 def test_constant_inputs_and_names_with_colons(tmp_path: Path, printed: Printed) -> None:
     path = tmp_path / "m.onnx"
     proto = onnx.parser.parse_model(

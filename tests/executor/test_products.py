@@ -90,3 +90,13 @@ def test_products_of_many_matrices():
     columns = np.empty((4, 130), np.float32)
     products.product(a[0].copy(order="F"), few.T, columns.T)
     np.testing.assert_allclose(columns, few @ a[0].T, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 5), (100, 30, 20), (131, 500, 64)], ids=str)
+@pytest.mark.usefixtures("piece")
+def test_stacked_products(shape):
+    rows, depth, columns = shape
+    a, b = f32(2, rows, 3, depth).swapaxes(1, 2), f32(2, 3, depth, columns)
+    out = np.full((2, rows, 3, columns), np.nan, np.float32).swapaxes(1, 2)
+    products.product(a, b, out)
+    np.testing.assert_allclose(out, np.matmul(a, b), rtol=1e-5, atol=1e-4)

@@ -235,3 +235,34 @@ def test_average_pools(rng, dtype, channels_last):
     differs_by_at_most_one("QLinearGlobalAveragePool", inputs, {"channels_last": channels_last})
     attributes = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1], "channels_last": channels_last}
     differs_by_at_most_one("QLinearAveragePool", inputs, attributes)
+
+
+def prepared_cases(rng):
+    """Name, attributes, inputs, and which of them are constant in any case."""
+    a, b, tall = codes(rng, (2, 5, 24), np.uint8), codes(rng, (24, 48), np.int8), codes(rng, (48, 24), np.int8)
+    s, zero = scalar(0.03), zero_point(np.uint8)
+    column = (rng.random(48) * 0.02 + 0.01).astype(np.float32), rng.integers(-9, 9, 48).astype(np.int8)
+    bias, c = rng.standard_normal(48).astype(np.float32), rng.integers(-900, 900, 48).astype(np.int32)
+    x = rng.standard_normal((2, 5, 24)).astype(np.float32)
+    yield "QLinearMatMul", "", {}, [a, s, zero, b, *column, scalar(0.5), zero], (3, 5)
+    yield "QGemm", MS, {"alpha": 0.5}, [a[0], s, zero, b, *column, c, scalar(0.5), zero], (3, 5)
+    yield "QGemm", MS, {"transB": 1, "transA": 1}, [a[0].T.copy(), s, zero, tall, s, zero_point(np.int8)], (3, 5)
+    yield "MatMulIntegerToFloat", MS, {}, [a, b, s, column[0], zero, column[1], bias], (1, 5)
+    yield "MatMulIntegerToFloat", MS, {}, [a, b, s, s], (1,)
+    yield "DynamicQuantizeMatMul", MS, {}, [x, b, *column, bias], (1, 3)
+    yield "DynamicQuantizeMatMul", MS, {}, [x, b, s], (1,)
+    image, w = codes(rng, (1, 4, 9, 8), np.uint8), codes(rng, (6, 2, 3, 3), np.int8)
+    geometry = {"group": 2, "pads": [1, 0, 1, 0], "kernel_shape": [3, 3]}
+    yield "ConvInteger", "", geometry, [image, w, zero, np.arange(-3, 3, dtype=np.int8)], (1, 3)
+    yield "ConvInteger", "", {"group": 2}, [image, w], (1,)
+
+
+def test_constant_weights_make_the_same(rng):
+    for op, domain, attributes, inputs, constant in prepared_cases(rng):
+        want = run_kernel(op, inputs, attributes, domain=domain)[0]
+        for known in (constant, constant[:1]):
+            operands = [v if i in known else None for i, v in enumerate(inputs)]
+            function = registry.preparer(domain, op)(operands, **attributes)
+            if function is not None:
+                np.testing.assert_array_equal(function(*inputs), want, err_msg=op)
+        assert registry.preparer(domain, op)([v if i in constant else None for i, v in enumerate(inputs)], **attributes)

@@ -10,8 +10,10 @@ from onnx import helper, numpy_helper
 from onnx.parser import parse_graph
 
 from ortconv.executor import plan
-from ortconv.executor.kernels import winograd
+from ortconv.executor.kernels import integer_steps, integer_winograd, winograd
 from ortconv.executor.kernels.conv import convolve, filters
+from ortconv.executor.kernels.integer_products import leave
+from ortconv.executor.kernels.integer_winograd import TiledWeights
 from ortconv.executor.kernels.windows import window
 from ortconv.session import Session
 from tests.batches import batched
@@ -124,10 +126,10 @@ BETWEEN = {
 """Float operators between dequantized x and the QuantizeLinear behind r, and how many steps are left."""
 
 
-def save(constants, body, kind, path):
+def save(constants, body, kind, path, x="float[n, ch, h, wd] x", shape="[o, p, r, s]"):
     names = set(re.findall(r"\w+", body))
     used = {name: value for name, value in constants.items() if name in names}
-    graph = parse_graph(f"g (float[n, ch, h, wd] x) => ({kind}[o, p, r, s] y) {{ {body} }}")
+    graph = parse_graph(f"g ({x}) => ({kind}{shape} y) {{ {body} }}")
     graph.initializer.extend(numpy_helper.from_array(np.asarray(array), name) for name, array in used.items())
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
@@ -153,7 +155,16 @@ def examples():
             yield x
 
 
+@pytest.fixture(params=[True, False], ids=["few weights", "many weights"])
+def _forms(request, monkeypatch):
+    """Both forms of products, of which the number of weights decides."""
+    if not request.param:
+        monkeypatch.setattr(integer_steps, "_MANY_WEIGHTS", 0)
+        monkeypatch.setattr(integer_winograd, "_WIDENED_AT_ONCE", 0)
+
+
 @pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.usefixtures("_forms")
 def test_operators_on_codes_are_exact(name, tmp_path):
     path = save(*OPERATORS[name], tmp_path / "m.onnx")
     ours, reference = Session(path), plain(path)
@@ -182,15 +193,56 @@ def test_operators_between_dequantized_and_quantized(name, zero_points, scales, 
 
 
 @pytest.mark.parametrize("largest", [8, 127])
+@pytest.mark.usefixtures("_forms")
 def test_exact_winograd(largest):
-    """With small weights every sum fits float32, with large ones it takes float64."""
-    w = RNG.integers(-largest, largest, (64, 128, 3, 3), endpoint=True).astype(np.float32)
-    x = np.full((1, 128, 6, 7), 255, np.float32) * (w[0, :, 1, 1] > 0)[:, None, None]
-    place = window((6, 7), (3, 3), pads=(1, 1, 1, 1))
-    transformed = winograd.transform_weights(w)
-    got = winograd.convolve_3x3(x, transformed, place, winograd.exact_outputs(transformed, 0, 255))
+    """With small weights every sum fits float32, with large ones it takes the direct form."""
+    w = RNG.integers(-largest, largest, (64, 128, 3, 3), endpoint=True).astype(np.int8)
+    x = np.full((1, 128, 12, 14), 255, np.float32) * (w[0, :, 1, 1] > 0)[:, None, None]
+    place = window((12, 14), (3, 3), pads=(1, 1, 1, 1))
+    got = integer_steps.convolution(w, 1, {"pads": (1, 1, 1, 1)}, leave, exactly=True)(x)
     want = convolve(x.astype(np.float64), filters(w.astype(np.float64), 1), place)
-    np.testing.assert_array_equal(np.moveaxis(got, -1, 1), want)
+    np.testing.assert_array_equal(got, want)
+    if largest == 8:
+        np.testing.assert_array_equal(np.moveaxis(TiledWeights(w).convolve(x, place, leave, exactly=True), -1, 1), want)
+    else:
+        with pytest.raises(integer_winograd.InexactError):
+            TiledWeights(w).convolve(x, place, leave, exactly=True)
+
+
+PRODUCTS = {
+    "MatMul": ("a = MatMul(x_, w) r = Relu(a)", (12, 20), 1, True),
+    "MatMul of matrices": ("m = Reshape(x_, shape) n = QuantizeLinear(m, xs, xz) "
+                           "n_ = DequantizeLinear(n, xs, xz) f = MatMul(n_, w) r = Reshape(f, rows)", (12, 20), 1, False),
+    "Gemm": ("r = Gemm(x_, w, c)", (12, 20), 1, True),
+    "Gemm of rows": ("r = Gemm<transB = 1>(x_, w, c)", (20, 12), 0, True),
+    "Gemm with one bias": ("r = Gemm<alpha = 1.0, beta = 1.0>(x_, w, b)", (12, 20), 1, True),
+    "Gemm with factors": ("r = Gemm<alpha = 0.5>(x_, w, c)", (12, 20), 1, False),
+    "Gemm with a bias per row": ("r = Gemm(x_, w, e)", (12, 20), 1, False),
+}  # fmt: skip
+"""Products of x (N, 12) and dequantized weights of a shape, the axis of their columns, and whether all that runs is on codes."""
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("per_channel", [False, True], ids=["per tensor", "per channel"])
+@pytest.mark.parametrize("zero_points", [U8, S8], ids=["unsigned", "signed"])
+def test_products_between_dequantized_and_quantized(name, per_channel, zero_points, tmp_path):
+    product, shape, axis, is_on_codes = PRODUCTS[name]
+    scale = {"ws": RNG.uniform(0.002, 0.006, 20).astype(np.float32), "wz": codes(20, low=-3, high=3)}
+    constants = zero_points | SCALES | (scale if per_channel else {}) | {
+        "q": codes(*shape), "c": RNG.normal(0, 1, 20).astype(np.float32), "b": f32(0.3), "rows": np.array([-1, 20]),
+        "shape": np.array([2, -1, 12]), "e": RNG.normal(0, 1, (6, 1)).astype(np.float32)}  # fmt: skip
+    kind = "uint8" if zero_points is U8 else "int8"
+    body = f"""p = QuantizeLinear(x, xs, xz) x_ = DequantizeLinear(p, xs, xz) w = DequantizeLinear<axis = {axis}>(q, ws, wz)
+        {product} y = QuantizeLinear(r, ys, yz)"""
+    path = save(constants, body, kind, tmp_path / "m.onnx", "float[n, 12] x", "[n, 20]")
+    ours, reference = Session(path), plain(path)
+    assert (len(ours._programs[0][0].steps) == 2) == is_on_codes
+    for rows in (6,) if "e)" in product else (6, 2, 0):
+        x = RNG.normal(0, 1.5, (rows, 12)).astype(np.float32)
+        want, got = (s.run(None, {"x": x})[0].astype(int) for s in (reference, ours))
+        assert want.shape == got.shape
+        assert np.abs(want - got).max(initial=0) <= 1
+        assert np.count_nonzero(want - got) <= 1
 
 
 def test_winograd_of_nothing():

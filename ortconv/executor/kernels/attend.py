@@ -10,6 +10,7 @@ import numpy as np
 
 from ortconv.executor.kernels.exponential import Exponential, fast_exponential
 from ortconv.executor.kernels.products import product
+from ortconv.executor.threads import each
 from ortconv.ir.tensor import Array
 
 _BLOCK = 1 << 18
@@ -68,32 +69,29 @@ def _in_blocks(
     keys = v.shape[2]
     together = _BLOCK // (length * keys)
     if together > 1:
-        scores = np.empty((min(together, heads), length, keys), np.float32)
+
+        def some_heads(i: tuple[int, slice]) -> bool:
+            columns, masks = np.multiply(kt[i], scale, order="C"), [x[i] for x in summands]
+            scores = np.empty((len(q[i]), length, keys), np.float32)
+            return _block(q[i], columns, v[i], masks, exponential, scores, out[i])
+
         return all(
-            _block(
-                q[i],
-                np.multiply(kt[i], scale, order="C"),
-                v[i],
-                [x[i] for x in summands],
-                exponential,
-                scores[: len(q[i])],
-                out[i],
-            )
-            for b in range(batch)
-            for h in range(0, heads, together)
-            for i in [(b, slice(h, h + together))]
+            each(some_heads, [(b, slice(h, h + together)) for b in range(batch) for h in range(0, heads, together)])
         )
     # Blocks of nearly the same size.
     rows = -(-length // -(-length // max(_FEWEST_ROWS, _BLOCK // keys)))
-    scores = np.empty((rows, keys), np.float32)
-    for head in np.ndindex(batch, heads):
+
+    def one_head(head: tuple[int, int]) -> bool:
         columns, values = np.multiply(kt[head], scale, order="C"), np.ascontiguousarray(v[head])
+        scores = np.empty((rows, keys), np.float32)
         for start in range(0, length, rows):
             i = (*head, slice(start, start + rows))
             part, masks = scores[: length - start], [x[i] for x in summands]
             if not _block(q[i], columns, values, masks, exponential, part, out[i]):
                 return False
-    return True
+        return True
+
+    return all(each(one_head, [(b, h) for b in range(batch) for h in range(heads)]))
 
 
 def _block(

@@ -12,6 +12,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import products, winograd
+from ortconv.executor.kernels.bands import in_bands
 from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
@@ -19,11 +20,16 @@ from ortconv.executor.kernels.precision import in_float32
 from ortconv.executor.kernels.products import writer
 from ortconv.executor.kernels.unfolding import FEW_CHANNELS, unfolded
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, to_last, window
+from ortconv.executor.memory import once
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
 EXACT_SUM = float(1 << 24)
 """Integer sums up to this are exact in float32."""
+
+
+DEPTHWISE_WORK = 8
+"""What a multiplication costs that is not part of a matrix product, in such that are."""
 
 
 class Filters(NamedTuple):
@@ -46,6 +52,8 @@ def filters(w: Array, group: int) -> Filters:
         raise GraphError(f"{m} output channels cannot be divided into {group} groups")
     if c == 1 and group > 1:
         return Filters(tuple(k), group, np.ascontiguousarray(w.reshape(m, -1).T), group, m, True)
+    if group == 1 and prod(k) == 1:
+        return Filters(tuple(k), group, w.reshape(m, c).T[None], c, m, False)
     rows = np.moveaxis(w.reshape(group, m // group, c, *k), 2, -1).reshape(group, m // group, -1)
     return Filters(tuple(k), group, np.ascontiguousarray(rows.transpose(0, 2, 1)), c * group, m, False)
 
@@ -57,7 +65,10 @@ def convolve(x: Array, f: Filters, w: Window) -> Array:
 
 
 def convolver(f: Filters, w: Window, channels: int) -> Function:
-    """The function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without bias."""
+    """The function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without bias.
+
+    It can also be given contiguous memory (N, output..., M) for the result.
+    """
     if channels != f.channels:
         raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
     if f.depthwise:
@@ -69,9 +80,9 @@ def _windowed(f: Filters, w: Window) -> Function:
     c, m = f.channels // f.group, f.outputs // f.group
     parts = [(slice(g * c, (g + 1) * c), slice(g * m, (g + 1) * m), unfolded(a, w)) for g, a in enumerate(f.matrix)]
 
-    def run(x: Array) -> Array:
+    def run(x: Array, out: Array | None = None) -> Array:
         x = np.ascontiguousarray(x) if c <= FEW_CHANNELS and f.group > 1 else x
-        out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype)
+        out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype) if out is None else out
         for inputs, outputs, multiply in parts:
             multiply(x[:, inputs], out[..., outputs])
         return channels_first(out)
@@ -86,13 +97,13 @@ def _pointwise(matrix: Array, w: Window) -> Function:
         run = _of_pixels(writer(matrix[0]), c, m, w.output)
     else:
         run = _of_grouped_pixels(matrix, w.output)
-    return (lambda x: run(x[steps])) if any(s > 1 for s in w.strides) else run
+    return (lambda x, out=None: run(x[steps], out)) if any(s > 1 for s in w.strides) else run
 
 
 def _of_pixels(multiply: Callable[[Array, Array], None], c: int, m: int, output: tuple[int, ...]) -> Function:
     size = prod(output)
 
-    def run(x: Array) -> Array:
+    def run(x: Array, out: Array | None = None) -> Array:
         n = len(x)
         if size == 1:
             rows = x.reshape(n, c)
@@ -100,9 +111,9 @@ def _of_pixels(multiply: Callable[[Array, Array], None], c: int, m: int, output:
             rows = x.reshape(c, size).T  # products read the transpose as it is
         else:
             rows = channels_last(x).reshape(n * size, c)
-        out = np.empty((n * size, m), x.dtype)
-        multiply(rows, out)
-        return channels_first(out.reshape(n, *output, m))
+        out = np.empty((n, *output, m), x.dtype) if out is None else out
+        multiply(rows, out.reshape(n * size, m))
+        return channels_first(out)
 
     return run
 
@@ -110,11 +121,11 @@ def _of_pixels(multiply: Callable[[Array, Array], None], c: int, m: int, output:
 def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
     group, c, m = matrix.shape
 
-    def run(x: Array) -> Array:
+    def run(x: Array, out: Array | None = None) -> Array:
         rows = channels_last(x).reshape(-1, group, c)
-        out = np.empty((len(rows), group, m), x.dtype)
-        np.matmul(rows.swapaxes(0, 1), matrix, out=out.swapaxes(0, 1))
-        return channels_first(out.reshape(len(x), *output, group * m))
+        out = np.empty((len(x), *output, group * m), x.dtype) if out is None else out
+        np.matmul(rows.swapaxes(0, 1), matrix, out=out.reshape(len(rows), group, m).swapaxes(0, 1))
+        return channels_first(out)
 
     return run
 
@@ -122,12 +133,13 @@ def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
 def _depthwise(f: Filters, w: Window) -> Function:
     one = depthwise(f.matrix, w) if len(w.kernel) == 2 and all(w.output) else partial(_tap_by_tap, f.matrix, w)
     multiplier = f.outputs // f.channels
-    return one if multiplier == 1 else lambda x: one(np.repeat(x, multiplier, axis=1))
+    return one if multiplier == 1 else lambda x, out=None: one(np.repeat(x, multiplier, axis=1), out)
 
 
-def _tap_by_tap(weights: Array, w: Window, x: Array) -> Array:
+def _tap_by_tap(weights: Array, w: Window, x: Array, out: Array | None = None) -> Array:
     x = pad_channels_last(x, w)
-    out = np.zeros((x.shape[0], *w.output, x.shape[-1]), x.dtype)
+    out = np.empty((x.shape[0], *w.output, x.shape[-1]), x.dtype) if out is None else out
+    out[...] = 0
     for tap, factors in zip(w.taps(), weights):
         out += x[(slice(None), *tap)] * factors
     return channels_first(out)
@@ -228,29 +240,36 @@ def _prepared(
 
 def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
     """The function of x that convolves with constant weights, without bias. Its results are the caller's to overwrite."""
-    laid_out = cache(lambda: filters(weights, group))
+    laid_out = once(filters, weights, group)
     placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
-    transformed = cache(lambda: winograd.transform_weights(weights))
-    suits_winograd = winograd.suits(weights, group)
+    steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
+    suits_winograd = winograd.suits(weights, group) and steps <= {1}
+    transformed = once(winograd.transform_weights, weights) if suits_winograd else None
+    outputs, channels, *size = weights.shape
+
+    def over(given: int, w: Window) -> Function:
+        direct = cache(lambda: convolver(laid_out(), w, given))
+        if transformed is None or given != channels or not winograd.suits_window(w):
+            return direct()
+        return lambda x, out=None: _through_winograd(x, transformed(), w, direct, out)
 
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
-        w = window(shape[2:], weights.shape[2:], **placement)
-        direct = cache(lambda: convolver(laid_out(), w, shape[1]))
-        if not suits_winograd or shape[1] != weights.shape[1] or not winograd.suits_window(w):
-            return direct()
-        return lambda x: _through_winograd(x, transformed(), w, direct)
+        w = window(shape[2:], size, **placement)
+        return in_bands(partial(over, shape[1]), w, outputs, max(channels, DEPTHWISE_WORK) * prod(size))
 
     return lambda x: bound(x.shape)(x)
 
 
-def _through_winograd(x: Array, transformed: Array, w: Window, direct: Callable[[], Function]) -> Array:
+def _through_winograd(
+    x: Array, transformed: Array, w: Window, direct: Callable[[], Function], out: Array | None
+) -> Array:
     """By the direct form where a non-finite value would spread over its tile."""
     try:
         with np.errstate(all="ignore"):
-            return channels_first(winograd.convolve_3x3(x, transformed, w, winograd.finite_outputs))
+            return channels_first(winograd.convolve_3x3(x, transformed, w, winograd.finite_outputs, out))
     except winograd.NotFiniteError:
-        result: Array = direct()(x)
+        result: Array = direct()(x, out)
         return result
 
 
@@ -309,6 +328,24 @@ def conv_integer(
 ) -> Array:
     place = window(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
     return integer_filters(w, w_zero_point, group).convolve(centred(x, x_zero_point), place).astype(np.int32)
+
+
+@prepare("ConvInteger")
+def prepare_conv_integer(operands: Sequence[Any], *, group: int = 1, **geometry: Any) -> Function | None:
+    """Centre the weights and lay them out once."""
+    w, w_zero_point = (*operands, None, None)[1:4:2]
+    if w is None or not w.size or group < 1 or len(w) % group:
+        return None
+    weights = integer_filters(w, w_zero_point, group)
+    options = {k: v for k, v in geometry.items() if k != "kernel_shape"}
+
+    def run(x: Array, w: Array, x_zero_point: Array | None = None, zero_point: Array | None = None) -> Array:
+        if (zero_point is None) != (w_zero_point is None):
+            return np.asarray(conv_integer(x, w, x_zero_point, zero_point, group=group, **geometry))
+        place = window(x.shape[2:], weights.kernel, **options)
+        return weights.convolve(centred(x, x_zero_point), place).astype(np.int32)
+
+    return run
 
 
 @kernel("ConvTranspose")

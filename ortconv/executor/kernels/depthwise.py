@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
@@ -10,8 +12,8 @@ from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
 
 
-def depthwise(weights: Array, w: Window) -> Function:
-    """The function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...)."""
+def depthwise(weights: Array, w: Window, finish: Callable[[Array], None] | None = None) -> Function:
+    """The function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...), finished in parts."""
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
     c, dtype = weights.shape[1], weights.dtype
     along_rows = np.tile(weights, (1, ow)).reshape(kh, kw, ow * c)
@@ -20,17 +22,19 @@ def depthwise(weights: Array, w: Window) -> Function:
     count = rows_per_stripe(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
     shape = (len(places), (count - 1) * sh + (kh - 1) * dh + 1, width, c)
 
-    def run(x: Array) -> Array:
+    def run(x: Array, memory: Array | None = None) -> Array:
         stripe = Stripe(np.empty(shape, dtype), places)
         by_copy, by_row, by_column, item = stripe.copies.strides
         by_tap = by_copy if sw > 1 else dw * by_column
         taps = strided(stripe.copies, (kh, kw, count, ow * c), (dh * by_row, by_tap, sh * by_row, item))
-        out = np.empty((len(x), oh, ow * c), dtype)
+        out = np.empty((len(x), oh, ow * c), dtype) if memory is None else memory.reshape(len(x), oh, ow * c)
         for image, results in zip(to_last(x), out, strict=True):
             for start in range(0, oh, count):
                 part = results[start : start + count]
                 stripe.load(image, start * sh - w.begin[0])
                 np.einsum("ijhx,ijx->hx", taps[:, :, : len(part)], along_rows, out=part)
+                if finish is not None:
+                    finish(part)
         return channels_first(out.reshape(-1, oh, ow, c))
 
     return run

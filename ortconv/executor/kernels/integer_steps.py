@@ -7,17 +7,21 @@ The functions made here take centred codes and return them in an array of their 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels import winograd
-from ortconv.executor.kernels.conv import Filters, convolve, filters
+from ortconv.executor.kernels import integer_winograd
+from ortconv.executor.kernels.bands import in_bands
+from ortconv.executor.kernels.conv import DEPTHWISE_WORK, convolver, filters
+from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.elementwise import BLOCK, blockwise
-from ortconv.executor.kernels.windows import Window, channels_first, channels_last, window
+from ortconv.executor.kernels.integer_products import IntegerWeights
+from ortconv.executor.kernels.stripes import rows_per_stripe
+from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
 from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
 
@@ -116,68 +120,115 @@ class Rounding:
 
 
 def convolution(
-    w: Array, group: int, geometry: dict[str, Any], finish: Callable[[Array], None], limits: Limits | None
+    w: Array, group: int, geometry: dict[str, Any], finish: Callable[[Array], None], exactly: bool
 ) -> Function:
     """The function of centred codes (N, C, spatial...) that convolves with integer weights and then calls `finish`.
 
-    With limits of the codes, every sum that float32 can hold is exact.
+    `exactly`: every sum that float32 can hold is exact.
     """
     channels, kernel = w.shape[1] * group, w.shape[2:]
     options: dict[str, Any] = {k: v for k, v in geometry.items() if k != "kernel_shape"}
-    place = lru_cache(maxsize=16)(lambda size: window(size, kernel, **options))
-    steps = {d for key in ("strides", "dilations") for d in geometry.get(key, ())}
-    if winograd.suits(w, group) and steps <= {1} and min(geometry.get("pads", ()), default=0) >= 0:
-        sums = _through_winograd(w, finish, limits)
-    else:
-        sums = _direct(filters(w, group), finish)
+    laid_out = cache(lambda: filters(w.astype(np.float32), group))
+    matrix = cache(lambda: IntegerWeights(w.transpose(*range(2, w.ndim), 1, 0).reshape(-1, len(w))))
+    tiled = cache(lambda: integer_winograd.TiledWeights(w))
 
+    @lru_cache(maxsize=16)
+    def bound(shape: tuple[int, ...]) -> Function:
+        if shape[1] != channels:
+            raise GraphError(f"the weights expect {channels} channels, the input has {shape[1]} (shape {list(shape)})")
+        place = window(shape[2:], kernel, **options)
+        in_tiles = integer_winograd.suits(w.shape, group, place, shape[0])
+        work = max(w.shape[1], DEPTHWISE_WORK) * prod(kernel)
+        return in_bands(partial(over, in_tiles), place, len(w), work, writes=False)
+
+    def over(in_tiles: bool, place: Window) -> Function:
+        if in_tiles:
+            direct = cache(lambda: _unfolded(matrix(), place, finish))
+            return partial(_through_winograd, tiled(), place, finish, direct if exactly else None)
+        if group == 1 and place.is_pointwise:
+            return _pointwise(matrix(), place, finish)
+        if group == 1 and w.size > _MANY_WEIGHTS:
+            return _unfolded(matrix(), place, finish)
+        if laid_out().depthwise and len(w) == channels and len(kernel) == 2 and all(place.output):
+            return depthwise(laid_out().matrix, place, finish)
+        return _finished(convolver(laid_out(), place, channels), finish)
+
+    return lambda x: bound(x.shape)(x)
+
+
+_MANY_WEIGHTS = 1 << 16
+"""Weights beyond this are widened while they are multiplied."""
+
+
+def _finished(convolve: Function, finish: Callable[[Array], None]) -> Function:
     def run(x: Array) -> Array:
-        if x.shape[1] != channels:
-            raise GraphError(
-                f"the weights expect {channels} channels, the input has {x.shape[1]} (shape {list(x.shape)})"
-            )
-        return channels_first(sums(x, place(x.shape[2:])))
+        y = channels_last(convolve(x))
+        finish(y)
+        return channels_first(y)
 
     return run
 
 
-def _direct(laid_out: Filters, finish: Callable[[Array], None]) -> Function:
-    def sums(x: Array, w: Window) -> Array:
-        if w.is_pointwise and laid_out.group == 1:
-            return _pointwise(x, laid_out.matrix[0], w, finish)
-        y = channels_last(convolve(x, laid_out, w))
-        finish(y)
-        return y
-
-    return sums
-
-
-def _through_winograd(w: Array, finish: Callable[[Array], None], limits: Limits | None) -> Function:
-    transformed = winograd.transform_weights(w)
-    outputs: Function = winograd.outputs
-    if limits is not None:
-        outputs = winograd.exact_outputs(transformed, float(limits[0]), float(limits[1]))
-
-    def finished(tiles: Array, weights: Array) -> Array:
-        y: Array = outputs(tiles, weights)
-        finish(y)
-        return y
-
-    return lambda x, w: winograd.convolve_3x3(x, transformed, w, finished)
+def _through_winograd(
+    weights: integer_winograd.TiledWeights,
+    w: Window,
+    finish: Callable[[Array], None],
+    direct: Callable[[], Function] | None,
+    x: Array,
+) -> Array:
+    """By the direct form, if there is one, where that might not be exact."""
+    try:
+        return channels_first(weights.convolve(x, w, finish, exactly=direct is not None))
+    except integer_winograd.InexactError:
+        assert direct is not None
+        result: Array = direct()(x)
+        return result
 
 
-def _pointwise(x: Array, matrix: Array, w: Window, finish: Callable[[Array], None]) -> Array:
+def _pointwise(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]) -> Function:
     """Rows of pixels are finished as soon as they are multiplied, while they are in the cache."""
     steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-    (c, m), count = matrix.shape, len(x) * prod(w.output)
-    rows = channels_last(x[steps]).reshape(count, c)
-    out = np.empty((count, m), np.float32)
-    block = max(1, BLOCK // max(1, m))
-    for start in range(0, count, block):
-        part = out[start : start + block]
-        np.matmul(rows[start : start + block], matrix, out=part)
-        finish(part)
-    return out.reshape(len(x), *w.output, m)
+    is_strided, size, (c, m) = any(s > 1 for s in w.strides), prod(w.output), matrix.shape
+
+    def run(x: Array) -> Array:
+        rows = channels_last(x[steps] if is_strided else x)
+        out = np.empty((len(rows), *w.output, m), np.float32)
+        matrix.multiply(rows.reshape(len(rows) * size, c), out.reshape(-1, m), finish)
+        return channels_first(out)
+
+    return run
+
+
+def _unfolded(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]) -> Function:
+    """Windows of a stripe of the image at a time."""
+    k, m = matrix.shape
+    count, width = w.output[0], prod(w.output[1:])
+    block = rows_per_stripe(count, (k + m) * width * 4)
+
+    def run(x: Array) -> Array:
+        out = np.empty((len(x), *w.output, m), np.float32)
+        for image, result in zip(sliding(pad_channels_last(x, w), w), out, strict=True):
+            for start in range(0, count, block):
+                part = result[start : start + block].reshape(-1, m)
+                matrix.multiply(image[start : start + block].reshape(-1, k), part, finish)
+        return channels_first(out)
+
+    return run
+
+
+def matrix_product(w: Array, finish: Callable[[Array], None]) -> Function:
+    """The function of centred codes (..., K) that multiplies by integer weights (K, N) and then calls `finish`."""
+    weights = cache(lambda: IntegerWeights(w))
+    depth, columns = w.shape
+
+    def run(x: Array) -> Array:
+        if x.shape[-1] != depth:
+            raise GraphError(f"the weights have {depth} rows, the input is {list(x.shape)}")
+        out = np.empty((*x.shape[:-1], columns), np.float32)
+        weights().multiply(x.reshape(-1, depth), out.reshape(-1, columns), finish)
+        return out
+
+    return run
 
 
 def float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> Function:
@@ -195,24 +246,39 @@ def float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> Function:
 
 
 def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
-    """For blocks of centred codes: QLinearAdd, two fused multiply-adds of which the one of the second operand comes first."""
-    ratio_a, ratio_b = (np.asarray(np.asarray(v.scale / y.scale, np.float32), np.float64) for v in (p, q))
+    """For blocks of centred codes: QLinearAdd, two fused multiply-adds of which the one of the second operand comes first.
+
+    Only where float32 comes near a half does it take the wider type that these need.
+    """
+    ratio_a, ratio_b = (_f32(v.scale / y.scale) for v in (p, q))
     zero_a, zero_b, zero_y = (_f32(v.zero_point) for v in (p, q, y))
-    offset = zero_y - (_f32(ratio_a) * zero_a + _f32(ratio_b) * zero_b)
-    offset, zero_a, zero_b = (np.asarray(v, np.float64) for v in (offset, zero_a, zero_b))
+    offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
+    shift = _f32(ratio_a.astype(np.float64) * zero_a + ratio_b.astype(np.float64) * zero_b + offset - zero_y)
+    near = _f32(0.5 - 2.0**-20 * (512 * (abs(ratio_a) + abs(ratio_b)) + abs(zero_y) + 256))
     limits = y.limits
 
-    def run(a: Array, b: Array, out: Array) -> None:
-        addend = b.astype(np.float64)
-        np.add(addend, zero_b, addend)
-        np.multiply(addend, ratio_b, addend)
-        np.add(addend, offset, addend)
-        total = a.astype(np.float64)
-        np.add(total, zero_a, total)
-        np.multiply(total, ratio_a, total)
-        np.copyto(out, total + addend.astype(np.float32).astype(np.float64), casting="same_kind")
-        np.rint(out, out)
-        np.subtract(out, zero_y, out)
+    def exactly(a: Array, b: Array) -> Array:
+        addend = np.asarray((b.astype(np.float64) + zero_b) * ratio_b + offset, np.float32)
+        total = (a.astype(np.float64) + zero_a) * ratio_a + addend
+        return np.rint(total.astype(np.float32)) - zero_y
+
+    def plainly(a: Array, b: Array, out: Array) -> None:
+        np.copyto(out, exactly(a, b))
         out.clip(*limits, out=out)
 
-    return run
+    def run(a: Array, b: Array, out: Array) -> None:
+        total = np.empty_like(out)
+        np.multiply(a, ratio_a, total)
+        np.multiply(b, ratio_b, out)
+        np.add(total, out, total)
+        np.add(total, shift, total)
+        np.rint(total, out)
+        np.subtract(total, out, total)
+        np.abs(total, total)
+        doubtful = np.greater(total, near)
+        if doubtful.any():
+            at = doubtful.nonzero() if doubtful.ndim else ()
+            out[at] = exactly(*(np.broadcast_to(v, out.shape)[at] for v in (a, b)))
+        out.clip(*limits, out=out)
+
+    return run if near > 0 else plainly

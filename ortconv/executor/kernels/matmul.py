@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ortconv.executor.kernels.fused_activation import activation as named_activation
+from ortconv.executor.kernels.integer_products import IntegerWeights, codes_less, leave
 from ortconv.executor.kernels.precision import in_float32
 from ortconv.executor.kernels.products import by_weights
 from ortconv.executor.registry import Function, kernel, prepare
@@ -188,16 +190,21 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
 
     float32 operands are codes less their zero point.
     """
-    weights = centred(b, b_zero_point)
-    parts = _exact_parts(weights)
+    weights = codes_less(b, b_zero_point)
+    parts = [(k, IntegerWeights(weights[k])) for k in _exact_parts(weights)]
 
     def run(a: Array, a_zero_point: Array | None) -> Array:
         if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1:
             a_zero_point = a_zero_point[:, None]
-        rows = a if a.dtype == np.float32 else centred(a, a_zero_point)
-        if len(parts) == 1:
-            return np.asarray(np.matmul(rows, weights))
-        return np.asarray(sum(np.matmul(rows[..., k], weights[k]).astype(np.int32) for k in parts))
+        x = a if a.dtype == np.float32 else centred(a, a_zero_point)
+        rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
+        sums = np.empty((len(rows), weights.shape[1]), np.float32)
+        total = None
+        for k, part in parts:
+            part.multiply(rows[:, k], sums, leave)
+            if len(parts) > 1:
+                total = sums.astype(np.int32) if total is None else total + sums.astype(np.int32)
+        return np.asarray(sums if total is None else total).reshape(*x.shape[:-1], weights.shape[1])
 
     return run
 
@@ -217,6 +224,7 @@ def one_sided(weights: Array, axis: int | tuple[int, ...]) -> float:
     """The largest sum along axes of integer weights of one sign: no sum of products gets further from zero than that times
     `INPUT_REACH`. Sums that are small enough to matter are exact in float32.
     """
+    weights = weights.astype(np.float32, copy=False)
     return float((np.abs(weights).sum(axis=axis) + np.abs(weights.sum(axis=axis))).max(initial=0)) / 2
 
 

@@ -16,8 +16,11 @@ def is_narrow(dtype: np.dtype[Any]) -> bool:
     return dtype.char == "e" or (dtype.kind == "V" and dtype.name == "bfloat16")
 
 
+_ARRAYS = (np.ndarray, np.generic)
+
+
 def _is_half(x: Any) -> bool:
-    return isinstance(x, np.ndarray | np.generic) and is_narrow(x.dtype)
+    return isinstance(x, _ARRAYS) and is_narrow(x.dtype)
 
 
 def widen(x: Any) -> Any:

@@ -14,7 +14,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ortconv.ir.tensor import Array
+from ortconv.executor.threads import each, shares
+from ortconv.ir.tensor import Array, aligned
 
 _PANEL = 64
 """The width of panels of weights, for which these kernels are the fastest."""
@@ -103,7 +104,12 @@ class _Weights:
 
     @cached_property
     def _whole(self) -> Array:
-        return np.ascontiguousarray(self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1))
+        return contiguous(self._given if len(self._parts) == 1 else np.concatenate(self._parts, axis=1))
+
+    @cached_property
+    def _given(self) -> Array:
+        """For one row, for which BLAS takes either order."""
+        return aligned(self._parts[0]) if len(self._parts) == 1 else self._whole
 
     @cached_property
     def _panels(self) -> tuple[Array, Array]:
@@ -114,10 +120,13 @@ class _Weights:
 
     def multiply(self, x: Array) -> Array:
         size = math.prod(x.shape[:-1])
+        if size == 1:
+            return np.asarray(np.matmul(x, self._given))
         if size <= self._fitting or not (self._cut or self._fitting >= _FEWEST_ROWS):
             return np.asarray(np.matmul(x, self._whole))
         out = np.empty((*x.shape[:-1], self._columns), np.float32)
-        self.write(x.reshape(size, self._depth), out.reshape(size, self._columns))
+        rows, target = x.reshape(size, self._depth), out.reshape(size, self._columns)
+        each(lambda part: self.write(rows[part], target[part]), shares(size, size * self._depth * self._columns, _ROWS))
         return out
 
     def write(self, x: Array, out: Array) -> None:
@@ -132,5 +141,18 @@ class _Weights:
         if rest.size:
             product(x, rest, out[..., self._cut :])
 
+
+def contiguous(matrix: Array) -> Array:
+    """The matrix in row order. A transpose is copied in blocks: whole columns may share few lines of the cache."""
+    if not matrix.flags.f_contiguous or matrix.flags.c_contiguous:
+        return np.ascontiguousarray(matrix)
+    out = np.empty(matrix.shape, matrix.dtype)
+    for start in range(0, matrix.shape[1], _TRANSPOSED_TOGETHER):
+        part = slice(start, start + _TRANSPOSED_TOGETHER)
+        out[:, part] = matrix[:, part]
+    return out
+
+
+_TRANSPOSED_TOGETHER = 16
 
 _shared: WeakValueDictionary[Any, _Weights] = WeakValueDictionary()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -10,12 +11,12 @@ import numpy as np
 
 from ortconv.executor.kernels.conv import EXACT_SUM, IntegerFilters, integer_filters
 from ortconv.executor.kernels.fused_activation import leaky_relu, sigmoid
-from ortconv.executor.kernels.matmul import centred, exact_product, integer_product
+from ortconv.executor.kernels.matmul import centred, integer_product, integer_sums
 from ortconv.executor.kernels.pool import average_pool
 from ortconv.executor.kernels.precision import widen
 from ortconv.executor.kernels.quantize import (
     dequantize_linear,
-    dynamic_quantization,
+    dynamic_centred_codes,
     quantize_linear,
     round_to_integers,
 )
@@ -122,6 +123,32 @@ def _per_column(v: Array, b: Array) -> Array:
     return v.reshape(()) if v.size == 1 else v
 
 
+def _stacked_columns(v: Array, b: Array) -> Array:
+    """Per column, or (batch..., N) per column of each matrix."""
+    return v[..., None, :] if 1 < v.ndim == b.ndim - 1 else _per_column(v, b)
+
+
+def _sums(a: Array, b: Array, a_zero_point: Array | None, b_zero_point: Array | None) -> Array:
+    """The exact sums of MatMulInteger."""
+    zero_a = None if a_zero_point is None else _per_row(a_zero_point, a)
+    zero_b = None if b_zero_point is None else _stacked_columns(b_zero_point, b)
+    return integer_product(centred(a, zero_a), centred(b, zero_b))
+
+
+def _prepared_sums(b: Array | None, b_zero_point: Array | None) -> Function | None:
+    """`_sums` for constant weights; None where they are no matrix of bytes. float32 operands are codes less their zero point."""
+    if b is None or b.ndim != 2 or b.dtype not in (np.uint8, np.int8):
+        return None
+    sums = integer_sums(b, None if b_zero_point is None else _per_column(b_zero_point, b))
+
+    def run(a: Array, b: Array, a_zero_point: Array | None, zero_point: Array | None) -> Array:
+        if (zero_point is None) != (b_zero_point is None):
+            return _sums(a, b, a_zero_point, zero_point)
+        return np.asarray(sums(a, a_zero_point))
+
+    return run
+
+
 @kernel("QLinearMatMul")
 def qlinear_matmul(
     a: Array,
@@ -132,10 +159,19 @@ def qlinear_matmul(
     b_zero_point: Array,
     y_scale: Array,
     y_zero_point: Array,
+    *,
+    sums: Function = _sums,
 ) -> Array:
-    total = integer_product(centred(a, _per_row(a_zero_point, a)), centred(b, _per_column(b_zero_point, b)))
+    total = sums(a, b, a_zero_point, b_zero_point)
     factor = _product_scales(a, b, widen(a_scale), widen(b_scale)) / _per_row(widen(y_scale), a)
     return _requantize(total, np.asarray(factor), _per_row(y_zero_point, a), y_zero_point.dtype)
+
+
+@prepare("QLinearMatMul")
+def prepare_qlinear_matmul(operands: Sequence[Any]) -> Function | None:
+    """Lay constant weights out once."""
+    sums = _prepared_sums(operands[3], operands[5])
+    return None if sums is None else partial(qlinear_matmul, sums=sums)
 
 
 @kernel("QGemm", domain=_MS)
@@ -153,15 +189,24 @@ def qgemm(
     alpha: float = 1.0,
     transA: int = 0,  # noqa: N803
     transB: int = 0,  # noqa: N803
+    sums: Function = _sums,
 ) -> Array:
     left, right = (a.T if transA else a), (b.T if transB else b)
-    total = exact_product(centred(left, a_zero_point.reshape(())), centred(right, _per_column(b_zero_point, right)))
+    total = sums(left, right, a_zero_point.reshape(()), _per_column(b_zero_point, right))
     if c is not None:
-        total = total + c
+        total = total.astype(np.int32, copy=False) + c
     factor = np.asarray(np.float32(alpha) * a_scale.reshape(()) * _per_column(b_scale, right))
     if y_scale is None:
         return np.asarray(total.astype(np.float32) * factor)
     return _requantize(total, factor / y_scale.reshape(()), y_zero_point, _output_dtype(y_zero_point))
+
+
+@prepare("QGemm", domain=_MS)
+def prepare_qgemm(operands: Sequence[Any], *, transB: int = 0, **attributes: Any) -> Function | None:  # noqa: N803
+    """Lay constant weights out once."""
+    b, zero_point = operands[3], operands[5]
+    sums = None if b is None or zero_point is None else _prepared_sums(b.T if transB else b, zero_point)
+    return None if sums is None else partial(qgemm, transB=transB, sums=sums, **attributes)
 
 
 @kernel("MatMulIntegerToFloat", domain=_MS)
@@ -173,29 +218,42 @@ def matmul_integer_to_float(
     a_zero_point: Array | None = None,
     b_zero_point: Array | None = None,
     bias: Array | None = None,
+    *,
+    sums: Function = _sums,
 ) -> Array:
-    zero_a = None if a_zero_point is None else _per_row(a_zero_point, a)
-    zero_b = None if b_zero_point is None else _stacked_columns(b_zero_point, b)
-    total = integer_product(centred(a, zero_a), centred(b, zero_b)).astype(np.float32)
+    total = sums(a, b, a_zero_point, b_zero_point).astype(np.float32, copy=False)
     total *= _per_row(widen(a_scale), a) * _stacked_columns(widen(b_scale), b)
     if bias is not None:
         total += widen(bias)
-    return total.astype(a_scale.dtype, copy=False)
+    return np.asarray(total.astype(a_scale.dtype, copy=False))
 
 
-def _stacked_columns(v: Array, b: Array) -> Array:
-    """Per column, or (batch..., N) per column of each matrix."""
-    return v[..., None, :] if 1 < v.ndim == b.ndim - 1 else _per_column(v, b)
+@prepare("MatMulIntegerToFloat", domain=_MS)
+def prepare_matmul_integer_to_float(operands: Sequence[Any]) -> Function | None:
+    """Lay constant weights out once."""
+    sums = _prepared_sums(operands[1], (*operands, None, None)[5])
+    return None if sums is None else partial(matmul_integer_to_float, sums=sums)
 
 
 @kernel("DynamicQuantizeMatMul", domain=_MS)
 def dynamic_quantize_matmul(
-    a: Array, b: Array, b_scale: Array, b_zero_point: Array | None = None, bias: Array | None = None
+    a: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero_point: Array | None = None,
+    bias: Array | None = None,
+    *,
+    sums: Function = _sums,
 ) -> Array:
-    quantized, scale, zero = dynamic_quantization(a)
-    return np.asarray(
-        matmul_integer_to_float(quantized, b, np.asarray(scale), b_scale, np.asarray(zero), b_zero_point, bias)
-    )
+    codes, scale, _ = dynamic_centred_codes(a)
+    return np.asarray(matmul_integer_to_float(codes, b, scale, b_scale, None, b_zero_point, bias, sums=sums))
+
+
+@prepare("DynamicQuantizeMatMul", domain=_MS)
+def prepare_dynamic_quantize_matmul(operands: Sequence[Any]) -> Function | None:
+    """Lay constant weights out once."""
+    sums = _prepared_sums(operands[1], (*operands, None)[3])
+    return None if sums is None else partial(dynamic_quantize_matmul, sums=sums)
 
 
 @kernel("MatMulNBits", domain=_MS)

@@ -133,22 +133,25 @@ def dequantize_linear(
     return y.astype(target, copy=False)
 
 
-def _dynamic_codes(x: Array) -> tuple[Array, np.float32, np.uint8]:
-    """Codes from 0 to 255 in float32, and the scale and zero point that cover the range of x and zero."""
-    low = min(np.float32(0), x.min(initial=0).astype(np.float32))
-    high = max(np.float32(0), x.max(initial=0).astype(np.float32))
+def _dynamic_range(x: Array) -> tuple[np.float32, np.uint8, bool]:
+    """The scale and zero point that cover the range of x and zero, and whether they make numbers of all of x."""
+    least, greatest = x.min(initial=0).astype(np.float32), x.max(initial=0).astype(np.float32)
+    low, high = min(np.float32(0), least), max(np.float32(0), greatest)
     scale = np.float32((high - low) / np.float32(255)) if high > low else np.float32(1)
-    zero = np.uint8(min(max(np.rint(-low / scale), 0), 255))
-    y = np.asarray(x / scale)
-    np.rint(y, out=y)
-    np.add(y, np.float32(zero), out=y)
-    return y.clip(*_BYTES[DType.UINT8], out=y), scale, zero
+    return (
+        scale,
+        np.uint8(min(max(np.rint(-low / scale), 0), 255)),
+        bool(scale > 0 and np.isfinite(least) and np.isfinite(greatest)),
+    )
 
 
 def dynamic_quantization(x: Array) -> tuple[Array, np.float32, np.uint8]:
     """x as uint8 with the scale and zero point that cover its range and zero."""
-    y, scale, zero = _dynamic_codes(x)
-    return y.astype(np.uint8), scale, zero
+    scale, zero, _ = _dynamic_range(x)
+    y = np.asarray(x / scale)
+    np.rint(y, out=y)
+    np.add(y, np.float32(zero), out=y)
+    return y.clip(*_BYTES[DType.UINT8], out=y).astype(np.uint8), scale, zero
 
 
 @kernel("DynamicQuantizeLinear")
@@ -159,8 +162,13 @@ def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
 
 def dynamic_centred_codes(x: Array) -> tuple[Array, Array, Array]:
     """DynamicQuantizeLinear with codes less their zero point, as float32."""
-    y, scale, zero = _dynamic_codes(x)
-    if np.isnan(y.min(initial=0)):
-        y = y.astype(np.uint8).astype(np.float32)
-    np.subtract(y, np.float32(zero), out=y)
+    scale, zero, makes_numbers = _dynamic_range(x)
+    origin = np.asarray(zero, np.float32)
+    if makes_numbers:
+        y = np.asarray(x / scale)
+        np.rint(y, out=y)
+        low, high = _BYTES[DType.UINT8]
+        y.clip(low - origin, high - origin, out=y)
+    else:
+        y = np.asarray(dynamic_quantization(x)[0] - origin)
     return y, np.asarray(scale), np.asarray(zero)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
 
 import numpy as np
 
@@ -19,6 +18,8 @@ _BT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.f
 _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32)
 _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
 _INPUT, _WEIGHTS, _OUTPUT = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
+FROM_TILES = _OUTPUT
+"""(4, 16): transforms products of tiles back."""
 
 _BLOCK_BYTES = 640 << 10
 """About the size of blocks of rows of tiles, where a quarter of the weights, which every block reads, is not more."""
@@ -30,9 +31,14 @@ _FEWEST_PAIRS = 2048
 
 def suits(w: Array, group: int) -> bool:
     """True for weights (M, C, 3, 3) whose convolution is faster this way."""
-    m, c = w.shape[:2]
+    return w.dtype == np.float32 and suits_shape(w.shape, group)
+
+
+def suits_shape(shape: tuple[int, ...], group: int) -> bool:
+    """The same of their shape."""
+    m, c = shape[:2]
     enough = min(m, c) >= _FEWEST_CHANNELS and m * min(m, c) >= _FEWEST_PAIRS
-    return w.dtype == np.float32 and group == 1 and w.shape[2:] == (3, 3) and enough
+    return group == 1 and shape[2:] == (3, 3) and enough
 
 
 def suits_window(w: Window) -> bool:
@@ -73,47 +79,24 @@ def finite_outputs(tiles: Array, weights: Array) -> Array:
     return y
 
 
-def exact_outputs(weights: Array, low: float, high: float) -> Callable[[Array, Array], Array]:
-    """What `outputs` computes without rounding for integer weights before their transform and integer inputs from low to high.
+def convolve_3x3(
+    x: Array,
+    weights: Array,
+    w: Window,
+    combined: Callable[[Array, Array], Array] = outputs,
+    memory: Array | None = None,
+) -> Array:
+    """(N, C, H, W) with transformed weights, for a window of strides and dilations 1, to (N, OH, OW, M) channels last.
 
-    Everything is a multiple of a quarter. Products are exact by the weights' size, the sums over a tile by the products' own.
+    Contiguous `memory` takes the result, where there is some.
     """
-    spans = np.full((4, 4), 2 * (high - low))
-    spans[1, 1] = 4 * max(high, -low)
-    # Sums that are small enough to matter are exact in float32.
-    largest, limits = np.abs(weights), _EXACT_QUARTERS / spans.reshape(16, 1)
-    count, parts = 1, [slice(None)]
-    while any((largest[:, k].sum(axis=1) > limits).any() for k in parts):
-        count *= 2
-        parts = [slice(a, b) for a, b in pairwise(weights.shape[1] * i // count for i in range(count + 1))]
-
-    def run(tiles: Array, weights: Array) -> Array:
-        products = [np.matmul(tiles[..., k], weights[:, k]).reshape(16, -1) for k in parts]
-        reach = sum(np.maximum(p.max(axis=1, initial=0), -p.min(axis=1, initial=0)) for p in products)
-        if (np.abs(_OUTPUT) @ reach).max() <= _EXACT_QUARTERS:
-            total = products[0]
-            for p in products[1:]:
-                total += p
-            return _transformed(_OUTPUT, total)
-        wide = sum(p.astype(np.float64) for p in products)
-        return np.asarray(_OUTPUT.astype(np.float64) @ wide).astype(np.float32)
-
-    return run
-
-
-_EXACT_QUARTERS = float(1 << 22)
-"""Up to this float32 holds all multiples of a quarter."""
-
-
-def convolve_3x3(x: Array, weights: Array, w: Window, combined: Callable[[Array, Array], Array] = outputs) -> Array:
-    """(N, C, H, W) with transformed weights, for a window of strides and dilations 1, to (N, OH, OW, M) channels last."""
     n, c = x.shape[:2]
     (oh, ow), m = w.output, weights.shape[2]
     rows, columns = -(-oh // 2), -(-ow // 2)
     padded = np.zeros((n, 2 * rows + 2, 2 * columns + 2, c), np.float32)
     top, left = w.begin
     padded[:, top : top + w.size[0], left : left + w.size[1]] = to_last(x)
-    out = np.empty((n, oh, ow, m), np.float32)
+    out = np.empty((n, oh, ow, m), np.float32) if memory is None else memory
     blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weights.nbytes // 4))
     block = max(1, -(-rows // max(1, blocks)))
     for image, target in zip(padded, out):

@@ -1,0 +1,78 @@
+"""What a plan knows of its values before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.registry import Function
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array, SparseTensor, Tensor, aligned
+
+_LARGEST_RESULT = 1 << 20
+"""Bytes up to which results are kept in any case; larger ones where operands of an eighth of that size stand for them."""
+
+_SMALL = 1 << 16
+
+Binder = Callable[[Node], tuple[Function, list[Value | None]]]
+
+
+class Constants:
+    """Arrays of values: None where a value is no constant.
+
+    Large ones may be views of a model file, which aligns nothing: good to be laid out anew, but slow to compute with. `align` has
+    them copied.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: dict[Value, Any] = {}
+        self._folded: dict[Value, tuple[Node, Binder]] = {}
+
+    def __call__(self, value: Value) -> Array | None:
+        known: Array | None = self._arrays.get(value)
+        if known is not None:
+            return known
+        if value.constant is not None:
+            known = dense(value.constant)
+            self._arrays[value] = known = aligned(known) if known.nbytes <= _SMALL else known
+        elif value in self._folded:
+            self.fold(*self._folded[value])
+            known = self._arrays.get(value)
+        return known
+
+    def align(self, value: Value) -> Array | None:
+        """The array of a value, where numpy and BLAS can work on it from then on."""
+        known = self(value)
+        if known is not None and not known.flags.aligned:
+            self._arrays[value] = known = aligned(known)
+        return known
+
+    def fold(self, node: Node, bind: Binder) -> bool:
+        """Compute what a node makes of constants. False where that fails, or is too large to keep."""
+        function, reads = bind(node)
+        operands = [None if v is None else self(v) for v in reads]
+        if any(v is not None and operand is None for v, operand in zip(reads, operands, strict=True)):
+            return False
+        try:
+            result = function(*operands)
+        except Exception:
+            return False
+        results = result if type(result) is tuple else (result,)
+        read = sum(operand.nbytes for operand in operands if operand is not None)
+        if not all(isinstance(r, np.ndarray) and r.nbytes <= max(_LARGEST_RESULT, 8 * read) for r in results):
+            return False
+        for value, array in zip(node.outputs, results, strict=False):
+            if value is not None:
+                self._arrays[value] = array
+                self._folded[value] = node, bind
+        return True
+
+    def forget(self) -> None:
+        """Let go of all arrays. Those that are asked for again are made again."""
+        self._arrays.clear()
+
+
+def dense(const: Tensor | SparseTensor) -> Array:
+    return const.numpy() if isinstance(const, Tensor) else const.dense().numpy()

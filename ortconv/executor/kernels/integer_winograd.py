@@ -1,0 +1,116 @@
+"""Winograd's F(2x2, 3x3) on integers. Transformed weights are multiples of a quarter: four times them fit 16 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from ortconv.executor.kernels.elementwise import dot_of_rows
+from ortconv.executor.kernels.integer_products import IntegerWeights, leave
+from ortconv.executor.kernels.products import largest_piece
+from ortconv.executor.kernels.windows import Window
+from ortconv.executor.kernels.winograd import FROM_TILES, convolve_3x3, suits_shape, suits_window
+from ortconv.ir.tensor import Array
+
+Finish = Callable[[Array], None]
+
+_EXACT = float(1 << 24)
+"""Up to this float32 holds all integers."""
+
+_FEWEST_TILES = 32
+"""With fewer the weights, 16 of 16 bits where the direct form reads 9 of 8, cost more than the multiplications saved."""
+
+_WIDENED_AT_ONCE = 1 << 18
+"""Up to so many transformed weights are widened together, others while they are multiplied."""
+
+
+def suits(shape: tuple[int, ...], group: int, w: Window, images: int) -> bool:
+    """True for weights (M, C, 3, 3) whose convolution of so many images is faster this way."""
+    tiles = images * prod(-(-size // 2) for size in w.output)
+    return suits_shape(shape, group) and suits_window(w) and tiles >= _FEWEST_TILES
+
+
+class InexactError(ArithmeticError):
+    """A sum may be one that float32 cannot hold."""
+
+
+class TiledWeights:
+    """Integer weights (M, C, 3, 3) for windows of strides and dilations 1."""
+
+    def __init__(self, w: Array) -> None:
+        quarters = _quarters(w)
+        self._shape = quarters.shape
+        self._norms = np.sqrt(np.square(quarters, dtype=np.float32).sum(axis=1).max(axis=1))
+        many = quarters.size > _WIDENED_AT_ONCE
+        self._by_tap = [IntegerWeights(tap) for tap in quarters] if many else []
+        self._quarters = quarters[:, :0] if many else quarters
+
+    def convolve(self, x: Array, w: Window, finish: Finish, exactly: bool) -> Array:
+        """(N, C, H, W) to (N, OH, OW, M), finished in parts.
+
+        `exactly`: integers in x give exact sums, or InexactError.
+        """
+        wide = self._quarters.astype(np.float32)
+
+        def combined(tiles: Array, _: Array) -> Array:
+            products = self._products(tiles, wide)
+            if exactly and not self._are_exact(tiles, products):
+                raise InexactError
+            y = np.asarray(_FROM_QUARTERS @ products.reshape(16, -1))
+            finish(y)
+            return y
+
+        like = np.broadcast_to(np.zeros((), np.float32), self._shape)
+        return convolve_3x3(x, like, w, combined)
+
+    def _products(self, tiles: Array, wide: Array) -> Array:
+        (_, c, m), count = self._shape, tiles.shape[1]
+        products = np.empty((16, count, m), np.float32)
+        if self._by_tap:
+            for rows, tap, out in zip(tiles, self._by_tap, products, strict=True):
+                tap.multiply(rows, out, leave)
+            return products
+        piece = largest_piece() // (c * m) or count
+        size = -(-count // -(-count // piece))
+        for start in range(0, count, size):
+            part = slice(start, start + size)
+            np.matmul(tiles[:, part], wide, products[:, part])
+        return products
+
+    def _are_exact(self, tiles: Array, products: Array) -> bool:
+        """True if no sum on the way, in whatever order, can be larger than integers that float32 holds.
+
+        A product of vectors is at most that of their lengths, and so is the sum of some of its terms.
+        """
+        reach = 1.001 * np.sqrt(dot_of_rows(tiles, tiles).max(axis=1)) * self._norms
+        if reach.max() > _EXACT:
+            return False
+        if (_OF_QUARTERS @ reach).max() > _EXACT:
+            flat = products.reshape(16, -1)
+            reach = np.maximum(flat.max(axis=1), -flat.min(axis=1))
+        return bool((_OF_QUARTERS @ reach).max() <= _EXACT)
+
+
+_FROM_QUARTERS, _OF_QUARTERS = FROM_TILES / 4, np.abs(FROM_TILES)
+
+
+def _quarters(w: Array) -> Array:
+    """Four times the transform of weights (M, C, 3, 3), as (16, C, M)."""
+    m, c = w.shape[:2]
+    source = np.asarray(w.transpose(2, 3, 1, 0), np.int16, order="C")
+    rows = np.empty((4, 3, c, m), np.int16)
+    out = np.empty((4, 4, c, m), np.int16)
+    _doubled(source, rows)
+    _doubled(rows.swapaxes(0, 1), out.swapaxes(0, 1))
+    return out.reshape(16, c, m)
+
+
+def _doubled(source: Array, out: Array) -> None:
+    """Twice the one-dimensional transform, of three to four along the first axis."""
+    np.add(source[0], source[0], out[0])
+    np.add(source[2], source[2], out[3])
+    np.add(source[0], source[2], out[2])
+    np.add(out[2], source[1], out[1])
+    np.subtract(out[2], source[1], out[2])
