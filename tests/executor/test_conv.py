@@ -72,13 +72,7 @@ def test_conv(rng, x, w, attributes, bias):
     compare("Conv", inputs, attributes, atol=1e-6 + 1e-7 * math.prod(w[1:]))
 
 
-@batched
-@pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
-def test_prepared_conv_equals_conv(rng, x, w, attributes):
-    _compare_prepared(rng, x, w, attributes)
-
-
-def _compare_prepared(rng, x, w, attributes):
+def assert_prepared_equals_plain(rng, x, w, attributes):
     inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, w[0])]
     prepare = registry.preparer("", "Conv")
     assert prepare is not None
@@ -87,6 +81,12 @@ def _compare_prepared(rng, x, w, attributes):
     for memory in (inputs[0], np.moveaxis(np.ascontiguousarray(np.moveaxis(inputs[0], 1, -1)), -1, 1)):
         got = function(memory, *inputs[1:], **attributes)
         assert_same(got, run_kernel("Conv", inputs, attributes)[0], rtol=1e-4, atol=1e-4)
+
+
+@batched
+@pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
+def test_prepared_conv_equals_conv(rng, x, w, attributes):
+    assert_prepared_equals_plain(rng, x, w, attributes)
 
 
 @batched
@@ -111,7 +111,7 @@ def test_conv_in_many_stripes(rng, x, w, attributes, monkeypatch):
 @pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
 def test_conv_in_pieces(rng, x, w, attributes, piece, monkeypatch):
     monkeypatch.setattr(products, "largest_piece", lambda: piece)
-    _compare_prepared(rng, x, w, attributes)
+    assert_prepared_equals_plain(rng, x, w, attributes)
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 5, 2), (1, 3, 2, 5), (1, 0, 5, 5), (0, 3, 5, 5)])

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
+from unrolled import Network
 
 from ortconv.onnxio.load import from_proto
 from ortconv.pipeline import optimize
@@ -97,6 +98,10 @@ def cell(i: int, v: str) -> list[NodeProto]:
     ]
 
 
+def unrolled_lstm(size: int) -> onnx.ModelProto:
+    return Network(length=max(size // 16, 2)).proto()
+
+
 def residual(i: int, v: str) -> list[NodeProto]:
     return [
         node("Conv", f"{v} w four", f"c{i}"),
@@ -151,6 +156,7 @@ GRAPHS: dict[str, Callable[[int], onnx.ModelProto]] = {
     "Add of a folded constant": chain(lambda i, v: two(node("Neg", "scale" if v == "x" else v, f"v{i}"), "Exp")),
     "shape arithmetic": chain(shape_arithmetic, ("N", 4, 2, 2)),
     "unrolled cells": chain(cell, (1, 4)),
+    "unrolled LSTM": unrolled_lstm,
     "residual blocks": chain(residual),
     "channels last": chain(channels_last, (1, 2, 2, 4)),
     "quantized": chain(quantized),

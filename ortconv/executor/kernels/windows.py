@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -190,8 +190,14 @@ def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array
 def copy_runs(source: Array, target: Array) -> None:
     """target[...] = source, for arrays whose last axis is contiguous in memory: each run is one item, which numpy copies faster."""
     if target.size:
-        run = f"V{target.shape[-1] * target.itemsize}"
+        run = _item(target.shape[-1] * target.itemsize)
         np.copyto(target.view(run), source.view(run))
+
+
+@cache
+def _item(size: int) -> np.dtype[np.void]:
+    """The type of so many bytes."""
+    return np.dtype((np.void, size))
 
 
 def channels_last(x: Array) -> Array:

@@ -1,0 +1,368 @@
+"""LSTMs that were unrolled over time become one node again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.types import Dim, DType, TensorType
+from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, same_dim
+from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.extended.lstm_cell import Cell, cell_of
+from ortconv.optimizer.extended.slices import slice_of
+
+AXES_BY_INPUT = 13
+"""The operator set from which Squeeze, Unsqueeze and ReduceSum take axes as input."""
+
+OLDEST = 11
+"""The operator set from which CumSum is there, and Slice and Pad take their bounds as inputs."""
+
+SHORTEST, GUARDED = 3, 4
+"""Steps from which one node is faster, and from which it is if an empty batch has to be kept from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cell of a chain: the state before it, if it is not zero, and its input, x[index] or x[:, index] of a tensor of rank 3."""
+
+    cell: Cell
+    h_before: Value | None
+    x: Value
+    axis: int
+    index: int
+
+    @property
+    def batch(self) -> Dim:
+        return self.x.dim(1 - self.axis)
+
+    @property
+    def states(self) -> tuple[Value, ...]:
+        """The states before it that are given."""
+        return tuple(v for v in (self.h_before, self.cell.c_before) if v is not None)
+
+
+def fuse(graph: Graph, context: Context) -> int:
+    """Steps of an LSTM over consecutive slices of a tensor, with the same weights  ->  LSTM
+
+    Forwards or backwards in time, and layer by layer. Readers of a state in between take it from the states that come out.
+    NaN stays NaN, which ONNX Runtime's kernel alone would lose; where infinities of both signs meet in a gate, and the sum
+    hence is NaN, the result is a number.
+
+    Counterpart: none: beyond ONNX Runtime
+    """
+    if graph.opset() < OLDEST:
+        return 0
+    changes = 0
+    roots = [node for node in graph if node.is_op("Mul")]
+    readers: dict[Value, list[Cell]] = {}
+    while roots:
+        cells = [cell for node in roots if (cell := cell_of(node)) is not None]
+        for cell in cells:
+            for operand in cell.operands:
+                readers.setdefault(operand, []).append(cell)
+        gone: dict[Value, None] = {}
+        again: list[Cell] = []
+        for chain in _chains(cells):
+            if any(state in gone for state in chain[0].states):
+                again += [link.cell for link in chain]
+            elif _pays(chain, context) and _replace(graph, chain, context):
+                gone.update(dict.fromkeys(v for link in chain for v in (link.cell.h, link.cell.c)))
+                changes += 1
+        again += [cell for value in gone for cell in readers.get(value, ())]
+        found = dict.fromkeys(cell.h.producer for cell in again)
+        roots = [node for node in found if node is not None and node.graph is graph]
+    return changes
+
+
+def _pays(chain: Sequence[Link], context: Context) -> bool:
+    shortest = SHORTEST if isinstance(chain[0].batch, int) else GUARDED
+    return len(chain) >= shortest and context.may_touch(*(node for link in chain for node in link.cell.nodes))
+
+
+# ---------------------------------------------------------------------- chains
+
+
+def _chains(cells: Sequence[Cell]) -> list[list[Link]]:
+    """Runs of two steps or more that follow each other."""
+    by_c = {cell.c: cell for cell in cells}
+    followers: dict[Cell, Cell] = {}
+    for cell in cells:
+        before = by_c.get(cell.c_before)
+        if before is not None and _follows(cell, before):
+            followers.setdefault(before, cell)
+    inner = set(followers.values())
+    return [run for cell in followers if cell not in inner for run in _runs(_line(cell, followers))]
+
+
+def _follows(cell: Cell, before: Cell) -> bool:
+    """True if a cell takes over the states of another one, with the same weights and biases."""
+    h = before.h
+    if h not in cell.operands or len(cell.operands) != 2 or cell.width != before.width:
+        return False
+    of_h, of_x, others = cell.operands[h], cell.operands[cell.other(h)], list(before.operands.values())
+    if len(others) == 2:
+        return cell.biases == before.biases and others in ([of_h, of_x], [of_x, of_h])
+    if others != [of_x] or not _is_zero(before.c_before):
+        return False
+    return np.array_equal(cell.bias().astype(np.float32), before.bias().astype(np.float32))
+
+
+def _line(first: Cell, followers: dict[Cell, Cell]) -> Iterator[tuple[Cell, Value | None]]:
+    """A cell and all that follow it, each with the operand that is the state before it."""
+    weights = followers[first].operands[first.h]
+    is_given = len(first.operands) == 2
+    yield first, next((v for v, gates in first.operands.items() if is_given and gates == weights), None)
+    while first in followers:
+        h, first = first.h, followers[first]
+        yield first, h
+
+
+def _runs(line: Iterator[tuple[Cell, Value | None]]) -> Iterator[list[Link]]:
+    """The longest parts of a line that read consecutive slices, with nobody else reading what is inside."""
+    run: list[Link] = []
+    for cell, h_before in line:
+        link = _link(cell, h_before)
+        if run and (link is None or not _continues(run, link)):
+            if len(run) > 1:
+                yield run
+            run = []
+        if link is not None and (run or _may_start(link)):
+            run.append(link)
+    if len(run) > 1:
+        yield run
+
+
+def _link(cell: Cell, h_before: Value | None) -> Link | None:
+    for node in cell.nodes:
+        for value in node.outputs:
+            if value is not None and value not in (cell.h, cell.c) and _is_read(value, cell.nodes):
+                return None
+    part = slice_of(cell.other(h_before))
+    if part is None or part.axis == 2 or part.x.rank != 3 or cell.h.dim(0) not in (None, part.x.dim(1 - part.axis)):
+        return None
+    return Link(cell, h_before, part.x, part.axis, part.start)
+
+
+def _continues(run: Sequence[Link], link: Link) -> bool:
+    last = run[-1]
+    if link.x is not last.x or link.axis != last.axis or abs(link.index - last.index) != 1:
+        return False
+    if len(run) > 1 and link.index - last.index != last.index - run[-2].index:
+        return False
+    return not _is_read(last.cell.c, last.cell.nodes | link.cell.nodes)
+
+
+def _may_start(link: Link) -> bool:
+    """True if the states before have the shape of those after."""
+    batch, width = link.batch, link.cell.width
+    return batch != 0 and all(
+        v.rank == 2 and v.dim(1) == width and (same_dim(v.dim(0), batch) or (v.dim(0) == 1 and _is_zero(v)))
+        for v in link.states
+    )
+
+
+# ---------------------------------------------------------------------- rewriting
+
+
+def _replace(graph: Graph, chain: Sequence[Link], context: Context) -> bool:
+    """Put one operator in the place of a chain; False if its weights cannot be put together."""
+    weights, end = _weights(chain[-1]), chain[-1].cell
+    roots = [node for link in chain if (node := link.cell.h.producer) is not None]
+    state = [] if end.c.producer is None else [end.c.producer]
+    if weights is None:
+        return False
+    label, before, made = roots[-1].label, len(graph), _Maker(graph, roots[0])
+    inside = {node for link in chain for node in link.cell.nodes}
+    read = [link for link in chain if _is_read(link.cell.h, inside)]
+    only_last = read == [chain[-1]]
+    all_h, h, c = made.lstm(chain, weights, (bool(read) and not only_last, only_last, _is_read(end.c, inside)))
+    if c is not None:
+        graph.replace(end.c, c)
+    for link in read:
+        found = h if all_h is None else made.row(all_h, link.index - _low(chain))
+        assert found is not None
+        graph.replace(link.cell.h, found)
+    removed = sum(graph.remove_dead(node) for node in (*reversed(roots), *state))
+    context.record("UnrolledLstmFusion", label, removed, len(graph) + removed - before)
+    return True
+
+
+def _low(chain: Sequence[Link]) -> int:
+    return min(chain[0].index, chain[-1].index)
+
+
+def _is_read(value: Value, inside: set[Node]) -> bool:
+    return value.is_output or any(node not in inside for node, _ in value.uses)
+
+
+def _is_zero(value: Value) -> bool:
+    node = value.producer
+    if node is not None and node.is_op("ConstantOfShape"):
+        fill = node.attr("value", Tensor.of(np.zeros(1, np.float32)))
+        return fill.size == 1 and fill.item() == 0
+    return is_filled_with(value, 0.0)
+
+
+def _weights(link: Link) -> tuple[Array, Array, Array | None] | None:
+    """W, R and B, if they are finite; no B if it is zero."""
+    cell, h = link.cell, link.h_before
+    assert h is not None
+    w, r = (
+        np.concatenate([gate.matrix(cell.width) for gate in cell.operands[operand]])[np.newaxis]
+        for operand in (cell.other(h), h)
+    )
+    sums = cell.bias()
+    bias = rounded(np.concatenate([sums, np.zeros(len(sums))])[np.newaxis], DType.FLOAT)
+    if bias is None or not is_finite(w, r):
+        return None
+    return w, r, bias if bias.any() else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes nodes before a place in a graph."""
+
+    graph: Graph
+    place: Node
+
+    def constant(self, array: Array | None) -> Value | None:
+        return None if array is None else self.graph.constant(Tensor.of(array), f"{self.place.out.name}_const")
+
+    def ints(self, *numbers: int) -> Value | None:
+        return self.constant(np.array(numbers, np.int64))
+
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        attrs: dict[str, Attribute],
+        shape: tuple[Dim, ...],
+        dtype: DType = DType.FLOAT,
+    ) -> Value:
+        types = [TensorType(dtype, shape)]
+        node = self.graph.add_node(op, inputs, 1, attrs, types=types, before=self.place)
+        node.ep = self.place.ep
+        return node.out
+
+    def with_axes(self, op: str, value: Value, axes: Sequence[int], shape: tuple[Dim, ...]) -> Value:
+        if self.graph.opset() >= AXES_BY_INPUT:
+            return self.node(op, [value, self.ints(*axes)], {}, shape)
+        return self.node(op, [value], {"axes": Ints(axes)}, shape)
+
+    def squeezed(self, value: Value, axis: int) -> Value:
+        shape = value.shape or ()
+        return self.with_axes("Squeeze", value, (axis,), (*shape[:axis], *shape[axis + 1 :]))
+
+    def row(self, value: Value, index: int) -> Value:
+        return self.node(
+            "Gather", [value, self.constant(np.array(index, np.int64))], {"axis": 0}, (value.shape or ())[1:]
+        )
+
+    def state(self, value: Value | None) -> Value | None:
+        """A state as the operator wants it, (1, batch, width), left out where it is zero."""
+        if value is None or _is_zero(value):
+            return None
+        return self.with_axes("Unsqueeze", value, (0,), (1, *(value.shape or ())))
+
+    def sequence(self, chain: Sequence[Link]) -> Value:
+        """What a chain reads, (length, batch, size)."""
+        x, axis, low, length = chain[0].x, chain[0].axis, _low(chain), len(chain)
+        shape = list(x.shape or ())
+        if shape[axis] != length:
+            shape[axis] = length
+            x = self.node("Slice", [x, *map(self.ints, (low, low + length, axis))], {}, tuple(shape))
+        if axis == 0:
+            return x
+        return self.node("Transpose", [x], {"perm": Ints((1, 0, 2))}, (shape[1], shape[0], shape[2]))
+
+    def lstm(
+        self, chain: Sequence[Link], weights: Sequence[Array | None], wanted: Sequence[bool]
+    ) -> list[Value | None]:
+        """All states (length, batch, width), the last one, and the last cell state, those that are wanted."""
+        first = chain[0]
+        x, *states = self.sequence(chain), self.state(first.h_before), self.state(first.cell.c_before)
+        rows = None if isinstance(first.batch, int) else self.rows(x)
+        if rows is not None:
+            pads = self.pads(rows)
+            x, *states = self.padded(x, pads), *(v and self.padded(v, pads) for v in states)
+        backwards = chain[-1].index < first.index
+        attrs: dict[str, Attribute] = {"hidden_size": first.cell.width}
+        if backwards:
+            attrs["direction"] = "reverse"
+        inputs = [x, *map(self.constant, weights), None, *states]
+        while inputs[-1] is None:
+            inputs.pop()
+        y, *last = self.outputs(inputs, attrs, (len(chain), 1, x.dim(1), first.cell.width), wanted)
+        y = y and self.marked(self.squeezed(y, 1), self.running(x, states, backwards))
+        total = self.total(x, (0, 2), states) if any(last) else x
+        last = [v and self.squeezed(self.marked(v, total), 0) for v in last]
+        return [v if v is None or rows is None else self.trimmed(v, rows, first.batch) for v in (y, *last)]
+
+    def outputs(
+        self,
+        inputs: Sequence[Value | None],
+        attrs: dict[str, Attribute],
+        shape: tuple[Dim, ...],
+        wanted: Sequence[bool],
+    ) -> list[Value | None]:
+        """The three outputs of an LSTM, the first one of that shape, None for those that are not wanted."""
+        base = self.graph.fresh(f"{self.place.name or self.place.out.name}/LSTM")
+        names = [self.graph.fresh(f"{base}_{part}") if w else None for part, w in zip(("y", "h", "c"), wanted)]
+        while names[-1] is None:
+            names.pop()
+        types = [TensorType(DType.FLOAT, s) for s in (shape, shape[1:], shape[1:])]
+        node = self.graph.add_node("LSTM", inputs, names, attrs, name=base, types=types, before=self.place)
+        node.ep = self.place.ep
+        return [node.output(i) for i in range(3)]
+
+    # What is not a number stays so: the kernel clips what goes into a gate, and takes NaN for a bound.
+
+    def total(self, x: Value, axes: Sequence[int], states: Sequence[Value | None]) -> Value:
+        """Sums over axes of (length, batch, size), and over the states, that are NaN where anything in them is."""
+        found = self.with_axes("ReduceSum", x, axes, (1 if 0 in axes else x.dim(0), x.dim(1), 1))
+        for state in states:
+            if state is not None:
+                more = self.with_axes("ReduceSum", state, (0, 2), (1, x.dim(1), 1))
+                found = self.node("Add", [found, more], {}, found.shape or ())
+        return found
+
+    def running(self, x: Value, states: Sequence[Value | None], backwards: bool) -> Value:
+        """The same for what came until each step."""
+        sums = self.total(x, (2,), states)
+        return self.node(
+            "CumSum", [sums, self.constant(np.array(0, np.int64))], {"reverse": int(backwards)}, sums.shape or ()
+        )
+
+    def marked(self, value: Value, sums: Value) -> Value:
+        """NaN where the sums are, the value elsewhere."""
+        is_nan = self.node("IsNaN", [sums], {}, sums.shape or (), DType.BOOL)
+        nan = self.constant(np.array(np.nan, np.float32))
+        return self.node("Where", [is_nan, nan, value], {}, value.shape or ())
+
+    # No batch is empty: ONNX Runtime 1.31 aborts where an LSTM gets one.
+
+    def rows(self, x: Value) -> Value:
+        """The batch of (length, batch, size), as a tensor of rank 1."""
+        shape = self.node("Shape", [x], {}, (3,), DType.INT64)
+        return self.node("Gather", [shape, self.ints(1)], {"axis": 0}, (1,), DType.INT64)
+
+    def pads(self, rows: Value) -> Value:
+        """What Pad needs to give (..., batch, size) a row if it has none."""
+        empty = self.node("Equal", [rows, self.ints(0)], {}, (1,), DType.BOOL)
+        missing = self.node("Cast", [empty], {"to": int(DType.INT64)}, (1,), DType.INT64)
+        return self.node("Concat", [self.ints(0, 0, 0, 0), missing, self.ints(0)], {"axis": 0}, (6,), DType.INT64)
+
+    def padded(self, value: Value, pads: Value) -> Value:
+        return self.node("Pad", [value, pads], {}, (value.dim(0), None, value.dim(2)))
+
+    def trimmed(self, value: Value, rows: Value, batch: Dim) -> Value:
+        """The first rows of (..., batch, width)."""
+        shape = (*(value.shape or ())[:-2], batch, value.dim(-1))
+        return self.node("Slice", [value, self.ints(0), rows, self.ints(len(shape) - 2)], {}, shape)
+
+
+PASSES = (FunctionPass("UnrolledLstmFusion", fuse),)
