@@ -33,7 +33,7 @@ def agree(source: onnx.ModelProto, result: onnx.ModelProto, feeds: Feeds) -> Non
         np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", [*range(15), *(pytest.param(i, marks=pytest.mark.slow) for i in range(15, 60))])
 def test_random_spellings(seed: int) -> None:
     source = random_network(seed).proto()
     result, count = converted(source)
