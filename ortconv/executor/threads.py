@@ -85,7 +85,7 @@ def shares(length: int, work: int, step: int = 1) -> list[slice]:
     return [slice(start, min(start + size, length)) for start in range(0, length, size)] if size else [slice(0, 0)]
 
 
-_LEAST_WORK = 1 << 22
+_LEAST_WORK = 1 << 24
 """Multiplications, or about as much else, that outweigh the waking of a thread."""
 
 

@@ -9,6 +9,7 @@ from onnx.parser import parse_graph
 
 from ortconv.errors import BackendError, UsageError
 from ortconv.executor import threads
+from ortconv.executor.kernels import bands
 from ortconv.executor.kernels.bands import band
 from ortconv.executor.kernels.windows import window
 from ortconv.executor.numerics import kernel_settings
@@ -62,6 +63,7 @@ def _model(text):
 def test_threads_change_no_result(text, splits, count, tmp_path, monkeypatch):
     onnx.save(_model(text), tmp_path / "m.onnx")
     monkeypatch.setattr(threads, "_LEAST_WORK", 1 << 12)
+    monkeypatch.setattr(bands, "_FEWEST_PIXELS", 1)
     one, several = Session(tmp_path / "m.onnx"), Session(tmp_path / "m.onnx", threads=count)
     shared = []
     monkeypatch.setattr(

@@ -13,6 +13,9 @@ from ortconv.executor.registry import Function
 from ortconv.executor.threads import each, shares
 from ortconv.ir.tensor import Array
 
+_FEWEST_PIXELS = 512
+"""Of an image. With fewer the weights, which every band reads, cost more than what is shared."""
+
 
 def in_bands(over: Callable[[Window], Function], w: Window, outputs: int, work: int, writes: bool = True) -> Function:
     """What `over` makes for a window: a function of x (N, C, spatial...) to (N, outputs, output...).
@@ -21,11 +24,12 @@ def in_bands(over: Callable[[Window], Function], w: Window, outputs: int, work: 
     (N, output..., outputs) for the result.
     """
     part_over = lru_cache(maxsize=16)(over)
-    whole, work = over(w), work * outputs * prod(w.output)
+    pixels = prod(w.output)
+    whole, work = over(w), work * outputs * pixels
 
     def run(x: Array) -> Array:
         # Winograd's tiles have two rows.
-        rows = shares(w.output[0], len(x) * work, 2) if w.output else []
+        rows = shares(w.output[0], len(x) * work, 2) if pixels >= _FEWEST_PIXELS else []
         bands = [band(w, part) for part in rows] if len(rows) > 1 else []
         if not bands or any(inputs.start == inputs.stop for inputs, _ in bands):
             result: Array = whole(x)
