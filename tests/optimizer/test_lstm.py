@@ -86,6 +86,14 @@ def test_an_infinite_input_saturates(value: float) -> None:
     agree(source, converted(source)[0], feeds)
 
 
+def test_infinities_of_both_signs_saturate_in_steps_of_their_own() -> None:
+    source = Network(returned=("h", "c", "all")).proto()
+    feeds = random_feeds(source)
+    feeds["x"][0, 0, 0], feeds["x"][0, 2, 0] = np.inf, -np.inf
+    assert np.isfinite(run(source, feeds)[0]).all()
+    agree(source, converted(source)[0], feeds)
+
+
 def _override(proto: onnx.ModelProto) -> None:
     proto.graph.input.append(helper.make_tensor_value_info("R0", onnx.TensorProto.FLOAT, [5, 20]))
 

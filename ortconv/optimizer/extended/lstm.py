@@ -13,6 +13,7 @@ from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.extended.lstm_cell import Cell, cell_of
+from ortconv.optimizer.extended.maker import Maker
 from ortconv.optimizer.extended.slices import slice_of
 
 AXES_BY_INPUT = 13
@@ -183,7 +184,7 @@ def _replace(graph: Graph, chain: Sequence[Link], context: Context) -> bool:
     if c is not None:
         graph.replace(end.c, c)
     for link in read:
-        found = h if all_h is None else made.row(all_h, link.index - _low(chain))
+        found = h if all_h is None else made.element(all_h, 0, link.index - _low(chain), (all_h.shape or ())[1:])
         assert found is not None
         graph.replace(link.cell.h, found)
     removed = sum(graph.remove_dead(node) for node in (*reversed(roots), *state))
@@ -222,31 +223,10 @@ def _weights(link: Link) -> tuple[Array, Array, Array | None] | None:
     return w, r, bias if bias.any() else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Maker:
-    """Makes nodes before a place in a graph."""
+class _Maker(Maker):
+    """Makes what an LSTM needs around it."""
 
-    graph: Graph
-    place: Node
-
-    def constant(self, array: Array | None) -> Value | None:
-        return None if array is None else self.graph.constant(Tensor.of(array), f"{self.place.out.name}_const")
-
-    def ints(self, *numbers: int) -> Value | None:
-        return self.constant(np.array(numbers, np.int64))
-
-    def node(
-        self,
-        op: str,
-        inputs: Sequence[Value | None],
-        attrs: dict[str, Attribute],
-        shape: tuple[Dim, ...],
-        dtype: DType = DType.FLOAT,
-    ) -> Value:
-        types = [TensorType(dtype, shape)]
-        node = self.graph.add_node(op, inputs, 1, attrs, types=types, before=self.place)
-        node.ep = self.place.ep
-        return node.out
+    __slots__ = ()
 
     def with_axes(self, op: str, value: Value, axes: Sequence[int], shape: tuple[Dim, ...]) -> Value:
         if self.graph.opset() >= AXES_BY_INPUT:
@@ -257,11 +237,6 @@ class _Maker:
         shape = value.shape or ()
         return self.with_axes("Squeeze", value, (axis,), (*shape[:axis], *shape[axis + 1 :]))
 
-    def row(self, value: Value, index: int) -> Value:
-        return self.node(
-            "Gather", [value, self.constant(np.array(index, np.int64))], {"axis": 0}, (value.shape or ())[1:]
-        )
-
     def state(self, value: Value | None) -> Value | None:
         """A state as the operator wants it, (1, batch, width), left out where it is zero."""
         if value is None or _is_zero(value):
@@ -270,14 +245,11 @@ class _Maker:
 
     def sequence(self, chain: Sequence[Link]) -> Value:
         """What a chain reads, (length, batch, size)."""
-        x, axis, low, length = chain[0].x, chain[0].axis, _low(chain), len(chain)
-        shape = list(x.shape or ())
-        if shape[axis] != length:
-            shape[axis] = length
-            x = self.node("Slice", [x, *map(self.ints, (low, low + length, axis))], {}, tuple(shape))
+        axis = chain[0].axis
+        x = self.part(chain[0].x, axis, _low(chain), len(chain))
         if axis == 0:
             return x
-        return self.node("Transpose", [x], {"perm": Ints((1, 0, 2))}, (shape[1], shape[0], shape[2]))
+        return self.node("Transpose", [x], {"perm": Ints((1, 0, 2))}, (x.dim(1), x.dim(0), x.dim(2)))
 
     def lstm(
         self, chain: Sequence[Link], weights: Sequence[Array | None], wanted: Sequence[bool]
@@ -293,7 +265,7 @@ class _Maker:
         attrs: dict[str, Attribute] = {"hidden_size": first.cell.width}
         if backwards:
             attrs["direction"] = "reverse"
-        inputs = [x, *map(self.constant, weights), None, *states]
+        inputs = [x, *(None if w is None else self.constant(w) for w in weights), None, *states]
         while inputs[-1] is None:
             inputs.pop()
         y, *last = self.outputs(inputs, attrs, (len(chain), 1, x.dim(1), first.cell.width), wanted)
@@ -321,27 +293,31 @@ class _Maker:
 
     # What is not a number stays so: the kernel clips what goes into a gate, and takes NaN for a bound.
 
+    def strays(self, value: Value, axes: Sequence[int]) -> Value:
+        """How many elements are not numbers, along axes of a tensor of rank 3."""
+        is_nan = self.node("IsNaN", [value], {}, value.shape, DType.BOOL)
+        ones = self.node("Cast", [is_nan], {"to": int(DType.FLOAT)}, value.shape)
+        return self.with_axes("ReduceSum", ones, axes, tuple(1 if i in axes else value.dim(i) for i in range(3)))
+
     def total(self, x: Value, axes: Sequence[int], states: Sequence[Value | None]) -> Value:
-        """Sums over axes of (length, batch, size), and over the states, that are NaN where anything in them is."""
-        found = self.with_axes("ReduceSum", x, axes, (1 if 0 in axes else x.dim(0), x.dim(1), 1))
+        """How many there are along axes of (length, batch, size), and in the states."""
+        found = self.strays(x, axes)
         for state in states:
             if state is not None:
-                more = self.with_axes("ReduceSum", state, (0, 2), (1, x.dim(1), 1))
-                found = self.node("Add", [found, more], {}, found.shape or ())
+                found = self.node("Add", [found, self.strays(state, (0, 2))], {}, found.shape)
         return found
 
     def running(self, x: Value, states: Sequence[Value | None], backwards: bool) -> Value:
-        """The same for what came until each step."""
-        sums = self.total(x, (2,), states)
-        return self.node(
-            "CumSum", [sums, self.constant(np.array(0, np.int64))], {"reverse": int(backwards)}, sums.shape or ()
-        )
+        """How many came until each step."""
+        counts = self.total(x, (2,), states)
+        axis = self.constant(np.array(0, np.int64))
+        return self.node("CumSum", [counts, axis], {"reverse": int(backwards)}, counts.shape)
 
-    def marked(self, value: Value, sums: Value) -> Value:
-        """NaN where the sums are, the value elsewhere."""
-        is_nan = self.node("IsNaN", [sums], {}, sums.shape or (), DType.BOOL)
+    def marked(self, value: Value, counts: Value) -> Value:
+        """NaN where something is counted, the value elsewhere."""
+        is_stray = self.node("Cast", [counts], {"to": int(DType.BOOL)}, counts.shape, DType.BOOL)
         nan = self.constant(np.array(np.nan, np.float32))
-        return self.node("Where", [is_nan, nan, value], {}, value.shape or ())
+        return self.node("Where", [is_stray, nan, value], {}, value.shape)
 
     # No batch is empty: ONNX Runtime 1.31 aborts where an LSTM gets one.
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import attribute
-from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import DType, Shape, TensorType
+from ortconv.ir.types import DType
 from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.extended.maker import Maker
 from ortconv.optimizer.extended.slices import slice_of
 
 FEWEST = 4
@@ -82,47 +80,22 @@ def _replace(graph: Graph, key: Key, products: list[tuple[int, Node]], context: 
     if not context.may_touch(*nodes) or (len(indices) != x.dim(axis) and graph.opset() < SLICE_BY_INPUTS):
         return False
     label, before = nodes[0].label, len(graph)
-    make = _Maker(graph, nodes[0])
-    product = make.product(make.part(x, axis, indices[0], len(indices)), w, transposed, bias)
+    make = Maker(graph, nodes[0])
+    product = _product_of(make, make.part(x, axis, indices[0], len(indices)), w, transposed, bias)
     for index, node in products:
-        place = make.constant(np.array(index - indices[0], np.int64))
-        graph.replace(node.out, make.node("Gather", [product, place], {"axis": axis}, node.out.shape))
+        graph.replace(node.out, make.element(product, axis, index - indices[0], node.out.shape))
     removed = sum(graph.remove_dead(node) for node in nodes)
     context.record("StepProductFusion", label, removed, len(graph) + removed - before)
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Maker:
-    """Makes nodes of one element type before a node."""
-
-    graph: Graph
-    place: Node
-
-    def constant(self, array: Array) -> Value:
-        return self.graph.constant(Tensor.of(array), f"{self.place.out.name}_const")
-
-    def node(self, op: str, inputs: Sequence[Value], attrs: dict[str, Attribute], shape: Shape | None) -> Value:
-        dtype = self.place.out.dtype
-        types = [None if dtype is None else TensorType(dtype, shape)]
-        node = self.graph.add_node(op, inputs, 1, attrs, types=types, before=self.place)
-        node.ep = self.place.ep
-        return node.out
-
-    def part(self, x: Value, axis: int, start: int, length: int) -> Value:
-        shape = x.shape or ()
-        if shape[axis] == length:
-            return x
-        bounds = [self.constant(np.array([n], np.int64)) for n in (start, start + length, axis)]
-        return self.node("Slice", [x, *bounds], {}, (*shape[:axis], length, *shape[axis + 1 :]))
-
-    def product(self, x: Value, w: Value, transposed: bool, bias: Value | None) -> Value:
-        assert w.constant is not None
-        if transposed:
-            w = self.constant(np.ascontiguousarray(w.constant.numpy().T))
-        shape = (*(x.shape or ())[:-1], w.dim(1))
-        result = self.node("MatMul", [x, w], {}, shape)
-        return result if bias is None else self.node("Add", [result, bias], {}, shape)
+def _product_of(make: Maker, x: Value, w: Value, transposed: bool, bias: Value | None) -> Value:
+    assert w.constant is not None
+    if transposed:
+        w = make.constant(np.ascontiguousarray(w.constant.numpy().T))
+    shape = (*(x.shape or ())[:-1], w.dim(1))
+    result = make.node("MatMul", [x, w], {}, shape)
+    return result if bias is None else make.node("Add", [result, bias], {}, shape)
 
 
 PASSES = (FunctionPass("StepProductFusion", fuse),)

@@ -1,0 +1,53 @@
+"""Nodes and constants for rewrites that make many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.types import DType, Shape, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes nodes before a place in a graph, for the provider that has this place."""
+
+    graph: Graph
+    place: Node
+
+    def constant(self, array: Array) -> Value:
+        return self.graph.constant(Tensor.of(array), f"{self.place.out.name}_const")
+
+    def ints(self, *numbers: int) -> Value:
+        return self.constant(np.array(numbers, np.int64))
+
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        attrs: Mapping[str, Attribute],
+        shape: Shape | None,
+        dtype: DType | None = None,
+    ) -> Value:
+        """The only output of a node, of the element type of the place where no other is given."""
+        dtype = dtype or self.place.out.dtype
+        types = [None if dtype is None else TensorType(dtype, shape)]
+        node = self.graph.add_node(op, inputs, 1, dict(attrs), types=types, before=self.place)
+        node.ep = self.place.ep
+        return node.out
+
+    def element(self, value: Value, axis: int, index: int, shape: Shape | None) -> Value:
+        """What is at an index of an axis, which goes."""
+        return self.node("Gather", [value, self.constant(np.array(index, np.int64))], {"axis": axis}, shape)
+
+    def part(self, x: Value, axis: int, start: int, length: int) -> Value:
+        """So many elements of an axis, by a Slice of operator set 10 or later; x itself where these are all."""
+        shape = x.shape or ()
+        if shape[axis] == length:
+            return x
+        cut = (*shape[:axis], length, *shape[axis + 1 :])
+        return self.node("Slice", [x, *map(self.ints, (start, start + length, axis))], {}, cut)
