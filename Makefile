@@ -22,7 +22,7 @@ demo: $(VENV)/.run ## convert the digit model, run it on every backend, compare,
 	$(BIN)/python sample_models/demo.py --out $(OUT)
 
 test: $(VENV)/.dev ## the whole test suite
-	$(PYTEST) -n auto
+	$(PYTEST) -n auto --dist worksteal
 
 check: $(VENV)/.dev ## lint, formatting, types and the fast tests (all but the slow ones and onnx's node cases)
 	$(BIN)/ruff check .
