@@ -453,7 +453,7 @@ def _channel_affine(line: Line, made: Any, shape: Sequence[int]) -> tuple[Array 
     if not isinstance(other, np.ndarray) or other.ndim > len(shape) or other.dtype != np.float32:
         return None
     own = (1,) * (len(shape) - other.ndim) + other.shape
-    if other.size > 1 and own != tuple(shape):
+    if other.size != 1 and own != tuple(shape):
         return None
     v = other.reshape(-1) if own == tuple(shape) else np.full(prod(shape), other.reshape(()))
     if not np.isfinite(v).all() or (line.function is np.divide and not v.all()):

@@ -104,6 +104,11 @@ FOUND = {
         " x = DequantizeLinear(q, r, k) w = Where(c, x, x) v = QuantizeLinear(w, t, k) y = DequantizeLinear(v, t, k) }",
         {"q": CODES, "c": np.array([[True, False, True]] * 2)},
     ),
+    "a convolution that meets a constant without elements": (
+        "g (float[0,2,N,4] x) => (float y) <float[2,1,1,1] w = {-0.25, 0.25}, float[0,2,4,4] k = {}> {"
+        " v = Conv<group = 2>(x, w) y = Mul(k, v) }",
+        {"x": np.ones((0, 2, 4, 4), np.float32)},
+    ),
 }
 
 
