@@ -19,7 +19,8 @@ _WIDENED_BYTES = 256 << 10
 _PANELS = ((64, 24), (32, 8), (16, 8))
 """Widths of panels of weights, the best first, and the fewest rows that must fit beside them into a piece."""
 
-_MOST_ROWS = 64
+_ENOUGH_ROWS = 64
+"""Rows beside which a whole matrix is as good as panels of it."""
 
 
 def codes_less(q: Array, zero_point: Array | None) -> Array:
@@ -66,24 +67,12 @@ class IntegerWeights:
 def panel_width(depth: int, columns: int) -> int:
     """The width of the panels into which weights (depth, columns) are best cut; all columns where none is better."""
     most = largest_piece() // max(depth, 1)
-    if columns and most // columns < _MOST_ROWS:
+    if columns and most // columns < _ENOUGH_ROWS:
         return next((n for n, fewest in _PANELS if columns % n == 0 and most // n >= fewest), columns)
     return max(columns, 1)
 
 
 def by_panels(rows: Array, panels: Array, out: Array) -> None:
     """out (R, n * width) = rows (R, K) times panels (n, K, width) side by side: all rows by one after the other."""
-    size, (count, depth, width) = len(rows), panels.shape
-    if not size:
-        return
-    if count == 1:
-        product(rows, panels[0], out)
-        return
-    target = out.reshape(size, count, width)
-    most = max(1, min(_MOST_ROWS, largest_piece() // max(depth * width, 1)))
-    block = -(-size // -(-size // most))
-    whole = size - size % block
-    pieces = target[:whole].reshape(-1, block, count, width).transpose(2, 0, 1, 3)
-    np.matmul(rows[:whole].reshape(-1, block, depth), panels[:, None], pieces)
-    if whole < size:
-        np.matmul(rows[whole:], panels, target[whole:].swapaxes(0, 1))
+    count, _, width = panels.shape
+    product(rows, panels, out.reshape(len(rows), count, width).swapaxes(0, 1))

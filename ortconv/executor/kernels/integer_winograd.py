@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.executor.kernels.elementwise import dot_of_rows
 from ortconv.executor.kernels.integer_products import IntegerWeights, leave
-from ortconv.executor.kernels.products import largest_piece
+from ortconv.executor.kernels.products import product
 from ortconv.executor.kernels.windows import Window
 from ortconv.executor.kernels.winograd import FROM_TILES, convolve_3x3, suits_shape, suits_window
 from ortconv.ir.tensor import Array
@@ -66,17 +66,12 @@ class TiledWeights:
         return convolve_3x3(x, like, w, combined)
 
     def _products(self, tiles: Array, wide: Array) -> Array:
-        (_, c, m), count = self._shape, tiles.shape[1]
-        products = np.empty((16, count, m), np.float32)
+        products = np.empty((*tiles.shape[:2], self._shape[2]), np.float32)
         if self._by_tap:
             for rows, tap, out in zip(tiles, self._by_tap, products, strict=True):
                 tap.multiply(rows, out, leave)
             return products
-        piece = largest_piece() // (c * m) or count
-        size = -(-count // -(-count // piece))
-        for start in range(0, count, size):
-            part = slice(start, start + size)
-            np.matmul(tiles[:, part], wide, products[:, part])
+        product(tiles, wide, products)
         return products
 
     def _are_exact(self, tiles: Array, products: Array) -> bool:
