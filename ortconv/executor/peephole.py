@@ -96,14 +96,20 @@ def _argument(operand: Any, makers: dict[int, Line], wanted: Sequence[float]) ->
         if powers is not None and np.allclose(powers, expected, 1e-5, 0):
             return x, list(lines.values())
         line = makers.get(id(x))
-        candidates += () if line is None else [o for o in line.operands if _number(o) is None]
+        if line is not None and len(candidates) < _MOST_CANDIDATES:
+            known = {id(c) for c in candidates}
+            candidates += [o for o in line.operands if _number(o) is None and id(o) not in known]
     return None
+
+
+_MOST_CANDIDATES, _DEEPEST = 12, 6
+"""How far the x of a polynomial is looked for. Gelu in operators has fewer values on the way, and no more lines in a row."""
 
 
 _TERMS = 8
 
 
-def _powers(operand: Any, x: Any, makers: dict[int, Line], lines: dict[int, Line]) -> Array | None:
+def _powers(operand: Any, x: Any, makers: dict[int, Line], lines: dict[int, Line], depth: int = 0) -> Array | None:
     """The coefficients of an operand that is a polynomial in x, and the lines met on the way, by what they make."""
     number, line = _number(operand), makers.get(id(operand))
     if operand is x or number is not None:
@@ -111,10 +117,10 @@ def _powers(operand: Any, x: Any, makers: dict[int, Line], lines: dict[int, Line
         powers[1 if number is None else 0] = 1 if number is None else number
         return powers
     combine = None if line is None else _ARITHMETIC.get(line.function)
-    if line is None or combine is None:
+    if line is None or combine is None or depth == _DEEPEST:
         return None
     lines[id(operand)] = line
-    a, b = (_powers(o, x, makers, lines) for o in line.operands)
+    a, b = (_powers(o, x, makers, lines, depth + 1) for o in line.operands)
     return None if a is None or b is None else combine(a, b)
 
 
