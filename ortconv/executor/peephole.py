@@ -120,7 +120,9 @@ def _powers(operand: Any, x: Any, makers: dict[int, Line], lines: dict[int, Line
     if line is None or combine is None or depth == _DEEPEST:
         return None
     lines[id(operand)] = line
-    a, b = (_powers(o, x, makers, lines, depth + 1) for o in line.operands)
+    first, second = line.operands
+    a = _powers(first, x, makers, lines, depth + 1)
+    b = None if a is None else _powers(second, x, makers, lines, depth + 1)
     return None if a is None or b is None else combine(a, b)
 
 
