@@ -24,6 +24,7 @@ from ortconv.executor.kernels.conv import convolution
 from ortconv.executor.kernels.matmul import integer_sums
 from ortconv.executor.peephole import after_factor, shortened
 from ortconv.executor.program import BlockProgram, Line, columns
+from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function
 from ortconv.executor.siblings import siblings
 from ortconv.ir.graph import Node, Value
@@ -279,7 +280,8 @@ class _Members:
         lines = shortened(self._in_order())
         reads = _read_by(nodes, self._constant)
         place = {v: i for i, v in enumerate(reads)}
-        head, source = None, None
+        head: Function | None = None
+        source = None
         if self.head is not None:
             head, source, lines = _headed(self.head, self.turn, lines, self.nodes, self._constant, place, bind)
         program = BlockProgram(lines, source, reads) if lines else None
@@ -293,14 +295,16 @@ def _known_or_name(operand: Any, constant: Constant) -> Any:
 
 
 def _fused(head: Function | None, program: BlockProgram | None, plainly: Function) -> Function:
-    def run(*operands: Any) -> Any:
-        source = None if head is None else head(*operands)
-        if program is None:
-            return source
-        result = program.run(source, operands)
-        return plainly(*operands) if result is None else result
+    """A head and what is elementwise behind it; its nodes one by one where shapes or layouts do not suit."""
 
-    return run
+    def run(work: Work, *operands: Any) -> Any:
+        source = None if head is None else work.call(head, *operands)
+        if program is None or (source is None and head is not None):
+            return source
+        result = program.run(work, source, operands)
+        return work.call(plainly, *operands) if result is None else result
+
+    return recordable(run)
 
 
 def _lines(node: Node, constant: Constant) -> list[Line] | None:
@@ -345,11 +349,20 @@ def _headed(
         return _folded_convolution(node, turn, lines, nodes, constant, place)
     function, reads = _float_sums(node, constant) if node.op == "MatMulInteger" else bind(node)
     slots = [(place.get(v), None if v is None or v in place else constant(v)) for v in reads]
+    return _head(function, slots), (turn or node).out, lines
 
-    def run(*operands: Any) -> Any:
-        return function(*[known if slot is None else operands[slot] for slot, known in slots])
 
-    return run, (turn or node).out, lines
+def _head(function: Function, slots: Sequence[tuple[int | None, Any]], order: Sequence[int] | None = None) -> Function:
+    """A function as one of a unit's operands: where each of its own stands among them, or what it is.
+
+    `order` is how the axes of its result are transposed.
+    """
+
+    def run(work: Work, *operands: Any) -> Any:
+        y = work.call(function, *[known if slot is None else operands[slot] for slot, known in slots])
+        return y if order is None or y is None else y.transpose(order)
+
+    return recordable(run)
 
 
 def _float_sums(node: Node, constant: Constant) -> tuple[Function, list[Value | None]]:
@@ -432,14 +445,11 @@ def _folded_convolution(
     if pad is not None and pad in nodes:
         x, geometry["pads"], geometry["auto_pad"] = pad.inputs[0], _total_padding(node, pad, constant), "NOTSET"
     multiply = convolution(np.asarray(weights, np.float32), int(geometry.pop("group", 1)), geometry)
-    slot = place[x]
     source: Any = made
     if shift is not None and shift.any():
         source = object()
         lines = [Line(np.add, (source, np.asarray(shift, np.float32).reshape(shape)), made), *lines]
-    if turn is None:
-        return (lambda *operands: multiply(operands[slot])), source, lines
-    return (lambda *operands: multiply(operands[slot]).transpose(order)), source, lines
+    return _head(multiply, [(place[x], None)], None if turn is None else order), source, lines
 
 
 def _channel_affine(line: Line, made: Any, shape: Sequence[int]) -> tuple[Array | None, Array | None] | None:

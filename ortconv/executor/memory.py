@@ -33,6 +33,14 @@ def keep_freed_memory() -> None:
     mallopt(_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
 
 
+def return_freed_memory() -> None:
+    """Give what has been kept back to the system, as other memory will be used from now on."""
+    import ctypes
+
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def once(function: Callable[..., _T], *args: Any) -> Callable[[], _T]:
     """The function that makes this call at its first, and holds nothing but the result from then on."""
     pending: list[Callable[[], _T]] = [lambda: function(*args)]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.kernels.elementwise import BLOCK
+from ortconv.executor.recording import AT_ONCE, Work, copy_to
 from ortconv.executor.threads import each, shares
 from ortconv.ir.tensor import Array, aligned
 
@@ -56,7 +57,7 @@ class BlockProgram:
         self._code, self._temporaries, self._columns = _allocate(lines, slots, source, self._result)
         self._recipes: dict[Any, _Recipe | None] = {}
 
-    def run(self, source: Array | None, operands: Sequence[Any]) -> Array | None:
+    def run(self, work: Work, source: Array | None, operands: Sequence[Any]) -> Array | None:
         """The result; None where the operands are not float32 or do not broadcast along the memory of one of them."""
         read = [operands[slot] for slot in self._read]
         key = tuple([(v.shape, v.strides, v.dtype) for v in (read if source is None else [source, *read])])
@@ -67,39 +68,48 @@ class BlockProgram:
                 self._recipes[key] = recipe
         if recipe is None:
             return None
-        result: Array = recipe.owned(read[recipe.model] if source is None else source)
+        result = read[recipe.model] if source is None else source
+        if not recipe.keeps:
+            given, result = result, work.empty(result.shape) if self._in_rows else work.like(result)
+            if source is not None:
+                work.do(copy_to, given, result)
         slots = recipe.slots.copy()
         if recipe.is_small:
-            self._run_whole(slots, read, result)
+            self._run_whole(work, slots, read, result)
             return result
-        rows = recipe.rows(result)
         for slot, arranged, value in zip(self._read, recipe.arranged, read, strict=True):
-            slots[slot] = arranged(value)
-        slots[self._result] = rows
+            slots[slot] = work.arranged(arranged, value)
+        slots[self._result] = rows = recipe.rows(result)
         parts = shares(len(rows), rows.size * len(self._code) * _WORK, recipe.block)
-        each(partial(self._in_blocks, recipe, slots), parts)
+        if len(parts) == 1:
+            self._in_blocks(work, recipe, slots, parts[0])
+        else:
+            work.do(each, partial(self._in_blocks, AT_ONCE, recipe, slots), parts)
         return result
 
-    def _run_whole(self, slots: list[Any], read: Sequence[Array], result: Array) -> None:
+    def _run_whole(self, work: Work, slots: list[Any], read: Sequence[Array], result: Array) -> None:
         """One block, and numpy broadcasts: for few elements that is less work than to lay them out."""
         for slot, value in zip(self._read, read):
             slots[slot] = value
         slots[self._result] = result
-        slots += [np.empty_like(result) for _ in range(self._temporaries)]
-        if self._columns:
-            slots += [np.empty((*result.shape[:-1], 1), np.float32) for _ in range(self._columns)]
-        self._execute(slots)
+        slots += [work.like(result) for _ in range(self._temporaries)]
+        slots += [work.like(result[..., :1]) for _ in range(self._columns)]
+        self._execute(work, slots)
 
-    def _execute(self, slots: list[Any]) -> None:
-        for function, operands in self._code:
-            function(*operands(slots))
+    def _execute(self, work: Work, slots: list[Any]) -> None:
+        if work is AT_ONCE:
+            for function, operands in self._code:
+                function(*operands(slots))
+        else:
+            for function, operands in self._code:
+                work.do(function, *operands(slots))
 
-    def _in_blocks(self, recipe: _Recipe, whole: list[Any], part: slice) -> None:
+    def _in_blocks(self, work: Work, recipe: _Recipe, whole: list[Any], part: slice) -> None:
         rows, block = whole[self._result], recipe.block
-        whole = whole + [np.empty_like(rows[:block]) for _ in range(self._temporaries)]
-        whole += [np.empty_like(rows[:block, :1]) for _ in range(self._columns)]
+        whole = whole + [work.like(rows[:block]) for _ in range(self._temporaries)]
+        whole += [work.like(rows[:block, :1]) for _ in range(self._columns)]
         if len(rows) <= block:
-            return self._execute(whole)
+            return self._execute(work, whole)
         slots = whole.copy()
         moving = [*recipe.moving, self._result]
         cut = [*recipe.cut, *range(self._result + 1, len(slots))]
@@ -109,7 +119,7 @@ class BlockProgram:
             if start + block > len(rows):
                 for slot in cut:
                     slots[slot] = whole[slot][: len(rows) - start]
-            self._execute(slots)
+            self._execute(work, slots)
         return None
 
     def _fills(self, shape: tuple[int, ...], values: Sequence[tuple[int, Array]]) -> bool:
@@ -143,13 +153,12 @@ class BlockProgram:
         axes = tuple(range(like.ndim))
         if not self._in_rows:
             axes = tuple(sorted(axes, key=lambda axis: -target.strides[axis]))
-        keeps = source is not None
-        owned = partial(_owned, order, keeps, keeps and like.transpose(axes).flags.c_contiguous)
+        keeps = source is not None and like.transpose(axes).flags.c_contiguous
         slots: list[Any] = [None] * (self._result + 1)
         if like.size <= _SMALL and _broadcast(arrays) == like.shape:
             for slot, v in self._constants:
                 slots[slot] = v
-            return _Recipe(model, owned, _itself, like.size, slots, [], [], [], is_small=True)
+            return _Recipe(model, keeps, _itself, like.size, slots, [], [], [], is_small=True)
         placed = {slot: _Placed.of(v, like.shape, axes) for slot, v in values}
         widths = {p.repeat for p in placed.values() if p is not None and p.repeat > 1}
         periods = [p.period for p in placed.values() if p is not None and p.period > 1]
@@ -170,7 +179,7 @@ class BlockProgram:
             slots[slot] = ways[slot].arranged(v)
         return _Recipe(
             model,
-            owned,
+            keeps,
             _ordered(axes, shape),
             block,
             slots,
@@ -199,8 +208,8 @@ class _Recipe(NamedTuple):
 
     model: int
     """The operand that the result is shaped and laid out like, without a source."""
-    owned: Callable[[Array], Array]
-    """Makes the result: the source, a contiguous copy of it, or an array like the model."""
+    keeps: bool
+    """True where the result takes the memory of the source, else it gets memory like that of the model."""
     rows: Callable[[Array], Array]
     """The elements of the result in the order of its memory."""
     block: int
@@ -225,13 +234,6 @@ _SHORTEST_ROW = 1 << 11
 class _Way(NamedTuple):
     kind: str
     arranged: Callable[[Array], Array]
-
-
-def _owned(order: Any, keeps: bool, suits: bool, x: Array) -> Array:
-    """x itself where it may be overwritten and suits, else a contiguous copy of it, or one without its elements."""
-    if suits:
-        return x
-    return x.copy(order=order) if keeps else np.empty_like(x, order=order)
 
 
 def _itself(x: Array) -> Array:

@@ -7,6 +7,7 @@ Readers that are no such step get bytes, or the float values that the codes stan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from ortconv.executor.kernels.integer_steps import (
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.quantize import dynamic_centred_codes
 from ortconv.executor.program import BlockProgram, Line
+from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
@@ -301,12 +303,12 @@ class _Steps:
             return None
         function, _ = self._bind(node)
 
-        def run(x: Array) -> Array:
-            y: Array = function(x, *others)
+        def run(work: Work, x: Array) -> Array | None:
+            y: Array | None = work.call(function, x, *others)
             # Only where there is no input at all can a window consist of padding, the lowest of its type.
-            return y if x.size else np.full_like(y, codes.limits[0])
+            return y if x.size or y is None else np.full_like(y, codes.limits[0])
 
-        return _Step(tuple(nodes), ((value, codes),), codes, run, bypassed)
+        return _Step(tuple(nodes), ((value, codes),), codes, recordable(run), bypassed)
 
 
 _MATCHES: dict[tuple[str, str], Callable[[_Steps, Node], _Step | None]] = {
@@ -347,30 +349,36 @@ def _convolution(node: Node, w: Array, finish: Rounding, exactly: bool) -> Funct
     multiply = convolution(w, int(geometry.pop("group", 1)), geometry, finish, exactly)
     if not is_channels_last:
         return multiply
-    return lambda x: np.moveaxis(multiply(np.moveaxis(x, -1, 1)), 1, -1)
+    return recordable(lambda work, x: np.moveaxis(work.call(multiply, np.moveaxis(x, -1, 1)), 1, -1))
 
 
 def _on_codes(step: _Step, as_bytes: Codes | None) -> Function:
     """A step's function of codes or bytes."""
     function, zeros = step.function, [codes.zero_point for _, codes in step.reads]
 
-    def run(*operands: Array) -> Array:
-        y = function(*[x if x.dtype == np.float32 else centred(x, z) for x, z in zip(operands, zeros, strict=True)])
-        return y if as_bytes is None else as_bytes.to_bytes(y)
+    def run(work: Work, *operands: Array) -> Array | None:
+        codes = [
+            x if x.dtype == np.float32 else work.arranged(partial(centred, zero_point=z), x)
+            for x, z in zip(operands, zeros, strict=True)
+        ]
+        y: Array | None = work.call(function, *codes)
+        return y if y is None or as_bytes is None else work.call(as_bytes.to_bytes, y)
 
-    return run
+    return recordable(run)
 
 
 def _blocks(function: Function) -> Function:
     """A function of two blocks and the result as one of two arrays that broadcast."""
     program = BlockProgram([Line(function, ("a", "b"), "y")], None, ["a", "b"])
 
-    def run(a: Array, b: Array) -> Array:
-        y = program.run(None, (a, b))
-        if y is None:
-            a, b = (np.ascontiguousarray(v) for v in np.broadcast_arrays(a, b))
-            y = np.empty_like(a)
-            function(a, b, y)
+    def plainly(a: Array, b: Array) -> Array:
+        a, b = (np.ascontiguousarray(v) for v in np.broadcast_arrays(a, b))
+        y = np.empty_like(a)
+        function(a, b, y)
         return y
 
-    return run
+    def run(work: Work, a: Array, b: Array) -> Any:
+        y = program.run(work, None, (a, b))
+        return work.call(plainly, a, b) if y is None else y
+
+    return recordable(run)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ortconv.executor.kernels.blocks import Constant, instructions
 from ortconv.executor.kernels.products import by_weights
+from ortconv.executor.recording import Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -40,13 +41,13 @@ class Siblings(NamedTuple):
         biases = [np.zeros(n, np.float32) if b.bias is None else b.bias for b, n in zip(self.branches, sizes)]
         bias = None if all(b.bias is None for b in self.branches) else np.concatenate(biases)
 
-        def run(x: Array) -> tuple[Array, ...]:
-            y = multiply(x)
+        def run(work: Work, x: Array) -> tuple[Array, ...]:
+            y = work.call(multiply, x)
             if bias is not None:
-                np.add(y, bias, y)
+                work.do(np.add, y, bias, y)
             return tuple([y[..., part] for part in parts])
 
-        return run
+        return recordable(run)
 
 
 def siblings(nodes: Sequence[Node], constant: Constant, outside: set[Value]) -> list[Siblings]:

@@ -11,6 +11,7 @@ from onnx.parser import parse_graph
 from ortconv.compare.tolerance import difference, limit
 from ortconv.executor import fusion, plan, program
 from ortconv.executor.program import BlockProgram, Line
+from ortconv.executor.recording import AT_ONCE
 from ortconv.session import Session
 from tests.batches import batched
 
@@ -234,7 +235,7 @@ def test_program_broadcasts_as_numpy(monkeypatch, shapes, order, owned, small):
     lines = [Line(np.multiply, ("a", b), "p"), Line(np.subtract, ("p", "c"), "q"), Line(np.add, ("q", "a"), "r")]
     run = BlockProgram(lines, "a" if owned else None, ["c"] if owned else ["a", "c"])
     want, held = a * b - b + a, a.copy(order="K")
-    got = run.run(held, [b]) if owned else run.run(None, [held, b])
+    got = run.run(AT_ONCE, held, [b]) if owned else run.run(AT_ONCE, None, [held, b])
     assert got is not None
     np.testing.assert_array_equal(got, want)
     assert owned or np.array_equal(held, a)
@@ -243,4 +244,4 @@ def test_program_broadcasts_as_numpy(monkeypatch, shapes, order, owned, small):
 @pytest.mark.parametrize("shapes", [[(3, 1), (1, 4)], [(4, 60, 50), (4, 1, 50)], [(0, 3), (3,)]], ids=str)
 def test_program_declines_what_it_cannot_lay_out(shapes):
     a, b = (np.ones(s, np.float32) for s in shapes)
-    assert BlockProgram([Line(np.add, ("a", "b"), "c")], None, ["a", "b"]).run(None, [a, b]) is None
+    assert BlockProgram([Line(np.add, ("a", "b"), "c")], None, ["a", "b"]).run(AT_ONCE, None, [a, b]) is None

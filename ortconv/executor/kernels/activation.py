@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import blockwise, erf, gelu_block, gelu_tanh_block, limit
+from ortconv.executor.kernels.elementwise import blockwise, clip_to, erf, gelu_block, gelu_tanh_block, limit
 from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
+from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -25,8 +27,14 @@ _POSITIVE, _NEGATIVE, _UNIT = _bounds(0, np.inf), _bounds(-np.inf, 0), _bounds(0
 
 @kernel("Relu")
 @in_float32
-def relu(x: Array) -> Array:
-    return limit(x, *_POSITIVE[x.dtype]) if x.dtype in _POSITIVE else np.asarray(np.maximum(x, x.dtype.type(0)))
+@recordable
+def relu(work: Work, x: Array) -> Array:
+    out = work.like(x)
+    if x.dtype in _POSITIVE:
+        work.do(clip_to, x, *_POSITIVE[x.dtype], out)
+    else:
+        work.do(partial(np.maximum, out=out), x, x.dtype.type(0))
+    return out
 
 
 @kernel("Sigmoid")

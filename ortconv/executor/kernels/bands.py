@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from ortconv.executor.kernels.windows import Window, channels_first, to_last
+from ortconv.executor.recording import Work, recordable, write
 from ortconv.executor.registry import Function
 from ortconv.executor.threads import each, shares
 from ortconv.ir.tensor import Array
@@ -17,37 +18,36 @@ _FEWEST_PIXELS = 512
 """Of an image. With fewer the weights, which every band reads, cost more than what is shared."""
 
 
-def in_bands(over: Callable[[Window], Function], w: Window, outputs: int, work: int, writes: bool = True) -> Function:
+def in_bands(over: Callable[[Window], Function], w: Window, outputs: int, cost: int) -> Function:
     """What `over` makes for a window: a function of x (N, C, spatial...) to (N, outputs, output...).
 
-    `work` is the number of multiplications per element of the result. `writes`: what `over` makes also takes contiguous memory
-    (N, output..., outputs) for the result.
+    What it makes also takes contiguous memory (N, output..., outputs) for the result. `cost` is the number of multiplications per
+    element of that.
     """
     part_over = lru_cache(maxsize=16)(over)
     pixels = prod(w.output)
-    whole, work = over(w), work * outputs * pixels
+    whole, cost = over(w), cost * outputs * pixels
 
-    def run(x: Array) -> Array:
+    def run(work: Work, x: Array) -> Array:
+        out = work.empty((len(x), *w.output, outputs), x.dtype)
         # Winograd's tiles have two rows.
-        rows = shares(w.output[0], len(x) * work, 2) if pixels >= _FEWEST_PIXELS else []
+        rows = shares(w.output[0], len(x) * cost, 2) if pixels >= _FEWEST_PIXELS else []
         bands = [band(w, part) for part in rows] if len(rows) > 1 else []
         if not bands or any(inputs.start == inputs.stop for inputs, _ in bands):
-            result: Array = whole(x)
-            return result
-        out = np.empty((len(x), *w.output, outputs), x.dtype)
+            write(work, whole, x, out)
+            return channels_first(out)
 
         def compute(i: int) -> None:
             inputs, own = bands[i]
             target = out[:, rows[i]]
-            memory = (target,) if writes and len(x) == 1 else ()
-            y = part_over(own)(x[:, :, inputs], *memory)
+            y = part_over(own)(x[:, :, inputs], target if len(x) == 1 else None)
             if not np.may_share_memory(y, target):
                 target[...] = to_last(y)
 
-        each(compute, range(len(rows)))
+        work.do(each, compute, range(len(rows)))
         return channels_first(out)
 
-    return run
+    return recordable(run)
 
 
 def band(w: Window, rows: slice) -> tuple[slice, Window]:

@@ -19,8 +19,17 @@ from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.precision import in_float32
 from ortconv.executor.kernels.products import writer
 from ortconv.executor.kernels.unfolding import FEW_CHANNELS, unfolded
-from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, to_last, window
+from ortconv.executor.kernels.windows import (
+    Window,
+    channels_first,
+    channels_last,
+    copy_pixels,
+    pad_channels_last,
+    to_last,
+    window,
+)
 from ortconv.executor.memory import once
+from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
@@ -80,39 +89,38 @@ def _windowed(f: Filters, w: Window) -> Function:
     c, m = f.channels // f.group, f.outputs // f.group
     parts = [(slice(g * c, (g + 1) * c), slice(g * m, (g + 1) * m), unfolded(a, w)) for g, a in enumerate(f.matrix)]
 
-    def run(x: Array, out: Array | None = None) -> Array:
-        x = np.ascontiguousarray(x) if c <= FEW_CHANNELS and f.group > 1 else x
-        out = np.empty((x.shape[0], *w.output, f.outputs), x.dtype) if out is None else out
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
+        x = work.contiguous(x) if c <= FEW_CHANNELS and f.group > 1 else x
+        out = work.empty((x.shape[0], *w.output, f.outputs), x.dtype) if out is None else out
         for inputs, outputs, multiply in parts:
-            multiply(x[:, inputs], out[..., outputs])
+            multiply(work, x[:, inputs], out[..., outputs])
         return channels_first(out)
 
-    return run
+    return recordable(run)
 
 
 def _pointwise(matrix: Array, w: Window) -> Function:
-    group, c, m = matrix.shape
+    group = len(matrix)
     steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-    if group == 1:
-        run = _of_pixels(writer(matrix[0]), c, m, w.output)
-    else:
-        run = _of_grouped_pixels(matrix, w.output)
-    return (lambda x, out=None: run(x[steps], out)) if any(s > 1 for s in w.strides) else run
+    run = _of_pixels(matrix[0], w.output) if group == 1 else _of_grouped_pixels(matrix, w.output)
+    if not any(s > 1 for s in w.strides):
+        return recordable(run)
+    return recordable(lambda work, x, out=None: run(work, x[steps], out))
 
 
-def _of_pixels(multiply: Callable[[Array, Array], None], c: int, m: int, output: tuple[int, ...]) -> Function:
-    size = prod(output)
+def _of_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
+    multiply, (c, m), size = writer(matrix), matrix.shape, prod(output)
 
-    def run(x: Array, out: Array | None = None) -> Array:
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
         n = len(x)
         if size == 1:
             rows = x.reshape(n, c)
         elif n == 1 and x.flags.c_contiguous:
             rows = x.reshape(c, size).T  # products read the transpose as it is
         else:
-            rows = channels_last(x).reshape(n * size, c)
-        out = np.empty((n, *output, m), x.dtype) if out is None else out
-        multiply(rows, out.reshape(n * size, m))
+            rows = work.contiguous(to_last(x), copy_pixels).reshape(n * size, c)
+        out = work.empty((n, *output, m), x.dtype) if out is None else out
+        multiply(rows, out.reshape(n * size, m), work)
         return channels_first(out)
 
     return run
@@ -121,17 +129,19 @@ def _of_pixels(multiply: Callable[[Array, Array], None], c: int, m: int, output:
 def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
     group, c, m = matrix.shape
 
-    def run(x: Array, out: Array | None = None) -> Array:
-        rows = channels_last(x).reshape(-1, group, c)
-        out = np.empty((len(x), *output, group * m), x.dtype) if out is None else out
-        np.matmul(rows.swapaxes(0, 1), matrix, out=out.reshape(len(rows), group, m).swapaxes(0, 1))
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
+        rows = work.contiguous(to_last(x), copy_pixels).reshape(-1, group, c)
+        out = work.empty((len(x), *output, group * m), x.dtype) if out is None else out
+        target = out.reshape(len(rows), group, m).swapaxes(0, 1)
+        work.do(np.matmul, rows.swapaxes(0, 1), matrix, target)
         return channels_first(out)
 
     return run
 
 
 def _depthwise(f: Filters, w: Window) -> Function:
-    one = depthwise(f.matrix, w) if len(w.kernel) == 2 and all(w.output) else partial(_tap_by_tap, f.matrix, w)
+    by_rows = len(w.kernel) == 2 and all(w.output)
+    one: Function = depthwise(f.matrix, w) if by_rows else partial(_tap_by_tap, f.matrix, w)
     multiplier = f.outputs // f.channels
     return one if multiplier == 1 else lambda x, out=None: one(np.repeat(x, multiplier, axis=1), out)
 
@@ -244,33 +254,26 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
     placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
     steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
     suits_winograd = winograd.suits(weights, group) and steps <= {1}
-    transformed = once(winograd.transform_weights, weights) if suits_winograd else None
+    tiled = once(winograd.transform_weights, weights) if suits_winograd else None
     outputs, channels, *size = weights.shape
 
     def over(given: int, w: Window) -> Function:
         direct = cache(lambda: convolver(laid_out(), w, given))
-        if transformed is None or given != channels or not winograd.suits_window(w):
+        if tiled is None or given != channels or not winograd.suits_window(w):
             return direct()
-        return lambda x, out=None: _through_winograd(x, transformed(), w, direct, out)
+        return winograd.convolver(tiled, w, direct)
 
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
         w = window(shape[2:], size, **placement)
         return in_bands(partial(over, shape[1]), w, outputs, max(channels, DEPTHWISE_WORK) * prod(size))
 
-    return lambda x: bound(x.shape)(x)
+    return by_shape(bound)
 
 
-def _through_winograd(
-    x: Array, transformed: Array, w: Window, direct: Callable[[], Function], out: Array | None
-) -> Array:
-    """By the direct form where a non-finite value would spread over its tile."""
-    try:
-        with np.errstate(all="ignore"):
-            return channels_first(winograd.convolve_3x3(x, transformed, w, winograd.finite_outputs, out))
-    except winograd.NotFiniteError:
-        result: Array = direct()(x, out)
-        return result
+def by_shape(bound: Callable[[tuple[int, ...]], Function]) -> Function:
+    """The function of x that another function makes for the shape of x."""
+    return recordable(lambda work, x: work.call(bound(x.shape), x))
 
 
 class IntegerFilters(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 
 from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
 from ortconv.executor.kernels.windows import Window, all_columns, channels_first, reached, strided, to_last
+from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
 
@@ -22,19 +23,23 @@ def depthwise(weights: Array, w: Window, finish: Callable[[Array], None] | None 
     count = rows_per_stripe(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
     shape = (len(places), (count - 1) * sh + (kh - 1) * dh + 1, width, c)
 
-    def run(x: Array, memory: Array | None = None) -> Array:
-        stripe = Stripe(np.empty(shape, dtype), places)
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
+        stripe = Stripe(work.empty(shape, dtype), places, work)
         by_copy, by_row, by_column, item = stripe.copies.strides
         by_tap = by_copy if sw > 1 else dw * by_column
         taps = strided(stripe.copies, (kh, kw, count, ow * c), (dh * by_row, by_tap, sh * by_row, item))
-        out = np.empty((len(x), oh, ow * c), dtype) if memory is None else memory.reshape(len(x), oh, ow * c)
-        for image, results in zip(to_last(x), out, strict=True):
+        out = work.empty((len(x), oh, ow, c), dtype) if out is None else out
+        for image, results in zip(to_last(x), out.reshape(len(x), oh, ow * c), strict=True):
             for start in range(0, oh, count):
                 part = results[start : start + count]
-                stripe.load(image, start * sh - w.begin[0])
-                np.einsum("ijhx,ijx->hx", taps[:, :, : len(part)], along_rows, out=part)
+                stripe.load(image, start * sh - w.begin[0], work)
+                work.do(_multiply_add, taps[:, :, : len(part)], along_rows, part)
                 if finish is not None:
-                    finish(part)
-        return channels_first(out.reshape(-1, oh, ow, c))
+                    work.do(finish, part)
+        return channels_first(out)
 
-    return run
+    return recordable(run)
+
+
+def _multiply_add(taps: Array, weights: Array, out: Array) -> None:
+    np.einsum("ijhx,ijx->hx", taps, weights, out=out)

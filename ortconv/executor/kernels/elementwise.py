@@ -11,6 +11,7 @@ import numpy as np
 
 from ortconv.executor.kernels.exponential import fast_exponential
 from ortconv.executor.kernels.precision import in_float32, is_narrow, widen
+from ortconv.executor.recording import Work
 from ortconv.executor.registry import kernel, table
 from ortconv.ir.tensor import Array
 
@@ -20,7 +21,7 @@ BLOCK = 1 << 16
 """Elements per step of a chain of ufuncs: the temporaries stay in the second cache level."""
 
 
-dot_of_rows: Callable[[Array, Array], Array] = getattr(np, "vecdot", partial(np.einsum, "...i,...i->..."))
+dot_of_rows: Callable[..., Array] = getattr(np, "vecdot", partial(np.einsum, "...i,...i->..."))
 """Sums of products over the last axis. vecdot came with numpy 2.0."""
 
 
@@ -28,14 +29,30 @@ def _unary(function: Function) -> Function:
     def run(x: Array) -> Array:
         return np.asarray(function(x))
 
-    return in_float32(run)
+    return _recordable(in_float32(run), function)
 
 
 def _binary(function: Function) -> Function:
     def run(a: Array, b: Array) -> Array:
         return np.asarray(function(a, b))
 
-    return in_float32(run)
+    return _recordable(in_float32(run), function)
+
+
+def _recordable(run: Function, function: Function) -> Function:
+    """The kernel of a ufunc, which is called with memory for its result where it is recorded."""
+
+    def record(work: Work, *operands: Array) -> Array | None:
+        if any(is_narrow(x.dtype) for x in operands):
+            return None
+        shape = np.broadcast_shapes(*(x.shape for x in operands))
+        model = next((x for x in operands if x.shape == shape), None)
+        out = work.empty(shape, operands[0].dtype) if model is None else work.like(model)
+        work.do(function, *operands, out)
+        return out
+
+    run.record = record  # type: ignore[attr-defined]
+    return run
 
 
 def _comparison(function: Function) -> Function:
@@ -166,6 +183,10 @@ def limit(x: Array, low: Array, high: Array) -> Array:
     if is_narrow(x.dtype):
         return np.asarray(np.minimum(np.maximum(x, low), high))
     return np.asarray(x.clip(low, high))
+
+
+def clip_to(x: Array, low: Array, high: Array, out: Array) -> None:
+    x.clip(low, high, out=out)
 
 
 @cache

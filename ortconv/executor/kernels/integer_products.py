@@ -16,6 +16,9 @@ from ortconv.ir.tensor import Array
 _WIDENED_BYTES = 256 << 10
 """About so much is widened at once: it stays in the second cache level."""
 
+_MOST_WIDENED_BYTES = 1 << 22
+"""Panels of other widths are better than one that is larger than this."""
+
 _PANELS = ((64, 24), (32, 8), (16, 8))
 """Widths of panels of weights, the best first, and the fewest rows that must fit beside them into a piece."""
 
@@ -68,7 +71,10 @@ def panel_width(depth: int, columns: int) -> int:
     """The width of the panels into which weights (depth, columns) are best cut; all columns where none is better."""
     most = largest_piece() // max(depth, 1)
     if columns and most // columns < _ENOUGH_ROWS:
-        return next((n for n, fewest in _PANELS if columns % n == 0 and most // n >= fewest), columns)
+        width = next((n for n, fewest in _PANELS if columns % n == 0 and most // n >= fewest), columns)
+        if 4 * depth * width <= _MOST_WIDENED_BYTES:
+            return width
+        return next((n for n in range(_PANELS[0][0], _PANELS[-1][0], -1) if columns % n == 0), width)
     return max(columns, 1)
 
 

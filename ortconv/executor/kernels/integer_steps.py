@@ -16,12 +16,13 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import integer_winograd
 from ortconv.executor.kernels.bands import in_bands
-from ortconv.executor.kernels.conv import DEPTHWISE_WORK, convolver, filters
+from ortconv.executor.kernels.conv import DEPTHWISE_WORK, by_shape, convolver, filters
 from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.elementwise import BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
 from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
+from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
 
@@ -139,12 +140,12 @@ def convolution(
         place = window(shape[2:], kernel, **options)
         in_tiles = integer_winograd.suits(w.shape, group, place, shape[0])
         work = max(w.shape[1], DEPTHWISE_WORK) * prod(kernel)
-        return in_bands(partial(over, in_tiles), place, len(w), work, writes=False)
+        return in_bands(partial(over, in_tiles), place, len(w), work)
 
     def over(in_tiles: bool, place: Window) -> Function:
         if in_tiles:
             direct = cache(lambda: _unfolded(matrix(), place, finish))
-            return partial(_through_winograd, tiled(), place, finish, direct if exactly else None)
+            return tiled().convolver(place, finish, direct if exactly else None)
         if group == 1 and place.is_pointwise:
             return _pointwise(matrix(), place, finish)
         if group == 1 and w.size > _MANY_WEIGHTS:
@@ -153,7 +154,7 @@ def convolution(
             return depthwise(laid_out().matrix, place, finish)
         return _finished(convolver(laid_out(), place, channels), finish)
 
-    return lambda x: bound(x.shape)(x)
+    return by_shape(bound)
 
 
 _MANY_WEIGHTS = 1 << 16
@@ -161,28 +162,12 @@ _MANY_WEIGHTS = 1 << 16
 
 
 def _finished(convolve: Function, finish: Callable[[Array], None]) -> Function:
-    def run(x: Array) -> Array:
-        y = channels_last(convolve(x))
+    def run(x: Array, out: Array | None = None) -> Array:
+        y = channels_last(convolve(x, out))
         finish(y)
         return channels_first(y)
 
     return run
-
-
-def _through_winograd(
-    weights: integer_winograd.TiledWeights,
-    w: Window,
-    finish: Callable[[Array], None],
-    direct: Callable[[], Function] | None,
-    x: Array,
-) -> Array:
-    """By the direct form, if there is one, where that might not be exact."""
-    try:
-        return channels_first(weights.convolve(x, w, finish, exactly=direct is not None))
-    except integer_winograd.InexactError:
-        assert direct is not None
-        result: Array = direct()(x)
-        return result
 
 
 def _pointwise(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]) -> Function:
@@ -190,9 +175,9 @@ def _pointwise(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None
     steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
     is_strided, size, (c, m) = any(s > 1 for s in w.strides), prod(w.output), matrix.shape
 
-    def run(x: Array) -> Array:
+    def run(x: Array, out: Array | None = None) -> Array:
         rows = channels_last(x[steps] if is_strided else x)
-        out = np.empty((len(rows), *w.output, m), np.float32)
+        out = np.empty((len(rows), *w.output, m), np.float32) if out is None else out
         matrix.multiply(rows.reshape(len(rows) * size, c), out.reshape(-1, m), finish)
         return channels_first(out)
 
@@ -205,8 +190,8 @@ def _unfolded(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]
     count, width = w.output[0], prod(w.output[1:])
     block = rows_per_stripe(count, (k + m) * width * 4)
 
-    def run(x: Array) -> Array:
-        out = np.empty((len(x), *w.output, m), np.float32)
+    def run(x: Array, out: Array | None = None) -> Array:
+        out = np.empty((len(x), *w.output, m), np.float32) if out is None else out
         for image, result in zip(sliding(pad_channels_last(x, w), w), out, strict=True):
             for start in range(0, count, block):
                 part = result[start : start + block].reshape(-1, m)
@@ -221,14 +206,15 @@ def matrix_product(w: Array, finish: Callable[[Array], None]) -> Function:
     weights = cache(lambda: IntegerWeights(w))
     depth, columns = w.shape
 
-    def run(x: Array) -> Array:
+    def run(work: Work, x: Array) -> Array:
         if x.shape[-1] != depth:
             raise GraphError(f"the weights have {depth} rows, the input is {list(x.shape)}")
-        out = np.empty((*x.shape[:-1], columns), np.float32)
-        weights().multiply(x.reshape(-1, depth), out.reshape(-1, columns), finish)
+        out = work.empty((*x.shape[:-1], columns))
+        rows, size = work.contiguous(x), prod(x.shape[:-1])
+        work.do(weights().multiply, rows.reshape(size, depth), out.reshape(size, columns), finish)
         return out
 
-    return run
+    return recordable(run)
 
 
 def float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> Function:

@@ -10,8 +10,10 @@ import numpy as np
 from ortconv.executor.kernels.elementwise import dot_of_rows
 from ortconv.executor.kernels.integer_products import IntegerWeights, leave
 from ortconv.executor.kernels.products import product
-from ortconv.executor.kernels.windows import Window
-from ortconv.executor.kernels.winograd import FROM_TILES, convolve_3x3, suits_shape, suits_window
+from ortconv.executor.kernels.windows import Window, channels_first
+from ortconv.executor.kernels.winograd import FROM_TILES, Doubt, in_tiles, suits_shape, suits_window, transformed
+from ortconv.executor.recording import Work, recordable
+from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
 
 Finish = Callable[[Array], None]
@@ -32,10 +34,6 @@ def suits(shape: tuple[int, ...], group: int, w: Window, images: int) -> bool:
     return suits_shape(shape, group) and suits_window(w) and tiles >= _FEWEST_TILES
 
 
-class InexactError(ArithmeticError):
-    """A sum may be one that float32 cannot hold."""
-
-
 class TiledWeights:
     """Integer weights (M, C, 3, 3) for windows of strides and dilations 1."""
 
@@ -47,31 +45,40 @@ class TiledWeights:
         self._by_tap = [IntegerWeights(tap) for tap in quarters] if many else []
         self._quarters = quarters[:, :0] if many else quarters
 
-    def convolve(self, x: Array, w: Window, finish: Finish, exactly: bool) -> Array:
-        """(N, C, H, W) to (N, OH, OW, M), finished in parts.
+    def convolver(self, w: Window, finish: Finish, direct: Callable[[], Function] | None) -> Function:
+        """The function of x (N, C, H, W) that convolves to (N, M, OH, OW) and finishes that in parts.
 
-        `exactly`: integers in x give exact sums, or InexactError.
+        By the direct form, if there is one, where integers in x might not give exact sums.
         """
-        wide = self._quarters.astype(np.float32)
 
-        def combined(tiles: Array, _: Array) -> Array:
-            products = self._products(tiles, wide)
-            if exactly and not self._are_exact(tiles, products):
-                raise InexactError
-            y = np.asarray(_FROM_QUARTERS @ products.reshape(16, -1))
-            finish(y)
-            return y
+        def run(work: Work, x: Array, out: Array | None = None) -> Array:
+            doubt, wide = Doubt(), work.empty(self._quarters.shape)
+            work.do(np.copyto, wide, self._quarters)
 
-        like = np.broadcast_to(np.zeros((), np.float32), self._shape)
-        return convolve_3x3(x, like, w, combined)
+            def combined(tiles: Array) -> Array:
+                products = self._products(work, tiles, wide)
+                if direct is not None:
+                    work.do(doubt.unless, self._are_exact, tiles, products)
+                y = transformed(work, _FROM_QUARTERS, products.reshape(16, -1))
+                work.do(finish, y)
+                return y
 
-    def _products(self, tiles: Array, wide: Array) -> Array:
-        products = np.empty((*tiles.shape[:2], self._shape[2]), np.float32)
+            out = work.empty((len(x), *w.output, self._shape[2])) if out is None else out
+            work.do(doubt.clear)
+            in_tiles(work, x, out, w, 4 * prod(self._shape), combined)
+            if direct is not None:
+                work.do(doubt.settle, direct, x, out)
+            return channels_first(out)
+
+        return recordable(run)
+
+    def _products(self, work: Work, tiles: Array, wide: Array) -> Array:
+        products = work.empty((*tiles.shape[:2], self._shape[2]))
         if self._by_tap:
             for rows, tap, out in zip(tiles, self._by_tap, products, strict=True):
-                tap.multiply(rows, out, leave)
+                work.do(tap.multiply, rows, out, leave)
             return products
-        product(tiles, wide, products)
+        product(tiles, wide, products, work)
         return products
 
     def _are_exact(self, tiles: Array, products: Array) -> bool:

@@ -13,6 +13,7 @@ from ortconv.executor.kernels.fused_activation import activation as named_activa
 from ortconv.executor.kernels.integer_products import IntegerWeights, codes_less, leave
 from ortconv.executor.kernels.precision import in_float32
 from ortconv.executor.kernels.products import by_weights
+from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
@@ -48,7 +49,7 @@ def prepare_matmul(operands: Sequence[Array | None]) -> Function | None:
     if w is None or w.ndim != 2 or w.dtype != np.float32 or operands[0] is not None:
         return None
     multiply = by_weights(w)
-    return lambda x, _: multiply(x)
+    return recordable(lambda work, x, _: work.call(multiply, x))
 
 
 @kernel("Gemm", since=7)
@@ -91,13 +92,13 @@ def prepare_gemm(
     w = w.T if transB else w
     multiply = by_weights(w if alpha == 1 else w * np.float32(alpha))
 
-    def run(x: Array, _: Array, c: Array | None = None) -> Array:
-        y = multiply(x)
+    def run(work: Work, x: Array, _: Array, c: Array | None = None) -> Array:
+        y: Array = work.call(multiply, x)
         if c is not None and beta != 0:
-            y += c if beta == 1 else c * c.dtype.type(beta)
+            work.do(np.add, y, c if beta == 1 else work.arranged(lambda c: c * c.dtype.type(beta), c), y)
         return y
 
-    return run
+    return recordable(run)
 
 
 @kernel("FusedGemm", domain="com.microsoft")

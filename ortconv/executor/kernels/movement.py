@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.kernels.windows import copy_pixels
+from ortconv.executor.recording import Work, copy_to, recordable
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
@@ -25,38 +27,40 @@ def identity(x: Array) -> Array:
 
 
 @kernel("Reshape", until=1)
-def reshape_1(x: Array, *, shape: Sequence[int]) -> Array:
-    return _reshape(x, tuple(shape), False)
+@recordable
+def reshape_1(work: Work, x: Array, *, shape: Sequence[int]) -> Array:
+    return _reshape(work, x, tuple(shape), False)
 
 
 @kernel("Reshape", since=5)
-def reshape(x: Array, shape: Array, *, allowzero: int = 0) -> Array:
-    return _reshape(x, integers(shape), bool(allowzero))
+@recordable
+def reshape(work: Work, x: Array, shape: Array, *, allowzero: int = 0) -> Array:
+    return _reshape(work, x, integers(shape), bool(allowzero))
 
 
-def _reshape(x: Array, shape: tuple[int, ...], allow_zero: bool) -> Array:
+def _reshape(work: Work, x: Array, shape: tuple[int, ...], allow_zero: bool) -> Array:
     if not allow_zero and 0 in shape:
         shape = tuple(d or x.shape[i] for i, d in enumerate(shape))
     spatial = len(shape) - 2
     if spatial > 0 and x.ndim > len(shape) and x.size and x.shape[-spatial:] == shape[2:] and x.shape[0] == shape[0]:
-        return _merged_channels(x, spatial)
-    return x.reshape(shape)
+        return _merged_channels(work, x, spatial)
+    return work.reshaped(x, shape)
 
 
-def _merged_channels(x: Array, spatial: int) -> Array:
+def _merged_channels(work: Work, x: Array, spatial: int) -> Array:
     """(N, channels..., spatial...) to (N, C, spatial...), channels last in memory if those of x come after what is spatial."""
     n, *channels = x.shape[:-spatial]
     size = x.shape[-spatial:]
     if max(x.strides[1:-spatial]) >= x.strides[-1]:
-        return x.reshape(n, -1, *size)
+        return work.reshaped(x, (n, prod(channels), *size))
     rank = len(channels)
     source = x.transpose(0, *range(rank + 1, x.ndim), *range(1, rank + 1))
-    out = np.empty((n, *size, prod(channels)), x.dtype)
+    out = work.empty((n, *size, prod(channels)), x.dtype)
     target = out.reshape(source.shape)
     # One axis by itself, so that the innermost loop runs along contiguous elements of x.
     outer = 1 + spatial + max(range(rank), key=lambda axis: x.strides[1 + axis])
     for part, place in zip(source.swapaxes(0, outer), target.swapaxes(0, outer)):
-        place[...] = part
+        work.do(copy_to, part, place)
     return out.transpose(0, -1, *range(1, 1 + spatial))
 
 
@@ -111,23 +115,33 @@ def transpose(x: Array, *, perm: Sequence[int] | None = None) -> Array:
 
 
 @kernel("Concat", until=3)
-def concat_1(*inputs: Array, axis: int = 1) -> Array:
-    return _joined(inputs, axis)
+@recordable
+def concat_1(work: Work, *inputs: Array, axis: int = 1) -> Array:
+    return _joined(work, inputs, axis)
 
 
 @kernel("Concat", since=4)
-def concat(*inputs: Array, axis: int) -> Array:
-    return _joined(inputs, axis)
+@recordable
+def concat(work: Work, *inputs: Array, axis: int) -> Array:
+    return _joined(work, inputs, axis)
 
 
-def _joined(inputs: Sequence[Array], axis: int) -> Array:
+def _joined(work: Work, inputs: Sequence[Array], axis: int) -> Array:
     """In the memory order of the largest input."""
     largest = max(inputs, key=lambda x: x.size)
-    if largest.ndim < 3 or largest.flags.c_contiguous:
-        return np.concatenate(inputs, axis=axis)
     shape = list(largest.shape)
     shape[axis] = sum(x.shape[axis] for x in inputs)
-    return np.concatenate(inputs, axis=axis, out=np.empty_like(largest, shape=shape))
+    if largest.ndim < 3 or largest.flags.c_contiguous:
+        out = work.empty(shape, largest.dtype)
+        work.do(np.concatenate, inputs, axis, out)
+        return out
+    out = work.like(np.empty_like(largest, shape=shape))
+    last, end = (0, *range(2, out.ndim), 1), 0
+    for x in inputs:
+        start, end = end, end + x.shape[axis]
+        part = out[(slice(None),) * (axis % out.ndim) + (slice(start, end),)].transpose(last)
+        work.do(copy_pixels if part.strides[-1] == part.itemsize else copy_to, x.transpose(last), part)
+    return out
 
 
 @kernel("Split", until=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.kernels.elementwise import dot_of_rows
 from ortconv.executor.kernels.precision import in_float32, widen
+from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 
@@ -164,19 +165,25 @@ def prepare_layer_normalization(
     size = scale.size
     averaging, share, bound = _averaging(size, scale.dtype), np.asarray(1 / size, "f4"), np.asarray(epsilon, "f4")
 
-    def run(x: Array, scale: Array, b: Array | None = None) -> Any:
+    def run(work: Work, x: Array, scale: Array, b: Array | None = None) -> Any:
         if x.dtype != np.float32 or x.ndim < 2 or axis not in (-1, x.ndim - 1) or x.shape[-1] != size:
-            return layer_normalization(x, scale, b, axis=axis, epsilon=epsilon, stash_type=stash_type)
-        y = np.subtract(x, np.matmul(x, averaging))
-        deviation = dot_of_rows(y, y)
-        np.multiply(deviation, share, deviation)
-        np.add(deviation, bound, deviation)
-        np.sqrt(deviation, deviation)
-        np.divide(y, deviation[..., None], y)
-        np.multiply(y, scale, y)
-        return y if b is None else np.add(y, b, y)
+            plainly = partial(layer_normalization, axis=axis, epsilon=epsilon, stash_type=stash_type)
+            return work.call(plainly, x, scale, b)
+        y = work.empty(x.shape)
+        mean, deviation = work.empty((*x.shape[:-1], 1)), work.empty(x.shape[:-1])
+        work.do(np.matmul, x, averaging, mean)
+        work.do(np.subtract, x, mean, y)
+        work.do(partial(dot_of_rows, out=deviation), y, y)
+        work.do(np.multiply, deviation, share, deviation)
+        work.do(np.add, deviation, bound, deviation)
+        work.do(np.sqrt, deviation, deviation)
+        work.do(np.divide, y, deviation[..., None], y)
+        work.do(np.multiply, y, scale, y)
+        if b is not None:
+            work.do(np.add, y, b, y)
+        return y
 
-    return run
+    return recordable(run)
 
 
 def _rms(x: Array, scale: Array, axis: int, epsilon: float, stash_type: int) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,28 +14,33 @@ from ortconv.executor.kernels.windows import (
     Window,
     channels_first,
     channels_last,
+    copy_pixels,
     pad_channels_last,
     reached,
     sliding,
+    to_last,
     window,
 )
+from ortconv.executor.recording import AT_ONCE, Work, copy_to, recordable
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64
 
 
-def _reduce(x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
+def _reduce(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
     """(N, C, spatial...) to (N, C, output...) with every window reduced by a binary ufunc, in the memory order of x.
 
     Padding is not there to be read: it counts as the identity.
     """
     # Short rows are dear: their channels make longer ones, unless they are few.
     last = not x.flags.c_contiguous or x.shape[-1] < min(_LONG_ROW, 4 * x.shape[1])
-    y = channels_last(x) if last else x
+    y = given = work.contiguous(to_last(x), copy_pixels) if last else x
     for size, places in _places(w, 1 if last else 2):
-        y = _reduce_axis(y, size, places, ufunc, identity)
-    y = y.copy() if np.may_share_memory(y, x) else y
+        y = _reduce_axis(work, y, size, places, ufunc, identity)
+    if np.may_share_memory(y, given):
+        view, y = y, work.empty(y.shape, y.dtype)
+        work.do(copy_to, view, y)
     return channels_first(y) if last else y
 
 
@@ -61,21 +66,22 @@ def _places(w: Window, first: int) -> list[tuple[tuple[int, int], list[_Tap]]]:
     return axes
 
 
-def _reduce_axis(x: Array, made: tuple[int, int], taps: Sequence[_Tap], ufunc: Any, identity: Any) -> Array:
+def _reduce_axis(work: Work, x: Array, made: tuple[int, int], taps: Sequence[_Tap], ufunc: Any, identity: Any) -> Array:
     whole = [x[tap.source] for tap in taps[:2] if tap.is_whole]
     if len(taps) == 1 and whole:
         return whole[0]
+    axis, size = made
+    y = work.empty((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
     if len(whole) > 1:
-        y = ufunc(whole[0], whole[1])
+        work.do(partial(ufunc, out=y), whole[0], whole[1])
     elif whole:
-        y = whole[0].copy()
+        work.do(copy_to, whole[0], y)
     else:
-        axis, size = made
-        y = np.full((*x.shape[:axis], size, *x.shape[axis + 1 :]), identity, x.dtype)
+        work.do(y.fill, identity)
     for tap in taps[len(whole) :]:
         inside = y if tap.is_whole else y[tap.target]
-        ufunc(inside, x[tap.source], out=inside)
-    return np.asarray(y)
+        work.do(partial(ufunc, out=inside), inside, x[tap.source])
+    return y
 
 
 @lru_cache(maxsize=64)
@@ -99,7 +105,9 @@ def _lowest(dtype: np.dtype[Any]) -> Any:
 
 @kernel("MaxPool")
 @in_float32
+@recordable
 def max_pool(
+    work: Work,
     x: Array,
     *,
     kernel_shape: Sequence[int],
@@ -121,12 +129,13 @@ def max_pool(
         ceil_mode=ceil_mode,
     )
     if n_outputs > 1:
-        return _max_with_indices(pad_channels_last(x, w, _lowest(x.dtype)), w, storage_order)
-    return _reduce(x, w, np.maximum, _lowest(x.dtype))
+        return work.call(partial(_max_with_indices, w=w, column_major=storage_order), x)
+    return _reduce(work, x, w, np.maximum, _lowest(x.dtype))
 
 
-def _max_with_indices(padded: Array, w: Window, column_major: int) -> tuple[Array, Array]:
+def _max_with_indices(x: Array, w: Window, column_major: int) -> tuple[Array, Array]:
     """The maxima, and where the first of each lies in the flattened (N, C, spatial...) input."""
+    padded = pad_channels_last(x, w, _lowest(x.dtype))
     rank, n, c = len(w.size), padded.shape[0], padded.shape[-1]
     windows = np.moveaxis(sliding(padded, w), -1, 1).reshape(n, c, *w.output, prod(w.kernel))
     outside = ~np.moveaxis(sliding(_inside(w), w), -1, 1).reshape(1, 1, *w.output, prod(w.kernel))
@@ -161,7 +170,9 @@ def nhwc_max_pool(x: Array, **attributes: Any) -> Array:
 
 @kernel("AveragePool")
 @in_float32
+@recordable
 def average_pool(
+    work: Work,
     x: Array,
     *,
     kernel_shape: Sequence[int],
@@ -181,8 +192,9 @@ def average_pool(
         auto_pad=auto_pad,
         ceil_mode=ceil_mode,
     )
-    total = _reduce(x, w, np.add, 0)
-    return np.asarray(np.divide(total, _counts(w, bool(count_include_pad)).astype(x.dtype), out=total))
+    total = _reduce(work, x, w, np.add, 0)
+    work.do(np.divide, total, _counts(w, bool(count_include_pad)).astype(x.dtype), total)
+    return total
 
 
 @kernel("LpPool")
@@ -207,7 +219,7 @@ def lp_pool(
         auto_pad=auto_pad,
         ceil_mode=ceil_mode,
     )
-    return _root(_reduce(_power(x, p), w, np.add, 0), p)
+    return _root(_reduce(AT_ONCE, _power(x, p), w, np.add, 0), p)
 
 
 def _power(x: Array, p: float) -> Array:
@@ -220,12 +232,17 @@ def _root(x: Array, p: float) -> Array:
 
 @kernel("GlobalAveragePool")
 @in_float32
-def global_average_pool(x: Array) -> Array:
+@recordable
+def global_average_pool(work: Work, x: Array) -> Array:
     n, c, *spatial = x.shape
     size = prod(spatial)
-    ones = _ones(size, x.dtype)
-    total = x.reshape(n * c, size) @ ones if x.flags.c_contiguous else ones @ channels_last(x).reshape(n, size, c)
-    return np.asarray(np.divide(total, x.dtype.type(size), out=total)).reshape(n, c, *(1,) * len(spatial))
+    total, ones = work.empty((n, c), x.dtype), _ones(size, x.dtype)
+    if x.flags.c_contiguous:
+        work.do(np.matmul, x.reshape(n * c, size), ones, total.reshape(n * c))
+    else:
+        work.do(np.matmul, ones, work.contiguous(to_last(x), copy_pixels).reshape(n, size, c), total)
+    work.do(np.divide, total, np.asarray(size, x.dtype), total)
+    return total.reshape(n, c, *(1,) * len(spatial))
 
 
 @lru_cache(maxsize=64)

@@ -48,6 +48,11 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
             return tuple(_narrow(r, dtype) for r in result)
         return _narrow(result, dtype)
 
+    record = getattr(function, "record", None)
+    if record is not None:
+        call.record = lambda work, x, *others, **attributes: (  # type: ignore[attr-defined]
+            None if _is_half(x) else record(work, x, *others, **attributes)
+        )
     return call
 
 

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from ortconv.executor.recording import AT_ONCE, Work, recordable
 from ortconv.executor.threads import each, shares
 from ortconv.ir.tensor import Array, aligned
 
@@ -34,17 +35,17 @@ def largest_piece() -> int:
     return 100**3 if features.get("AVX512_SKX") and "openblas" in name else 0
 
 
-def product(a: Array, b: Array, out: Array) -> None:
+def product(a: Array, b: Array, out: Array, work: Work = AT_ONCE) -> None:
     """out = a @ b, for a (..., R, K), b (..., K, M) and out (..., R, M), broadcast as by matmul."""
     rows, depth = a.shape[-2:]
     size, whole = _pieces(rows, depth * b.shape[-1], largest_piece())
     if size == rows:
-        np.matmul(a, b, out)
+        work.do(np.matmul, a, b, out)
     elif whole == rows:
-        np.matmul(_split(a, size), b[..., None, :, :], _split(out, size))
+        work.do(np.matmul, _split(a, size), b[..., None, :, :], _split(out, size))
     else:
-        np.matmul(_split(a[..., :whole, :], size), b[..., None, :, :], _split(out[..., :whole, :], size))
-        np.matmul(a[..., whole:, :], b, out[..., whole:, :])
+        work.do(np.matmul, _split(a[..., :whole, :], size), b[..., None, :, :], _split(out[..., :whole, :], size))
+        work.do(np.matmul, a[..., whole:, :], b, out[..., whole:, :])
 
 
 @lru_cache(maxsize=1 << 10)
@@ -72,16 +73,19 @@ def by_weights(*parts: Array) -> Callable[[Array], Array]:
 
     Functions of the same weights share what they prepare.
     """
-    return _weights(parts).multiply
+    return recordable(_weights(parts).multiply)
 
 
-def writer(w: Array) -> Callable[[Array, Array], None]:
-    """The function of x (..., R, K) and out (..., R, M) that writes x @ w to out, for a constant matrix w of their type."""
+def writer(w: Array) -> Callable[..., None]:
+    """The function of x (..., R, K) and out (..., R, M) that writes x @ w to out, for a constant matrix w of their type.
+
+    A third argument may be the Work that does it.
+    """
     return _weights((w,)).write if w.dtype == np.float32 else partial(_write, w)
 
 
-def _write(w: Array, x: Array, out: Array) -> None:
-    np.matmul(x, w, out)
+def _write(w: Array, x: Array, out: Array, work: Work = AT_ONCE) -> None:
+    work.do(np.matmul, x, w, out)
 
 
 def _weights(parts: tuple[Array, ...]) -> _Weights:
@@ -118,28 +122,34 @@ class _Weights:
         panels = matrix[:, : self._cut].reshape(self._depth, -1, _PANEL).swapaxes(0, 1)
         return np.ascontiguousarray(panels), np.ascontiguousarray(matrix[:, self._cut :])
 
-    def multiply(self, x: Array) -> Array:
+    def multiply(self, work: Work, x: Array) -> Array:
         size = math.prod(x.shape[:-1])
+        out = work.empty((*x.shape[:-1], self._columns), x.dtype)
         if size == 1:
-            return np.asarray(np.matmul(x, self._given))
-        if size <= self._fitting or not (self._cut or self._fitting >= _FEWEST_ROWS):
-            return np.asarray(np.matmul(x, self._whole))
-        out = np.empty((*x.shape[:-1], self._columns), np.float32)
-        rows, target = x.reshape(size, self._depth), out.reshape(size, self._columns)
-        each(lambda part: self.write(rows[part], target[part]), shares(size, size * self._depth * self._columns, _ROWS))
+            work.do(np.matmul, x, self._given, out)
+        elif size <= self._fitting or not (self._cut or self._fitting >= _FEWEST_ROWS):
+            work.do(np.matmul, x, self._whole, out)
+        else:
+            rows = work.contiguous(x).reshape(size, self._depth)
+            target = out.reshape(size, self._columns)
+            parts = shares(size, size * self._depth * self._columns, _ROWS)
+            if len(parts) == 1:
+                self.write(rows, target, work)
+            else:
+                work.do(each, lambda part: self.write(rows[part], target[part]), parts)
         return out
 
-    def write(self, x: Array, out: Array) -> None:
+    def write(self, x: Array, out: Array, work: Work = AT_ONCE) -> None:
         if not self._cut:
-            product(x, self._whole, out)
+            product(x, self._whole, out, work)
             return
         panels, rest = self._panels
         main, lead = out[..., : self._cut], x.ndim - 2
         target = main.reshape(*main.shape[:-1], -1, _PANEL).transpose(-2, *range(lead + 1), -1)
         # All rows by one panel after the other, so that the weights are read once.
-        product(x, panels.reshape(-1, *(1,) * lead, *panels.shape[1:]), target)
+        product(x, panels.reshape(-1, *(1,) * lead, *panels.shape[1:]), target, work)
         if rest.size:
-            product(x, rest, out[..., self._cut :])
+            product(x, rest, out[..., self._cut :], work)
 
 
 def contiguous(matrix: Array) -> Array:

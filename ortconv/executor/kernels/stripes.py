@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ortconv.executor.kernels.windows import Place, copy_runs
+from ortconv.executor.recording import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array
 
 STRIPE_BYTES = 1 << 20
@@ -17,25 +18,25 @@ class Stripe:
     Each has its place: columns of the copy, and the columns of the image that belong there.
     """
 
-    def __init__(self, copies: Array, places: Sequence[Place]) -> None:
+    def __init__(self, copies: Array, places: Sequence[Place], work: Work = AT_ONCE) -> None:
         self.copies, self.places = copies, places
         for copy, (target, _) in zip(copies, places, strict=True):
-            copy[:, : target.start] = 0
-            copy[:, target.stop :] = 0
+            for beside in (copy[:, : target.start], copy[:, target.stop :]):
+                if beside.size:
+                    work.do(beside.fill, 0)
 
-    def load(self, image: Array, first: int) -> None:
+    def load(self, image: Array, first: int, work: Work = AT_ONCE) -> None:
         """Copy rows of an image (H, W, C) from `first` on; those that lie outside are zero."""
         count = self.copies.shape[1]
         begin = min(max(-first, 0), count)
         end = max(min(len(image) - first, count), begin)
-        self.copies[:, :begin] = 0
-        self.copies[:, end:] = 0
+        for outside in (self.copies[:, :begin], self.copies[:, end:]):
+            if outside.size:
+                work.do(outside.fill, 0)
         rows = image[begin + first : end + first]
         for copy, (target, source) in zip(self.copies, self.places, strict=True):
-            if source.step in (None, 1) or image.strides[-1] != image.itemsize or copy.strides[-1] != copy.itemsize:
-                copy[begin:end, target] = rows[:, source]
-            else:
-                copy_runs(rows[:, source], copy[begin:end, target])
+            whole = source.step in (None, 1) or image.strides[-1] != image.itemsize or copy.strides[-1] != copy.itemsize
+            work.do(copy_to if whole else copy_runs, rows[:, source], copy[begin:end, target])
 
 
 def rows_per_stripe(rows: int, bytes_per_row: int) -> int:

@@ -1,6 +1,6 @@
 """Convolutions as products with unfolded windows, a stripe of the image at a time.
 
-Each function makes the function of x (N, C, spatial...) and out (N, output..., M) that writes windows of x @ matrix
+Each function makes the function of a Work, x (N, C, spatial...) and out (N, output..., M) that writes windows of x @ matrix
 (kernel elements * C, M) to out.
 """
 
@@ -24,9 +24,10 @@ from ortconv.executor.kernels.windows import (
     strided,
     to_last,
 )
+from ortconv.executor.recording import Work
 from ortconv.ir.tensor import Array
 
-Unfolded = Callable[[Array, Array], None]
+Unfolded = Callable[[Work, Array, Array], None]
 
 FEW_CHANNELS = 4
 """Up to this many are unfolded channels first."""
@@ -39,20 +40,22 @@ def unfolded(matrix: Array, w: Window) -> Unfolded:
     c = k // prod(w.kernel)
     if all(w.output) and _overlaps_vertically(w, c):
         return _of_few_channels(matrix, w) if c <= FEW_CHANNELS else _along_width(matrix, w)
+    if all(w.output) and c <= FEW_CHANNELS and _are_patches(w):
+        return _of_patches(matrix, w)
     multiply, pixels = writer(matrix), prod(w.output[1:])
 
-    def run(x: Array, out: Array) -> None:
-        windows, count = _runs(pad_channels_last(x, w), w), len(x) * w.output[0]
+    def run(work: Work, x: Array, out: Array) -> None:
+        windows, count = _runs(pad_channels_last(x, w, work=work), w), len(x) * w.output[0]
         if count * pixels * k * x.itemsize <= stripes.STRIPE_BYTES:
-            windows, out = (v.reshape(1, count, *v.shape[2:]) for v in (windows, out))
+            windows, out = (work.reshaped(v, (1, count, *v.shape[2:])) for v in (windows, out))
         block = rows_per_stripe(windows.shape[1], pixels * (k + m) * x.itemsize)
-        rows = np.empty((block * pixels, k), x.dtype)
+        rows = work.empty((block * pixels, k), x.dtype)
         for image, target in zip(windows, out, strict=True):
             for start in range(0, len(target), block):
                 part = target[start : start + block]
                 held = rows[: len(part) * pixels]
-                copy_runs(image[start : start + block], held.reshape(len(part), *image.shape[1:]))
-                multiply(held, part.reshape(len(held), m))
+                work.do(copy_runs, image[start : start + block], held.reshape(len(part), *image.shape[1:]))
+                multiply(held, part.reshape(len(held), m), work)
 
     return run
 
@@ -73,6 +76,37 @@ def _overlaps_vertically(w: Window, channels: int) -> bool:
     return w.output[1] >= (16 if channels <= FEW_CHANNELS else 32) and channels <= _MANY_CHANNELS
 
 
+def _are_patches(w: Window) -> bool:
+    """True for large windows of an image that has all their elements."""
+    inside = not any(w.begin) and all(p <= size for p, size in zip(w.padded, w.size))
+    return len(w.kernel) == 2 and inside and w.dilations[1] == 1 and w.kernel[1] >= _LONG_RUN
+
+
+_LONG_RUN = 8
+"""Elements of a row of a window that are worth a copy of their own."""
+
+
+def _of_patches(matrix: Array, w: Window) -> Unfolded:
+    """Windows as they lie in an image with its channels first."""
+    (kh, kw), (oh, ow), (k, m) = w.kernel, w.output, matrix.shape
+    c = k // (kh * kw)
+    multiply = writer(np.ascontiguousarray(matrix.reshape(kh, kw, c, m).transpose(2, 0, 1, 3).reshape(k, m)))
+    count = rows_per_stripe(oh, (k + m) * ow * matrix.itemsize)
+
+    def run(work: Work, x: Array, out: Array) -> None:
+        held = work.empty((count, ow, c, kh, kw), x.dtype)
+        for image, target in zip(work.contiguous(x), out, strict=True):
+            by_channel, by_row, item = image.strides
+            steps = (w.strides[0] * by_row, w.strides[1] * item, by_channel, w.dilations[0] * by_row, item)
+            windows = strided(image, (oh, ow, c, kh, kw), steps)
+            for start in range(0, oh, count):
+                part = target[start : start + count]
+                work.do(copy_runs, windows[start : start + count], held[: len(part)])
+                multiply(held[: len(part)].reshape(len(part) * ow, k), part.reshape(len(part) * ow, m), work)
+
+    return run
+
+
 def _along_width(matrix: Array, w: Window) -> Unfolded:
     """Unfold only along the width; the rows of vertically overlapping windows are then strided views of that copy."""
     (kh, kw), (sh, sw), (oh, ow), (k, m) = w.kernel, w.strides, w.output, matrix.shape
@@ -80,20 +114,20 @@ def _along_width(matrix: Array, w: Window) -> Unfolded:
     count = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
     rows, width, place, multiply = (count - 1) * sh + kh, w.padded[1], all_columns(w), writer(matrix)
 
-    def run(x: Array, out: Array) -> None:
-        stripe = Stripe(np.empty((1, rows, width, c), x.dtype), (place,))
+    def run(work: Work, x: Array, out: Array) -> None:
+        stripe = Stripe(work.empty((1, rows, width, c), x.dtype), (place,), work)
         _, by_row, by_column, item = stripe.copies.strides
         row_windows = (sw * by_column, by_row, w.dilations[1] * by_column, item)
         taps, run_length = (kw, c) if w.dilations[1] > 1 else (1, kw * c)
         runs = strided(stripe.copies, (ow, rows, taps, run_length), row_windows)
-        held = np.empty((ow, rows, taps, run_length), x.dtype)
+        held = work.empty((ow, rows, taps, run_length), x.dtype)
         windows = strided(held, (count, ow, k), (sh * kw * c * item, rows * kw * c * item, item))
         for image, target in zip(to_last(x), out, strict=True):
             for start in range(0, oh, count):
                 part = target[start : start + count]
-                stripe.load(image, start * sh - w.begin[0])
-                copy_runs(runs, held)
-                multiply(windows[: len(part)], part)
+                stripe.load(image, start * sh - w.begin[0], work)
+                work.do(copy_runs, runs, held)
+                multiply(windows[: len(part)], part, work)
 
     return run
 
@@ -105,16 +139,16 @@ def _of_few_channels(matrix: Array, w: Window) -> Unfolded:
     count = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
     rows, places, multiply = (count - 1) * sh + kh, reached(w, 1), writer(matrix)
 
-    def run(x: Array, out: Array) -> None:
-        x = x if x.strides[-1] == x.itemsize else np.ascontiguousarray(x)
-        held = np.empty((rows, kw, c, ow), x.dtype)
-        stripe = Stripe(held.transpose(1, 0, 3, 2), places)
+    def run(work: Work, x: Array, out: Array) -> None:
+        x = x if x.strides[-1] == x.itemsize else work.contiguous(x)
+        held = work.empty((rows, kw, c, ow), x.dtype)
+        stripe = Stripe(held.transpose(1, 0, 3, 2), places, work)
         _, by_row, by_column, by_element = stripe.copies.strides
         windows = strided(held, (count, ow, k), (sh * by_row, by_column, by_element))
         for image, target in zip(to_last(x), out, strict=True):
             for start in range(0, oh, count):
                 part = target[start : start + count]
-                stripe.load(image, start * sh - w.begin[0])
-                multiply(windows[: len(part)], part)
+                stripe.load(image, start * sh - w.begin[0], work)
+                multiply(windows[: len(part)], part, work)
 
     return run

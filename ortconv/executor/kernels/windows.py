@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.recording import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array
 
 
@@ -108,20 +109,17 @@ def _padding(
     return tuple(pads[:rank]), tuple(pads[rank:])
 
 
-def pad_channels_last(x: Array, w: Window, fill: Any = 0) -> Array:
+def pad_channels_last(x: Array, w: Window, fill: Any = 0, work: Work = AT_ONCE) -> Array:
     """(N, C, spatial...) as a contiguous (N, padded..., C) that covers exactly what the windows reach; never writes to x."""
     x = to_last(x)
     padding = _padding_places(w)
     if padding is None:
-        return np.ascontiguousarray(x)
+        return work.contiguous(x)
     shape, border, source, target = padding
-    out = np.empty((len(x), *shape, x.shape[-1]), x.dtype)
-    if out.size <= _FILLED_WHOLE:
-        out[...] = fill
-    else:
-        for part in border:
-            out[part] = fill
-    out[target] = x[source]
+    out = work.empty((len(x), *shape, x.shape[-1]), x.dtype)
+    for part in border if out.size > _FILLED_WHOLE else [()]:
+        work.do(out[part].fill, fill)
+    work.do(copy_to, x[source], out[target])
     return out
 
 
@@ -203,11 +201,19 @@ def _item(size: int) -> np.dtype[np.void]:
 def channels_last(x: Array) -> Array:
     """(N, C, spatial...) as a contiguous (N, spatial..., C); no copy where the memory is laid out so already."""
     y = to_last(x)
-    if y.flags.c_contiguous or y.strides[-1] != y.itemsize or y.dtype.hasobject:
-        return np.ascontiguousarray(y)
+    if y.flags.c_contiguous:
+        return y
     out = np.empty(y.shape, y.dtype)
-    copy_runs(y, out)
+    copy_pixels(y, out)
     return out
+
+
+def copy_pixels(source: Array, target: Array) -> None:
+    """target[...] = source, for a target whose last axis is contiguous in memory."""
+    if source.strides[-1] == source.itemsize and not source.dtype.hasobject:
+        copy_runs(source, target)
+    else:
+        np.copyto(target, source)
 
 
 def to_last(x: Array) -> Array:

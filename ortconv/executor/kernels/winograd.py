@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ortconv.executor.kernels.products import product
-from ortconv.executor.kernels.windows import Window, copy_runs, strided, to_last
+from ortconv.executor.kernels.windows import Window, channels_first, copy_runs, strided, to_last
+from ortconv.executor.recording import Work, copy_to, recordable
+from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
 
 _BT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float32)
 _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32)
 _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
-_INPUT, _WEIGHTS, _OUTPUT = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
-FROM_TILES = _OUTPUT
+_INPUT, _WEIGHTS, FROM_TILES = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
 """(4, 16): transforms products of tiles back."""
 
 _BLOCK_BYTES = 640 << 10
@@ -52,67 +54,92 @@ def transform_weights(w: Array) -> Array:
     return np.asarray(_WEIGHTS @ w.transpose(2, 3, 1, 0).reshape(9, c * m)).reshape(16, c, m)
 
 
-def outputs(tiles: Array, weights: Array) -> Array:
-    """Transformed tiles (16, T, C) times transformed weights, transformed back to (4, T * M)."""
-    y = np.empty((*tiles.shape[:2], weights.shape[2]), np.float32)
-    product(tiles, weights, y)
-    return _transformed(_OUTPUT, y.reshape(16, -1))
+class Doubt:
+    """Whether blocks met numbers for which this form does not give what the direct one gives."""
+
+    def __init__(self) -> None:
+        self._found = False
+
+    def clear(self) -> None:
+        self._found = False
+
+    def unless_finite(self, y: Array) -> None:
+        """Non-finite values spread over their tiles."""
+        flat = y.reshape(-1)
+        self._found |= not math.isfinite(np.dot(flat, flat))
+
+    def unless(self, test: Callable[..., bool], *args: Any) -> None:
+        self._found |= not test(*args)
+
+    def settle(self, direct: Callable[[], Function], x: Array, out: Array) -> None:
+        """Have the direct form write the result where there is doubt."""
+        if self._found:
+            direct()(x, out)
 
 
-def _transformed(matrix: Array, x: Array) -> Array:
+def convolver(weights: Callable[[], Array], w: Window, direct: Callable[[], Function]) -> Function:
+    """The function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW).
+
+    It does so by the direct form where values are not finite. It can also be given contiguous memory (N, OH, OW, M).
+    """
+
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
+        doubt, tiled = Doubt(), weights()
+
+        def combined(tiles: Array) -> Array:
+            products = work.empty((*tiles.shape[:2], tiled.shape[2]))
+            product(tiles, tiled, products, work)
+            y = transformed(work, FROM_TILES, products.reshape(16, -1))
+            work.do(doubt.unless_finite, y)
+            return y
+
+        out = work.empty((len(x), *w.output, tiled.shape[2])) if out is None else out
+        work.do(doubt.clear)
+        with np.errstate(all="ignore"):
+            in_tiles(work, x, out, w, tiled.nbytes, combined)
+        work.do(doubt.settle, direct, x, out)
+        return channels_first(out)
+
+    return recordable(run)
+
+
+def transformed(work: Work, matrix: Array, x: Array) -> Array:
     """matrix @ x for few long rows."""
-    out = np.empty((len(matrix), x.shape[1]), np.float32)
-    product(x.T, matrix.T, out.T)
+    out = work.empty((len(matrix), x.shape[1]))
+    product(x.T, matrix.T, out.T, work)
     return out
 
 
-class NotFiniteError(ArithmeticError):
-    """A sum was infinite or no number."""
+def in_tiles(
+    work: Work, x: Array, out: Array, w: Window, weight_bytes: int, combined: Callable[[Array], Array]
+) -> None:
+    """(N, C, H, W) for a window of strides and dilations 1 to contiguous (N, OH, OW, M).
 
-
-def finite_outputs(tiles: Array, weights: Array) -> Array:
-    """What `outputs` computes. NotFiniteError where that is infinite, no number, or too large to tell."""
-    y = outputs(tiles, weights)
-    flat = y.reshape(-1)
-    if not math.isfinite(np.dot(flat, flat)):
-        raise NotFiniteError
-    return y
-
-
-def convolve_3x3(
-    x: Array,
-    weights: Array,
-    w: Window,
-    combined: Callable[[Array, Array], Array] = outputs,
-    memory: Array | None = None,
-) -> Array:
-    """(N, C, H, W) with transformed weights, for a window of strides and dilations 1, to (N, OH, OW, M) channels last.
-
-    Contiguous `memory` takes the result, where there is some.
+    `combined` makes (4, T * M) of transformed tiles (16, T, C): products with transformed weights, transformed back.
     """
     n, c = x.shape[:2]
-    (oh, ow), m = w.output, weights.shape[2]
+    (oh, ow), m = w.output, out.shape[-1]
     rows, columns = -(-oh // 2), -(-ow // 2)
-    padded = np.zeros((n, 2 * rows + 2, 2 * columns + 2, c), np.float32)
+    padded = work.empty((n, 2 * rows + 2, 2 * columns + 2, c))
     top, left = w.begin
-    padded[:, top : top + w.size[0], left : left + w.size[1]] = to_last(x)
+    work.do(padded.fill, 0)
+    work.do(copy_to, to_last(x), padded[:, top : top + w.size[0], left : left + w.size[1]])
     is_whole = (oh, ow) == (2 * rows, 2 * columns)
-    out = memory if is_whole and memory is not None else np.empty((n, 2 * rows, 2 * columns, m), np.float32)
-    blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weights.nbytes // 4))
+    whole = out if is_whole else work.empty((n, 2 * rows, 2 * columns, m))
+    blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weight_bytes // 4))
     block = max(1, -(-rows // max(1, blocks)))
-    for image, target in zip(padded, out):
+    for image, target in zip(padded, whole):
         by_row, by_column, item = image.strides
         tiles = strided(image, (4, 4, rows, columns, c), (by_row, by_column, 2 * by_row, 2 * by_column, item))
         by_tile = target.reshape(rows, 2, columns, 2, m)
         for start in range(0, rows, block):
-            part = tiles[:, :, start : start + block]
-            count = part.shape[2]
-            held = np.empty((16, count * columns * c), np.float32)
-            copy_runs(part, held.reshape(part.shape))
-            y = combined(_transformed(_INPUT, held).reshape(16, -1, c), weights).reshape(2, 2, count, columns, m)
-            copy_runs(y.transpose(2, 0, 3, 1, 4), by_tile[start : start + count])
-    if is_whole:
-        return out
-    memory = np.empty((n, oh, ow, m), np.float32) if memory is None else memory
-    memory[...] = out[:, :oh, :ow]
-    return memory
+            with work.scratch():
+                part = tiles[:, :, start : start + block]
+                count = part.shape[2]
+                held = work.empty((16, count * columns * c))
+                work.do(copy_runs, part, held.reshape(part.shape))
+                of_tiles = transformed(work, _INPUT, held).reshape(16, -1, c)
+                y = combined(of_tiles).reshape(2, 2, count, columns, m)
+                work.do(copy_runs, y.transpose(2, 0, 3, 1, 4), by_tile[start : start + count])
+    if not is_whole:
+        work.do(copy_to, whole[:, :oh, :ow], out)

@@ -1,0 +1,418 @@
+"""Recorded steps: what a plan does for inputs of certain shapes, done again in the same memory without deciding anything again.
+
+A function that does its work through a `Work`, its first argument, in memory from it, can be recorded: a `Recorder` is a Work that
+keeps the calls, on arrays that stay where they are. `recordable` makes an ordinary function of it. Other functions are called again
+in each run, and what they make is copied to memory that stays.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from math import prod
+from operator import attrgetter, itemgetter
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.registry import Function
+from ortconv.ir.graph import Node
+from ortconv.ir.tensor import Array
+
+Step = tuple[Function, Callable[[list[Any]], Sequence[Any]], tuple[int, ...], tuple[int, ...], Node]
+"""Function, what takes its operands from the slots, slots it fills, slots that nobody reads after it, and the node for messages."""
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+
+ABSENT = 0
+"""The slot that always holds None: inputs left out read it."""
+
+_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators whose results lie in their first operand, where their other operands say."""
+
+_LARGEST_COPIED = 1 << 22
+"""Bytes. Larger results that are not recorded are made anew in each run: to copy them costs more than is saved."""
+
+_LARGEST_INPUT = 1 << 24
+"""Bytes of an input up to which it is copied to where recorded steps read it."""
+
+_ALIGNMENT = 64
+_address = attrgetter("address")
+
+
+def copy_to(x: Array, out: Array) -> None:
+    np.copyto(out, x)
+
+
+class Work:
+    """Does work at once, in new memory."""
+
+    def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Array:
+        """Contiguous memory. In a recording it is the step's own, unless its result lies there."""
+        return np.empty(shape, dtype)
+
+    def like(self, x: Array) -> Array:
+        """Memory for an array that is laid out like another, without gaps."""
+        return np.empty_like(x)
+
+    def do(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call a function; in a recording again in each run."""
+        function(*args)
+
+    def scratch(self) -> AbstractContextManager[None]:
+        """What is taken inside is free again behind it."""
+        return nullcontext()
+
+    def contiguous(self, x: Array, copy: Callable[[Array, Array], Any] = copy_to) -> Array:
+        """x in row order: itself, or memory that it is copied to."""
+        if x.flags.c_contiguous:
+            return x
+        out = self.empty(x.shape, x.dtype)
+        self.do(copy, x, out)
+        return out
+
+    def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:
+        """arrange(x), which is a view or a copy."""
+        return arrange(x)
+
+    def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
+        return x.reshape(shape)
+
+    def call(self, function: Function, *operands: Any) -> Any:
+        """What a function makes, which may be recordable or not. None where it cannot be recorded."""
+        return function(*operands)
+
+
+AT_ONCE = Work()
+
+
+def recordable(function: Callable[..., Any]) -> Function:
+    """A function (work, *operands) as one of operands alone that can be recorded."""
+    call = partial(function, AT_ONCE)
+    call.record = function  # type: ignore[attr-defined]
+    return call
+
+
+def write(work: Work, function: Function, x: Array, out: Array) -> None:
+    """A function of x and of contiguous memory that takes its result, recordable or not."""
+    record = getattr(function, "record", None)
+    if record is None:
+        work.do(function, x, out)
+    else:
+        record(work, x, out)
+
+
+def with_attributes(function: Function, attributes: Mapping[str, Any]) -> Function:
+    """A function with keyword arguments bound, recordable if it was."""
+    record = getattr(function, "record", None)
+    return partial(function, **attributes) if record is None else recordable(partial(record, **attributes))
+
+
+class ChangedError(Exception):
+    """A result has another shape or type than when it was recorded."""
+
+
+class _Block:
+    """A part of a piece of memory."""
+
+    def __init__(self, memory: Array, start: int, size: int) -> None:
+        self.memory, self.start, self.size = memory, start, size
+        self.address: int = memory.ctypes.data + start
+        self.readers = 0
+
+
+def _new_block(size: int) -> _Block:
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    return _Block(memory[-memory.ctypes.data % _ALIGNMENT :], 0, size)
+
+
+class Recorder(Work):
+    """Keeps the calls of a plan's steps. Memory is used again as soon as nobody reads it any more."""
+
+    def __init__(self) -> None:
+        self._used: list[_Block] = []  # by address, as the free ones
+        self._free: list[_Block] = []
+        self._taken: list[_Block] = []  # by the step that is being recorded
+        self._calls: list[Call] = []
+        self._held: dict[int, list[_Block]] = {}
+
+    def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Array:
+        dtype = np.dtype(dtype)
+        size = max(-(-prod(shape) * dtype.itemsize // _ALIGNMENT), 1) * _ALIGNMENT
+        block = min((b for b in self._free if b.size >= size), key=lambda b: b.size, default=None)
+        if block is None:
+            block = _new_block(size)
+        else:
+            self._free.remove(block)
+            if block.size > size:
+                insort(self._free, _Block(block.memory, block.start + size, block.size - size), key=_address)
+                block = _Block(block.memory, block.start, size)
+        insort(self._used, block, key=_address)
+        self._taken.append(block)
+        return np.ndarray(tuple(shape), dtype, block.memory, block.start)
+
+    @contextmanager
+    def scratch(self) -> Iterator[None]:
+        outside, self._taken = self._taken, []
+        try:
+            yield
+        finally:
+            self.end_step()
+            self._taken = outside
+
+    def like(self, x: Array) -> Array:
+        axes = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
+        out = self.empty([x.shape[axis] for axis in axes], x.dtype)
+        return out.transpose([axes.index(axis) for axis in range(x.ndim)])
+
+    def copy(self, x: Array) -> Array:
+        out = self.like(x)
+        np.copyto(out, x)
+        return out
+
+    def do(self, function: Callable[..., Any], *args: Any) -> None:
+        function(*args)
+        self._calls.append((function, args))
+
+    def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
+        y = x.reshape(shape)
+        if np.may_share_memory(x, y):
+            return y
+        out = self.empty(y.shape, y.dtype)
+        self.do(copy_to, x, out.reshape(x.shape))
+        return out
+
+    def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:
+        y = arrange(x)
+        if np.may_share_memory(x, y):
+            return y
+        out = self.empty(y.shape, y.dtype)
+        self.do(_copy_arranged, arrange, x, out)
+        return out
+
+    def call(self, function: Function, *operands: Any) -> Any:
+        record = getattr(function, "record", None)
+        result = None if record is None else record(self, *operands)
+        if result is None:
+            y = function(*operands)
+            if not _can_be_copied([y]):
+                return None
+            result = self.like(y)
+            self.do(_copy_result, function, operands, result)
+        return result
+
+    def block(self, x: Any) -> _Block | None:
+        """The memory of the recorder in which an array lies."""
+        if not isinstance(x, np.ndarray):
+            return None
+        address = x.__array_interface__["data"][0]
+        at = bisect_right(self._used, address, key=_address) - 1
+        found = self._used[at] if at >= 0 else None
+        return found if found is not None and address < found.address + found.size else None
+
+    def hold(self, name: int, arrays: Iterable[Any], like: Iterable[int] = ()) -> None:
+        """Keep the memory of arrays, and what is held under other names, until the name is forgotten."""
+        blocks = [self.block(x) for x in arrays]
+        blocks += [block for other in like for block in self._held.get(other, ())]
+        held = [block for block in dict.fromkeys(blocks) if block is not None]
+        for block in held:
+            block.readers += 1
+        self._held[name] = held
+
+    def forget(self, name: int) -> None:
+        for block in self._held.pop(name, ()):
+            block.readers -= 1
+            self._release(block)
+
+    def held(self, name: int) -> bool:
+        """True if what goes by a name may lie in memory of the recorder."""
+        return bool(self._held.get(name))
+
+    def calls(self) -> list[Call]:
+        """The calls since the last time."""
+        calls, self._calls = self._calls, []
+        return calls
+
+    def end_step(self) -> None:
+        """Free the memory that has been taken since the last time, but for what somebody reads."""
+        for block in self._taken:
+            self._release(block)
+        self._taken = []
+
+    def _release(self, block: _Block) -> None:
+        if block.readers or block not in self._used:
+            return
+        self._used.remove(block)
+        at = bisect_right(self._free, block.address, key=_address)
+        start, size = block.start, block.size
+        # Join it with what is free on both sides.
+        if at < len(self._free) and self._is_next(block, self._free[at]):
+            size += self._free.pop(at).size
+        if at and self._is_next(self._free[at - 1], block):
+            before = self._free.pop(at - 1)
+            start, size = before.start, size + before.size
+        insort(self._free, _Block(block.memory, start, size), key=_address)
+
+    @staticmethod
+    def _is_next(block: _Block, other: _Block) -> bool:
+        return block.memory is other.memory and block.start + block.size == other.start
+
+
+def _copy_result(function: Function, operands: Sequence[Any], out: Array) -> None:
+    _copy_same(function(*operands), out)
+
+
+def _copy_same(x: Array, out: Array) -> None:
+    if x.shape != out.shape or x.dtype != out.dtype:
+        raise ChangedError
+    np.copyto(out, x)
+
+
+def _copy_arranged(arrange: Callable[[Array], Array], x: Array, out: Array) -> None:
+    np.copyto(out, arrange(x))
+
+
+class Recording:
+    """The steps of a plan for inputs of certain shapes. One run at a time: `lock` is for the caller."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.initial: list[Any] = []
+        self.steps: list[Step] = []
+        self._entries: dict[int, Array] = {}
+        self._recorder = Recorder()
+        self._copied: set[int] = set()
+
+    def begin(self, slots: list[Any], numbers: Sequence[int], inputs: Sequence[Any]) -> None:
+        """Put inputs into their slots. ChangedError where one does not go where it was recorded."""
+        for number, value in zip(numbers, inputs, strict=True):
+            memory = self._entries.get(number)
+            if memory is None:
+                slots[number] = value
+            else:
+                _copy_same(value, memory)
+
+    def results(self, slots: list[Any], numbers: Sequence[int]) -> list[Any]:
+        """The outputs, none of them in memory of the recording."""
+        return [np.array(slots[n]) if n in self._copied else slots[n] for n in numbers]
+
+    def record(
+        self,
+        steps: Sequence[Step],
+        initial: list[Any],
+        numbers: Sequence[int],
+        inputs: Sequence[Any],
+        outputs: Sequence[int],
+    ) -> list[Any]:
+        """Run steps and keep how they are run again; the outputs. `initial` holds what is the same in all runs."""
+        recorder = self._recorder
+        self.initial = initial.copy()
+        constants = {slot for slot, value in enumerate(initial) if value is not None or slot == ABSENT}
+        lasting, places = constants.copy(), list(range(len(initial)))
+        made, wanted = {*outputs}, _wanted(steps, places, {*outputs})
+        for number, value in zip(numbers, inputs, strict=True):
+            if number in wanted and _can_be_copied([value], _LARGEST_INPUT):
+                self.initial[number] = memory = recorder.like(value)
+                self._entries[number] = memory
+                recorder.hold(number, [memory])
+                lasting.add(number)
+        slots = self.initial.copy()
+        self.begin(slots, numbers, inputs)
+        recorder.end_step()
+        for step in steps:
+            function, operands, outs, dead, node = step
+            values, reads = operands(slots), operands(places)
+            recorded = None
+            if made.isdisjoint(outs) and lasting.issuperset(reads):
+                recorded = _recorded(recorder, function, values, node, constants.issuperset(reads[1:]))
+            if recorded is not None:
+                result, calls = recorded
+                results, stay = _as_tuple(result), True
+                if calls:
+                    self.steps.append((partial(_again, calls, result), _no_operands, outs, dead, node))
+            else:
+                results = _as_tuple(function(*values))
+                stay = made.isdisjoint(outs) and not wanted.isdisjoint(outs) and _can_be_copied(results)
+                if stay:
+                    results = tuple([recorder.copy(r) for r in results])
+                    step = (partial(_copied, function, results), operands, outs, dead, node)
+                self.steps.append(step)
+            for slot, value in zip(outs, results, strict=False):
+                slots[slot] = value
+                if stay:
+                    self.initial[slot] = value
+                    lasting.add(slot)
+                    recorder.hold(slot, [value])
+                else:  # In another run it may lie in any of its operands.
+                    recorder.hold(slot, [value, *values], reads)
+            recorder.end_step()
+            for slot in dead:
+                recorder.forget(slot)
+                slots[slot] = None
+        self._copied = {n for n in outputs if recorder.block(slots[n]) is not None or recorder.held(n)}
+        return self.results(slots, outputs)
+
+
+_no_operands = itemgetter(slice(0, 0))
+
+
+def _wanted(steps: Sequence[Step], places: list[int], outputs: set[int]) -> set[int]:
+    """The slots that steps read which can be recorded, directly or as views."""
+    wanted = set[int]()
+    for function, operands, outs, _, node in reversed(steps):
+        if (
+            not wanted.isdisjoint(outs)
+            if _makes_views(node)
+            else hasattr(function, "record") and outputs.isdisjoint(outs)
+        ):
+            wanted.update(operands(places))
+    return wanted
+
+
+def _makes_views(node: Node) -> bool:
+    return node.op in _VIEWS and not node.domain
+
+
+def _as_tuple(result: Any) -> tuple[Any, ...]:
+    return result if type(result) is tuple else (result,)
+
+
+def _recorded(
+    recorder: Recorder, function: Function, values: Sequence[Any], node: Node, fixed: bool
+) -> tuple[Any, list[Call]] | None:
+    """What a step makes and the calls that make it again; None where it cannot be recorded.
+
+    `fixed`: all operands but the first are the same in all runs.
+    """
+    makes_views = _makes_views(node)
+    if makes_views and not fixed:
+        return None
+    record = getattr(function, "record", None)
+    if record is not None:
+        result, calls = record(recorder, *values), recorder.calls()
+        return None if result is None else (result, calls)
+    if not makes_views:
+        return None
+    result = function(*values)
+    block = recorder.block(values[0])
+    return (result, []) if all(recorder.block(r) is block is not None for r in _as_tuple(result)) else None
+
+
+def _can_be_copied(results: Sequence[Any], most: int = _LARGEST_COPIED) -> bool:
+    arrays = [r for r in results if isinstance(r, np.ndarray) and not r.dtype.hasobject]
+    return len(arrays) == len(results) and sum(r.nbytes for r in arrays) <= most
+
+
+def _again(calls: Sequence[Call], result: Any) -> Any:
+    for function, args in calls:
+        function(*args)
+    return result
+
+
+def _copied(function: Function, targets: tuple[Array, ...], *operands: Any) -> tuple[Array, ...]:
+    for target, r in zip(targets, _as_tuple(function(*operands)), strict=False):
+        _copy_same(r, target)
+    return targets
