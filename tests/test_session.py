@@ -152,7 +152,7 @@ def test_the_onnxruntime_backend_runs_part_of_a_graph(monkeypatch: pytest.Monkey
 
 
 def test_values_are_let_go_after_their_last_use() -> None:
-    """A chain of large values never holds more than a few of them."""
+    """A chain of large values never holds more than a few of them, and a copy of the input."""
     import tracemalloc
 
     chain = " ".join(f"v{i + 1} = Exp(v{i})" for i in range(40))
@@ -163,7 +163,7 @@ def test_values_are_let_go_after_their_last_use() -> None:
     s.run(None, {"v0": x})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 4 * x.nbytes
+    assert peak < 5 * x.nbytes
 
 
 KEPT = """g (float[2] x) => (float[2] y) { [first] a, m = Dropout(x)  b = Neg(a)

@@ -16,21 +16,18 @@ from ortconv.executor.constants import Constants
 from ortconv.executor.foreseen import foreseen
 from ortconv.executor.fusion import Bind, Unit, units
 from ortconv.executor.kernels.blocks import Constant
+from ortconv.executor.memory import return_freed_memory
 from ortconv.executor.quantized import is_of_weights, quantized_units
+from ortconv.executor.recording import ABSENT, ChangedError, Recording, Step, with_attributes
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version
 from ortconv.ir.tensor import SparseTensor, Tensor
-
-Step = tuple[Function, Callable[[list[Any]], Sequence[Any]], tuple[int, ...], tuple[int, ...], Node]
-"""Function, what takes its operands from the slots, slots it fills, slots that nobody reads after it, and the node for messages."""
+from ortconv.ir.types import DType, TensorType
 
 _Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
 """What to call, with which values, what it makes, and the node for messages."""
-
-ABSENT = 0
-"""The slot that always holds None: inputs left out read it."""
 
 
 _MOST_SIGNATURES = 16
@@ -39,16 +36,33 @@ _MOST_SIGNATURES = 16
 _FORESEEN_BYTES = 1 << 20
 """Larger results are computed again rather than kept."""
 
+_MOST_RECORDINGS = 2
+"""For how many combinations of input shapes a plan holds memory."""
+
+
+Prepare = Callable[[list[Step]], list[Step]]
+
+
+def _as_it_is(steps: list[Step]) -> list[Step]:
+    return steps
+
 
 class Plan:
     """Steps over numbered slots. One plan may run in several threads.
 
-    What constants alone determine is computed here, once; what the shapes of the inputs determine, in the first run with them.
+    What constants alone determine is computed here, once; what the shapes of the inputs determine, in the first run with them. The
+    second such run is recorded, for all that follow.
     """
 
     @without_collections()
     @np.errstate(all="ignore")
-    def __init__(self, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        records: bool = True,
+    ) -> None:
         # Nothing that a step holds leads back to the plan: its memory is free as soon as nobody needs the plan.
         constants = Constants()
         bind = partial(_bind, constants, align=constants.align)
@@ -75,6 +89,8 @@ class Plan:
         self.output_types = tuple(v.type for v in outputs)
         self._following = {index for index, (*_, node) in enumerate(bound) if node in following}
         self._remembered: dict[Any, tuple[list[Any], list[Step]]] = {}
+        self._recordings: dict[Any, Recording | None] = {}
+        self._records = records and all(_lies_in_memory(v) for node in nodes for v in node.outputs if v is not None)
 
     def _fused(
         self, nodes: list[Node], kept: set[Value], taken: dict[Node, Unit | None], constants: Constants, bind: Bind
@@ -137,22 +153,64 @@ class Plan:
 
         return call
 
-    def run(
-        self, inputs: Sequence[Any], prepare: Callable[[list[Step]], list[Step]] = lambda steps: steps
-    ) -> list[Any]:
+    def run(self, inputs: Sequence[Any], prepare: Prepare = _as_it_is) -> list[Any]:
         """The outputs for the inputs. BackendError naming the node where a kernel fails.
 
         `prepare` may put other functions in the place of the steps'.
         """
-        shapes = tuple([getattr(value, "shape", None) for value in inputs]) if self._following else None
-        initial, steps = self._remembered.get(shapes, (self._initial, self.steps))
+        shapes = tuple([getattr(value, "shape", None) for value in inputs])
+        results = self._run_again(shapes, inputs, prepare)
+        if results is not None:
+            return results
+        known = self._remembered.get(shapes)
+        if known is not None and prepare is _as_it_is and self._is_to_record(shapes):
+            results = self._record(shapes, inputs, *known)
+            if results is not None:
+                return results
+        initial, steps = known or (self._initial, self.steps)
         slots = initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
             slots[slot] = value
         self._execute(prepare(steps), slots)
         results = [slots[i] for i in self._outputs]
-        if shapes is not None and steps is self.steps and len(self._remembered) < _MOST_SIGNATURES:
-            self._remembered[shapes] = self._remember(slots)
+        if known is None and len(self._remembered) < _MOST_SIGNATURES:
+            self._remembered[shapes] = self._remember(slots) if self._following else (initial, steps)
+        return results
+
+    def _run_again(self, shapes: Any, inputs: Sequence[Any], prepare: Prepare) -> list[Any] | None:
+        """The outputs by what has been recorded for such inputs; None where there is nothing, or where it does not hold."""
+        recording = self._recordings.get(shapes)
+        if recording is None or not recording.lock.acquire(blocking=False):
+            return None
+        try:
+            slots = recording.initial.copy()
+            recording.begin(slots, self._inputs, inputs)
+            self._execute(prepare(recording.steps), slots)
+            return recording.results(slots, self._outputs)
+        except ChangedError:
+            self._recordings[shapes] = None
+        except BackendError:
+            pass  # What runs instead will say what is wrong.
+        finally:
+            recording.lock.release()
+        return None
+
+    def _is_to_record(self, shapes: Any) -> bool:
+        is_new = shapes not in self._recordings and len(self._recordings) < _MOST_RECORDINGS
+        return self._records and is_new
+
+    def _record(self, shapes: Any, inputs: Sequence[Any], initial: list[Any], steps: list[Step]) -> list[Any] | None:
+        """The outputs of a run that is recorded; None where that fails: the ordinary run will say which step does."""
+        self._recordings[shapes] = None
+        return_freed_memory()
+        recording = Recording()
+        try:
+            results = recording.record(steps, initial, self._inputs, inputs, self._outputs)
+        except MemoryError:
+            raise
+        except Exception:
+            return None
+        self._recordings[shapes] = recording
         return results
 
     def _execute(self, steps: list[Step], slots: list[Any]) -> None:
@@ -167,7 +225,7 @@ class Plan:
                         slots[slot] = value
                 for slot in dead:
                     slots[slot] = None
-        except (BackendError, MemoryError):
+        except (BackendError, ChangedError, MemoryError):
             raise
         except Exception as error:
             label = "?" if node is None else node.label
@@ -185,6 +243,10 @@ class Plan:
             else:
                 steps.append(step)
         return initial, steps
+
+
+def _lies_in_memory(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype not in (DType.STRING, DType.UNDEFINED)
 
 
 def _made(nodes: Iterable[Node]) -> set[Value]:
@@ -256,7 +318,7 @@ def _bind(
             prepared = prepare(operands, **attributes)
             if prepared is not None:
                 return prepared, reads
-        function = partial(kernel.function, **attributes) if attributes else kernel.function
+        function = with_attributes(kernel.function, attributes) if attributes else kernel.function
     for value in reads:
         if value is not None:
             align(value)
@@ -310,7 +372,7 @@ class Body:
 
 
 def _body_plan(graph: Graph, outer: Sequence[Value]) -> Plan:
-    return Plan(list(graph), [*graph.inputs, *outer], graph.outputs)
+    return Plan(list(graph), [*graph.inputs, *outer], graph.outputs, records=False)
 
 
 def evaluate(node: Node) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from ortconv.executor import plan
 from ortconv.executor.constants import Constants
 from ortconv.executor.memory import once
 from ortconv.executor.program import BlockProgram, Line
+from ortconv.executor.recording import AT_ONCE
 from ortconv.session import Session
 from tests.counting import calls
 
@@ -34,16 +35,17 @@ def test_a_step_costs_few_calls(tmp_path):
     nodes = " ".join(f"v{i + 1} = Add(v{i}, c)" for i in range(1000))
     session = _session(tmp_path / "m.onnx", f"g (int64 v0) => (int64 v1000) {{ {nodes} }}", c=np.array(1, np.int64))
     feeds = {"v0": np.array(5, np.int64)}
-    assert session.run(None, feeds)[0] == 1005
-    # All of them the kernel's, which may have to compute half precision in float32.
-    assert calls(lambda: session.run(None, feeds)) < 4 * 1000 + 60
+    for _ in range(3):
+        assert session.run(None, feeds)[0] == 1005
+    assert calls(lambda: session.run(None, feeds)) < 1000 + 60
 
 
 def test_a_fused_step_costs_no_calls(tmp_path):
     nodes = " ".join(f"v{i + 1} = Add(v{i}, c)" for i in range(1000))
     session = _session(tmp_path / "m.onnx", f"g (float v0) => (float v1000) {{ {nodes} }}", c=np.array(1, np.float32))
     feeds = {"v0": np.array(5, np.float32)}
-    assert session.run(None, feeds)[0] == 1005
+    for _ in range(3):
+        assert session.run(None, feeds)[0] == 1005
     assert calls(lambda: session.run(None, feeds)) < 1000
 
 
@@ -145,7 +147,7 @@ def test_numbers_per_channel_repeat_in_short_rows(shape):
     program = BlockProgram([Line(np.multiply, (x, factor), y), Line(np.add, (y, summand), z)], x, [])
     image = f32(shape[0], *shape[2:], shape[1]).transpose(0, 3, 1, 2)
     expected = image * factor + summand
-    np.testing.assert_array_equal(program.run(image, []), expected)
+    np.testing.assert_array_equal(program.run(AT_ONCE, image, []), expected)
     (recipe,) = program._recipes.values()
     held = max(v.size for v in recipe.slots if v is not None)
     assert held <= max(2 * shape[1], 1 << 16)
