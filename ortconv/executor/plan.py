@@ -61,6 +61,7 @@ class Plan:
         nodes: Sequence[Node],
         inputs: Sequence[Value],
         outputs: Sequence[Value],
+        *,
         records: bool = True,
     ) -> None:
         # Nothing that a step holds leads back to the plan: its memory is free as soon as nobody needs the plan.
@@ -372,7 +373,8 @@ class Body:
 
 
 def _body_plan(graph: Graph, outer: Sequence[Value]) -> Plan:
-    return Plan(list(graph), [*graph.inputs, *outer], graph.outputs, records=False)
+    # What has inputs runs many times in a row, with shapes that change from one time to the next.
+    return Plan(list(graph), [*graph.inputs, *outer], graph.outputs, records=not graph.inputs)
 
 
 def evaluate(node: Node) -> tuple[Any, ...]:
