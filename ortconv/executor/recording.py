@@ -107,8 +107,10 @@ def write(work: Work, function: Function, x: Array, out: Array) -> None:
 
 def with_attributes(function: Function, attributes: Mapping[str, Any]) -> Function:
     """A function with keyword arguments bound, recordable if it was."""
-    record = getattr(function, "record", None)
-    return partial(function, **attributes) if record is None else recordable(partial(record, **attributes))
+    call, record = partial(function, **attributes), getattr(function, "record", None)
+    if record is not None:
+        call.record = partial(record, **attributes)  # type: ignore[attr-defined]
+    return call
 
 
 class ChangedError(Exception):
