@@ -135,8 +135,11 @@ class SparseTensor:
 
 
 def _pack(array: Array, bits: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    codes: Array = array.reshape(-1).view(np.uint8) & np.uint8((1 << bits) - 1)
+    if 8 % bits:
+        stream = np.unpackbits(codes[:, None], axis=1, count=bits, bitorder="little")
+        return np.packbits(stream, bitorder="little")
     per_byte = 8 // bits
-    codes = array.reshape(-1).view(np.uint8) & ((1 << bits) - 1)
     codes = np.concatenate([codes, np.zeros(-len(codes) % per_byte, np.uint8)]).reshape(-1, per_byte)
     shifted = codes << (np.arange(per_byte, dtype=np.uint8) * bits)
     return np.asarray(np.bitwise_or.reduce(shifted, axis=1), dtype=np.uint8)
@@ -144,6 +147,9 @@ def _pack(array: Array, bits: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def _unpack(data: memoryview, dtype: DType, size: int) -> Array:
     bits = dtype.bits
+    if 8 % bits:
+        stream: Array = np.unpackbits(np.frombuffer(data, np.uint8), count=size * bits, bitorder="little")
+        return np.packbits(stream.reshape(size, bits), axis=1, bitorder="little").reshape(-1).view(dtype.numpy)
     shifts = np.arange(8 // bits, dtype=np.uint8) * bits
     codes = ((np.frombuffer(data, np.uint8)[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:size].astype(np.uint8)
     if dtype in (DType.INT4, DType.INT2):

@@ -45,6 +45,8 @@ class DType(IntEnum):
     FLOAT8E8M0 = 24
     UINT2 = 25
     INT2 = 26
+    FLOAT6E2M3 = 27
+    FLOAT6E3M2 = 28
 
     @property
     def bits(self) -> int:
@@ -76,7 +78,7 @@ _NUMPY_NAMES = {
     DType.COMPLEX128: "complex128", DType.BFLOAT16: "bfloat16", DType.FLOAT8E4M3FN: "float8_e4m3fn",
     DType.FLOAT8E4M3FNUZ: "float8_e4m3fnuz", DType.FLOAT8E5M2: "float8_e5m2", DType.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
     DType.UINT4: "uint4", DType.INT4: "int4", DType.FLOAT4E2M1: "float4_e2m1fn", DType.FLOAT8E8M0: "float8_e8m0fnu",
-    DType.UINT2: "uint2", DType.INT2: "int2",
+    DType.UINT2: "uint2", DType.INT2: "int2", DType.FLOAT6E2M3: "float6_e2m3fn", DType.FLOAT6E3M2: "float6_e3m2fn",
 }  # fmt: skip
 
 _BITS = {DType.UNDEFINED: 0, DType.STRING: 0}
@@ -86,6 +88,7 @@ for _d, _n in _NUMPY_NAMES.items():
     _BITS[_d] = (
         4 if _d in (DType.UINT4, DType.INT4, DType.FLOAT4E2M1)
         else 2 if _d in (DType.UINT2, DType.INT2)
+        else 6 if _n.startswith("float6_")
         else 8 if _n.startswith("float8")
         else 16 if _n == "bfloat16"
         else np.dtype(_n).itemsize * 8
@@ -93,7 +96,8 @@ for _d, _n in _NUMPY_NAMES.items():
 
 _FLOATS = frozenset(
     {DType.FLOAT, DType.FLOAT16, DType.DOUBLE, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ,
-     DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ, DType.FLOAT4E2M1, DType.FLOAT8E8M0}
+     DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ, DType.FLOAT4E2M1, DType.FLOAT8E8M0,
+     DType.FLOAT6E2M3, DType.FLOAT6E3M2}
 )  # fmt: skip
 
 
