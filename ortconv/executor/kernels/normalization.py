@@ -15,6 +15,7 @@ from ortconv.executor.kernels.precision import in_float32, widen
 from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
 
 
 def _per_channel(v: Array, x: Array) -> Array:
@@ -150,8 +151,8 @@ def layer_normalization(
     y = y.astype(x.dtype, copy=False)
     if n_outputs == 1:
         return y
-    shape = (*kept, *(1,) * (x.ndim - len(kept)))
-    return (y, mean.reshape(shape), inverse.reshape(shape))[:n_outputs]
+    shape, stash = (*kept, *(1,) * (x.ndim - len(kept))), DType(stash_type).numpy
+    return (y, *(v.reshape(shape).astype(stash, copy=False) for v in (mean, inverse)))[:n_outputs]
 
 
 @prepare("LayerNormalization")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.kernels.cast import convert
 from ortconv.executor.kernels.conv import EXACT_SUM, IntegerFilters, integer_filters
 from ortconv.executor.kernels.fused_activation import leaky_relu, sigmoid
 from ortconv.executor.kernels.matmul import centred, integer_product, integer_sums
@@ -17,6 +18,7 @@ from ortconv.executor.kernels.precision import widen
 from ortconv.executor.kernels.quantize import (
     dequantize_linear,
     dynamic_centred_codes,
+    integer_range,
     quantize_linear,
     round_to_integers,
 )
@@ -29,11 +31,12 @@ _MS = "com.microsoft"
 
 
 def _requantize(total: Array, factor: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
-    """Integer sums times `factor`, rounded half to even, plus the zero point."""
+    """Sums times `factor` plus the zero point: integers rounded half to even, or 8-bit floats."""
     y = np.multiply(total.astype(np.float32, copy=False), factor.astype(np.float32))
     y = np.asarray(y)
     zero = np.float32(0) if zero_point is None else zero_point.astype(np.float32)
-    return round_to_integers(y, zero, DType.of(dtype))
+    target = DType.of(dtype)
+    return convert(y + zero, target) if integer_range(target) is None else round_to_integers(y, zero, target)
 
 
 def _output_dtype(zero_point: Array | None) -> np.dtype[Any]:

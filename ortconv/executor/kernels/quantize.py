@@ -103,6 +103,9 @@ def quantize_linear(
     if precision:
         y = y.astype(DType(precision).numpy).astype(compute)
     if target not in _INTEGER_RANGES:
+        # Nobody adds a zero point to floats of 8 bits, where it stands for the type alone.
+        if target.bits < 8 and y_zero_point is not None and y_zero_point.astype(compute).any():
+            y += spread(y_zero_point, x, axis, block_size).astype(compute)
         return convert(y, target, saturate=bool(saturate))
     if np.isnan(y.min(initial=0)):
         np.nan_to_num(y, copy=False, nan=-np.inf, neginf=-np.inf, posinf=np.inf)
