@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.attention import Attention, Matcher
+from ortconv.executor.convolutions import has_constant_weights, merged_pad, total_padding, weights_and_bias
 from ortconv.executor.kernels.activation import MICROSOFT
 from ortconv.executor.kernels.attend import attend
 from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, fused_activation, instructions, quantizer_before
@@ -190,7 +191,7 @@ class _Members:
         self.head = node
         self.nodes.add(node)
         self._before |= {v for v in node.inputs if v is not None}
-        pad = _merged_pad(node, self._constant)
+        pad = merged_pad(node, self._constant)
         if (
             pad is not None
             and pad in self._place
@@ -220,7 +221,7 @@ class _Members:
             or before not in self._place
             or before in self._taken
             or not before.is_op("Conv")
-            or not _is_constant_convolution(before, self._constant)
+            or not has_constant_weights(before, self._constant)
         ):
             return None
         alone = before.out not in self._outside and all(user is node for user, _ in before.out.uses)
@@ -234,7 +235,7 @@ class _Members:
             if before is None or before not in self._place or len(read[0].uses) != 1 or read[0] in self._outside:
                 return False
             if before.is_op("Conv"):
-                return _is_constant_convolution(before, self._constant)
+                return has_constant_weights(before, self._constant)
             node = before
         return False
 
@@ -262,7 +263,7 @@ class _Members:
         shape = self._last.out.static_shape
         small = shape is not None and prod(shape) < _FEWEST_ELEMENTS
         if self.head is not None and self.head.op in ("Conv", "FusedConv"):
-            return len(self.nodes) > 1 or _is_constant_convolution(self.head, self._constant)
+            return len(self.nodes) > 1 or has_constant_weights(self.head, self._constant)
         return len(self.nodes) >= (_WORTHWHILE_IF_SMALL if small else 2)
 
     def _in_order(self) -> list[Line]:
@@ -345,7 +346,7 @@ def _headed(
     bind: Bind,
 ) -> tuple[Function, Any, list[Line]]:
     """The head as a function of the unit's operands, the name of its result, and the lines that are left for it."""
-    if _is_constant_convolution(node, constant):
+    if has_constant_weights(node, constant):
         return _folded_convolution(node, turn, lines, nodes, constant, place)
     function, reads = _float_sums(node, constant) if node.op == "MatMulInteger" else bind(node)
     slots = [(place.get(v), None if v is None or v in place else constant(v)) for v in reads]
@@ -373,15 +374,9 @@ def _float_sums(node: Node, constant: Constant) -> tuple[Function, list[Value | 
     return lambda *operands: sums(*operands).astype(np.float32, copy=False), [node.input(0), node.input(2)]
 
 
-def _constants(node: Node, constant: Constant) -> tuple[Array | None, Array | None]:
-    """The constant weights and bias of a convolution."""
-    weights, bias = node.input(1), node.input(2)
-    return None if weights is None else constant(weights), None if bias is None else constant(bias)
-
-
 def _is_fused(node: Node, constant: Constant) -> bool:
     """True for a FusedConv whose sums and activation can be said as lines."""
-    if not node.is_op("FusedConv", MICROSOFT) or not _is_constant_convolution(node, constant):
+    if not node.is_op("FusedConv", MICROSOFT) or not has_constant_weights(node, constant):
         return False
     return not node.attr("activation", "") or fused_activation(node) is not None
 
@@ -398,15 +393,6 @@ def _own_lines(node: Node, constant: Constant) -> list[Line]:
     return [*lines[:-1], lines[-1]._replace(made=node.out)] if lines else []
 
 
-def _is_constant_convolution(node: Node, constant: Constant) -> bool:
-    if not node.is_op("Conv") and not node.is_op("FusedConv", MICROSOFT):
-        return False
-    weights, bias = _constants(node, constant)
-    if node.inputs[0] is None or constant(node.inputs[0]) is not None:
-        return False
-    return weights is not None and weights.dtype == np.float32 and (bias is not None or node.input(2) is None)
-
-
 def _folded_convolution(
     node: Node,
     turn: Node | None,
@@ -416,7 +402,7 @@ def _folded_convolution(
     place: dict[Value | None, int],
 ) -> tuple[Function, Any, list[Line]]:
     """Factors and summands per channel behind a convolution become part of its weights and bias."""
-    weights, shift = _constants(node, constant)
+    weights, shift = weights_and_bias(node, constant)
     assert weights is not None
     rank, channels = weights.ndim, weights.shape[0]
     order: Sequence[int] = range(rank) if turn is None else turn.attr("perm", ())
@@ -441,9 +427,9 @@ def _folded_convolution(
     if scale is not None:
         weights = weights * scale.reshape(-1, *(1,) * (rank - 1))
     geometry: dict[str, Any] = dict(node.attrs)
-    x, pad = node.inputs[0], _merged_pad(node, constant)
+    x, pad = node.inputs[0], merged_pad(node, constant)
     if pad is not None and pad in nodes:
-        x, geometry["pads"], geometry["auto_pad"] = pad.inputs[0], _total_padding(node, pad, constant), "NOTSET"
+        x, geometry["pads"], geometry["auto_pad"] = pad.inputs[0], total_padding(node, pad, constant), "NOTSET"
     multiply = convolution(np.asarray(weights, np.float32), int(geometry.pop("group", 1)), geometry)
     source: Any = made
     if shift is not None and shift.any():
@@ -471,39 +457,3 @@ def _channel_affine(line: Line, made: Any, shape: Sequence[int]) -> tuple[Array 
     if line.function in (np.multiply, np.divide):
         return v if line.function is np.multiply else np.asarray(1 / v), None
     return None, v if line.function is np.add else np.asarray(-v)
-
-
-def _merged_pad(node: Node, constant: Constant) -> Node | None:
-    """The Pad with zeros before a convolution with constant weights, where the convolution can pad instead."""
-    value = node.inputs[0]
-    pad = None if value is None else value.producer
-    if (
-        node.op != "Conv"
-        or pad is None
-        or not pad.is_op("Pad")
-        or pad.attr("mode", "constant") not in ("constant", b"constant")
-    ):
-        return None
-    weights, bias = _constants(node, constant)
-    usable = weights is not None and weights.dtype == np.float32 and (bias is not None or node.input(2) is None)
-    if not usable or node.attr("auto_pad", "NOTSET") != "NOTSET" or _total_padding(node, pad, constant) is None:
-        return None
-    return pad
-
-
-def _total_padding(node: Node, pad: Node, constant: Constant) -> tuple[int, ...] | None:
-    """What both add to the spatial axes; None if that is not known, or the Pad does more."""
-    if len(pad.inputs) < 2:
-        return None if pad.attr("value", 0.0) else _sum(node, tuple(pad.attr("pads", ())))
-    amounts, value = (None if v is None else constant(v) for v in (*pad.inputs, None)[1:3])
-    if amounts is None or pad.input(3) is not None or (pad.input(2) is not None and (value is None or value.any())):
-        return None
-    return _sum(node, tuple(amounts.reshape(-1).tolist()))
-
-
-def _sum(node: Node, amounts: tuple[int, ...]) -> tuple[int, ...] | None:
-    rank = len(amounts) // 2
-    if rank < 3 or min(amounts) < 0 or any(amounts[i] for i in (0, 1, rank, rank + 1)):
-        return None
-    own = tuple(node.attr("pads", ())) or (0,) * (2 * rank - 4)
-    return tuple(a + b for a, b in zip((*amounts[2:rank], *amounts[rank + 2 :]), own, strict=True))
