@@ -184,3 +184,14 @@ def test_affine_grid(rng, size, align_corners):
     rank = len(size) - 2
     theta = rng.standard_normal((2, rank, rank + 1)).astype(np.float32)
     compare("AffineGrid", [theta, np.array(size)], {"align_corners": align_corners}, opset=20)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+@pytest.mark.parametrize("scale", [0.6, 0.7, 1.5])
+def test_corners_of_whole_lengths_before_19(rng, opset, mode, scale):
+    """onnxruntime has these in every opset, later ones have the fraction of the length as well."""
+    attributes = {"mode": mode, "coordinate_transformation_mode": "align_corners"}
+    compare(
+        "Resize", [image(rng, 1, 1, 6, 7), floats([]), floats([1, 1, scale, scale])], attributes, opset=opset, atol=1e-5
+    )

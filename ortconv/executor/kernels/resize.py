@@ -24,11 +24,11 @@ class Axis(NamedTuple):
     end: float = 1.0
     """Region of interest, as fractions of the axis."""
     by_size: bool = False
-    """The model states the output's length rather than the scale."""
+    """The output's length counts as it is, not as the scale has it."""
 
 
 def _align_corners(i: Array, a: Axis) -> Array:
-    """With fractional scales the specification aligns the corner of the output before its length is rounded down."""
+    """With fractional scales opset 19 and later align the corner of the output before its length is rounded down."""
     length = np.float32(a.output) if a.by_size else a.scale * np.float32(a.size)
     return np.zeros_like(i) if a.output == 1 or length == 1 else i * np.float32(a.size - 1) / (length - 1)
 
@@ -197,13 +197,28 @@ def upsample(x: Array, scales: Array, *, mode: str = "nearest") -> Array:
     return _before_11(x, scales, mode)
 
 
-@kernel("Resize", since=11)
+@kernel("Resize", since=19)
 @in_float32
 def resize(
+    x: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None, **attributes: Any
+) -> Array:
+    return _resize(x, roi, scales, sizes, False, **attributes)
+
+
+@kernel("Resize", since=11, until=18)
+@in_float32
+def resize_11(
+    x: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None, **attributes: Any
+) -> Array:
+    return _resize(x, roi, scales, sizes, True, **attributes)
+
+
+def _resize(
     x: Array,
-    roi: Array | None = None,
-    scales: Array | None = None,
-    sizes: Array | None = None,
+    roi: Array | None,
+    scales: Array | None,
+    sizes: Array | None,
+    whole_lengths: bool,
     *,
     antialias: int = 0,
     axes: Sequence[int] | None = None,
@@ -215,12 +230,13 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Array:
+    """`whole_lengths`: corners are those of the result, whatever its length was before it was rounded down."""
     chosen = [d % x.ndim for d in axes] if axes is not None else list(range(x.ndim))
     plan = [Axis(n, n, np.float32(1)) for n in x.shape]
     for d, a in zip(
         chosen, _axes(x, chosen, roi, scales, sizes, coordinate_transformation_mode, keep_aspect_ratio_policy)
     ):
-        plan[d] = a
+        plan[d] = a._replace(by_size=a.by_size or whole_lengths)
     sampling = Sampling(
         mode,
         coordinate_transformation_mode,
