@@ -25,9 +25,9 @@ from ortconv.executor.kernels.conv import convolution
 from ortconv.executor.kernels.matmul import integer_sums
 from ortconv.executor.peephole import after_factor, shortened
 from ortconv.executor.program import BlockProgram, Line, columns
-from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function
 from ortconv.executor.siblings import siblings
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array, aligned
 from ortconv.ir.types import DType

@@ -18,8 +18,9 @@ from ortconv.executor.fusion import Bind, Unit, units
 from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.memory import return_freed_memory
 from ortconv.executor.quantized import is_of_weights, quantized_units
-from ortconv.executor.recording import ABSENT, ChangedError, Recording, Step, with_attributes
+from ortconv.executor.recording import ABSENT, ChangedError, Recording, Step
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
+from ortconv.executor.work import with_attributes
 from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version

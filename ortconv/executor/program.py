@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.kernels.elementwise import BLOCK
-from ortconv.executor.recording import AT_ONCE, Work, copy_to
 from ortconv.executor.threads import each, shares
+from ortconv.executor.work import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array, aligned
 
 

@@ -28,8 +28,8 @@ from ortconv.executor.kernels.integer_steps import (
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.quantize import dynamic_centred_codes
 from ortconv.executor.program import BlockProgram, Line
-from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType

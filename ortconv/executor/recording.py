@@ -1,15 +1,14 @@
 """Recorded steps: what a plan does for inputs of certain shapes, done again in the same memory without deciding anything again.
 
-A function that does its work through a `Work`, its first argument, in memory from it, can be recorded: a `Recorder` is a Work that
-keeps the calls, on arrays that stay where they are. `recordable` makes an ordinary function of it. Other functions are called again
+A `Recorder` is a Work that keeps the calls, on arrays that stay where they are. Functions that are not recordable are called again
 in each run, and what they make is copied to memory that stays.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from math import prod
 from operator import attrgetter, itemgetter
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.registry import Function
+from ortconv.executor.work import Work, copy_to
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Array
 
@@ -41,76 +41,6 @@ _LARGEST_INPUT = 1 << 24
 
 _ALIGNMENT = 64
 _address = attrgetter("address")
-
-
-def copy_to(x: Array, out: Array) -> None:
-    np.copyto(out, x)
-
-
-class Work:
-    """Does work at once, in new memory."""
-
-    def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Array:
-        """Contiguous memory. In a recording it is the step's own, unless its result lies there."""
-        return np.empty(shape, dtype)
-
-    def like(self, x: Array) -> Array:
-        """Memory for an array that is laid out like another, without gaps."""
-        return np.empty_like(x)
-
-    def do(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call a function; in a recording again in each run."""
-        function(*args)
-
-    def scratch(self) -> AbstractContextManager[None]:
-        """What is taken inside is free again behind it."""
-        return nullcontext()
-
-    def contiguous(self, x: Array, copy: Callable[[Array, Array], Any] = copy_to) -> Array:
-        """x in row order: itself, or memory that it is copied to."""
-        if x.flags.c_contiguous:
-            return x
-        out = self.empty(x.shape, x.dtype)
-        self.do(copy, x, out)
-        return out
-
-    def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:
-        """arrange(x), which is a view or a copy."""
-        return arrange(x)
-
-    def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
-        return x.reshape(shape)
-
-    def call(self, function: Function, *operands: Any) -> Any:
-        """What a function makes, which may be recordable or not. None where it cannot be recorded."""
-        return function(*operands)
-
-
-AT_ONCE = Work()
-
-
-def recordable(function: Callable[..., Any]) -> Function:
-    """A function (work, *operands) as one of operands alone that can be recorded."""
-    call = partial(function, AT_ONCE)
-    call.record = function  # type: ignore[attr-defined]
-    return call
-
-
-def write(work: Work, function: Function, x: Array, out: Array) -> None:
-    """A function of x and of contiguous memory that takes its result, recordable or not."""
-    record = getattr(function, "record", None)
-    if record is None:
-        work.do(function, x, out)
-    else:
-        record(work, x, out)
-
-
-def with_attributes(function: Function, attributes: Mapping[str, Any]) -> Function:
-    """A function with keyword arguments bound, recordable if it was."""
-    call, record = partial(function, **attributes), getattr(function, "record", None)
-    if record is not None:
-        call.record = partial(record, **attributes)  # type: ignore[attr-defined]
-    return call
 
 
 class ChangedError(Exception):
@@ -203,7 +133,7 @@ class Recorder(Work):
             if not _can_be_copied([y]):
                 return None
             result = self.like(y)
-            self.do(_copy_result, function, operands, result)
+            self.do(_copied, function, (result,), *operands)
         return result
 
     def block(self, x: Any) -> _Block | None:
@@ -261,10 +191,6 @@ class Recorder(Work):
     @staticmethod
     def _is_next(block: _Block, other: _Block) -> bool:
         return block.memory is other.memory and block.start + block.size == other.start
-
-
-def _copy_result(function: Function, operands: Sequence[Any], out: Array) -> None:
-    _copy_same(function(*operands), out)
 
 
 def _copy_same(x: Array, out: Array) -> None:

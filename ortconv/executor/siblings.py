@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.executor.kernels.blocks import Constant, instructions
 from ortconv.executor.kernels.products import by_weights
-from ortconv.executor.recording import Work, recordable
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType

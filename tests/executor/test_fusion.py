@@ -11,7 +11,7 @@ from onnx.parser import parse_graph
 from ortconv.compare.tolerance import difference, limit
 from ortconv.executor import fusion, plan, program
 from ortconv.executor.program import BlockProgram, Line
-from ortconv.executor.recording import AT_ONCE
+from ortconv.executor.work import AT_ONCE
 from ortconv.session import Session
 from tests.batches import batched
 

@@ -13,7 +13,7 @@ from ortconv.executor import plan
 from ortconv.executor.constants import Constants
 from ortconv.executor.memory import once
 from ortconv.executor.program import BlockProgram, Line
-from ortconv.executor.recording import AT_ONCE
+from ortconv.executor.work import AT_ONCE
 from ortconv.session import Session
 from tests.counting import calls
 

@@ -9,7 +9,8 @@ from onnx.parser import parse_model
 
 from ortconv.errors import BackendError
 from ortconv.executor.kernels import conv, products, windows
-from ortconv.executor.recording import Recorder, recordable
+from ortconv.executor.recording import Recorder
+from ortconv.executor.work import recordable
 from ortconv.session import Session
 from tests.batches import batched
 from tests.executor.test_conv import CONVOLUTIONS

@@ -10,8 +10,8 @@ import numpy as np
 
 from ortconv.executor.kernels.elementwise import blockwise, clip_to, erf, gelu_block, gelu_tanh_block, limit
 from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
-from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import kernel
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 
 MICROSOFT = "com.microsoft"

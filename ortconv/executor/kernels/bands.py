@@ -9,9 +9,9 @@ from math import prod
 import numpy as np
 
 from ortconv.executor.kernels.windows import Window, channels_first, to_last
-from ortconv.executor.recording import Work, recordable, write
 from ortconv.executor.registry import Function
 from ortconv.executor.threads import each, shares
+from ortconv.executor.work import Work, recordable, write
 from ortconv.ir.tensor import Array
 
 _FEWEST_PIXELS = 512

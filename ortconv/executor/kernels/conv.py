@@ -23,14 +23,13 @@ from ortconv.executor.kernels.windows import (
     Window,
     channels_first,
     channels_last,
-    copy_pixels,
     pad_channels_last,
     to_last,
     window,
 )
 from ortconv.executor.memory import once
-from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function, kernel, prepare
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 
 EXACT_SUM = float(1 << 24)
@@ -118,7 +117,7 @@ def _of_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
         elif n == 1 and x.flags.c_contiguous:
             rows = x.reshape(c, size).T  # products read the transpose as it is
         else:
-            rows = work.contiguous(to_last(x), copy_pixels).reshape(n * size, c)
+            rows = channels_last(x, work).reshape(n * size, c)
         out = work.empty((n, *output, m), x.dtype) if out is None else out
         multiply(rows, out.reshape(n * size, m), work)
         return channels_first(out)
@@ -130,7 +129,7 @@ def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
     group, c, m = matrix.shape
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        rows = work.contiguous(to_last(x), copy_pixels).reshape(-1, group, c)
+        rows = channels_last(x, work).reshape(-1, group, c)
         out = work.empty((len(x), *output, group * m), x.dtype) if out is None else out
         target = out.reshape(len(rows), group, m).swapaxes(0, 1)
         work.do(np.matmul, rows.swapaxes(0, 1), matrix, target)

@@ -8,8 +8,8 @@ import numpy as np
 
 from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
 from ortconv.executor.kernels.windows import Window, all_columns, channels_first, reached, strided, to_last
-from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 
 

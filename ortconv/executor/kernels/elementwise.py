@@ -11,8 +11,8 @@ import numpy as np
 
 from ortconv.executor.kernels.exponential import fast_exponential
 from ortconv.executor.kernels.precision import in_float32, is_narrow, widen
-from ortconv.executor.recording import Work
 from ortconv.executor.registry import kernel, table
+from ortconv.executor.work import Work, with_record
 from ortconv.ir.tensor import Array
 
 Function = Callable[..., Any]
@@ -51,8 +51,7 @@ def _recordable(run: Function, function: Function) -> Function:
         work.do(function, *operands, out)
         return out
 
-    run.record = record  # type: ignore[attr-defined]
-    return run
+    return with_record(run, record)
 
 
 def _comparison(function: Function) -> Function:

@@ -22,8 +22,8 @@ from ortconv.executor.kernels.elementwise import BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
 from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
-from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 
 _ROW = 1 << 14

@@ -12,8 +12,8 @@ from ortconv.executor.kernels.integer_products import IntegerWeights, leave
 from ortconv.executor.kernels.products import product
 from ortconv.executor.kernels.windows import Window, channels_first
 from ortconv.executor.kernels.winograd import FROM_TILES, Doubt, in_tiles, suits_shape, suits_window, transformed
-from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 
 Finish = Callable[[Array], None]

@@ -13,8 +13,8 @@ from ortconv.executor.kernels.fused_activation import activation as named_activa
 from ortconv.executor.kernels.integer_products import IntegerWeights, codes_less, leave
 from ortconv.executor.kernels.precision import in_float32
 from ortconv.executor.kernels.products import by_weights
-from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function, kernel, prepare
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 
 _EXACT = float(1 << 24)

@@ -11,8 +11,8 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels.windows import copy_pixels
-from ortconv.executor.recording import Work, copy_to, recordable
 from ortconv.executor.registry import Function, kernel, prepare
+from ortconv.executor.work import Work, copy_to, recordable
 from ortconv.ir.tensor import Array
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.kernels.elementwise import dot_of_rows
 from ortconv.executor.kernels.precision import in_float32, widen
-from ortconv.executor.recording import Work, recordable
 from ortconv.executor.registry import Function, kernel, prepare
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 

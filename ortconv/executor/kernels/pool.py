@@ -14,15 +14,13 @@ from ortconv.executor.kernels.windows import (
     Window,
     channels_first,
     channels_last,
-    copy_pixels,
     pad_channels_last,
     reached,
     sliding,
-    to_last,
     window,
 )
-from ortconv.executor.recording import AT_ONCE, Work, copy_to, recordable
 from ortconv.executor.registry import kernel
+from ortconv.executor.work import AT_ONCE, Work, copy_to, recordable
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64
@@ -35,7 +33,7 @@ def _reduce(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -> Array
     """
     # Short rows are dear: their channels make longer ones, unless they are few.
     last = not x.flags.c_contiguous or x.shape[-1] < min(_LONG_ROW, 4 * x.shape[1])
-    y = given = work.contiguous(to_last(x), copy_pixels) if last else x
+    y = given = channels_last(x, work) if last else x
     for size, places in _places(w, 1 if last else 2):
         y = _reduce_axis(work, y, size, places, ufunc, identity)
     if np.may_share_memory(y, given):
@@ -240,7 +238,7 @@ def global_average_pool(work: Work, x: Array) -> Array:
     if x.flags.c_contiguous:
         work.do(np.matmul, x.reshape(n * c, size), ones, total.reshape(n * c))
     else:
-        work.do(np.matmul, ones, work.contiguous(to_last(x), copy_pixels).reshape(n, size, c), total)
+        work.do(np.matmul, ones, channels_last(x, work).reshape(n, size, c), total)
     work.do(np.divide, total, np.asarray(size, x.dtype), total)
     return total.reshape(n, c, *(1,) * len(spatial))
 

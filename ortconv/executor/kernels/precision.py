@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.work import Work, with_record
 from ortconv.ir.tensor import Array
 
 
@@ -49,11 +50,11 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
         return _narrow(result, dtype)
 
     record = getattr(function, "record", None)
-    if record is not None:
-        call.record = lambda work, x, *others, **attributes: (  # type: ignore[attr-defined]
-            None if _is_half(x) else record(work, x, *others, **attributes)
-        )
-    return call
+
+    def recorded(work: Work, x: Any, *others: Any, **attributes: Any) -> Any:
+        return None if record is None or _is_half(x) else record(work, x, *others, **attributes)
+
+    return with_record(call, None if record is None else recorded)
 
 
 def _narrow(x: Any, dtype: np.dtype[Any]) -> Any:

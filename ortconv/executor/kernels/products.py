@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ortconv.executor.recording import AT_ONCE, Work, recordable
 from ortconv.executor.threads import each, shares
+from ortconv.executor.work import AT_ONCE, Work, recordable
 from ortconv.ir.tensor import Array, aligned
 
 _PANEL = 64

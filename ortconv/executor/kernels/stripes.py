@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ortconv.executor.kernels.windows import Place, copy_runs
-from ortconv.executor.recording import AT_ONCE, Work, copy_to
+from ortconv.executor.work import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array
 
 STRIPE_BYTES = 1 << 20

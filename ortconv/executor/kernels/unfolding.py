@@ -24,7 +24,7 @@ from ortconv.executor.kernels.windows import (
     strided,
     to_last,
 )
-from ortconv.executor.recording import Work
+from ortconv.executor.work import Work
 from ortconv.ir.tensor import Array
 
 Unfolded = Callable[[Work, Array, Array], None]

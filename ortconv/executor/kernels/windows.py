@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.recording import AT_ONCE, Work, copy_to
+from ortconv.executor.work import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array
 
 
@@ -198,14 +198,9 @@ def _item(size: int) -> np.dtype[np.void]:
     return np.dtype((np.void, size))
 
 
-def channels_last(x: Array) -> Array:
+def channels_last(x: Array, work: Work = AT_ONCE) -> Array:
     """(N, C, spatial...) as a contiguous (N, spatial..., C); no copy where the memory is laid out so already."""
-    y = to_last(x)
-    if y.flags.c_contiguous:
-        return y
-    out = np.empty(y.shape, y.dtype)
-    copy_pixels(y, out)
-    return out
+    return work.contiguous(to_last(x), copy_pixels)
 
 
 def copy_pixels(source: Array, target: Array) -> None:

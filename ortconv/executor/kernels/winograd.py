@@ -13,8 +13,8 @@ import numpy as np
 
 from ortconv.executor.kernels.products import product
 from ortconv.executor.kernels.windows import Window, channels_first, copy_runs, strided, to_last
-from ortconv.executor.recording import Work, copy_to, recordable
 from ortconv.executor.registry import Function
+from ortconv.executor.work import Work, copy_to, recordable
 from ortconv.ir.tensor import Array
 
 _BT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float32)

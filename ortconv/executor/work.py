@@ -1,0 +1,90 @@
+"""How kernels and steps do their work: memory and calls to numpy, at once or recorded to be done again.
+
+A function that takes a `Work` as its first argument, has its memory from it and calls numpy through it can be recorded.
+`recordable` makes an ordinary function of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.registry import Function
+from ortconv.ir.tensor import Array
+
+
+def copy_to(x: Array, out: Array) -> None:
+    np.copyto(out, x)
+
+
+class Work:
+    """Does work at once, in new memory."""
+
+    def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Array:
+        """Contiguous memory. In a recording it is the step's own, unless its result lies there."""
+        return np.empty(shape, dtype)
+
+    def like(self, x: Array) -> Array:
+        """Memory for an array that is laid out like another, without gaps."""
+        return np.empty_like(x)
+
+    def do(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call a function; in a recording again in each run."""
+        function(*args)
+
+    def scratch(self) -> AbstractContextManager[None]:
+        """What is taken inside is free again behind it."""
+        return nullcontext()
+
+    def contiguous(self, x: Array, copy: Callable[[Array, Array], Any] = copy_to) -> Array:
+        """x in row order: itself, or memory that it is copied to."""
+        if x.flags.c_contiguous:
+            return x
+        out = self.empty(x.shape, x.dtype)
+        self.do(copy, x, out)
+        return out
+
+    def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:
+        """arrange(x), which is a view or a copy."""
+        return arrange(x)
+
+    def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
+        return x.reshape(shape)
+
+    def call(self, function: Function, *operands: Any) -> Any:
+        """What a function makes, which may be recordable or not. None where it cannot be recorded."""
+        return function(*operands)
+
+
+AT_ONCE = Work()
+
+
+def recordable(function: Callable[..., Any]) -> Function:
+    """A function (work, *operands) as one of operands alone that can be recorded."""
+    return with_record(partial(function, AT_ONCE), function)
+
+
+def with_record(function: Function, record: Callable[..., Any] | None) -> Function:
+    """A function of operands, and the function (work, *operands) that does the same where it is recorded, or None there."""
+    if record is not None:
+        function.record = record  # type: ignore[attr-defined]
+    return function
+
+
+def write(work: Work, function: Function, x: Array, out: Array) -> None:
+    """A function of x and of contiguous memory that takes its result, recordable or not."""
+    record = getattr(function, "record", None)
+    if record is None:
+        work.do(function, x, out)
+    else:
+        record(work, x, out)
+
+
+def with_attributes(function: Function, attributes: Mapping[str, Any]) -> Function:
+    """A function with keyword arguments bound, recordable if it was."""
+    record = getattr(function, "record", None)
+    return with_record(partial(function, **attributes), None if record is None else partial(record, **attributes))
