@@ -25,6 +25,7 @@ from ortconv.executor.kernels.conv import convolution
 from ortconv.executor.kernels.matmul import integer_sums
 from ortconv.executor.peephole import after_factor, shortened
 from ortconv.executor.program import BlockProgram, Line, columns
+from ortconv.executor.rearrangement import rearrangement, rearrangements
 from ortconv.executor.registry import Function
 from ortconv.executor.siblings import siblings
 from ortconv.executor.work import Work, recordable
@@ -84,6 +85,12 @@ def units(
         if attention is not None and found.keys().isdisjoint(attention.nodes):
             found |= dict.fromkeys(attention.nodes)
             found[node] = _attention_unit(attention, constant, bind)
+    for chain in rearrangements(nodes, outside):
+        if found.keys().isdisjoint(chain):
+            found |= dict.fromkeys(chain)
+            reads = _read_by(chain, constant)
+            function = rearrangement(chain, reads, constant, _one_by_one(chain, reads, constant, bind))
+            found[chain[-1]] = Unit(chain, reads, function, chain[-1].outputs)
     for node in reversed(nodes):
         if node in found or not (len(node.outputs) == 1 and node.outputs[0] is not None):
             continue

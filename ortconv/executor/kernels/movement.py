@@ -41,27 +41,7 @@ def reshape(work: Work, x: Array, shape: Array, *, allowzero: int = 0) -> Array:
 def _reshape(work: Work, x: Array, shape: tuple[int, ...], allow_zero: bool) -> Array:
     if not allow_zero and 0 in shape:
         shape = tuple(d or x.shape[i] for i, d in enumerate(shape))
-    spatial = len(shape) - 2
-    if spatial > 0 and x.ndim > len(shape) and x.size and x.shape[-spatial:] == shape[2:] and x.shape[0] == shape[0]:
-        return _merged_channels(work, x, spatial)
     return work.reshaped(x, shape)
-
-
-def _merged_channels(work: Work, x: Array, spatial: int) -> Array:
-    """(N, channels..., spatial...) to (N, C, spatial...), channels last in memory if those of x come after what is spatial."""
-    n, *channels = x.shape[:-spatial]
-    size = x.shape[-spatial:]
-    if max(x.strides[1:-spatial]) >= x.strides[-1]:
-        return work.reshaped(x, (n, prod(channels), *size))
-    rank = len(channels)
-    source = x.transpose(0, *range(rank + 1, x.ndim), *range(1, rank + 1))
-    out = work.empty((n, *size, prod(channels)), x.dtype)
-    target = out.reshape(source.shape)
-    # One axis by itself, so that the innermost loop runs along contiguous elements of x.
-    outer = 1 + spatial + max(range(rank), key=lambda axis: x.strides[1 + axis])
-    for part, place in zip(source.swapaxes(0, outer), target.swapaxes(0, outer)):
-        work.do(copy_to, part, place)
-    return out.transpose(0, -1, *range(1, 1 + spatial))
 
 
 @kernel("Flatten")
