@@ -33,6 +33,9 @@ ABSENT = 0
 _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators whose results lie in their first operand, where their other operands say."""
 
+_LOOKS = frozenset({"Resize", "Upsample"})
+"""Other operators whose work depends on the numbers in operands but the first."""
+
 _LARGEST_COPIED = 1 << 22
 """Bytes. Larger results that are not recorded are made anew in each run: to copy them costs more than is saved."""
 
@@ -316,7 +319,7 @@ def _recorded(
     `fixed`: all operands but the first are the same in all runs.
     """
     makes_views = _makes_views(node)
-    if makes_views and not fixed:
+    if (makes_views or node.op in _LOOKS) and not fixed:
         return None
     record = getattr(function, "record", None)
     if record is not None:

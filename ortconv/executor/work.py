@@ -48,6 +48,11 @@ class Work:
         self.do(copy, x, out)
         return out
 
+    def copied(self, x: Array) -> Array:
+        out = self.empty(x.shape, x.dtype)
+        self.do(copy_to, x, out)
+        return out
+
     def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:
         """arrange(x), which is a view or a copy."""
         return arrange(x)

@@ -315,3 +315,18 @@ def test_maxima_with_indices(tmp_path):
             session.run(None, {"x": x}), Session(tmp_path / "m.onnx").run(None, {"x": x}), strict=True
         ):
             np.testing.assert_array_equal(got, want)
+
+
+RESIZES = """<ir_version: 8, opset_import: ["" : 17]> g (float[1, 2, 4, 4] x, int64[4] sizes) => (float[1, 2, A, B] z) {
+    y = Resize<mode = "linear">(x, , , sizes)
+    z = Relu(y)
+}"""
+
+
+def test_sizes_that_are_inputs(tmp_path):
+    onnx.save(parse_model(RESIZES), tmp_path / "m.onnx")
+    session, x = Session(tmp_path / "m.onnx"), f32(1, 2, 4, 4)
+    for size in (8, 8, 8, 12, 5, 8):
+        want = Session(tmp_path / "m.onnx").run(None, {"x": x, "sizes": np.array([1, 2, size, 4])})[0]
+        assert want.shape == (1, 2, size, 4)
+        np.testing.assert_array_equal(session.run(None, {"x": x, "sizes": np.array([1, 2, size, 4])})[0], want)

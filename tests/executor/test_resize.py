@@ -8,6 +8,8 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from ortconv.executor import registry
+from ortconv.executor.recording import Recorder
 from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
@@ -80,6 +82,25 @@ def test_crop(rng, mode):
 def test_ranks(rng, mode, rank):
     shape, scales = (3, 4, 3, 5, 4)[-rank:], (1, 1, 2, 1.5, 2)[-rank:]
     compare("Resize", [image(rng, *shape), None, floats(scales)], {"mode": mode}, opset=19, atol=1e-5)
+
+
+@batched
+@pytest.mark.parametrize("channels", [2, 40])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 3, 1), (1, 1, 4, 0.5)])
+@pytest.mark.parametrize("coordinates", COORDINATES)
+def test_channels_last_in_memory(rng, coordinates, scales, mode, channels):
+    """There whole numbers of elements come from few products; also where that is recorded and done again for others."""
+    x, other = (image(rng, 1, 5, 6, channels).transpose(0, 3, 1, 2) for _ in range(2))
+    attributes = {"mode": mode, "coordinate_transformation_mode": coordinates}
+    compare("Resize", [x, None, floats(scales)], attributes, opset=19, atol=1e-5)
+    kernel, recorder = registry.lookup("", "Resize", 19), Recorder()
+    held = recorder.copy(x)
+    result = kernel.function.record(recorder, held, None, floats(scales), **attributes)
+    np.copyto(held, other)
+    for call, args in recorder.calls():
+        call(*args)
+    np.testing.assert_array_equal(result, run_kernel("Resize", [other, None, floats(scales)], attributes, opset=19)[0])
 
 
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])

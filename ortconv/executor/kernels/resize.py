@@ -1,4 +1,4 @@
-"""Resampling on regular grids: one axis at a time, as weighted sums of shifted selections."""
+"""Resize and Upsample: what each element of the result is made of, along one axis at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels.precision import in_float32
+from ortconv.executor.kernels.resampling import Taps, resampled
 from ortconv.executor.registry import kernel
+from ortconv.executor.work import AT_ONCE, Work, recordable
 from ortconv.ir.tensor import Array
 
 
@@ -94,13 +96,11 @@ class Sampling(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _nearest_index(a: Axis, s: Sampling) -> Array:
-    return np.clip(s.nearest(s.positions(a), a).astype(np.int64), 0, a.size - 1)
-
-
-@lru_cache(maxsize=64)
-def _taps(a: Axis, s: Sampling) -> tuple[Array, Array]:
-    """Indices and weights, both (taps, output)."""
+def _taps(a: Axis, s: Sampling) -> Taps:
+    """What each element of the result is made of."""
+    if s.mode == "nearest":
+        index = np.clip(s.nearest(s.positions(a), a).astype(np.int64), 0, a.size - 1)
+        return Taps(index[None], None, a.size)
     position = s.positions(a)
     support = 1 if s.mode == "linear" else 2
     shrink = min(float(a.scale), 1.0) if s.antialias else 1.0
@@ -116,50 +116,45 @@ def _taps(a: Axis, s: Sampling) -> tuple[Array, Array]:
         weights = np.where((index < 0) | (index >= a.size), 0, weights)
         total = weights.sum(axis=0)
         weights = weights / np.where(total == 0, 1, total)
-    return np.clip(index, 0, max(a.size - 1, 0)), weights
+    return Taps(index, weights, a.size)
 
 
-def _apply(x: Array, axis: int, index: Array, weights: Array) -> Array:
-    shape = (-1, *(1,) * (x.ndim - 1 - axis))
-    y = None
-    for i, w in zip(index, weights.astype(x.dtype)):
-        if not w.any():
-            continue
-        part = x.take(i, axis=axis)
-        part *= w.reshape(shape)
-        y = part if y is None else np.add(y, part, out=y)
-    return np.zeros_like(x.take(index[0], axis=axis)) if y is None else y
-
-
-def resample(x: Array, axes: Sequence[Axis], s: Sampling, extrapolation_value: float = 0.0) -> Array:
+def _sampled(work: Work, x: Array, axes: Sequence[Axis], s: Sampling) -> Array:
     """x resampled along every axis, in floating point unless the mode is nearest. The result is laid out as x."""
-    crop = s.coordinates == "tf_crop_and_resize"
     order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
     y = x if s.mode == "nearest" or x.dtype.kind == "f" else x.astype(np.float32)
     y = y.transpose(order)
-    outside: list[tuple[int, Array]] = []
     for d in reversed(range(x.ndim)):
         a = axes[order[d]]
-        if a.size == a.output and a.scale == 1 and not crop:
-            continue
-        if crop:
-            position = s.positions(a)
-            outside.append((d, (position < 0) | (position > a.size - 1)))
-        if s.mode == "nearest":
-            y = y.take(_nearest_index(a, s), axis=d)
-        else:
-            y = _apply(y, d, *_taps(a, s))
-    for d, mask in outside:
-        if mask.any():
-            y = y.copy()
-            y[(slice(None),) * d + (mask,)] = extrapolation_value
-    y = y.copy() if np.may_share_memory(y, x) else y
+        if a.size != a.output or a.scale != 1 or s.coordinates == "tf_crop_and_resize":
+            y = resampled(work, y, d, _taps(a, s))
+    if np.may_share_memory(y, x):
+        y = work.copied(y)
     return y.transpose(np.argsort(order))
 
 
+def _extrapolated(y: Array, axes: Sequence[Axis], s: Sampling, value: float) -> Array:
+    """`value` where positions lie outside the input. y is overwritten."""
+    for d, a in enumerate(axes):
+        position = s.positions(a)
+        y[(slice(None),) * d + ((position < 0) | (position > a.size - 1),)] = value
+    return y
+
+
+def _resampled(
+    work: Work, x: Array, axes: Sequence[Axis], s: Sampling, extrapolation_value: float = 0.0
+) -> Array | None:
+    crops = s.coordinates == "tf_crop_and_resize"
+    rounds = s.mode != "nearest" and x.dtype.kind != "f"
+    if work is not AT_ONCE and (crops or rounds):
+        return None
+    y = _sampled(work, x, axes, s)
+    if crops:
+        y = _extrapolated(y, axes, s, extrapolation_value)
+    return _back_to(y, x.dtype, s.antialias) if rounds else y
+
+
 def _back_to(y: Array, dtype: np.dtype[Any], antialias: bool) -> Array:
-    if y.dtype == dtype:
-        return y
     info = np.iinfo(dtype)
     return np.clip(np.rint(y) if antialias else np.trunc(y), info.min, info.max).astype(dtype)
 
@@ -169,10 +164,10 @@ def _simple_nearest(position: Array, a: Axis) -> Array:
     return np.ceil(position) if a.scale < 1 else np.floor(position)
 
 
-def _before_11(x: Array, scales: Array | Sequence[float], mode: str) -> Array:
+def _before_11(work: Work, x: Array, scales: Array | Sequence[float], mode: str) -> Array | None:
     axes = [Axis(n, int(np.floor(np.float32(n) * np.float32(s))), np.float32(s)) for n, s in zip(x.shape, scales)]
-    y = resample(x, axes, Sampling(_MODES[mode], "asymmetric", _simple_nearest))
-    return _back_to(y, x.dtype, False)
+    sampling = Sampling(_MODES[mode], "asymmetric", _simple_nearest)
+    return _resampled(work, x, axes, sampling)
 
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
@@ -180,40 +175,56 @@ _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic
 
 @kernel("Upsample", until=6)
 @in_float32
-def upsample_1(x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Array:
-    return _before_11(x, (1, 1, height_scale, width_scale), mode)
+@recordable
+def upsample_1(work: Work, x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Array | None:
+    return _before_11(work, x, (1, 1, height_scale, width_scale), mode)
 
 
 @kernel("Upsample", since=7, until=8)
 @in_float32
-def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest") -> Array:
-    return _before_11(x, scales, mode)
+@recordable
+def upsample_7(work: Work, x: Array, *, scales: Sequence[float], mode: str = "nearest") -> Array | None:
+    return _before_11(work, x, scales, mode)
 
 
 @kernel("Upsample", since=9)
 @kernel("Resize", until=10)
 @in_float32
-def upsample(x: Array, scales: Array, *, mode: str = "nearest") -> Array:
-    return _before_11(x, scales, mode)
+@recordable
+def upsample(work: Work, x: Array, scales: Array, *, mode: str = "nearest") -> Array | None:
+    return _before_11(work, x, scales, mode)
 
 
 @kernel("Resize", since=19)
 @in_float32
+@recordable
 def resize(
-    x: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None, **attributes: Any
-) -> Array:
-    return _resize(x, roi, scales, sizes, False, **attributes)
+    work: Work,
+    x: Array,
+    roi: Array | None = None,
+    scales: Array | None = None,
+    sizes: Array | None = None,
+    **attributes: Any,
+) -> Array | None:
+    return _resize(work, x, roi, scales, sizes, False, **attributes)
 
 
 @kernel("Resize", since=11, until=18)
 @in_float32
+@recordable
 def resize_11(
-    x: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None, **attributes: Any
-) -> Array:
-    return _resize(x, roi, scales, sizes, True, **attributes)
+    work: Work,
+    x: Array,
+    roi: Array | None = None,
+    scales: Array | None = None,
+    sizes: Array | None = None,
+    **attributes: Any,
+) -> Array | None:
+    return _resize(work, x, roi, scales, sizes, True, **attributes)
 
 
 def _resize(
+    work: Work,
     x: Array,
     roi: Array | None,
     scales: Array | None,
@@ -229,7 +240,7 @@ def _resize(
     keep_aspect_ratio_policy: str = "stretch",
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-) -> Array:
+) -> Array | None:
     """`whole_lengths`: corners are those of the result, whatever its length was before it was rounded down."""
     chosen = [d % x.ndim for d in axes] if axes is not None else list(range(x.ndim))
     plan = [Axis(n, n, np.float32(1)) for n in x.shape]
@@ -245,8 +256,7 @@ def _resize(
         bool(antialias) and mode != "nearest",
         bool(exclude_outside),
     )
-    y = resample(x, plan, sampling, extrapolation_value)
-    return _back_to(y, x.dtype, bool(antialias))
+    return _resampled(work, x, plan, sampling, extrapolation_value)
 
 
 def _axes(
