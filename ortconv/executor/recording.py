@@ -30,7 +30,7 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 ABSENT = 0
 """The slot that always holds None: inputs left out read it."""
 
-_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
+_VIEWS = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators whose results lie in their first operand, where their other operands say."""
 
 _LOOKS = frozenset({"Resize", "Upsample"})

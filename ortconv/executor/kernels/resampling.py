@@ -68,12 +68,12 @@ def resampled(work: Work, x: Array, axis: int, taps: Taps) -> Array:
     is_cheaper = moves or (x.dtype == np.float32 and run >= _LONG_RUN)
     with work.scratch():
         if is_cheaper and taps.phases is not None:
-            target = target.reshape(len(x), taps.size, -1, run)
+            phases = target.reshape(len(x), taps.size, -1, run)
             lines = len(x) if moves else max(1, _HELD // (taps.size * run))
             for start in range(0, len(x), lines):
                 part = slice(start, start + lines)
                 with work.scratch():
-                    _in_phases(work, x[part], taps.phases, target[part])
+                    _in_phases(work, x[part], taps.phases, phases[part])
         else:
             _in_selections(work, x, taps, target)
     return out
