@@ -19,9 +19,10 @@ import numpy as np
 from ortconv.executor.attention import Attention, Matcher
 from ortconv.executor.convolutions import has_constant_weights, merged_pad, total_padding, weights_and_bias
 from ortconv.executor.kernels.activation import MICROSOFT
-from ortconv.executor.kernels.attend import attend
+from ortconv.executor.kernels.attend import attended
 from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, fused_activation, instructions, quantizer_before
 from ortconv.executor.kernels.conv import convolution
+from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.kernels.matmul import integer_sums
 from ortconv.executor.peephole import after_factor, shortened
 from ortconv.executor.program import BlockProgram, Line, columns
@@ -115,12 +116,19 @@ def _attention_unit(attention: Attention, constant: Constant, bind: Bind) -> Uni
     ]
     plainly = _one_by_one(nodes, reads, constant, bind)
 
-    def run(*given: Any) -> Any:
+    def run(work: Work, *given: Any) -> Any:
         q, kt, v, *summands = [known if slot is None else given[slot] for slot, known in operands]
-        result = attend(q, kt, v, scores.factor, summands)
-        return plainly(*given) if result is None else result
+        doubt = Doubt()
+        result = attended(work, doubt, q, kt, v, scores.factor, summands)
+        if result is None:
+            return work.call(plainly, *given)
+        work.do(doubt.settle, instead, given, result)
+        return result
 
-    return Unit(nodes, reads, run, [attention.nodes[-1].out])
+    def instead(given: Sequence[Any], result: Array) -> None:
+        np.copyto(result, plainly(*given))
+
+    return Unit(nodes, reads, recordable(run), [attention.nodes[-1].out])
 
 
 def _read_by(nodes: Sequence[Node], constant: Constant) -> list[Value | None]:

@@ -7,7 +7,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_graph
 
 from ortconv.executor.kernels import attend as module
-from ortconv.executor.kernels.attend import attend
+from ortconv.executor.kernels.attend import attend, attended
+from ortconv.executor.kernels.doubt import Doubt
+from ortconv.executor.recording import Recorder
 from ortconv.session import Session
 from tests.batches import batched
 
@@ -70,6 +72,28 @@ def test_what_is_not_finite_is_left_to_the_operators(value, where):
     operands[where][0, 1, 2, 3] = value
     with np.errstate(all="ignore"):
         assert attend(*operands, 1.0, []) is None
+
+
+@pytest.mark.parametrize("block", [1, 1 << 18])
+@pytest.mark.parametrize("masks", [0, 1])
+def test_recorded_for_other_numbers(monkeypatch, masks, block):
+    monkeypatch.setattr(module, "_BLOCK", block)
+    recorder, doubt = Recorder(), Doubt()
+    operands = [recorder.copy(f32(1, 2, 70, 4)), recorder.copy(f32(1, 2, 4, 9)), recorder.copy(f32(1, 2, 9, 5))]
+    summands = [recorder.copy(f32(1, 1, 70, 9))] * masks
+    out = attended(recorder, doubt, *operands, 0.5, summands)
+    recorder.do(doubt.settle, out.fill, 7)
+    calls = recorder.calls()
+    with np.errstate(all="ignore"):
+        for size in (1, 3, 1e3, np.inf, 1):
+            for x in (*operands, *summands):
+                np.copyto(x, f32(*x.shape))
+            operands[0][0, 1, 3] *= size
+            for call, args in calls:
+                call(*args)
+            want = attend(*operands, 0.5, summands)
+            assert (want is None) == (size == np.inf)
+            np.testing.assert_array_equal(out, np.full_like(out, 7) if want is None else want)
 
 
 def test_shapes_that_do_not_fit_are_left_to_the_operators():

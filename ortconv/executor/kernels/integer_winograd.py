@@ -7,11 +7,12 @@ from math import prod
 
 import numpy as np
 
+from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.kernels.elementwise import dot_of_rows
 from ortconv.executor.kernels.integer_products import IntegerWeights, leave
 from ortconv.executor.kernels.products import product
 from ortconv.executor.kernels.windows import Window, channels_first
-from ortconv.executor.kernels.winograd import FROM_TILES, Doubt, in_tiles, suits_shape, suits_window, transformed
+from ortconv.executor.kernels.winograd import FROM_TILES, directly, in_tiles, suits_shape, suits_window, transformed
 from ortconv.executor.registry import Function
 from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
@@ -67,7 +68,7 @@ class TiledWeights:
             work.do(doubt.clear)
             in_tiles(work, x, out, w, 4 * prod(self._shape), combined)
             if direct is not None:
-                work.do(doubt.settle, direct, x, out)
+                work.do(doubt.settle, directly, direct, x, out)
             return channels_first(out)
 
         return recordable(run)

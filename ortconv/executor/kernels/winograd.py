@@ -5,12 +5,11 @@ Each transform is one product with a Kronecker matrix. Weights grow by 16/9, so 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.kernels.products import product
 from ortconv.executor.kernels.windows import Window, channels_first, copy_runs, strided, to_last
 from ortconv.executor.registry import Function
@@ -54,29 +53,6 @@ def transform_weights(w: Array) -> Array:
     return np.asarray(_WEIGHTS @ w.transpose(2, 3, 1, 0).reshape(9, c * m)).reshape(16, c, m)
 
 
-class Doubt:
-    """Whether blocks met numbers for which this form does not give what the direct one gives."""
-
-    def __init__(self) -> None:
-        self._found = False
-
-    def clear(self) -> None:
-        self._found = False
-
-    def unless_finite(self, y: Array) -> None:
-        """Non-finite values spread over their tiles."""
-        flat = y.reshape(-1)
-        self._found |= not math.isfinite(np.dot(flat, flat))
-
-    def unless(self, test: Callable[..., bool], *args: Any) -> None:
-        self._found |= not test(*args)
-
-    def settle(self, direct: Callable[[], Function], x: Array, out: Array) -> None:
-        """Have the direct form write the result where there is doubt."""
-        if self._found:
-            direct()(x, out)
-
-
 def convolver(weights: Callable[[], Array], w: Window, direct: Callable[[], Function]) -> Function:
     """The function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW).
 
@@ -97,10 +73,14 @@ def convolver(weights: Callable[[], Array], w: Window, direct: Callable[[], Func
         work.do(doubt.clear)
         with np.errstate(all="ignore"):
             in_tiles(work, x, out, w, tiled.nbytes, combined)
-        work.do(doubt.settle, direct, x, out)
+        work.do(doubt.settle, directly, direct, x, out)
         return channels_first(out)
 
     return recordable(run)
+
+
+def directly(direct: Callable[[], Function], x: Array, out: Array) -> None:
+    direct()(x, out)
 
 
 def transformed(work: Work, matrix: Array, x: Array) -> Array:
