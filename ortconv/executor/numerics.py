@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+
+from ortconv.ir.tensor import Array
 
 _BUFFER = 1 << 10
 """Elements. What repeats in rows shorter than a buffer is copied to it again and again."""
@@ -20,3 +23,13 @@ def kernel_settings() -> Iterator[None]:
             yield
         finally:
             np.setbufsize(before)
+
+
+def _clip(x: Array, low: Array, high: Array, out: Array) -> None:
+    x.clip(low, high, out=out)
+
+
+clip_to: Callable[[Array, Array, Array, Array], Any] = getattr(
+    getattr(getattr(np, "_core", None), "umath", None), "clip", _clip
+)
+"""Elements of x between two bounds, NaN as it is, written to `out`. The method of arrays takes a detour through Python."""

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import blockwise, clip_to, erf, gelu_block, gelu_tanh_block, limit
+from ortconv.executor.kernels.elementwise import blockwise, erf, gelu_block, gelu_tanh_block, limit
 from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
+from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import kernel
 from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
@@ -87,7 +88,7 @@ def celu(x: Array, *, alpha: float = 1.0) -> Array:
     np.divide(x, alpha, out=out)
     np.expm1(out, out=out)
     np.multiply(out, alpha, out=out)
-    out.clip(*_NEGATIVE[x.dtype], out=out)
+    clip_to(out, *_NEGATIVE[x.dtype], out)
     return np.add(out, np.maximum(x, 0), out=out)
 
 
@@ -110,7 +111,8 @@ def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
     out = np.empty_like(x)
     np.multiply(x, alpha, out=out)
     np.add(out, beta, out=out)
-    return np.asarray(out.clip(*_UNIT[x.dtype], out=out))
+    clip_to(out, *_UNIT[x.dtype], out)
+    return out
 
 
 @kernel("HardSwish")

@@ -15,6 +15,7 @@ import numpy as np
 from ortconv.executor.kernels.elementwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block
 from ortconv.executor.kernels.exponential import fast_exponential
 from ortconv.executor.kernels.quantize import integer_range
+from ortconv.executor.numerics import clip_to
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
@@ -37,7 +38,7 @@ _ROOT, _HALF_ROOT = _f32(math.sqrt(6)), _f32(math.sqrt(1.5))
 
 
 def _clip(low: Array, high: Array) -> Callable[..., Any]:
-    return lambda x, out: x.clip(low, high, out=out)
+    return lambda x, out: clip_to(x, low, high, out)
 
 
 _EXPONENTIAL, _UNIT = fast_exponential()
@@ -71,7 +72,7 @@ def _hard_sigmoid(alpha: float, beta: float) -> Callable[..., Any]:
     def run(x: Array, out: Array) -> None:
         np.multiply(x, slope, out)
         np.add(out, shift, out)
-        out.clip(_ZERO, _ONE, out=out)
+        clip_to(out, _ZERO, _ONE, out)
 
     return run
 
@@ -95,7 +96,7 @@ def _swish_of_scaled(x: Array, out: Array) -> None:
 
 def _hard_swish_of_scaled(x: Array, out: Array) -> None:
     gate = np.add(x, _HALF_ROOT)
-    gate.clip(_ZERO, _ROOT, out=gate)
+    clip_to(gate, _ZERO, _ROOT, gate)
     np.multiply(x, gate, out)
 
 
@@ -119,7 +120,7 @@ def _prelu(slope: Array) -> Callable[..., Any]:
     def run(x: Array, slope: Array, out: Array) -> None:
         below = x.clip(-_INFINITY, _ZERO)
         np.multiply(below, slope, below)
-        x.clip(_ZERO, _INFINITY, out=out)
+        clip_to(x, _ZERO, _INFINITY, out)
         np.add(out, below, out)
 
     return run
@@ -182,7 +183,7 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
         np.rint(out, out)
         if np.isnan(out.min()):
             np.copyto(out, low, where=np.isnan(out))
-        out.clip(low, high, out=out)
+        clip_to(out, low, high, out)
         np.add(out, _ZERO, out)  # integers have no negative zero
         np.multiply(out, scale, out)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ortconv.executor.kernels.exponential import fast_exponential
 from ortconv.executor.kernels.precision import in_float32, is_narrow, widen
+from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import kernel, table
 from ortconv.executor.work import Work, with_record
 from ortconv.ir.tensor import Array
@@ -184,10 +185,6 @@ def limit(x: Array, low: Array, high: Array) -> Array:
     return np.asarray(x.clip(low, high))
 
 
-def clip_to(x: Array, low: Array, high: Array, out: Array) -> None:
-    x.clip(low, high, out=out)
-
-
 @cache
 def _range(dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """The lowest and the highest finite number of a type."""
@@ -252,7 +249,7 @@ def erf_block(x: Array, out: Array) -> None:
     _polynomial(_ERF_Q, square, denominator)
     np.multiply(out, x, out=out)
     np.divide(out, denominator, out=out)
-    out.clip(-_ONE, _ONE, out=out)
+    clip_to(out, -_ONE, _ONE, out)
 
 
 # logit(Phi(x)) / -x as a polynomial in x^2, Phi the normal distribution function: fitted so that Phi is off by at most 7e-8.

@@ -22,6 +22,7 @@ from ortconv.executor.kernels.elementwise import BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
 from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
+from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import Function
 from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
@@ -72,7 +73,7 @@ class Codes(NamedTuple):
             np.rint(out, out)
             if np.isnan(out.min()):
                 np.copyto(out, low, where=np.isnan(out))
-            out.clip(low, high, out=out)
+            clip_to(out, low, high, out)
 
         return blockwise(run, x)
 
@@ -112,7 +113,7 @@ class Rounding:
             else:
                 np.multiply(y, self._factor, y)
             np.rint(y, y)
-            y.clip(*self._limits, out=y)
+            clip_to(y, *self._limits, y)
 
     def _by_channel(self, function: Function, y: Array, repeated: Array) -> None:
         for start in range(0, y.size, self._width):
@@ -226,7 +227,7 @@ def float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> Function:
         np.add(out, other, out)
         np.divide(out, y.scale, out)
         np.rint(out, out)
-        out.clip(*limits, out=out)
+        clip_to(out, *limits, out)
 
     return run
 
@@ -250,7 +251,7 @@ def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
 
     def plainly(a: Array, b: Array, out: Array) -> None:
         np.copyto(out, exactly(a, b))
-        out.clip(*limits, out=out)
+        clip_to(out, *limits, out)
 
     def run(a: Array, b: Array, out: Array) -> None:
         total = np.empty_like(out)
@@ -265,6 +266,6 @@ def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
         if doubtful.any():
             at = doubtful.nonzero() if doubtful.ndim else ()
             out[at] = exactly(*(np.broadcast_to(v, out.shape)[at] for v in (a, b)))
-        out.clip(*limits, out=out)
+        clip_to(out, *limits, out)
 
     return run if near > 0 else plainly

@@ -10,6 +10,7 @@ from ortconv.errors import GraphError
 from ortconv.executor.kernels.cast import convert
 from ortconv.executor.kernels.elementwise import blockwise
 from ortconv.executor.kernels.precision import widen
+from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -69,7 +70,7 @@ def _to_bytes(x: Array, scale: Array, zero_point: Array, dtype: DType) -> Array:
         y += zero_point
         if np.isnan(y.min()):
             np.copyto(y, low, where=np.isnan(y))
-        y.clip(low, high, out=y)
+        clip_to(y, low, high, y)
         np.copyto(out, y, casting="unsafe")
 
     return blockwise(quantize, x, dtype.numpy)
@@ -171,7 +172,7 @@ def dynamic_centred_codes(x: Array) -> tuple[Array, Array, Array]:
         y = np.asarray(x / scale)
         np.rint(y, out=y)
         low, high = _BYTES[DType.UINT8]
-        y.clip(low - origin, high - origin, out=y)
+        clip_to(y, low - origin, high - origin, y)
     else:
         y = np.asarray(dynamic_quantization(x)[0] - origin)
     return y, np.asarray(scale), np.asarray(zero)
