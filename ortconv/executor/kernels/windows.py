@@ -109,10 +109,15 @@ def _padding(
     return tuple(pads[:rank]), tuple(pads[rank:])
 
 
-def pad_channels_last(x: Array, w: Window, fill: Any = 0, work: Work = AT_ONCE) -> Array:
-    """(N, C, spatial...) as a contiguous (N, padded..., C) that covers exactly what the windows reach; never writes to x."""
+def pad_channels_last(
+    x: Array, w: Window, fill: Any = 0, work: Work = AT_ONCE, sizes: tuple[int, ...] | None = None
+) -> Array:
+    """(N, C, spatial...) as a contiguous (N, sizes..., C); never writes to x.
+
+    Without sizes it covers exactly what the windows reach.
+    """
     x = to_last(x)
-    padding = _padding_places(w)
+    padding = _padding_places(w, w.padded if sizes is None else sizes)
     if padding is None:
         return work.contiguous(x)
     shape, border, source, target = padding
@@ -130,9 +135,8 @@ _Index = tuple[slice, ...]
 
 
 @lru_cache(maxsize=256)
-def _padding_places(w: Window) -> tuple[tuple[int, ...], list[_Index], _Index, _Index] | None:
+def _padding_places(w: Window, padded: tuple[int, ...]) -> tuple[tuple[int, ...], list[_Index], _Index, _Index] | None:
     """The padded sizes, what lies outside the input, what is read of the input, and where it goes. None if nothing moves."""
-    padded = w.padded
     if padded == w.size and not any(w.begin):
         return None
     border, source, target = [], [slice(None)], [slice(None)]

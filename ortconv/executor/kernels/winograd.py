@@ -11,7 +11,7 @@ import numpy as np
 
 from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.kernels.products import product
-from ortconv.executor.kernels.windows import Window, channels_first, copy_runs, strided, to_last
+from ortconv.executor.kernels.windows import Window, channels_first, copy_runs, pad_channels_last, strided
 from ortconv.executor.registry import Function
 from ortconv.executor.work import Work, copy_to, recordable
 from ortconv.ir.tensor import Array
@@ -100,10 +100,7 @@ def in_tiles(
     n, c = x.shape[:2]
     (oh, ow), m = w.output, out.shape[-1]
     rows, columns = -(-oh // 2), -(-ow // 2)
-    padded = work.empty((n, 2 * rows + 2, 2 * columns + 2, c))
-    top, left = w.begin
-    work.do(padded.fill, 0)
-    work.do(copy_to, to_last(x), padded[:, top : top + w.size[0], left : left + w.size[1]])
+    padded = pad_channels_last(x, w, 0, work, (2 * rows + 2, 2 * columns + 2))
     is_whole = (oh, ow) == (2 * rows, 2 * columns)
     whole = out if is_whole else work.empty((n, 2 * rows, 2 * columns, m))
     blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weight_bytes // 4))
