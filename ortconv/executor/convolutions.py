@@ -1,12 +1,16 @@
-"""Convolutions with constant weights, and the padding before them that they can do themselves."""
+"""Convolutions with constant weights, the padding before them that they can do themselves, and the pooling that can come sooner."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from ortconv.executor.kernels.activation import MICROSOFT
-from ortconv.executor.kernels.blocks import Constant
-from ortconv.ir.graph import Node
+from ortconv.executor.kernels.blocks import Clip, Constant
+from ortconv.executor.program import Line
+from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 
 
@@ -60,3 +64,24 @@ def _sum(node: Node, amounts: tuple[int, ...]) -> tuple[int, ...] | None:
         return None
     own = tuple(node.attr("pads", ())) or (0,) * (2 * rank - 4)
     return tuple(a + b for a, b in zip((*amounts[2:rank], *amounts[rank + 2 :]), own, strict=True))
+
+
+def pooled_first(lines: Sequence[Line], result: Value, outside: set[Value]) -> Node | None:
+    """The MaxPool that alone reads what lines make of images, where the largest element is the largest before these, too."""
+    reader = next(iter(result.uses))[0] if len(result.uses) == 1 and result not in outside else None
+    if reader is None or not reader.is_op("MaxPool") or len(reader.outputs) != 1 or result.rank != 4:
+        return None
+    rises = all(isinstance(line.function, Clip) or _shifts_channels(line) for line in lines)
+    return reader if lines and rises and has_input_in_every_window(reader) else None
+
+
+def _shifts_channels(line: Line) -> bool:
+    added = [o for o in line.operands if isinstance(o, np.ndarray)]
+    return line.function is np.add and len(added) == 1 and added[0].size == prod(added[0].shape[-3:-2])
+
+
+def has_input_in_every_window(pool: Node) -> bool:
+    """False where a window of a MaxPool might lie in the padding, whose value depends on the type."""
+    return (
+        max(pool.attr("pads", (0,))) < min(pool.attr("kernel_shape", (1,))) and max(pool.attr("dilations", (1,))) == 1
+    )

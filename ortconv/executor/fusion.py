@@ -17,7 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.attention import Attention, Matcher
-from ortconv.executor.convolutions import has_constant_weights, merged_pad, total_padding, weights_and_bias
+from ortconv.executor.convolutions import (
+    has_constant_weights,
+    merged_pad,
+    pooled_first,
+    total_padding,
+    weights_and_bias,
+)
 from ortconv.executor.kernels.activation import MICROSOFT
 from ortconv.executor.kernels.attend import attended
 from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, fused_activation, instructions, quantizer_before
@@ -101,8 +107,9 @@ def units(
         if members.last_is_column:
             members = _Members(node, place, constant, outside, found, lines, reductions=False)
         if members.are_worthwhile:
-            found |= dict.fromkeys(members.nodes)
-            found[node] = members.unit(bind)
+            unit = members.unit(bind)
+            found |= dict.fromkeys(unit.nodes)
+            found[unit.nodes[-1]] = unit
     return found
 
 
@@ -300,9 +307,18 @@ class _Members:
         source = None
         if self.head is not None:
             head, source, lines = _headed(self.head, self.turn, lines, self.nodes, self._constant, place, bind)
+        pool = self._pool(lines)
+        if head is not None and pool is not None:
+            nodes, head = (*nodes, pool), _pooled(head, bind(pool)[0])
         program = BlockProgram(lines, source, reads) if lines else None
         function = _fused(head, program, _one_by_one(nodes, reads, self._constant, bind))
-        return Unit(nodes, reads, function, self._last.outputs)
+        return Unit(nodes, reads, function, nodes[-1].outputs)
+
+    def _pool(self, lines: Sequence[Line]) -> Node | None:
+        """A MaxPool behind a convolution that may come before the lines: then they have less to do."""
+        is_convolution = self.head is not None and has_constant_weights(self.head, self._constant)
+        pool = pooled_first(lines, self._last.out, self._outside) if is_convolution and self.turn is None else None
+        return pool if pool in self._place and pool not in self._taken else None
 
 
 def _known_or_name(operand: Any, constant: Constant) -> Any:
@@ -377,6 +393,14 @@ def _head(function: Function, slots: Sequence[tuple[int | None, Any]], order: Se
     def run(work: Work, *operands: Any) -> Any:
         y = work.call(function, *[known if slot is None else operands[slot] for slot, known in slots])
         return y if order is None or y is None else y.transpose(order)
+
+    return recordable(run)
+
+
+def _pooled(head: Function, pool: Function) -> Function:
+    def run(work: Work, *operands: Any) -> Any:
+        y = work.call(head, *operands)
+        return None if y is None else work.call(pool, y)
 
     return recordable(run)
 

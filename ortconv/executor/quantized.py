@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ortconv.executor.convolutions import has_input_in_every_window
 from ortconv.executor.fusion import Bind, Unit
 from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.kernels.conv import EXACT_SUM
@@ -299,7 +300,7 @@ class _Steps:
             or any(known is None and v is not None for known, v in zip(others, node.inputs[1:], strict=True))
         ):
             return None
-        if node.op in ("MaxPool", "NhwcMaxPool") and not _has_input_in_every_window(node):
+        if node.op in ("MaxPool", "NhwcMaxPool") and not has_input_in_every_window(node):
             return None
         function, _ = self._bind(node)
 
@@ -317,13 +318,6 @@ _MATCHES: dict[tuple[str, str], Callable[[_Steps, Node], _Step | None]] = {
     (_MS, "QLinearAdd"): _Steps.of_qlinear_add, (_MS, "NhwcMaxPool"): _Steps.of_move,
     **{("", op): _Steps.of_move for op in _MOVES},
 }  # fmt: skip
-
-
-def _has_input_in_every_window(node: Node) -> bool:
-    """False where a window of a MaxPool might lie in the padding, whose value depends on the type."""
-    return (
-        max(node.attr("pads", (0,))) < min(node.attr("kernel_shape", (1,))) and max(node.attr("dilations", (1,))) == 1
-    )
 
 
 def _centred_weights(q: Array, zero: Array | None) -> Array:

@@ -245,3 +245,40 @@ def test_program_broadcasts_as_numpy(monkeypatch, shapes, order, owned, small):
 def test_program_declines_what_it_cannot_lay_out(shapes):
     a, b = (np.ones(s, np.float32) for s in shapes)
     assert BlockProgram([Line(np.add, ("a", "b"), "c")], None, ["a", "b"]).run(AT_ONCE, None, [a, b]) is None
+
+
+POOLED = {
+    "Relu(c)": 1,
+    "Clip(c, low, high)": 1,
+    "Add(c, per_channel)": 1,
+    "Add(c, per_pixel)": 2,
+    "LeakyRelu(c)": 2,
+    "Neg(c)": 2,
+}
+
+
+@batched
+@pytest.mark.parametrize("bias", ["", ", b"])
+@pytest.mark.parametrize(
+    "pool", ["", ", pads = [1, 1, 1, 1]", ", strides = [2, 2], ceil_mode = 1", ", pads = [0, 0, 2, 2]"]
+)
+@pytest.mark.parametrize("line", POOLED)
+def test_pooling_before_what_rises(line, pool, bias, tmp_path):
+    """The largest element stays the largest: results are the same to the last bit, and one step makes them."""
+    body = f"c = Conv(x, w{bias}) r = {line} y = MaxPool<kernel_shape = [2, 2]{pool}>(r)"
+    constants = {"w": f32(5, 3, 3, 3), "b": f32(5), "low": np.float32(-0.5), "high": np.float32(0.6)}
+    constants |= {"per_channel": f32(5, 1, 1), "per_pixel": f32(1, 10)}
+    x = f32(2, 3, 11, 12)
+    x[0, 1, 3, 3], x[1, 2, 8, 9] = np.nan, -np.inf
+    results, counts = [], []
+    for more in ("", ", float[2, 5, 9, 10] r"):
+        graph = parse_graph(f"g (float[2, 3, 11, 12] x) => (float[2, 5, h, v] y{more}) {{ {body} }}")
+        graph.initializer.extend(numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items())
+        onnx.save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx"
+        )
+        session = Session(tmp_path / "m.onnx")
+        results.append(session.run(None, {"x": x})[0])
+        counts.append(len(session._programs[0][0].steps))
+    np.testing.assert_array_equal(*results)
+    assert counts == [2 if "2, 2]" in pool and "pads" in pool else POOLED[line], 2]

@@ -37,8 +37,14 @@ _ZERO, _ONE, _INFINITY = _f32(0), _f32(1), _f32(np.inf)
 _ROOT, _HALF_ROOT = _f32(math.sqrt(6)), _f32(math.sqrt(1.5))
 
 
-def _clip(low: Array, high: Array) -> Callable[..., Any]:
-    return lambda x, out: clip_to(x, low, high, out)
+class Clip:
+    """Elements between two bounds."""
+
+    def __init__(self, low: Array, high: Array) -> None:
+        self._low, self._high = low, high
+
+    def __call__(self, x: Array, out: Array) -> None:
+        clip_to(x, self._low, self._high, out)
 
 
 _EXPONENTIAL, _UNIT = fast_exponential()
@@ -193,7 +199,7 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Sqrt": np.sqrt, "Exp": np.exp, "Tanh": np.tanh,
     "Neg": np.negative, "Abs": np.abs, "Reciprocal": np.reciprocal, "Sigmoid": sigmoid, "HardSwish": hard_swish,
-    "Erf": erf_block, "Relu": _clip(_ZERO, _INFINITY),
+    "Erf": erf_block, "Relu": Clip(_ZERO, _INFINITY),
 }  # fmt: skip
 """Operators without attributes: a function of their operands and of the result."""
 
@@ -217,7 +223,7 @@ def fused_activation(node: Node) -> Callable[..., Any] | None:
 
 
 _ACTIVATIONS: dict[str, tuple[int, Callable[..., Callable[..., Any]]]] = {
-    "Clip": (2, lambda low, high: _clip(_f32(low), _f32(high))), "LeakyRelu": (1, _leaky_relu),
+    "Clip": (2, lambda low, high: Clip(_f32(low), _f32(high))), "LeakyRelu": (1, _leaky_relu),
     "HardSigmoid": (2, _hard_sigmoid), "Relu": (0, lambda: _UFUNCS["Relu"]), "HardSwish": (0, lambda: _UFUNCS["HardSwish"]),
     "Sigmoid": (0, lambda: _UFUNCS["Sigmoid"]), "Tanh": (0, lambda: _UFUNCS["Tanh"]),
 }  # fmt: skip
@@ -234,7 +240,7 @@ def _of_clip(node: Node, constant: Constant) -> list[Instruction] | None:
             if known is None or known.size != 1:
                 return None
             bounds[i] = known.reshape(())
-    return [(_clip(*bounds), (node.inputs[0],))]
+    return [(Clip(*bounds), (node.inputs[0],))]
 
 
 def _of_hard_sigmoid(node: Node, constant: Constant) -> list[Instruction]:
