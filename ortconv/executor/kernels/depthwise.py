@@ -13,11 +13,18 @@ from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 
 
+_LONG_RUN = 1 << 10
+"""Elements from which the innermost loop is long enough. For more the weights only take more room in the cache."""
+
+
 def depthwise(weights: Array, w: Window, finish: Callable[[Array], None] | None = None) -> Function:
     """The function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...), finished in parts."""
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
     c, dtype = weights.shape[1], weights.dtype
-    along_rows = np.tile(weights, (1, ow)).reshape(kh, kw, ow * c)
+    # For several columns at once, so that numpy's innermost loop is long.
+    together = next((n for n in range(1, ow) if ow % n == 0 and n * c >= _LONG_RUN), ow)
+    run_length = together * c
+    repeated = np.tile(weights, (1, together)).reshape(kh, kw, run_length)
     # Strided windows read copies of the columns that each kernel column meets, others one copy of all columns.
     places, width = (reached(w, 1), ow) if sw > 1 else ((all_columns(w),), w.padded[1])
     count = rows_per_stripe(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
@@ -27,13 +34,17 @@ def depthwise(weights: Array, w: Window, finish: Callable[[Array], None] | None 
         stripe = Stripe(work.empty(shape, dtype), places, work)
         by_copy, by_row, by_column, item = stripe.copies.strides
         by_tap = by_copy if sw > 1 else dw * by_column
-        taps = strided(stripe.copies, (kh, kw, count, ow * c), (dh * by_row, by_tap, sh * by_row, item))
+        taps = strided(
+            stripe.copies,
+            (kh, kw, count, ow // together, run_length),
+            (dh * by_row, by_tap, sh * by_row, run_length * item, item),
+        )
         out = work.empty((len(x), oh, ow, c), dtype) if out is None else out
-        for image, results in zip(to_last(x), out.reshape(len(x), oh, ow * c), strict=True):
+        for image, results in zip(to_last(x), out.reshape(len(x), oh, ow // together, run_length), strict=True):
             for start in range(0, oh, count):
                 part = results[start : start + count]
                 stripe.load(image, start * sh - w.begin[0], work)
-                work.do(_multiply_add, taps[:, :, : len(part)], along_rows, part)
+                work.do(_multiply_add, taps[:, :, : len(part)], repeated, part)
                 if finish is not None:
                     work.do(finish, part)
         return channels_first(out)
@@ -42,4 +53,4 @@ def depthwise(weights: Array, w: Window, finish: Callable[[Array], None] | None 
 
 
 def _multiply_add(taps: Array, weights: Array, out: Array) -> None:
-    np.einsum("ijhx,ijx->hx", taps, weights, out=out)
+    np.einsum("ijhwx,ijx->hwx", taps, weights, out=out)
