@@ -58,7 +58,7 @@ def _pieces(rows: int, work: int, largest: int) -> tuple[int, int]:
     most = min(most - most % step, _MOST_ROWS)
     even = -(-rows // -(-rows // most))
     size = -(-even // step) * step
-    if 0 < rows % size < size // 3:  # A few rows cost as much as a piece.
+    if size > _ROWS and 0 < rows % size < size // 3:  # A few rows cost as much as a large piece.
         size = even
     return size, rows - rows % size
 
