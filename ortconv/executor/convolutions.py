@@ -1,4 +1,4 @@
-"""Convolutions with constant weights, the padding before them that they can do themselves, and the pooling that can come sooner."""
+"""Convolutions with constant weights, the padding before them that they can do, and the pooling that can come sooner."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ not suit, its nodes run one after the other.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from math import prod
@@ -17,20 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.attention import Attention, Matcher
-from ortconv.executor.convolutions import (
-    has_constant_weights,
-    merged_pad,
-    pooled_first,
-    total_padding,
-    weights_and_bias,
-)
-from ortconv.executor.kernels.activation import MICROSOFT
+from ortconv.executor.convolutions import has_constant_weights, merged_pad, pooled_first
+from ortconv.executor.heads import Bind, headed, is_fused, known_or_name, pooled
 from ortconv.executor.kernels.attend import attended
-from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, fused_activation, instructions, quantizer_before
-from ortconv.executor.kernels.conv import convolution
+from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, instructions, quantizer_before
 from ortconv.executor.kernels.doubt import Doubt
-from ortconv.executor.kernels.matmul import integer_sums
-from ortconv.executor.peephole import after_factor, shortened
+from ortconv.executor.peephole import shortened
 from ortconv.executor.program import BlockProgram, Line, columns
 from ortconv.executor.rearrangement import rearrangement, rearrangements
 from ortconv.executor.registry import Function
@@ -39,8 +30,6 @@ from ortconv.executor.work import Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array, aligned
 from ortconv.ir.types import DType
-
-Bind = Callable[[Node], tuple[Function, list[Value | None]]]
 
 _HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "LayerNormalization", "MatMul"})
 """Operators whose kernels return an array that nobody else holds."""
@@ -193,7 +182,7 @@ class _Members:
                 v for line in lines for v in line.operands if isinstance(v, Value) and v.producer in self._place
             ]
             return [v.producer for v in operands if v.producer is not None and v not in node.outputs]
-        if self.head is None and ((node.op in _HEADS and not node.domain) or _is_fused(node, self._constant)):
+        if self.head is None and ((node.op in _HEADS and not node.domain) or is_fused(node, self._constant)):
             self._lead(node)
         elif self.head is None and (product := self._integer_product(node)) is not None:
             self.turn = node
@@ -306,10 +295,10 @@ class _Members:
         head: Function | None = None
         source = None
         if self.head is not None:
-            head, source, lines = _headed(self.head, self.turn, lines, self.nodes, self._constant, place, bind)
+            head, source, lines = headed(self.head, self.turn, lines, self.nodes, self._constant, place, bind)
         pool = self._pool(lines)
         if head is not None and pool is not None:
-            nodes, head = (*nodes, pool), _pooled(head, bind(pool)[0])
+            nodes, head = (*nodes, pool), pooled(head, bind(pool)[0])
         program = BlockProgram(lines, source, reads) if lines else None
         function = _fused(head, program, _one_by_one(nodes, reads, self._constant, bind))
         return Unit(nodes, reads, function, nodes[-1].outputs)
@@ -319,11 +308,6 @@ class _Members:
         is_convolution = self.head is not None and has_constant_weights(self.head, self._constant)
         pool = pooled_first(lines, self._last.out, self._outside) if is_convolution and self.turn is None else None
         return pool if pool in self._place and pool not in self._taken else None
-
-
-def _known_or_name(operand: Any, constant: Constant) -> Any:
-    known = constant(operand) if isinstance(operand, Value) else None
-    return operand if known is None else known
 
 
 def _fused(head: Function | None, program: BlockProgram | None, plainly: Function) -> Function:
@@ -347,7 +331,7 @@ def _lines(node: Node, constant: Constant) -> list[Line] | None:
     lines: list[Line] = []
     for index, (function, operands) in enumerate(code):
         made = node.out if index == len(code) - 1 else object()
-        named = tuple(lines[o].made if isinstance(o, int) else _known_or_name(o, constant) for o in operands)
+        named = tuple(lines[o].made if isinstance(o, int) else known_or_name(o, constant) for o in operands)
         lines.append(Line(function, named, made, function in ROW_REDUCTIONS))
     return lines
 
@@ -365,134 +349,3 @@ def _one_by_one(nodes: Sequence[Node], reads: Sequence[Value | None], constant: 
         return result
 
     return run
-
-
-def _headed(
-    node: Node,
-    turn: Node | None,
-    lines: list[Line],
-    nodes: set[Node],
-    constant: Constant,
-    place: dict[Value | None, int],
-    bind: Bind,
-) -> tuple[Function, Any, list[Line]]:
-    """The head as a function of the unit's operands, the name of its result, and the lines that are left for it."""
-    if has_constant_weights(node, constant):
-        return _folded_convolution(node, turn, lines, nodes, constant, place)
-    function, reads = _float_sums(node, constant) if node.op == "MatMulInteger" else bind(node)
-    slots = [(place.get(v), None if v is None or v in place else constant(v)) for v in reads]
-    return _head(function, slots), (turn or node).out, lines
-
-
-def _head(function: Function, slots: Sequence[tuple[int | None, Any]], order: Sequence[int] | None = None) -> Function:
-    """A function as one of a unit's operands: where each of its own stands among them, or what it is.
-
-    `order` is how the axes of its result are transposed.
-    """
-
-    def run(work: Work, *operands: Any) -> Any:
-        y = work.call(function, *[known if slot is None else operands[slot] for slot, known in slots])
-        return y if order is None or y is None else y.transpose(order)
-
-    return recordable(run)
-
-
-def _pooled(head: Function, pool: Function) -> Function:
-    def run(work: Work, *operands: Any) -> Any:
-        y = work.call(head, *operands)
-        return None if y is None else work.call(pool, y)
-
-    return recordable(run)
-
-
-def _float_sums(node: Node, constant: Constant) -> tuple[Function, list[Value | None]]:
-    """An integer product with constant weights and the Cast to float32 behind it."""
-    b, zero_point = (None if v is None else constant(v) for v in (node.input(1), node.input(3)))
-    assert b is not None
-    sums = integer_sums(b, zero_point)
-    return lambda *operands: sums(*operands).astype(np.float32, copy=False), [node.input(0), node.input(2)]
-
-
-def _is_fused(node: Node, constant: Constant) -> bool:
-    """True for a FusedConv whose sums and activation can be said as lines."""
-    if not node.is_op("FusedConv", MICROSOFT) or not has_constant_weights(node, constant):
-        return False
-    return not node.attr("activation", "") or fused_activation(node) is not None
-
-
-def _own_lines(node: Node, constant: Constant) -> list[Line]:
-    """What a FusedConv does to the product of its weights."""
-    made: Any = object()
-    lines = []
-    if node.input(3) is not None:
-        lines.append(Line(np.add, (made, _known_or_name(node.input(3), constant)), object()))
-    function = fused_activation(node)
-    if function is not None:
-        lines.append(Line(function, (lines[-1].made if lines else made,), object()))
-    return [*lines[:-1], lines[-1]._replace(made=node.out)] if lines else []
-
-
-def _folded_convolution(
-    node: Node,
-    turn: Node | None,
-    lines: list[Line],
-    nodes: set[Node],
-    constant: Constant,
-    place: dict[Value | None, int],
-) -> tuple[Function, Any, list[Line]]:
-    """Factors and summands per channel behind a convolution become part of its weights and bias."""
-    weights, shift = weights_and_bias(node, constant)
-    assert weights is not None
-    rank, channels = weights.ndim, weights.shape[0]
-    order: Sequence[int] = range(rank) if turn is None else turn.attr("perm", ())
-    shape = [1] * rank
-    shape[list(order).index(1)] = channels
-    own = _own_lines(node, constant) if node.domain else []
-    lines = [*own, *lines]
-    readers = Counter(id(o) for line in lines for o in line.operands)
-    scale, made = None, own[0].operands[0] if own else (turn or node).out
-    while lines and readers[id(made)] == 1:
-        lines = [*after_factor(lines[0]), *lines[1:]]
-        affine = _channel_affine(lines[0], made, shape)
-        if affine is None:
-            break
-        factor, summand = affine
-        if factor is not None:
-            scale = factor if scale is None else scale * factor
-            shift = None if shift is None else shift * factor
-        if summand is not None:
-            shift = summand if shift is None else shift + summand
-        made, lines = lines[0].made, lines[1:]
-    if scale is not None:
-        weights = weights * scale.reshape(-1, *(1,) * (rank - 1))
-    geometry: dict[str, Any] = dict(node.attrs)
-    x, pad = node.inputs[0], merged_pad(node, constant)
-    if pad is not None and pad in nodes:
-        x, geometry["pads"], geometry["auto_pad"] = pad.inputs[0], total_padding(node, pad, constant), "NOTSET"
-    multiply = convolution(np.asarray(weights, np.float32), int(geometry.pop("group", 1)), geometry)
-    source: Any = made
-    if shift is not None and shift.any():
-        source = object()
-        lines = [Line(np.add, (source, np.asarray(shift, np.float32).reshape(shape)), made), *lines]
-    return _head(multiply, [(place[x], None)], None if turn is None else order), source, lines
-
-
-def _channel_affine(line: Line, made: Any, shape: Sequence[int]) -> tuple[Array | None, Array | None] | None:
-    """A line that scales or shifts `made` by constants that broadcast to `shape`, one per channel, as factor or summand."""
-    if line.function not in (np.add, np.subtract, np.multiply, np.divide):
-        return None
-    first = line.operands[0] is made
-    if not first and line.function in (np.subtract, np.divide):
-        return None
-    other = line.operands[1 if first else 0]
-    if not isinstance(other, np.ndarray) or other.ndim > len(shape) or other.dtype != np.float32:
-        return None
-    own = (1,) * (len(shape) - other.ndim) + other.shape
-    if other.size != 1 and own != tuple(shape):
-        return None
-    v = other.reshape(-1) if own == tuple(shape) else np.full(prod(shape), other.reshape(()))
-    if not np.isfinite(v).all() or (line.function is np.divide and not v.all()):
-        return None
-    if line.function in (np.multiply, np.divide):
-        return v if line.function is np.multiply else np.asarray(1 / v), None
-    return None, v if line.function is np.add else np.asarray(-v)

@@ -14,7 +14,8 @@ from ortconv.errors import BackendError, UnsupportedError
 from ortconv.executor.backend import Event
 from ortconv.executor.constants import Constants
 from ortconv.executor.foreseen import foreseen
-from ortconv.executor.fusion import Bind, Unit, units
+from ortconv.executor.fusion import Unit, units
+from ortconv.executor.heads import Bind
 from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.memory import return_freed_memory
 from ortconv.executor.quantized import is_of_weights, quantized_units

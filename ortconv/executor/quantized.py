@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.convolutions import has_input_in_every_window
-from ortconv.executor.fusion import Bind, Unit
+from ortconv.executor.fusion import Unit
+from ortconv.executor.heads import Bind
 from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.kernels.conv import EXACT_SUM
 from ortconv.executor.kernels.integer_products import codes_less

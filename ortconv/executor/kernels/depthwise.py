@@ -12,7 +12,6 @@ from ortconv.executor.registry import Function
 from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 
-
 _LONG_RUN = 1 << 10
 """Elements from which the innermost loop is long enough. For more the weights only take more room in the cache."""
 
