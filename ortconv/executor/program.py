@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ortconv.executor.copies import copy_to
 from ortconv.executor.kernels.elementwise import BLOCK
 from ortconv.executor.threads import each, shares
-from ortconv.executor.work import AT_ONCE, Work, copy_to
+from ortconv.executor.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array, aligned
 
 
@@ -78,7 +79,7 @@ class BlockProgram:
             self._run_whole(work, slots, read, result)
             return result
         for slot, arranged, value in zip(self._read, recipe.arranged, read, strict=True):
-            slots[slot] = work.arranged(arranged, value)
+            slots[slot] = arranged(work, value)
         slots[self._result] = rows = recipe.rows(result)
         parts = shares(len(rows), rows.size * len(self._code) * _WORK, recipe.block)
         if len(parts) == 1:
@@ -176,7 +177,7 @@ class BlockProgram:
         shape = (-1, width) if widths else (-1,)
         ways = {slot: p.way(axes, shape, min(block, like.size // width)) for slot, p in placed.items() if p is not None}
         for slot, v in self._constants:
-            slots[slot] = ways[slot].arranged(v)
+            slots[slot] = ways[slot].arranged(AT_ONCE, v)
         return _Recipe(
             model,
             keeps,
@@ -214,7 +215,7 @@ class _Recipe(NamedTuple):
     """The elements of the result in the order of its memory."""
     block: int
     slots: list[Any]
-    arranged: list[Callable[[Array], Array]]
+    arranged: list[Callable[[Work, Array], Array]]
     """How each operand is brought into the order of the result."""
     moving: list[int]
     """Slots of operands that have a part for each block."""
@@ -233,7 +234,7 @@ _SHORTEST_ROW = 1 << 11
 
 class _Way(NamedTuple):
     kind: str
-    arranged: Callable[[Array], Array]
+    arranged: Callable[[Work, Array], Array]
 
 
 def _itself(x: Array) -> Array:
@@ -289,20 +290,23 @@ class _Placed(NamedTuple):
 
     def way(self, axes: tuple[int, ...], shape: tuple[int, ...], count: int) -> _Way:
         """How blocks read it, for a result in rows of a shape; `count` elements or rows are the longest block."""
-        flat, own, lead = _ordered(axes, (-1,)), self.shape, self.lead
+        own, lead = self.shape, self.lead
+
+        def flat(v: Array) -> Array:
+            return v.reshape(own).transpose(axes).reshape(-1)
+
         if self.is_full:
-            ordered = _ordered(axes, shape)
-            return _Way("moving", lambda v: ordered(v.reshape(own)))
+            return _Way("moving", lambda work, v: work.reshaped(v.reshape(own).transpose(axes), shape))
         if self.repeat > 1:
-            return _Way("moving", lambda v: np.tile(flat(v.reshape(own)), lead)[:, None])
+            return _Way("moving", lambda work, v: work.arranged(lambda v: np.tile(flat(v), lead)[:, None], v))
         if self.period == 1:
-            return _Way("whole", lambda v: v.reshape(()))
+            return _Way("whole", lambda work, v: v.reshape(()))
         width = shape[-1]
         if width > 0 and width % self.period == 0:
             copies = width // self.period
-            return _Way("whole", lambda v: _tiled(flat(v.reshape(own)), copies))
+            return _Way("whole", lambda work, v: work.arranged(lambda v: _tiled(flat(v), copies), v))
         repeats = count * max(width, 1) // self.period
-        return _Way("cut", lambda v: np.tile(flat(v.reshape(own)), repeats).reshape(shape))
+        return _Way("cut", lambda work, v: work.arranged(lambda v: np.tile(flat(v), repeats).reshape(shape), v))
 
 
 def _allocate(

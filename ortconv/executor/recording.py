@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.copies import copy_pixels
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Work, copy_to
+from ortconv.executor.work import Work
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Array
 
@@ -117,7 +118,7 @@ class Recorder(Work):
         if np.may_share_memory(x, y):
             return y
         out = self.empty(y.shape, y.dtype)
-        self.do(copy_to, x, out.reshape(x.shape))
+        self.do(copy_pixels, x, out.reshape(x.shape))
         return out
 
     def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:

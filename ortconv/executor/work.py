@@ -13,12 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.copies import copy_pixels, copy_to
 from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
-
-
-def copy_to(x: Array, out: Array) -> None:
-    np.copyto(out, x)
 
 
 class Work:
@@ -40,17 +37,13 @@ class Work:
         """What is taken inside is free again behind it."""
         return nullcontext()
 
-    def contiguous(self, x: Array, copy: Callable[[Array, Array], Any] = copy_to) -> Array:
+    def contiguous(self, x: Array) -> Array:
         """x in row order: itself, or memory that it is copied to."""
-        if x.flags.c_contiguous:
-            return x
-        out = self.empty(x.shape, x.dtype)
-        self.do(copy, x, out)
-        return out
+        return x if x.flags.c_contiguous else self.copied(x)
 
     def copied(self, x: Array) -> Array:
         out = self.empty(x.shape, x.dtype)
-        self.do(copy_to, x, out)
+        self.do(copy_pixels if x.ndim else copy_to, x, out)
         return out
 
     def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:

@@ -11,8 +11,8 @@ from math import prod
 
 import numpy as np
 
-from ortconv.executor.kernels.windows import copy_runs
-from ortconv.executor.work import Work, copy_to
+from ortconv.executor.copies import copy_runs, copy_to
+from ortconv.executor.work import Work
 from ortconv.ir.tensor import Array
 
 

@@ -11,13 +11,13 @@ from math import prod
 
 import numpy as np
 
+from ortconv.executor.copies import copy_runs
 from ortconv.executor.kernels import stripes
 from ortconv.executor.kernels.products import writer
 from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
 from ortconv.executor.kernels.windows import (
     Window,
     all_columns,
-    copy_runs,
     pad_channels_last,
     reached,
     sliding,

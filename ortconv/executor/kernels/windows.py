@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.work import AT_ONCE, Work, copy_to
+from ortconv.executor.copies import copy_to
+from ortconv.executor.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 
 
@@ -189,30 +190,9 @@ def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array
     return np.ndarray(shape, x.dtype, x, 0, strides)
 
 
-def copy_runs(source: Array, target: Array) -> None:
-    """target[...] = source, for arrays whose last axis is contiguous in memory: each run is one item, which numpy copies faster."""
-    if target.size:
-        run = _item(target.shape[-1] * target.itemsize)
-        np.copyto(target.view(run), source.view(run))
-
-
-@cache
-def _item(size: int) -> np.dtype[np.void]:
-    """The type of so many bytes."""
-    return np.dtype((np.void, size))
-
-
 def channels_last(x: Array, work: Work = AT_ONCE) -> Array:
     """(N, C, spatial...) as a contiguous (N, spatial..., C); no copy where the memory is laid out so already."""
-    return work.contiguous(to_last(x), copy_pixels)
-
-
-def copy_pixels(source: Array, target: Array) -> None:
-    """target[...] = source, for a target whose last axis is contiguous in memory."""
-    if source.strides[-1] == source.itemsize and not source.dtype.hasobject:
-        copy_runs(source, target)
-    else:
-        np.copyto(target, source)
+    return work.contiguous(to_last(x))
 
 
 def to_last(x: Array) -> Array:

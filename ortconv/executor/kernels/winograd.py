@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ortconv.executor.copies import copy_runs, copy_to
 from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.kernels.products import product
-from ortconv.executor.kernels.windows import Window, channels_first, copy_runs, pad_channels_last, strided
+from ortconv.executor.kernels.windows import Window, channels_first, pad_channels_last, strided
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Work, copy_to, recordable
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 
 _BT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float32)
