@@ -34,11 +34,14 @@ ABSENT = 0
 _VIEWS = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators whose results lie in their first operand, where their other operands say."""
 
-_LOOKS = frozenset({"Resize", "Upsample"})
+_LOOKS = frozenset({"ReduceMean", "ReduceSum", "Resize", "Upsample"})
 """Other operators whose work depends on the numbers in operands but the first."""
 
 _LARGEST_COPIED = 1 << 22
 """Bytes. Larger results that are not recorded are made anew in each run: to copy them costs more than is saved."""
+
+_FEW_ELEMENTS = 1 << 14
+"""Of an output that is recorded, and copied at the end of each run."""
 
 _LARGEST_INPUT = 1 << 24
 """Bytes of an input up to which it is copied to where recorded steps read it."""
@@ -244,7 +247,8 @@ class Recording:
         self.initial = initial.copy()
         constants = {slot for slot, value in enumerate(initial) if value is not None or slot == ABSENT}
         lasting, places = constants.copy(), list(range(len(initial)))
-        made, wanted = {*outputs}, _wanted(steps, places, {*outputs})
+        made = {*outputs} - {slot for _, _, outs, _, node in steps for slot in outs if _are_small(node, len(outs))}
+        wanted = _wanted(steps, places, made)
         for number, value in zip(numbers, inputs, strict=True):
             if number in wanted and _can_be_copied([value], _LARGEST_INPUT):
                 self.initial[number] = memory = recorder.like(value)
@@ -302,6 +306,12 @@ def _wanted(steps: Sequence[Step], places: list[int], outputs: set[int]) -> set[
         ):
             wanted.update(operands(places))
     return wanted
+
+
+def _are_small(node: Node, count: int) -> bool:
+    """True for a step whose results, of which there are so many, may be copied whenever they are asked for."""
+    sizes = [prod(v.static_shape) for v in node.outputs if v is not None and v.static_shape is not None]
+    return len(sizes) == count and max(sizes, default=0) <= _FEW_ELEMENTS
 
 
 def _makes_views(node: Node) -> bool:

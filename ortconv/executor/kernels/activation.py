@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ortconv.executor.kernels.elementwise import blockwise, erf, gelu_block, gel
 from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
 from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import kernel
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.work import AT_ONCE, Work, recordable
 from ortconv.ir.tensor import Array
 
 MICROSOFT = "com.microsoft"
@@ -40,12 +40,19 @@ def relu(work: Work, x: Array) -> Array:
 
 @kernel("Sigmoid")
 @in_float32
-def sigmoid(x: Array) -> Array:
-    out = np.empty_like(x)
-    np.negative(x, out=out)
-    np.exp(out, out=out)
-    np.add(out, 1, out=out)
-    return np.reciprocal(out, out=out)
+@recordable
+def sigmoid(work: Work, x: Array) -> Array:
+    out = work.like(x)
+    work.do(np.negative, x, out)
+    work.do(np.exp, out, out)
+    work.do(np.add, out, _one(x.dtype), out)
+    work.do(np.reciprocal, out, out)
+    return out
+
+
+@cache
+def _one(dtype: np.dtype[Any]) -> Array:
+    return np.ones((), dtype)
 
 
 @kernel("LeakyRelu")
@@ -107,11 +114,12 @@ def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1
 
 @kernel("HardSigmoid")
 @in_float32
-def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
-    out = np.empty_like(x)
-    np.multiply(x, alpha, out=out)
-    np.add(out, beta, out=out)
-    clip_to(out, *_UNIT[x.dtype], out)
+@recordable
+def hard_sigmoid(work: Work, x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
+    out = work.like(x)
+    work.do(np.multiply, x, np.asarray(alpha, x.dtype), out)
+    work.do(np.add, out, np.asarray(beta, x.dtype), out)
+    work.do(clip_to, out, *_UNIT[x.dtype], out)
     return out
 
 
@@ -232,15 +240,45 @@ def fast_gelu(x: Array, bias: Array | None = None) -> Array:
 
 
 @kernel("Softmax", since=13)
-def softmax(x: Array, *, axis: int = -1) -> Array:
+@recordable
+def softmax(work: Work, x: Array, *, axis: int = -1) -> Array | None:
     """Half precision is rounded after each step of the operator's function body."""
-    if is_narrow(x.dtype) and x.size:
-        wide, rounded = widen(x), rounding(x.dtype)
-        out = rounded(np.exp(rounded(wide - wide.max(axis=axis, keepdims=True))))
-        total = rounded(out.sum(axis=axis, keepdims=True))
-        return np.divide(out, total, out=out).astype(x.dtype)
-    out, total = _shifted_exponential(x, axis)
-    return np.divide(out, total, out=out)
+    if not is_narrow(x.dtype):
+        return _softmax(work, x, axis)
+    if work is not AT_ONCE:
+        return None
+    if not x.size:
+        return np.empty_like(x)
+    wide, rounded = widen(x), rounding(x.dtype)
+    out = rounded(np.exp(rounded(wide - wide.max(axis=axis, keepdims=True))))
+    total = rounded(out.sum(axis=axis, keepdims=True))
+    return np.divide(out, total, out=out).astype(x.dtype)
+
+
+_SHORT_ROW, _MANY = 32, 1 << 12
+"""To reduce at least so many elements in so short rows costs more than to make columns of the rows."""
+
+
+def _softmax(work: Work, x: Array, axis: int) -> Array:
+    axis %= x.ndim
+    if x.strides[axis] == x.itemsize and x.shape[axis] <= _SHORT_ROW and x.size >= _MANY:
+        x = work.contiguous(x.swapaxes(0, axis)).swapaxes(0, axis)
+    out, one_each = work.like(x), [1 if i == axis else n for i, n in enumerate(x.shape)]
+    if not x.size:
+        return out
+    with work.scratch():
+        peak, total = work.empty(one_each, x.dtype), work.empty(one_each, x.dtype)
+        work.do(np.maximum.reduce, x, axis, None, peak, True)
+        work.do(np.subtract, x, peak, out)
+        work.do(np.exp, out, out)
+        size = x.shape[axis]
+        if axis == x.ndim - 1 and out.flags.c_contiguous:
+            # Row sums of short rows by matrix-vector product: several times faster than a reduction.
+            work.do(np.dot, out.reshape(-1, size), np.ones(size, x.dtype), total.reshape(-1))
+        else:
+            work.do(np.add.reduce, out, axis, None, total, True)
+        work.do(np.divide, out, total, out)
+    return out
 
 
 @kernel("LogSoftmax", since=13)
@@ -262,24 +300,6 @@ def hardmax(x: Array, *, axis: int = -1) -> Array:
     return out
 
 
-_SHORT_ROW, _MANY = 32, 1 << 12
-"""To reduce at least so many elements in so short rows costs more than to make columns of the rows."""
-
-
-def _shifted_exponential(x: Array, axis: int) -> tuple[Array, Array]:
-    if not x.size:
-        return np.empty_like(x), np.ones((), x.dtype)
-    if x.strides[axis] == x.itemsize and x.shape[axis] <= _SHORT_ROW and x.size >= _MANY:
-        x = np.ascontiguousarray(x.swapaxes(0, axis)).swapaxes(0, axis)
-    out = np.asarray(x - x.max(axis=axis, keepdims=True))
-    np.exp(out, out=out)
-    if axis in (-1, x.ndim - 1) and out.flags.c_contiguous:
-        # Row sums of short rows by matrix-vector product: several times faster than a reduction.
-        size = out.shape[-1]
-        return out, np.dot(out.reshape(-1, size), np.ones(size, out.dtype)).reshape(*out.shape[:-1], 1)
-    return out, out.sum(axis=axis, keepdims=True)
-
-
 def _as_matrix(x: Array, axis: int) -> Array:
     axis = axis % x.ndim if x.ndim else 0
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
@@ -287,8 +307,10 @@ def _as_matrix(x: Array, axis: int) -> Array:
 
 @kernel("Softmax", until=12)
 @in_float32
-def softmax_1(x: Array, *, axis: int = 1) -> Any:
-    return softmax(_as_matrix(x, axis)).reshape(x.shape)
+@recordable
+def softmax_1(work: Work, x: Array, *, axis: int = 1) -> Array:
+    rows = work.reshaped(x, _as_matrix(x, axis).shape)
+    return _softmax(work, rows, 1).reshape(x.shape)
 
 
 @kernel("LogSoftmax", until=12)

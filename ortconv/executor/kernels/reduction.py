@@ -10,9 +10,10 @@ import numpy as np
 
 from ortconv.executor.kernels.elementwise import truncated_quotient
 from ortconv.executor.kernels.movement import integers
-from ortconv.executor.kernels.precision import in_float32, widen
+from ortconv.executor.kernels.precision import in_float32, is_narrow, widen
 from ortconv.executor.kernels.windows import to_last
 from ortconv.executor.registry import kernel
+from ortconv.executor.work import AT_ONCE, Work, with_record
 from ortconv.ir.tensor import Array
 
 Axes = tuple[int, ...]
@@ -20,10 +21,14 @@ Reduction = Callable[[Array, Axes, bool], Any]
 
 
 def _sum(x: Array, axes: Axes, keepdims: bool) -> Any:
-    totals = _products_with_ones(x, axes)
+    totals = _products_with_ones(AT_ONCE, x, axes)
     if totals is None:
         return x.sum(axis=axes, keepdims=keepdims, dtype=x.dtype)
-    return totals.reshape([1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes])
+    return totals.reshape(_left(x, axes, keepdims))
+
+
+def _left(x: Array, axes: Axes, keepdims: bool) -> list[int]:
+    return [1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes]
 
 
 _ROW_LIMIT = 4096
@@ -33,7 +38,7 @@ _FEWEST_TOGETHER = 256
 """Elements that a product must add up: products of less are many."""
 
 
-def _products_with_ones(x: Array, axes: Axes) -> Array | None:
+def _products_with_ones(work: Work, x: Array, axes: Axes) -> Array | None:
     """Sums of floats over neighbouring axes as products, which outrun reductions of short rows and columns; else None."""
     if x.dtype.kind != "f" or not axes or not x.size:
         return None
@@ -44,9 +49,14 @@ def _products_with_ones(x: Array, axes: Axes) -> Array | None:
     if not x.flags.c_contiguous or end - first > len(axes) or length > _ROW_LIMIT:
         return None
     ones = np.ones(length, x.dtype)
+    if columns > 1 and length * columns < _FEWEST_TOGETHER:
+        return None
+    out = work.empty((x.size // (length * columns), columns), x.dtype)
     if columns == 1:
-        return np.asarray(np.dot(x.reshape(-1, length), ones))
-    return np.asarray(ones @ x.reshape(-1, length, columns)) if length * columns >= _FEWEST_TOGETHER else None
+        work.do(np.dot, x.reshape(-1, length), ones, out.reshape(-1))
+    else:
+        work.do(np.matmul, ones, x.reshape(-1, length, columns), out)
+    return out
 
 
 def _mean(x: Array, axes: Axes, keepdims: bool) -> Any:
@@ -109,8 +119,31 @@ def _reduce(reduction: Reduction, x: Array, axes: Sequence[int] | None, keepdims
     return np.asarray(reduction(x, over, bool(keepdims))).astype(x.dtype, copy=False)
 
 
+def _recorded(reduction: Reduction, work: Work, x: Array, axes: Axes | None, keepdims: int, keep: int) -> Array | None:
+    """Sums and means as products, where these are."""
+    over = tuple(sorted(a % x.ndim for a in axes)) if axes else tuple(range(x.ndim))
+    if reduction not in (_sum, _mean) or is_narrow(x.dtype) or (keep and not axes):
+        return None
+    total = _products_with_ones(work, x, over)
+    if total is None:
+        return None
+    if reduction is _mean:
+        count = np.asarray(math.prod(x.shape[a] for a in over), x.dtype)
+        work.do(np.divide, total, count, total)
+    return total.reshape(_left(x, over, bool(keepdims)))
+
+
 def _register(op: str, reduction: Reduction) -> None:
     first = 13 if op == "ReduceSum" else 18
+
+    def record_1(work: Work, x: Array, *, axes: Axes | None = None, keepdims: int = 1) -> Array | None:
+        return _recorded(reduction, work, x, axes, keepdims, 0)
+
+    def record(
+        work: Work, x: Array, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+    ) -> Array | None:
+        numbers = None if axes is None else integers(axes)
+        return _recorded(reduction, work, x, numbers, keepdims, noop_with_empty_axes)
 
     @kernel(op, until=first - 1)
     @in_float32
@@ -121,6 +154,9 @@ def _register(op: str, reduction: Reduction) -> None:
     @in_float32
     def with_input(x: Array, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
         return _reduce(reduction, x, None if axes is None else integers(axes), keepdims, noop_with_empty_axes)
+
+    with_record(with_attribute, record_1)
+    with_record(with_input, record)
 
 
 for _op, _reduction in _REDUCTIONS.items():
