@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.copies import copy_to
+from ortconv.executor.kernels.blocks import Clip
 from ortconv.executor.kernels.elementwise import BLOCK
 from ortconv.executor.threads import each, shares
 from ortconv.executor.work import AT_ONCE, Work
@@ -54,6 +55,8 @@ class BlockProgram:
             {slots[id(o)] for line in lines for o in line.operands if slots.get(id(o), len(slots)) < len(operands)}
         )
         self._lines, self._source, self._slots = lines, source, slots
+        is_simple = all(isinstance(line.function, np.ufunc | Clip) for line in lines)
+        self._block = _SIMPLE_BLOCK if is_simple else BLOCK
         self._in_rows = any(line.reduces or line.in_rows for line in lines)
         self._code, self._temporaries, self._columns = _allocate(lines, slots, source, self._result)
         self._recipes: dict[Any, _Recipe | None] = {}
@@ -173,7 +176,7 @@ class BlockProgram:
             return None
         if not widths and periods and (row := _row(longest, like.size // longest)) is not None:
             widths, width, longest = {row}, row, row
-        block = longest // width * max(1, BLOCK // longest)
+        block = longest // width * max(1, self._block // longest)
         shape = (-1, width) if widths else (-1,)
         ways = {slot: p.way(axes, shape, min(block, like.size // width)) for slot, p in placed.items() if p is not None}
         for slot, v in self._constants:
@@ -196,6 +199,9 @@ def _row(period: int, lead: int) -> int | None:
     row = period * next(counts, lead)
     return row if row <= BLOCK else None
 
+
+_SIMPLE_BLOCK = 4 * BLOCK
+"""Elements per step of lines that need no memory inside: what calls cost outweighs the second cache level."""
 
 _WORK = 8
 """What an instruction costs per element, in multiplications of a matrix product."""
