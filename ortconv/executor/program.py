@@ -12,7 +12,7 @@ import numpy as np
 
 from ortconv.executor.copies import copy_to
 from ortconv.executor.kernels.blocks import Clip
-from ortconv.executor.kernels.elementwise import BLOCK
+from ortconv.executor.kernels.elementwise import BLOCK, LARGE_BLOCK
 from ortconv.executor.threads import each, shares
 from ortconv.executor.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array, aligned
@@ -56,7 +56,7 @@ class BlockProgram:
         )
         self._lines, self._source, self._slots = lines, source, slots
         is_simple = all(isinstance(line.function, np.ufunc | Clip) for line in lines)
-        self._block = _SIMPLE_BLOCK if is_simple else BLOCK
+        self._block = LARGE_BLOCK if is_simple else BLOCK
         self._in_rows = any(line.reduces or line.in_rows for line in lines)
         self._code, self._temporaries, self._columns = _allocate(lines, slots, source, self._result)
         self._recipes: dict[Any, _Recipe | None] = {}
@@ -199,9 +199,6 @@ def _row(period: int, lead: int) -> int | None:
     row = period * next(counts, lead)
     return row if row <= BLOCK else None
 
-
-_SIMPLE_BLOCK = 4 * BLOCK
-"""Elements per step of lines that need no memory inside: what calls cost outweighs the second cache level."""
 
 _WORK = 8
 """What an instruction costs per element, in multiplications of a matrix product."""

@@ -21,6 +21,9 @@ Function = Callable[..., Any]
 BLOCK = 1 << 16
 """Elements per step of a chain of ufuncs: the temporaries stay in the second cache level."""
 
+LARGE_BLOCK = 4 * BLOCK
+"""The same where there are no temporaries: what calls cost outweighs what the second cache level saves."""
+
 
 dot_of_rows: Callable[..., Array] = getattr(np, "vecdot", partial(np.einsum, "...i,...i->..."))
 """Sums of products over the last axis. vecdot came with numpy 2.0."""

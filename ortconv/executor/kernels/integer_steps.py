@@ -18,7 +18,7 @@ from ortconv.executor.kernels import integer_winograd
 from ortconv.executor.kernels.bands import in_bands
 from ortconv.executor.kernels.conv import DEPTHWISE_WORK, by_shape, convolver, filters
 from ortconv.executor.kernels.depthwise import depthwise
-from ortconv.executor.kernels.elementwise import BLOCK, blockwise
+from ortconv.executor.kernels.elementwise import LARGE_BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
 from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
@@ -27,8 +27,8 @@ from ortconv.executor.registry import Function
 from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 
-_ROW = 1 << 14
-"""About so many elements get their numbers per channel at once: numpy is quickest with operands of the same size."""
+_ROW = 1 << 11
+"""About so many elements get their numbers per channel in numpy's innermost loop."""
 
 
 def _f32(number: Any) -> Array:
@@ -102,23 +102,25 @@ class Rounding:
 
     def __call__(self, sums: Array) -> None:
         """`sums` are contiguous, their channels last."""
-        flat = sums.reshape(-1)
-        block = max(1, BLOCK // self._width) * self._width
+        flat, width = sums.reshape(-1), self._width
+        block = max(1, LARGE_BLOCK // width) * width
         for start in range(0, flat.size, block):
             y = flat[start : start + block]
-            if self._bias is not None:
-                self._by_channel(np.add, y, self._bias)
-            if self._factor.ndim:
-                self._by_channel(np.multiply, y, self._factor)
-            else:
+            even = y.size // width * width
+            if even:
+                self._by_channel(y[:even].reshape(-1, width), width)
+            if even < y.size:
+                self._by_channel(y[even:], y.size - even)
+            if not self._factor.ndim:
                 np.multiply(y, self._factor, y)
             np.rint(y, y)
             clip_to(y, *self._limits, y)
 
-    def _by_channel(self, function: Function, y: Array, repeated: Array) -> None:
-        for start in range(0, y.size, self._width):
-            part = y[start : start + self._width]
-            function(part, repeated[: part.size], part)
+    def _by_channel(self, y: Array, width: int) -> None:
+        if self._bias is not None:
+            np.add(y, self._bias[:width], y)
+        if self._factor.ndim:
+            np.multiply(y, self._factor[:width], y)
 
 
 def convolution(
