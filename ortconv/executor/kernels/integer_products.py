@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ortconv.executor.copies import copy_to
 from ortconv.executor.kernels.elementwise import BLOCK
 from ortconv.executor.kernels.products import largest_piece, product
+from ortconv.executor.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 
 _WIDENED_BYTES = 256 << 10
@@ -46,25 +48,26 @@ class IntegerWeights:
         self._panels = np.ascontiguousarray(w.reshape(depth, columns // self._width, self._width).swapaxes(0, 1))
         self._count = max(1, _WIDENED_BYTES // max(1, 4 * depth * self._width))
 
-    def multiply(self, rows: Array, out: Array, finish: Callable[[Array], None]) -> None:
+    def multiply(self, rows: Array, out: Array, finish: Callable[[Array], None], work: Work = AT_ONCE) -> None:
         """out (R, N) = float32 rows (R, K) @ weights, then finished in parts."""
         panels, width = self._panels, self._width
         count = max(1, min(self._count, len(panels)))
-        held = np.empty((count, *panels.shape[1:]), np.float32)
-        if count == len(panels):
-            np.copyto(held, panels)
-            block = max(1, BLOCK // max(1, out.shape[1]))
-            for start in range(0, len(rows), block):
-                part = out[start : start + block]
-                by_panels(rows[start : start + block], held, part)
-                finish(part)
-            return
-        for start in range(0, len(panels), count):
-            piece = panels[start : start + count]
-            wide = held[: len(piece)]
-            np.copyto(wide, piece)
-            by_panels(rows, wide, out[:, start * width : (start + len(piece)) * width])
-        finish(out)
+        with work.scratch():
+            held = work.empty((count, *panels.shape[1:]))
+            if count == len(panels):
+                work.do(copy_to, panels, held)
+                block = max(1, BLOCK // max(1, out.shape[1]))
+                for start in range(0, len(rows), block):
+                    part = out[start : start + block]
+                    by_panels(rows[start : start + block], held, part, work)
+                    work.do(finish, part)
+                return
+            for start in range(0, len(panels), count):
+                piece = panels[start : start + count]
+                wide = held[: len(piece)]
+                work.do(copy_to, piece, wide)
+                by_panels(rows, wide, out[:, start * width : (start + len(piece)) * width], work)
+            work.do(finish, out)
 
 
 def panel_width(depth: int, columns: int) -> int:
@@ -78,7 +81,7 @@ def panel_width(depth: int, columns: int) -> int:
     return max(columns, 1)
 
 
-def by_panels(rows: Array, panels: Array, out: Array) -> None:
+def by_panels(rows: Array, panels: Array, out: Array, work: Work) -> None:
     """out (R, n * width) = rows (R, K) times panels (n, K, width) side by side: all rows by one after the other."""
     count, _, width = panels.shape
-    product(rows, panels, out.reshape(len(rows), count, width).swapaxes(0, 1))
+    product(rows, panels, out.reshape(len(rows), count, width).swapaxes(0, 1), work)

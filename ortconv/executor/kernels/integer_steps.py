@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.copies import copy_runs
 from ortconv.executor.kernels import integer_winograd
 from ortconv.executor.kernels.bands import in_bands
 from ortconv.executor.kernels.conv import DEPTHWISE_WORK, by_shape, convolver, filters
@@ -165,12 +166,12 @@ _MANY_WEIGHTS = 1 << 16
 
 
 def _finished(convolve: Function, finish: Callable[[Array], None]) -> Function:
-    def run(x: Array, out: Array | None = None) -> Array:
-        y = channels_last(convolve(x, out))
-        finish(y)
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
+        y = channels_last(work.call(convolve, x, out), work)
+        work.do(finish, y)
         return channels_first(y)
 
-    return run
+    return recordable(run)
 
 
 def _pointwise(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]) -> Function:
@@ -178,13 +179,13 @@ def _pointwise(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None
     steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
     is_strided, size, (c, m) = any(s > 1 for s in w.strides), prod(w.output), matrix.shape
 
-    def run(x: Array, out: Array | None = None) -> Array:
-        rows = channels_last(x[steps] if is_strided else x)
-        out = np.empty((len(rows), *w.output, m), np.float32) if out is None else out
-        matrix.multiply(rows.reshape(len(rows) * size, c), out.reshape(-1, m), finish)
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
+        rows = channels_last(x[steps] if is_strided else x, work)
+        out = work.empty((len(rows), *w.output, m)) if out is None else out
+        matrix.multiply(rows.reshape(len(rows) * size, c), out.reshape(-1, m), finish, work)
         return channels_first(out)
 
-    return run
+    return recordable(run)
 
 
 def _unfolded(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]) -> Function:
@@ -193,15 +194,17 @@ def _unfolded(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]
     count, width = w.output[0], prod(w.output[1:])
     block = rows_per_stripe(count, (k + m) * width * 4)
 
-    def run(x: Array, out: Array | None = None) -> Array:
-        out = np.empty((len(x), *w.output, m), np.float32) if out is None else out
-        for image, result in zip(sliding(pad_channels_last(x, w), w), out, strict=True):
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
+        out = work.empty((len(x), *w.output, m)) if out is None else out
+        held = work.empty((block, *w.output[1:], *w.kernel, k // prod(w.kernel)))
+        for image, result in zip(sliding(pad_channels_last(x, w, 0, work), w), out, strict=True):
             for start in range(0, count, block):
-                part = result[start : start + block].reshape(-1, m)
-                matrix.multiply(image[start : start + block].reshape(-1, k), part, finish)
+                part, windows = result[start : start + block].reshape(-1, m), image[start : start + block]
+                work.do(copy_runs, windows, held[: len(windows)])
+                matrix.multiply(held[: len(windows)].reshape(-1, k), part, finish, work)
         return channels_first(out)
 
-    return run
+    return recordable(run)
 
 
 def matrix_product(w: Array, finish: Callable[[Array], None]) -> Function:
@@ -214,7 +217,7 @@ def matrix_product(w: Array, finish: Callable[[Array], None]) -> Function:
             raise GraphError(f"the weights have {depth} rows, the input is {list(x.shape)}")
         out = work.empty((*x.shape[:-1], columns))
         rows, size = work.contiguous(x), prod(x.shape[:-1])
-        work.do(weights().multiply, rows.reshape(size, depth), out.reshape(size, columns), finish)
+        weights().multiply(rows.reshape(size, depth), out.reshape(size, columns), finish, work)
         return out
 
     return recordable(run)

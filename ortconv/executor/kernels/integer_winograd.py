@@ -77,7 +77,7 @@ class TiledWeights:
         products = work.empty((*tiles.shape[:2], self._shape[2]))
         if self._by_tap:
             for rows, tap, out in zip(tiles, self._by_tap, products, strict=True):
-                work.do(tap.multiply, rows, out, leave)
+                tap.multiply(rows, out, leave, work)
             return products
         product(tiles, wide, products, work)
         return products
