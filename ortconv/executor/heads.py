@@ -73,7 +73,12 @@ def _float_sums(node: Node, constant: Constant) -> tuple[Function, list[Value | 
     b, zero_point = (None if v is None else constant(v) for v in (node.input(1), node.input(3)))
     assert b is not None
     sums = integer_sums(b, zero_point)
-    return lambda *operands: sums(*operands).astype(np.float32, copy=False), [node.input(0), node.input(2)]
+
+    def run(work: Work, *operands: Array) -> Array | None:
+        y: Array | None = work.call(sums, *operands)
+        return y if y is None or y.dtype == np.float32 else work.arranged(lambda y: y.astype(np.float32), y)
+
+    return recordable(run), [node.input(0), node.input(2)]
 
 
 def is_fused(node: Node, constant: Constant) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -194,20 +195,29 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
     weights = codes_less(b, b_zero_point)
     parts = [(k, IntegerWeights(weights[k])) for k in _exact_parts(weights)]
 
-    def run(a: Array, a_zero_point: Array | None) -> Array:
+    def run(work: Work, a: Array, a_zero_point: Array | None) -> Array:
         if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1:
             a_zero_point = a_zero_point[:, None]
-        x = a if a.dtype == np.float32 else centred(a, a_zero_point)
-        rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
-        sums = np.empty((len(rows), weights.shape[1]), np.float32)
-        total = None
-        for k, part in parts:
-            part.multiply(rows[:, k], sums, leave)
-            if len(parts) > 1:
-                total = sums.astype(np.int32) if total is None else total + sums.astype(np.int32)
-        return np.asarray(sums if total is None else total).reshape(*x.shape[:-1], weights.shape[1])
+        x = a if a.dtype == np.float32 else work.arranged(partial(centred, zero_point=a_zero_point), a)
+        rows = work.contiguous(x).reshape(prod(x.shape[:-1]), x.shape[-1])
+        shape = (len(rows), weights.shape[1])
+        sums = work.empty(shape)
+        if len(parts) == 1:
+            parts[0][1].multiply(rows, sums, leave, work)
+            return sums.reshape(*x.shape[:-1], shape[1])
+        total, some = work.empty(shape, np.int32), work.empty(shape, np.int32)
+        for number, (k, part) in enumerate(parts):
+            part.multiply(rows[:, k], sums, leave, work)
+            work.do(_convert, sums, some if number else total)
+            if number:
+                work.do(np.add, total, some, total)
+        return total.reshape(*x.shape[:-1], shape[1])
 
-    return run
+    return recordable(run)
+
+
+def _convert(x: Array, out: Array) -> None:
+    np.copyto(out, x, casting="unsafe")
 
 
 def _exact_parts(weights: Array) -> list[slice]:

@@ -12,6 +12,7 @@ from ortconv.executor.kernels.elementwise import blockwise
 from ortconv.executor.kernels.precision import widen
 from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import kernel
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -164,15 +165,21 @@ def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
     return y, np.asarray(scale), np.asarray(zero)
 
 
-def dynamic_centred_codes(x: Array) -> tuple[Array, Array, Array]:
+@recordable
+def dynamic_centred_codes(work: Work, x: Array) -> tuple[Array, Array, Array]:
     """DynamicQuantizeLinear with codes less their zero point, as float32."""
-    scale, zero, makes_numbers = _dynamic_range(x)
-    origin = np.asarray(zero, np.float32)
+    y, scale, zero = work.like(x), work.empty((), np.float32), work.empty((), np.uint8)
+    work.do(_write_centred_codes, x, y, scale, zero)
+    return y, scale, zero
+
+
+def _write_centred_codes(x: Array, y: Array, scale: Array, zero: Array) -> None:
+    scale[...], zero[...], makes_numbers = _dynamic_range(x)
+    origin = zero.astype(np.float32)
     if makes_numbers:
-        y = np.asarray(x / scale)
-        np.rint(y, out=y)
+        np.divide(x, scale, y)
+        np.rint(y, y)
         low, high = _BYTES[DType.UINT8]
         clip_to(y, low - origin, high - origin, y)
     else:
-        y = np.asarray(dynamic_quantization(x)[0] - origin)
-    return y, np.asarray(scale), np.asarray(zero)
+        np.subtract(dynamic_quantization(x)[0], origin, y)
