@@ -8,7 +8,7 @@ from typing import Any
 from ortconv.executor.backend import Event, Program, Region
 from ortconv.executor.memory import keep_freed_memory
 from ortconv.executor.plan import Plan, objection
-from ortconv.executor.threads import Threads
+from ortconv.executor.threads import in_threads
 from ortconv.ir.graph import Node
 
 
@@ -25,19 +25,16 @@ class Numpy:
 
     def compile(self, region: Region) -> Program:
         keep_freed_memory()
-        plan = Plan(region.nodes, region.inputs, region.outputs)
+        plan = in_threads(region.threads, Plan, region.nodes, region.inputs, region.outputs)
         return plan if region.threads == 1 else _InThreads(plan, region.threads)
 
 
 class _InThreads:
     def __init__(self, plan: Plan, count: int) -> None:
-        self._plan, self._threads = plan, Threads(count)
+        self._plan, self._count = plan, count
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        return self._threads.run(self._plan.run, inputs)
+        return in_threads(self._count, self._plan.run, inputs)
 
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
-        return self._threads.run(self._plan.profile, inputs)
-
-    def close(self) -> None:
-        self._threads.close()
+        return in_threads(self._count, self._plan.profile, inputs)

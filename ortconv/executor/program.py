@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import prod
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -13,7 +12,6 @@ import numpy as np
 from ortconv.executor.copies import copy_to
 from ortconv.executor.kernels.blocks import Clip
 from ortconv.executor.kernels.elementwise import BLOCK, LARGE_BLOCK
-from ortconv.executor.threads import each, shares
 from ortconv.executor.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array, aligned
 
@@ -83,12 +81,8 @@ class BlockProgram:
             return result
         for slot, arranged, value in zip(self._read, recipe.arranged, read, strict=True):
             slots[slot] = arranged(work, value)
-        slots[self._result] = rows = recipe.rows(result)
-        parts = shares(len(rows), rows.size * len(self._code) * _WORK, recipe.block)
-        if len(parts) == 1:
-            self._in_blocks(work, recipe, slots, parts[0])
-        else:
-            work.do(each, partial(self._in_blocks, AT_ONCE, recipe, slots), parts)
+        slots[self._result] = recipe.rows(result)
+        self._in_blocks(work, recipe, slots)
         return result
 
     def _run_whole(self, work: Work, slots: list[Any], read: Sequence[Array], result: Array) -> None:
@@ -108,7 +102,7 @@ class BlockProgram:
             for function, operands in self._code:
                 work.do(function, *operands(slots))
 
-    def _in_blocks(self, work: Work, recipe: _Recipe, whole: list[Any], part: slice) -> None:
+    def _in_blocks(self, work: Work, recipe: _Recipe, whole: list[Any]) -> None:
         rows, block = whole[self._result], recipe.block
         whole = whole + [work.like(rows[:block]) for _ in range(self._temporaries)]
         whole += [work.like(rows[:block, :1]) for _ in range(self._columns)]
@@ -117,7 +111,7 @@ class BlockProgram:
         slots = whole.copy()
         moving = [*recipe.moving, self._result]
         cut = [*recipe.cut, *range(self._result + 1, len(slots))]
-        for start in range(part.start, part.stop, block):
+        for start in range(0, len(rows), block):
             for slot in moving:
                 slots[slot] = whole[slot][start : start + block]
             if start + block > len(rows):
@@ -176,7 +170,8 @@ class BlockProgram:
             return None
         if not widths and periods and (row := _row(longest, like.size // longest)) is not None:
             widths, width, longest = {row}, row, row
-        block = longest // width * max(1, self._block // longest)
+        most = BLOCK if periods and not widths else self._block  # what repeats in no row is held for all of a block
+        block = longest // width * max(1, most // longest)
         shape = (-1, width) if widths else (-1,)
         ways = {slot: p.way(axes, shape, min(block, like.size // width)) for slot, p in placed.items() if p is not None}
         for slot, v in self._constants:
@@ -199,9 +194,6 @@ def _row(period: int, lead: int) -> int | None:
     row = period * next(counts, lead)
     return row if row <= BLOCK else None
 
-
-_WORK = 8
-"""What an instruction costs per element, in multiplications of a matrix product."""
 
 _UNKNOWN: Any = object()
 _MOST_RECIPES = 16

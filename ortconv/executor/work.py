@@ -73,15 +73,6 @@ def with_record(function: Function, record: Callable[..., Any] | None) -> Functi
     return function
 
 
-def write(work: Work, function: Function, x: Array, out: Array) -> None:
-    """A function of x and of contiguous memory that takes its result, recordable or not."""
-    record = getattr(function, "record", None)
-    if record is None:
-        work.do(function, x, out)
-    else:
-        record(work, x, out)
-
-
 def with_attributes(function: Function, attributes: Mapping[str, Any]) -> Function:
     """A function with keyword arguments bound, recordable if it was."""
     record = getattr(function, "record", None)

@@ -1,7 +1,5 @@
 """A run in several threads must compute what a run in one computes."""
 
-import threading
-
 import numpy as np
 import onnx
 import pytest
@@ -9,11 +7,8 @@ from onnx.parser import parse_graph
 
 from ortconv.errors import BackendError, UsageError
 from ortconv.executor import threads
-from ortconv.executor.kernels import bands
-from ortconv.executor.kernels.bands import band
-from ortconv.executor.kernels.windows import window
-from ortconv.executor.numerics import kernel_settings
-from ortconv.executor.threads import Threads, each, shares
+from ortconv.executor.kernels import products
+from ortconv.executor.threads import in_threads, thread_count
 from ortconv.session import Session
 
 RNG = np.random.default_rng(3)
@@ -24,23 +19,20 @@ SHAPES = {
 }  # fmt: skip
 
 GRAPHS = {
-    "convolutions": (
-        """x: float[2, 3, 45, 40] -> u = Conv<strides = [2,2], pads = [1,1,1,1]>(x, a) v = Conv<pads = [2,1,0,1]>(u, b)
+    "convolutions": """x: float[2, 3, 45, 40] -> u = Conv<strides = [2,2], pads = [1,1,1,1]>(x, a) v = Conv<pads = [2,1,0,1]>(u, b)
         w = Conv<pads = [1,1,1,1]>(v, c) s = Relu(w) t = Conv<group = 64, pads = [2,2,2,2]>(s, d)
-        m = Mul(t, k) n = HardSwish(m) o = Conv(n, e) z = Add(o, o)""", 5),
-    "codes": (
-        """x: float[1, 3, 45, 40] -> h = QuantizeLinear(x, scale, zero) u = DequantizeLinear(h, scale, zero)
+        m = Mul(t, k) n = HardSwish(m) o = Conv(n, e) z = Add(o, o)""",
+    "codes": """x: float[1, 3, 45, 40] -> h = QuantizeLinear(x, scale, zero) u = DequantizeLinear(h, scale, zero)
         k1 = DequantizeLinear(i, scale) v = Conv<pads = [1,1,1,1]>(u, k1) s = QuantizeLinear(v, scale, zero)
         t = DequantizeLinear(s, scale, zero) k2 = DequantizeLinear(j, scale) w = Conv<pads = [1,1,1,1]>(t, k2)
-        y = QuantizeLinear(w, scale, zero) z = DequantizeLinear(y, scale, zero)""", 2),
-    "dilated": ("x: float[1, 64, 37, 40] -> z = Conv<dilations = [3, 2], auto_pad = \"SAME_LOWER\", strides = [1,2]>(x, f)", 1),
-    "one axis": ("x: float[2, 8, 6000] -> z = Conv<pads = [4, 0]>(x, r1)", 1),
-    "elementwise": ("x: float[3, 64, 45, 40] -> m = Mul(x, k) n = Add(m, k) s = Sigmoid(n) z = Mul(n, s)", 1),
-    "rows": ("x: float[2000, 192] -> y = Add(x, q) z = Softmax<axis = -1>(y)", 1),
-    "product": ("x: float[300, 64] -> y = MatMul(x, p) z = Add(y, q)", 1),
-    "attention": (
-        """x: float[1, 4, 300, 64] -> t = Transpose<perm = [0,1,3,2]>(x) s = MatMul(x, t) w = Softmax<axis = -1>(s)
-        z = MatMul(w, x)""", 1),
+        y = QuantizeLinear(w, scale, zero) z = DequantizeLinear(y, scale, zero)""",
+    "dilated": "x: float[1, 64, 37, 40] -> z = Conv<dilations = [3, 2], auto_pad = \"SAME_LOWER\", strides = [1,2]>(x, f)",
+    "one axis": "x: float[2, 8, 6000] -> z = Conv<pads = [4, 0]>(x, r1)",
+    "elementwise": "x: float[3, 64, 45, 40] -> m = Mul(x, k) n = Add(m, k) s = Sigmoid(n) z = Mul(n, s)",
+    "rows": "x: float[2000, 192] -> y = Add(x, q) z = Softmax<axis = -1>(y)",
+    "product": "x: float[300, 64] -> y = MatMul(x, p) z = Add(y, q)",
+    "attention": """x: float[1, 4, 300, 64] -> t = Transpose<perm = [0,1,3,2]>(x) s = MatMul(x, t) w = Softmax<axis = -1>(s)
+        z = MatMul(w, x)""",
 }  # fmt: skip
 
 
@@ -58,92 +50,56 @@ def _model(text):
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
 
 
-@pytest.mark.parametrize(("text", "splits"), GRAPHS.values(), ids=GRAPHS)
+@pytest.mark.parametrize("text", GRAPHS.values(), ids=GRAPHS)
 @pytest.mark.parametrize("count", [2, 3])
-def test_threads_change_no_result(text, splits, count, tmp_path, monkeypatch):
+def test_threads_change_no_result(text, count, tmp_path):
     onnx.save(_model(text), tmp_path / "m.onnx")
-    monkeypatch.setattr(threads, "_LEAST_WORK", 1 << 12)
-    monkeypatch.setattr(bands, "_FEWEST_PIXELS", 1)
     one, several = Session(tmp_path / "m.onnx"), Session(tmp_path / "m.onnx", threads=count)
-    shared = []
-    monkeypatch.setattr(
-        Threads, "each", lambda self, f, parts, old=Threads.each: shared.append(len(parts)) or old(self, f, parts)
-    )
     (name,) = (a.name for a in one.get_inputs())
-    x = RNG.uniform(-1, 1, one.get_inputs()[0].shape).astype(np.float32)
-    (expected,) = one.run(None, {name: x})
-    assert not shared
-    (result,) = several.run(None, {name: x})
-    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
-    assert len(shared) >= splits
+    for _ in range(3):
+        x = RNG.uniform(-1, 1, one.get_inputs()[0].shape).astype(np.float32)
+        (expected,), (result,) = one.run(None, {name: x}), several.run(None, {name: x})
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
     several.close()
 
 
-@pytest.mark.parametrize("rows", [slice(0, 4), slice(4, 10), slice(9, 10), slice(0, 10)])
-@pytest.mark.parametrize("pads", [(0, 0), (2, 1), (-1, -2), (7, 0)])
-@pytest.mark.parametrize("stride", [1, 2])
-def test_bands_read_what_their_rows_need(rows, pads, stride):
-    w = window((25,), (3,), strides=(stride,), dilations=(2,), pads=pads)
-    rows = slice(rows.start, min(rows.stop, w.output[0]))
-    inputs, own = band(w, rows)
-    reached = [
-        [i for t in range(3) if 0 <= (i := o * stride - pads[0] + 2 * t) < 25] for o in range(rows.start, rows.stop)
-    ]
-    again = [
-        [inputs.start + i for t in range(3) if 0 <= (i := o * stride - own.begin[0] + 2 * t) < own.size[0]]
-        for o in range(own.output[0])
-    ]
-    assert again == reached
-    assert own.output[0] == rows.stop - rows.start
-    assert window(own.size, (3,), strides=(stride,), dilations=(2,), pads=(*own.begin, *own.end)).output == own.output
+def _blas_threads():
+    return [ask() for _, ask in threads._openblas()]
 
 
-def test_parts_run_in_several_threads_and_keep_their_order():
-    barrier, error = threading.Barrier(3, timeout=10), []
-
-    def part(i):
-        if i < 3:
-            barrier.wait()
-        error.append((np.geterr()["over"], np.getbufsize()))
-        return i, threading.get_ident(), each(lambda j: threading.get_ident(), range(4))
-
-    before = np.geterr(), np.getbufsize()
-    with kernel_settings():
-        results = Threads(3).run(each, part, range(8))
-    assert (np.geterr(), np.getbufsize()) == before
-    assert [i for i, *_ in results] == list(range(8))
-    assert len({who for _, who, _ in results}) == 3
-    assert set(error) == {("ignore", 1024)}
-    assert all(set(inner) == {who} for _, who, inner in results)
+def test_blas_has_the_threads_of_the_run_and_then_its_own():
+    before = _blas_threads()
+    assert "openblas" not in str(np.show_config(mode="dicts")) or before
+    several = [3 for _ in before]
+    assert in_threads(3, _blas_threads) == several
+    assert in_threads(3, thread_count) == 3
+    assert in_threads(3, in_threads, 1, _blas_threads) == [1 for _ in before]
+    assert in_threads(3, in_threads, 3, _blas_threads) == several
+    with pytest.raises(ZeroDivisionError):
+        in_threads(3, lambda: 1 / 0)
+    assert (_blas_threads(), thread_count()) == (before, 1)
 
 
-def test_an_error_in_any_thread_is_raised():
-    def part(i):
-        barrier.wait()
-        raise ArithmeticError(str(i))
-
-    barrier = threading.Barrier(2, timeout=10)
-    with pytest.raises(ArithmeticError):
-        Threads(2).run(each, part, range(2))
-
-
-def test_shares_are_multiples_of_the_step():
-    assert shares(100, 1 << 40) == [slice(0, 100)]
-    many = Threads(3)
-    assert many.run(shares, 100, 1 << 40, 8) == [slice(0, 40), slice(40, 80), slice(80, 100)]
-    assert many.run(shares, 100, 1, 8) == [slice(0, 100)]
-    assert many.run(shares, 7, 1 << 40, 8) == [slice(0, 7)]
-    assert many.run(shares, 0, 0) == [slice(0, 0)]
+def test_products_are_whole_where_threads_share_them(monkeypatch):
+    x, w, out = (np.ones(shape, np.float32) for shape in ((500, 64), (64, 64), (500, 64)))
+    monkeypatch.setattr(products, "_largest_piece", lambda: 10**5)
+    calls = []
+    monkeypatch.setattr(products.np, "matmul", lambda *args: calls.append(args[0].shape))
+    products.product(x, w, out)
+    assert len(calls[0]) == 3
+    calls.clear()
+    in_threads(2, products.product, x, w, out)
+    assert calls == [(500, 64)]
 
 
 def test_onnxruntime_gets_its_threads(tmp_path):
-    onnx.save(_model(GRAPHS["product"][0]), tmp_path / "m.onnx")
+    onnx.save(_model(GRAPHS["product"]), tmp_path / "m.onnx")
     session = Session(tmp_path / "m.onnx", ["onnxruntime"], threads=2)
     assert session._programs[0][0]._session.get_session_options().intra_op_num_threads == 2
 
 
 def test_at_least_one_thread(tmp_path):
-    onnx.save(_model(GRAPHS["product"][0]), tmp_path / "m.onnx")
+    onnx.save(_model(GRAPHS["product"]), tmp_path / "m.onnx")
     with pytest.raises(UsageError, match="at least one thread, not 0"):
         Session(tmp_path / "m.onnx", threads=0)
 

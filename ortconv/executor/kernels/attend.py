@@ -11,7 +11,6 @@ import numpy as np
 from ortconv.executor.kernels.doubt import Doubt, has_finite_square
 from ortconv.executor.kernels.exponential import Exponential, fast_exponential
 from ortconv.executor.kernels.products import product
-from ortconv.executor.threads import each
 from ortconv.executor.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 
@@ -87,27 +86,23 @@ def _in_blocks(
     batch, heads, length, _ = q.shape
     keys = v.shape[2]
     together = _BLOCK // (length * keys)
-    if together > 1:
-
-        def some_heads(i: tuple[int, slice]) -> None:
-            columns, masks = np.multiply(kt[i], scale, order="C"), [x[i] for x in summands]
-            scores = np.empty((len(q[i]), length, keys), np.float32)
-            _block(AT_ONCE, doubt, q[i], columns, v[i], masks, exponential, scores, out[i])
-
-        each(some_heads, [(b, slice(h, h + together)) for b in range(batch) for h in range(0, heads, together)])
-        return
-    # Blocks of nearly the same size.
-    rows = -(-length // -(-length // max(_FEWEST_ROWS, _BLOCK // keys)))
-
-    def one_head(head: tuple[int, int]) -> None:
-        columns, values = np.multiply(kt[head], scale, order="C"), np.ascontiguousarray(v[head])
+    for b in range(batch):
+        if together > 1:
+            for h in range(0, heads, together):
+                some = b, slice(h, h + together)
+                columns, masks = np.multiply(kt[some], scale, order="C"), [x[some] for x in summands]
+                scores = np.empty((len(q[some]), length, keys), np.float32)
+                _block(AT_ONCE, doubt, q[some], columns, v[some], masks, exponential, scores, out[some])
+            continue
+        # Blocks of nearly the same size.
+        rows = -(-length // -(-length // max(_FEWEST_ROWS, _BLOCK // keys)))
         scores = np.empty((rows, keys), np.float32)
-        for start in range(0, length, rows):
-            i = (*head, slice(start, start + rows))
-            part, masks = scores[: length - start], [x[i] for x in summands]
-            _block(AT_ONCE, doubt, q[i], columns, values, masks, exponential, part, out[i])
-
-    each(one_head, [(b, h) for b in range(batch) for h in range(heads)])
+        for h in range(heads):
+            columns, values = np.multiply(kt[b, h], scale, order="C"), np.ascontiguousarray(v[b, h])
+            for start in range(0, length, rows):
+                i = b, h, slice(start, start + rows)
+                part, masks = scores[: length - start], [x[i] for x in summands]
+                _block(AT_ONCE, doubt, q[i], columns, values, masks, exponential, part, out[i])
 
 
 def _block(

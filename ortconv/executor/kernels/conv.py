@@ -12,7 +12,6 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import products, winograd
-from ortconv.executor.kernels.bands import in_bands
 from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.fused_activation import activation as named_activation
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
@@ -34,10 +33,6 @@ from ortconv.ir.tensor import Array
 
 EXACT_SUM = float(1 << 24)
 """Integer sums up to this are exact in float32."""
-
-
-DEPTHWISE_WORK = 8
-"""What a multiplication costs that is not part of a matrix product, in such that are."""
 
 
 class Filters(NamedTuple):
@@ -254,18 +249,15 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
     steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
     suits_winograd = winograd.suits(weights, group) and steps <= {1}
     tiled = once(winograd.transform_weights, weights) if suits_winograd else None
-    outputs, channels, *size = weights.shape
-
-    def over(given: int, w: Window) -> Function:
-        direct = cache(lambda: convolver(laid_out(), w, given))
-        if tiled is None or given != channels or not winograd.suits_window(w):
-            return direct()
-        return winograd.convolver(tiled, w, direct)
+    _, channels, *size = weights.shape
 
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
         w = window(shape[2:], size, **placement)
-        return in_bands(partial(over, shape[1]), w, outputs, max(channels, DEPTHWISE_WORK) * prod(size))
+        direct = cache(lambda: convolver(laid_out(), w, shape[1]))
+        if tiled is None or shape[1] != channels or not winograd.suits_window(w):
+            return direct()
+        return winograd.convolver(tiled, w, direct)
 
     return by_shape(bound)
 

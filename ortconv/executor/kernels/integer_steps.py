@@ -7,7 +7,7 @@ The functions made here take centred codes and return them in an array of their 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -16,8 +16,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.copies import copy_runs
 from ortconv.executor.kernels import integer_winograd
-from ortconv.executor.kernels.bands import in_bands
-from ortconv.executor.kernels.conv import DEPTHWISE_WORK, by_shape, convolver, filters
+from ortconv.executor.kernels.conv import by_shape, convolver, filters
 from ortconv.executor.kernels.depthwise import depthwise
 from ortconv.executor.kernels.elementwise import LARGE_BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
@@ -142,12 +141,7 @@ def convolution(
         if shape[1] != channels:
             raise GraphError(f"the weights expect {channels} channels, the input has {shape[1]} (shape {list(shape)})")
         place = window(shape[2:], kernel, **options)
-        in_tiles = integer_winograd.suits(w.shape, group, place, shape[0])
-        work = max(w.shape[1], DEPTHWISE_WORK) * prod(kernel)
-        return in_bands(partial(over, in_tiles), place, len(w), work)
-
-    def over(in_tiles: bool, place: Window) -> Function:
-        if in_tiles:
+        if integer_winograd.suits(w.shape, group, place, shape[0]):
             direct = cache(lambda: _unfolded(matrix(), place, finish))
             return tiled().convolver(place, finish, direct if exactly else None)
         if group == 1 and place.is_pointwise:

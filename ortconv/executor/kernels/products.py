@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ortconv.executor.threads import each, shares
+from ortconv.executor.threads import thread_count
 from ortconv.executor.work import AT_ONCE, Work, recordable
 from ortconv.ir.tensor import Array, aligned
 
@@ -25,9 +25,13 @@ _ROWS, _FEWEST_ROWS, _MOST_ROWS = 12, 4, 240
 """Pieces have multiples of the first number of rows where so many fit, and of the second else."""
 
 
-@cache
 def largest_piece() -> int:
-    """Up to how many multiplications a product needs no copies; 0 where there is no such kernel."""
+    """Up to how many multiplications a product needs no copies; 0 where there is no such kernel, or several threads share it."""
+    return _largest_piece() if thread_count() == 1 else 0
+
+
+@cache
+def _largest_piece() -> int:
     core = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
     features: dict[str, bool] = getattr(core, "__cpu_features__", {})
     config: Any = np.show_config(mode="dicts")
@@ -132,11 +136,7 @@ class _Weights:
         else:
             rows = work.contiguous(x).reshape(size, self._depth)
             target = out.reshape(size, self._columns)
-            parts = shares(size, size * self._depth * self._columns, _ROWS)
-            if len(parts) == 1:
-                self.write(rows, target, work)
-            else:
-                work.do(each, lambda part: self.write(rows[part], target[part]), parts)
+            self.write(rows, target, work)
         return out
 
     def write(self, x: Array, out: Array, work: Work = AT_ONCE) -> None:
