@@ -64,28 +64,27 @@ def resampled(work: Work, x: Array, axis: int, taps: Taps) -> Array:
         return out
     x = work.contiguous(x).reshape(-1, taps.size, run)
     target = out.reshape(len(x), taps.output, run)
-    moves = taps.weights(x.dtype) is None
-    is_cheaper = moves or (x.dtype == np.float32 and run >= _LONG_RUN)
-    with work.scratch():
-        if is_cheaper and taps.phases is not None:
-            phases = target.reshape(len(x), taps.size, -1, run)
-            lines = len(x) if moves else max(1, _HELD // (taps.size * run))
-            for start in range(0, len(x), lines):
-                part = slice(start, start + lines)
-                with work.scratch():
-                    _in_phases(work, x[part], taps.phases, phases[part])
-        else:
-            _in_selections(work, x, taps, target)
+    weights = taps.weights(x.dtype)
+    pays = weights is None or (x.dtype == np.float32 and run >= _LONG_RUN)
+    phases = taps.phases if pays else None
+    if phases is None:
+        with work.scratch():
+            _in_selections(work, x, taps.index, weights, target)
+        return out
+    lines = len(x) if weights is None else max(1, _HELD // (taps.size * run))
+    for start in range(0, len(x), lines):
+        part = slice(start, start + lines)
+        with work.scratch():
+            _in_phases(work, x[part], phases, target.reshape(len(x), taps.size, -1, run)[part])
     return out
 
 
-def _in_selections(work: Work, x: Array, taps: Taps, out: Array) -> None:
-    weights = taps.weights(x.dtype)
+def _in_selections(work: Work, x: Array, indices: Array, weights: Array | None, out: Array) -> None:
     if weights is None:
-        work.do(_take, x, taps.index[0], out)
+        work.do(_take, x, indices[0], out)
         return
     part = work.empty(out.shape, x.dtype) if len(weights) > 1 else out
-    for i, (index, factors) in enumerate(zip(taps.index, weights, strict=True)):
+    for i, (index, factors) in enumerate(zip(indices, weights, strict=True)):
         made = part if i else out
         work.do(_take, x, index, made)
         work.do(np.multiply, made, factors[:, None], made)
