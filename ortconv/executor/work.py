@@ -42,6 +42,7 @@ class Work:
         return x if x.flags.c_contiguous else self.copied(x)
 
     def copied(self, x: Array) -> Array:
+        """Memory in row order that x is copied to."""
         out = self.empty(x.shape, x.dtype)
         self.do(copy_pixels if x.ndim else copy_to, x, out)
         return out

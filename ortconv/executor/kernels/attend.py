@@ -48,7 +48,6 @@ def attended(
     # The fast exponential takes long for what is hidden by -inf.
     exponential, unit = (np.exp, 1.0) if summands else fast_exponential()
     scale = np.asarray(factor * unit, np.float32)
-    work.do(doubt.clear)
     with work.scratch():
         if prod(shape) <= _BLOCK:
             columns = work.empty(kt.shape)

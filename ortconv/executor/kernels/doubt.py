@@ -17,9 +17,6 @@ class Doubt:
     def __init__(self) -> None:
         self.found = False
 
-    def clear(self) -> None:
-        self.found = False
-
     def unless_finite(self, y: Array) -> None:
         """Also where squares are not."""
         self.found |= not has_finite_square(y.reshape(-1))
@@ -28,9 +25,10 @@ class Doubt:
         self.found |= not test(*args)
 
     def settle(self, instead: Callable[..., Any], *args: Any) -> None:
-        """Have something else write the result where there is doubt."""
+        """Have something else write the result where there is doubt, which is gone then."""
         if self.found:
             instead(*args)
+            self.found = False
 
 
 def has_finite_square(x: Array) -> bool:

@@ -65,7 +65,6 @@ class TiledWeights:
                 return y
 
             out = work.empty((len(x), *w.output, self._shape[2])) if out is None else out
-            work.do(doubt.clear)
             in_tiles(work, x, out, w, 4 * prod(self._shape), combined)
             if direct is not None:
                 work.do(doubt.settle, directly, direct, x, out)

@@ -71,7 +71,6 @@ def convolver(weights: Callable[[], Array], w: Window, direct: Callable[[], Func
             return y
 
         out = work.empty((len(x), *w.output, tiled.shape[2])) if out is None else out
-        work.do(doubt.clear)
         with np.errstate(all="ignore"):
             in_tiles(work, x, out, w, tiled.nbytes, combined)
         work.do(doubt.settle, directly, direct, x, out)
