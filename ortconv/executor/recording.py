@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.copies import copy_pixels
+from ortconv.executor.direct import Call, direct_call
 from ortconv.executor.registry import Function
 from ortconv.executor.work import Work
 from ortconv.ir.graph import Node
@@ -25,8 +26,6 @@ from ortconv.ir.tensor import Array
 
 Step = tuple[Function, Callable[[list[Any]], Sequence[Any]], tuple[int, ...], tuple[int, ...], Node]
 """Function, what takes its operands from the slots, slots it fills, slots that nobody reads after it, and the node for messages."""
-
-Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 ABSENT = 0
 """The slot that always holds None: inputs left out read it."""
@@ -113,6 +112,7 @@ class Recorder(Work):
         return out
 
     def do(self, function: Callable[..., Any], *args: Any) -> None:
+        function, args = direct_call(function, args)
         function(*args)
         self._calls.append((function, args))
 

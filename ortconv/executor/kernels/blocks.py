@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.direct import Call
 from ortconv.executor.kernels.elementwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block
 from ortconv.executor.kernels.exponential import fast_exponential
 from ortconv.executor.kernels.quantize import integer_range
@@ -45,6 +46,9 @@ class Clip:
 
     def __call__(self, x: Array, out: Array) -> None:
         clip_to(x, self._low, self._high, out)
+
+    def direct(self, x: Array, out: Array) -> Call:
+        return clip_to, (x, self._low, self._high, out)
 
 
 _EXPONENTIAL, _UNIT = fast_exponential()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
+from ortconv.executor.direct import Call, with_direct
 from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
 from ortconv.executor.kernels.windows import Window, all_columns, channels_first, reached, strided, to_last
 from ortconv.executor.registry import Function
@@ -51,5 +53,14 @@ def depthwise(weights: Array, w: Window, finish: Callable[[Array], None] | None 
     return recordable(run)
 
 
+_einsum = getattr(getattr(getattr(np, "_core", None), "_multiarray_umath", None), "c_einsum", np.einsum)
+"""What np.einsum comes down to."""
+
+
+def _sum_of_products(taps: Array, weights: Array, out: Array) -> Call:
+    return partial(_einsum, "ijhwx,ijx->hwx", taps, weights, out=out), ()
+
+
+@with_direct(_sum_of_products)
 def _multiply_add(taps: Array, weights: Array, out: Array) -> None:
-    np.einsum("ijhwx,ijx->hwx", taps, weights, out=out)
+    _einsum("ijhwx,ijx->hwx", taps, weights, out=out)
