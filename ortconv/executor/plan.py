@@ -38,6 +38,9 @@ _MOST_SIGNATURES = 16
 _FORESEEN_BYTES = 1 << 20
 """Larger results are computed again rather than kept."""
 
+_SMALL_BYTES = 1 << 16
+"""Outputs up to this are recorded, and copied at the end of each run."""
+
 _MOST_RECORDINGS = 2
 """For how many combinations of input shapes a plan holds memory."""
 
@@ -91,7 +94,7 @@ class Plan:
         constants.forget()
         self.output_types = tuple(v.type for v in outputs)
         self._following = {index for index, (*_, node) in enumerate(bound) if node in following}
-        self._remembered: dict[Any, tuple[list[Any], list[Step]]] = {}
+        self._remembered: dict[Any, tuple[list[Any], list[Step], frozenset[int]]] = {}
         self._recordings: dict[Any, Recording | None] = {}
         self._records = records and all(_lies_in_memory(v) for node in nodes for v in node.outputs if v is not None)
 
@@ -170,14 +173,14 @@ class Plan:
             results = self._record(shapes, inputs, *known)
             if results is not None:
                 return results
-        initial, steps = known or (self._initial, self.steps)
+        initial, steps, _ = known or (self._initial, self.steps, None)
         slots = initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
             slots[slot] = value
         self._execute(prepare(steps), slots)
         results = [slots[i] for i in self._outputs]
         if known is None and len(self._remembered) < _MOST_SIGNATURES:
-            self._remembered[shapes] = self._remember(slots) if self._following else (initial, steps)
+            self._remembered[shapes] = self._remember(slots)
         return results
 
     def _run_again(self, shapes: Any, inputs: Sequence[Any], prepare: Prepare) -> list[Any] | None:
@@ -202,13 +205,15 @@ class Plan:
         is_new = shapes not in self._recordings and len(self._recordings) < _MOST_RECORDINGS
         return self._records and is_new
 
-    def _record(self, shapes: Any, inputs: Sequence[Any], initial: list[Any], steps: list[Step]) -> list[Any] | None:
+    def _record(
+        self, shapes: Any, inputs: Sequence[Any], initial: list[Any], steps: list[Step], small: frozenset[int]
+    ) -> list[Any] | None:
         """The outputs of a run that is recorded; None where that fails: the ordinary run will say which step does."""
         self._recordings[shapes] = None
         return_freed_memory()
         recording = Recording()
         try:
-            results = recording.record(steps, initial, self._inputs, inputs, self._outputs)
+            results = recording.record(steps, initial, self._inputs, inputs, self._outputs, small)
         except MemoryError:
             raise
         except Exception:
@@ -235,8 +240,13 @@ class Plan:
             shapes = [getattr(v, "shape", None) for v in operands(slots)]
             raise BackendError(f"{label} failed on input shapes {shapes}: {error}", backend="numpy") from error
 
-    def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step]]:
-        """Where later runs with the same input shapes start, and the steps that are left to them."""
+    def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step], frozenset[int]]:
+        """Where later runs with the same input shapes start, the steps that are left to them, and their small outputs."""
+        small = frozenset(
+            slot for slot in self._outputs if getattr(slots[slot], "nbytes", _SMALL_BYTES + 1) <= _SMALL_BYTES
+        )
+        if not self._following:
+            return self._initial, self.steps, small
         initial, steps = self._initial.copy(), []
         for index, step in enumerate(self.steps):
             results = [slots[i] for i in step[2]] if index in self._following else []
@@ -245,7 +255,7 @@ class Plan:
                     initial[slot] = array
             else:
                 steps.append(step)
-        return initial, steps
+        return initial, steps, small
 
 
 def _lies_in_memory(value: Value) -> bool:

@@ -39,9 +39,6 @@ _LOOKS = frozenset({"ReduceMean", "ReduceSum", "Resize", "Upsample"})
 _LARGEST_COPIED = 1 << 22
 """Bytes. Larger results that are not recorded are made anew in each run: to copy them costs more than is saved."""
 
-_FEW_ELEMENTS = 1 << 14
-"""Of an output that is recorded, and copied at the end of each run."""
-
 _LARGEST_INPUT = 1 << 24
 """Bytes of an input up to which it is copied to where recorded steps read it."""
 
@@ -241,13 +238,17 @@ class Recording:
         numbers: Sequence[int],
         inputs: Sequence[Any],
         outputs: Sequence[int],
+        small: frozenset[int] = frozenset(),
     ) -> list[Any]:
-        """Run steps and keep how they are run again; the outputs. `initial` holds what is the same in all runs."""
+        """Run steps and keep how they are run again; the outputs, of which small ones may be recorded, too.
+
+        `initial` holds what is the same in all runs.
+        """
         recorder = self._recorder
         self.initial = initial.copy()
         constants = {slot for slot, value in enumerate(initial) if value is not None or slot == ABSENT}
         lasting, places = constants.copy(), list(range(len(initial)))
-        made = {*outputs} - {slot for _, _, outs, _, node in steps for slot in outs if _are_small(node, len(outs))}
+        made = {*outputs} - small
         wanted = _wanted(steps, places, made)
         for number, value in zip(numbers, inputs, strict=True):
             if number in wanted and _can_be_copied([value], _LARGEST_INPUT):
@@ -306,12 +307,6 @@ def _wanted(steps: Sequence[Step], places: list[int], outputs: set[int]) -> set[
         ):
             wanted.update(operands(places))
     return wanted
-
-
-def _are_small(node: Node, count: int) -> bool:
-    """True for a step whose results, of which there are so many, may be copied whenever they are asked for."""
-    sizes = [prod(v.static_shape) for v in node.outputs if v is not None and v.static_shape is not None]
-    return len(sizes) == count and max(sizes, default=0) <= _FEW_ELEMENTS
 
 
 def _makes_views(node: Node) -> bool:
