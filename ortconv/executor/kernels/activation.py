@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,14 +45,9 @@ def sigmoid(work: Work, x: Array) -> Array:
     out = work.like(x)
     work.do(np.negative, x, out)
     work.do(np.exp, out, out)
-    work.do(np.add, out, _one(x.dtype), out)
+    work.do(np.add, out, np.asarray(1, x.dtype), out)
     work.do(np.reciprocal, out, out)
     return out
-
-
-@cache
-def _one(dtype: np.dtype[Any]) -> Array:
-    return np.ones((), dtype)
 
 
 @kernel("LeakyRelu")

@@ -85,23 +85,22 @@ def _in_blocks(
     batch, heads, length, _ = q.shape
     keys = v.shape[2]
     together = _BLOCK // (length * keys)
-    for b in range(batch):
-        if together > 1:
-            for h in range(0, heads, together):
-                some = b, slice(h, h + together)
-                columns, masks = np.multiply(kt[some], scale, order="C"), [x[some] for x in summands]
-                scores = np.empty((len(q[some]), length, keys), np.float32)
-                _block(AT_ONCE, doubt, q[some], columns, v[some], masks, exponential, scores, out[some])
-            continue
-        # Blocks of nearly the same size.
-        rows = -(-length // -(-length // max(_FEWEST_ROWS, _BLOCK // keys)))
-        scores = np.empty((rows, keys), np.float32)
-        for h in range(heads):
-            columns, values = np.multiply(kt[b, h], scale, order="C"), np.ascontiguousarray(v[b, h])
-            for start in range(0, length, rows):
-                i = b, h, slice(start, start + rows)
-                part, masks = scores[: length - start], [x[i] for x in summands]
-                _block(AT_ONCE, doubt, q[i], columns, values, masks, exponential, part, out[i])
+    if together > 1:
+        for b, group in np.ndindex(batch, -(-heads // together)):
+            some = b, slice(group * together, (group + 1) * together)
+            columns, masks = np.multiply(kt[some], scale, order="C"), [x[some] for x in summands]
+            scores = np.empty((len(q[some]), length, keys), np.float32)
+            _block(AT_ONCE, doubt, q[some], columns, v[some], masks, exponential, scores, out[some])
+        return
+    # Blocks of nearly the same size.
+    rows = -(-length // -(-length // max(_FEWEST_ROWS, _BLOCK // keys)))
+    scores = np.empty((rows, keys), np.float32)
+    for head in np.ndindex(batch, heads):
+        columns, values = np.multiply(kt[head], scale, order="C"), np.ascontiguousarray(v[head])
+        for start in range(0, length, rows):
+            i = (*head, slice(start, start + rows))
+            part, masks = scores[: length - start], [x[i] for x in summands]
+            _block(AT_ONCE, doubt, q[i], columns, values, masks, exponential, part, out[i])
 
 
 def _block(

@@ -112,19 +112,21 @@ _REDUCTIONS: dict[str, Reduction] = {
 
 
 def _reduce(reduction: Reduction, x: Array, axes: Sequence[int] | None, keepdims: int, keep_if_empty: int) -> Array:
+    return np.asarray(reduction(x, _over(x, axes, keep_if_empty), bool(keepdims))).astype(x.dtype, copy=False)
+
+
+def _over(x: Array, axes: Sequence[int] | None, keep_if_empty: int) -> Axes:
+    """The axes that are reduced."""
     if axes is not None and len(axes):
-        over = tuple(a + x.ndim if a < 0 else a for a in axes)
-    else:
-        over = () if keep_if_empty else tuple(range(x.ndim))
-    return np.asarray(reduction(x, over, bool(keepdims))).astype(x.dtype, copy=False)
+        return tuple(a + x.ndim if a < 0 else a for a in axes)
+    return () if keep_if_empty else tuple(range(x.ndim))
 
 
 def _recorded(reduction: Reduction, work: Work, x: Array, axes: Axes | None, keepdims: int, keep: int) -> Array | None:
     """Sums and means as products, where these are."""
-    over = tuple(sorted(a % x.ndim for a in axes)) if axes else tuple(range(x.ndim))
-    if reduction not in (_sum, _mean) or is_narrow(x.dtype) or (keep and not axes):
-        return None
-    total = _products_with_ones(work, x, over)
+    over = _over(x, axes, keep)
+    suits = reduction in (_sum, _mean) and not is_narrow(x.dtype)
+    total = _products_with_ones(work, x, over) if suits else None
     if total is None:
         return None
     if reduction is _mean:

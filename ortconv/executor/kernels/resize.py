@@ -195,34 +195,6 @@ def upsample(work: Work, x: Array, scales: Array, *, mode: str = "nearest") -> A
     return _before_11(work, x, scales, mode)
 
 
-@kernel("Resize", since=19)
-@in_float32
-@recordable
-def resize(
-    work: Work,
-    x: Array,
-    roi: Array | None = None,
-    scales: Array | None = None,
-    sizes: Array | None = None,
-    **attributes: Any,
-) -> Array | None:
-    return _resize(work, x, roi, scales, sizes, False, **attributes)
-
-
-@kernel("Resize", since=11, until=18)
-@in_float32
-@recordable
-def resize_11(
-    work: Work,
-    x: Array,
-    roi: Array | None = None,
-    scales: Array | None = None,
-    sizes: Array | None = None,
-    **attributes: Any,
-) -> Array | None:
-    return _resize(work, x, roi, scales, sizes, True, **attributes)
-
-
 def _resize(
     work: Work,
     x: Array,
@@ -257,6 +229,24 @@ def _resize(
         bool(exclude_outside),
     )
     return _resampled(work, x, plan, sampling, extrapolation_value)
+
+
+def _resizer(whole_lengths: bool) -> Callable[..., Any]:
+    def resize(
+        work: Work,
+        x: Array,
+        roi: Array | None = None,
+        scales: Array | None = None,
+        sizes: Array | None = None,
+        **attributes: Any,
+    ) -> Array | None:
+        return _resize(work, x, roi, scales, sizes, whole_lengths, **attributes)
+
+    return in_float32(recordable(resize))
+
+
+resize = kernel("Resize", since=19)(_resizer(False))
+kernel("Resize", since=11, until=18)(_resizer(True))
 
 
 def _axes(
