@@ -240,7 +240,9 @@ def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
     zero_a, zero_b, zero_y = (_f32(v.zero_point) for v in (p, q, y))
     offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
     shift = _f32(ratio_a.astype(np.float64) * zero_a + ratio_b.astype(np.float64) * zero_b + offset - zero_y)
-    near = _f32(0.5 - 2.0**-20 * (512 * (abs(ratio_a) + abs(ratio_b)) + abs(zero_y) + 256))
+    # Eight roundings, of numbers that are not larger than this, may lie between the two ways to sum.
+    largest = 512 * (abs(ratio_a) + abs(ratio_b)) + abs(zero_y) + 1
+    near = _f32(0.5 - 2.0**-22 * largest - 2 * abs(shift))
     limits = y.limits
 
     def exactly(a: Array, b: Array) -> Array:
@@ -257,14 +259,13 @@ def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
         np.multiply(a, ratio_a, total)
         np.multiply(b, ratio_b, out)
         np.add(total, out, total)
-        np.add(total, shift, total)
         np.rint(total, out)
         np.subtract(total, out, total)
         np.abs(total, total)
         doubtful = np.greater(total, near)
         if doubtful.any():
             at = doubtful.nonzero() if doubtful.ndim else ()
-            out[at] = exactly(*(np.broadcast_to(v, out.shape)[at] for v in (a, b)))
+            out[at] = exactly(*(v[at] if v.shape == out.shape else np.broadcast_to(v, out.shape)[at] for v in (a, b)))
         clip_to(out, *limits, out)
 
     return run if near > 0 else plainly

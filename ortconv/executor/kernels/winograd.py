@@ -1,6 +1,7 @@
 """Winograd's F(2x2, 3x3): 16 multiplications where the direct form takes 36, with the error of the direct form.
 
-Each transform is one product with a Kronecker matrix. Weights grow by 16/9, so this pays where they are transformed once.
+The input is transformed by sums and differences of rows, then of columns; products are transformed back by one more product, with a
+Kronecker matrix. Weights grow by 16/9, so this pays where they are transformed once.
 """
 
 from __future__ import annotations
@@ -12,22 +13,25 @@ import numpy as np
 from ortconv.executor.copies import copy_runs, copy_to
 from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.kernels.products import product
-from ortconv.executor.kernels.windows import Window, channels_first, pad_channels_last, strided
+from ortconv.executor.kernels.stripes import Stripe
+from ortconv.executor.kernels.windows import Place, Window, channels_first, to_last
 from ortconv.executor.registry import Function
 from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 
-_BT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float32)
+_BT = ((np.subtract, 0, 2), (np.add, 1, 2), (np.subtract, 2, 1), (np.subtract, 1, 3))
+"""What four elements are transformed to, each from two of them."""
+
 _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32)
 _AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
-_INPUT, _WEIGHTS, FROM_TILES = np.kron(_BT, _BT), np.kron(_G, _G), np.kron(_AT, _AT)
+_WEIGHTS, FROM_TILES = np.kron(_G, _G), np.kron(_AT, _AT)
 """(4, 16): transforms products of tiles back."""
 
 _BLOCK_BYTES = 640 << 10
 """About the size of blocks of rows of tiles, where a quarter of the weights, which every block reads, is not more."""
 
-_FEWEST_CHANNELS = 32
-_FEWEST_PAIRS = 2048
+_FEWEST_CHANNELS = 16
+_FEWEST_PAIRS = 256
 """With fewer channels, or pairs of output channels and as many or less input channels, the transforms cost more than they save."""
 
 
@@ -100,23 +104,43 @@ def in_tiles(
     n, c = x.shape[:2]
     (oh, ow), m = w.output, out.shape[-1]
     rows, columns = -(-oh // 2), -(-ow // 2)
-    padded = pad_channels_last(x, w, 0, work, (2 * rows + 2, 2 * columns + 2))
     is_whole = (oh, ow) == (2 * rows, 2 * columns)
     whole = out if is_whole else work.empty((n, 2 * rows, 2 * columns, m))
     blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weight_bytes // 4))
     block = max(1, -(-rows // max(1, blocks)))
-    for image, target in zip(padded, whole):
-        by_row, by_column, item = image.strides
-        tiles = strided(image, (4, 4, rows, columns, c), (by_row, by_column, 2 * by_row, 2 * by_column, item))
+    held = work.empty((2 * block + 2, 2, columns + 1, c))
+    stripe = Stripe(held.swapaxes(0, 1), [_every_second_column(w, first) for first in range(2)], work)
+    for image, target in zip(to_last(x), whole):
         by_tile = target.reshape(rows, 2, columns, 2, m)
         for start in range(0, rows, block):
             with work.scratch():
-                part = tiles[:, :, start : start + block]
-                count = part.shape[2]
-                held = work.empty((16, count * columns * c))
-                work.do(copy_runs, part, held.reshape(part.shape))
-                of_tiles = transformed(work, _INPUT, held).reshape(16, -1, c)
-                y = combined(of_tiles).reshape(2, 2, count, columns, m)
-                work.do(copy_runs, y.transpose(2, 0, 3, 1, 4), by_tile[start : start + count])
+                part = by_tile[start : start + block]
+                stripe.load(image, 2 * start - w.begin[0], work)
+                y = combined(_transformed_tiles(work, held[: 2 * len(part) + 2]))
+                work.do(copy_runs, y.reshape(2, 2, len(part), columns, m).transpose(2, 0, 3, 1, 4), part)
     if not is_whole:
         work.do(copy_to, whole[:, :oh, :ow], out)
+
+
+def _every_second_column(w: Window, first: int) -> Place:
+    """Where the padded columns from `first` on, without those between, hold columns of the image."""
+    start, stop = (max(0, -(-(edge - first) // 2)) for edge in (w.begin[1], w.begin[1] + w.size[1]))
+    origin = first - w.begin[1]
+    return slice(start, stop), slice(2 * start + origin, 2 * stop + origin, 2)
+
+
+def _transformed_tiles(work: Work, rows: Array) -> Array:
+    """Padded rows (2 * R + 2, 2, columns + 1, C), even columns before odd ones, to (16, R * columns, C)."""
+    count, columns, c = len(rows) // 2 - 1, rows.shape[2] - 1, rows.shape[3]
+    tiles = work.empty((4, 4, count, columns, c))
+    with work.scratch():
+        by_row = work.empty((4, count, *rows.shape[1:]))
+        _combine(work, [rows[k : k + 2 * count : 2] for k in range(4)], by_row)
+        even, odd = by_row[:, :, 0], by_row[:, :, 1]
+        _combine(work, [even[:, :, :-1], odd[:, :, :-1], even[:, :, 1:], odd[:, :, 1:]], tiles.swapaxes(0, 1))
+    return tiles.reshape(16, -1, c)
+
+
+def _combine(work: Work, parts: list[Array], out: Array) -> None:
+    for (function, a, b), target in zip(_BT, out, strict=True):
+        work.do(function, parts[a], parts[b], target)
