@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from typing import Any
 
 import numpy as np
@@ -140,14 +142,14 @@ def dequantize_linear(
 
 def _dynamic_range(x: Array) -> tuple[np.float32, np.uint8, bool]:
     """The scale and zero point that cover the range of x and zero, and whether they make numbers of all of x."""
-    least, greatest = x.min(initial=0).astype(np.float32), x.max(initial=0).astype(np.float32)
-    low, high = min(np.float32(0), least), max(np.float32(0), greatest)
-    scale = np.float32((high - low) / np.float32(255)) if high > low else np.float32(1)
-    return (
-        scale,
-        np.uint8(min(max(np.rint(-low / scale), 0), 255)),
-        bool(scale > 0 and np.isfinite(least) and np.isfinite(greatest)),
-    )
+    low = np.float32(np.minimum.reduce(x, axis=None, initial=0))
+    high = np.float32(np.maximum.reduce(x, axis=None, initial=0))
+    scale = (high - low) / _LEVELS if high > low else _ONE
+    zero = np.uint8(min(max(np.rint(-low / scale), 0), 255))
+    return scale, zero, bool(scale > 0 and isfinite(low) and isfinite(high))
+
+
+_ONE, _LEVELS = np.float32(1), np.float32(255)
 
 
 def dynamic_quantization(x: Array) -> tuple[Array, np.float32, np.uint8]:
@@ -175,11 +177,10 @@ def dynamic_centred_codes(work: Work, x: Array) -> tuple[Array, Array, Array]:
 
 def _write_centred_codes(x: Array, y: Array, scale: Array, zero: Array) -> None:
     scale[...], zero[...], makes_numbers = _dynamic_range(x)
-    origin = zero.astype(np.float32)
+    origin = np.float32(zero)
     if makes_numbers:
         np.divide(x, scale, y)
         np.rint(y, y)
-        low, high = _BYTES[DType.UINT8]
-        clip_to(y, low - origin, high - origin, y)
+        clip_to(y, -origin, _LEVELS - origin, y)
     else:
         np.subtract(dynamic_quantization(x)[0], origin, y)
