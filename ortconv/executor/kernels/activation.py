@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import blockwise, erf, gelu_block, gelu_tanh_block, limit
+from ortconv.executor.kernels.elementwise import blockwise, erf, gelu_block, gelu_tanh_block, limit, ones
 from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
 from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import kernel
@@ -268,8 +268,7 @@ def _softmax(work: Work, x: Array, axis: int) -> Array:
         work.do(np.exp, out, out)
         size = x.shape[axis]
         if axis == x.ndim - 1 and out.flags.c_contiguous:
-            # Row sums of short rows by matrix-vector product: several times faster than a reduction.
-            work.do(np.dot, out.reshape(-1, size), np.ones(size, x.dtype), total.reshape(-1))
+            work.do(np.dot, out.reshape(-1, size), ones(size, x.dtype), total.reshape(-1))
         else:
             work.do(np.add.reduce, out, axis, None, total, True)
         work.do(np.divide, out, total, out)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 
 from ortconv.executor.kernels.doubt import Doubt, has_finite_square
+from ortconv.executor.kernels.elementwise import ones
 from ortconv.executor.kernels.exponential import Exponential, fast_exponential
 from ortconv.executor.kernels.products import product
 from ortconv.executor.work import AT_ONCE, Work
@@ -116,11 +117,11 @@ def _block(
 ) -> None:
     """Fill `out`, with doubt where a row has no finite sum. `scores` is scratch memory."""
     keys = kt.shape[-1]
-    rows, ones = scores.reshape(-1, keys), _ones(keys)
+    rows = scores.reshape(-1, keys)
     sums, shares = work.empty((len(rows),)), work.empty((len(rows),))
     _fill(work, scores, q, kt, summands)
     work.do(exponential, scores, scores)
-    work.do(np.dot, rows, ones, sums)
+    work.do(np.dot, rows, ones(keys, _FLOAT32), sums)
     work.do(np.reciprocal, sums, shares)
     work.do(doubt.unless, _are_exact, scores, q, kt, summands, exponential, sums, shares)
     shares = shares.reshape(*scores.shape[:-1], 1)
@@ -150,7 +151,7 @@ def _are_exact(
     np.subtract(scores, scores.max(axis=-1, keepdims=True), scores)
     exponential(scores, scores)
     rows = scores.reshape(-1, scores.shape[-1])
-    np.dot(rows, _ones(rows.shape[1]), sums)
+    np.dot(rows, ones(rows.shape[1], _FLOAT32), sums)
     np.reciprocal(sums, shares)
     return bool(sums.min() >= 0.5)
 
@@ -159,8 +160,3 @@ def _fill(work: Work, scores: Array, q: Array, kt: Array, summands: Sequence[Arr
     product(q, kt, scores, work)
     for x in summands:
         work.do(np.add, scores, x, scores)
-
-
-@cache
-def _ones(n: int) -> Array:
-    return np.ones(n, np.float32)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.copies import copy_to
+from ortconv.executor.kernels.elementwise import ones
 from ortconv.executor.kernels.precision import in_float32
 from ortconv.executor.kernels.windows import (
     Window,
@@ -235,18 +236,13 @@ def _root(x: Array, p: float) -> Array:
 def global_average_pool(work: Work, x: Array) -> Array:
     n, c, *spatial = x.shape
     size = prod(spatial)
-    total, ones = work.empty((n, c), x.dtype), _ones(size, x.dtype)
+    total, each = work.empty((n, c), x.dtype), ones(size, x.dtype)
     if x.flags.c_contiguous:
-        work.do(np.matmul, x.reshape(n * c, size), ones, total.reshape(n * c))
+        work.do(np.matmul, x.reshape(n * c, size), each, total.reshape(n * c))
     else:
-        work.do(np.matmul, ones, channels_last(x, work).reshape(n, size, c), total)
+        work.do(np.matmul, each, channels_last(x, work).reshape(n, size, c), total)
     work.do(np.divide, total, np.asarray(size, x.dtype), total)
     return total.reshape(n, c, *(1,) * len(spatial))
-
-
-@lru_cache(maxsize=64)
-def _ones(size: int, dtype: np.dtype[Any]) -> Array:
-    return np.ones(size, dtype)
 
 
 @kernel("GlobalMaxPool")

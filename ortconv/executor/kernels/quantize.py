@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import isfinite
-
 from typing import Any
 
 import numpy as np
@@ -181,6 +180,6 @@ def _write_centred_codes(x: Array, y: Array, scale: Array, zero: Array) -> None:
     if makes_numbers:
         np.divide(x, scale, y)
         np.rint(y, y)
-        clip_to(y, -origin, _LEVELS - origin, y)
+        clip_to(y, np.asarray(-origin), np.asarray(_LEVELS - origin), y)
     else:
         np.subtract(dynamic_quantization(x)[0], origin, y)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import truncated_quotient
+from ortconv.executor.kernels.elementwise import ones, truncated_quotient
 from ortconv.executor.kernels.movement import integers
 from ortconv.executor.kernels.precision import in_float32, is_narrow, widen
 from ortconv.executor.kernels.windows import to_last
@@ -48,14 +48,13 @@ def _products_with_ones(work: Work, x: Array, axes: Axes) -> Array | None:
     length, columns = math.prod(x.shape[first:end]), math.prod(x.shape[end:])
     if not x.flags.c_contiguous or end - first > len(axes) or length > _ROW_LIMIT:
         return None
-    ones = np.ones(length, x.dtype)
     if columns > 1 and length * columns < _FEWEST_TOGETHER:
         return None
     out = work.empty((x.size // (length * columns), columns), x.dtype)
     if columns == 1:
-        work.do(np.dot, x.reshape(-1, length), ones, out.reshape(-1))
+        work.do(np.dot, x.reshape(-1, length), ones(length, x.dtype), out.reshape(-1))
     else:
-        work.do(np.matmul, ones, x.reshape(-1, length, columns), out)
+        work.do(np.matmul, ones(length, x.dtype), x.reshape(-1, length, columns), out)
     return out
 
 
