@@ -15,7 +15,7 @@ import numpy as np
 from ortconv.executor.convolutions import has_input_in_every_window
 from ortconv.executor.fusion import Unit
 from ortconv.executor.heads import Bind
-from ortconv.executor.kernels.blocks import Constant
+from ortconv.executor.kernels.blocks import Clip, Constant
 from ortconv.executor.kernels.conv import EXACT_SUM
 from ortconv.executor.kernels.integer_products import codes_less
 from ortconv.executor.kernels.integer_steps import (
@@ -24,14 +24,13 @@ from ortconv.executor.kernels.integer_steps import (
     Rounding,
     convolution,
     exact_sum,
-    float_sum,
     matrix_product,
 )
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.quantize import dynamic_centred_codes
 from ortconv.executor.program import BlockProgram, Line
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.work import AT_ONCE, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -258,7 +257,7 @@ class _Steps:
         reads = ((a[0].inputs[0], a[1]), (b[0].inputs[0], b[1]))
         if not any(value in self._made for value, _ in reads):
             return None
-        function = _blocks(float_sum(a[1], b[1], codes, limits))
+        function = _blocks(_float_sum(a[1], b[1], codes, limits))
         return _Step(tuple(nodes), reads, codes, function, (a[0], b[0]))
 
     def of_qlinear_conv(self, node: Node) -> _Step | None:
@@ -284,7 +283,7 @@ class _Steps:
         reads = (node.inputs[0], node.inputs[3])
         if a is None or b is None or y is None or not any(v in self._made for v in reads):
             return None
-        return _Step((node,), ((reads[0], a), (reads[1], b)), y, _blocks(exact_sum(a, b, y)))
+        return _Step((node,), ((reads[0], a), (reads[1], b)), y, _blocks([Line(exact_sum(a, b, y), _OPERANDS, "y")]))
 
     def of_move(self, node: Node) -> _Step | None:
         value = node.inputs[0]
@@ -362,18 +361,31 @@ def _on_codes(step: _Step, as_bytes: Codes | None) -> Function:
     return recordable(run)
 
 
-def _blocks(function: Function) -> Function:
-    """A function of two blocks and the result as one of two arrays that broadcast."""
-    program = BlockProgram([Line(function, ("a", "b"), "y")], None, ["a", "b"])
+_OPERANDS = "a", "b"
 
-    def plainly(a: Array, b: Array) -> Array:
-        a, b = (np.ascontiguousarray(v) for v in np.broadcast_arrays(a, b))
-        y = np.empty_like(a)
-        function(a, b, y)
-        return y
 
-    def run(work: Work, a: Array, b: Array) -> Any:
-        y = program.run(work, None, (a, b))
-        return work.call(plainly, a, b) if y is None else y
+def _float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> list[Line]:
+    """Add between DequantizeLinear and QuantizeLinear, of centred codes."""
+    return [
+        Line(np.multiply, (_OPERANDS[0], p.scale), "float a"),
+        Line(np.multiply, (_OPERANDS[1], q.scale), "float b"),
+        Line(np.add, ("float a", "float b"), "sum"),
+        Line(np.divide, ("sum", y.scale), "scaled"),
+        Line(np.rint, ("scaled",), "rounded"),
+        Line(Clip(*limits), ("rounded",), "y"),
+    ]
+
+
+def _blocks(lines: list[Line]) -> Function:
+    """Lines on two arrays as a function of any two that broadcast."""
+    program = BlockProgram(lines, None, _OPERANDS)
+
+    def run(work: Work, *operands: Array) -> Any:
+        y = program.run(work, None, operands)
+        return work.call(laid_out_alike, *operands) if y is None else y
+
+    def laid_out_alike(*operands: Array) -> Any:
+        alike = [np.ascontiguousarray(v) for v in np.broadcast_arrays(*operands)]
+        return program.run(AT_ONCE, None, alike) if alike[0].size else alike[0]
 
     return recordable(run)

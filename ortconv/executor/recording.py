@@ -98,9 +98,9 @@ class Recorder(Work):
             self.end_step()
             self._taken = outside
 
-    def like(self, x: Array) -> Array:
+    def like(self, x: Array, dtype: Any = None) -> Array:
         axes = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
-        out = self.empty([x.shape[axis] for axis in axes], x.dtype)
+        out = self.empty([x.shape[axis] for axis in axes], x.dtype if dtype is None else dtype)
         return out.transpose([axes.index(axis) for axis in range(x.ndim)])
 
     def copy(self, x: Array) -> Array:

@@ -25,9 +25,9 @@ class Work:
         """Contiguous memory. In a recording it is the step's own, unless its result lies there."""
         return np.empty(shape, dtype)
 
-    def like(self, x: Array) -> Array:
-        """Memory for an array that is laid out like another, without gaps."""
-        return np.empty_like(x)
+    def like(self, x: Array, dtype: Any = None) -> Array:
+        """Memory for an array that is laid out like another, without gaps, and of its type if no other is given."""
+        return np.empty_like(x, dtype)
 
     def do(self, function: Callable[..., Any], *args: Any) -> None:
         """Call a function; in a recording again in each run."""
@@ -60,6 +60,9 @@ class Work:
 
 
 AT_ONCE = Work()
+
+Finish = Callable[[Work, Array], None]
+"""What is done in place to a contiguous part of a result, channels last, as soon as it is made."""
 
 
 def recordable(function: Callable[..., Any]) -> Function:

@@ -200,13 +200,13 @@ def gelu(x: Array, *, approximate: str = "none") -> Array:
     if approximate == "tanh":
         return _gelu_tanh(x)
     if x.dtype == np.float32:
-        return blockwise(gelu_block, x)
+        return np.asarray(blockwise(gelu_block)(x))
     return np.asarray(0.5 * x * (1 + erf(x / math.sqrt(2))))
 
 
 def _gelu_tanh(x: Array) -> Array:
     if x.dtype == np.float32:
-        return blockwise(gelu_tanh_block, x)
+        return np.asarray(blockwise(gelu_tanh_block)(x))
     # 0.5 (1 + tanh u) is sigmoid(2 u), which is cheaper.
     twice_u = np.empty_like(x)
     np.multiply(x, x, out=twice_u)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -11,14 +10,14 @@ from ortconv.executor.direct import Call, with_direct
 from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
 from ortconv.executor.kernels.windows import Window, all_columns, channels_first, reached, strided, to_last
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.work import Finish, Work, recordable
 from ortconv.ir.tensor import Array
 
 _LONG_RUN = 1 << 10
 """Elements from which the innermost loop is long enough. For more the weights only take more room in the cache."""
 
 
-def depthwise(weights: Array, w: Window, finish: Callable[[Array], None] | None = None) -> Function:
+def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Function:
     """The function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...), finished in parts."""
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
     c, dtype = weights.shape[1], weights.dtype
@@ -47,7 +46,7 @@ def depthwise(weights: Array, w: Window, finish: Callable[[Array], None] | None 
                 stripe.load(image, start * sh - w.begin[0], work)
                 work.do(_multiply_add, taps[:, :, : len(part)], repeated, part)
                 if finish is not None:
-                    work.do(finish, part)
+                    finish(work, part)
         return channels_first(out)
 
     return recordable(run)

@@ -13,7 +13,7 @@ from ortconv.executor.kernels.exponential import fast_exponential
 from ortconv.executor.kernels.precision import in_float32, is_narrow, widen
 from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import kernel, table
-from ortconv.executor.work import Work, with_record
+from ortconv.executor.work import Work, recordable, with_record
 from ortconv.ir.tensor import Array
 
 Function = Callable[..., Any]
@@ -243,7 +243,7 @@ _ERF_Q = _scalars(3.783153961161159e-05, 1.1707036269028893e-03, 1.5054933254976
 @in_float32
 def erf(x: Array) -> Array:
     if x.dtype == np.float32:
-        return blockwise(erf_block, x)
+        return np.asarray(blockwise(erf_block)(x))
     out = np.empty_like(x)
     out[...] = np.frompyfunc(math.erf, 1, 1)(x) if x.dtype.kind == "f" else erf(x.astype(np.float32))
     return out
@@ -299,14 +299,19 @@ def _polynomial(coefficients: tuple[Array, ...], x: Array, out: Array) -> None:
     np.add(out, coefficients[-1], out=out)
 
 
-def blockwise(function: Callable[[Array, Array], None], x: Array, dtype: np.dtype[Any] | None = None) -> Array:
-    """Apply `function(part of x, part of out)` to parts small enough to stay in cache. The result is laid out as x."""
-    out = np.empty_like(x, dtype)
-    order = sorted(range(x.ndim), key=lambda axis: -out.strides[axis])
-    source, target = x.transpose(order), out.transpose(order)
-    if not source.flags.c_contiguous:
-        source = np.ascontiguousarray(source)
-    source, target = source.reshape(-1), target.reshape(-1)
-    for start in range(0, x.size, BLOCK):
-        function(source[start : start + BLOCK], target[start : start + BLOCK])
-    return out
+def blockwise(function: Callable[[Array, Array], None], dtype: np.dtype[Any] | None = None) -> Function:
+    """The function of x that applies `function(part of x, part of out)` to parts small enough to stay in cache.
+
+    Its result is laid out as x, and of its type if no other is given.
+    """
+
+    def run(work: Work, x: Array) -> Array:
+        out = work.like(x, dtype)
+        order = sorted(range(x.ndim), key=lambda axis: -out.strides[axis])
+        source = work.contiguous(x.transpose(order)).reshape(-1)
+        target = out.transpose(order).reshape(-1)
+        for start in range(0, x.size, BLOCK):
+            work.do(function, source[start : start + BLOCK], target[start : start + BLOCK])
+        return out
+
+    return recordable(run)

@@ -5,14 +5,12 @@ To widen what is about to be multiplied costs less than to read four times the b
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ortconv.executor.copies import copy_to
 from ortconv.executor.kernels.elementwise import BLOCK
 from ortconv.executor.kernels.products import largest_piece, product
-from ortconv.executor.work import AT_ONCE, Work
+from ortconv.executor.work import AT_ONCE, Finish, Work
 from ortconv.ir.tensor import Array
 
 _WIDENED_BYTES = 256 << 10
@@ -35,7 +33,7 @@ def codes_less(q: Array, zero_point: Array | None) -> Array:
     return np.subtract(q, zero_point, dtype=np.int16)
 
 
-def leave(part: Array) -> None:
+def leave(work: Work, part: Array) -> None:
     """Finishes parts that are to stay as they are."""
 
 
@@ -48,7 +46,7 @@ class IntegerWeights:
         self._panels = np.ascontiguousarray(w.reshape(depth, columns // self._width, self._width).swapaxes(0, 1))
         self._count = max(1, _WIDENED_BYTES // max(1, 4 * depth * self._width))
 
-    def multiply(self, rows: Array, out: Array, finish: Callable[[Array], None], work: Work = AT_ONCE) -> None:
+    def multiply(self, rows: Array, out: Array, finish: Finish, work: Work = AT_ONCE) -> None:
         """out (R, N) = float32 rows (R, K) @ weights, then finished in parts."""
         panels, width = self._panels, self._width
         count = max(1, min(self._count, len(panels)))
@@ -60,14 +58,14 @@ class IntegerWeights:
                 for start in range(0, len(rows), block):
                     part = out[start : start + block]
                     by_panels(rows[start : start + block], held, part, work)
-                    work.do(finish, part)
+                    finish(work, part)
                 return
             for start in range(0, len(panels), count):
                 piece = panels[start : start + count]
                 wide = held[: len(piece)]
                 work.do(copy_to, piece, wide)
                 by_panels(rows, wide, out[:, start * width : (start + len(piece)) * width], work)
-            work.do(finish, out)
+            finish(work, out)
 
 
 def panel_width(depth: int, columns: int) -> int:

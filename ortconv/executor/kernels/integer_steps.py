@@ -6,7 +6,6 @@ The functions made here take centred codes and return them in an array of their 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache, lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
 from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.work import Finish, Work, recordable
 from ortconv.ir.tensor import Array
 
 _ROW = 1 << 11
@@ -55,17 +54,19 @@ class Codes(NamedTuple):
         own, others = (np.asarray(v.zero_point) for v in (self, other))
         return bool(self.scale == other.scale and own == others and own.dtype == others.dtype)
 
-    def to_bytes(self, x: Array) -> Array:
-        """Centred codes as what they stand for."""
+    @property
+    def to_bytes(self) -> Function:
+        """Of centred codes: the codes that they stand for."""
         zero = _f32(self.zero_point)
 
-        def convert(part: Array, out: Array) -> None:
+        def run(part: Array, out: Array) -> None:
             np.copyto(out, part + zero, casting="unsafe")
 
-        return blockwise(convert, x, self.zero_point.dtype)
+        return blockwise(run, self.zero_point.dtype)
 
-    def quantize(self, x: Array) -> Array:
-        """float32 to centred codes as QuantizeLinear. NaN becomes the lowest."""
+    @property
+    def quantize(self) -> Function:
+        """Of float32: centred codes as by QuantizeLinear. NaN becomes the lowest."""
         (low, high), scale = self.limits, self.scale
 
         def run(part: Array, out: Array) -> None:
@@ -75,16 +76,18 @@ class Codes(NamedTuple):
                 np.copyto(out, low, where=np.isnan(out))
             clip_to(out, low, high, out)
 
-        return blockwise(run, x)
+        return blockwise(run)
 
-    def dequantize(self, x: Array) -> Array:
+    @property
+    def dequantize(self) -> Function:
+        """Of centred codes: the float32 that they stand for."""
         scale = self.scale
 
         def run(part: Array, out: Array) -> None:
             np.multiply(part, scale, out)
             np.add(out, _ZERO, out)  # codes have no negative zero
 
-        return blockwise(run, x)
+        return blockwise(run)
 
 
 _ZERO = _f32(0)
@@ -100,32 +103,29 @@ class Rounding:
         self._factor = _f32(factor).reshape(()) if factor.size == 1 else np.tile(_f32(factor).reshape(-1), repeats)
         self._limits = limits
 
-    def __call__(self, sums: Array) -> None:
-        """`sums` are contiguous, their channels last."""
+    def __call__(self, work: Work, sums: Array) -> None:
         flat, width = sums.reshape(-1), self._width
         block = max(1, LARGE_BLOCK // width) * width
         for start in range(0, flat.size, block):
             y = flat[start : start + block]
             even = y.size // width * width
             if even:
-                self._by_channel(y[:even].reshape(-1, width), width)
+                self._by_channel(work, y[:even].reshape(-1, width), width)
             if even < y.size:
-                self._by_channel(y[even:], y.size - even)
+                self._by_channel(work, y[even:], y.size - even)
             if not self._factor.ndim:
-                np.multiply(y, self._factor, y)
-            np.rint(y, y)
-            clip_to(y, *self._limits, y)
+                work.do(np.multiply, y, self._factor, y)
+            work.do(np.rint, y, y)
+            work.do(clip_to, y, *self._limits, y)
 
-    def _by_channel(self, y: Array, width: int) -> None:
+    def _by_channel(self, work: Work, y: Array, width: int) -> None:
         if self._bias is not None:
-            np.add(y, self._bias[:width], y)
+            work.do(np.add, y, self._bias[:width], y)
         if self._factor.ndim:
-            np.multiply(y, self._factor[:width], y)
+            work.do(np.multiply, y, self._factor[:width], y)
 
 
-def convolution(
-    w: Array, group: int, geometry: dict[str, Any], finish: Callable[[Array], None], exactly: bool
-) -> Function:
+def convolution(w: Array, group: int, geometry: dict[str, Any], finish: Finish, exactly: bool) -> Function:
     """The function of centred codes (N, C, spatial...) that convolves with integer weights and then calls `finish`.
 
     `exactly`: every sum that float32 can hold is exact.
@@ -159,16 +159,16 @@ _MANY_WEIGHTS = 1 << 16
 """Weights beyond this are widened while they are multiplied."""
 
 
-def _finished(convolve: Function, finish: Callable[[Array], None]) -> Function:
+def _finished(convolve: Function, finish: Finish) -> Function:
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
         y = channels_last(work.call(convolve, x, out), work)
-        work.do(finish, y)
+        finish(work, y)
         return channels_first(y)
 
     return recordable(run)
 
 
-def _pointwise(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]) -> Function:
+def _pointwise(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
     """Rows of pixels are finished as soon as they are multiplied, while they are in the cache."""
     steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
     is_strided, size, (c, m) = any(s > 1 for s in w.strides), prod(w.output), matrix.shape
@@ -182,7 +182,7 @@ def _pointwise(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None
     return recordable(run)
 
 
-def _unfolded(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]) -> Function:
+def _unfolded(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
     """Windows of a stripe of the image at a time."""
     k, m = matrix.shape
     count, width = w.output[0], prod(w.output[1:])
@@ -201,7 +201,7 @@ def _unfolded(matrix: IntegerWeights, w: Window, finish: Callable[[Array], None]
     return recordable(run)
 
 
-def matrix_product(w: Array, finish: Callable[[Array], None]) -> Function:
+def matrix_product(w: Array, finish: Finish) -> Function:
     """The function of centred codes (..., K) that multiplies by integer weights (K, N) and then calls `finish`."""
     weights = cache(lambda: IntegerWeights(w))
     depth, columns = w.shape
@@ -215,20 +215,6 @@ def matrix_product(w: Array, finish: Callable[[Array], None]) -> Function:
         return out
 
     return recordable(run)
-
-
-def float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> Function:
-    """For blocks of centred codes: Add between DequantizeLinear and QuantizeLinear."""
-
-    def run(a: Array, b: Array, out: Array) -> None:
-        other = np.multiply(b, q.scale)
-        np.multiply(a, p.scale, out)
-        np.add(out, other, out)
-        np.divide(out, y.scale, out)
-        np.rint(out, out)
-        clip_to(out, *limits, out)
-
-    return run
 
 
 def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:

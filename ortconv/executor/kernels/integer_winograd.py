@@ -14,10 +14,8 @@ from ortconv.executor.kernels.products import product
 from ortconv.executor.kernels.windows import Window, channels_first
 from ortconv.executor.kernels.winograd import FROM_TILES, directly, in_tiles, suits_shape, suits_window, transformed
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.work import Finish, Work, recordable
 from ortconv.ir.tensor import Array
-
-Finish = Callable[[Array], None]
 
 _EXACT = float(1 << 24)
 """Up to this float32 holds all integers."""
@@ -61,7 +59,7 @@ class TiledWeights:
                 if direct is not None:
                     work.do(doubt.unless, self._are_exact, tiles, products)
                 y = transformed(work, _FROM_QUARTERS, products.reshape(16, -1))
-                work.do(finish, y)
+                finish(work, y)
                 return y
 
             out = work.empty((len(x), *w.output, self._shape[2])) if out is None else out

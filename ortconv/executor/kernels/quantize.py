@@ -75,7 +75,7 @@ def _to_bytes(x: Array, scale: Array, zero_point: Array, dtype: DType) -> Array:
         clip_to(y, low, high, y)
         np.copyto(out, y, casting="unsafe")
 
-    return blockwise(quantize, x, dtype.numpy)
+    return np.asarray(blockwise(quantize, dtype.numpy)(x))
 
 
 @kernel("QuantizeLinear")
