@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.copies import copy_to
 from ortconv.executor.kernels.blocks import Clip
 from ortconv.executor.kernels.elementwise import BLOCK, LARGE_BLOCK
-from ortconv.executor.work import AT_ONCE, Work
+from ortconv.executor.work import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array, aligned
 
 

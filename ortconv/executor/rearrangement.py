@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.executor.copies import copy_runs, copy_to
 from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.kernels.movement import integers
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.work import Work, copy_runs, copy_to, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array

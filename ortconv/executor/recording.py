@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.copies import copy_pixels
-from ortconv.executor.direct import Call, direct_call
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Work
+from ortconv.executor.work import Work, copy_pixels
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Array
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 Step = tuple[Function, Callable[[list[Any]], Sequence[Any]], tuple[int, ...], tuple[int, ...], Node]
 """Function, what takes its operands from the slots, slots it fills, slots that nobody reads after it, and the node for messages."""
@@ -109,9 +109,13 @@ class Recorder(Work):
         return out
 
     def do(self, function: Callable[..., Any], *args: Any) -> None:
-        function, args = direct_call(function, args)
-        function(*args)
-        self._calls.append((function, args))
+        record = getattr(function, "record", None)
+        if record is None:
+            function(*args)
+            self._calls.append((function, args))
+        else:
+            with self.scratch():
+                record(self, *args)
 
     def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
         y = x.reshape(shape)

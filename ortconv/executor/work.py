@@ -1,19 +1,18 @@
 """How kernels and steps do their work: memory and calls to numpy, at once or recorded to be done again.
 
 A function that takes a `Work` as its first argument, has its memory from it and calls numpy through it can be recorded.
-`recordable` makes an ordinary function of it.
+`recordable` makes an ordinary function of it, such as the copies here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from ortconv.executor.copies import copy_pixels, copy_to
 from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
 
@@ -30,7 +29,7 @@ class Work:
         return np.empty_like(x, dtype)
 
     def do(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call a function; in a recording again in each run."""
+        """Call a function; in a recording again in each run, or what it calls if that can be recorded."""
         function(*args)
 
     def scratch(self) -> AbstractContextManager[None]:
@@ -81,3 +80,30 @@ def with_attributes(function: Function, attributes: Mapping[str, Any]) -> Functi
     """A function with keyword arguments bound, recordable if it was."""
     record = getattr(function, "record", None)
     return with_record(partial(function, **attributes), None if record is None else partial(record, **attributes))
+
+
+@recordable
+def copy_to(work: Work, x: Array, out: Array) -> None:
+    work.do(np.copyto, out, x)
+
+
+@recordable
+def copy_runs(work: Work, x: Array, out: Array) -> None:
+    """For arrays whose last axis is contiguous in memory: each run is one item, which numpy copies faster."""
+    if out.size:
+        run = _item(out.shape[-1] * out.itemsize)
+        x, out = x.view(run), out.view(run)
+    work.do(np.copyto, out, x)
+
+
+@recordable
+def copy_pixels(work: Work, x: Array, out: Array) -> None:
+    """For memory whose last axis is contiguous, be that of x or not."""
+    has_runs = x.strides[-1] == x.itemsize and not x.dtype.hasobject
+    work.do(copy_runs if has_runs else copy_to, x, out)
+
+
+@cache
+def _item(size: int) -> np.dtype[Any]:
+    """The type of so many bytes."""
+    return np.dtype((np.void, size))

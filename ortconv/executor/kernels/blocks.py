@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from ortconv.executor.direct import Call
 from ortconv.executor.kernels.elementwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block
 from ortconv.executor.kernels.exponential import fast_exponential
 from ortconv.executor.kernels.quantize import integer_range
 from ortconv.executor.numerics import clip_to
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
@@ -47,19 +47,20 @@ class Clip:
     def __call__(self, x: Array, out: Array) -> None:
         clip_to(x, self._low, self._high, out)
 
-    def direct(self, x: Array, out: Array) -> Call:
-        return clip_to, (x, self._low, self._high, out)
+    def record(self, work: Work, x: Array, out: Array) -> None:
+        work.do(clip_to, x, self._low, self._high, out)
 
 
 _EXPONENTIAL, _UNIT = fast_exponential()
 _MINUS_UNIT = _f32(-_UNIT)
 
 
-def sigmoid(x: Array, out: Array) -> None:
-    np.multiply(x, _MINUS_UNIT, out)
-    _EXPONENTIAL(out, out)
-    np.add(out, _ONE, out)
-    np.reciprocal(out, out)
+@recordable
+def sigmoid(work: Work, x: Array, out: Array) -> None:
+    work.do(np.multiply, x, _MINUS_UNIT, out)
+    work.do(_EXPONENTIAL, out, out)
+    work.do(np.add, out, _ONE, out)
+    work.do(np.reciprocal, out, out)
 
 
 @cache
@@ -67,47 +68,53 @@ def swish(alpha: float) -> Callable[..., Any]:
     """x * sigmoid(alpha * x)"""
     negative = _f32(-alpha * _UNIT)
 
-    def run(x: Array, out: Array) -> None:
-        exponent = np.multiply(x, negative)
-        _EXPONENTIAL(exponent, exponent)
-        np.add(exponent, _ONE, exponent)
-        np.divide(x, exponent, out)
+    def run(work: Work, x: Array, out: Array) -> None:
+        exponent = work.like(x)
+        work.do(np.multiply, x, negative, exponent)
+        work.do(_EXPONENTIAL, exponent, exponent)
+        work.do(np.add, exponent, _ONE, exponent)
+        work.do(np.divide, x, exponent, out)
 
-    return run
+    return recordable(run)
 
 
 def _hard_sigmoid(alpha: float, beta: float) -> Callable[..., Any]:
     slope, shift = _f32(alpha), _f32(beta)
 
-    def run(x: Array, out: Array) -> None:
-        np.multiply(x, slope, out)
-        np.add(out, shift, out)
-        clip_to(out, _ZERO, _ONE, out)
+    def run(work: Work, x: Array, out: Array) -> None:
+        work.do(np.multiply, x, slope, out)
+        work.do(np.add, out, shift, out)
+        work.do(clip_to, out, _ZERO, _ONE, out)
 
-    return run
-
-
-def hard_swish(x: Array, out: Array) -> None:
-    gate = np.empty_like(x)
-    hard_gate(x, gate)
-    np.multiply(x, gate, out)
+    return recordable(run)
 
 
 hard_gate = _hard_sigmoid(1 / 6, 0.5)
 """The HardSigmoid of HardSwish."""
 
 
-def _swish_of_scaled(x: Array, out: Array) -> None:
-    divisor = _EXPONENTIAL(x)
-    np.add(divisor, _ONE, divisor)
-    np.multiply(divisor, _MINUS_UNIT, divisor)
-    np.divide(x, divisor, out)
+@recordable
+def hard_swish(work: Work, x: Array, out: Array) -> None:
+    gate = work.like(x)
+    work.do(hard_gate, x, gate)
+    work.do(np.multiply, x, gate, out)
 
 
-def _hard_swish_of_scaled(x: Array, out: Array) -> None:
-    gate = np.add(x, _HALF_ROOT)
-    clip_to(gate, _ZERO, _ROOT, gate)
-    np.multiply(x, gate, out)
+@recordable
+def _swish_of_scaled(work: Work, x: Array, out: Array) -> None:
+    divisor = work.like(x)
+    work.do(_EXPONENTIAL, x, divisor)
+    work.do(np.add, divisor, _ONE, divisor)
+    work.do(np.multiply, divisor, _MINUS_UNIT, divisor)
+    work.do(np.divide, x, divisor, out)
+
+
+@recordable
+def _hard_swish_of_scaled(work: Work, x: Array, out: Array) -> None:
+    gate = work.like(x)
+    work.do(np.add, x, _HALF_ROOT, gate)
+    work.do(clip_to, gate, _ZERO, _ROOT, gate)
+    work.do(np.multiply, x, gate, out)
 
 
 OF_SCALED: dict[Callable[..., Any], tuple[float, Callable[..., Any]]] = {
@@ -119,7 +126,13 @@ OF_SCALED: dict[Callable[..., Any], tuple[float, Callable[..., Any]]] = {
 
 def _leaky_relu(alpha: float) -> Callable[..., Any]:
     slope, limited = _f32(alpha), np.maximum if alpha <= 1 else np.minimum
-    return lambda x, out: limited(x * slope, x, out=out)
+
+    def run(work: Work, x: Array, out: Array) -> None:
+        sloping = work.like(x)
+        work.do(np.multiply, x, slope, sloping)
+        work.do(partial(limited, out=out), sloping, x)
+
+    return recordable(run)
 
 
 def _prelu(slope: Array) -> Callable[..., Any]:
@@ -136,8 +149,9 @@ def _prelu(slope: Array) -> Callable[..., Any]:
     return run
 
 
-def square(x: Array, _: Array, out: Array) -> None:
-    np.multiply(x, x, out)
+@recordable
+def square(work: Work, x: Array, _: Array, out: Array) -> None:
+    work.do(np.multiply, x, x, out)
 
 
 @cache
@@ -145,23 +159,26 @@ def _weights(n: int, mean: bool) -> Array:
     return np.full((n, 1), 1 / n if mean else 1, np.float32)
 
 
-def row_mean(x: Array, out: Array) -> None:
-    np.matmul(x, _weights(x.shape[-1], True), out)
+@recordable
+def row_mean(work: Work, x: Array, out: Array) -> None:
+    work.do(np.matmul, x, _weights(x.shape[-1], True), out)
 
 
 def standardize(epsilon: float) -> Callable[..., Any]:
     """(x - mean) / sqrt(mean of squares + epsilon) of each row."""
     shift = _f32(epsilon)
 
-    def run(x: Array, out: Array) -> None:
-        np.subtract(x, np.matmul(x, _weights(x.shape[-1], True)), out)
-        deviation = dot_of_rows(out, out)
-        np.multiply(deviation, _share(x.shape[-1]), deviation)
-        np.add(deviation, shift, deviation)
-        np.sqrt(deviation, deviation)
-        np.divide(out, deviation[..., None], out)
+    def run(work: Work, x: Array, out: Array) -> None:
+        mean, deviation = work.empty((*x.shape[:-1], 1)), work.empty(x.shape[:-1])
+        work.do(row_mean, x, mean)
+        work.do(np.subtract, x, mean, out)
+        work.do(partial(dot_of_rows, out=deviation), out, out)
+        work.do(np.multiply, deviation, _share(x.shape[-1]), deviation)
+        work.do(np.add, deviation, shift, deviation)
+        work.do(np.sqrt, deviation, deviation)
+        work.do(np.divide, out, deviation[..., None], out)
 
-    return run
+    return recordable(run)
 
 
 @cache
@@ -169,12 +186,14 @@ def _share(n: int) -> Array:
     return _f32(1 / n)
 
 
-def _row_sum(x: Array, out: Array) -> None:
-    np.matmul(x, _weights(x.shape[-1], False), out)
+@recordable
+def _row_sum(work: Work, x: Array, out: Array) -> None:
+    work.do(np.matmul, x, _weights(x.shape[-1], False), out)
 
 
-def _row_max(x: Array, out: Array) -> None:
-    np.maximum.reduce(x, axis=-1, keepdims=True, out=out)
+@recordable
+def _row_max(work: Work, x: Array, out: Array) -> None:
+    work.do(np.maximum.reduce, x, -1, None, out, True)
 
 
 ROW_REDUCTIONS = frozenset({row_mean, _row_sum, _row_max})

@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 
-from ortconv.executor.direct import Call, with_direct
 from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
 from ortconv.executor.kernels.windows import Window, all_columns, channels_first, reached, strided, to_last
 from ortconv.executor.registry import Function
@@ -44,7 +43,7 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
             for start in range(0, oh, count):
                 part = results[start : start + count]
                 stripe.load(image, start * sh - w.begin[0], work)
-                work.do(_multiply_add, taps[:, :, : len(part)], repeated, part)
+                work.do(partial(_einsum, "ijhwx,ijx->hwx", taps[:, :, : len(part)], repeated, out=part))
                 if finish is not None:
                     finish(work, part)
         return channels_first(out)
@@ -54,12 +53,3 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
 
 _einsum = getattr(getattr(getattr(np, "_core", None), "_multiarray_umath", None), "c_einsum", np.einsum)
 """What np.einsum comes down to."""
-
-
-def _sum_of_products(taps: Array, weights: Array, out: Array) -> Call:
-    return partial(_einsum, "ijhwx,ijx->hwx", taps, weights, out=out), ()
-
-
-@with_direct(_sum_of_products)
-def _multiply_add(taps: Array, weights: Array, out: Array) -> None:
-    _einsum("ijhwx,ijx->hwx", taps, weights, out=out)

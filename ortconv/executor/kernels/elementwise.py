@@ -249,16 +249,17 @@ def erf(x: Array) -> Array:
     return out
 
 
-def erf_block(x: Array, out: Array) -> None:
+@recordable
+def erf_block(work: Work, x: Array, out: Array) -> None:
     """erf of float32 elements, to 4e-7 relative."""
-    x = x.clip(-_ERF_LIMIT, _ERF_LIMIT)
-    square = x * x
-    denominator = np.empty_like(square)
-    _polynomial(_ERF_P, square, out)
-    _polynomial(_ERF_Q, square, denominator)
-    np.multiply(out, x, out=out)
-    np.divide(out, denominator, out=out)
-    clip_to(out, -_ONE, _ONE, out)
+    limited, square, denominator = work.like(x), work.like(x), work.like(x)
+    work.do(clip_to, x, -_ERF_LIMIT, _ERF_LIMIT, limited)
+    work.do(np.multiply, limited, limited, square)
+    _polynomial(work, _ERF_P, square, out)
+    _polynomial(work, _ERF_Q, square, denominator)
+    work.do(np.multiply, out, limited, out)
+    work.do(np.divide, out, denominator, out)
+    work.do(clip_to, out, -_ONE, _ONE, out)
 
 
 # logit(Phi(x)) / -x as a polynomial in x^2, Phi the normal distribution function: fitted so that Phi is off by at most 7e-8.
@@ -266,37 +267,39 @@ _GELU = _in_fast_units(-3.618727e-09, 2.6729376e-07, -7.946227e-06, 1.1055589e-0
                  -1.5957689)  # fmt: skip
 
 
-def gelu_block(x: Array, out: Array) -> None:
+@recordable
+def gelu_block(work: Work, x: Array, out: Array) -> None:
     """x Phi(x) of float32 elements, to 2e-7 of max(1, |x|)."""
-    _times_sigmoid(x, _GELU, out)
+    _times_sigmoid(work, x, _GELU, out)
 
 
 # -2 sqrt(2 / pi) (x + 0.044715 x^3) over x, as a polynomial in x^2
 _GELU_TANH = _in_fast_units(-2 * math.sqrt(2 / math.pi) * 0.044715, -2 * math.sqrt(2 / math.pi))
 
 
-def gelu_tanh_block(x: Array, out: Array) -> None:
+@recordable
+def gelu_tanh_block(work: Work, x: Array, out: Array) -> None:
     """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 of float32 elements."""
-    _times_sigmoid(x, _GELU_TANH, out)
+    _times_sigmoid(work, x, _GELU_TANH, out)
 
 
-def _times_sigmoid(x: Array, coefficients: tuple[Array, ...], out: Array) -> None:
+def _times_sigmoid(work: Work, x: Array, coefficients: tuple[Array, ...], out: Array) -> None:
     """x / (1 + exp(x P(x^2))), with P in the units of the fast exponential."""
-    square = x * x
-    exponent = np.empty_like(square)
-    _polynomial(coefficients, square, exponent)
-    np.multiply(exponent, x, exponent)
-    _EXPONENTIAL(exponent, exponent)
-    np.add(exponent, _ONE, exponent)
-    np.divide(x, exponent, out)
+    square, exponent = work.like(x), work.like(x)
+    work.do(np.multiply, x, x, square)
+    _polynomial(work, coefficients, square, exponent)
+    work.do(np.multiply, exponent, x, exponent)
+    work.do(_EXPONENTIAL, exponent, exponent)
+    work.do(np.add, exponent, _ONE, exponent)
+    work.do(np.divide, x, exponent, out)
 
 
-def _polynomial(coefficients: tuple[Array, ...], x: Array, out: Array) -> None:
-    np.multiply(x, coefficients[0], out=out)
+def _polynomial(work: Work, coefficients: tuple[Array, ...], x: Array, out: Array) -> None:
+    work.do(np.multiply, x, coefficients[0], out)
     for c in coefficients[1:-1]:
-        np.add(out, c, out=out)
-        np.multiply(out, x, out=out)
-    np.add(out, coefficients[-1], out=out)
+        work.do(np.add, out, c, out)
+        work.do(np.multiply, out, x, out)
+    work.do(np.add, out, coefficients[-1], out)
 
 
 def blockwise(function: Callable[[Array, Array], None], dtype: np.dtype[Any] | None = None) -> Function:

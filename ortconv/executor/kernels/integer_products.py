@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.executor.copies import copy_to
 from ortconv.executor.kernels.elementwise import BLOCK
 from ortconv.executor.kernels.products import largest_piece, product
-from ortconv.executor.work import AT_ONCE, Finish, Work
+from ortconv.executor.work import AT_ONCE, Finish, Work, copy_to
 from ortconv.ir.tensor import Array
 
 _WIDENED_BYTES = 256 << 10

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.copies import copy_runs
 from ortconv.executor.kernels import integer_winograd
 from ortconv.executor.kernels.conv import by_shape, convolver, filters
 from ortconv.executor.kernels.depthwise import depthwise
@@ -23,7 +22,7 @@ from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
 from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Finish, Work, recordable
+from ortconv.executor.work import Finish, Work, copy_runs, recordable
 from ortconv.ir.tensor import Array
 
 _ROW = 1 << 11
@@ -59,10 +58,12 @@ class Codes(NamedTuple):
         """Of centred codes: the codes that they stand for."""
         zero = _f32(self.zero_point)
 
-        def run(part: Array, out: Array) -> None:
-            np.copyto(out, part + zero, casting="unsafe")
+        def run(work: Work, part: Array, out: Array) -> None:
+            codes = work.like(part)
+            work.do(np.add, part, zero, codes)
+            work.do(np.copyto, out, codes, "unsafe")
 
-        return blockwise(run, self.zero_point.dtype)
+        return blockwise(recordable(run), self.zero_point.dtype)
 
     @property
     def quantize(self) -> Function:
@@ -83,11 +84,11 @@ class Codes(NamedTuple):
         """Of centred codes: the float32 that they stand for."""
         scale = self.scale
 
-        def run(part: Array, out: Array) -> None:
-            np.multiply(part, scale, out)
-            np.add(out, _ZERO, out)  # codes have no negative zero
+        def run(work: Work, part: Array, out: Array) -> None:
+            work.do(np.multiply, part, scale, out)
+            work.do(np.add, out, _ZERO, out)  # codes have no negative zero
 
-        return blockwise(run)
+        return blockwise(recordable(run))
 
 
 _ZERO = _f32(0)

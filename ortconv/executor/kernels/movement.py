@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.copies import copy_pixels, copy_to
 from ortconv.executor.registry import Function, kernel, prepare
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.work import Work, copy_pixels, copy_to, recordable
 from ortconv.ir.tensor import Array
 
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.copies import copy_to
 from ortconv.executor.kernels.elementwise import ones
 from ortconv.executor.kernels.precision import in_float32
 from ortconv.executor.kernels.windows import (
@@ -22,7 +21,7 @@ from ortconv.executor.kernels.windows import (
     window,
 )
 from ortconv.executor.registry import kernel
-from ortconv.executor.work import AT_ONCE, Work, recordable
+from ortconv.executor.work import AT_ONCE, Work, copy_to, recordable
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64

@@ -11,8 +11,7 @@ from math import prod
 
 import numpy as np
 
-from ortconv.executor.copies import copy_runs, copy_to
-from ortconv.executor.work import Work
+from ortconv.executor.work import Work, copy_runs, copy_to
 from ortconv.ir.tensor import Array
 
 

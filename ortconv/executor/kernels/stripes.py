@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ortconv.executor.copies import copy_runs, copy_to
 from ortconv.executor.kernels.windows import Place
-from ortconv.executor.work import AT_ONCE, Work
+from ortconv.executor.work import AT_ONCE, Work, copy_runs, copy_to
 from ortconv.ir.tensor import Array
 
 STRIPE_BYTES = 1 << 20

@@ -11,7 +11,6 @@ from math import prod
 
 import numpy as np
 
-from ortconv.executor.copies import copy_runs
 from ortconv.executor.kernels import stripes
 from ortconv.executor.kernels.products import writer
 from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
@@ -24,7 +23,7 @@ from ortconv.executor.kernels.windows import (
     strided,
     to_last,
 )
-from ortconv.executor.work import Work
+from ortconv.executor.work import Work, copy_runs
 from ortconv.ir.tensor import Array
 
 Unfolded = Callable[[Work, Array, Array], None]

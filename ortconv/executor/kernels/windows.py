@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.copies import copy_to
-from ortconv.executor.work import AT_ONCE, Work
+from ortconv.executor.work import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array
 
 

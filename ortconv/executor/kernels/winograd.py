@@ -10,13 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ortconv.executor.copies import copy_runs, copy_to
 from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.kernels.products import product
 from ortconv.executor.kernels.stripes import Stripe
 from ortconv.executor.kernels.windows import Place, Window, channels_first, to_last
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.work import Work, copy_runs, copy_to, recordable
 from ortconv.ir.tensor import Array
 
 _BT = ((np.subtract, 0, 2), (np.add, 1, 2), (np.subtract, 2, 1), (np.subtract, 1, 3))
