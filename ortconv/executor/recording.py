@@ -30,10 +30,12 @@ Step = tuple[Function, Callable[[list[Any]], Sequence[Any]], tuple[int, ...], tu
 ABSENT = 0
 """The slot that always holds None: inputs left out read it."""
 
-_VIEWS = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
+_VIEWS = frozenset(
+    {"Dropout", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+)
 """Operators whose results lie in their first operand, where their other operands say."""
 
-_LOOKS = frozenset({"ReduceMean", "ReduceSum", "Resize", "Upsample"})
+_LOOKS = frozenset({"DequantizeLinear", "ReduceMean", "ReduceSum", "Resize", "Upsample"})
 """Other operators whose work depends on the numbers in operands but the first."""
 
 _LARGEST_COPIED = 1 << 22

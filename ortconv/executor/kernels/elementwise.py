@@ -212,10 +212,11 @@ def _largest(dtype: np.dtype[Any]) -> float:
 
 
 @kernel("Where")
-def where(condition: Array, x: Array, y: Array) -> Array:
-    out = np.empty(np.broadcast(condition, x, y).shape, dtype=x.dtype)
-    np.copyto(out, y)
-    np.copyto(out, x, where=condition)
+@recordable
+def where(work: Work, condition: Array, x: Array, y: Array) -> Array:
+    out = work.empty(np.broadcast(condition, x, y).shape, x.dtype)
+    work.do(np.copyto, out, y)
+    work.do(partial(np.copyto, where=condition), out, x)
     return out
 
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ortconv.executor.kernels.precision import in_float32, is_narrow, widen
 from ortconv.executor.registry import kernel
+from ortconv.executor.work import Work, with_record
 from ortconv.ir.tensor import Array
 
 
+def _recorded_gather(work: Work, x: Array, indices: Array, *, axis: int = 0) -> Array:
+    axis %= x.ndim
+    out = work.empty((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
+    work.do(np.take, x, indices, axis, out)
+    return out
+
+
 @kernel("Gather")
+@partial(with_record, record=_recorded_gather)
 def gather(x: Array, indices: Array, *, axis: int = 0) -> Array:
     if not indices.ndim:
         return x[(*(slice(None),) * (axis % x.ndim), indices.item(), ...)]

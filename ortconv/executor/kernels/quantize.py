@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -13,7 +14,7 @@ from ortconv.executor.kernels.elementwise import blockwise
 from ortconv.executor.kernels.precision import widen
 from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import kernel
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.work import Work, recordable, with_record
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -116,8 +117,28 @@ def quantize_linear(
     return round_to_integers(y, zero, target)
 
 
+def _recorded_dequantize(
+    work: Work, x: Array, x_scale: Array, x_zero_point: Array | None = None, **attributes: Any
+) -> Array | None:
+    """Of bytes with one scale."""
+    given = (
+        x_scale.size == 1
+        and x_scale.dtype == np.float32
+        and not any(attributes.get(n) for n in ("block_size", "output_dtype"))
+    )
+    if not given or x.dtype not in (np.uint8, np.int8):
+        return None
+    y = work.like(x, np.float32)
+    work.do(np.copyto, y, x)
+    if x_zero_point is not None and x_zero_point.any():
+        work.do(np.subtract, y, x_zero_point.astype(np.float32).reshape(()), y)
+    work.do(np.multiply, y, x_scale.reshape(()), y)
+    return y
+
+
 @kernel("DequantizeLinear")
 @kernel("DequantizeLinear", domain="com.microsoft")
+@partial(with_record, record=_recorded_dequantize)
 def dequantize_linear(
     x: Array,
     x_scale: Array,
