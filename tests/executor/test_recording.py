@@ -342,75 +342,9 @@ SCALES = """<ir_version: 8, opset_import: ["" : 17]> g (uint8[5] x, float s, uin
 
 def test_scales_indices_and_conditions_that_are_inputs(tmp_path):
     onnx.save(parse_model(SCALES), tmp_path / "m.onnx")
-    session = Session(tmp_path / "m.onnx")
-    x = np.arange(5, dtype=np.uint8)
-    cases = (1, 0, [1, 2], [1, 1]), (2, 3, [-1, 0], [1, 0]), (4, 1, [4, 3], [0, 1]), (8, 2, [0, 0], [1, 1])
-    for scale, zero, indices, chosen in cases:
-        feeds = {"c": np.array(c), "x": f32(2, 2) + i}
-        want = Session(tmp_path / "m.onnx").run(None, feeds)[0]
-        np.testing.assert_array_equal(session.run(None, feeds)[0], want)
-
-
-STRINGS = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]> g (string[2] x, float[2] z) => (float[2] y) {
-    a = ai.onnx.ml.LabelEncoder<keys_strings = ["a", "b"], values_floats = [1.0, 2.0]>(x)
-    b = Add(a, z)
-    y = Neg(b)
-}"""
-
-
-def test_strings_come_in(tmp_path):
-    onnx.save(parse_model(STRINGS), tmp_path / "m.onnx")
-    session = Session(tmp_path / "m.onnx")
-    for i, word in enumerate(["a", "b", "a", "b"]):
-        x, z = np.array([word, "b"], object), np.float32([i, 1])
-        np.testing.assert_array_equal(session.run(None, {"x": x, "z": z})[0], -np.float32([1 + (word == "b"), 2]) - z)
-    assert all(_plan(session)._recordings.values())
-
-
-def test_maxima_with_indices(tmp_path):
-    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1, 2, 6, 6] x) => (float[1, 2, 3, 3] y, int64[1, 2, 3, 3] i) {
-        a, i = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)
-        y = Neg(a)
-    }"""
-    onnx.save(parse_model(text), tmp_path / "m.onnx")
-    session = Session(tmp_path / "m.onnx")
-    for _ in range(4):
-        x = f32(1, 2, 6, 6)
-        for got, want in zip(
-            session.run(None, {"x": x}), Session(tmp_path / "m.onnx").run(None, {"x": x}), strict=True
-        ):
-            np.testing.assert_array_equal(got, want)
-
-
-RESIZES = """<ir_version: 8, opset_import: ["" : 17]> g (float[1, 2, 4, 4] x, int64[4] sizes) => (float[1, 2, A, B] z) {
-    y = Resize<mode = "linear">(x, , , sizes)
-    z = Relu(y)
-}"""
-
-
-def test_sizes_that_are_inputs(tmp_path):
-    onnx.save(parse_model(RESIZES), tmp_path / "m.onnx")
-    session, x = Session(tmp_path / "m.onnx"), f32(1, 2, 4, 4)
-    for size in (8, 8, 8, 12, 5, 8):
-        want = Session(tmp_path / "m.onnx").run(None, {"x": x, "sizes": np.array([1, 2, size, 4])})[0]
-        assert want.shape == (1, 2, size, 4)
-        np.testing.assert_array_equal(session.run(None, {"x": x, "sizes": np.array([1, 2, size, 4])})[0], want)
-
-
-SCALES = """<ir_version: 8, opset_import: ["" : 17]> g (uint8[5] x, float s, uint8 o, int64[2] i, bool[2] c) => (float[2] z)
-    <float[2] t = {7, 8}> { u = DequantizeLinear(x, s, o) v = Neg(u) w = Gather(v, i) y = Where(c, w, t) z = Neg(y) }"""
-
-
-def test_scales_indices_and_conditions_that_are_inputs(tmp_path):
-    onnx.save(parse_model(SCALES), tmp_path / "m.onnx")
-    session = Session(tmp_path / "m.onnx")
-    x = np.arange(5, dtype=np.uint8)
-    for scale, zero, indices, chosen in (
-        (1, 0, [1, 2], [1, 1]),
-        (2, 3, [-1, 0], [1, 0]),
-        (4, 1, [4, 3], [0, 1]),
-        (8, 2, [0, 0], [1, 1]),
-    ):
+    session, x = Session(tmp_path / "m.onnx"), np.arange(5, dtype=np.uint8)
+    runs = (1, 0, [1, 2], [1, 1]), (2, 3, [-1, 0], [1, 0]), (4, 1, [4, 3], [0, 1]), (8, 2, [0, 0], [1, 1])
+    for scale, zero, indices, chosen in runs:
         feeds = {
             "x": x,
             "s": np.float32(scale),
