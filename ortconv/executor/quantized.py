@@ -24,6 +24,7 @@ from ortconv.executor.kernels.integer_steps import (
     Rounding,
     convolution,
     exact_sum,
+    global_average,
     matrix_product,
 )
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
@@ -269,14 +270,33 @@ class _Steps:
         if bias is None and node.input(8) is not None:
             return None
         w = _centred_weights(q, w_zero)
-        if w_scale.size not in (1, len(w)) or not _is_sound(node, w):
+        finish = _exact_rounding(w, bias, x, w_scale, y) if _is_sound(node, w) else None
+        if finish is None:
             return None
-        largest = 0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0)
-        if INPUT_REACH * one_sided(w, tuple(range(1, w.ndim))) + largest > EXACT_SUM:
-            return None
-        factor = (x.scale * w_scale / y.scale).reshape(-1)
-        finish = Rounding(bias, factor, y.limits, len(w))
         return _Step((node,), ((node.inputs[0], x),), y, _convolution(node, w, finish, exactly=True))
+
+    def of_qlinear_product(self, node: Node) -> _Step | None:
+        """QLinearMatMul, or QGemm to codes."""
+        is_gemm = node.op == "QGemm"
+        x, y = self._codes(node, 1, 2), self._codes(node, *((7, 8) if is_gemm else (6, 7)))
+        bias = node.input(6) if is_gemm else None
+        known = [None if v is None else self._constant(v) for v in (*(node.input(i) for i in (3, 4, 5)), bias)]
+        q, w_scale, w_zero, b = known
+        if x is None or y is None or q is None or w_scale is None or w_zero is None or (b is None and bias is not None):
+            return None
+        if q.ndim != 2 or q.dtype.itemsize != 1 or w_zero.size not in (1, q.shape[0 if node.attr("transB", 0) else 1]):
+            return None
+        w = _centred_weights(q if node.attr("transB", 0) else q.T, w_zero)
+        finish = _exact_rounding(w, b, x, w_scale, y) if _is_plain_product(node, w, b) else None
+        if finish is None:
+            return None
+        return _Step((node,), ((node.inputs[0], x),), y, matrix_product(w.T, finish))
+
+    def of_qlinear_average(self, node: Node) -> _Step | None:
+        x, y = self._codes(node, 1, 2), self._codes(node, 3, 4)
+        if x is None or y is None or node.attr("channels_last", 0) or node.inputs[0] not in self._made:
+            return None
+        return _Step((node,), ((node.inputs[0], x),), y, global_average(x, y))
 
     def of_qlinear_add(self, node: Node) -> _Step | None:
         a, b, y = (self._codes(node, i, i + 1) for i in (1, 4, 6))
@@ -315,6 +335,8 @@ class _Steps:
 _MATCHES: dict[tuple[str, str], Callable[[_Steps, Node], _Step | None]] = {
     ("", "QuantizeLinear"): _Steps.of_quantize, (_MS, "QuantizeLinear"): _Steps.of_quantize,
     ("", "QLinearConv"): _Steps.of_qlinear_conv, (_MS, "QLinearConv"): _Steps.of_qlinear_conv,
+    ("", "QLinearMatMul"): _Steps.of_qlinear_product, (_MS, "QGemm"): _Steps.of_qlinear_product,
+    (_MS, "QLinearGlobalAveragePool"): _Steps.of_qlinear_average,
     (_MS, "QLinearAdd"): _Steps.of_qlinear_add, (_MS, "NhwcMaxPool"): _Steps.of_move,
     **{("", op): _Steps.of_move for op in _MOVES},
 }  # fmt: skip
@@ -323,6 +345,17 @@ _MATCHES: dict[tuple[str, str], Callable[[_Steps, Node], _Step | None]] = {
 def _centred_weights(q: Array, zero: Array | None) -> Array:
     """(M, C, kernel...) as integers, less zero points of which there are one or M."""
     return codes_less(q, None if zero is None else zero.reshape(-1, *(1,) * (q.ndim - 1)))
+
+
+def _exact_rounding(w: Array, bias: Array | None, x: Codes, w_scale: Array, y: Codes) -> Rounding | None:
+    """What makes codes of the sums for weights (M, ...); None where float32 might not hold a sum, or scales do not go with them."""
+    largest = 0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0)
+    reach = INPUT_REACH * one_sided(w, tuple(range(1, w.ndim))) + largest
+    fits = all(v is None or v.size in (1, len(w)) for v in (w_scale, bias))
+    if reach > EXACT_SUM or not fits or w_scale.dtype != np.float32:
+        return None
+    bias = None if bias is None else np.broadcast_to(bias.reshape(-1), len(w))
+    return Rounding(bias, (x.scale * w_scale / y.scale).reshape(-1), y.limits, len(w))
 
 
 def _is_sound(node: Node, w: Array) -> bool:

@@ -49,6 +49,9 @@ CHAIN = (
     b = QLinearConv<pads = [1,1,1,1]>(a, as, az, u, us, uz, bs, bz)
     y = QLinearConv<group = 16, pads = [1,1,1,1]>(b, bs, bz, d, us, uz, ys, yz, c)"""
 )
+PRODUCTS = {"p": codes(24, 16), "ps": np.linspace(0.002, 0.009, 24, dtype=np.float32), "pz": codes(24, low=-4, high=4),
+            "pc": codes(24, dtype=np.int32, low=-900, high=900), "r": codes(24, 24), "rs": f32(0.004),
+            "rz": np.int8(3)}  # fmt: skip
 SINGLE = {"us": f32(0.005), "uz": np.int8(0)}
 OPERATORS = {
     "chain": (U8 | SCALES | CONV | SQUARE | SINGLE, CHAIN, "uint8"),
@@ -87,6 +90,23 @@ OPERATORS = {
         b = QLinearConv(a, as, az, v, us, uz, bs, bz)
         g = com.microsoft.QLinearGlobalAveragePool(a, as, az, as, az)
         y = com.microsoft.QLinearAdd(g, as, az, b, bs, bz, ys, yz)""", "uint8"),
+    "averages": (U8 | SCALES | CONV | SQUARE | SINGLE, ENTER + """
+        a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
+        g = com.microsoft.QLinearGlobalAveragePool(a, as, az, bs, bz)
+        y = QLinearConv(g, bs, bz, v, us, uz, ys, yz)""", "uint8"),
+    "products": (U8 | SCALES | CONV | PRODUCTS, ENTER + """
+        a = QLinearConv<strides = [3,3]>(q, xs, xz, w, ws, wz, as, az, c)
+        g = com.microsoft.QLinearGlobalAveragePool(a, as, az, bs, bz)
+        f = Flatten(g)
+        h = com.microsoft.QGemm<transB = 1>(f, bs, bz, p, ps, pz, pc, as, az)
+        i = QLinearMatMul(h, as, az, r, rs, rz, bs, bz)
+        y = com.microsoft.QGemm(i, bs, bz, r, rs, rz, , ys, yz)""", "uint8"),
+    "factors of products": (U8 | SCALES | CONV | PRODUCTS | {"pc": codes(1, 24, dtype=np.int32)}, ENTER + """
+        a = QLinearConv<strides = [3,3]>(q, xs, xz, w, ws, wz, as, az, c)
+        g = com.microsoft.QLinearGlobalAveragePool(a, as, az, bs, bz)
+        f = Flatten(g)
+        h = com.microsoft.QGemm<transB = 1>(f, bs, bz, p, ps, pz, pc, as, az)
+        y = com.microsoft.QGemm<alpha = 0.5>(h, as, az, r, rs, rz, , ys, yz)""", "uint8"),
     "another origin": (U8 | SCALES | CONV | SQUARE | SINGLE, ENTER + """
         a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
         y = QLinearConv(a, as, bz, v, us, uz, ys, yz)""", "uint8"),

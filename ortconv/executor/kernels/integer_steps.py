@@ -6,7 +6,7 @@ The functions made here take centred codes and return them in an array of their 
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,10 +14,11 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import integer_winograd
-from ortconv.executor.kernels.conv import by_shape, convolver, filters
+from ortconv.executor.kernels.conv import EXACT_SUM, by_shape, convolver, filters
 from ortconv.executor.kernels.depthwise import depthwise
-from ortconv.executor.kernels.elementwise import LARGE_BLOCK, blockwise
+from ortconv.executor.kernels.elementwise import LARGE_BLOCK, blockwise, ones
 from ortconv.executor.kernels.integer_products import IntegerWeights
+from ortconv.executor.kernels.matmul import INPUT_REACH
 from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
 from ortconv.executor.numerics import clip_to
@@ -214,6 +215,28 @@ def matrix_product(w: Array, finish: Finish) -> Function:
         rows, size = work.contiguous(x), prod(x.shape[:-1])
         weights().multiply(rows.reshape(size, depth), out.reshape(size, columns), finish, work)
         return out
+
+    return recordable(run)
+
+
+def global_average(p: Codes, y: Codes) -> Function:
+    """The function of centred codes (N, C, spatial...) that QLinearGlobalAveragePool is."""
+
+    @lru_cache(maxsize=16)
+    def rounding(size: int, channels: int) -> Rounding:
+        return Rounding(None, p.scale / (y.scale * np.float32(size)), y.limits, channels)
+
+    def run(work: Work, x: Array) -> Array:
+        n, c, *spatial = x.shape
+        size, total = prod(spatial), work.empty((n, c))
+        if size * INPUT_REACH <= EXACT_SUM:
+            work.do(np.matmul, ones(size, x.dtype), channels_last(x, work).reshape(n, size, c), total)
+        else:
+            wide = work.empty((n, c), np.float64)
+            work.do(partial(np.add.reduce, axis=tuple(range(2, x.ndim)), out=wide), x)
+            work.do(np.copyto, total, wide, "same_kind")
+        rounding(size, c)(work, total)
+        return total.reshape(n, c, *(1,) * len(spatial))
 
     return recordable(run)
 
