@@ -303,7 +303,9 @@ class _Steps:
         reads = (node.inputs[0], node.inputs[3])
         if a is None or b is None or y is None or not any(v in self._made for v in reads):
             return None
-        return _Step((node,), ((reads[0], a), (reads[1], b)), y, _blocks([Line(exact_sum(a, b, y), _OPERANDS, "y")]))
+        return _Step(
+            (node,), ((reads[0], a), (reads[1], b)), y, _blocks([Line(exact_sum(a, b, y), _OPERANDS, object())])
+        )
 
     def of_move(self, node: Node) -> _Step | None:
         value = node.inputs[0]
@@ -382,6 +384,7 @@ def _convolution(node: Node, w: Array, finish: Rounding, exactly: bool) -> Funct
 def _on_codes(step: _Step, as_bytes: Codes | None) -> Function:
     """A step's function of codes or bytes."""
     function, zeros = step.function, [codes.zero_point for _, codes in step.reads]
+    finish = None if as_bytes is None else as_bytes.to_bytes
 
     def run(work: Work, *operands: Array) -> Array | None:
         codes = [
@@ -389,23 +392,24 @@ def _on_codes(step: _Step, as_bytes: Codes | None) -> Function:
             for x, z in zip(operands, zeros, strict=True)
         ]
         y: Array | None = work.call(function, *codes)
-        return y if y is None or as_bytes is None else work.call(as_bytes.to_bytes, y)
+        return y if y is None or finish is None else work.call(finish, y)
 
     return recordable(run)
 
 
-_OPERANDS = "a", "b"
+_OPERANDS = object(), object()
 
 
 def _float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> list[Line]:
     """Add between DequantizeLinear and QuantizeLinear, of centred codes."""
+    a, b, total, ratio, rounded, made = (object() for _ in range(6))
     return [
-        Line(np.multiply, (_OPERANDS[0], p.scale), "float a"),
-        Line(np.multiply, (_OPERANDS[1], q.scale), "float b"),
-        Line(np.add, ("float a", "float b"), "sum"),
-        Line(np.divide, ("sum", y.scale), "scaled"),
-        Line(np.rint, ("scaled",), "rounded"),
-        Line(Clip(*limits), ("rounded",), "y"),
+        Line(np.multiply, (_OPERANDS[0], p.scale), a),
+        Line(np.multiply, (_OPERANDS[1], q.scale), b),
+        Line(np.add, (a, b), total),
+        Line(np.divide, (total, y.scale), ratio),
+        Line(np.rint, (ratio,), rounded),
+        Line(Clip(*limits), (rounded,), made),
     ]
 
 

@@ -13,7 +13,9 @@ from ortconv.executor import plan
 from ortconv.executor.kernels import integer_steps, integer_winograd, winograd
 from ortconv.executor.kernels.conv import convolve, filters
 from ortconv.executor.kernels.integer_products import leave
+from ortconv.executor.kernels.integer_steps import Codes
 from ortconv.executor.kernels.integer_winograd import TiledWeights
+from ortconv.executor.kernels.qlinear import qlinear_global_average_pool
 from ortconv.executor.kernels.windows import window
 from ortconv.session import Session
 from tests.batches import batched
@@ -292,3 +294,13 @@ def test_threads_share_a_plan(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         for a, b in zip(want, pool.map(lambda x: session.run(None, {"x": x})[0], inputs), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 300, 300), (1, 5, 7, 7), (2, 4, 6), (0, 3, 4)])
+def test_averages_are_those_of_the_operator(shape):
+    x, y = Codes(f32(0.02), np.asarray(11, np.uint8)), Codes(f32(0.013), np.asarray(7, np.uint8))
+    given = codes(*shape, dtype=np.uint8, low=0, high=255)
+    want = qlinear_global_average_pool(given, x.scale, x.zero_point, y.scale, y.zero_point)
+    got = y.to_bytes(integer_steps.global_average(x, y)(given.astype(np.float32) - 11))
+    np.testing.assert_array_equal(got, want)
+    assert got.dtype == want.dtype
