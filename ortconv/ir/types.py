@@ -104,7 +104,7 @@ _FLOATS = frozenset(
 @cache
 def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
     name = _NUMPY_NAMES[dtype]
-    if name != "object" and not hasattr(np, name):
+    if name not in np.sctypeDict:
         import ml_dtypes
 
         name = getattr(ml_dtypes, name)
