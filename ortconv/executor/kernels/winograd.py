@@ -1,5 +1,6 @@
-"""Winograd's F(2x2, 3x3): 16 multiplications where the direct form takes 36. Its error is that of the direct form for the largest of
-the 4 x 4 elements of a tile, in all four windows that the tile has.
+"""Winograd's F(2x2, 3x3): 16 multiplications where the direct form takes 36.
+
+Its error is that of the direct form for the largest of the 4 x 4 elements of a tile, in all four windows that the tile has.
 
 The input is transformed by sums and differences of rows, then of columns; products are transformed back by one more product, with a
 Kronecker matrix. Weights grow by 16/9, so this pays where they are transformed once.
