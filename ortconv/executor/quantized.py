@@ -284,9 +284,10 @@ class _Steps:
         q, w_scale, w_zero, b = known
         if x is None or y is None or q is None or w_scale is None or w_zero is None or (b is None and bias is not None):
             return None
-        if q.ndim != 2 or q.dtype.itemsize != 1 or w_zero.size not in (1, q.shape[0 if node.attr("transB", 0) else 1]):
+        q = q if node.attr("transB", 0) else q.T
+        if q.ndim != 2 or q.dtype.itemsize != 1 or w_zero.size not in (1, len(q)):
             return None
-        w = _centred_weights(q if node.attr("transB", 0) else q.T, w_zero)
+        w = _centred_weights(q, w_zero)
         finish = _exact_rounding(w, b, x, w_scale, y) if _is_plain_product(node, w, b) else None
         if finish is None:
             return None

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block
+from ortconv.executor.kernels.elementwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block, ones
 from ortconv.executor.kernels.exponential import fast_exponential
-from ortconv.executor.kernels.quantize import integer_range
+from ortconv.executor.kernels.quantize import integer_range, round_to_codes
 from ortconv.executor.numerics import clip_to
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.work import AT_ONCE, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
@@ -45,7 +45,7 @@ class Clip:
         self._low, self._high = low, high
 
     def __call__(self, x: Array, out: Array) -> None:
-        clip_to(x, self._low, self._high, out)
+        self.record(AT_ONCE, x, out)
 
     def record(self, work: Work, x: Array, out: Array) -> None:
         work.do(clip_to, x, self._low, self._high, out)
@@ -125,20 +125,24 @@ OF_SCALED: dict[Callable[..., Any], tuple[float, Callable[..., Any]]] = {
 
 
 def _leaky_relu(alpha: float) -> Callable[..., Any]:
-    slope, limited = _f32(alpha), np.maximum if alpha <= 1 else np.minimum
+    slope, bent = _f32(alpha), _bent(np.maximum if alpha <= 1 else np.minimum)
+    return recordable(lambda work, x, out: bent(work, x, slope, out))
 
-    def run(work: Work, x: Array, out: Array) -> None:
+
+def _bent(limited: np.ufunc) -> Callable[..., None]:
+    """x or x * slope, whichever is the limit."""
+
+    def run(work: Work, x: Array, slope: Array, out: Array) -> None:
         sloping = work.like(x)
         work.do(np.multiply, x, slope, sloping)
         work.do(partial(limited, out=out), sloping, x)
 
-    return recordable(run)
+    return run
 
 
 def _prelu(slope: Array) -> Callable[..., Any]:
     if slope.max() <= 1 or slope.min() >= 1:
-        limited = np.maximum if slope.max() <= 1 else np.minimum
-        return lambda x, slope, out: limited(x * slope, x, out=out)
+        return recordable(_bent(np.maximum if slope.max() <= 1 else np.minimum))
 
     def run(x: Array, slope: Array, out: Array) -> None:
         below = x.clip(-_INFINITY, _ZERO)
@@ -155,13 +159,14 @@ def square(work: Work, x: Array, _: Array, out: Array) -> None:
 
 
 @cache
-def _weights(n: int, mean: bool) -> Array:
-    return np.full((n, 1), 1 / n if mean else 1, np.float32)
+def _shares(n: int) -> Array:
+    """What rows are multiplied by for their means."""
+    return np.full((n, 1), 1 / n, np.float32)
 
 
 @recordable
 def row_mean(work: Work, x: Array, out: Array) -> None:
-    work.do(np.matmul, x, _weights(x.shape[-1], True), out)
+    work.do(np.matmul, x, _shares(x.shape[-1]), out)
 
 
 def standardize(epsilon: float) -> Callable[..., Any]:
@@ -188,7 +193,7 @@ def _share(n: int) -> Array:
 
 @recordable
 def _row_sum(work: Work, x: Array, out: Array) -> None:
-    work.do(np.matmul, x, _weights(x.shape[-1], False), out)
+    work.do(np.matmul, x, ones(x.shape[-1], x.dtype)[:, None], out)
 
 
 @recordable
@@ -208,11 +213,7 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
     low, high = (_f32(limit - int(zero_point)) for limit in limits)
 
     def run(x: Array, out: Array) -> None:
-        np.divide(x, scale, out)
-        np.rint(out, out)
-        if np.isnan(out.min()):
-            np.copyto(out, low, where=np.isnan(out))
-        clip_to(out, low, high, out)
+        round_to_codes(x, scale, low, high, out)
         np.add(out, _ZERO, out)  # integers have no negative zero
         np.multiply(out, scale, out)
 

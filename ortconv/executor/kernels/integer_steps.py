@@ -16,9 +16,11 @@ from ortconv.errors import GraphError
 from ortconv.executor.kernels import integer_winograd
 from ortconv.executor.kernels.conv import EXACT_SUM, by_shape, convolver, filters
 from ortconv.executor.kernels.depthwise import depthwise
-from ortconv.executor.kernels.elementwise import LARGE_BLOCK, blockwise, ones
+from ortconv.executor.kernels.elementwise import LARGE_BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
 from ortconv.executor.kernels.matmul import INPUT_REACH
+from ortconv.executor.kernels.pool import sums_of_channels
+from ortconv.executor.kernels.quantize import round_to_codes
 from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
 from ortconv.executor.numerics import clip_to
@@ -72,11 +74,7 @@ class Codes(NamedTuple):
         (low, high), scale = self.limits, self.scale
 
         def run(part: Array, out: Array) -> None:
-            np.divide(part, scale, out)
-            np.rint(out, out)
-            if np.isnan(out.min()):
-                np.copyto(out, low, where=np.isnan(out))
-            clip_to(out, low, high, out)
+            round_to_codes(part, scale, low, high, out)
 
         return blockwise(run)
 
@@ -228,11 +226,11 @@ def global_average(p: Codes, y: Codes) -> Function:
 
     def run(work: Work, x: Array) -> Array:
         n, c, *spatial = x.shape
-        size, total = prod(spatial), work.empty((n, c))
+        size = prod(spatial)
         if size * INPUT_REACH <= EXACT_SUM:
-            work.do(np.matmul, ones(size, x.dtype), channels_last(x, work).reshape(n, size, c), total)
+            total = sums_of_channels(work, x)
         else:
-            wide = work.empty((n, c), np.float64)
+            total, wide = work.empty((n, c)), work.empty((n, c), np.float64)
             work.do(partial(np.add.reduce, axis=tuple(range(2, x.ndim)), out=wide), x)
             work.do(np.copyto, total, wide, "same_kind")
         rounding(size, c)(work, total)

@@ -208,16 +208,12 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
         total, some = work.empty(shape, np.int32), work.empty(shape, np.int32)
         for number, (k, part) in enumerate(parts):
             part.multiply(rows[:, k], sums, leave, work)
-            work.do(_convert, sums, some if number else total)
+            work.do(np.copyto, some if number else total, sums, "unsafe")
             if number:
                 work.do(np.add, total, some, total)
         return total.reshape(*x.shape[:-1], shape[1])
 
     return recordable(run)
-
-
-def _convert(x: Array, out: Array) -> None:
-    np.copyto(out, x, casting="unsafe")
 
 
 def _exact_parts(weights: Array) -> list[slice]:

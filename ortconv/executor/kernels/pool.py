@@ -233,6 +233,13 @@ def _root(x: Array, p: float) -> Array:
 @in_float32
 @recordable
 def global_average_pool(work: Work, x: Array) -> Array:
+    total = sums_of_channels(work, x)
+    work.do(np.divide, total, np.asarray(prod(x.shape[2:]), x.dtype), total)
+    return total.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))
+
+
+def sums_of_channels(work: Work, x: Array) -> Array:
+    """(N, C, spatial...) to (N, C)."""
     n, c, *spatial = x.shape
     size = prod(spatial)
     total, each = work.empty((n, c), x.dtype), ones(size, x.dtype)
@@ -240,8 +247,7 @@ def global_average_pool(work: Work, x: Array) -> Array:
         work.do(np.matmul, x.reshape(n * c, size), each, total.reshape(n * c))
     else:
         work.do(np.matmul, each, channels_last(x, work).reshape(n, size, c), total)
-    work.do(np.divide, total, np.asarray(size, x.dtype), total)
-    return total.reshape(n, c, *(1,) * len(spatial))
+    return total
 
 
 @kernel("GlobalMaxPool")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -14,7 +13,7 @@ from ortconv.executor.kernels.elementwise import blockwise
 from ortconv.executor.kernels.precision import widen
 from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import kernel
-from ortconv.executor.work import Work, recordable, with_record
+from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -61,6 +60,15 @@ _BYTES = {
     dtype: tuple(np.asarray(limit, np.float32) for limit in _INTEGER_RANGES[dtype])
     for dtype in (DType.UINT8, DType.INT8)
 }
+
+
+def round_to_codes(x: Array, scale: Array, low: Array, high: Array, out: Array) -> None:
+    """float32 as QuantizeLinear has it, in codes less their zero point, between these two. NaN becomes the lowest."""
+    np.divide(x, scale, out)
+    np.rint(out, out)
+    if np.isnan(out.min()):
+        np.copyto(out, low, where=np.isnan(out))
+    clip_to(out, low, high, out)
 
 
 def _to_bytes(x: Array, scale: Array, zero_point: Array, dtype: DType) -> Array:
@@ -117,29 +125,11 @@ def quantize_linear(
     return round_to_integers(y, zero, target)
 
 
-def _recorded_dequantize(
-    work: Work, x: Array, x_scale: Array, x_zero_point: Array | None = None, **attributes: Any
-) -> Array | None:
-    """Of bytes with one scale."""
-    given = (
-        x_scale.size == 1
-        and x_scale.dtype == np.float32
-        and not any(attributes.get(n) for n in ("block_size", "output_dtype"))
-    )
-    if not given or x.dtype not in (np.uint8, np.int8):
-        return None
-    y = work.like(x, np.float32)
-    work.do(np.copyto, y, x)
-    if x_zero_point is not None and x_zero_point.any():
-        work.do(np.subtract, y, x_zero_point.astype(np.float32).reshape(()), y)
-    work.do(np.multiply, y, x_scale.reshape(()), y)
-    return y
-
-
 @kernel("DequantizeLinear")
 @kernel("DequantizeLinear", domain="com.microsoft")
-@partial(with_record, record=_recorded_dequantize)
+@recordable
 def dequantize_linear(
+    work: Work,
     x: Array,
     x_scale: Array,
     x_zero_point: Array | None = None,
@@ -151,13 +141,15 @@ def dequantize_linear(
     target = DType(output_dtype).numpy if output_dtype else x_scale.dtype
     scale = spread(widen(x_scale), x, axis, block_size)
     if x.dtype == np.int32 and x_zero_point is not None and x_zero_point.any():
-        y = (x.astype(np.int64) - spread(x_zero_point, x, axis, block_size)).astype(np.float32)
+        zero = spread(x_zero_point, x, axis, block_size)
+        y = work.arranged(lambda x: (x.astype(np.int64) - zero).astype(np.float32), x)
     else:
-        y = x.astype(np.float32)
+        y = work.like(x, np.float32)
+        work.do(np.copyto, y, x, "unsafe")
         if x_zero_point is not None and x_zero_point.astype(np.float32).any():
-            y -= spread(x_zero_point, x, axis, block_size).astype(np.float32)
-    y *= scale
-    return y.astype(target, copy=False)
+            work.do(np.subtract, y, spread(x_zero_point, x, axis, block_size).astype(np.float32), y)
+    work.do(np.multiply, y, scale, y)
+    return y if y.dtype == target else work.arranged(lambda y: y.astype(target), y)
 
 
 def _dynamic_range(x: Array) -> tuple[np.float32, np.uint8, bool]:
