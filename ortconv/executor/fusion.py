@@ -114,7 +114,7 @@ def _attention_unit(attention: Attention, constant: Constant, bind: Bind) -> Uni
 
     def run(work: Work, *given: Any) -> Any:
         q, kt, v, *summands = [known if slot is None else given[slot] for slot, known in operands]
-        doubt = Doubt()
+        doubt = Doubt(work)
         result = attended(work, doubt, q, kt, v, scores.factor, summands)
         if result is None:
             return work.call(plainly, *given)

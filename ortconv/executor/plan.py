@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -19,9 +20,11 @@ from ortconv.executor.heads import Bind
 from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.memory import return_freed_memory
 from ortconv.executor.quantized import is_of_weights, quantized_units
-from ortconv.executor.recording import ABSENT, ChangedError, Recording, Step
+from ortconv.executor.recording import ABSENT, Recording, Step
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
-from ortconv.executor.work import with_attributes
+from ortconv.executor.threads import products_in, thread_count
+from ortconv.executor.work import ChangedError, with_attributes
+from ortconv.executor.workers import can_share
 from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version
@@ -177,7 +180,8 @@ class Plan:
         slots = initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
             slots[slot] = value
-        self._execute(prepare(steps), slots)
+        with _products():
+            self._execute(prepare(steps), slots)
         results = [slots[i] for i in self._outputs]
         if known is None and len(self._remembered) < _MOST_SIGNATURES:
             self._remembered[shapes] = self._remember(slots)
@@ -190,8 +194,9 @@ class Plan:
             return None
         try:
             slots = recording.initial.copy()
-            recording.begin(slots, self._inputs, inputs)
-            self._execute(prepare(recording.steps), slots)
+            with _products(recording.lanes):
+                recording.begin(slots, self._inputs, inputs)
+                self._execute(prepare(recording.steps), slots)
             return recording.results(slots, self._outputs)
         except ChangedError:
             self._recordings[shapes] = None
@@ -211,9 +216,10 @@ class Plan:
         """The outputs of a run that is recorded; None where that fails: the ordinary run will say which step does."""
         self._recordings[shapes] = None
         return_freed_memory()
-        recording = Recording()
+        recording = Recording(thread_count() if can_share() else 1)
         try:
-            results = recording.record(steps, initial, self._inputs, inputs, self._outputs, small)
+            with _products(recording.lanes):
+                results = recording.record(steps, initial, self._inputs, inputs, self._outputs, small)
         except MemoryError:
             raise
         except Exception:
@@ -256,6 +262,12 @@ class Plan:
             else:
                 steps.append(step)
         return initial, steps, small
+
+
+def _products(lanes: int = 1) -> AbstractContextManager[None]:
+    """Where matrix products have the threads that a run may use, but for those whose work other processes do."""
+    threads = thread_count()
+    return nullcontext() if threads == 1 else products_in(max(1, threads // lanes))
 
 
 def _lies_in_memory(value: Value) -> bool:

@@ -103,21 +103,21 @@ class BlockProgram:
 
     def _in_blocks(self, work: Work, recipe: _Recipe, whole: list[Any]) -> None:
         rows, block = whole[self._result], recipe.block
-        whole = whole + [work.like(rows[:block]) for _ in range(self._temporaries)]
-        whole += [work.like(rows[:block, :1]) for _ in range(self._columns)]
-        if len(rows) <= block:
-            return self._execute(work, whole)
-        slots = whole.copy()
-        moving = [*recipe.moving, self._result]
-        cut = [*recipe.cut, *range(self._result + 1, len(slots))]
-        for start in range(0, len(rows), block):
-            for slot in moving:
-                slots[slot] = whole[slot][start : start + block]
-            if start + block > len(rows):
-                for slot in cut:
-                    slots[slot] = whole[slot][: len(rows) - start]
-            self._execute(work, slots)
-        return None
+        for share in work.shares(-(-len(rows) // recipe.period)):
+            end = min(share.stop * recipe.period, len(rows))
+            held = whole + [work.like(rows[:block]) for _ in range(self._temporaries)]
+            held += [work.like(rows[:block, :1]) for _ in range(self._columns)]
+            slots = held.copy()
+            moving = [*recipe.moving, self._result]
+            cut = [*recipe.cut, *range(self._result + 1, len(slots))]
+            for start in range(share.start * recipe.period, end, block):
+                stop = min(start + block, end)
+                for slot in moving:
+                    slots[slot] = held[slot][start:stop]
+                if stop < start + block:
+                    for slot in cut:
+                        slots[slot] = held[slot][: stop - start]
+                self._execute(work, slots)
 
     def _fills(self, shape: tuple[int, ...], values: Sequence[tuple[int, Array]]) -> bool:
         """True if rows are reduced from whole rows of a result of that shape, and the last line makes all of it."""
@@ -155,7 +155,7 @@ class BlockProgram:
         if like.size <= _SMALL and _broadcast(arrays) == like.shape:
             for slot, v in self._constants:
                 slots[slot] = v
-            return _Recipe(model, keeps, _itself, like.size, slots, [], [], [], is_small=True)
+            return _Recipe(model, keeps, _itself, like.size, 1, slots, [], [], [], is_small=True)
         placed = {slot: _Placed.of(v, like.shape, axes) for slot, v in values}
         widths = {p.repeat for p in placed.values() if p is not None and p.repeat > 1}
         periods = [p.period for p in placed.values() if p is not None and p.period > 1]
@@ -180,6 +180,7 @@ class BlockProgram:
             keeps,
             _ordered(axes, shape),
             block,
+            longest // width,
             slots,
             [ways[slot].arranged for slot in self._read],
             [slot for slot, way in ways.items() if way.kind == "moving"],
@@ -208,6 +209,8 @@ class _Recipe(NamedTuple):
     rows: Callable[[Array], Array]
     """The elements of the result in the order of its memory."""
     block: int
+    period: int
+    """Rows after which operands that repeat begin again. A block has whole periods."""
     slots: list[Any]
     arranged: list[Callable[[Work, Array], Array]]
     """How each operand is brought into the order of the result."""

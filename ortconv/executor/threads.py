@@ -1,4 +1,4 @@
-"""Threads of a run: those of BLAS, in which numpy's matrix products run."""
+"""How many threads a run may use, and those of BLAS, in which numpy's matrix products run."""
 
 from __future__ import annotations
 
@@ -11,37 +11,42 @@ from typing import Any, TypeVar
 
 R = TypeVar("R")
 
-_current: ContextVar[int] = ContextVar("threads", default=1)
+_of_run: ContextVar[int] = ContextVar("threads of a run", default=1)
+_of_products: ContextVar[int] = ContextVar("threads of products", default=1)
 
 
 def thread_count() -> int:
-    """How many threads the products of this run may use."""
-    return _current.get()
+    """How many threads this run may use."""
+    return _of_run.get()
 
 
 def in_threads(count: int, function: Callable[..., R], *args: Any) -> R:
-    """A call in which products may use so many threads."""
-    if count == thread_count():
-        return function(*args)
-    outer = _current.set(count)
+    """A call that may use so many threads."""
+    outer = _of_run.set(count)
     try:
-        with _blas_threads(count):
-            return function(*args)
+        return function(*args)
     finally:
-        _current.reset(outer)
+        _of_run.reset(outer)
+
+
+def threads_of_products() -> int:
+    """How many threads share each matrix product."""
+    return _of_products.get()
 
 
 @contextmanager
-def _blas_threads(count: int) -> Iterator[None]:
+def products_in(count: int) -> Iterator[None]:
     """numpy's OpenBLAS with so many threads, in the whole process. Other BLAS libraries stay as they are."""
-    before = [(change, ask()) for change, ask in _openblas()]
+    outer = _of_products.set(count)
+    changed = [(change, was) for change, ask in _openblas() if (was := ask()) != count]
     try:
-        for change, _ in before:
+        for change, _ in changed:
             change(count)
         yield
     finally:
-        for change, was in before:
+        for change, was in changed:
             change(was)
+        _of_products.reset(outer)
 
 
 @cache

@@ -6,7 +6,7 @@ A function that takes a `Work` as its first argument, has its memory from it and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from typing import Any
@@ -15,6 +15,13 @@ import numpy as np
 
 from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
+
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class ChangedError(Exception):
+    """What was recorded does not hold for this run."""
 
 
 class Work:
@@ -31,6 +38,13 @@ class Work:
     def do(self, function: Callable[..., Any], *args: Any) -> None:
         """Call a function; in a recording again in each run, or what it calls if that can be recorded."""
         function(*args)
+
+    def shares(self, size: int) -> Iterator[slice]:
+        """Parts of range(size) that may be done at the same time, each with memory that is taken inside.
+
+        What is done for one of them does not read what is written for another.
+        """
+        yield slice(0, size)
 
     def scratch(self) -> AbstractContextManager[None]:
         """What is taken inside is free again behind it."""

@@ -78,7 +78,8 @@ def test_what_is_not_finite_is_left_to_the_operators(value, where):
 @pytest.mark.parametrize("masks", [0, 1])
 def test_recorded_for_other_numbers(monkeypatch, masks, block):
     monkeypatch.setattr(module, "_BLOCK", block)
-    recorder, doubt = Recorder(), Doubt()
+    recorder = Recorder()
+    doubt = Doubt(recorder)
     operands = [recorder.copy(f32(1, 2, 70, 4)), recorder.copy(f32(1, 2, 4, 9)), recorder.copy(f32(1, 2, 9, 5))]
     summands = [recorder.copy(f32(1, 1, 70, 9))] * masks
     out = attended(recorder, doubt, *operands, 0.5, summands)

@@ -30,22 +30,23 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
     shape = (len(places), (count - 1) * sh + (kh - 1) * dh + 1, width, c)
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        stripe = Stripe(work.empty(shape, dtype), places, work)
-        by_copy, by_row, by_column, item = stripe.copies.strides
-        by_tap = by_copy if sw > 1 else dw * by_column
-        taps = strided(
-            stripe.copies,
-            (kh, kw, count, ow // together, run_length),
-            (dh * by_row, by_tap, sh * by_row, run_length * item, item),
-        )
         out = work.empty((len(x), oh, ow, c), dtype) if out is None else out
-        for image, results in zip(to_last(x), out.reshape(len(x), oh, ow // together, run_length), strict=True):
-            for start in range(0, oh, count):
-                part = results[start : start + count]
-                stripe.load(image, start * sh - w.begin[0], work)
-                work.do(partial(_einsum, "ijhwx,ijx->hwx", taps[:, :, : len(part)], repeated, out=part))
-                if finish is not None:
-                    finish(work, part)
+        for rows in work.shares(oh):
+            stripe = Stripe(work.empty(shape, dtype), places, work)
+            by_copy, by_row, by_column, item = stripe.copies.strides
+            by_tap = by_copy if sw > 1 else dw * by_column
+            taps = strided(
+                stripe.copies,
+                (kh, kw, count, ow // together, run_length),
+                (dh * by_row, by_tap, sh * by_row, run_length * item, item),
+            )
+            for image, results in zip(to_last(x), out.reshape(len(x), oh, ow // together, run_length), strict=True):
+                for start in range(rows.start, rows.stop, count):
+                    part = results[start : min(start + count, rows.stop)]
+                    stripe.load(image, start * sh - w.begin[0], work)
+                    work.do(partial(_einsum, "ijhwx,ijx->hwx", taps[:, :, : len(part)], repeated, out=part))
+                    if finish is not None:
+                        finish(work, part)
         return channels_first(out)
 
     return recordable(run)

@@ -8,27 +8,34 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 
 
 class Doubt:
-    """Whether a computation has met numbers for which it does not hold."""
+    """Whether a computation has met numbers for which it does not hold. Said in memory of the work, which processes may share."""
 
-    def __init__(self) -> None:
-        self.found = False
+    def __init__(self, work: Work = AT_ONCE) -> None:
+        self._found = work.empty((1,), np.bool_)
+        work.do(self._found.fill, False)
+
+    @property
+    def found(self) -> bool:
+        return bool(self._found[0])
 
     def unless_finite(self, y: Array) -> None:
         """Also where squares are not."""
-        self.found |= not has_finite_square(y.reshape(-1))
+        if not has_finite_square(y.reshape(-1)):
+            self._found[0] = True
 
     def unless(self, test: Callable[..., bool], *args: Any) -> None:
-        self.found |= not test(*args)
+        if not test(*args):
+            self._found[0] = True
 
     def settle(self, instead: Callable[..., Any], *args: Any) -> None:
-        """Have something else write the result where there is doubt, which is gone then."""
+        """Have something else write the result where there is doubt."""
         if self.found:
             instead(*args)
-            self.found = False
 
 
 def has_finite_square(x: Array) -> bool:

@@ -314,8 +314,10 @@ def blockwise(function: Callable[[Array, Array], None], dtype: np.dtype[Any] | N
         order = sorted(range(x.ndim), key=lambda axis: -out.strides[axis])
         source = work.contiguous(x.transpose(order)).reshape(-1)
         target = out.transpose(order).reshape(-1)
-        for start in range(0, x.size, BLOCK):
-            work.do(function, source[start : start + BLOCK], target[start : start + BLOCK])
+        for part in work.shares(x.size):
+            for start in range(part.start, part.stop, BLOCK):
+                stop = min(start + BLOCK, part.stop)
+                work.do(function, source[start:stop], target[start:stop])
         return out
 
     return recordable(run)

@@ -50,20 +50,23 @@ class IntegerWeights:
         panels, width = self._panels, self._width
         count = max(1, min(self._count, len(panels)))
         with work.scratch():
-            held = work.empty((count, *panels.shape[1:]))
             if count == len(panels):
+                held = work.empty(panels.shape)
                 work.do(copy_to, panels, held)
                 block = max(1, BLOCK // max(1, out.shape[1]))
-                for start in range(0, len(rows), block):
-                    part = out[start : start + block]
-                    by_panels(rows[start : start + block], held, part, work)
-                    finish(work, part)
+                for share in work.shares(len(rows)):
+                    for start in range(share.start, share.stop, block):
+                        piece = slice(start, min(start + block, share.stop))
+                        by_panels(rows[piece], held, out[piece], work)
+                        finish(work, out[piece])
                 return
-            for start in range(0, len(panels), count):
-                piece = panels[start : start + count]
-                wide = held[: len(piece)]
-                work.do(copy_to, piece, wide)
-                by_panels(rows, wide, out[:, start * width : (start + len(piece)) * width], work)
+            for share in work.shares(len(panels)):
+                held = work.empty((count, *panels.shape[1:]))
+                for start in range(share.start, share.stop, count):
+                    stop = min(start + count, share.stop)
+                    wide = held[: stop - start]
+                    work.do(copy_to, panels[start:stop], wide)
+                    by_panels(rows, wide, out[:, start * width : stop * width], work)
             finish(work, out)
 
 

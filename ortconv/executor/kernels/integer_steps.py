@@ -106,17 +106,19 @@ class Rounding:
     def __call__(self, work: Work, sums: Array) -> None:
         flat, width = sums.reshape(-1), self._width
         block = max(1, LARGE_BLOCK // width) * width
-        for start in range(0, flat.size, block):
-            y = flat[start : start + block]
-            even = y.size // width * width
-            if even:
-                self._by_channel(work, y[:even].reshape(-1, width), width)
-            if even < y.size:
-                self._by_channel(work, y[even:], y.size - even)
-            if not self._factor.ndim:
-                work.do(np.multiply, y, self._factor, y)
-            work.do(np.rint, y, y)
-            work.do(clip_to, y, *self._limits, y)
+        for share in work.shares(-(-flat.size // width)):
+            end = min(share.stop * width, flat.size)
+            for start in range(share.start * width, end, block):
+                y = flat[start : min(start + block, end)]
+                even = y.size // width * width
+                if even:
+                    self._by_channel(work, y[:even].reshape(-1, width), width)
+                if even < y.size:
+                    self._by_channel(work, y[even:], y.size - even)
+                if not self._factor.ndim:
+                    work.do(np.multiply, y, self._factor, y)
+                work.do(np.rint, y, y)
+                work.do(clip_to, y, *self._limits, y)
 
     def _by_channel(self, work: Work, y: Array, width: int) -> None:
         if self._bias is not None:
@@ -190,12 +192,15 @@ def _unfolded(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
         out = work.empty((len(x), *w.output, m)) if out is None else out
-        held = work.empty((block, *w.output[1:], *w.kernel, k // prod(w.kernel)))
-        for image, result in zip(sliding(pad_channels_last(x, w, 0, work), w), out, strict=True):
-            for start in range(0, count, block):
-                part, windows = result[start : start + block].reshape(-1, m), image[start : start + block]
-                work.do(copy_runs, windows, held[: len(windows)])
-                matrix.multiply(held[: len(windows)].reshape(-1, k), part, finish, work)
+        windows = sliding(pad_channels_last(x, w, 0, work), w)
+        for share in work.shares(count):
+            held = work.empty((block, *w.output[1:], *w.kernel, k // prod(w.kernel)))
+            for image, result in zip(windows, out, strict=True):
+                for start in range(share.start, share.stop, block):
+                    piece = slice(start, min(start + block, share.stop))
+                    rows = held[: piece.stop - start]
+                    work.do(copy_runs, image[piece], rows)
+                    matrix.multiply(rows.reshape(-1, k), result[piece].reshape(-1, m), finish, work)
         return channels_first(out)
 
     return recordable(run)

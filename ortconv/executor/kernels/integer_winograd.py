@@ -51,7 +51,7 @@ class TiledWeights:
         """
 
         def run(work: Work, x: Array, out: Array | None = None) -> Array:
-            doubt, wide = Doubt(), work.empty(self._quarters.shape)
+            doubt, wide = Doubt(work), work.empty(self._quarters.shape)
             work.do(np.copyto, wide, self._quarters)
 
             def combined(tiles: Array) -> Array:

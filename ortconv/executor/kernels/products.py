@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ortconv.executor.threads import thread_count
+from ortconv.executor.threads import threads_of_products
 from ortconv.executor.work import AT_ONCE, Work, recordable
 from ortconv.ir.tensor import Array, aligned
 
@@ -27,7 +27,7 @@ _ROWS, _FEWEST_ROWS, _MOST_ROWS = 12, 4, 240
 
 def largest_piece() -> int:
     """Up to how many multiplications a product needs no copies; 0 where there is no such kernel, or several threads share it."""
-    return _largest_piece() if thread_count() == 1 else 0
+    return _largest_piece() if threads_of_products() == 1 else 0
 
 
 @cache

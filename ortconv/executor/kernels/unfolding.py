@@ -48,13 +48,14 @@ def unfolded(matrix: Array, w: Window) -> Unfolded:
         if count * pixels * k * x.itemsize <= stripes.STRIPE_BYTES:
             windows, out = (work.reshaped(v, (1, count, *v.shape[2:])) for v in (windows, out))
         block = rows_per_stripe(windows.shape[1], pixels * (k + m) * x.itemsize)
-        rows = work.empty((block * pixels, k), x.dtype)
-        for image, target in zip(windows, out, strict=True):
-            for start in range(0, len(target), block):
-                part = target[start : start + block]
-                held = rows[: len(part) * pixels]
-                work.do(copy_runs, image[start : start + block], held.reshape(len(part), *image.shape[1:]))
-                multiply(held, part.reshape(len(held), m), work)
+        for share in work.shares(windows.shape[1]):
+            rows = work.empty((block * pixels, k), x.dtype)
+            for image, target in zip(windows, out, strict=True):
+                for start in range(share.start, share.stop, block):
+                    piece = slice(start, min(start + block, share.stop))
+                    held = rows[: (piece.stop - start) * pixels]
+                    work.do(copy_runs, image[piece], held.reshape(piece.stop - start, *image.shape[1:]))
+                    multiply(held, target[piece].reshape(len(held), m), work)
 
     return run
 
@@ -93,15 +94,18 @@ def _of_patches(matrix: Array, w: Window) -> Unfolded:
     count = rows_per_stripe(oh, (k + m) * ow * matrix.itemsize)
 
     def run(work: Work, x: Array, out: Array) -> None:
-        held = work.empty((count, ow, c, kh, kw), x.dtype)
-        for image, target in zip(work.contiguous(x), out, strict=True):
-            by_channel, by_row, item = image.strides
-            steps = (w.strides[0] * by_row, w.strides[1] * item, by_channel, w.dilations[0] * by_row, item)
-            windows = strided(image, (oh, ow, c, kh, kw), steps)
-            for start in range(0, oh, count):
-                part = target[start : start + count]
-                work.do(copy_runs, windows[start : start + count], held[: len(part)])
-                multiply(held[: len(part)].reshape(len(part) * ow, k), part.reshape(len(part) * ow, m), work)
+        x = work.contiguous(x)
+        for share in work.shares(oh):
+            held = work.empty((count, ow, c, kh, kw), x.dtype)
+            for image, target in zip(x, out, strict=True):
+                by_channel, by_row, item = image.strides
+                steps = (w.strides[0] * by_row, w.strides[1] * item, by_channel, w.dilations[0] * by_row, item)
+                windows = strided(image, (oh, ow, c, kh, kw), steps)
+                for start in range(share.start, share.stop, count):
+                    piece = slice(start, min(start + count, share.stop))
+                    rows = held[: piece.stop - start]
+                    work.do(copy_runs, windows[piece], rows)
+                    multiply(rows.reshape(len(rows) * ow, k), target[piece].reshape(len(rows) * ow, m), work)
 
     return run
 
@@ -114,19 +118,20 @@ def _along_width(matrix: Array, w: Window) -> Unfolded:
     rows, width, place, multiply = (count - 1) * sh + kh, w.padded[1], all_columns(w), writer(matrix)
 
     def run(work: Work, x: Array, out: Array) -> None:
-        stripe = Stripe(work.empty((1, rows, width, c), x.dtype), (place,), work)
-        _, by_row, by_column, item = stripe.copies.strides
-        row_windows = (sw * by_column, by_row, w.dilations[1] * by_column, item)
-        taps, run_length = (kw, c) if w.dilations[1] > 1 else (1, kw * c)
-        runs = strided(stripe.copies, (ow, rows, taps, run_length), row_windows)
-        held = work.empty((ow, rows, taps, run_length), x.dtype)
-        windows = strided(held, (count, ow, k), (sh * kw * c * item, rows * kw * c * item, item))
-        for image, target in zip(to_last(x), out, strict=True):
-            for start in range(0, oh, count):
-                part = target[start : start + count]
-                stripe.load(image, start * sh - w.begin[0], work)
-                work.do(copy_runs, runs, held)
-                multiply(windows[: len(part)], part, work)
+        for share in work.shares(oh):
+            stripe = Stripe(work.empty((1, rows, width, c), x.dtype), (place,), work)
+            _, by_row, by_column, item = stripe.copies.strides
+            row_windows = (sw * by_column, by_row, w.dilations[1] * by_column, item)
+            taps, run_length = (kw, c) if w.dilations[1] > 1 else (1, kw * c)
+            runs = strided(stripe.copies, (ow, rows, taps, run_length), row_windows)
+            held = work.empty((ow, rows, taps, run_length), x.dtype)
+            windows = strided(held, (count, ow, k), (sh * kw * c * item, rows * kw * c * item, item))
+            for image, target in zip(to_last(x), out, strict=True):
+                for start in range(share.start, share.stop, count):
+                    part = target[start : min(start + count, share.stop)]
+                    stripe.load(image, start * sh - w.begin[0], work)
+                    work.do(copy_runs, runs, held)
+                    multiply(windows[: len(part)], part, work)
 
     return run
 
@@ -140,14 +145,15 @@ def _of_few_channels(matrix: Array, w: Window) -> Unfolded:
 
     def run(work: Work, x: Array, out: Array) -> None:
         x = x if x.strides[-1] == x.itemsize else work.contiguous(x)
-        held = work.empty((rows, kw, c, ow), x.dtype)
-        stripe = Stripe(held.transpose(1, 0, 3, 2), places, work)
-        _, by_row, by_column, by_element = stripe.copies.strides
-        windows = strided(held, (count, ow, k), (sh * by_row, by_column, by_element))
-        for image, target in zip(to_last(x), out, strict=True):
-            for start in range(0, oh, count):
-                part = target[start : start + count]
-                stripe.load(image, start * sh - w.begin[0], work)
-                multiply(windows[: len(part)], part, work)
+        for share in work.shares(oh):
+            held = work.empty((rows, kw, c, ow), x.dtype)
+            stripe = Stripe(held.transpose(1, 0, 3, 2), places, work)
+            _, by_row, by_column, by_element = stripe.copies.strides
+            windows = strided(held, (count, ow, k), (sh * by_row, by_column, by_element))
+            for image, target in zip(to_last(x), out, strict=True):
+                for start in range(share.start, share.stop, count):
+                    part = target[start : min(start + count, share.stop)]
+                    stripe.load(image, start * sh - w.begin[0], work)
+                    multiply(windows[: len(part)], part, work)
 
     return run

@@ -66,7 +66,7 @@ def convolver(weights: Callable[[], Array], w: Window, direct: Callable[[], Func
     """
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        doubt, tiled = Doubt(), weights()
+        doubt, tiled = Doubt(work), weights()
 
         def combined(tiles: Array) -> Array:
             products = work.empty((*tiles.shape[:2], tiled.shape[2]))
@@ -109,16 +109,17 @@ def in_tiles(
     whole = out if is_whole else work.empty((n, 2 * rows, 2 * columns, m))
     blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weight_bytes // 4))
     block = max(1, -(-rows // max(1, blocks)))
-    held = work.empty((2 * block + 2, 2, columns + 1, c))
-    stripe = Stripe(held.swapaxes(0, 1), [_every_second_column(w, first) for first in range(2)], work)
-    for image, target in zip(to_last(x), whole):
-        by_tile = target.reshape(rows, 2, columns, 2, m)
-        for start in range(0, rows, block):
-            with work.scratch():
-                part = by_tile[start : start + block]
-                stripe.load(image, 2 * start - w.begin[0], work)
-                y = combined(_transformed_tiles(work, held[: 2 * len(part) + 2]))
-                work.do(copy_runs, y.reshape(2, 2, len(part), columns, m).transpose(2, 0, 3, 1, 4), part)
+    for share in work.shares(rows):
+        held = work.empty((2 * block + 2, 2, columns + 1, c))
+        stripe = Stripe(held.swapaxes(0, 1), [_every_second_column(w, first) for first in range(2)], work)
+        for image, target in zip(to_last(x), whole):
+            by_tile = target.reshape(rows, 2, columns, 2, m)
+            for start in range(share.start, share.stop, block):
+                with work.scratch():
+                    part = by_tile[start : min(start + block, share.stop)]
+                    stripe.load(image, 2 * start - w.begin[0], work)
+                    y = combined(_transformed_tiles(work, held[: 2 * len(part) + 2]))
+                    work.do(copy_runs, y.reshape(2, 2, len(part), columns, m).transpose(2, 0, 3, 1, 4), part)
     if not is_whole:
         work.do(copy_to, whole[:, :oh, :ow], out)
 

@@ -1,0 +1,112 @@
+"""Calls of numpy cut into calls on parts of the same arrays, for several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.work import Call
+from ortconv.ir.tensor import Array
+
+_SECONDS_PER_CALL, _SECONDS_PER_ELEMENT, _SECONDS_PER_MULTIPLICATION = 0.5e-6, 0.1e-9, 0.02e-9
+_FEWEST_SECONDS = 4e-6
+"""Work of a lane that takes longer than to hand it over and to wait for it, about."""
+
+
+def shares(size: int, lanes: int) -> list[slice]:
+    """Neighbouring parts of nearly the same size."""
+    return [slice(*pair) for pair in pairwise(size * lane // lanes for lane in range(lanes + 1))]
+
+
+def seconds(calls: Iterable[Call]) -> float:
+    """About how long calls take."""
+    return sum(_seconds(function, args) for function, args in calls)
+
+
+def is_worth_sharing(calls: Iterable[Call]) -> bool:
+    """True for what takes longer than to hand it to another process and to wait for it."""
+    return seconds(calls) > _FEWEST_SECONDS
+
+
+def _seconds(function: Callable[..., Any], args: Sequence[Any]) -> float:
+    if function is np.matmul:
+        return _SECONDS_PER_CALL + args[2].size * args[0].shape[-1] * _SECONDS_PER_MULTIPLICATION
+    arrays = [x for x in (*getattr(function, "args", ()), *args) if isinstance(x, np.ndarray)]
+    return _SECONDS_PER_CALL + sum(x.size for x in arrays) * _SECONDS_PER_ELEMENT
+
+
+def in_lanes(function: Callable[..., Any], args: Sequence[Any], lanes: int) -> list[Call] | None:
+    """A call as one for each lane. None where it is too little work, or nothing is known about it."""
+    cut = _cut(function, args, lanes)
+    return cut if cut and all(is_worth_sharing([call]) for call in cut[1:]) else None
+
+
+def _cut(function: Callable[..., Any], args: Sequence[Any], lanes: int) -> list[Call] | None:
+    if function is np.matmul:
+        return _of_product(*args, lanes=lanes) if len(args) == 3 else None
+    if function is np.copyto:
+        return _of_elements(function, (*args[1:2], args[0]), lambda x, out: (out, x, *args[2:]), lanes)
+    if isinstance(function, np.ufunc):
+        return _of_elements(function, args, lambda *parts: parts, lanes) if len(args) == function.nargs else None
+    if isinstance(function, partial) and isinstance(function.func, np.ufunc) and function.keywords.keys() == {"out"}:
+        ufunc = function.func
+        operands = (*function.args, *args, function.keywords["out"])
+        if len(operands) != ufunc.nargs:
+            return None
+        cut = _of_elements(ufunc, operands, lambda *parts: parts, lanes)
+        return cut and [(partial(ufunc, out=parts[-1]), parts[:-1]) for _, parts in cut]
+    return None
+
+
+def _of_elements(
+    function: Callable[..., Any], arrays: Sequence[Any], arranged: Callable[..., tuple[Any, ...]], lanes: int
+) -> list[Call] | None:
+    """An elementwise function of arrays, of which the last is the result."""
+    out = arrays[-1]
+    if not isinstance(out, np.ndarray) or getattr(function, "nout", 1) != 1:
+        return None
+    if getattr(function, "signature", None) or not all(_is_apart(x, out) for x in arrays[:-1]):
+        return None
+    axis = max((a for a in range(out.ndim) if out.shape[a] >= lanes), key=lambda a: abs(out.strides[a]), default=None)
+    if axis is None:
+        return None
+    size, from_behind = out.shape[axis], axis - out.ndim
+    return [(function, arranged(*(_part(x, from_behind, s, size) for x in arrays))) for s in shares(size, lanes)]
+
+
+def _of_product(a: Array, b: Array, out: Array, *, lanes: int) -> list[Call] | None:
+    if min(a.ndim, b.ndim, out.ndim) < 2:
+        return None
+    if not all(_is_apart(x, out) for x in (a, b)):
+        return None
+    batch = max(range(out.ndim - 2), key=lambda axis: out.shape[axis], default=None)
+    if batch is not None and out.shape[batch] >= lanes and (out.shape[batch] % lanes == 0 or out.shape[batch] >= 8):
+        axis, size = batch - out.ndim, out.shape[batch]
+        cut = [(_part(a, axis, s, size), _part(b, axis, s, size), _part(out, axis, s, size)) for s in shares(size, lanes)]
+    elif out.shape[-2] >= max(out.shape[-1] // 4, lanes):
+        cut = [(a[..., s, :], b, out[..., s, :]) for s in shares(out.shape[-2], lanes)]
+    elif out.shape[-1] >= lanes:
+        cut = [(a, b[..., s], out[..., s]) for s in shares(out.shape[-1], lanes)]
+    else:
+        return None
+    return [(np.matmul, args) for args in cut]
+
+
+def _part(x: Any, axis: int, part: slice, size: int) -> Any:
+    """A part along an axis, counted from behind, of what is broadcast to so many elements there."""
+    if not isinstance(x, np.ndarray) or x.ndim < -axis or x.shape[axis] != size:
+        return x
+    return x[(slice(None),) * (x.ndim + axis) + (part,)]
+
+
+def _is_apart(x: Any, out: Array) -> bool:
+    """True if an operand is not in the memory of the result, or element by element at the same place."""
+    if not isinstance(x, np.ndarray) or not np.may_share_memory(x, out):
+        return True
+    same_place = x.__array_interface__["data"] == out.__array_interface__["data"]
+    return same_place and x.shape == out.shape and x.strides == out.strides
+

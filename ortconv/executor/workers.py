@@ -1,0 +1,163 @@
+"""Processes that do their share of recorded steps, in memory that they have in common.
+
+Threads of Python wait for each other at the interpreter's lock between any two calls of a step. Processes share only what was
+recorded before they were forked: arrays in memory of `shared_memory`, constants, and the calls themselves.
+"""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+
+from ortconv.executor.work import Call, ChangedError
+from ortconv.ir.tensor import Array
+
+_SPINS = 20_000
+"""So often a semaphore is tried, for some milliseconds, before a process goes to sleep: to wake it takes as long as many steps."""
+
+_PATIENCE = 10.0
+"""Seconds after which a worker that has not done its share counts as lost."""
+
+_CHECKED_AFTER = 1.0
+"""Seconds after which a sleeping process looks whether the others are still there."""
+
+Semaphore = Any  # multiprocessing's has no type that can be named
+
+
+def shared_memory(size: int) -> Array:
+    """Bytes that this process and those it forks later have in common."""
+    return np.frombuffer(mmap.mmap(-1, size), np.uint8)
+
+
+def can_share() -> bool:
+    """True where processes can be forked. On macOS system libraries do not bear it."""
+    return sys.platform == "linux"
+
+
+class Workers:
+    """A number of lanes of calls: this process does the first, each of the others is done by a process of its own.
+
+    Until `start`, and where that fails, this process does all of them.
+    """
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        self._pieces: list[Sequence[Sequence[Call]]] = []
+        self._others: list[_Worker] = []
+        self._at = 0
+
+    def add(self, piece: Sequence[Sequence[Call]]) -> Call:
+        """The call that does calls of each lane at the same time. In a run every one is made, in the order they were added."""
+        self._pieces.append(piece)
+        return self._do, (len(self._pieces) - 1,)
+
+    def start(self) -> None:
+        """Fork the processes."""
+        try:
+            with warnings.catch_warnings():
+                # Python warns of forks beside threads, which may hold locks. Workers take none but those that fork renews.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                for lane in range(1, self.lanes):
+                    self._others.append(_Worker([piece[lane] for piece in self._pieces]))
+        except (OSError, AssertionError):  # no memory for semaphores, or a process that may not have children
+            self.stop()
+
+    def begin(self) -> None:
+        """Wake the processes for a run. ChangedError where the last one did not come to its end."""
+        if self._at:
+            self.stop()
+            raise ChangedError
+        for other in self._others:
+            other.wake()
+
+    def stop(self) -> None:
+        """End the processes."""
+        for other in self._others:
+            other.stop()
+        self._others = []
+
+    def _do(self, index: int) -> None:
+        own, *rest = self._pieces[index]
+        self._at = (index + 1) % len(self._pieces)
+        if not self._others:
+            for calls in (own, *rest):
+                _do_all(calls)
+            return
+        for other in self._others:
+            other.go()
+        _do_all(own)
+        for other in self._others:
+            if not other.is_done():
+                self.stop()
+                raise ChangedError
+
+
+class _Worker:
+    """A process that does its calls of every piece, run by run."""
+
+    def __init__(self, pieces: Sequence[Sequence[Call]]) -> None:
+        context: Any = multiprocessing.get_context("fork")
+        awake, ready, done = (context.Semaphore(0) for _ in range(3))
+        self.wake: Callable[[], None] = awake.release
+        self.go: Callable[[], None] = ready.release
+        self._done = done
+        process = context.Process(target=_work, args=(pieces, awake, ready, done), name="ortconv worker", daemon=True)
+        process.start()
+        self._process = process
+        self.stop = finalize(self, _end, process)
+
+    def is_done(self) -> bool:
+        """Wait for the process. False if it has ended, or takes too long."""
+        return _acquired(self._done, self._process.is_alive, round(_PATIENCE / _CHECKED_AFTER))
+
+
+def _end(process: Any) -> None:
+    if process._parent_pid == os.getpid():  # not in a process that was forked beside it
+        process.kill()
+        process.join()
+
+
+def _work(pieces: Sequence[Sequence[Call]], awake: Semaphore, ready: Semaphore, done: Semaphore) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = os.getppid()
+
+    def has_parent() -> bool:
+        return os.getppid() == parent
+
+    with suppress(Exception):
+        while _acquired(awake, has_parent, spins=0):
+            for calls in pieces:
+                if not _acquired(ready, has_parent):
+                    break
+                _do_all(calls)
+                done.release()
+    os._exit(1)
+
+
+def _do_all(calls: Sequence[Call]) -> None:
+    for function, args in calls:
+        function(*args)
+
+
+def _acquired(semaphore: Semaphore, goes_on: Callable[[], bool], tries: int | None = None, spins: int = _SPINS) -> bool:
+    """Wait for a semaphore as long as something goes on; False otherwise, or after so many tries of a second each."""
+    acquire = semaphore.acquire
+    for _ in range(spins):
+        if acquire(False):
+            return True
+    while not acquire(True, _CHECKED_AFTER):
+        if not goes_on() or tries == 0:
+            return bool(acquire(False))
+        tries = None if tries is None else tries - 1
+    return True
