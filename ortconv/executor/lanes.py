@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ortconv.executor.work import Call
+from ortconv.executor.work import Call, divided
 from ortconv.ir.tensor import Array
 
 _SECONDS_PER_CALL, _SECONDS_PER_ELEMENT, _SECONDS_PER_MULTIPLICATION = 0.5e-6, 0.1e-9, 0.02e-9
-_FEWEST_SECONDS = 4e-6
+_FEWEST_SECONDS = 3e-6
 """Work of a lane that takes longer than to hand it over and to wait for it, about."""
-
-
-def shares(size: int, lanes: int) -> list[slice]:
-    """Neighbouring parts of nearly the same size."""
-    return [slice(*pair) for pair in pairwise(size * lane // lanes for lane in range(lanes + 1))]
 
 
 def seconds(calls: Iterable[Call]) -> float:
@@ -34,7 +28,7 @@ def is_worth_sharing(calls: Iterable[Call]) -> bool:
 
 def _seconds(function: Callable[..., Any], args: Sequence[Any]) -> float:
     if function is np.matmul:
-        return _SECONDS_PER_CALL + args[2].size * args[0].shape[-1] * _SECONDS_PER_MULTIPLICATION
+        return float(_SECONDS_PER_CALL + args[2].size * args[0].shape[-1] * _SECONDS_PER_MULTIPLICATION)
     arrays = [x for x in (*getattr(function, "args", ()), *args) if isinstance(x, np.ndarray)]
     return _SECONDS_PER_CALL + sum(x.size for x in arrays) * _SECONDS_PER_ELEMENT
 
@@ -75,7 +69,9 @@ def _of_elements(
     if axis is None:
         return None
     size, from_behind = out.shape[axis], axis - out.ndim
-    return [(function, arranged(*(_part(x, from_behind, s, size) for x in arrays))) for s in shares(size, lanes)]
+    return [
+        (function, arranged(*(_part(x, from_behind, s, size) for x in arrays))) for s in divided(slice(0, size), lanes)
+    ]
 
 
 def _of_product(a: Array, b: Array, out: Array, *, lanes: int) -> list[Call] | None:
@@ -86,11 +82,14 @@ def _of_product(a: Array, b: Array, out: Array, *, lanes: int) -> list[Call] | N
     batch = max(range(out.ndim - 2), key=lambda axis: out.shape[axis], default=None)
     if batch is not None and out.shape[batch] >= lanes and (out.shape[batch] % lanes == 0 or out.shape[batch] >= 8):
         axis, size = batch - out.ndim, out.shape[batch]
-        cut = [(_part(a, axis, s, size), _part(b, axis, s, size), _part(out, axis, s, size)) for s in shares(size, lanes)]
+        cut = [
+            (_part(a, axis, s, size), _part(b, axis, s, size), _part(out, axis, s, size))
+            for s in divided(slice(0, size), lanes)
+        ]
     elif out.shape[-2] >= max(out.shape[-1] // 4, lanes):
-        cut = [(a[..., s, :], b, out[..., s, :]) for s in shares(out.shape[-2], lanes)]
+        cut = [(a[..., s, :], b, out[..., s, :]) for s in divided(slice(0, out.shape[-2]), lanes)]
     elif out.shape[-1] >= lanes:
-        cut = [(a, b[..., s], out[..., s]) for s in shares(out.shape[-1], lanes)]
+        cut = [(a, b[..., s], out[..., s]) for s in divided(slice(0, out.shape[-1]), lanes)]
     else:
         return None
     return [(np.matmul, args) for args in cut]
@@ -109,4 +108,3 @@ def _is_apart(x: Any, out: Array) -> bool:
         return True
     same_place = x.__array_interface__["data"] == out.__array_interface__["data"]
     return same_place and x.shape == out.shape and x.strides == out.strides
-

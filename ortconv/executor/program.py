@@ -102,21 +102,20 @@ class BlockProgram:
                 work.do(function, *operands(slots))
 
     def _in_blocks(self, work: Work, recipe: _Recipe, whole: list[Any]) -> None:
-        rows, block = whole[self._result], recipe.block
-        for share in work.shares(-(-len(rows) // recipe.period)):
-            end = min(share.stop * recipe.period, len(rows))
-            held = whole + [work.like(rows[:block]) for _ in range(self._temporaries)]
-            held += [work.like(rows[:block, :1]) for _ in range(self._columns)]
+        rows, block, period = whole[self._result], recipe.block, recipe.period
+        for parts in work.shares(-(-len(rows) // period), block // period):
+            longest = min((parts[0].stop - parts[0].start) * period, len(rows))
+            held = whole + [work.like(rows[:longest]) for _ in range(self._temporaries)]
+            held += [work.like(rows[:longest, :1]) for _ in range(self._columns)]
             slots = held.copy()
             moving = [*recipe.moving, self._result]
             cut = [*recipe.cut, *range(self._result + 1, len(slots))]
-            for start in range(share.start * recipe.period, end, block):
-                stop = min(start + block, end)
+            for part in parts:
+                start, stop = part.start * period, min(part.stop * period, len(rows))
                 for slot in moving:
                     slots[slot] = held[slot][start:stop]
-                if stop < start + block:
-                    for slot in cut:
-                        slots[slot] = held[slot][: stop - start]
+                for slot in cut:
+                    slots[slot] = held[slot][: stop - start]
                 self._execute(work, slots)
 
     def _fills(self, shape: tuple[int, ...], values: Sequence[tuple[int, Array]]) -> bool:

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.lanes import in_lanes, is_worth_sharing, shares
+from ortconv.executor.lanes import in_lanes, is_worth_sharing
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Call, ChangedError, Work, copy_pixels
+from ortconv.executor.work import Call, ChangedError, Work, copy_pixels, divided, parts
 from ortconv.executor.workers import Workers, shared_memory
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Array
@@ -134,15 +134,15 @@ class Recorder(Work):
             with self.scratch():
                 record(self, *args)
 
-    def shares(self, size: int) -> Iterator[slice]:
+    def shares(self, size: int, most: int) -> Iterator[list[slice]]:
         if self._workers is None or self._lane is not None or size < self._workers.lanes:
-            yield slice(0, size)
+            yield from super().shares(size, most)
             return
         before, piece = self._calls, []
         try:
-            for self._lane, part in enumerate(shares(size, self._workers.lanes)):
-                self._calls = []
-                yield part
+            for lane, share in enumerate(divided(slice(0, size), self._workers.lanes)):
+                self._lane, self._calls = lane, []
+                yield parts(share, most)
                 piece.append(self._calls)
         finally:
             self._lane, self._calls = None, before

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ortconv.executor.registry import Function
 from ortconv.ir.tensor import Array
-
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -39,12 +39,13 @@ class Work:
         """Call a function; in a recording again in each run, or what it calls if that can be recorded."""
         function(*args)
 
-    def shares(self, size: int) -> Iterator[slice]:
-        """Parts of range(size) that may be done at the same time, each with memory that is taken inside.
+    def shares(self, size: int, most: int) -> Iterator[list[slice]]:
+        """Shares of range(size) that may be done at the same time, each in parts of at most `most`, the first of them the longest.
 
-        What is done for one of them does not read what is written for another.
+        What is done for a share has memory that is taken inside, and does not read what is written for another.
         """
-        yield slice(0, size)
+        if size > 0:
+            yield parts(slice(0, size), most)
 
     def scratch(self) -> AbstractContextManager[None]:
         """What is taken inside is free again behind it."""
@@ -73,6 +74,18 @@ class Work:
 
 
 AT_ONCE = Work()
+
+
+def parts(whole: slice, most: int) -> list[slice]:
+    """A part of an axis in parts of at most so many, of nearly the same size, the longest first."""
+    return divided(whole, -(-(whole.stop - whole.start) // max(most, 1)))
+
+
+def divided(whole: slice, count: int) -> list[slice]:
+    """The same in so many parts."""
+    size = whole.stop - whole.start
+    return [slice(*pair) for pair in pairwise(whole.stop - size * left // count for left in range(count, -1, -1))]
+
 
 Finish = Callable[[Work, Array], None]
 """What is done in place to a contiguous part of a result, channels last, as soon as it is made."""

@@ -1,6 +1,7 @@
 """What is recorded must hold for other numbers, leave everything alone that is not its own, and give way where it does not hold."""
 
 import threading
+from itertools import chain
 
 import numpy as np
 import onnx
@@ -35,7 +36,7 @@ def replayed(function, first, then):
     calls = recorder.calls()
     recorder.end_step()
     np.copyto(x, then)
-    for block in recorder._free:
+    for block in chain.from_iterable(recorder._free):
         block.memory[block.start :][: block.size] = 0x7F
     result.fill(np.nan)
     with np.errstate(all="ignore"):

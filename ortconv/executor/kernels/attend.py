@@ -51,7 +51,7 @@ def attended(
     scale = np.asarray(factor * unit, np.float32)
     with work.scratch():
         is_small, wide = prod(shape) <= _BLOCK, [np.broadcast_to(x, shape) for x in summands]
-        for share in work.shares(heads):
+        for (share,) in work.shares(heads, heads):
             own_q, own_kt, own_v, own_out = (x[:, share] for x in (q, kt, v, out))
             if is_small:
                 masks = [x if x.ndim < 3 or x.shape[-3] == 1 else x[..., share, :, :] for x in summands]

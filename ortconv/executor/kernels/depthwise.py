@@ -26,13 +26,14 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
     repeated = np.tile(weights, (1, together)).reshape(kh, kw, run_length)
     # Strided windows read copies of the columns that each kernel column meets, others one copy of all columns.
     places, width = (reached(w, 1), ow) if sw > 1 else ((all_columns(w),), w.padded[1])
-    count = rows_per_stripe(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
-    shape = (len(places), (count - 1) * sh + (kh - 1) * dh + 1, width, c)
+    most = rows_per_stripe(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
         out = work.empty((len(x), oh, ow, c), dtype) if out is None else out
-        for rows in work.shares(oh):
-            stripe = Stripe(work.empty(shape, dtype), places, work)
+        for parts in work.shares(oh, most):
+            count = parts[0].stop - parts[0].start
+            rows = (count - 1) * sh + (kh - 1) * dh + 1
+            stripe = Stripe(work.empty((len(places), rows, width, c), dtype), places, work)
             by_copy, by_row, by_column, item = stripe.copies.strides
             by_tap = by_copy if sw > 1 else dw * by_column
             taps = strided(
@@ -41,9 +42,9 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
                 (dh * by_row, by_tap, sh * by_row, run_length * item, item),
             )
             for image, results in zip(to_last(x), out.reshape(len(x), oh, ow // together, run_length), strict=True):
-                for start in range(rows.start, rows.stop, count):
-                    part = results[start : min(start + count, rows.stop)]
-                    stripe.load(image, start * sh - w.begin[0], work)
+                for rows_of_part in parts:
+                    part = results[rows_of_part]
+                    stripe.load(image, rows_of_part.start * sh - w.begin[0], work)
                     work.do(partial(_einsum, "ijhwx,ijx->hwx", taps[:, :, : len(part)], repeated, out=part))
                     if finish is not None:
                         finish(work, part)

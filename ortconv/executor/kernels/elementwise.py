@@ -314,10 +314,9 @@ def blockwise(function: Callable[[Array, Array], None], dtype: np.dtype[Any] | N
         order = sorted(range(x.ndim), key=lambda axis: -out.strides[axis])
         source = work.contiguous(x.transpose(order)).reshape(-1)
         target = out.transpose(order).reshape(-1)
-        for part in work.shares(x.size):
-            for start in range(part.start, part.stop, BLOCK):
-                stop = min(start + BLOCK, part.stop)
-                work.do(function, source[start:stop], target[start:stop])
+        for parts in work.shares(x.size, BLOCK):
+            for part in parts:
+                work.do(function, source[part], target[part])
         return out
 
     return recordable(run)

@@ -54,19 +54,17 @@ class IntegerWeights:
                 held = work.empty(panels.shape)
                 work.do(copy_to, panels, held)
                 block = max(1, BLOCK // max(1, out.shape[1]))
-                for share in work.shares(len(rows)):
-                    for start in range(share.start, share.stop, block):
-                        piece = slice(start, min(start + block, share.stop))
-                        by_panels(rows[piece], held, out[piece], work)
-                        finish(work, out[piece])
+                for parts in work.shares(len(rows), block):
+                    for part in parts:
+                        by_panels(rows[part], held, out[part], work)
+                        finish(work, out[part])
                 return
-            for share in work.shares(len(panels)):
-                held = work.empty((count, *panels.shape[1:]))
-                for start in range(share.start, share.stop, count):
-                    stop = min(start + count, share.stop)
-                    wide = held[: stop - start]
-                    work.do(copy_to, panels[start:stop], wide)
-                    by_panels(rows, wide, out[:, start * width : stop * width], work)
+            for parts in work.shares(len(panels), count):
+                held = work.empty(panels[parts[0]].shape)
+                for part in parts:
+                    wide = held[: part.stop - part.start]
+                    work.do(copy_to, panels[part], wide)
+                    by_panels(rows, wide, out[:, part.start * width : part.stop * width], work)
             finish(work, out)
 
 

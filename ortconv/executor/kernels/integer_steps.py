@@ -105,11 +105,9 @@ class Rounding:
 
     def __call__(self, work: Work, sums: Array) -> None:
         flat, width = sums.reshape(-1), self._width
-        block = max(1, LARGE_BLOCK // width) * width
-        for share in work.shares(-(-flat.size // width)):
-            end = min(share.stop * width, flat.size)
-            for start in range(share.start * width, end, block):
-                y = flat[start : min(start + block, end)]
+        for parts in work.shares(-(-flat.size // width), max(1, LARGE_BLOCK // width)):
+            for part in parts:
+                y = flat[part.start * width : part.stop * width]
                 even = y.size // width * width
                 if even:
                     self._by_channel(work, y[:even].reshape(-1, width), width)
@@ -193,14 +191,13 @@ def _unfolded(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
         out = work.empty((len(x), *w.output, m)) if out is None else out
         windows = sliding(pad_channels_last(x, w, 0, work), w)
-        for share in work.shares(count):
-            held = work.empty((block, *w.output[1:], *w.kernel, k // prod(w.kernel)))
+        for parts in work.shares(count, block):
+            held = work.empty((parts[0].stop - parts[0].start, *w.output[1:], *w.kernel, k // prod(w.kernel)))
             for image, result in zip(windows, out, strict=True):
-                for start in range(share.start, share.stop, block):
-                    piece = slice(start, min(start + block, share.stop))
-                    rows = held[: piece.stop - start]
-                    work.do(copy_runs, image[piece], rows)
-                    matrix.multiply(rows.reshape(-1, k), result[piece].reshape(-1, m), finish, work)
+                for part in parts:
+                    rows = held[: part.stop - part.start]
+                    work.do(copy_runs, image[part], rows)
+                    matrix.multiply(rows.reshape(-1, k), result[part].reshape(-1, m), finish, work)
         return channels_first(out)
 
     return recordable(run)

@@ -48,14 +48,13 @@ def unfolded(matrix: Array, w: Window) -> Unfolded:
         if count * pixels * k * x.itemsize <= stripes.STRIPE_BYTES:
             windows, out = (work.reshaped(v, (1, count, *v.shape[2:])) for v in (windows, out))
         block = rows_per_stripe(windows.shape[1], pixels * (k + m) * x.itemsize)
-        for share in work.shares(windows.shape[1]):
-            rows = work.empty((block * pixels, k), x.dtype)
+        for parts in work.shares(windows.shape[1], block):
+            rows = work.empty((parts[0].stop - parts[0].start, pixels, k), x.dtype)
             for image, target in zip(windows, out, strict=True):
-                for start in range(share.start, share.stop, block):
-                    piece = slice(start, min(start + block, share.stop))
-                    held = rows[: (piece.stop - start) * pixels]
-                    work.do(copy_runs, image[piece], held.reshape(piece.stop - start, *image.shape[1:]))
-                    multiply(held, target[piece].reshape(len(held), m), work)
+                for part in parts:
+                    held = rows[: part.stop - part.start]
+                    work.do(copy_runs, image[part], held.reshape(len(held), *image.shape[1:]))
+                    multiply(held.reshape(len(held) * pixels, k), target[part].reshape(len(held) * pixels, m), work)
 
     return run
 
@@ -95,17 +94,16 @@ def _of_patches(matrix: Array, w: Window) -> Unfolded:
 
     def run(work: Work, x: Array, out: Array) -> None:
         x = work.contiguous(x)
-        for share in work.shares(oh):
-            held = work.empty((count, ow, c, kh, kw), x.dtype)
+        for parts in work.shares(oh, count):
+            held = work.empty((parts[0].stop - parts[0].start, ow, c, kh, kw), x.dtype)
             for image, target in zip(x, out, strict=True):
                 by_channel, by_row, item = image.strides
                 steps = (w.strides[0] * by_row, w.strides[1] * item, by_channel, w.dilations[0] * by_row, item)
                 windows = strided(image, (oh, ow, c, kh, kw), steps)
-                for start in range(share.start, share.stop, count):
-                    piece = slice(start, min(start + count, share.stop))
-                    rows = held[: piece.stop - start]
-                    work.do(copy_runs, windows[piece], rows)
-                    multiply(rows.reshape(len(rows) * ow, k), target[piece].reshape(len(rows) * ow, m), work)
+                for part in parts:
+                    rows = held[: part.stop - part.start]
+                    work.do(copy_runs, windows[part], rows)
+                    multiply(rows.reshape(-1, k), target[part].reshape(-1, m), work)
 
     return run
 
@@ -114,11 +112,13 @@ def _along_width(matrix: Array, w: Window) -> Unfolded:
     """Unfold only along the width; the rows of vertically overlapping windows are then strided views of that copy."""
     (kh, kw), (sh, sw), (oh, ow), (k, m) = w.kernel, w.strides, w.output, matrix.shape
     c = k // (kh * kw)
-    count = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
-    rows, width, place, multiply = (count - 1) * sh + kh, w.padded[1], all_columns(w), writer(matrix)
+    most = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
+    width, place, multiply = w.padded[1], all_columns(w), writer(matrix)
 
     def run(work: Work, x: Array, out: Array) -> None:
-        for share in work.shares(oh):
+        for parts in work.shares(oh, most):
+            count = parts[0].stop - parts[0].start
+            rows = (count - 1) * sh + kh
             stripe = Stripe(work.empty((1, rows, width, c), x.dtype), (place,), work)
             _, by_row, by_column, item = stripe.copies.strides
             row_windows = (sw * by_column, by_row, w.dilations[1] * by_column, item)
@@ -127,11 +127,10 @@ def _along_width(matrix: Array, w: Window) -> Unfolded:
             held = work.empty((ow, rows, taps, run_length), x.dtype)
             windows = strided(held, (count, ow, k), (sh * kw * c * item, rows * kw * c * item, item))
             for image, target in zip(to_last(x), out, strict=True):
-                for start in range(share.start, share.stop, count):
-                    part = target[start : min(start + count, share.stop)]
-                    stripe.load(image, start * sh - w.begin[0], work)
+                for part in parts:
+                    stripe.load(image, part.start * sh - w.begin[0], work)
                     work.do(copy_runs, runs, held)
-                    multiply(windows[: len(part)], part, work)
+                    multiply(windows[: part.stop - part.start], target[part], work)
 
     return run
 
@@ -140,20 +139,20 @@ def _of_few_channels(matrix: Array, w: Window) -> Unfolded:
     """The same from channels first: a run of one column is too short to be copied."""
     (kh, kw), sh, (oh, ow), (k, m) = w.kernel, w.strides[0], w.output, matrix.shape
     c = k // (kh * kw)
-    count = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
-    rows, places, multiply = (count - 1) * sh + kh, reached(w, 1), writer(matrix)
+    most = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
+    places, multiply = reached(w, 1), writer(matrix)
 
     def run(work: Work, x: Array, out: Array) -> None:
         x = x if x.strides[-1] == x.itemsize else work.contiguous(x)
-        for share in work.shares(oh):
-            held = work.empty((rows, kw, c, ow), x.dtype)
+        for parts in work.shares(oh, most):
+            count = parts[0].stop - parts[0].start
+            held = work.empty(((count - 1) * sh + kh, kw, c, ow), x.dtype)
             stripe = Stripe(held.transpose(1, 0, 3, 2), places, work)
             _, by_row, by_column, by_element = stripe.copies.strides
             windows = strided(held, (count, ow, k), (sh * by_row, by_column, by_element))
             for image, target in zip(to_last(x), out, strict=True):
-                for start in range(share.start, share.stop, count):
-                    part = target[start : min(start + count, share.stop)]
-                    stripe.load(image, start * sh - w.begin[0], work)
-                    multiply(windows[: len(part)], part, work)
+                for part in parts:
+                    stripe.load(image, part.start * sh - w.begin[0], work)
+                    multiply(windows[: part.stop - part.start], target[part], work)
 
     return run

@@ -109,15 +109,15 @@ def in_tiles(
     whole = out if is_whole else work.empty((n, 2 * rows, 2 * columns, m))
     blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weight_bytes // 4))
     block = max(1, -(-rows // max(1, blocks)))
-    for share in work.shares(rows):
-        held = work.empty((2 * block + 2, 2, columns + 1, c))
+    for parts in work.shares(rows, block):
+        held = work.empty((2 * (parts[0].stop - parts[0].start) + 2, 2, columns + 1, c))
         stripe = Stripe(held.swapaxes(0, 1), [_every_second_column(w, first) for first in range(2)], work)
         for image, target in zip(to_last(x), whole):
             by_tile = target.reshape(rows, 2, columns, 2, m)
-            for start in range(share.start, share.stop, block):
+            for tiles in parts:
                 with work.scratch():
-                    part = by_tile[start : min(start + block, share.stop)]
-                    stripe.load(image, 2 * start - w.begin[0], work)
+                    part = by_tile[tiles]
+                    stripe.load(image, 2 * tiles.start - w.begin[0], work)
                     y = combined(_transformed_tiles(work, held[: 2 * len(part) + 2]))
                     work.do(copy_runs, y.reshape(2, 2, len(part), columns, m).transpose(2, 0, 3, 1, 4), part)
     if not is_whole:
