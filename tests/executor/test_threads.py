@@ -8,7 +8,7 @@ from onnx.parser import parse_graph
 from ortconv.errors import BackendError, UsageError
 from ortconv.executor import threads
 from ortconv.executor.kernels import products
-from ortconv.executor.threads import in_threads, thread_count
+from ortconv.executor.threads import in_threads, products_in, thread_count, threads_of_products
 from ortconv.session import Session
 
 RNG = np.random.default_rng(3)
@@ -67,28 +67,37 @@ def _blas_threads():
     return [ask() for _, ask in threads._openblas()]
 
 
-def test_blas_has_the_threads_of_the_run_and_then_its_own():
+def test_blas_has_so_many_threads_and_then_its_own():
     before = _blas_threads()
     assert "openblas" not in str(np.show_config(mode="dicts")) or before
-    several = [3 for _ in before]
-    assert in_threads(3, _blas_threads) == several
+    with products_in(3):
+        assert (_blas_threads(), threads_of_products()) == ([3 for _ in before], 3)
+        with products_in(1):
+            assert (_blas_threads(), threads_of_products()) == ([1 for _ in before], 1)
+        assert (_blas_threads(), threads_of_products()) == ([3 for _ in before], 3)
+    with pytest.raises(ZeroDivisionError), products_in(2):
+        1 / 0  # noqa: B018
+    assert (_blas_threads(), threads_of_products()) == (before, 1)
+
+
+def test_a_run_knows_its_threads():
     assert in_threads(3, thread_count) == 3
-    assert in_threads(3, in_threads, 1, _blas_threads) == [1 for _ in before]
-    assert in_threads(3, in_threads, 3, _blas_threads) == several
+    assert in_threads(3, in_threads, 1, thread_count) == 1
     with pytest.raises(ZeroDivisionError):
         in_threads(3, lambda: 1 / 0)
-    assert (_blas_threads(), thread_count()) == (before, 1)
+    assert thread_count() == 1
 
 
 def test_products_are_whole_where_threads_share_them(monkeypatch):
     x, w, out = (np.ones(shape, np.float32) for shape in ((500, 64), (64, 64), (500, 64)))
-    monkeypatch.setattr(products, "_largest_piece", lambda: 10**5)
+    monkeypatch.setattr(products, "largest_piece", lambda: 10**5)
     calls = []
     monkeypatch.setattr(products.np, "matmul", lambda *args: calls.append(args[0].shape))
     products.product(x, w, out)
     assert len(calls[0]) == 3
     calls.clear()
-    in_threads(2, products.product, x, w, out)
+    with products_in(2):
+        products.product(x, w, out)
     assert calls == [(500, 64)]
 
 

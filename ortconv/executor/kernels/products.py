@@ -25,13 +25,9 @@ _ROWS, _FEWEST_ROWS, _MOST_ROWS = 12, 4, 240
 """Pieces have multiples of the first number of rows where so many fit, and of the second else."""
 
 
-def largest_piece() -> int:
-    """Up to how many multiplications a product needs no copies; 0 where there is no such kernel, or several threads share it."""
-    return _largest_piece() if threads_of_products() == 1 else 0
-
-
 @cache
-def _largest_piece() -> int:
+def largest_piece() -> int:
+    """Up to how many multiplications a product needs no copies; 0 where there is no such kernel."""
     core = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
     features: dict[str, bool] = getattr(core, "__cpu_features__", {})
     config: Any = np.show_config(mode="dicts")
@@ -40,9 +36,9 @@ def _largest_piece() -> int:
 
 
 def product(a: Array, b: Array, out: Array, work: Work = AT_ONCE) -> None:
-    """out = a @ b, for a (..., R, K), b (..., K, M) and out (..., R, M), broadcast as by matmul."""
+    """out = a @ b, for a (..., R, K), b (..., K, M) and out (..., R, M), broadcast as by matmul. Whole where threads share it."""
     rows, depth = a.shape[-2:]
-    size, whole = _pieces(rows, depth * b.shape[-1], largest_piece())
+    size, whole = _pieces(rows, depth * b.shape[-1], largest_piece() if threads_of_products() == 1 else 0)
     if size == rows:
         work.do(np.matmul, a, b, out)
     elif whole == rows:
