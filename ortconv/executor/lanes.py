@@ -11,8 +11,8 @@ import numpy as np
 from ortconv.executor.work import Call, divided
 from ortconv.ir.tensor import Array
 
-_SECONDS_PER_CALL, _SECONDS_PER_ELEMENT, _SECONDS_PER_MULTIPLICATION = 0.5e-6, 0.1e-9, 0.02e-9
-_FEWEST_SECONDS = 3e-6
+_SECONDS_PER_CALL, _SECONDS_PER_BYTE, _SECONDS_PER_MULTIPLICATION = 0.3e-6, 0.02e-9, 0.02e-9
+_FEWEST_SECONDS = 2.5e-6
 """Work of a lane that takes longer than to hand it over and to wait for it, about."""
 
 
@@ -30,7 +30,7 @@ def _seconds(function: Callable[..., Any], args: Sequence[Any]) -> float:
     if function is np.matmul:
         return float(_SECONDS_PER_CALL + args[2].size * args[0].shape[-1] * _SECONDS_PER_MULTIPLICATION)
     arrays = [x for x in (*getattr(function, "args", ()), *args) if isinstance(x, np.ndarray)]
-    return _SECONDS_PER_CALL + sum(x.size for x in arrays) * _SECONDS_PER_ELEMENT
+    return _SECONDS_PER_CALL + sum(x.nbytes for x in arrays) * _SECONDS_PER_BYTE
 
 
 def in_lanes(function: Callable[..., Any], args: Sequence[Any], lanes: int) -> list[Call] | None:

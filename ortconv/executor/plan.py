@@ -44,6 +44,9 @@ _FORESEEN_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 16
 """Outputs up to this are recorded, and copied at the end of each run."""
 
+_SHARED_BYTES = 1 << 22
+"""The same where several processes make them."""
+
 _MOST_RECORDINGS = 2
 """For how many combinations of input shapes a plan holds memory."""
 
@@ -216,7 +219,7 @@ class Plan:
         """The outputs of a run that is recorded; None where that fails: the ordinary run will say which step does."""
         self._recordings[shapes] = None
         return_freed_memory()
-        recording = Recording(thread_count() if can_share() else 1)
+        recording = Recording(_lanes())
         try:
             with _products(recording.lanes):
                 results = recording.record(steps, initial, self._inputs, inputs, self._outputs, small)
@@ -248,9 +251,8 @@ class Plan:
 
     def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step], frozenset[int]]:
         """Where later runs with the same input shapes start, the steps that are left to them, and their small outputs."""
-        small = frozenset(
-            slot for slot in self._outputs if getattr(slots[slot], "nbytes", _SMALL_BYTES + 1) <= _SMALL_BYTES
-        )
+        most = _SMALL_BYTES if _lanes() == 1 else _SHARED_BYTES
+        small = frozenset(slot for slot in self._outputs if getattr(slots[slot], "nbytes", most + 1) <= most)
         if not self._following:
             return self._initial, self.steps, small
         initial, steps = self._initial.copy(), []
@@ -262,6 +264,11 @@ class Plan:
             else:
                 steps.append(step)
         return initial, steps, small
+
+
+def _lanes() -> int:
+    """Among how many processes a run is divided."""
+    return thread_count() if can_share() else 1
 
 
 def _products(lanes: int = 1) -> AbstractContextManager[None]:
