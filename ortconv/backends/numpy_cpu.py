@@ -30,11 +30,16 @@ class Numpy:
 
 
 class _InThreads:
+    """A plan whose runs may use several threads."""
+
     def __init__(self, plan: Plan, count: int) -> None:
         self._plan, self._count = plan, count
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         return in_threads(self._count, self._plan.run, inputs)
+
+    def close(self) -> None:
+        self._plan.close()
 
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
         return in_threads(self._count, self._plan.profile, inputs)

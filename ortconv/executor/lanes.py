@@ -11,9 +11,10 @@ import numpy as np
 from ortconv.executor.work import Call, divided
 from ortconv.ir.tensor import Array
 
-_SECONDS_PER_CALL, _SECONDS_PER_BYTE, _SECONDS_PER_MULTIPLICATION = 0.3e-6, 0.02e-9, 0.02e-9
-_FEWEST_SECONDS = 2.5e-6
-"""Work of a lane that takes longer than to hand it over and to wait for it, about."""
+_PER_CALL, _PER_MULTIPLICATION, _PER_BYTE, _PER_BYTE_OF_WEIGHTS, _PER_ELEMENT_APART = 3e-7, 2e-11, 2e-11, 5e-11, 3e-10
+"""Seconds, about. Elements are apart where neighbours on the last axis are not neighbours in memory."""
+
+_FEWEST_SECONDS = 1.5e-6
 
 
 def seconds(calls: Iterable[Call]) -> float:
@@ -28,9 +29,11 @@ def is_worth_sharing(calls: Iterable[Call]) -> bool:
 
 def _seconds(function: Callable[..., Any], args: Sequence[Any]) -> float:
     if function is np.matmul:
-        return float(_SECONDS_PER_CALL + args[2].size * args[0].shape[-1] * _SECONDS_PER_MULTIPLICATION)
+        a, b, out = args
+        return float(_PER_CALL + out.size * a.shape[-1] * _PER_MULTIPLICATION + b.nbytes * _PER_BYTE_OF_WEIGHTS)
     arrays = [x for x in (*getattr(function, "args", ()), *args) if isinstance(x, np.ndarray)]
-    return _SECONDS_PER_CALL + sum(x.nbytes for x in arrays) * _SECONDS_PER_BYTE
+    apart = sum(x.size for x in arrays if x.ndim and x.strides[-1] != x.itemsize and x.shape[-1] > 1)
+    return _PER_CALL + sum(x.nbytes for x in arrays) * _PER_BYTE + apart * _PER_ELEMENT_APART
 
 
 def in_lanes(function: Callable[..., Any], args: Sequence[Any], lanes: int) -> list[Call] | None:
@@ -77,7 +80,7 @@ def _of_elements(
 def _of_product(a: Array, b: Array, out: Array, *, lanes: int) -> list[Call] | None:
     if min(a.ndim, b.ndim, out.ndim) < 2:
         return None
-    if not all(_is_apart(x, out) for x in (a, b)):
+    if any(np.may_share_memory(x, out) for x in (a, b)):
         return None
     batch = max(range(out.ndim - 2), key=lambda axis: out.shape[axis], default=None)
     if batch is not None and out.shape[batch] >= lanes and (out.shape[batch] % lanes == 0 or out.shape[batch] >= 8):

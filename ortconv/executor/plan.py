@@ -146,6 +146,12 @@ class Plan:
             slot = self._slots[value] = self._new_slot()
         return slot
 
+    def close(self) -> None:
+        """End the processes that share its work."""
+        for recording in filter(None, self._recordings.values()):
+            recording.stop()
+        self._recordings = {}
+
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
         """The same as `run`, and the time of each step."""
         events: list[Event] = []
@@ -193,6 +199,9 @@ class Plan:
     def _run_again(self, shapes: Any, inputs: Sequence[Any], prepare: Prepare) -> list[Any] | None:
         """The outputs by what has been recorded for such inputs; None where there is nothing, or where it does not hold."""
         recording = self._recordings.get(shapes)
+        if recording is not None and not recording.is_of_this_process:
+            del self._recordings[shapes]
+            return None
         if recording is None or not recording.lock.acquire(blocking=False):
             return None
         try:

@@ -258,6 +258,16 @@ class Recording:
         self._recorder = Recorder(self._workers)
         self._copied: set[int] = set()
 
+    @property
+    def is_of_this_process(self) -> bool:
+        """False where memory and workers belong to the process that this one was forked from."""
+        return self._workers is None or self._workers.are_of_this_process
+
+    def stop(self) -> None:
+        """End the workers."""
+        if self._workers is not None:
+            self._workers.stop()
+
     def begin(self, slots: list[Any], numbers: Sequence[int], inputs: Sequence[Any]) -> None:
         """Put inputs into their slots. ChangedError where one does not go where it was recorded."""
         if self._workers is not None:

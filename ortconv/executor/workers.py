@@ -25,6 +25,9 @@ from ortconv.ir.tensor import Array
 _SPINS = 20_000
 """So often a semaphore is tried, for some milliseconds, before a process goes to sleep: to wake it takes as long as many steps."""
 
+_SPINS_BETWEEN_RUNS = 1_000
+"""The same behind the last share of a run: some hundred microseconds, for runs that follow each other."""
+
 _PATIENCE = 10.0
 """Seconds after which a worker that has not done its share counts as lost."""
 
@@ -51,10 +54,10 @@ class Workers:
     """
 
     def __init__(self, lanes: int) -> None:
-        self.lanes = lanes
+        self.lanes, self._process = lanes, os.getpid()
         self._pieces: list[Sequence[Sequence[Call]]] = []
         self._others: list[_Worker] = []
-        self._at = 0
+        self._made = -1
 
     def add(self, piece: Sequence[Sequence[Call]]) -> Call:
         """The call that does calls of each lane at the same time. In a run every one is made, in the order they were added."""
@@ -69,14 +72,21 @@ class Workers:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 for lane in range(1, self.lanes):
                     self._others.append(_Worker([piece[lane] for piece in self._pieces]))
-        except (OSError, AssertionError):  # no memory for semaphores, or a process that may not have children
+            self._made = len(self._pieces) - 1
+        except (OSError, ImportError, AssertionError):  # no semaphores, no processes, or one that may not have children
             self.stop()
+
+    @property
+    def are_of_this_process(self) -> bool:
+        """False in a process that was forked from the one that has the workers: the memory is theirs."""
+        return os.getpid() == self._process
 
     def begin(self) -> None:
         """Wake the processes for a run. ChangedError where the last one did not come to its end."""
-        if self._at:
+        if self._others and self._made != len(self._pieces) - 1:
             self.stop()
             raise ChangedError
+        self._made = -1
         for other in self._others:
             other.wake()
 
@@ -87,19 +97,20 @@ class Workers:
         self._others = []
 
     def _do(self, index: int) -> None:
-        own, *rest = self._pieces[index]
-        self._at = (index + 1) % len(self._pieces)
         if not self._others:
-            for calls in (own, *rest):
-                _do_all(calls)
+            for calls in self._pieces[index]:
+                for function, args in calls:
+                    function(*args)
             return
         for other in self._others:
             other.go()
-        _do_all(own)
+        for function, args in self._pieces[index][0]:
+            function(*args)
         for other in self._others:
-            if not other.is_done():
+            if not (other.is_ready(False) or other.is_done()):
                 self.stop()
                 raise ChangedError
+        self._made = index
 
 
 class _Worker:
@@ -110,19 +121,19 @@ class _Worker:
         awake, ready, done = (context.Semaphore(0) for _ in range(3))
         self.wake: Callable[[], None] = awake.release
         self.go: Callable[[], None] = ready.release
-        self._done = done
+        self.is_ready, self._done = done.acquire, done
         process = context.Process(target=_work, args=(pieces, awake, ready, done), name="ortconv worker", daemon=True)
         process.start()
         self._process = process
-        self.stop = finalize(self, _end, process)
+        self.stop = finalize(self, _end, process, os.getpid())
 
     def is_done(self) -> bool:
         """Wait for the process. False if it has ended, or takes too long."""
         return _acquired(self._done, self._process.is_alive, round(_PATIENCE / _CHECKED_AFTER))
 
 
-def _end(process: Any) -> None:
-    if process._parent_pid == os.getpid():  # not in a process that was forked beside it
+def _end(process: Any, parent: int) -> None:
+    if os.getpid() == parent:  # not in another process that was forked from it
         process.kill()
         process.join()
 
@@ -136,18 +147,14 @@ def _work(pieces: Sequence[Sequence[Call]], awake: Semaphore, ready: Semaphore, 
         return os.getppid() == parent
 
     with suppress(Exception):
-        while _acquired(awake, has_parent, spins=0):
+        while _acquired(awake, has_parent, spins=_SPINS_BETWEEN_RUNS):
             for calls in pieces:
                 if not _acquired(ready, has_parent):
                     break
-                _do_all(calls)
+                for function, args in calls:
+                    function(*args)
                 done.release()
     os._exit(1)
-
-
-def _do_all(calls: Sequence[Call]) -> None:
-    for function, args in calls:
-        function(*args)
 
 
 def _acquired(semaphore: Semaphore, goes_on: Callable[[], bool], tries: int | None = None, spins: int = _SPINS) -> bool:
