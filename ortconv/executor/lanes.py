@@ -11,7 +11,7 @@ import numpy as np
 from ortconv.executor.work import Call, divided
 from ortconv.ir.tensor import Array
 
-_PER_CALL, _PER_MULTIPLICATION, _PER_BYTE, _PER_BYTE_OF_WEIGHTS, _PER_ELEMENT_APART = 3e-7, 2e-11, 2e-11, 5e-11, 3e-10
+_PER_CALL, _PER_MULTIPLICATION, _PER_BYTE, _PER_BYTE_OF_WEIGHTS, _PER_ELEMENT_APART = 3e-7, 2e-11, 2e-11, 1.5e-11, 3e-10
 """Seconds, about. Elements are apart where neighbours on the last axis are not neighbours in memory."""
 
 _FEWEST_SECONDS = 1.5e-6

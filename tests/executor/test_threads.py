@@ -6,7 +6,7 @@ import pytest
 from onnx.parser import parse_graph
 
 from ortconv.errors import BackendError, UsageError
-from ortconv.executor import threads
+from ortconv.executor import lanes, threads
 from ortconv.executor.kernels import products
 from ortconv.executor.threads import in_threads, products_in, thread_count, threads_of_products
 from ortconv.session import Session
@@ -15,8 +15,10 @@ RNG = np.random.default_rng(3)
 
 SHAPES = {
     "a": (8, 3, 3, 3), "b": (64, 8, 3, 3), "c": (64, 64, 3, 3), "d": (64, 1, 5, 5), "e": (16, 64, 1, 1), "f": (16, 64, 2, 3),
-    "k": (1, 64, 1, 1), "p": (64, 192), "q": (192,), "r": (3, 8, 5),
+    "up": (64, 16, 2, 2), "out": (16, 6, 3, 3), "k": (1, 64, 1, 1), "p": (64, 192), "q": (192,), "r": (3, 8, 5),
 }  # fmt: skip
+
+RECURRENT = {"lw": (2, 32, 64), "lr": (2, 32, 8), "lb": (2, 64)}
 
 GRAPHS = {
     "convolutions": """x: float[2, 3, 45, 40] -> u = Conv<strides = [2,2], pads = [1,1,1,1]>(x, a) v = Conv<pads = [2,1,0,1]>(u, b)
@@ -33,6 +35,11 @@ GRAPHS = {
     "product": "x: float[300, 64] -> y = MatMul(x, p) z = Add(y, q)",
     "attention": """x: float[1, 4, 300, 64] -> t = Transpose<perm = [0,1,3,2]>(x) s = MatMul(x, t) w = Softmax<axis = -1>(s)
         z = MatMul(w, x)""",
+    "transposed": """x: float[1, 64, 20, 30] -> u = ConvTranspose<strides = [2, 2]>(x, up) v = Relu(u)
+        z = ConvTranspose<strides = [2, 2], pads = [1, 0, 1, 1]>(v, out)""",
+    "recurrent": """x: float[9, 3, 64] -> y, last, cell = LSTM<hidden_size = 8, direction = "bidirectional">(x, lw, lr, lb)
+        z = Sum(y, last, cell)""",
+    "pools": "x: float[1, 8, 45, 40] -> u = MaxPool<kernel_shape = [3, 3]>(x) z = AveragePool<kernel_shape = [3, 3]>(u)",
 }  # fmt: skip
 
 
@@ -42,6 +49,7 @@ def _model(text):
     graph = parse_graph(f"g ({type} {name}) => (float z) {{ {nodes} }}")
     graph.output[0].type.tensor_type.ClearField("shape")
     weights = {n: RNG.uniform(-1, 1, s).astype(np.float32) for n, s in SHAPES.items()}
+    weights |= {n: RNG.uniform(-1, 1, s).astype(np.float32) for n, s in RECURRENT.items()}
     weights["r1"] = RNG.uniform(-1, 1, (48, 8, 5)).astype(np.float32)
     weights |= {"scale": np.float32(0.03), "zero": np.uint8(120)}
     weights |= {n: RNG.integers(-40, 40, s, np.int8) for n, s in (("i", (64, 3, 3, 3)), ("j", (64, 64, 3, 3)))}
@@ -52,11 +60,12 @@ def _model(text):
 
 @pytest.mark.parametrize("text", GRAPHS.values(), ids=GRAPHS)
 @pytest.mark.parametrize("count", [2, 3])
-def test_threads_change_no_result(text, count, tmp_path):
+def test_threads_change_no_result(text, count, tmp_path, monkeypatch):
+    monkeypatch.setattr(lanes, "_FEWEST_SECONDS", 0)
     onnx.save(_model(text), tmp_path / "m.onnx")
     one, several = Session(tmp_path / "m.onnx"), Session(tmp_path / "m.onnx", threads=count)
     (name,) = (a.name for a in one.get_inputs())
-    for _ in range(3):
+    for _ in range(4):
         x = RNG.uniform(-1, 1, one.get_inputs()[0].shape).astype(np.float32)
         (expected,), (result,) = one.run(None, {name: x}), several.run(None, {name: x})
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)

@@ -15,6 +15,7 @@ from ortconv.executor.kernels.precision import in_float32, is_narrow
 from ortconv.executor.kernels.quantize import dynamic_quantization
 from ortconv.executor.kernels.recurrent_loops import Loop, Weights, gru_loop, lstm_loop, rnn_loop
 from ortconv.executor.registry import Function, kernel, prepare
+from ortconv.executor.work import AT_ONCE, Work, with_record
 from ortconv.ir.tensor import Array
 
 Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
@@ -65,7 +66,7 @@ class Layer(NamedTuple):
     """All directions at once, for sequences of one length."""
 
     def run(
-        self, x: Array, sequence_lens: Array | None, states: Sequence[Array | None], n_outputs: int
+        self, work: Work, x: Array, sequence_lens: Array | None, states: Sequence[Array | None], n_outputs: int
     ) -> Array | tuple[Array, ...]:
         """Y and the last state of each kind, as many as are wanted."""
         if self.layout:
@@ -74,7 +75,7 @@ class Layer(NamedTuple):
         shape = (len(self.backwards), x.shape[1], self.hidden)
         before = [np.zeros(shape, x.dtype) if s is None else s for s in states]
         if self.loop is not None and (sequence_lens is None or (sequence_lens == x.shape[0]).all()):
-            y, *last = self.loop.run(x, before, self.backwards)
+            y, *last = self.loop.run(work, x, before, self.backwards)
         else:
             y, last = np.zeros((x.shape[0], *shape), x.dtype), [np.zeros(shape, x.dtype) for _ in states]
             for d, ((one, step), backwards) in enumerate(zip(self.directions(), self.backwards)):
@@ -281,7 +282,8 @@ def _register(op: str) -> None:
         n_outputs: int = 1,
         **attributes: Any,
     ) -> Any:
-        return _layer(op, w, r, b, p, **attributes).run(x, sequence_lens, _states(op, initial_h, initial_c), n_outputs)
+        layer = _layer(op, w, r, b, p, **attributes)
+        return layer.run(AT_ONCE, x, sequence_lens, _states(op, initial_h, initial_c), n_outputs)
 
     @prepare(op)
     def lay_out(operands: Sequence[Array | None], *, n_outputs: int = 1, **attributes: Any) -> Function | None:
@@ -292,12 +294,29 @@ def _register(op: str) -> None:
         layer = _layer(op, w, r, b, p, **attributes)
 
         def prepared(x: Array, *others: Array | None) -> Any:
-            others = (*others, *(None,) * (7 - len(others)))
-            if (others[2] is None, others[6] is None) != (b is None, p is None):
+            given = _Optional(*others[2:])
+            if (given.b is None, given.p is None) != (b is None, p is None):
                 return run(x, *others, n_outputs=n_outputs, **attributes)
-            return layer.run(x, others[3], _states(op, others[4], others[5]), n_outputs)
+            return layer.run(AT_ONCE, x, given.sequence_lens, _states(op, given.h, given.c), n_outputs)
 
-        return prepared
+        def recorded(work: Work, x: Array, *others: Array | None) -> Any:
+            given = _Optional(*others[2:])
+            has_lengths = given.sequence_lens is not None
+            if layer.loop is None or has_lengths or given.p is not None or (given.b is None) != (b is None):
+                return None
+            return layer.run(work, x, None, _states(op, given.h, given.c), n_outputs)
+
+        return with_record(prepared, recorded)
+
+
+class _Optional(NamedTuple):
+    """Operands behind the weights."""
+
+    b: Array | None = None
+    sequence_lens: Array | None = None
+    h: Array | None = None
+    c: Array | None = None
+    p: Array | None = None
 
 
 def _states(op: str, h: Array | None, c: Array | None) -> tuple[Array | None, ...]:
@@ -331,7 +350,9 @@ def dynamic_quantize_lstm(
     layer = _layer("LSTM", *weights, b, p, **attributes)
     directions = [(one, _with_quantized_state(step)) for one, step in layer.directions()]
     states = _states("LSTM", initial_h, initial_c)
-    return layer._replace(directions=lambda: directions, loop=None).run(_quantized(x), sequence_lens, states, n_outputs)
+    return layer._replace(directions=lambda: directions, loop=None).run(
+        AT_ONCE, _quantized(x), sequence_lens, states, n_outputs
+    )
 
 
 def _dequantized(w: Array, scale: Array, zero_point: Array) -> Array:

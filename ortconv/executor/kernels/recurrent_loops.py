@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.executor.kernels.products import by_weights
+from ortconv.executor.work import Work
 from ortconv.ir.tensor import Array
 
-Steps = Callable[[Array, Array, Sequence[Array]], tuple[Array, ...]]
-"""From what the steps read of the input (T, n, D, B, H), the hidden states to fill (T, D, B, H), and the states before, each
-(D, B, H), hidden first, to the states after.
+Steps = Callable[[Work, slice, Array, Array, Sequence[Array]], tuple[Array, ...]]
+"""For some directions: from what the steps read of the input (T, n, D, B, H), the hidden states to fill (T, D, B, H), and the
+states before, each (D, B, H), hidden first, to the states after.
 """
 
 
@@ -38,32 +39,36 @@ class Loop(NamedTuple):
     """(n, D, 1, H): what the steps read behind the gates' products with the input."""
     steps: Steps
 
-    def run(self, x: Array, states: Sequence[Array], backwards: Sequence[bool]) -> tuple[Array, ...]:
+    def run(self, work: Work, x: Array, states: Sequence[Array], backwards: Sequence[bool]) -> tuple[Array, ...]:
         """Y (T, D, B, H) and the last state of each kind (D, B, H), for x (T, B, I)."""
         length, batch, features = x.shape
         directions, gates, _, hidden = self.bias.shape
-        products = self.multiply(x.reshape(length * batch, features))
+        products = work.call(self.multiply, work.contiguous(x).reshape(length * batch, features))
         products = products.reshape(length, batch, directions, gates, hidden).transpose(0, 2, 3, 1, 4)
-        inputs = np.empty((length, gates + len(self.constant), directions, batch, hidden), x.dtype)
-        inputs[:, gates:] = self.constant
-        y = np.empty((length, *states[0].shape), x.dtype)
+        inputs = work.empty((length, gates + len(self.constant), directions, batch, hidden), x.dtype)
+        work.do(np.copyto, inputs[:, gates:], self.constant)
+        y, last = work.empty((length, *states[0].shape), x.dtype), tuple([work.empty(s.shape, x.dtype) for s in states])
         for d, backward in enumerate(backwards):
-            np.add(products[:: -1 if backward else 1, d], self.bias[d], out=inputs[:, :gates, d])
-        last = self.steps(inputs, y, states)
+            work.do(np.add, products[:: -1 if backward else 1, d], self.bias[d], inputs[:, :gates, d])
+        for (some,) in work.shares(directions, directions):
+            made = self.steps(work, some, inputs[:, :, some], y[:, some], [s[some] for s in states])
+            for target, state in zip(last, made, strict=True):
+                work.do(np.copyto, target[some], state)
         for d, backward in enumerate(backwards):
             if backward:
-                y[:, d] = y[::-1, d].copy()
+                work.do(np.copyto, y[:, d], work.copied(y[::-1, d]))
         return y, *last
 
 
 def rnn_loop(weights: Weights) -> Loop:
-    def steps(inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
-        (h,) = states
+    def steps(work: Work, some: slice, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
+        (h,), columns = states, recurrent[some]
         for x, following in zip(inputs[:, 0], y):
-            np.matmul(h, recurrent, following)
-            np.add(following, x, following)
-            h = np.tanh(following, following)
-        return (h.copy(),)
+            work.do(np.matmul, h, columns, following)
+            work.do(np.add, following, x, following)
+            work.do(np.tanh, following, following)
+            h = following
+        return (h,)
 
     recurrent = _columns(weights.r)
     bias = (weights.input_bias + weights.hidden_bias)[:, None, None]
@@ -74,24 +79,25 @@ def gru_loop(weights: Weights) -> Loop:
     """The reset gate applied to the product. Gates lie in the order update, reset, candidate."""
     directions, _, n = weights.r.shape
 
-    def steps(inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
-        (h,) = states
-        product, products = _products(h, 3)
-        total, change, half = np.empty((3, *h.shape), h.dtype), np.empty_like(h), np.asarray(0.5, h.dtype)
+    def steps(work: Work, some: slice, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
+        (h,), columns = states, recurrent[some]
+        product, products = _products(work, h, 3)
+        total, change, half = work.empty((3, *h.shape), h.dtype), work.like(h), np.asarray(0.5, h.dtype)
         gates, (update, reset, candidate) = total[:2], total
         for x, own, following in zip(inputs[:, 1:], inputs[:, 0], y):
-            np.matmul(h, recurrent, product)
-            np.add(products, x, total)
-            np.tanh(gates, gates)
-            np.multiply(gates, half, gates)
-            np.add(gates, half, gates)
-            np.multiply(candidate, reset, candidate)
-            np.add(candidate, own, candidate)
-            np.tanh(candidate, candidate)
-            np.subtract(h, candidate, change)
-            np.multiply(change, update, change)
-            h = np.add(change, candidate, following)
-        return (h.copy(),)
+            work.do(np.matmul, h, columns, product)
+            work.do(np.add, products, x, total)
+            work.do(np.tanh, gates, gates)
+            work.do(np.multiply, gates, half, gates)
+            work.do(np.add, gates, half, gates)
+            work.do(np.multiply, candidate, reset, candidate)
+            work.do(np.add, candidate, own, candidate)
+            work.do(np.tanh, candidate, candidate)
+            work.do(np.subtract, h, candidate, change)
+            work.do(np.multiply, change, update, change)
+            work.do(np.add, change, candidate, following)
+            h = following
+        return (h,)
 
     halved = _scaled(weights, (0.5, 0.5, 1))
     bias, constant = (b.reshape(directions, 3, 1, n).copy() for b in (halved.input_bias, halved.hidden_bias))
@@ -107,26 +113,27 @@ def lstm_loop(weights: Weights) -> Loop:
     """Without peepholes. Gates lie in the order input, output, forget, cell."""
     directions, _, n = weights.r.shape
 
-    def steps(inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
-        h, c = states
-        product, products = _products(h, 4)
+    def steps(work: Work, some: slice, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
+        (h, c), columns = states, recurrent[some]
+        product, products = _products(work, h, 4)
         # The gates input, forget, output, cell, then the cell state: one product makes both of its summands.
-        work, summands, curved = np.empty((5, *h.shape), h.dtype), np.empty((2, *h.shape), h.dtype), np.empty_like(h)
-        half = np.asarray(0.5, h.dtype)
-        gates, sigmoids, output, cell, factors, others = work[:4], work[:3], work[2], work[4], work[:2], work[3:]
+        held, summands = work.empty((5, *h.shape), h.dtype), work.empty((2, *h.shape), h.dtype)
+        curved, half = work.like(h), np.asarray(0.5, h.dtype)
+        gates, sigmoids, output, cell, factors, others = held[:4], held[:3], held[2], held[4], held[:2], held[3:]
         added, kept = summands
-        cell[...] = c
+        work.do(np.copyto, cell, c)
         for x, following in zip(inputs, y):
-            np.matmul(h, recurrent, product)
-            np.add(products, x, gates)
-            np.tanh(gates, gates)
-            np.multiply(sigmoids, half, sigmoids)
-            np.add(sigmoids, half, sigmoids)
-            np.multiply(factors, others, summands)
-            np.add(added, kept, cell)
-            np.tanh(cell, curved)
-            h = np.multiply(curved, output, following)
-        return h.copy(), cell.copy()
+            work.do(np.matmul, h, columns, product)
+            work.do(np.add, products, x, gates)
+            work.do(np.tanh, gates, gates)
+            work.do(np.multiply, sigmoids, half, sigmoids)
+            work.do(np.add, sigmoids, half, sigmoids)
+            work.do(np.multiply, factors, others, summands)
+            work.do(np.add, added, kept, cell)
+            work.do(np.tanh, cell, curved)
+            work.do(np.multiply, curved, output, following)
+            h = following
+        return h, cell
 
     order = np.r_[:n, 2 * n : 3 * n, n : 2 * n, 3 * n : 4 * n]
     halved = _scaled(weights, (0.5, 0.5, 0.5, 1))
@@ -135,9 +142,9 @@ def lstm_loop(weights: Weights) -> Loop:
     return Loop(_side_by_side(halved.w[:, order]), bias, bias[:0, 0, None], steps)
 
 
-def _products(h: Array, gates: int) -> tuple[Array, Array]:
+def _products(work: Work, h: Array, gates: int) -> tuple[Array, Array]:
     """Memory for the products of the hidden state (D, B, H) with the weights of all gates, and a view of it gate by gate."""
-    product = np.empty((*h.shape[:2], gates * h.shape[2]), h.dtype)
+    product = work.empty((*h.shape[:2], gates * h.shape[2]), h.dtype)
     return product, product.reshape(*h.shape[:2], gates, h.shape[2]).transpose(2, 0, 1, 3)
 
 
