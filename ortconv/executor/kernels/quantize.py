@@ -183,16 +183,22 @@ def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
 def dynamic_centred_codes(work: Work, x: Array) -> tuple[Array, Array, Array]:
     """DynamicQuantizeLinear with codes less their zero point, as float32."""
     y, scale, zero = work.like(x), work.empty((), np.float32), work.empty((), np.uint8)
-    work.do(_write_centred_codes, x, y, scale, zero)
+    low, high, makes_numbers = work.empty(()), work.empty(()), work.empty((), np.bool_)
+    work.do(_write_parameters, x, scale, zero, low, high, makes_numbers)
+    work.do(np.divide, x, scale, y)
+    work.do(np.rint, y, y)
+    work.do(clip_to, y, low, high, y)
+    work.do(_write_again, x, y, zero, makes_numbers)
     return y, scale, zero
 
 
-def _write_centred_codes(x: Array, y: Array, scale: Array, zero: Array) -> None:
-    scale[...], zero[...], makes_numbers = _dynamic_range(x)
-    origin = np.float32(zero)
-    if makes_numbers:
-        np.divide(x, scale, y)
-        np.rint(y, y)
-        clip_to(y, np.asarray(-origin), np.asarray(_LEVELS - origin), y)
-    else:
-        np.subtract(dynamic_quantization(x)[0], origin, y)
+def _write_parameters(x: Array, scale: Array, zero: Array, low: Array, high: Array, makes_numbers: Array) -> None:
+    scale[...], zero[...], makes_numbers[...] = _dynamic_range(x)
+    low[...] = -np.float32(zero)
+    high[...] = _LEVELS + low
+
+
+def _write_again(x: Array, y: Array, zero: Array, makes_numbers: Array) -> None:
+    """The codes, where dividing by the scale does not make numbers of all of x."""
+    if not makes_numbers:
+        np.subtract(dynamic_quantization(x)[0], np.float32(zero), y)
