@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,24 @@ _BUFFER = 1 << 10
 """Elements. What repeats in rows shorter than a buffer is copied to it again and again."""
 
 
-@contextmanager
-def kernel_settings() -> Iterator[None]:
+class kernel_settings(np.errstate):  # noqa: N801, as numpy's
     """Silent about infinities and the like, and with short buffers. Only the calling thread is affected."""
-    with np.errstate(all="ignore"):
-        before = np.setbufsize(_BUFFER)
-        try:
-            yield
-        finally:
-            np.setbufsize(before)
+
+    def __init__(self) -> None:
+        super().__init__(all="ignore")
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._before = np.setbufsize(_BUFFER)
+
+    def __exit__(self, *exception: Any) -> None:
+        if not _WITH_BUFFERS:
+            np.setbufsize(self._before)
+        super().__exit__(*exception)
+
+
+_WITH_BUFFERS = int(np.__version__.partition(".")[0]) > 1
+"""np.errstate restores buffers, too, since numpy 2."""
 
 
 def _clip(x: Array, low: Array, high: Array, out: Array) -> None:

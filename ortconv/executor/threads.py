@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -34,19 +34,22 @@ def threads_of_products() -> int:
     return _of_products.get()
 
 
-@contextmanager
-def products_in(count: int) -> Iterator[None]:
+class products_in:  # noqa: N801, as other contexts
     """numpy's OpenBLAS with so many threads, in the whole process. Other BLAS libraries stay as they are."""
-    outer = _of_products.set(count)
-    changed = [(change, was) for change, ask in _openblas() if (was := ask()) != count]
-    try:
-        for change, _ in changed:
-            change(count)
-        yield
-    finally:
-        for change, was in changed:
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __enter__(self) -> None:
+        self._outer = _of_products.set(self._count)
+        self._changed = [(change, was) for change, ask in _openblas() if (was := ask()) != self._count]
+        for change, _ in self._changed:
+            change(self._count)
+
+    def __exit__(self, *_: object) -> None:
+        for change, was in self._changed:
             change(was)
-        _of_products.reset(outer)
+        _of_products.reset(self._outer)
 
 
 @cache

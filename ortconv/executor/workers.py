@@ -25,8 +25,8 @@ from ortconv.ir.tensor import Array
 _SPINS = 20_000
 """So often a semaphore is tried, for some milliseconds, before a process goes to sleep: to wake it takes as long as many steps."""
 
-_SPINS_BETWEEN_RUNS = 1_000
-"""The same behind the last share of a run: some hundred microseconds, for runs that follow each other."""
+_SPINS_BETWEEN_RUNS = 10_000
+"""The same behind the last share of a run: about a millisecond, for runs that follow each other."""
 
 _PATIENCE = 10.0
 """Seconds after which a worker that has not done its share counts as lost."""
