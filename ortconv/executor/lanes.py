@@ -15,6 +15,7 @@ _PER_CALL, _PER_MULTIPLICATION, _PER_BYTE, _PER_BYTE_OF_WEIGHTS, _PER_ELEMENT_AP
 """Seconds, about. Elements are apart where neighbours on the last axis are not neighbours in memory."""
 
 _FEWEST_SECONDS = 1.5e-6
+_FEWEST_SECONDS_OF_A_RUN = 50e-6
 
 
 def seconds(calls: Iterable[Call]) -> float:
@@ -25,6 +26,11 @@ def seconds(calls: Iterable[Call]) -> float:
 def is_worth_sharing(calls: Iterable[Call]) -> bool:
     """True for what takes longer than to hand it to another process and to wait for it."""
     return seconds(calls) > _FEWEST_SECONDS
+
+
+def are_worth_workers(pieces: Iterable[Sequence[Sequence[Call]]]) -> bool:
+    """True where what other lanes do in a run takes longer than to wake their processes."""
+    return sum(seconds(lane) for piece in pieces for lane in piece[1:]) > _FEWEST_SECONDS_OF_A_RUN
 
 
 def _seconds(function: Callable[..., Any], args: Sequence[Any]) -> float:

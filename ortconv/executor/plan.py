@@ -24,7 +24,7 @@ from ortconv.executor.recording import ABSENT, Recording, Step
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.executor.threads import products_in, thread_count
 from ortconv.executor.work import ChangedError, with_attributes
-from ortconv.executor.workers import can_share
+from ortconv.executor.workers import lanes_for
 from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version
@@ -228,7 +228,7 @@ class Plan:
         """The outputs of a run that is recorded; None where that fails: the ordinary run will say which step does."""
         self._recordings[shapes] = None
         return_freed_memory()
-        recording = Recording(_lanes())
+        recording = Recording(lanes_for(thread_count()))
         try:
             with _products(recording.lanes):
                 results = recording.record(steps, initial, self._inputs, inputs, self._outputs, small)
@@ -260,7 +260,7 @@ class Plan:
 
     def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step], frozenset[int]]:
         """Where later runs with the same input shapes start, the steps that are left to them, and their small outputs."""
-        most = _SMALL_BYTES if _lanes() == 1 else _SHARED_BYTES
+        most = _SMALL_BYTES if lanes_for(thread_count()) == 1 else _SHARED_BYTES
         small = frozenset(slot for slot in self._outputs if getattr(slots[slot], "nbytes", most + 1) <= most)
         if not self._following:
             return self._initial, self.steps, small
@@ -273,11 +273,6 @@ class Plan:
             else:
                 steps.append(step)
         return initial, steps, small
-
-
-def _lanes() -> int:
-    """Among how many processes a run is divided."""
-    return thread_count() if can_share() else 1
 
 
 def _products(lanes: int = 1) -> AbstractContextManager[None]:

@@ -19,6 +19,7 @@ from weakref import finalize
 
 import numpy as np
 
+from ortconv.executor.lanes import are_worth_workers
 from ortconv.executor.work import Call, ChangedError
 from ortconv.ir.tensor import Array
 
@@ -42,9 +43,17 @@ def shared_memory(size: int) -> Array:
     return np.frombuffer(mmap.mmap(-1, size), np.uint8)
 
 
-def can_share() -> bool:
-    """True where processes can be forked. On macOS system libraries do not bear it."""
-    return sys.platform == "linux"
+def lanes_for(threads: int) -> int:
+    """Among how many processes, this one included, so many threads' work is divided: at most as many as have cores.
+
+    One where processes cannot be forked. On macOS system libraries do not bear it.
+    """
+    return min(threads, cores()) if sys.platform == "linux" else 1
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 class Workers:
@@ -65,7 +74,9 @@ class Workers:
         return self._do, (len(self._pieces) - 1,)
 
     def start(self) -> None:
-        """Fork the processes."""
+        """Fork the processes, if there is enough for them to do."""
+        if not are_worth_workers(self._pieces):
+            return
         try:
             with warnings.catch_warnings():
                 # Python warns of forks beside threads, which may hold locks. Workers take none but those that fork renews.

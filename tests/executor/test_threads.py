@@ -6,7 +6,7 @@ import pytest
 from onnx.parser import parse_graph
 
 from ortconv.errors import BackendError, UsageError
-from ortconv.executor import lanes, threads
+from ortconv.executor import lanes, threads, workers
 from ortconv.executor.kernels import products
 from ortconv.executor.threads import in_threads, products_in, thread_count, threads_of_products
 from ortconv.session import Session
@@ -62,6 +62,8 @@ def _model(text):
 @pytest.mark.parametrize("count", [2, 3])
 def test_threads_change_no_result(text, count, tmp_path, monkeypatch):
     monkeypatch.setattr(lanes, "_FEWEST_SECONDS", 0)
+    monkeypatch.setattr(lanes, "_FEWEST_SECONDS_OF_A_RUN", 0)
+    monkeypatch.setattr(workers, "cores", lambda: 3)
     onnx.save(_model(text), tmp_path / "m.onnx")
     one, several = Session(tmp_path / "m.onnx"), Session(tmp_path / "m.onnx", threads=count)
     (name,) = (a.name for a in one.get_inputs())

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -14,11 +15,17 @@ from onnx.parser import parse_model
 from ortconv.executor import lanes, workers
 from ortconv.executor.recording import Recorder
 from ortconv.executor.work import ChangedError, divided, parts
-from ortconv.executor.workers import Workers, can_share, shared_memory
+from ortconv.executor.workers import Workers, lanes_for, shared_memory
 from ortconv.session import Session
 
-pytestmark = pytest.mark.skipif(not can_share(), reason="needs processes that can be forked")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs processes that can be forked")
 RNG = np.random.default_rng(5)
+
+
+@pytest.fixture(autouse=True)
+def start_for_little(monkeypatch):
+    monkeypatch.setattr(lanes, "_FEWEST_SECONDS_OF_A_RUN", 0)
+    monkeypatch.setattr(workers, "cores", lambda: 3)
 
 
 def f32(*shape):
@@ -180,6 +187,13 @@ def test_a_session_has_workers_until_it_is_closed(path):
     assert _children() == before
 
 
+def test_little_work_has_no_workers(path, monkeypatch):
+    monkeypatch.setattr(lanes, "_FEWEST_SECONDS_OF_A_RUN", 1)
+    before = _children()
+    _runs(Session(path, threads=2), Session(path), 4)
+    assert _children() == before
+
+
 def test_workers_end_with_the_session(path):
     before = _children()
     session = Session(path, threads=2)
@@ -239,6 +253,10 @@ def test_in_a_thread(path):
             thread.join()
     assert not failed
     session.close()
+
+
+def test_no_more_lanes_than_cores():
+    assert [lanes_for(count) for count in (1, 2, 3, 4)] == [1, 2, 3, 3]
 
 
 def test_parts():
