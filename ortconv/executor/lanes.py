@@ -17,6 +17,9 @@ _PER_CALL, _PER_MULTIPLICATION, _PER_BYTE, _PER_BYTE_OF_WEIGHTS, _PER_ELEMENT_AP
 _FEWEST_SECONDS = 1.5e-6
 _FEWEST_SECONDS_OF_A_RUN = 50e-6
 
+_MANY = 8
+"""Products from which it does not matter that one lane has one more."""
+
 
 def seconds(calls: Iterable[Call]) -> float:
     """About how long calls take."""
@@ -77,31 +80,29 @@ def _of_elements(
     axis = max((a for a in range(out.ndim) if out.shape[a] >= lanes), key=lambda a: abs(out.strides[a]), default=None)
     if axis is None:
         return None
-    size, from_behind = out.shape[axis], axis - out.ndim
-    return [
-        (function, arranged(*(_part(x, from_behind, s, size) for x in arrays))) for s in divided(slice(0, size), lanes)
-    ]
+    size, place = out.shape[axis], axis - out.ndim
+    parts = divided(slice(0, size), lanes)
+    return [(function, arranged(*[_part(x, place, part, size) for x in arrays])) for part in parts]
 
 
 def _of_product(a: Array, b: Array, out: Array, *, lanes: int) -> list[Call] | None:
-    if min(a.ndim, b.ndim, out.ndim) < 2:
+    if min(a.ndim, b.ndim, out.ndim) < 2 or any(np.may_share_memory(x, out) for x in (a, b)):
         return None
-    if any(np.may_share_memory(x, out) for x in (a, b)):
-        return None
-    batch = max(range(out.ndim - 2), key=lambda axis: out.shape[axis], default=None)
-    if batch is not None and out.shape[batch] >= lanes and (out.shape[batch] % lanes == 0 or out.shape[batch] >= 8):
-        axis, size = batch - out.ndim, out.shape[batch]
-        cut = [
-            (_part(a, axis, s, size), _part(b, axis, s, size), _part(out, axis, s, size))
-            for s in divided(slice(0, size), lanes)
-        ]
+    axis = max(range(-out.ndim, -2), key=lambda axis: out.shape[axis], default=-2)
+    if axis < -2 and out.shape[axis] >= lanes and (out.shape[axis] % lanes == 0 or out.shape[axis] >= _MANY):
+        is_cut = True, True, True
     elif out.shape[-2] >= max(out.shape[-1] // 4, lanes):
-        cut = [(a[..., s, :], b, out[..., s, :]) for s in divided(slice(0, out.shape[-2]), lanes)]
-    elif out.shape[-1] >= lanes:
-        cut = [(a, b[..., s], out[..., s]) for s in divided(slice(0, out.shape[-1]), lanes)]
+        axis, is_cut = -2, (True, False, True)
     else:
+        axis, is_cut = -1, (False, True, True)
+    size = out.shape[axis]
+    if size < lanes:
         return None
-    return [(np.matmul, args) for args in cut]
+    operands = list(zip((a, b, out), is_cut, strict=True))
+    return [
+        (np.matmul, tuple([_part(x, axis, part, size) if cut else x for x, cut in operands]))
+        for part in divided(slice(0, size), lanes)
+    ]
 
 
 def _part(x: Any, axis: int, part: slice, size: int) -> Any:
