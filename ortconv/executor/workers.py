@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from typing import Any
 from weakref import finalize
 
@@ -23,11 +24,8 @@ from ortconv.executor.lanes import are_worth_workers
 from ortconv.executor.work import Call, ChangedError
 from ortconv.ir.tensor import Array
 
-_SPINS = 20_000
-"""So often a semaphore is tried, for some milliseconds, before a process goes to sleep: to wake it takes as long as many steps."""
-
-_SPINS_BETWEEN_RUNS = 10_000
-"""The same behind the last share of a run: about a millisecond, for runs that follow each other."""
+_SPINS = 10_000
+"""So often a semaphore is tried, for about a millisecond, before a process sleeps: to wake it takes longer than most steps do."""
 
 _PATIENCE = 10.0
 """Seconds after which a worker that has not done its share counts as lost."""
@@ -59,17 +57,18 @@ def cores() -> int:
 class Workers:
     """A number of lanes of calls: this process does the first, each of the others is done by a process of its own.
 
-    Until `start`, and where that fails, this process does all of them.
+    This process does what no other has begun when it is done with its own: all of it until `start`, and where that fails.
     """
 
     def __init__(self, lanes: int) -> None:
         self.lanes, self._process = lanes, os.getpid()
         self._pieces: list[Sequence[Sequence[Call]]] = []
         self._others: list[_Worker] = []
-        self._made = -1
+        self._index = memoryview(mmap.mmap(-1, 8)).cast("q")  # of the piece that is being done
+        self._is_busy = False
 
     def add(self, piece: Sequence[Sequence[Call]]) -> Call:
-        """The call that does calls of each lane at the same time. In a run every one is made, in the order they were added."""
+        """The call that does calls of each lane at the same time."""
         self._pieces.append(piece)
         return self._do, (len(self._pieces) - 1,)
 
@@ -82,8 +81,7 @@ class Workers:
                 # Python warns of forks beside threads, which may hold locks. Workers take none but those that fork renews.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 for lane in range(1, self.lanes):
-                    self._others.append(_Worker([piece[lane] for piece in self._pieces]))
-            self._made = len(self._pieces) - 1
+                    self._others.append(_Worker([piece[lane] for piece in self._pieces], self._index))
         except (OSError, ImportError, AssertionError):  # no semaphores, no processes, or one that may not have children
             self.stop()
 
@@ -93,13 +91,11 @@ class Workers:
         return os.getpid() == self._process
 
     def begin(self) -> None:
-        """Wake the processes for a run. ChangedError where the last one did not come to its end."""
-        if self._others and self._made != len(self._pieces) - 1:
+        """ChangedError where the last run broke off while others worked."""
+        if self._is_busy:
             self.stop()
+            self._is_busy = False
             raise ChangedError
-        self._made = -1
-        for other in self._others:
-            other.wake()
 
     def stop(self) -> None:
         """End the processes."""
@@ -108,32 +104,35 @@ class Workers:
         self._others = []
 
     def _do(self, index: int) -> None:
-        if not self._others:
-            for calls in self._pieces[index]:
-                for function, args in calls:
-                    function(*args)
-            return
+        own, *rest = self._pieces[index]
+        self._index[0], self._is_busy = index, True
         for other in self._others:
             other.go()
-        for function, args in self._pieces[index][0]:
+        for function, args in own:
             function(*args)
-        for other in self._others:
-            if not (other.is_ready(False) or other.is_done()):
+        for calls, worker in zip_longest(rest, self._others):
+            if worker is None or worker.has_not_begun(False):
+                for function, args in calls:
+                    function(*args)
+            elif not (worker.is_ready(False) or worker.is_done()):
                 self.stop()
                 raise ChangedError
-        self._made = index
+        self._is_busy = False
 
 
 class _Worker:
-    """A process that does its calls of every piece, run by run."""
+    """A process that does its calls of one piece after the other."""
 
-    def __init__(self, pieces: Sequence[Sequence[Call]]) -> None:
+    def __init__(self, pieces: Sequence[Sequence[Call]], index: memoryview) -> None:
         context: Any = multiprocessing.get_context("fork")
-        awake, ready, done = (context.Semaphore(0) for _ in range(3))
-        self.wake: Callable[[], None] = awake.release
-        self.go: Callable[[], None] = ready.release
-        self.is_ready, self._done = done.acquire, done
-        process = context.Process(target=_work, args=(pieces, awake, ready, done), name="ortconv worker", daemon=True)
+        begun, self._done = context.Semaphore(0), context.Semaphore(0)
+        self.go: Callable[[], None] = begun.release
+        self.has_not_begun: Callable[[bool], bool] = begun.acquire
+        """Given False, takes back what it has not begun."""
+        self.is_ready: Callable[[bool], bool] = self._done.acquire
+        process = context.Process(
+            target=_work, args=(pieces, index, begun, self._done), name="ortconv worker", daemon=True
+        )
         process.start()
         self._process = process
         self.stop = finalize(self, _end, process, os.getpid())
@@ -149,29 +148,22 @@ def _end(process: Any, parent: int) -> None:
         process.join()
 
 
-def _work(pieces: Sequence[Sequence[Call]], awake: Semaphore, ready: Semaphore, done: Semaphore) -> None:
+def _work(pieces: Sequence[Sequence[Call]], index: memoryview, begun: Semaphore, done: Semaphore) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = os.getppid()
-
-    def has_parent() -> bool:
-        return os.getppid() == parent
-
     with suppress(Exception):
-        while _acquired(awake, has_parent, spins=_SPINS_BETWEEN_RUNS):
-            for calls in pieces:
-                if not _acquired(ready, has_parent):
-                    break
-                for function, args in calls:
-                    function(*args)
-                done.release()
+        while _acquired(begun, lambda: os.getppid() == parent):
+            for function, args in pieces[index[0]]:
+                function(*args)
+            done.release()
     os._exit(1)
 
 
-def _acquired(semaphore: Semaphore, goes_on: Callable[[], bool], tries: int | None = None, spins: int = _SPINS) -> bool:
+def _acquired(semaphore: Semaphore, goes_on: Callable[[], bool], tries: int | None = None) -> bool:
     """Wait for a semaphore as long as something goes on; False otherwise, or after so many tries of a second each."""
     acquire = semaphore.acquire
-    for _ in range(spins):
+    for _ in range(_SPINS):
         if acquire(False):
             return True
     while not acquire(True, _CHECKED_AFTER):

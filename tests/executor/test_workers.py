@@ -107,41 +107,62 @@ def test_workers_sleep_between_runs(pair):
 def test_a_run_that_broke_off_ends_the_workers(pair):
     two, counts, run = pair
     two.start()
+
+    def fail():
+        raise ZeroDivisionError
+
+    function, args = two.add([[(fail, ())], []])
+    two._others[0].go = lambda: None
     two.begin()
+    with pytest.raises(ZeroDivisionError):
+        function(*args)
     with pytest.raises(ChangedError):
         two.begin()
     run()
     np.testing.assert_array_equal(counts, 1)
 
 
-def test_a_worker_that_is_gone_is_noticed(pair, monkeypatch):
-    monkeypatch.setattr(workers, "_CHECKED_AFTER", 0.05)
-    two, _, run = pair
+def test_what_a_worker_does_not_begin_is_not_left_undone(pair):
+    two, counts, run = pair
+    two.start()
+    (worker,) = two._others
+    os.kill(worker._process.pid, signal.SIGSTOP)
+    for _ in range(3):
+        run()
+    np.testing.assert_array_equal(counts, 3)
+    os.kill(worker._process.pid, signal.SIGCONT)
+    for _ in range(100):
+        run()
+    np.testing.assert_array_equal(counts, 103)
+
+
+def test_without_its_worker_a_process_does_it_all(pair):
+    two, counts, run = pair
     two.start()
     os.kill(two._others[0]._process.pid, signal.SIGKILL)
-    with pytest.raises(ChangedError):
-        run()
+    run()
+    np.testing.assert_array_equal(counts, 1)
 
 
-def test_a_worker_that_fails_is_noticed(monkeypatch):
-    monkeypatch.setattr(workers, "_CHECKED_AFTER", 0.05)
-    two = Workers(2)
-    function, args = two.add([[], [(_add_one, ("text",))]])
-    two.start()
-    two.begin()
-    with pytest.raises(ChangedError):
-        function(*args)
+def _only_in(process):
+    """Fails in a worker, which this process must not do for it."""
+    assert os.getpid() == process
 
 
-def test_a_worker_that_takes_too_long_is_given_up(monkeypatch):
+FAILURES = {"ends": (os._exit, (1,)), "fails": (_only_in, (os.getpid(),)), "takes too long": (time.sleep, (60,))}
+
+
+@pytest.mark.parametrize("call", FAILURES.values(), ids=FAILURES)
+def test_a_worker_that_does_not_come_to_its_end_is_noticed(call, monkeypatch):
     monkeypatch.setattr(workers, "_CHECKED_AFTER", 0.05)
     monkeypatch.setattr(workers, "_PATIENCE", 0.1)
     two = Workers(2)
-    function, args = two.add([[], [(time.sleep, (60,))]])
+    function, args = two.add([[(time.sleep, (0.3,))], [call]])
     two.start()
     two.begin()
     with pytest.raises(ChangedError):
         function(*args)
+    assert not two._others
 
 
 def test_without_processes_one_does_it_all(pair, monkeypatch):
