@@ -281,6 +281,8 @@ class Recording:
 
     def results(self, slots: list[Any], numbers: Sequence[int]) -> list[Any]:
         """The outputs, none of them in memory of the recording."""
+        if self._workers is not None:
+            self._workers.end()
         return [np.array(slots[n]) if n in self._copied else slots[n] for n in numbers]
 
     def record(

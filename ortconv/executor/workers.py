@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 from typing import Any
 from weakref import finalize
 
@@ -64,7 +64,8 @@ class Workers:
         self.lanes, self._process = lanes, os.getpid()
         self._pieces: list[Sequence[Sequence[Call]]] = []
         self._others: list[_Worker] = []
-        self._index = memoryview(mmap.mmap(-1, 8)).cast("q")  # of the piece that is being done
+        # The index of the piece that is being done, and whether there is a run.
+        self._state = memoryview(mmap.mmap(-1, 16)).cast("q")
         self._is_busy = False
 
     def add(self, piece: Sequence[Sequence[Call]]) -> Call:
@@ -81,7 +82,7 @@ class Workers:
                 # Python warns of forks beside threads, which may hold locks. Workers take none but those that fork renews.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 for lane in range(1, self.lanes):
-                    self._others.append(_Worker([piece[lane] for piece in self._pieces], self._index))
+                    self._others.append(_Worker([piece[lane] for piece in self._pieces], self._state))
         except (OSError, ImportError, AssertionError):  # no semaphores, no processes, or one that may not have children
             self.stop()
 
@@ -91,11 +92,18 @@ class Workers:
         return os.getpid() == self._process
 
     def begin(self) -> None:
-        """ChangedError where the last run broke off while others worked."""
+        """Wake the processes for a run. ChangedError where the last one broke off while they worked."""
         if self._is_busy:
             self.stop()
             self._is_busy = False
             raise ChangedError
+        self._state[1] = True
+        for other in self._others:
+            other.wake()
+
+    def end(self) -> None:
+        """Let the processes sleep until the next run."""
+        self._state[1] = False
 
     def stop(self) -> None:
         """End the processes."""
@@ -105,7 +113,7 @@ class Workers:
 
     def _do(self, index: int) -> None:
         own, *rest = self._pieces[index]
-        self._index[0], self._is_busy = index, True
+        self._state[0], self._is_busy = index, True
         for other in self._others:
             other.go()
         for function, args in own:
@@ -123,23 +131,33 @@ class Workers:
 class _Worker:
     """A process that does its calls of one piece after the other."""
 
-    def __init__(self, pieces: Sequence[Sequence[Call]], index: memoryview) -> None:
+    def __init__(self, pieces: Sequence[Sequence[Call]], state: memoryview) -> None:
         context: Any = multiprocessing.get_context("fork")
-        begun, self._done = context.Semaphore(0), context.Semaphore(0)
+        self._awake, begun, self._done = (context.Semaphore(0) for _ in range(3))
         self.go: Callable[[], None] = begun.release
         self.has_not_begun: Callable[[bool], bool] = begun.acquire
         """Given False, takes back what it has not begun."""
         self.is_ready: Callable[[bool], bool] = self._done.acquire
-        process = context.Process(
-            target=_work, args=(pieces, index, begun, self._done), name="ortconv worker", daemon=True
-        )
+        semaphores = self._awake, begun, self._done
+        process = context.Process(target=_work, args=(pieces, state, *semaphores), name="ortconv worker", daemon=True)
         process.start()
         self._process = process
         self.stop = finalize(self, _end, process, os.getpid())
 
+    def wake(self) -> None:
+        self._awake.acquire(False)  # what it slept through, or never slept
+        self._awake.release()
+
     def is_done(self) -> bool:
         """Wait for the process. False if it has ended, or takes too long."""
-        return _acquired(self._done, self._process.is_alive, round(_PATIENCE / _CHECKED_AFTER))
+        if _soon(self._done):
+            return True
+        for _ in range(round(_PATIENCE / _CHECKED_AFTER)):
+            if self._done.acquire(True, _CHECKED_AFTER):
+                return True
+            if not self._process.is_alive():
+                return bool(self._done.acquire(False))
+        return False
 
 
 def _end(process: Any, parent: int) -> None:
@@ -148,26 +166,24 @@ def _end(process: Any, parent: int) -> None:
         process.join()
 
 
-def _work(pieces: Sequence[Sequence[Call]], index: memoryview, begun: Semaphore, done: Semaphore) -> None:
+def _work(
+    pieces: Sequence[Sequence[Call]], state: memoryview, awake: Semaphore, begun: Semaphore, done: Semaphore
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = os.getppid()
     with suppress(Exception):
-        while _acquired(begun, lambda: os.getppid() == parent):
-            for function, args in pieces[index[0]]:
-                function(*args)
-            done.release()
+        while os.getppid() == parent:
+            if _soon(begun) or (state[1] and begun.acquire(True, _CHECKED_AFTER)):
+                for function, args in pieces[state[0]]:
+                    function(*args)
+                done.release()
+            elif not state[1]:
+                awake.acquire(True, _CHECKED_AFTER)
     os._exit(1)
 
 
-def _acquired(semaphore: Semaphore, goes_on: Callable[[], bool], tries: int | None = None) -> bool:
-    """Wait for a semaphore as long as something goes on; False otherwise, or after so many tries of a second each."""
+def _soon(semaphore: Semaphore) -> bool:
+    """Wait for a semaphore without sleeping."""
     acquire = semaphore.acquire
-    for _ in range(_SPINS):
-        if acquire(False):
-            return True
-    while not acquire(True, _CHECKED_AFTER):
-        if not goes_on() or tries == 0:
-            return bool(acquire(False))
-        tries = None if tries is None else tries - 1
-    return True
+    return any(acquire(False) for _ in repeat(None, _SPINS))
