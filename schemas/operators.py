@@ -19,6 +19,7 @@ from onnx import defs, helper
 from onnxruntime.capi import _pybind_state as ort
 
 TARGET = Path(__file__).parent.parent / "ortconv" / "ir" / "operators.json"
+OPEN = 2**31 - 1
 OPTIONS = {"Single": "single", "Optional": "optional", "Variadic": "variadic"}
 
 
@@ -53,6 +54,11 @@ def schemas() -> dict[str, Any]:
     return dict(sorted(table.items()))
 
 
+def serves(since: int, first: int, last: int) -> bool:
+    """True if onnxruntime takes a kernel of these versions for an operator: one without a last version for its first alone."""
+    return since == first or (last != OPEN and first < since <= last)
+
+
 def without_kernel() -> dict[str, list[int]]:
     ranges: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for k in ort.get_all_opkernel_def():
@@ -69,7 +75,7 @@ def without_kernel() -> dict[str, list[int]]:
             or not (s.has_function or s.has_context_dependent_function)
         ):
             continue
-        if not any(lo <= s.since_version <= hi for lo, hi in ranges.get((s.domain, s.name), ())):
+        if not any(serves(s.since_version, *known) for known in ranges.get((s.domain, s.name), ())):
             table.setdefault(f"{s.domain}:{s.name}", []).append(s.since_version)
     return {k: sorted(v) for k, v in sorted(table.items())}
 

@@ -93,7 +93,12 @@ def lacks_kernel(domain: str, op: str, since: int) -> bool:
 def has_float16_kernel(node: Node) -> bool:
     """True if ONNX Runtime's CPU provider runs this operator on float16."""
     since = since_version(node)
-    return any(low <= since <= high for low, high in _document()["float16"].get(f"{node.domain}:{node.op}", ()))
+    known = _document()["float16"].get(f"{node.domain}:{node.op}", ())
+    return any(since == first or first < since <= last != _OPEN for first, last in known)
+
+
+_OPEN = 2**31 - 1
+"""A kernel without a last version serves only the version that it was made for."""
 
 
 def is_deterministic(node: Node) -> bool:

@@ -60,6 +60,10 @@ def differ(want: list[Array], got: list[Array], atol: float) -> bool:
     )
 
 
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")[:2]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_no_more_nodes_and_the_same_numbers(row: Row, tmp_path: Path) -> None:
@@ -75,10 +79,13 @@ def test_no_more_nodes_and_the_same_numbers(row: Row, tmp_path: Path) -> None:
         wrong = differ(want, run(theirs, feeds), row.atol)
     except (Fail, InvalidArgument):
         wrong = True
-    assert wrong == row.wrong
+    is_mended = bool(row.until) and _version(onnxruntime.__version__) > _version(row.until)
+    assert wrong == (row.wrong and not is_mended)
     if wrong:
         return
     left, left_by_them = ops(ours.graph), ops(theirs.graph)
-    assert row.dearer or len(left) <= len(left_by_them), f"{left} where ONNX Runtime has {left_by_them}"
-    if not row.same:
+    assert (row.dearer and not is_mended) or len(left) <= len(left_by_them), (
+        f"{left} where ONNX Runtime has {left_by_them}"
+    )
+    if not (row.same or is_mended):
         assert min(len(left), len(left_by_them)) < len(ops(proto.graph)), "no rewrite"

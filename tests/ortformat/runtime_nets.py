@@ -211,13 +211,18 @@ def saved(path: Path) -> list[tuple[Any, ...]]:
     return sorted(_saved(decode(path.read_bytes()).model.graph), key=str)
 
 
+_RENAMED = {"1DQ_CPU_Softmax": "1DQ_CPU"}
+"""What onnxruntime 1.32 calls actions by other names, which older ones refuse. It takes the older name, too."""
+
+
 def _saved(graph: Any) -> list[tuple[Any, ...]]:
     nodes = {node.index: node for node in graph.nodes or ()}
     found = []
     for optimizer, record in records(graph):
         group = record.nodes_to_optimize_indices
         names = tuple(None if i == NO_NODE else _name(nodes[i]) for i in group.node_indices)
-        found.append((optimizer, record.action_id, names, *group[1:], tuple(record.produced_op_ids or ())))
+        action = _RENAMED.get(record.action_id, record.action_id)
+        found.append((optimizer, action, names, *group[1:], tuple(record.produced_op_ids or ())))
     for node in nodes.values():
         for attribute in node.attributes or ():
             found += _saved(attribute.g) if attribute.g is not None else []

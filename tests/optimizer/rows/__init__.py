@@ -30,6 +30,8 @@ class Row:
     """ONNX Runtime's rewrite fails or changes the numbers."""
     dearer: str = ""
     """Why ONNX Runtime's graph, though smaller, is not worth having."""
+    until: str = ""
+    """The version of ONNX Runtime that was the last to be wrong, or dearer."""
     same: bool = False
     """The rewrite does not make the graph smaller."""
     ml: int = 0

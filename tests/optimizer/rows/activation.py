@@ -196,6 +196,7 @@ def _norms() -> list[Row]:
             f"{body.replace('Add(v, e)', 'Add(e, v)')} }}",
             "extended",
             wrong=True,
+            until="1.31",
         )
     )
     rows.append(
