@@ -23,7 +23,8 @@ NODES_MADE: dict[tuple[str, str], int] = {
     **{("QDQSelectorActionTransformer", action): 0 for action in (
         "drop", "drop_no_int16_support", "drop_no_int16_support_and_positive_scale", "dropDQ")},
     **{("QDQSelectorActionTransformer", action): 1 for action in (
-        "dropSplitQDQ", "1DQ", "1DQ_CPU", "1DQ_CPU_Softmax", "2DQ", "*DQ", "Where", "Conv", "Gemm", "MatMul", "DQMatMulToMatMulNBits")},
+        "dropSplitQDQ", "1DQ", "1DQ_CPU", "1DQ_CPU_Softmax", "2DQ", "*DQ", "Where", "Conv", "Gemm", "MatMul",
+        "DQMatMulToMatMulNBits")},
     ("ConvActivationFusion", "ConvAct"): 1,
     ("MatMulNBitsFusion", "FuseBias"): 0,
 }  # fmt: skip
