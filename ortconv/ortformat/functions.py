@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.model import Model
-from ortconv.ir.schema import lacks_kernel, since_version
+from ortconv.ir.schema import default_attributes, lacks_kernel, since_version
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import FunctionProto, ModelProto, NodeProto
 
 SMALL_CONSTANT = 1024
 """Constants up to so many elements are shown to shape inference."""
@@ -93,9 +93,9 @@ def _body(node: Node) -> Graph:
 
 def _inlined(node: Node) -> ModelProto:
     """A model of this one node, which has been replaced by its function body."""
-    from onnx.inliner import inline_selected_functions
+    from onnx.inliner import inline_local_functions, inline_selected_functions
 
-    from ortconv.onnxio.proto import region_proto, value_info
+    from ortconv.onnxio.proto import attribute_proto, region_proto, value_info
 
     assert node.graph is not None
     reads = list(dict.fromkeys(v for v in (*node.inputs, *captures(node)) if v is not None))
@@ -104,12 +104,35 @@ def _inlined(node: Node) -> ModelProto:
     proto = region_proto(node.graph, [node], inputs, outputs)
     proto.graph.value_info.extend(value_info(v) for v in reads if v not in inputs)
     try:
-        proto = inline_selected_functions(proto, [(node.domain, node.op)], inline_schema_functions=True)
+        (call,) = [n for n in proto.graph.node if n.op_type == node.op and n.domain == node.domain]
+        # The inliner leaves attributes without a value out of the body, too.
+        call.attribute.extend(attribute_proto(name, value) for name, value in default_attributes(node).items())
+        if None in node.inputs:  # whose types the inliner asks for in vain
+            proto.functions.append(_function(call, node))
+            proto = inline_local_functions(proto)
+        else:
+            proto = inline_selected_functions(proto, [(node.domain, node.op)], inline_schema_functions=True)
     except Exception as error:
         raise _refusal(node, str(error).strip().splitlines()[0]) from error
     if any(n.op_type == node.op and n.domain == node.domain for n in proto.graph.node):
         raise _refusal(node, "onnx has no function body for this use of it")
     return proto
+
+
+def _function(call: NodeProto, node: Node) -> FunctionProto:
+    """The function body for this use of an operator."""
+    from onnx import FunctionProto, TypeProto
+    from onnx.defs import get_schema
+
+    from ortconv.onnxio.proto import value_info
+
+    schema = get_schema(node.op, since_version(node), node.domain)
+    if schema.has_function:
+        found: FunctionProto = schema.function_body
+        return found
+    types = [TypeProto() if v is None else value_info(v).type for v in node.inputs]
+    body = schema.get_context_dependent_function(call.SerializeToString(), [t.SerializeToString() for t in types])
+    return FunctionProto.FromString(body)
 
 
 def _refusal(node: Node, reason: str) -> UnsupportedError:
