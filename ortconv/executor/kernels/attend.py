@@ -50,16 +50,14 @@ def attended(
     exponential, unit = (np.exp, 1.0) if summands else fast_exponential()
     scale = np.asarray(factor * unit, np.float32)
     with work.scratch():
-        is_small, wide = prod(shape) <= _BLOCK, [np.broadcast_to(x, shape) for x in summands]
+        wide = [np.broadcast_to(x, shape) for x in summands]
         for (share,) in work.shares(heads, heads):
-            own_q, own_kt, own_v, own_out = (x[:, share] for x in (q, kt, v, out))
-            if is_small:
-                masks = [x if x.ndim < 3 or x.shape[-3] == 1 else x[..., share, :, :] for x in summands]
+            own_q, own_kt, own_v, own_out, *masks = (x[:, share] for x in (q, kt, v, out, *wide))
+            if prod(shape) <= _BLOCK:
                 columns, scores = work.empty(own_kt.shape), work.empty((*own_out.shape[:3], shape[3]))
                 work.do(np.multiply, own_kt, scale, columns)
                 _block(work, doubt, own_q, columns, own_v, masks, exponential, scores, own_out)
             else:
-                masks = [x[:, share] for x in wide]
                 work.do(_in_blocks, doubt, own_q, own_kt, own_v, scale, masks, exponential, own_out)
     work.do(doubt.unless_finite, memory)
     return out
