@@ -12,7 +12,7 @@ from ortconv.executor.kernels.elementwise import blockwise, erf, gelu_block, gel
 from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
 from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import kernel
-from ortconv.executor.work import AT_ONCE, Work, recordable
+from ortconv.executor.work import AT_ONCE, Work, recordable, with_record
 from ortconv.ir.tensor import Array
 
 MICROSOFT = "com.microsoft"
@@ -220,6 +220,15 @@ def _gelu_tanh(x: Array) -> Array:
 @kernel("Gelu", domain=MICROSOFT)
 def microsoft_gelu(x: Array) -> Any:
     return gelu(x)
+
+
+def _record_gelu(work: Work, x: Array, *, approximate: str = "none") -> Any:
+    return work.call(_OF_FLOAT32[approximate], x) if x.dtype == np.float32 else None
+
+
+_OF_FLOAT32 = {"none": blockwise(gelu_block), "tanh": blockwise(gelu_tanh_block)}
+for _gelu in (gelu, microsoft_gelu):
+    with_record(_gelu, _record_gelu)
 
 
 @kernel("BiasGelu", domain=MICROSOFT)

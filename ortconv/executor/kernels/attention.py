@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.attend import attend
+from ortconv.executor.kernels.attend import attend, attended
+from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
 from ortconv.executor.kernels.products import by_weights
 from ortconv.executor.registry import Function, kernel, prepare
+from ortconv.executor.work import Work, with_record
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -249,6 +252,33 @@ def multi_head_attention(
     return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
 
 
+def _record_multi_head_attention(
+    work: Work,
+    query: Array,
+    key: Array | None = None,
+    value: Array | None = None,
+    bias: Array | None = None,
+    key_padding_mask: Array | None = None,
+    attention_bias: Array | None = None,
+    past_key: Array | None = None,
+    past_value: Array | None = None,
+    *,
+    num_heads: int,
+    mask_filter_value: float = -10000.0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+    n_outputs: int = 1,
+) -> Array | None:
+    """None with a bias, keys and values of earlier steps, or other types than float32."""
+    if bias is not None or past_key is not None or n_outputs > 1 or query.dtype != np.float32:
+        return None
+    q, k, v = _projected(query, key, value, None, num_heads)
+    return _record_heads(work, q, k, v, key_padding_mask, attention_bias, mask_filter_value, scale, unidirectional)
+
+
+with_record(multi_head_attention, _record_multi_head_attention)
+
+
 def _projected(
     query: Array, key: Array | None, value: Array | None, bias: Array | None, heads: int
 ) -> tuple[Array, Array, Array]:
@@ -277,8 +307,27 @@ def _projected(
 def _attend(q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float) -> Array:
     summands = [widen(x) for x in (mask, bias) if x is not None]
     usual = attend(q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
-    if usual is not None:
-        return usual
+    return _attend_plainly(q, k, v, mask, bias, scale) if usual is None else usual
+
+
+def _record_attend(
+    work: Work, q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float
+) -> Array | None:
+    """The same recorded; None where the fast form does not suit types or shapes."""
+    doubt = Doubt(work)
+    summands = [x for x in (mask, bias) if x is not None]
+    y = attended(work, doubt, q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
+    if y is not None:
+        work.do(doubt.settle, _write_plainly, q, k, v, mask, bias, scale, y)
+    return y
+
+
+def _write_plainly(*operands: Any) -> None:
+    *given, out = operands
+    np.copyto(out, _attend_plainly(*given))
+
+
+def _attend_plainly(q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float) -> Array:
     scores = np.matmul(q * q.dtype.type(scale or 1 / np.sqrt(q.shape[-1])), k.swapaxes(-1, -2))
     if mask is not None:
         scores += mask
@@ -372,7 +421,62 @@ def prepare_attention_ms(operands: Sequence[Array | None], **attributes: Any) ->
     weights = operands[1]
     if weights is None or weights.dtype != np.float32 or weights.ndim != 2:
         return None
-    return partial(attention_ms, projection=by_weights(weights), **attributes)
+    projection = by_weights(weights)
+
+    def record(work: Work, x: Array, _: Array, bias: Array | None = None, *others: Array | None) -> Array | None:
+        return _record_self_attention(work, projection, x, bias, *others, **attributes)
+
+    return with_record(partial(attention_ms, projection=projection, **attributes), record)
+
+
+def _record_self_attention(
+    work: Work,
+    projection: Function,
+    x: Array,
+    bias: Array | None,
+    mask_index: Array | None = None,
+    past: Array | None = None,
+    attention_bias: Array | None = None,
+    past_sequence_length: Array | None = None,
+    *,
+    num_heads: int,
+    mask_filter_value: float = -10000.0,
+    qkv_hidden_sizes: Sequence[int] | None = None,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+    n_outputs: int = 1,
+    **_: Any,
+) -> Array | None:
+    """Attention recorded; None with keys and values of earlier steps, or of other types than float32."""
+    if past is not None or n_outputs > 1 or x.dtype != np.float32 or (bias is not None and bias.dtype != np.float32):
+        return None
+    projected = work.call(projection, x)
+    if bias is not None:
+        work.do(np.add, projected, bias, projected)
+    size = projected.shape[-1]
+    sizes = tuple(qkv_hidden_sizes or (size // 3,) * 3)
+    edges = (0, sizes[0], sizes[0] + sizes[1], size)
+    q, k, v = (split_heads(projected[..., start:stop], num_heads) for start, stop in pairwise(edges))
+    return _record_heads(work, q, k, v, mask_index, attention_bias, mask_filter_value, scale, unidirectional)
+
+
+def _record_heads(
+    work: Work,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask_index: Array | None,
+    attention_bias: Array | None,
+    mask_filter_value: float,
+    scale: float,
+    unidirectional: int,
+) -> Array | None:
+    def mask_of(mask_index: Array | None) -> Array | None:
+        return _microsoft_mask(mask_index, q.shape, k.shape[2], 0, mask_filter_value, unidirectional)
+
+    mask = mask_of(None) if mask_index is None else work.call(mask_of, mask_index)
+    y = _record_attend(work, q, k, v, mask, attention_bias, scale)
+    return None if y is None else merge_heads(y)
 
 
 def self_attention(

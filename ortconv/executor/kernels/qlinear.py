@@ -24,6 +24,7 @@ from ortconv.executor.kernels.quantize import (
 )
 from ortconv.executor.kernels.windows import channels_first, channels_last, window
 from ortconv.executor.registry import Function, kernel, prepare
+from ortconv.executor.work import Work, with_record
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -149,7 +150,10 @@ def _prepared_sums(b: Array | None, b_zero_point: Array | None) -> Function | No
             return _sums(a, b, a_zero_point, zero_point)
         return np.asarray(sums(a, a_zero_point))
 
-    return run
+    def record(work: Work, a: Array, b: Array, a_zero_point: Array | None, zero_point: Array | None) -> Any:
+        return None if (zero_point is None) != (b_zero_point is None) else work.call(sums, a, a_zero_point)
+
+    return with_record(run, record)
 
 
 @kernel("QLinearMatMul")
@@ -235,7 +239,49 @@ def matmul_integer_to_float(
 def prepare_matmul_integer_to_float(operands: Sequence[Any]) -> Function | None:
     """Lay constant weights out once."""
     sums = _prepared_sums(operands[1], (*operands, None, None)[5])
-    return None if sums is None else partial(matmul_integer_to_float, sums=sums)
+    if sums is None:
+        return None
+
+    def record(
+        work: Work,
+        a: Array,
+        b: Array,
+        a_scale: Array,
+        b_scale: Array,
+        a_zero_point: Array | None = None,
+        b_zero_point: Array | None = None,
+        bias: Array | None = None,
+    ) -> Array | None:
+        return _scaled_sums(work, sums, a, b, a_scale, b_scale, a_zero_point, b_zero_point, bias)
+
+    return with_record(partial(matmul_integer_to_float, sums=sums), record)
+
+
+def _scaled_sums(
+    work: Work,
+    sums: Function,
+    a: Array,
+    b: Array,
+    a_scale: Array,
+    b_scale: Array,
+    a_zero_point: Array | None,
+    b_zero_point: Array | None,
+    bias: Array | None,
+) -> Array | None:
+    """MatMulIntegerToFloat recorded; None but for float32, one scale of the input and weights of two dimensions."""
+    floats = [x for x in (a_scale, b_scale, bias) if x is not None]
+    if a_scale.size != 1 or b.ndim != 2 or b_scale.ndim > 1 or any(x.dtype != np.float32 for x in floats):
+        return None
+    total: Array = work.call(sums, a, b, a_zero_point, b_zero_point)
+    if total.dtype != np.float32:
+        integers, total = total, work.empty(total.shape)
+        work.do(np.copyto, total, integers, "unsafe")
+    factor = work.empty(b_scale.shape)
+    work.do(np.multiply, b_scale, a_scale.reshape(()), factor)
+    work.do(np.multiply, total, factor, total)
+    if bias is not None:
+        work.do(np.add, total, bias, total)
+    return total
 
 
 @kernel("DynamicQuantizeMatMul", domain=_MS)
@@ -256,7 +302,23 @@ def dynamic_quantize_matmul(
 def prepare_dynamic_quantize_matmul(operands: Sequence[Any]) -> Function | None:
     """Lay constant weights out once."""
     sums = _prepared_sums(operands[1], (*operands, None)[3])
-    return None if sums is None else partial(dynamic_quantize_matmul, sums=sums)
+    if sums is None:
+        return None
+
+    def record(
+        work: Work,
+        a: Array,
+        b: Array,
+        b_scale: Array,
+        b_zero_point: Array | None = None,
+        bias: Array | None = None,
+    ) -> Array | None:
+        if a.dtype != np.float32:
+            return None
+        codes, scale, _ = work.call(dynamic_centred_codes, a)
+        return _scaled_sums(work, sums, codes, b, scale, b_scale, None, b_zero_point, bias)
+
+    return with_record(partial(dynamic_quantize_matmul, sums=sums), record)
 
 
 @kernel("MatMulNBits", domain=_MS)
