@@ -18,8 +18,9 @@ import onnx
 from onnx import defs, helper
 from onnxruntime.capi import _pybind_state as ort
 
+from ortconv.ir.schema import serves
+
 TARGET = Path(__file__).parent.parent / "ortconv" / "ir" / "operators.json"
-OPEN = 2**31 - 1
 OPTIONS = {"Single": "single", "Optional": "optional", "Variadic": "variadic"}
 
 
@@ -52,11 +53,6 @@ def schemas() -> dict[str, Any]:
             "defaults": {n: default(a) for n, a in sorted(s.attributes.items()) if a._default_value},
         }
     return dict(sorted(table.items()))
-
-
-def serves(since: int, first: int, last: int) -> bool:
-    """True if onnxruntime takes a kernel of these versions for an operator: one without a last version for its first alone."""
-    return since == first or (last != OPEN and first < since <= last)
 
 
 def without_kernel() -> dict[str, list[int]]:

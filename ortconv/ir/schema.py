@@ -93,12 +93,15 @@ def lacks_kernel(domain: str, op: str, since: int) -> bool:
 def has_float16_kernel(node: Node) -> bool:
     """True if ONNX Runtime's CPU provider runs this operator on float16."""
     since = since_version(node)
-    known = _document()["float16"].get(f"{node.domain}:{node.op}", ())
-    return any(since == first or first < since <= last != _OPEN for first, last in known)
+    return any(serves(since, *known) for known in _document()["float16"].get(f"{node.domain}:{node.op}", ()))
+
+
+def serves(since: int, first: int, last: int) -> bool:
+    """True if ONNX Runtime takes a kernel of these versions for an operator: one without a last version for its first alone."""
+    return since == first or first < since <= last != _OPEN
 
 
 _OPEN = 2**31 - 1
-"""A kernel without a last version serves only the version that it was made for."""
 
 
 def is_deterministic(node: Node) -> bool:

@@ -16,7 +16,7 @@ from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
 from ortconv.executor.kernels.products import by_weights
 from ortconv.executor.registry import Function, kernel, prepare
-from ortconv.executor.work import Work, with_record
+from ortconv.executor.work import AT_ONCE, Work, with_record
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -305,15 +305,14 @@ def _projected(
 
 
 def _attend(q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float) -> Array:
-    summands = [widen(x) for x in (mask, bias) if x is not None]
-    usual = attend(q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
+    usual = _attend_fast(AT_ONCE, q, k, v, mask, widen(bias), scale)
     return _attend_plainly(q, k, v, mask, bias, scale) if usual is None else usual
 
 
-def _record_attend(
+def _attend_fast(
     work: Work, q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float
 ) -> Array | None:
-    """The same recorded; None where the fast form does not suit types or shapes."""
+    """The same, which can be recorded; None where the fast form does not suit types or shapes."""
     doubt = Doubt(work)
     summands = [x for x in (mask, bias) if x is not None]
     y = attended(work, doubt, q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
@@ -475,7 +474,7 @@ def _record_heads(
         return _microsoft_mask(mask_index, q.shape, k.shape[2], 0, mask_filter_value, unidirectional)
 
     mask = mask_of(None) if mask_index is None else work.call(mask_of, mask_index)
-    y = _record_attend(work, q, k, v, mask, attention_bias, scale)
+    y = _attend_fast(work, q, k, v, mask, attention_bias, scale)
     return None if y is None else merge_heads(y)
 
 

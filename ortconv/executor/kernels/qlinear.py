@@ -242,31 +242,19 @@ def prepare_matmul_integer_to_float(operands: Sequence[Any]) -> Function | None:
     if sums is None:
         return None
 
-    def record(
-        work: Work,
-        a: Array,
-        b: Array,
-        a_scale: Array,
-        b_scale: Array,
-        a_zero_point: Array | None = None,
-        b_zero_point: Array | None = None,
-        bias: Array | None = None,
-    ) -> Array | None:
-        return _scaled_sums(work, sums, a, b, a_scale, b_scale, a_zero_point, b_zero_point, bias)
-
-    return with_record(partial(matmul_integer_to_float, sums=sums), record)
+    return with_record(partial(matmul_integer_to_float, sums=sums), partial(_record_scaled, sums))
 
 
-def _scaled_sums(
-    work: Work,
+def _record_scaled(
     sums: Function,
+    work: Work,
     a: Array,
     b: Array,
     a_scale: Array,
     b_scale: Array,
-    a_zero_point: Array | None,
-    b_zero_point: Array | None,
-    bias: Array | None,
+    a_zero_point: Array | None = None,
+    b_zero_point: Array | None = None,
+    bias: Array | None = None,
 ) -> Array | None:
     """MatMulIntegerToFloat recorded; None but for float32, one scale of the input and weights of two dimensions."""
     floats = [x for x in (a_scale, b_scale, bias) if x is not None]
@@ -305,18 +293,11 @@ def prepare_dynamic_quantize_matmul(operands: Sequence[Any]) -> Function | None:
     if sums is None:
         return None
 
-    def record(
-        work: Work,
-        a: Array,
-        b: Array,
-        b_scale: Array,
-        b_zero_point: Array | None = None,
-        bias: Array | None = None,
-    ) -> Array | None:
+    def record(work: Work, a: Array, b: Array, b_scale: Array, *others: Array | None) -> Array | None:
         if a.dtype != np.float32:
             return None
         codes, scale, _ = work.call(dynamic_centred_codes, a)
-        return _scaled_sums(work, sums, codes, b, scale, b_scale, None, b_zero_point, bias)
+        return _record_scaled(sums, work, codes, b, scale, b_scale, None, *others)
 
     return with_record(partial(dynamic_quantize_matmul, sums=sums), record)
 
