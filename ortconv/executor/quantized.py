@@ -50,6 +50,10 @@ class _Step(NamedTuple):
     function: Function
     bypassed: tuple[Node, ...] = ()
     """The DequantizeLinear nodes whose inputs it reads instead of their outputs."""
+    enters: bool = False
+    """True where it makes codes of float32."""
+    moves: bool = False
+    """True where it puts out some of the codes that it reads."""
 
 
 def quantized_units(
@@ -94,13 +98,13 @@ class _Steps:
         self._parameters: dict[tuple[Node, int], Codes | None] = {}
         for node in nodes:
             match = _MATCHES.get((node.domain, node.op))
-            step = None if match is None else match(self, node)
+            step = None if match is None else match(self, node) or self._entry(node)
             if step is not None:
                 self.found[node] = step
                 self._made.add(node.out)
 
     def units(self) -> dict[Node, Unit | None]:
-        self._add_entries()
+        self._drop_entries()
         handed = {node.out for node, step in self.found.items() if self._all_take(node.out, step.makes)}
         units: dict[Node, Unit | None] = {}
         for node, step in self.found.items():
@@ -116,14 +120,25 @@ class _Steps:
                 units[node] = Unit((node,), [node.inputs[0]], codes.dequantize, node.outputs)
         return units
 
-    def _add_entries(self) -> None:
-        """QuantizeLinear steps that make the codes which others of the steps read."""
-        read = {value for step in self.found.values() for value, _ in step.reads}
-        for node in self._nodes:
-            if node.op == "QuantizeLinear" and node not in self.found and node.out in read:
-                x, codes = node.inputs[0], self._codes(node)
-                if codes is not None and x is not None and x.dtype is DType.FLOAT and self._all_take(node.out, codes):
-                    self.found[node] = _Step((node,), ((x, codes),), codes, codes.quantize)
+    def _entry(self, node: Node) -> _Step | None:
+        """The codes that a QuantizeLinear makes of float32 that no step has made."""
+        x = node.inputs[0] if node.op == "QuantizeLinear" else None
+        codes = None if x is None or x.dtype is not DType.FLOAT else self._codes(node)
+        return None if codes is None else _Step((node,), ((x, codes),), codes, codes.quantize, enters=True)
+
+    def _drop_entries(self) -> None:
+        """Leave bytes what no other step reads, or not only steps."""
+        entered = set[Value]()
+        for node, step in self.found.items():
+            if step.enters or (step.moves and step.reads[0][0] in entered):
+                entered.add(node.out)
+        read = {v for node, step in self.found.items() if node.out not in entered for v, _ in step.reads}
+        for node in [node for node in reversed(self._nodes) if node in self.found and node.out in entered]:
+            step = self.found[node]
+            if node.out in read and self._all_take(node.out, step.makes):
+                read.add(step.reads[0][0])
+            else:
+                del self.found[node]
 
     def _all_take(self, value: Value, codes: Codes) -> bool:
         """True if every reader of a quantized value can do with centred codes."""
@@ -295,9 +310,12 @@ class _Steps:
 
     def of_qlinear_average(self, node: Node) -> _Step | None:
         x, y = self._codes(node, 1, 2), self._codes(node, 3, 4)
-        if x is None or y is None or node.attr("channels_last", 0) or node.inputs[0] not in self._made:
+        if x is None or y is None or node.inputs[0] not in self._made:
             return None
-        return _Step((node,), ((node.inputs[0], x),), y, global_average(x, y))
+        function = global_average(x, y)
+        if node.attr("channels_last", 0):
+            function = _of_channels_last(function)
+        return _Step((node,), ((node.inputs[0], x),), y, function)
 
     def of_qlinear_add(self, node: Node) -> _Step | None:
         a, b, y = (self._codes(node, i, i + 1) for i in (1, 4, 6))
@@ -332,7 +350,7 @@ class _Steps:
             # Only where there is no input at all can a window consist of padding, the lowest of its type.
             return y if x.size or y is None else np.full_like(y, codes.limits[0])
 
-        return _Step(tuple(nodes), ((value, codes),), codes, recordable(run), bypassed)
+        return _Step(tuple(nodes), ((value, codes),), codes, recordable(run), bypassed, moves=True)
 
 
 _MATCHES: dict[tuple[str, str], Callable[[_Steps, Node], _Step | None]] = {
@@ -377,9 +395,12 @@ def _convolution(node: Node, w: Array, finish: Rounding, exactly: bool) -> Funct
     geometry: dict[str, Any] = dict(node.attrs)
     is_channels_last = geometry.pop("channels_last", 0)
     multiply = convolution(w, int(geometry.pop("group", 1)), geometry, finish, exactly)
-    if not is_channels_last:
-        return multiply
-    return recordable(lambda work, x: np.moveaxis(work.call(multiply, np.moveaxis(x, -1, 1)), 1, -1))
+    return _of_channels_last(multiply) if is_channels_last else multiply
+
+
+def _of_channels_last(function: Function) -> Function:
+    """A function of an image with its channels first for one whose channels come last, as those of the result."""
+    return recordable(lambda work, x: np.moveaxis(work.call(function, np.moveaxis(x, -1, 1)), 1, -1))
 
 
 def _on_codes(step: _Step, as_bytes: Codes | None) -> Function:

@@ -73,10 +73,10 @@ class Codes(NamedTuple):
         """Of float32: centred codes as by QuantizeLinear. NaN becomes the lowest."""
         (low, high), scale = self.limits, self.scale
 
-        def run(part: Array, out: Array) -> None:
-            round_to_codes(part, scale, low, high, out)
+        def run(work: Work, part: Array, out: Array) -> None:
+            work.do(round_to_codes, part, scale, low, high, out)
 
-        return blockwise(run)
+        return blockwise(recordable(run))
 
     @property
     def dequantize(self) -> Function:
@@ -255,27 +255,35 @@ def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
     near = _f32(0.5 - 2.0**-22 * largest - 2 * abs(shift))
     limits = y.limits
 
+    # By centred code, where negative ones are found from the end.
+    codes = np.concatenate([np.arange(256.0), np.arange(-256.0, 0)])
+    of_a = (codes + zero_a) * ratio_a
+    of_b = ((codes + zero_b) * ratio_b + offset).astype(np.float32)
+
     def exactly(a: Array, b: Array) -> Array:
-        addend = np.asarray((b.astype(np.float64) + zero_b) * ratio_b + offset, np.float32)
-        total = (a.astype(np.float64) + zero_a) * ratio_a + addend
+        total = of_a[a.astype(np.intp)] + of_b[b.astype(np.intp)]
         return np.rint(total.astype(np.float32)) - zero_y
 
     def plainly(a: Array, b: Array, out: Array) -> None:
         np.copyto(out, exactly(a, b))
         clip_to(out, *limits, out)
 
-    def run(a: Array, b: Array, out: Array) -> None:
-        total = np.empty_like(out)
-        np.multiply(a, ratio_a, total)
-        np.multiply(b, ratio_b, out)
-        np.add(total, out, total)
-        np.rint(total, out)
-        np.subtract(total, out, total)
-        np.abs(total, total)
-        doubtful = np.greater(total, near)
-        if doubtful.any():
-            at = doubtful.nonzero() if doubtful.ndim else ()
-            out[at] = exactly(*(v[at] if v.shape == out.shape else np.broadcast_to(v, out.shape)[at] for v in (a, b)))
-        clip_to(out, *limits, out)
+    def settle(distance: Array, a: Array, b: Array, out: Array) -> None:
+        doubtful = np.greater(distance, near)
+        at = doubtful.nonzero() if doubtful.ndim else () if doubtful else None
+        if at is None or (at and not at[0].size):
+            return
+        out[at] = exactly(*(v[at] if v.shape == out.shape else np.broadcast_to(v, out.shape)[at] for v in (a, b)))
 
-    return run if near > 0 else plainly
+    def run(work: Work, a: Array, b: Array, out: Array) -> None:
+        total = work.like(out)
+        work.do(np.multiply, a, ratio_a, total)
+        work.do(np.multiply, b, ratio_b, out)
+        work.do(np.add, total, out, total)
+        work.do(np.rint, total, out)
+        work.do(np.subtract, total, out, total)
+        work.do(np.abs, total, total)
+        work.do(settle, total, a, b, out)
+        work.do(clip_to, out, *limits, out)
+
+    return recordable(run) if near > 0 else plainly

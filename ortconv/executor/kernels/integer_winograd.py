@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -42,7 +43,7 @@ class TiledWeights:
     def __init__(self, w: Array) -> None:
         quarters = _quarters(w)
         self._shape = quarters.shape
-        self._norms = np.sqrt(np.square(quarters, dtype=np.float32).sum(axis=1).max(axis=1))
+        self._norms = np.float32(1.001) * np.sqrt(np.square(quarters, dtype=np.float32).sum(axis=1).max(axis=1))
         many = quarters.size > _WIDENED_AT_ONCE
         self._by_tap = [IntegerWeights(tap) for tap in quarters] if many else []
         self._quarters = quarters[:, :0] if many else quarters
@@ -60,7 +61,7 @@ class TiledWeights:
             def combined(tiles: Array) -> Array:
                 products = self._products(work, tiles, wide)
                 if direct is not None:
-                    work.do(doubt.unless, self._are_exact, tiles, products)
+                    self._check(work, doubt, tiles, products)
                 y = transformed(work, _FROM_QUARTERS, products.reshape(16, -1))
                 finish(work, y)
                 return y
@@ -82,27 +83,34 @@ class TiledWeights:
         product(tiles, wide, products, work)
         return products
 
-    def _are_exact(self, tiles: Array, products: Array) -> bool:
-        """True if no sum on the way, in whatever order, can be larger than integers that float32 holds.
+    def _check(self, work: Work, doubt: Doubt, tiles: Array, products: Array) -> None:
+        """Doubt, unless no sum on the way, in whatever order, can be larger than integers that float32 holds.
 
         A product of vectors is at most that of their lengths, and so is the sum of some of its terms. The length of several
         vectors together, which takes less time, is often short enough.
         """
         _, count, channels = tiles.shape
         together = next((n for n in range(_LONG_VECTOR // channels, 1, -1) if count % n == 0), 1)
-        reach = self._reach(tiles.reshape(16, count // together, together * channels))
+        vectors = tiles.reshape(16, count // together, together * channels)
+        squares = work.empty(vectors.shape[:2])
+        work.do(partial(dot_of_rows, out=squares), vectors, vectors)
+        work.do(doubt.unless, self._are_exact, squares, tiles if together > 1 else None, products)
+
+    def _are_exact(self, squares: Array, tiles: Array | None, products: Array) -> bool:
+        """`squares` of vectors (16, n), and the vectors of which these consist, if there are such."""
+        reach = np.sqrt(np.maximum.reduce(squares, 1)) * self._norms
         if (_OF_QUARTERS @ reach).max() <= _EXACT:
             return True
-        reach = self._reach(tiles) if together > 1 else reach
+        if tiles is not None:
+            return self._are_exact(dot_of_rows(tiles, tiles), None, products)
         if reach.max() > _EXACT:
             return False
-        flat = products.reshape(16, -1)
-        largest = np.maximum(flat.max(axis=1), -flat.min(axis=1))
-        return bool((_OF_QUARTERS @ np.minimum(reach, largest)).max() <= _EXACT)
-
-    def _reach(self, vectors: Array) -> Array:
-        """(16,) for vectors (16, n, length): no sum of a tap is further from zero."""
-        return np.asarray(1.001 * np.sqrt(dot_of_rows(vectors, vectors).max(axis=1)) * self._norms)
+        # The sums and differences of all four rows or columns reach furthest: how far they went is worth the time to look.
+        middle = products.reshape(4, 4, -1)[1:3, 1:3]
+        largest = np.maximum(np.maximum.reduce(middle, 2), -np.minimum.reduce(middle, 2))
+        of_middle = reach.reshape(4, 4)[1:3, 1:3]
+        np.minimum(of_middle, largest, of_middle)
+        return bool((_OF_QUARTERS @ reach).max() <= _EXACT)
 
 
 _FROM_QUARTERS, _OF_QUARTERS = FROM_TILES / 4, np.abs(FROM_TILES)

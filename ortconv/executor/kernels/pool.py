@@ -21,7 +21,7 @@ from ortconv.executor.kernels.windows import (
     window,
 )
 from ortconv.executor.registry import kernel
-from ortconv.executor.work import AT_ONCE, Work, copy_to, recordable
+from ortconv.executor.work import AT_ONCE, Work, copy_to, recordable, with_attributes
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64
@@ -163,8 +163,9 @@ def _inside(w: Window) -> Array:
 
 
 @kernel("NhwcMaxPool", domain="com.microsoft")
-def nhwc_max_pool(x: Array, **attributes: Any) -> Array:
-    return channels_last(max_pool(channels_first(x), **attributes))
+@recordable
+def nhwc_max_pool(work: Work, x: Array, **attributes: Any) -> Array:
+    return channels_last(work.call(with_attributes(max_pool, attributes), channels_first(x)), work)
 
 
 @kernel("AveragePool")
