@@ -71,13 +71,17 @@ def quantized_units(
     return units
 
 
+_ZERO_POINTS = {("", "MatMulInteger"): (2, 3), (_MS, "MatMulIntegerToFloat"): (4, 5)}
+"""Where products of codes have the zero points of their operands."""
+
+
 def _multiplies_codes(node: Node, quantize: Node, constant: Constant) -> bool:
-    """True for a MatMulInteger of what a DynamicQuantizeLinear makes, and of constant weights."""
-    if not node.is_op("MatMulInteger") or node.inputs[0] is not quantize.outputs[0] or len(node.inputs) < 3:
+    """True for a product of what a DynamicQuantizeLinear makes, and of constant weights."""
+    of_a, of_b = _ZERO_POINTS.get((node.domain, node.op), (0, 0))
+    if not of_a or node.inputs[0] is not quantize.outputs[0] or node.input(of_a) is not quantize.outputs[2]:
         return False
-    b, b_zero_point = (None if v is None else constant(v) for v in (node.input(1), node.input(3)))
-    is_known = b is not None and b.ndim == 2 and (b_zero_point is not None or node.input(3) is None)
-    return is_known and node.inputs[2] is quantize.outputs[2]
+    b, b_zero_point = (None if v is None else constant(v) for v in (node.input(1), node.input(of_b)))
+    return b is not None and b.ndim == 2 and (b_zero_point is not None or node.input(of_b) is None)
 
 
 def _is_dequantize(node: Node) -> bool:

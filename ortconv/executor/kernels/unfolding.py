@@ -16,7 +16,7 @@ from ortconv.executor.kernels.products import writer
 from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
 from ortconv.executor.kernels.windows import (
     Window,
-    all_columns,
+    columns_held,
     pad_channels_last,
     reached,
     sliding,
@@ -113,7 +113,8 @@ def _along_width(matrix: Array, w: Window) -> Unfolded:
     (kh, kw), (sh, sw), (oh, ow), (k, m) = w.kernel, w.strides, w.output, matrix.shape
     c = k // (kh * kw)
     most = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
-    width, place, multiply = w.padded[1], all_columns(w), writer(matrix)
+    width, multiply = w.padded[1], writer(matrix)
+    place = columns_held(w, width)
 
     def run(work: Work, x: Array, out: Array) -> None:
         for parts in work.shares(oh, most):

@@ -166,12 +166,11 @@ def reached(w: Window, axis: int) -> tuple[Place, ...]:
     return tuple(places)
 
 
-def all_columns(w: Window) -> Place:
-    """The columns of the padded rows of an image that hold the image, and the columns of the image that windows reach."""
-    left, width = w.begin[1], w.padded[1]
-    start = min(max(left, 0), width)
-    stop = max(min(left + w.size[1], width), start)
-    return slice(start, stop), slice(start - left, stop - left)
+def columns_held(w: Window, count: int, first: int = 0, step: int = 1) -> Place:
+    """Where a copy of so many padded columns, `step` apart from `first` on, holds columns of the image, and which of them."""
+    origin = first - w.begin[1]
+    start, stop = (min(max(0, -(-edge // step)), count) for edge in (-origin, w.size[1] - origin))
+    return slice(start, stop), slice(step * start + origin, step * stop + origin, step)
 
 
 def sliding(x: Array, w: Window) -> Array:
@@ -184,9 +183,9 @@ def sliding(x: Array, w: Window) -> Array:
     )
 
 
-def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    """View of the memory of a contiguous array. Many times faster to make than by numpy's as_strided."""
-    return np.ndarray(shape, x.dtype, x, 0, strides)
+def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Array:
+    """View of the memory of a contiguous array, from some bytes on. Many times faster to make than by numpy's as_strided."""
+    return np.ndarray(shape, x.dtype, x, offset, strides)
 
 
 def channels_last(x: Array, work: Work = AT_ONCE) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.kernels.products import product
 from ortconv.executor.kernels.stripes import Stripe
-from ortconv.executor.kernels.windows import Place, Window, channels_first, to_last
+from ortconv.executor.kernels.windows import Window, channels_first, columns_held, to_last
 from ortconv.executor.registry import Function
 from ortconv.executor.work import Work, copy_runs, copy_to, recordable
 from ortconv.ir.tensor import Array
@@ -111,7 +111,7 @@ def in_tiles(
     block = max(1, -(-rows // max(1, blocks)))
     for parts in work.shares(rows, block):
         held = work.empty((2 * (parts[0].stop - parts[0].start) + 2, 2, columns + 1, c))
-        stripe = Stripe(held.swapaxes(0, 1), [_every_second_column(w, first) for first in range(2)], work)
+        stripe = Stripe(held.swapaxes(0, 1), [columns_held(w, columns + 1, first, 2) for first in range(2)], work)
         for image, target in zip(to_last(x), whole):
             by_tile = target.reshape(rows, 2, columns, 2, m)
             for tiles in parts:
@@ -122,13 +122,6 @@ def in_tiles(
                     work.do(copy_runs, y.reshape(2, 2, len(part), columns, m).transpose(2, 0, 3, 1, 4), part)
     if not is_whole:
         work.do(copy_to, whole[:, :oh, :ow], out)
-
-
-def _every_second_column(w: Window, first: int) -> Place:
-    """Where the padded columns from `first` on, without those between, hold columns of the image."""
-    start, stop = (max(0, -(-(edge - first) // 2)) for edge in (w.begin[1], w.begin[1] + w.size[1]))
-    origin = first - w.begin[1]
-    return slice(start, stop), slice(2 * start + origin, 2 * stop + origin, 2)
 
 
 def _transformed_tiles(work: Work, rows: Array) -> Array:
