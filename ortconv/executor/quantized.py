@@ -6,6 +6,7 @@ Readers that are no such step get bytes, or the float values that the codes stan
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,10 +21,13 @@ from ortconv.executor.kernels.conv import EXACT_SUM
 from ortconv.executor.kernels.integer_products import codes_less
 from ortconv.executor.kernels.integer_steps import (
     Codes,
+    Convolution,
     Limits,
     Rounding,
+    can_expand,
     convolution,
     exact_sum,
+    expanded,
     global_average,
     matrix_product,
 )
@@ -54,6 +58,7 @@ class _Step(NamedTuple):
     """True where it makes codes of float32."""
     moves: bool = False
     """True where it puts out some of the codes that it reads."""
+    convolution: Convolution | None = None
 
 
 def quantized_units(
@@ -111,6 +116,7 @@ class _Steps:
         self._drop_entries()
         handed = {node.out for node, step in self.found.items() if self._all_take(node.out, step.makes)}
         units: dict[Node, Unit | None] = {}
+        self._join(handed)
         for node, step in self.found.items():
             units |= dict.fromkeys(step.nodes)
             function = _on_codes(step, None if node.out in handed else step.makes)
@@ -143,6 +149,24 @@ class _Steps:
                 read.add(step.reads[0][0])
             else:
                 del self.found[node]
+
+    def _join(self, handed: set[Value]) -> None:
+        """Make one step of a pointwise convolution and of the depthwise one that alone reads it."""
+        readers = Counter(value for step in self.found.values() for value, _ in step.reads)
+        for node, step in list(self.found.items()):
+            value = step.reads[0][0]
+            before = None if value is None or value.producer is None else self.found.get(value.producer)
+            if value is None or before is None or value not in handed or readers[value] > 1:
+                continue
+            users = [user for user, _ in value.uses if user not in step.nodes]
+            inside = all(user in step.bypassed and self._is_inside(user.out, step.nodes) for user in users)
+            joined = _expanded(before, step) if inside else None
+            if joined is not None:
+                del self.found[before.nodes[-1]]
+                self.found[node] = joined
+
+    def _is_inside(self, value: Value, nodes: Sequence[Node]) -> bool:
+        return value not in self._kept and all(user in nodes for user, _ in value.uses)
 
     def _all_take(self, value: Value, codes: Codes) -> bool:
         """True if every reader of a quantized value can do with centred codes."""
@@ -247,8 +271,10 @@ class _Steps:
         if not (np.isfinite(factor).all() and (shift is None or np.isfinite(shift).all())):
             return None
         finish = Rounding(shift, factor, limits, len(w))
-        function = _convolution(node, w, finish, exactly=False) if is_convolution else matrix_product(w.T, finish)
-        return _Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize, of_weights))
+        reads, bypassed = ((dequantize.inputs[0], x),), (dequantize, of_weights)
+        if is_convolution:
+            return _of_convolution(tuple(nodes), reads, codes, _convolution(node, w, finish, exactly=False), bypassed)
+        return _Step(tuple(nodes), reads, codes, matrix_product(w.T, finish), bypassed)
 
     def _weights(self, product: Node) -> tuple[Node, Array, Array] | None:
         """The node that dequantizes the weights of a product, these as integers less their zero points with the output channels
@@ -292,7 +318,8 @@ class _Steps:
         finish = _exact_rounding(w, bias, x, w_scale, y) if _is_sound(node, w) else None
         if finish is None:
             return None
-        return _Step((node,), ((node.inputs[0], x),), y, _convolution(node, w, finish, exactly=True))
+        reads = ((node.inputs[0], x),)
+        return _of_convolution((node,), reads, y, _convolution(node, w, finish, exactly=True))
 
     def of_qlinear_product(self, node: Node) -> _Step | None:
         """QLinearMatMul, or QGemm to codes."""
@@ -395,11 +422,33 @@ def _is_plain_product(node: Node, w: Array, bias: Array | None) -> bool:
     return w.size > 0 and is_plain and (bias is None or bias.size == 1 or bias.shape in ((len(w),), (1, len(w))))
 
 
-def _convolution(node: Node, w: Array, finish: Rounding, exactly: bool) -> Function:
-    geometry: dict[str, Any] = dict(node.attrs)
-    is_channels_last = geometry.pop("channels_last", 0)
-    multiply = convolution(w, int(geometry.pop("group", 1)), geometry, finish, exactly)
-    return _of_channels_last(multiply) if is_channels_last else multiply
+def _convolution(node: Node, w: Array, finish: Rounding, exactly: bool) -> Convolution:
+    geometry: dict[str, Any] = {
+        name: node.attrs[name] for name in ("auto_pad", "dilations", "pads", "strides") if name in node.attrs
+    }
+    return Convolution(w, node.attr("group", 1), geometry, finish, exactly, bool(node.attr("channels_last", 0)))
+
+
+def _of_convolution(
+    nodes: tuple[Node, ...],
+    reads: tuple[tuple[Value | None, Codes], ...],
+    makes: Codes,
+    made: Convolution,
+    bypassed: tuple[Node, ...] = (),
+) -> _Step:
+    function = convolution(made)
+    if made.is_channels_last:
+        function = _of_channels_last(function)
+    return _Step(nodes, reads, makes, function, bypassed, convolution=made)
+
+
+def _expanded(first: _Step, second: _Step) -> _Step | None:
+    """Two convolutions as one step, where that is worth it."""
+    a, b = first.convolution, second.convolution
+    if a is None or b is None or a.is_channels_last != b.is_channels_last or not can_expand(a, b):
+        return None
+    function = _of_channels_last(expanded(a, b)) if a.is_channels_last else expanded(a, b)
+    return _Step(first.nodes + second.nodes, first.reads, second.makes, function, first.bypassed + second.bypassed)
 
 
 def _of_channels_last(function: Function) -> Function:

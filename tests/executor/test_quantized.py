@@ -221,7 +221,7 @@ def test_exact_winograd(largest):
     w = RNG.integers(-largest, largest, (64, 128, 3, 3), endpoint=True).astype(np.int8)
     x = np.full((1, 128, 12, 14), 255, np.float32) * (w[0, :, 1, 1] > 0)[:, None, None]
     place = window((12, 14), (3, 3), pads=(1, 1, 1, 1))
-    got = integer_steps.convolution(w, 1, {"pads": (1, 1, 1, 1)}, leave, exactly=True)(x)
+    got = integer_steps.convolution(integer_steps.Convolution(w, 1, {"pads": (1, 1, 1, 1)}, leave, True, False))(x)
     want = convolve(x.astype(np.float64), filters(w.astype(np.float64), 1), place)
     np.testing.assert_array_equal(got, want)
     asked = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import gcd
+from math import gcd, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -97,6 +97,14 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None, expansion
         return channels_first(out)
 
     return recordable(run)
+
+
+def is_worth_expanding(channels: int, w: Window) -> bool:
+    """True where so many float32 channels would not stay in the cache, and rows are long enough to be multiplied one by one."""
+    return all(w.output) and prod(w.size) * channels * 4 >= _LARGE_BYTES and w.size[1] >= _FEWEST_COLUMNS
+
+
+_LARGE_BYTES, _FEWEST_COLUMNS = 1 << 19, 16
 
 
 def _copies_read(size: int, stride: int, dilation: int) -> dict[int, _Columns]:

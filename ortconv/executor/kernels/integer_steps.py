@@ -15,7 +15,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import integer_winograd
 from ortconv.executor.kernels.conv import EXACT_SUM, by_shape, convolver, filters
-from ortconv.executor.kernels.depthwise import depthwise
+from ortconv.executor.kernels.depthwise import Expansion, depthwise, is_worth_expanding
 from ortconv.executor.kernels.elementwise import LARGE_BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
 from ortconv.executor.kernels.matmul import INPUT_REACH
@@ -25,7 +25,7 @@ from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
 from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Finish, Work, copy_runs, recordable
+from ortconv.executor.work import Finish, Work, copy_runs, copy_to, recordable
 from ortconv.ir.tensor import Array
 
 _ROW = 1 << 11
@@ -125,13 +125,26 @@ class Rounding:
             work.do(np.multiply, y, self._factor[:width], y)
 
 
-def convolution(w: Array, group: int, geometry: dict[str, Any], finish: Finish, exactly: bool) -> Function:
-    """The function of centred codes (N, C, spatial...) that convolves with integer weights and then calls `finish`.
+class Convolution(NamedTuple):
+    """Integer weights (M, C / group, kernel...), where windows lie, and what becomes of the sums."""
 
-    `exactly`: every sum that float32 can hold is exact.
-    """
+    w: Array
+    group: int
+    geometry: dict[str, Any]
+    finish: Finish
+    exactly: bool
+    """True where every sum that float32 can hold has to be exact."""
+    is_channels_last: bool
+    """Of the operator. The functions here have channels first."""
+
+    def window(self, size: tuple[int, ...]) -> Window:
+        return window(size, self.w.shape[2:], **self.geometry)
+
+
+def convolution(c: Convolution) -> Function:
+    """The function of centred codes (N, C, spatial...) that convolves with integer weights and finishes the sums."""
+    w, group, finish = c.w, c.group, c.finish
     channels, kernel = w.shape[1] * group, w.shape[2:]
-    options: dict[str, Any] = {k: v for k, v in geometry.items() if k != "kernel_shape"}
     laid_out = cache(lambda: filters(w.astype(np.float32), group))
     matrix = cache(lambda: IntegerWeights(w.transpose(*range(2, w.ndim), 1, 0).reshape(-1, len(w))))
     tiled = cache(lambda: integer_winograd.TiledWeights(w))
@@ -140,10 +153,10 @@ def convolution(w: Array, group: int, geometry: dict[str, Any], finish: Finish, 
     def bound(shape: tuple[int, ...]) -> Function:
         if shape[1] != channels:
             raise GraphError(f"the weights expect {channels} channels, the input has {shape[1]} (shape {list(shape)})")
-        place = window(shape[2:], kernel, **options)
+        place = c.window(shape[2:])
         if integer_winograd.suits(w.shape, group, place, shape[0]):
             direct = cache(lambda: _unfolded(matrix(), place, finish))
-            return tiled().convolver(place, finish, direct if exactly else None)
+            return tiled().convolver(place, finish, direct if c.exactly else None)
         if group == 1 and place.is_pointwise:
             return _pointwise(matrix(), place, finish)
         if group == 1 and w.size > _MANY_WEIGHTS:
@@ -151,6 +164,34 @@ def convolution(w: Array, group: int, geometry: dict[str, Any], finish: Finish, 
         if laid_out().depthwise and len(w) == channels and len(kernel) == 2 and all(place.output):
             return depthwise(laid_out().matrix, place, finish)
         return _finished(convolver(laid_out(), place, channels), finish)
+
+    return by_shape(bound)
+
+
+def can_expand(first: Convolution, second: Convolution) -> bool:
+    """True if one is pointwise and the other depthwise, on images of as many channels."""
+    (m, c, *kernel), steps = first.w.shape, {*first.geometry.get("strides", ()), *first.geometry.get("dilations", ())}
+    is_pointwise = {*kernel, *steps, first.group} == {1} and not any(first.geometry.get("pads", ()))
+    return is_pointwise and c > 1 and second.w.ndim == 4 and second.w.shape[:2] == (m, 1) and second.group == m
+
+
+def expanded(first: Convolution, second: Convolution) -> Function:
+    """The two of `can_expand` one after the other. Of large images what the first makes is nowhere as a whole."""
+    matrix = cache(lambda: np.ascontiguousarray(first.w.reshape(first.w.shape[:2]).T))
+    weights = cache(lambda: filters(second.w.astype(np.float32), second.group).matrix)
+    one_by_one = convolution(first), convolution(second)
+
+    def widened(work: Work) -> Array:
+        held = work.empty(matrix().shape)
+        work.do(copy_to, matrix(), held)
+        return held
+
+    @lru_cache(maxsize=16)
+    def bound(shape: tuple[int, ...]) -> Function:
+        place = second.window(shape[2:])
+        if shape[1] == first.w.shape[1] and is_worth_expanding(first.w.shape[0], place):
+            return depthwise(weights(), place, second.finish, Expansion(widened, first.finish))
+        return recordable(lambda work, x: work.call(one_by_one[1], work.call(one_by_one[0], x)))
 
     return by_shape(bound)
 
