@@ -18,7 +18,7 @@ from ortconv.executor.fusion import Unit
 from ortconv.executor.heads import Bind
 from ortconv.executor.kernels.blocks import Clip, Constant
 from ortconv.executor.kernels.conv import EXACT_SUM
-from ortconv.executor.kernels.integer_products import codes_less
+from ortconv.executor.kernels.integer_products import codes_less, leave
 from ortconv.executor.kernels.integer_steps import (
     Codes,
     Convolution,
@@ -33,6 +33,7 @@ from ortconv.executor.kernels.integer_steps import (
 )
 from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
 from ortconv.executor.kernels.quantize import dynamic_centred_codes
+from ortconv.executor.kernels.windows import channels_first, to_last
 from ortconv.executor.program import BlockProgram, Line
 from ortconv.executor.registry import Function
 from ortconv.executor.work import AT_ONCE, Work, recordable
@@ -44,6 +45,7 @@ _MS = "com.microsoft"
 _PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 _MOVES = frozenset({"Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators that put out some of the codes that they read."""
+_POOLS = frozenset({"MaxPool", "NhwcMaxPool"})
 
 
 class _Step(NamedTuple):
@@ -58,6 +60,8 @@ class _Step(NamedTuple):
     """True where it makes codes of float32."""
     moves: bool = False
     """True where it puts out some of the codes that it reads."""
+    pool: Function | None = None
+    """A MaxPool, of any numbers."""
     convolution: Convolution | None = None
 
 
@@ -151,7 +155,7 @@ class _Steps:
                 del self.found[node]
 
     def _join(self, handed: set[Value]) -> None:
-        """Make one step of a pointwise convolution and of the depthwise one that alone reads it."""
+        """Make one step of a convolution and of what alone reads it: a depthwise convolution or a pool."""
         readers = Counter(value for step in self.found.values() for value, _ in step.reads)
         for node, step in list(self.found.items()):
             value = step.reads[0][0]
@@ -160,7 +164,7 @@ class _Steps:
                 continue
             users = [user for user, _ in value.uses if user not in step.nodes]
             inside = all(user in step.bypassed and self._is_inside(user.out, step.nodes) for user in users)
-            joined = _expanded(before, step) if inside else None
+            joined = (_expanded(before, step) or _pooled(before, step)) if inside else None
             if joined is not None:
                 del self.found[before.nodes[-1]]
                 self.found[node] = joined
@@ -372,16 +376,20 @@ class _Steps:
             or any(known is None and v is not None for known, v in zip(others, node.inputs[1:], strict=True))
         ):
             return None
-        if node.op in ("MaxPool", "NhwcMaxPool") and not has_input_in_every_window(node):
+        if node.op in _POOLS and not has_input_in_every_window(node):
             return None
         function, _ = self._bind(node)
 
+        def move(work: Work, x: Array) -> Array | None:
+            return work.call(function, x, *others)  # type: ignore[no-any-return]
+
         def run(work: Work, x: Array) -> Array | None:
-            y: Array | None = work.call(function, x, *others)
+            y = move(work, x)
             # Only where there is no input at all can a window consist of padding, the lowest of its type.
             return y if x.size or y is None else np.full_like(y, codes.limits[0])
 
-        return _Step(tuple(nodes), ((value, codes),), codes, recordable(run), bypassed, moves=True)
+        pool = recordable(move) if node.op in _POOLS else None
+        return _Step(tuple(nodes), ((value, codes),), codes, recordable(run), bypassed, moves=True, pool=pool)
 
 
 _MATCHES: dict[tuple[str, str], Callable[[_Steps, Node], _Step | None]] = {
@@ -449,6 +457,25 @@ def _expanded(first: _Step, second: _Step) -> _Step | None:
         return None
     function = _of_channels_last(expanded(a, b)) if a.is_channels_last else expanded(a, b)
     return _Step(first.nodes + second.nodes, first.reads, second.makes, function, first.bypassed + second.bypassed)
+
+
+def _pooled(first: _Step, second: _Step) -> _Step | None:
+    """A convolution and a pool as one step, which rounds only the largest sums: they make the largest codes."""
+    c, pool = first.convolution, second.pool
+    if c is None or pool is None or not isinstance(c.finish, Rounding) or not c.finish.rises:
+        return None
+    finish, convolve = c.finish, convolution(c._replace(finish=leave))
+    if c.is_channels_last:
+        convolve = _of_channels_last(convolve)
+
+    def run(work: Work, x: Array) -> Array:
+        y = work.call(pool, work.call(convolve, x))
+        rows = work.contiguous(y if c.is_channels_last else to_last(y))
+        finish(work, rows)
+        return rows if c.is_channels_last else channels_first(rows)
+
+    nodes, bypassed = first.nodes + second.nodes, first.bypassed + second.bypassed
+    return _Step(nodes, first.reads, second.makes, recordable(run), bypassed)
 
 
 def _of_channels_last(function: Function) -> Function:

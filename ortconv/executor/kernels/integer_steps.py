@@ -102,6 +102,8 @@ class Rounding:
         self._bias = None if bias is None or not bias.any() else np.tile(_f32(bias).reshape(-1), repeats)
         self._factor = _f32(factor).reshape(()) if factor.size == 1 else np.tile(_f32(factor).reshape(-1), repeats)
         self._limits = limits
+        self.rises = bool((factor > 0).all())
+        """True where larger sums make no smaller results."""
 
     def __call__(self, work: Work, sums: Array) -> None:
         flat, width = sums.reshape(-1), self._width

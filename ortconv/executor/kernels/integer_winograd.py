@@ -44,6 +44,7 @@ class TiledWeights:
         quarters = _quarters(w)
         self._shape = quarters.shape
         self._norms = np.float32(1.001) * np.sqrt(np.square(quarters, dtype=np.float32).sum(axis=1).max(axis=1))
+        self._sums_of_norms = _OF_QUARTERS * self._norms
         many = quarters.size > _WIDENED_AT_ONCE
         self._by_tap = [IntegerWeights(tap) for tap in quarters] if many else []
         self._quarters = quarters[:, :0] if many else quarters
@@ -98,11 +99,12 @@ class TiledWeights:
 
     def _are_exact(self, squares: Array, tiles: Array | None, products: Array) -> bool:
         """`squares` of vectors (16, n), and the vectors of which these consist, if there are such."""
-        reach = np.sqrt(np.maximum.reduce(squares, 1)) * self._norms
-        if (_OF_QUARTERS @ reach).max() <= _EXACT:
+        lengths = np.sqrt(squares)
+        if (self._sums_of_norms @ lengths).max() <= _EXACT:
             return True
         if tiles is not None:
             return self._are_exact(dot_of_rows(tiles, tiles), None, products)
+        reach = np.maximum.reduce(lengths, 1) * self._norms
         if reach.max() > _EXACT:
             return False
         # The sums and differences of all four rows or columns reach furthest: how far they went is worth the time to look.
