@@ -245,7 +245,7 @@ def multi_head_attention(
     if past_key is not None and past_value is not None:
         k, v = np.concatenate([widen(past_key), k], axis=2), np.concatenate([widen(past_value), v], axis=2)
     past = 0 if past_key is None else past_key.shape[2]
-    mask = _microsoft_mask(key_padding_mask, q.shape, k.shape[2], past, mask_filter_value, unidirectional)
+    mask = _microsoft_mask(AT_ONCE, key_padding_mask, q.shape, k.shape[2], past, mask_filter_value, unidirectional)
     y = _attend(q, k, v, mask, attention_bias, scale)
     dtype = query.dtype
     outputs = (merge_heads(y).astype(dtype, copy=False), k.astype(dtype, copy=False), v.astype(dtype, copy=False))
@@ -341,35 +341,49 @@ def _attend_plainly(q: Array, k: Array, v: Array, mask: Array | None, bias: Arra
 
 
 def _microsoft_mask(
-    mask: Array | None, shape: Sequence[int], keys: int, past: int, filter_value: float, causal: int
+    work: Work, mask: Array | None, shape: Sequence[int], keys: int, past: int, filter_value: float, causal: int
 ) -> Array | None:
     """The additive mask, broadcasting to (B, heads, queries, keys), from any of the forms of mask_index."""
     batch, _, queries, _ = shape
     total = None
     if mask is not None:
-        allowed = _allowed(mask, batch, queries, keys, past)
-        total = np.where(allowed, np.float32(0), np.float32(filter_value))
+        allowed = _allowed(work, mask, batch, queries, keys, past)
+        total = work.empty(allowed.shape)
+        work.do(total.fill, filter_value)
+        work.do(partial(np.copyto, where=allowed), total, 0)
     if causal and queries > 1:
         seen = visible(queries, keys, past, -1, 0)
         seen[-1] = True  # as in the kernel, which matters where the keys are not as many as past and queries
-        unseen = np.where(seen, np.float32(0), np.finfo(np.float32).min)
-        total = unseen if total is None else np.maximum(total + unseen, np.finfo(np.float32).min)
+        unseen, lowest = np.where(seen, np.float32(0), np.finfo(np.float32).min), np.finfo(np.float32).min
+        total = unseen if total is None else work.arranged(lambda mask: np.maximum(mask + unseen, lowest), total)
     return total
 
 
-def _allowed(mask: Array, batch: int, queries: int, keys: int, past: int) -> Array:
-    position = np.arange(keys)
+def _allowed(work: Work, mask: Array, batch: int, queries: int, keys: int, past: int) -> Array:
+    """True where keys are to be seen."""
     if mask.ndim == 1 and mask.size in (batch, 2 * batch, 3 * batch + 2):
-        end = mask[:batch].reshape(-1, 1, 1, 1)
-        start = mask[batch:].reshape(-1, 1, 1, 1) if mask.size == 2 * batch else np.zeros_like(end)
-        return np.asarray((position < end) & (position >= start))
+        return work.arranged(lambda mask: _between(mask, batch, keys), mask)
     if mask.ndim == 2:
-        return np.asarray(mask[:, None, None, :] > 0)
-    if mask.ndim == 3:
-        return np.asarray(mask[:, None] > 0)
-    if mask.ndim == 4:
-        return np.asarray(mask[:, :, past : past + queries, :keys] > 0)
-    raise GraphError(f"an attention mask of shape {list(mask.shape)} does not go with batch {batch} and {keys} keys")
+        mask = mask[:, None, None, :]
+    elif mask.ndim == 3:
+        mask = mask[:, None]
+    elif mask.ndim == 4:
+        mask = mask[:, :, past : past + queries, :keys]
+    else:
+        raise GraphError(
+            f"an attention mask of shape {list(mask.shape)} does not go with batch {batch} and {keys} keys"
+        )
+    allowed = work.empty(mask.shape, np.bool_)
+    work.do(np.greater, mask, 0, allowed)
+    return allowed
+
+
+def _between(ends: Array, batch: int, keys: int) -> Array:
+    """(B, 1, 1, keys), true before the end that each sequence has, and from its start on where there are such."""
+    end = ends[:batch].reshape(-1, 1, 1, 1)
+    start = ends[batch:].reshape(-1, 1, 1, 1) if ends.size == 2 * batch else np.zeros_like(end)
+    position = np.arange(keys)
+    return np.asarray((position < end) & (position >= start))
 
 
 @kernel("Attention", domain=_MS)
@@ -470,10 +484,7 @@ def _record_heads(
     scale: float,
     unidirectional: int,
 ) -> Array | None:
-    def mask_of(mask_index: Array | None) -> Array | None:
-        return _microsoft_mask(mask_index, q.shape, k.shape[2], 0, mask_filter_value, unidirectional)
-
-    mask = mask_of(None) if mask_index is None else work.call(mask_of, mask_index)
+    mask = _microsoft_mask(work, mask_index, q.shape, k.shape[2], 0, mask_filter_value, unidirectional)
     y = _attend_fast(work, q, k, v, mask, attention_bias, scale)
     return None if y is None else merge_heads(y)
 
@@ -493,7 +504,7 @@ def self_attention(
     if past is not None:
         k, v = np.concatenate([widen(past[0]), k], axis=2), np.concatenate([widen(past[1]), v], axis=2)
     length = 0 if past is None else past.shape[3]
-    mask = _microsoft_mask(mask_index, q.shape, k.shape[2], length, mask_filter_value, unidirectional)
+    mask = _microsoft_mask(AT_ONCE, mask_index, q.shape, k.shape[2], length, mask_filter_value, unidirectional)
     return merge_heads(_attend(q, k, v, mask, attention_bias, scale)), k, v
 
 

@@ -311,22 +311,22 @@ def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
         np.copyto(out, exactly(a, b))
         clip_to(out, *limits, out)
 
-    def settle(distance: Array, a: Array, b: Array, out: Array) -> None:
-        doubtful = np.greater(distance, near)
+    def settle(doubtful: Array, a: Array, b: Array, out: Array) -> None:
         at = doubtful.nonzero() if doubtful.ndim else () if doubtful else None
         if at is None or (at and not at[0].size):
             return
         out[at] = exactly(*(v[at] if v.shape == out.shape else np.broadcast_to(v, out.shape)[at] for v in (a, b)))
 
     def run(work: Work, a: Array, b: Array, out: Array) -> None:
-        total = work.like(out)
+        total, doubtful = work.like(out), work.like(out, np.bool_)
         work.do(np.multiply, a, ratio_a, total)
         work.do(np.multiply, b, ratio_b, out)
         work.do(np.add, total, out, total)
         work.do(np.rint, total, out)
         work.do(np.subtract, total, out, total)
         work.do(np.abs, total, total)
-        work.do(settle, total, a, b, out)
+        work.do(np.greater, total, near, doubtful)
+        work.do(settle, doubtful, a, b, out)
         work.do(clip_to, out, *limits, out)
 
     return recordable(run) if near > 0 else plainly

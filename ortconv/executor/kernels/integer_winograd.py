@@ -93,17 +93,19 @@ class TiledWeights:
         _, count, channels = tiles.shape
         together = next((n for n in range(_LONG_VECTOR // channels, 1, -1) if count % n == 0), 1)
         vectors = tiles.reshape(16, count // together, together * channels)
-        squares = work.empty(vectors.shape[:2])
-        work.do(partial(dot_of_rows, out=squares), vectors, vectors)
-        work.do(doubt.unless, self._are_exact, squares, tiles if together > 1 else None, products)
+        lengths, bounds = work.empty(vectors.shape[:2]), work.empty((4, len(vectors[0])))
+        work.do(partial(dot_of_rows, out=lengths), vectors, vectors)
+        work.do(np.sqrt, lengths, lengths)
+        work.do(np.matmul, self._sums_of_norms, lengths, bounds)
+        work.do(doubt.unless, self._are_exact, lengths, bounds, tiles if together > 1 else None, products)
 
-    def _are_exact(self, squares: Array, tiles: Array | None, products: Array) -> bool:
-        """`squares` of vectors (16, n), and the vectors of which these consist, if there are such."""
-        lengths = np.sqrt(squares)
-        if (self._sums_of_norms @ lengths).max() <= _EXACT:
+    def _are_exact(self, lengths: Array, bounds: Array, tiles: Array | None, products: Array) -> bool:
+        """`lengths` of vectors (16, n), `bounds` of sums (4, n), and the vectors of which these consist, if there are such."""
+        if np.maximum.reduce(bounds, None) <= _EXACT:
             return True
         if tiles is not None:
-            return self._are_exact(dot_of_rows(tiles, tiles), None, products)
+            lengths = np.sqrt(dot_of_rows(tiles, tiles))
+            return self._are_exact(lengths, self._sums_of_norms @ lengths, None, products)
         reach = np.maximum.reduce(lengths, 1) * self._norms
         if reach.max() > _EXACT:
             return False

@@ -152,13 +152,17 @@ def dequantize_linear(
     return y if y.dtype == target else work.arranged(lambda y: y.astype(target), y)
 
 
-def _dynamic_range(x: Array) -> tuple[np.float32, np.uint8, bool]:
-    """The scale and zero point that cover the range of x and zero, and whether they make numbers of all of x."""
-    low = np.float32(np.minimum.reduce(x, axis=None, initial=0))
-    high = np.float32(np.maximum.reduce(x, axis=None, initial=0))
+def _dynamic_range(low: Any, high: Any) -> tuple[np.float32, np.uint8, bool]:
+    """The scale and zero point for float32 between two numbers, and whether they make numbers of all that lies there."""
     scale = (high - low) / _LEVELS if high > low else _ONE
     zero = np.uint8(min(max(np.rint(-low / scale), 0), 255))
     return scale, zero, bool(scale > 0 and isfinite(low) and isfinite(high))
+
+
+def _write_extremes(x: Array, low: Array, high: Array) -> None:
+    """The lowest and the highest element, or zero."""
+    np.minimum.reduce(x, axis=None, out=low, initial=0)
+    np.maximum.reduce(x, axis=None, out=high, initial=0)
 
 
 _ONE, _LEVELS = np.float32(1), np.float32(255)
@@ -166,7 +170,9 @@ _ONE, _LEVELS = np.float32(1), np.float32(255)
 
 def dynamic_quantization(x: Array) -> tuple[Array, np.float32, np.uint8]:
     """x as uint8 with the scale and zero point that cover its range and zero."""
-    scale, zero, _ = _dynamic_range(x)
+    low, high = np.empty((), np.float32), np.empty((), np.float32)
+    _write_extremes(x, low, high)
+    scale, zero, _ = _dynamic_range(low[()], high[()])
     y = np.asarray(x / scale)
     np.rint(y, out=y)
     np.add(y, np.float32(zero), out=y)
@@ -184,7 +190,8 @@ def dynamic_centred_codes(work: Work, x: Array) -> tuple[Array, Array, Array]:
     """DynamicQuantizeLinear with codes less their zero point, as float32."""
     y, scale, zero = work.like(x), work.empty((), np.float32), work.empty((), np.uint8)
     low, high, makes_numbers = work.empty(()), work.empty(()), work.empty((), np.bool_)
-    work.do(_write_parameters, x, scale, zero, low, high, makes_numbers)
+    work.do(_write_extremes, x, low, high)
+    work.do(_write_parameters, scale, zero, low, high, makes_numbers)
     work.do(np.divide, x, scale, y)
     work.do(np.rint, y, y)
     work.do(clip_to, y, low, high, y)
@@ -192,8 +199,9 @@ def dynamic_centred_codes(work: Work, x: Array) -> tuple[Array, Array, Array]:
     return y, scale, zero
 
 
-def _write_parameters(x: Array, scale: Array, zero: Array, low: Array, high: Array, makes_numbers: Array) -> None:
-    scale[...], zero[...], makes_numbers[...] = _dynamic_range(x)
+def _write_parameters(scale: Array, zero: Array, low: Array, high: Array, makes_numbers: Array) -> None:
+    """From the lowest and the highest number; in their place those of the codes less their zero point."""
+    scale[...], zero[...], makes_numbers[...] = _dynamic_range(low[()], high[()])
     low[...] = -np.float32(zero)
     high[...] = _LEVELS + low
 
