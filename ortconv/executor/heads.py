@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,28 @@ Bind = Callable[[Node], tuple[Function, list[Value | None]]]
 """A node's kernel with what is constant bound, and the values that it is called with."""
 
 
+class Convolution(NamedTuple):
+    """A convolution of float32 with constant weights, in which what scales channels is included."""
+
+    x: Value | None
+    weights: Array
+    group: int
+    geometry: dict[str, Any]
+
+
+class Head(NamedTuple):
+    """What leads a unit."""
+
+    function: Function
+    """Of the unit's operands."""
+    made: Any
+    """The name of its result."""
+    lines: list[Line]
+    """What is left to do with that."""
+    convolution: Convolution | None = None
+    """What it is, unless something is done to its result."""
+
+
 def headed(
     node: Node,
     turn: Node | None,
@@ -38,16 +60,18 @@ def headed(
     constant: Constant,
     place: dict[Value | None, int],
     bind: Bind,
-) -> tuple[Function, Any, list[Line]]:
-    """The head as a function of the unit's operands, the name of its result, and the lines that are left for it."""
+) -> Head:
+    """The head of a unit of some nodes, whose operands have a place."""
     if has_constant_weights(node, constant):
         return _folded_convolution(node, turn, lines, nodes, constant, place)
     function, reads = _float_sums(node, constant) if node.op == "MatMulInteger" else bind(node)
     slots = [(place.get(v), None if v is None or v in place else constant(v)) for v in reads]
-    return _head(function, slots), (turn or node).out, lines
+    return Head(on_operands(function, slots), (turn or node).out, lines)
 
 
-def _head(function: Function, slots: Sequence[tuple[int | None, Any]], order: Sequence[int] | None = None) -> Function:
+def on_operands(
+    function: Function, slots: Sequence[tuple[int | None, Any]], order: Sequence[int] | None = None
+) -> Function:
     """A function as one of a unit's operands: where each of its own stands among them, or what it is.
 
     `order` is how the axes of its result are transposed.
@@ -107,7 +131,7 @@ def _folded_convolution(
     nodes: set[Node],
     constant: Constant,
     place: dict[Value | None, int],
-) -> tuple[Function, Any, list[Line]]:
+) -> Head:
     """Factors and summands per channel behind a convolution become part of its weights and bias."""
     weights, shift = weights_and_bias(node, constant)
     assert weights is not None
@@ -139,12 +163,12 @@ def _folded_convolution(
     x, pad = node.inputs[0], merged_pad(node, constant)
     if pad is not None and pad in nodes:
         x, geometry["pads"], geometry["auto_pad"] = pad.inputs[0], total_padding(node, pad, constant), "NOTSET"
-    head = _head(convolution(weights, group, geometry), [(place[x], None)], None if turn is None else order)
+    function = on_operands(convolution(weights, group, geometry), [(place[x], None)], None if turn is None else order)
     source: Any = made
     if shift is not None and shift.any():
         source = object()
         lines = [Line(np.add, (source, np.asarray(shift, np.float32).reshape(shape)), made), *lines]
-    return head, source, lines
+    return Head(function, source, lines, Convolution(x, weights, group, geometry) if turn is None else None)
 
 
 def _channel_affine(line: Line, made: Any, shape: Sequence[int]) -> tuple[Array | None, Array | None] | None:

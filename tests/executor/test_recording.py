@@ -10,7 +10,7 @@ from onnx.parser import parse_model
 
 from ortconv.errors import BackendError
 from ortconv.executor import lanes, plan
-from ortconv.executor.kernels import conv, products, windows
+from ortconv.executor.kernels import conv, depthwise, products, stripes, windows
 from ortconv.executor.recording import Recorder
 from ortconv.executor.work import recordable
 from ortconv.executor.workers import Workers
@@ -73,6 +73,19 @@ def test_convolutions(shape, weights, attributes, is_last, count, share_all):
     np.testing.assert_allclose(
         replayed(function, first, then, count), function(then), tolerance, tolerance * then.size**0.5
     )
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_expanded_convolutions(stride, count, share_all, monkeypatch):
+    """Rows are kept from stripe to stripe, but not from share to share."""
+    monkeypatch.setattr(stripes, "STRIPE_BYTES", 1 << 13)
+    place = windows.window((21, 20), (3, 3), strides=(stride, stride), pads=(1, 1, 1, 1))
+    matrix = f32(7, 24)
+    expansion = depthwise.Expansion(lambda _: matrix, lambda work, part: work.do(np.sin, part, part))
+    function = depthwise.depthwise(f32(9, 24), place, expansion=expansion)
+    got = replayed(function, f32(2, 7, 21, 20), x := f32(2, 7, 21, 20), count)
+    np.testing.assert_allclose(got, function(x), *(0, 0) if count == 1 else (1e-5, 1e-4))
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -15,7 +15,8 @@ RNG = np.random.default_rng(3)
 
 SHAPES = {
     "a": (8, 3, 3, 3), "b": (64, 8, 3, 3), "c": (64, 64, 3, 3), "d": (64, 1, 5, 5), "e": (16, 64, 1, 1), "f": (16, 64, 2, 3),
-    "up": (64, 16, 2, 2), "out": (16, 6, 3, 3), "k": (1, 64, 1, 1), "p": (64, 192), "q": (192,), "r": (3, 8, 5),
+    "up": (64, 16, 2, 2), "wide": (64, 16, 1, 1),
+    "out": (16, 6, 3, 3), "k": (1, 64, 1, 1), "p": (64, 192), "q": (192,), "r": (3, 8, 5),
 }  # fmt: skip
 
 RECURRENT = {"lw": (2, 32, 64), "lr": (2, 32, 8), "lb": (2, 64)}
@@ -28,6 +29,8 @@ GRAPHS = {
         k1 = DequantizeLinear(i, scale) v = Conv<pads = [1,1,1,1]>(u, k1) s = QuantizeLinear(v, scale, zero)
         t = DequantizeLinear(s, scale, zero) k2 = DequantizeLinear(j, scale) w = Conv<pads = [1,1,1,1]>(t, k2)
         y = QuantizeLinear(w, scale, zero) z = DequantizeLinear(y, scale, zero)""",
+    "expanded": """x: float[1, 16, 60, 60] -> u = Conv(x, wide) v = Relu(u)
+        w = Conv<group = 64, pads = [2,2,2,2], strides = [2,2]>(v, d) z = HardSwish(w)""",
     "dilated": "x: float[1, 64, 37, 40] -> z = Conv<dilations = [3, 2], auto_pad = \"SAME_LOWER\", strides = [1,2]>(x, f)",
     "one axis": "x: float[2, 8, 6000] -> z = Conv<pads = [4, 0]>(x, r1)",
     "elementwise": "x: float[3, 64, 45, 40] -> m = Mul(x, k) n = Add(m, k) s = Sigmoid(n) z = Mul(n, s)",
