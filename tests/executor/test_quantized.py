@@ -10,12 +10,13 @@ from onnx import helper, numpy_helper
 from onnx.parser import parse_graph
 
 from ortconv.executor import plan
-from ortconv.executor.kernels import integer_steps, integer_winograd, winograd
+from ortconv.executor.kernels import integer_steps, integer_winograd, quantize, winograd
 from ortconv.executor.kernels.conv import convolve, filters
 from ortconv.executor.kernels.integer_products import leave
 from ortconv.executor.kernels.integer_steps import Codes
 from ortconv.executor.kernels.integer_winograd import TiledWeights
 from ortconv.executor.kernels.qlinear import qlinear_global_average_pool
+from ortconv.executor.kernels.quantize import _to_bytes
 from ortconv.executor.kernels.windows import window
 from ortconv.session import Session
 from tests.batches import batched
@@ -78,6 +79,13 @@ OPERATORS = {
         m = MaxPool<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(a)
         t = Transpose<perm = [0,1,3,2]>(m)
         y = QLinearConv(t, as, az, v, us, uz, ys, yz)""", "uint8"),
+    "maxima of what falls": (U8 | SCALES | CONV | {"ws": f32(-0.004)}, ENTER + """
+        a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
+        y = MaxPool<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(a)""", "uint8"),
+    "maxima of large sums": (U8 | SCALES | CONV | SQUARE | SINGLE, ENTER + """
+        a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
+        b = QLinearConv<pads = [1,1,1,1]>(a, as, az, u, us, uz, bs, bz, c)
+        y = MaxPool<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(b)""", "uint8"),
     "maxima of nothing": (U8 | SCALES | CONV, ENTER + """
         a = QLinearConv<strides = [1,40]>(q, xs, xz, w, ws, wz, as, az, c)
         b = MaxPool<kernel_shape = [1,2]>(a)
@@ -118,6 +126,17 @@ OPERATORS = {
         y = QLinearConv<pads = [6,6,6,6]>(a, as, az, u, us, uz, ys, yz)""", "uint8"),
 }  # fmt: skip
 """Constants, nodes, and the type of the result y."""
+
+
+@pytest.mark.parametrize(("more", "needs_bytes"), [("", False), ("[n, h, wd, ch] t, uint8", True)])
+def test_what_is_quantized_first_is_handed_on_as_codes(more, needs_bytes, tmp_path, monkeypatch):
+    """Through a transposition, too, but not where somebody needs the bytes."""
+    constants, body, kind = OPERATORS["channels last"]
+    path = save(constants, body, kind + more, tmp_path / "m.onnx")
+    made = []
+    monkeypatch.setattr(quantize, "_to_bytes", lambda *args: made.append(args) or _to_bytes(*args))
+    Session(path).run(None, {"x": next(examples())})
+    assert bool(made) == needs_bytes
 
 
 FLOATS = {"wq": codes(16, 8, 3, 3), "uq": codes(16, 16, 1, 1), "cq": codes(16, dtype=np.int32, low=-9000, high=9000),
