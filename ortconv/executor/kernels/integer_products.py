@@ -5,6 +5,8 @@ To widen what is about to be multiplied costs less than to read four times the b
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from ortconv.executor.kernels.elementwise import BLOCK
@@ -40,13 +42,31 @@ class IntegerWeights:
     """A matrix (K, N) of 8- or 16-bit integers."""
 
     def __init__(self, w: Array) -> None:
-        depth, columns = self.shape = w.shape
-        self._width = panel_width(depth, columns)
-        self._panels = np.ascontiguousarray(w.reshape(depth, columns // self._width, self._width).swapaxes(0, 1))
-        self._count = max(1, _WIDENED_BYTES // max(1, 4 * depth * self._width))
+        self.shape = w.shape
+        self._given: Array | None = w
+        self._width = panel_width(*self.shape)
+        self._count = max(1, _WIDENED_BYTES // max(1, 4 * self.shape[0] * self._width))
+
+    @cached_property
+    def _panels(self) -> Array:
+        """(panels, K, width), for many rows."""
+        (depth, columns), w = self.shape, self._given
+        assert w is not None
+        self._given = None  # so that it is not held twice
+        return np.ascontiguousarray(w.reshape(depth, columns // self._width, self._width).swapaxes(0, 1))
+
+    @cached_property
+    def _columns(self) -> Array:
+        """(N, K), for one row."""
+        w = self._panels.swapaxes(0, 1).reshape(self.shape) if self._given is None else self._given
+        return np.ascontiguousarray(w.T)
 
     def multiply(self, rows: Array, out: Array, finish: Finish, work: Work = AT_ONCE) -> None:
         """out (R, N) = float32 rows (R, K) @ weights, then finished in parts."""
+        if len(rows) == 1:
+            self._multiply_one(rows, out, work)
+            finish(work, out)
+            return
         panels, width = self._panels, self._width
         count = max(1, min(self._count, len(panels)))
         with work.scratch():
@@ -66,6 +86,17 @@ class IntegerWeights:
                     work.do(copy_to, panels[part], wide)
                     by_panels(rows, wide, out[:, part.start * width : part.stop * width], work)
             finish(work, out)
+
+    def _multiply_one(self, row: Array, out: Array, work: Work) -> None:
+        columns = self._columns
+        count, depth = columns.shape
+        with work.scratch():
+            for parts in work.shares(count, max(1, _WIDENED_BYTES // max(1, 4 * depth))):
+                held = work.empty((parts[0].stop - parts[0].start, depth))
+                for part in parts:
+                    wide = held[: part.stop - part.start]
+                    work.do(copy_to, columns[part], wide)
+                    work.do(np.matmul, row, wide.T, out[:, part])
 
 
 def panel_width(depth: int, columns: int) -> int:
