@@ -357,9 +357,7 @@ class _Steps:
         reads = (node.inputs[0], node.inputs[3])
         if a is None or b is None or y is None or not any(v in self._made for v in reads):
             return None
-        return _Step(
-            (node,), ((reads[0], a), (reads[1], b)), y, _blocks([Line(exact_sum(a, b, y), _OPERANDS, object())])
-        )
+        return _Step((node,), ((reads[0], a), (reads[1], b)), y, exact_sum(a, b, y))
 
     def of_move(self, node: Node) -> _Step | None:
         value = node.inputs[0]

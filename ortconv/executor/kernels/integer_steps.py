@@ -16,7 +16,7 @@ from ortconv.errors import GraphError
 from ortconv.executor.kernels import integer_winograd
 from ortconv.executor.kernels.conv import EXACT_SUM, by_shape, convolver, filters
 from ortconv.executor.kernels.depthwise import Expansion, depthwise, is_worth_expanding
-from ortconv.executor.kernels.elementwise import LARGE_BLOCK, blockwise
+from ortconv.executor.kernels.elementwise import BLOCK, LARGE_BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
 from ortconv.executor.kernels.matmul import INPUT_REACH
 from ortconv.executor.kernels.pool import sums_of_channels
@@ -285,9 +285,10 @@ def global_average(p: Codes, y: Codes) -> Function:
 
 
 def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
-    """For blocks of centred codes: QLinearAdd, two fused multiply-adds of which the one of the second operand comes first.
+    """The function of centred codes, which broadcast, that QLinearAdd is.
 
-    Only where float32 comes near a half does it take the wider type that these need.
+    That is two fused multiply-adds, of which the one of the second operand comes first. They are looked up only where float32 comes
+    near a half.
     """
     ratio_a, ratio_b = (_f32(v.scale / y.scale) for v in (p, q))
     zero_a, zero_b, zero_y = (_f32(v.zero_point) for v in (p, q, y))
@@ -297,36 +298,40 @@ def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
     largest = 512 * (abs(ratio_a) + abs(ratio_b)) + abs(zero_y) + 1
     near = _f32(0.5 - 2.0**-22 * largest - 2 * abs(shift))
     limits = y.limits
-
     # By centred code, where negative ones are found from the end.
     codes = np.concatenate([np.arange(256.0), np.arange(-256.0, 0)])
     of_a = (codes + zero_a) * ratio_a
     of_b = ((codes + zero_b) * ratio_b + offset).astype(np.float32)
 
-    def exactly(a: Array, b: Array) -> Array:
-        total = of_a[a.astype(np.intp)] + of_b[b.astype(np.intp)]
-        return np.rint(total.astype(np.float32)) - zero_y
+    def settle(is_near: Array, a: Array, b: Array, out: Array) -> None:
+        (at,) = is_near.nonzero()
+        if at.size:
+            total = (of_a[a[at].astype(np.intp)] + of_b[b[at].astype(np.intp)]).astype(np.float32)
+            out[at] = (np.rint(total) - zero_y).clip(*limits)
 
-    def plainly(a: Array, b: Array, out: Array) -> None:
-        np.copyto(out, exactly(a, b))
-        clip_to(out, *limits, out)
+    def run(work: Work, a: Array, b: Array) -> Array:
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        a, b = (
+            v if v.shape == shape else work.arranged(lambda v: np.array(np.broadcast_to(v, shape)), v) for v in (a, b)
+        )
+        out = work.like(a)
+        order = sorted(range(a.ndim), key=lambda axis: -out.strides[axis])
+        flat = [work.contiguous(v.transpose(order)).reshape(-1) for v in (a, b)] + [out.transpose(order).reshape(-1)]
+        is_near = work.empty((out.size,), np.bool_)
+        for parts in work.shares(out.size, BLOCK):
+            held = work.empty((parts[0].stop - parts[0].start,))
+            for part in parts:
+                c, d, made = (v[part] for v in flat)
+                total = held[: made.size]
+                work.do(np.multiply, c, ratio_a, total)
+                work.do(np.multiply, d, ratio_b, made)
+                work.do(np.add, total, made, total)
+                work.do(np.rint, total, made)
+                work.do(np.subtract, total, made, total)
+                work.do(np.abs, total, total)
+                work.do(np.greater, total, near, is_near[part])
+                work.do(clip_to, made, *limits, made)
+        work.do(settle, is_near, *flat)
+        return out
 
-    def settle(doubtful: Array, a: Array, b: Array, out: Array) -> None:
-        at = doubtful.nonzero() if doubtful.ndim else () if doubtful else None
-        if at is None or (at and not at[0].size):
-            return
-        out[at] = exactly(*(v[at] if v.shape == out.shape else np.broadcast_to(v, out.shape)[at] for v in (a, b)))
-
-    def run(work: Work, a: Array, b: Array, out: Array) -> None:
-        total, doubtful = work.like(out), work.like(out, np.bool_)
-        work.do(np.multiply, a, ratio_a, total)
-        work.do(np.multiply, b, ratio_b, out)
-        work.do(np.add, total, out, total)
-        work.do(np.rint, total, out)
-        work.do(np.subtract, total, out, total)
-        work.do(np.abs, total, total)
-        work.do(np.greater, total, near, doubtful)
-        work.do(settle, doubtful, a, b, out)
-        work.do(clip_to, out, *limits, out)
-
-    return recordable(run) if near > 0 else plainly
+    return recordable(run)
