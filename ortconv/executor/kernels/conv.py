@@ -28,7 +28,7 @@ from ortconv.executor.kernels.windows import (
 )
 from ortconv.executor.memory import once
 from ortconv.executor.registry import Function, kernel, prepare
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.work import Finish, Work, recordable
 from ortconv.ir.tensor import Array
 
 EXACT_SUM = float(1 << 24)
@@ -67,21 +67,34 @@ def convolve(x: Array, f: Filters, w: Window) -> Array:
     return result
 
 
-def convolver(f: Filters, w: Window, channels: int) -> Function:
+def convolver(f: Filters, w: Window, channels: int, finish: Finish | None = None) -> Function:
     """The function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without bias.
 
-    It can also be given contiguous memory (N, output..., M) for the result.
+    It can also be given contiguous memory (N, output..., M) for the result, which is finished in parts.
     """
     if channels != f.channels:
         raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
-    if f.depthwise:
-        return _depthwise(f, w)
-    return _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
+    if f.depthwise and f.outputs == channels and len(f.kernel) == 2 and all(w.output):
+        return depthwise(f.matrix, w, finish)
+    if not f.depthwise and not w.is_pointwise and f.group == 1:
+        return _windowed(f, w, finish)
+    whole = _depthwise(f, w) if f.depthwise else _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
+    return whole if finish is None else _finished(whole, finish)
 
 
-def _windowed(f: Filters, w: Window) -> Function:
+def _finished(convolve: Function, finish: Finish) -> Function:
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
+        y = channels_last(work.call(convolve, x, out), work)
+        finish(work, y)
+        return channels_first(y)
+
+    return recordable(run)
+
+
+def _windowed(f: Filters, w: Window, finish: Finish | None = None) -> Function:
     c, m = f.channels // f.group, f.outputs // f.group
-    parts = [(slice(g * c, (g + 1) * c), slice(g * m, (g + 1) * m), unfolded(a, w)) for g, a in enumerate(f.matrix)]
+    places = [(slice(g * c, (g + 1) * c), slice(g * m, (g + 1) * m)) for g in range(f.group)]
+    parts = [(*place, unfolded(a, w, finish)) for place, a in zip(places, f.matrix, strict=True)]
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
         x = work.contiguous(x) if c <= FEW_CHANNELS and f.group > 1 else x

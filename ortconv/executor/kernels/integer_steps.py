@@ -146,7 +146,7 @@ class Convolution(NamedTuple):
 def convolution(c: Convolution) -> Function:
     """The function of centred codes (N, C, spatial...) that convolves with integer weights and finishes the sums."""
     w, group, finish = c.w, c.group, c.finish
-    channels, kernel = w.shape[1] * group, w.shape[2:]
+    channels = w.shape[1] * group
     laid_out = cache(lambda: filters(w.astype(np.float32), group))
     matrix = cache(lambda: IntegerWeights(w.transpose(*range(2, w.ndim), 1, 0).reshape(-1, len(w))))
     tiled = cache(lambda: integer_winograd.TiledWeights(w))
@@ -163,9 +163,7 @@ def convolution(c: Convolution) -> Function:
             return _pointwise(matrix(), place, finish)
         if group == 1 and w.size > _MANY_WEIGHTS:
             return _unfolded(matrix(), place, finish)
-        if laid_out().depthwise and len(w) == channels and len(kernel) == 2 and all(place.output):
-            return depthwise(laid_out().matrix, place, finish)
-        return _finished(convolver(laid_out(), place, channels), finish)
+        return convolver(laid_out(), place, channels, finish)
 
     return by_shape(bound)
 
@@ -200,15 +198,6 @@ def expanded(first: Convolution, second: Convolution) -> Function:
 
 _MANY_WEIGHTS = 1 << 16
 """Weights beyond this are widened while they are multiplied."""
-
-
-def _finished(convolve: Function, finish: Finish) -> Function:
-    def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        y = channels_last(work.call(convolve, x, out), work)
-        finish(work, y)
-        return channels_first(y)
-
-    return recordable(run)
 
 
 def _pointwise(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:

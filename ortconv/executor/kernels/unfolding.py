@@ -23,7 +23,7 @@ from ortconv.executor.kernels.windows import (
     strided,
     to_last,
 )
-from ortconv.executor.work import Work, copy_runs
+from ortconv.executor.work import Finish, Work, copy_runs
 from ortconv.ir.tensor import Array
 
 Unfolded = Callable[[Work, Array, Array], None]
@@ -34,14 +34,15 @@ FEW_CHANNELS = 4
 _MANY_CHANNELS = 64
 
 
-def unfolded(matrix: Array, w: Window) -> Unfolded:
+def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded:
+    """Parts of the result are finished as soon as they are made. That takes contiguous memory."""
     k, m = matrix.shape
     c = k // prod(w.kernel)
     if all(w.output) and _overlaps_vertically(w, c):
-        return _of_few_channels(matrix, w) if c <= FEW_CHANNELS else _along_width(matrix, w)
+        return _of_few_channels(matrix, w, finish) if c <= FEW_CHANNELS else _along_width(matrix, w, finish)
     if all(w.output) and c <= FEW_CHANNELS and _are_patches(w):
-        return _of_patches(matrix, w)
-    multiply, pixels = writer(matrix), prod(w.output[1:])
+        return _of_patches(matrix, w, finish)
+    multiply, pixels = _finisher(matrix, finish), prod(w.output[1:])
 
     def run(work: Work, x: Array, out: Array) -> None:
         windows, count = _runs(pad_channels_last(x, w, work=work), w), len(x) * w.output[0]
@@ -55,6 +56,19 @@ def unfolded(matrix: Array, w: Window) -> Unfolded:
                     held = rows[: part.stop - part.start]
                     work.do(copy_runs, image[part], held.reshape(len(held), *image.shape[1:]))
                     multiply(held.reshape(len(held) * pixels, k), target[part].reshape(len(held) * pixels, m), work)
+
+    return run
+
+
+def _finisher(matrix: Array, finish: Finish | None) -> Callable[[Array, Array, Work], None]:
+    """Of rows and out: writes rows @ matrix to out, and finishes that."""
+    write = writer(matrix)
+    if finish is None:
+        return write
+
+    def run(rows: Array, out: Array, work: Work) -> None:
+        write(rows, out, work)
+        finish(work, out)
 
     return run
 
@@ -85,11 +99,12 @@ _LONG_RUN = 8
 """Elements of a row of a window that are worth a copy of their own."""
 
 
-def _of_patches(matrix: Array, w: Window) -> Unfolded:
+def _of_patches(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
     """Windows as they lie in an image with its channels first."""
     (kh, kw), (oh, ow), (k, m) = w.kernel, w.output, matrix.shape
     c = k // (kh * kw)
-    multiply = writer(np.ascontiguousarray(matrix.reshape(kh, kw, c, m).transpose(2, 0, 1, 3).reshape(k, m)))
+    by_channel = np.ascontiguousarray(matrix.reshape(kh, kw, c, m).transpose(2, 0, 1, 3).reshape(k, m))
+    multiply = _finisher(by_channel, finish)
     count = rows_per_stripe(oh, (k + m) * ow * matrix.itemsize)
 
     def run(work: Work, x: Array, out: Array) -> None:
@@ -108,12 +123,12 @@ def _of_patches(matrix: Array, w: Window) -> Unfolded:
     return run
 
 
-def _along_width(matrix: Array, w: Window) -> Unfolded:
+def _along_width(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
     """Unfold only along the width; the rows of vertically overlapping windows are then strided views of that copy."""
     (kh, kw), (sh, sw), (oh, ow), (k, m) = w.kernel, w.strides, w.output, matrix.shape
     c = k // (kh * kw)
     most = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
-    width, multiply = w.padded[1], writer(matrix)
+    width, multiply = w.padded[1], _finisher(matrix, finish)
     place = columns_held(w, width)
 
     def run(work: Work, x: Array, out: Array) -> None:
@@ -136,12 +151,12 @@ def _along_width(matrix: Array, w: Window) -> Unfolded:
     return run
 
 
-def _of_few_channels(matrix: Array, w: Window) -> Unfolded:
+def _of_few_channels(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
     """The same from channels first: a run of one column is too short to be copied."""
     (kh, kw), sh, (oh, ow), (k, m) = w.kernel, w.strides[0], w.output, matrix.shape
     c = k // (kh * kw)
     most = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
-    places, multiply = reached(w, 1), writer(matrix)
+    places, multiply = reached(w, 1), _finisher(matrix, finish)
 
     def run(work: Work, x: Array, out: Array) -> None:
         x = x if x.strides[-1] == x.itemsize else work.contiguous(x)
