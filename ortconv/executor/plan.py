@@ -208,7 +208,7 @@ class Plan:
             slots = recording.initial.copy()
             with _products(recording.lanes):
                 recording.begin(slots, self._inputs, inputs)
-                self._execute(prepare(recording.steps), slots)
+                self._execute(recording.joined if prepare is _as_it_is else prepare(recording.steps), slots)
             return recording.results(slots, self._outputs)
         except ChangedError:
             self._recordings[shapes] = None

@@ -10,7 +10,7 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from math import prod
 from operator import attrgetter, itemgetter
 from threading import Lock
@@ -253,6 +253,8 @@ class Recording:
         self.lock, self.lanes = Lock(), lanes
         self.initial: list[Any] = []
         self.steps: list[Step] = []
+        self.joined: list[Step] = []
+        """The same with fewer steps, of which none says what it made."""
         self._entries: dict[int, Array] = {}
         self._workers = Workers(lanes) if lanes > 1 else None
         self._recorder = Recorder(self._workers)
@@ -343,6 +345,7 @@ class Recording:
             for slot in dead:
                 recorder.forget(slot)
                 slots[slot] = None
+        self.joined = _joined(self.steps)
         self._copied = {n for n in outputs if recorder.block(slots[n]) is not None or recorder.held(n)}
         made_now = self.results(slots, outputs)
         if self._workers is not None:
@@ -351,6 +354,19 @@ class Recording:
 
 
 _no_operands = itemgetter(slice(0, 0))
+
+
+def _joined(steps: Sequence[Step]) -> list[Step]:
+    """One step in the place of several recorded ones in a row, whose results have their slots already."""
+    joined: list[Step] = []
+    for recorded, group in groupby(steps, lambda step: step[1] is _no_operands):
+        several = list(group)
+        if recorded:
+            calls = [call for step in several for call in step[0].args[0]]  # type: ignore[attr-defined]
+            dead = tuple([slot for *_, slots, _ in several for slot in slots])
+            several = [(partial(_again, calls, None), _no_operands, (), dead, several[-1][-1])]
+        joined += several
+    return joined
 
 
 def _wanted(steps: Sequence[Step], places: list[int], outputs: set[int]) -> set[int]:
