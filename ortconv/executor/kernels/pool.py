@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ortconv.executor.kernels.elementwise import ones
 from ortconv.executor.kernels.precision import in_float32
+from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import (
+    Place,
     Window,
     channels_first,
     channels_last,
@@ -30,56 +32,54 @@ _LONG_ROW = 64
 def _reduce(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
     """(N, C, spatial...) to (N, C, output...) with every window reduced by a binary ufunc, in the memory order of x.
 
-    Padding is not there to be read: it counts as the identity.
+    Padding is not there to be read: it counts as the identity. The output is made in stripes along its first spatial axis.
     """
     # Short rows are dear: their channels make longer ones, unless they are few.
     last = not x.flags.c_contiguous or x.shape[-1] < min(_LONG_ROW, 4 * x.shape[1])
-    y = given = channels_last(x, work) if last else x
-    for size, places in _places(w, 1 if last else 2):
-        y = _reduce_axis(work, y, size, places, ufunc, identity)
-    if np.may_share_memory(y, given):
-        view, y = y, work.empty(y.shape, y.dtype)
-        work.do(copy_to, view, y)
-    return channels_first(y) if last else y
+    given, first = (channels_last(x, work), 1) if last else (x, 2)
+    rank, rows = len(w.output), w.output[0]
+    out = work.empty((*given.shape[:first], *w.output, *given.shape[first + rank :]), x.dtype)
+    most = rows_per_stripe(rows, 2 * given.nbytes // max(rows, 1))
+    for parts in work.shares(rows, most):
+        for part in parts:
+            with work.scratch():
+                y, made = given, out[(slice(None),) * first + (part,)]
+                for i, size in enumerate(w.output):
+                    taps = [tap for tap in reached(w, i) if tap[0].stop > tap[0].start]
+                    if i == 0:
+                        taps, size = [_within(tap, part) for tap in taps], part.stop - part.start
+                    y = _reduce_axis(work, y, first + i, size, taps, ufunc, identity, made if i == rank - 1 else None)
+    return channels_first(out) if last else out
 
 
-class _Tap(NamedTuple):
-    """Outputs that a kernel element along one axis has inputs for, and these inputs, as indices."""
-
-    target: tuple[slice, ...]
-    source: tuple[slice, ...]
-    is_whole: bool
-    """True where it has one for every output."""
-
-
-@lru_cache(maxsize=64)
-def _places(w: Window, first: int) -> list[tuple[tuple[int, int], list[_Tap]]]:
-    """Per spatial axis of arrays whose first one is `first`: that axis and its outputs, and the taps, the widest first."""
-    axes = []
-    for i, size in enumerate(w.output):
-        before = (slice(None),) * (i + first)
-        taps = sorted(reached(w, i), key=lambda tap: tap[0].start - tap[0].stop)
-        taps = [tap for tap in taps if tap[0].stop > tap[0].start]
-        made = [_Tap((*before, t), (*before, s), t.stop - t.start == size) for t, s in taps]
-        axes.append(((i + first, size), made))
-    return axes
+def _within(tap: Place, part: slice) -> Place:
+    """Where a kernel element has inputs among the outputs of a part, which begin with its first one."""
+    outputs, inputs = tap
+    start = min(max(outputs.start, part.start), part.stop)
+    stop = max(min(outputs.stop, part.stop), start)
+    first, last = (inputs.start + (at - outputs.start) * inputs.step for at in (start, stop))
+    return slice(start - part.start, stop - part.start), slice(first, last, inputs.step)
 
 
-def _reduce_axis(work: Work, x: Array, made: tuple[int, int], taps: Sequence[_Tap], ufunc: Any, identity: Any) -> Array:
-    whole = [x[tap.source] for tap in taps[:2] if tap.is_whole]
-    if len(taps) == 1 and whole:
+def _reduce_axis(
+    work: Work, x: Array, axis: int, size: int, taps: Sequence[Place], ufunc: Any, identity: Any, out: Array | None
+) -> Array:
+    """`out` if that is given, else new memory or a part of x."""
+    before = (slice(None),) * axis
+    widest = sorted((tap for tap in taps if tap[0].stop > tap[0].start), key=lambda tap: tap[0].start - tap[0].stop)
+    whole = [x[(*before, source)] for target, source in widest[:2] if target.stop - target.start == size]
+    if len(widest) == 1 and whole and out is None:
         return whole[0]
-    axis, size = made
-    y = work.empty((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+    y = work.empty((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype) if out is None else out
     if len(whole) > 1:
         work.do(partial(ufunc, out=y), whole[0], whole[1])
     elif whole:
         work.do(copy_to, whole[0], y)
     else:
         work.do(y.fill, identity)
-    for tap in taps[len(whole) :]:
-        inside = y if tap.is_whole else y[tap.target]
-        work.do(partial(ufunc, out=inside), inside, x[tap.source])
+    for target, source in widest[len(whole) :]:
+        inside = y[(*before, target)]
+        work.do(partial(ufunc, out=inside), inside, x[(*before, source)])
     return y
 
 
