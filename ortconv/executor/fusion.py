@@ -18,8 +18,9 @@ import numpy as np
 from ortconv.executor.attention import Attention, Matcher
 from ortconv.executor.convolutions import has_constant_weights, merged_pad, pooled_first
 from ortconv.executor.heads import Bind, Head, headed, is_fused, known_or_name, on_operands, pooled
+from ortconv.executor.kernels.activation import MICROSOFT
 from ortconv.executor.kernels.attend import attended
-from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, instructions, quantizer_before
+from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, instructions, is_in_rows, quantizer_before
 from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.peephole import shortened
 from ortconv.executor.program import BlockProgram, Line, columns
@@ -32,7 +33,10 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array, aligned
 from ortconv.ir.types import DType
 
-_HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "LayerNormalization", "MatMul"})
+_HEADS = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "LayerNormalization", "MatMul"), ""),
+    **dict.fromkeys(("DynamicQuantizeMatMul", "MatMulIntegerToFloat"), MICROSOFT),
+}
 """Operators whose kernels return an array that nobody else holds."""
 
 _AFFINE = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Sub"})
@@ -211,7 +215,7 @@ class _Members:
                 v for line in lines for v in line.operands if isinstance(v, Value) and v.producer in self._place
             ]
             return [v.producer for v in operands if v.producer is not None and v not in node.outputs]
-        if self.head is None and ((node.op in _HEADS and not node.domain) or is_fused(node, self._constant)):
+        if self.head is None and (_HEADS.get(node.op) == node.domain or is_fused(node, self._constant)):
             self._lead(node)
         elif self.head is None and (product := self._integer_product(node)) is not None:
             self.turn = node
@@ -365,7 +369,7 @@ def _lines(node: Node, constant: Constant) -> list[Line] | None:
     for index, (function, operands) in enumerate(code):
         made = node.out if index == len(code) - 1 else object()
         named = tuple(lines[o].made if isinstance(o, int) else known_or_name(o, constant) for o in operands)
-        lines.append(Line(function, named, made, function in ROW_REDUCTIONS))
+        lines.append(Line(function, named, made, function in ROW_REDUCTIONS, is_in_rows(function)))
     return lines
 
 

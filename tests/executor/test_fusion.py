@@ -84,6 +84,24 @@ MODELS = {
         {"two": np.float32(2), "e": np.float32(1e-3), "g": f32(8), "h": f32(8)},
         """u = ReduceMean<axes = [-1]>(x) d = Sub(x, u) p = Pow(d, two) v = ReduceMean<axes = [3]>(p) a = Add(v, e)
         r = Sqrt(a) n = Div(d, r) f = Mul(n, g) z = Add(f, h)""", 1),
+    "LayerNormalization": (
+        {"w": f32(8, 24), "c": f32(24), "g": f32(24), "h": f32(24)},
+        "y = MatMul(x, w) a = Add(y, c) n = LayerNormalization<axis = 3, epsilon = 0.01>(a, g, h) z = Neg(n)", 1),
+    "LayerNormalization over two axes": (
+        {"w": f32(8, 24), "g": f32(8, 24)}, "y = MatMul(x, w) n = LayerNormalization<axis = 2>(y, g) z = Neg(n)", 2),
+    "LayerNormalization and its mean": (
+        {"w": f32(8, 24), "g": f32(24)}, "y = MatMul(x, w) n, m = LayerNormalization(y, g) z = Add(n, m)", 3),
+    "SkipLayerNormalization": (
+        {"w": f32(8, 24), "c": f32(24), "k": f32(8, 24), "g": f32(24), "h": f32(24)},
+        """y = MatMul(x, w) n = com.microsoft.SkipLayerNormalization<epsilon = 0.01>(y, y, g, h, c)
+        m = com.microsoft.SkipLayerNormalization(n, k, g) z = Neg(m)""", 1),
+    "dynamic product": (
+        {"w": np.arange(-160, 160).clip(-127, 127).astype(np.int8).reshape(8, 40), "s": f32(40), "v": np.int8(3), "c": f32(40)},
+        "y = com.microsoft.DynamicQuantizeMatMul(x, w, s, v, c) g = com.microsoft.Gelu(y) a = Add(g, c) z = Abs(a)", 1),
+    "dynamic products": (
+        {"w": np.arange(-160, 160).clip(-127, 127).astype(np.int8).reshape(8, 40), "s": f32(40), "c": f32(40)},
+        """q, t, o = DynamicQuantizeLinear(x) a = com.microsoft.MatMulIntegerToFloat(q, w, t, s, o)
+        b = com.microsoft.MatMulIntegerToFloat(q, w, t, s, o, , c) d = Tanh(b) z = Add(a, d)""", 3),
     "columns": (
         {"e": np.float32(1e-3)},
         "u = ReduceMean<axes = [-1]>(x) d = Sub(x, u) p = Mul(d, d) v = ReduceMean<axes = [-1]>(p) z = Add(v, e)", 3),
@@ -138,7 +156,8 @@ ONE_LINE = {"Gelu of a half", "Gelu by tanh of a product"}
 """Models that come down to Neg and Gelu."""
 
 LAST_AXES = {"product", "integer product", "integer product and its codes", "Gelu", "rows", "columns", "Softmax"}
-LAST_AXES |= {"Gelu by tanh"}
+LAST_AXES |= {"Gelu by tanh", "SkipLayerNormalization", "dynamic product", "dynamic products"}
+LAST_AXES |= {name for name in MODELS if name.startswith("LayerNormalization")}
 
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]

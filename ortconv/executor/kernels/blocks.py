@@ -183,7 +183,14 @@ def standardize(epsilon: float) -> Callable[..., Any]:
         work.do(np.sqrt, deviation, deviation)
         work.do(np.divide, out, deviation[..., None], out)
 
-    return recordable(run)
+    function = recordable(run)
+    function.in_rows = True  # type: ignore[attr-defined]
+    return function
+
+
+def is_in_rows(function: Callable[..., Any]) -> bool:
+    """True for a function of whole rows, the last axis of what it reads, that makes whole rows."""
+    return getattr(function, "in_rows", False)
 
 
 @cache
@@ -353,6 +360,33 @@ def _of_softmax(node: Node, constant: Constant) -> list[Instruction] | None:
     return [(_row_max, (x,)), (np.subtract, (x, 0)), (np.exp, (1,)), (_row_sum, (2,)), (np.divide, (2, 3))]
 
 
+def _of_layer_normalization(node: Node, constant: Constant) -> list[Instruction] | None:
+    if len(node.outputs) != 1 or not node.out.rank or node.attr("axis", -1) not in (-1, node.out.rank - 1):
+        return None
+    return _normalized([], node.inputs[0], node.input(1), node.input(2), node.attr("epsilon", 1e-5), constant)
+
+
+def _of_skip_layer_normalization(node: Node, constant: Constant) -> list[Instruction] | None:
+    x, skip, scale, shift, bias = (node.input(i) for i in range(5))
+    if len(node.outputs) != 1:
+        return None
+    summed: list[Instruction] = [(np.add, (x, skip))]
+    if bias is not None:
+        summed.append((np.add, (0, bias)))
+    return _normalized(summed, len(summed) - 1, scale, shift, node.attr("epsilon", 1e-5), constant)
+
+
+def _normalized(
+    before: list[Instruction], x: Operand, scale: Value | None, shift: Value | None, epsilon: float, constant: Constant
+) -> list[Instruction] | None:
+    known = None if scale is None else constant(scale)
+    if known is None or known.ndim != 1:
+        return None
+    last = len(before)
+    affine: list[Instruction] = [(standardize(epsilon), (x,)), (np.multiply, (last, scale))]
+    return [*before, *affine] + ([] if shift is None else [(np.add, (last + 1, shift))])
+
+
 def _of_gelu(node: Node, constant: Constant) -> list[Instruction]:
     return [(gelu_tanh_block if node.attr("approximate", "none") == "tanh" else gelu_block, (node.inputs[0],))]
 
@@ -384,10 +418,11 @@ def _known(node: Node, slot: int, constant: Constant) -> Array | None:
 _SPECIAL: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
     "Clip": _of_clip, "HardSigmoid": _of_hard_sigmoid, "LeakyRelu": _of_leaky_relu, "PRelu": _of_prelu, "Pow": _of_pow,
     "BatchNormalization": _of_batch_normalization, "DequantizeLinear": _of_dequantize,
-    "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax, "Gelu": _of_gelu,
+    "LayerNormalization": _of_layer_normalization, "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax, "Gelu": _of_gelu,
     "Sum": _of_sum, "Swish": _of_swish,
 }  # fmt: skip
 
 _MICROSOFT: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
     "Gelu": _of_gelu, "BiasGelu": _of_bias_gelu, "FastGelu": _of_bias_gelu, "QuickGelu": _of_swish,
+    "SkipLayerNormalization": _of_skip_layer_normalization,
 }  # fmt: skip
