@@ -19,7 +19,8 @@ from ortconv.executor.fusion import Unit, units
 from ortconv.executor.heads import Bind
 from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.memory import return_freed_memory
-from ortconv.executor.quantized import is_of_weights, quantized_units
+from ortconv.executor.quantized import quantized_units
+from ortconv.executor.quantized_steps import is_of_weights
 from ortconv.executor.recording import ABSENT, Recording, Step
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.executor.threads import products_in, thread_count
