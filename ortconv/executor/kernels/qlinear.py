@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -12,26 +11,23 @@ import numpy as np
 from ortconv.executor.kernels.cast import convert
 from ortconv.executor.kernels.conv import EXACT_SUM, IntegerFilters, integer_filters
 from ortconv.executor.kernels.fused_activation import leaky_relu, sigmoid
-from ortconv.executor.kernels.matmul import centred, integer_product, integer_sums
+from ortconv.executor.kernels.matmul import centred
 from ortconv.executor.kernels.pool import average_pool
-from ortconv.executor.kernels.precision import widen
 from ortconv.executor.kernels.quantize import (
     dequantize_linear,
-    dynamic_centred_codes,
     integer_range,
     quantize_linear,
     round_to_integers,
 )
 from ortconv.executor.kernels.windows import channels_first, channels_last, window
 from ortconv.executor.registry import Function, kernel, prepare
-from ortconv.executor.work import Work, with_record
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 _MS = "com.microsoft"
 
 
-def _requantize(total: Array, factor: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
+def requantize(total: Array, factor: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
     """Sums times `factor` plus the zero point: integers rounded half to even, or 8-bit floats."""
     y = np.multiply(total.astype(np.float32, copy=False), factor.astype(np.float32))
     y = np.asarray(y)
@@ -40,7 +36,7 @@ def _requantize(total: Array, factor: Array, zero_point: Array | None, dtype: np
     return convert(y + zero, target) if integer_range(target) is None else round_to_integers(y, zero, target)
 
 
-def _output_dtype(zero_point: Array | None) -> np.dtype[Any]:
+def output_dtype(zero_point: Array | None) -> np.dtype[Any]:
     return np.dtype(np.uint8) if zero_point is None else zero_point.dtype
 
 
@@ -100,7 +96,7 @@ def _quantized_convolution(weights: IntegerFilters, is_channels_last: int, geome
         if b is not None:
             total = _add_bias(total, b, weights.reach)
         factor = (x_scale * w_scale / y_scale).reshape(-1)
-        y = _requantize(total, factor, y_zero_point, _output_dtype(y_zero_point))
+        y = requantize(total, factor, y_zero_point, output_dtype(y_zero_point))
         return y if is_channels_last else channels_first(y)
 
     return run
@@ -112,236 +108,6 @@ def _add_bias(total: Array, b: Array, reach: float) -> Array:
         total = total.astype(np.int32)
     total += b.astype(total.dtype)
     return total
-
-
-def _product_scales(a: Array, b: Array, a_scale: Array, b_scale: Array) -> Array:
-    """Scales of a product: per row of a (last axis but one), per column of b."""
-    return np.asarray(_per_row(a_scale, a) * _per_column(b_scale, b))
-
-
-def _per_row(v: Array, a: Array) -> Array:
-    return v[:, None] if v.ndim == 1 and v.size > 1 and a.ndim > 1 else v.reshape(()) if v.size == 1 else v
-
-
-def _per_column(v: Array, b: Array) -> Array:
-    return v.reshape(()) if v.size == 1 else v
-
-
-def _stacked_columns(v: Array, b: Array) -> Array:
-    """Per column, or (batch..., N) per column of each matrix."""
-    return v[..., None, :] if 1 < v.ndim == b.ndim - 1 else _per_column(v, b)
-
-
-def _sums(a: Array, b: Array, a_zero_point: Array | None, b_zero_point: Array | None) -> Array:
-    """The exact sums of MatMulInteger."""
-    zero_a = None if a_zero_point is None else _per_row(a_zero_point, a)
-    zero_b = None if b_zero_point is None else _stacked_columns(b_zero_point, b)
-    return integer_product(centred(a, zero_a), centred(b, zero_b))
-
-
-def _prepared_sums(b: Array | None, b_zero_point: Array | None) -> Function | None:
-    """`_sums` for constant weights; None where they are no matrix of bytes. float32 operands are codes less their zero point."""
-    if b is None or b.ndim != 2 or b.dtype not in (np.uint8, np.int8):
-        return None
-    sums = integer_sums(b, None if b_zero_point is None else _per_column(b_zero_point, b))
-
-    def run(a: Array, b: Array, a_zero_point: Array | None, zero_point: Array | None) -> Array:
-        if (zero_point is None) != (b_zero_point is None):
-            return _sums(a, b, a_zero_point, zero_point)
-        return np.asarray(sums(a, a_zero_point))
-
-    def record(work: Work, a: Array, b: Array, a_zero_point: Array | None, zero_point: Array | None) -> Any:
-        return None if (zero_point is None) != (b_zero_point is None) else work.call(sums, a, a_zero_point)
-
-    return with_record(run, record)
-
-
-@kernel("QLinearMatMul")
-def qlinear_matmul(
-    a: Array,
-    a_scale: Array,
-    a_zero_point: Array,
-    b: Array,
-    b_scale: Array,
-    b_zero_point: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-    *,
-    sums: Function = _sums,
-) -> Array:
-    total = sums(a, b, a_zero_point, b_zero_point)
-    factor = _product_scales(a, b, widen(a_scale), widen(b_scale)) / _per_row(widen(y_scale), a)
-    return _requantize(total, np.asarray(factor), _per_row(y_zero_point, a), y_zero_point.dtype)
-
-
-@prepare("QLinearMatMul")
-def prepare_qlinear_matmul(operands: Sequence[Any]) -> Function | None:
-    """Lay constant weights out once."""
-    sums = _prepared_sums(operands[3], operands[5])
-    return None if sums is None else partial(qlinear_matmul, sums=sums)
-
-
-@kernel("QGemm", domain=_MS)
-def qgemm(
-    a: Array,
-    a_scale: Array,
-    a_zero_point: Array,
-    b: Array,
-    b_scale: Array,
-    b_zero_point: Array,
-    c: Array | None = None,
-    y_scale: Array | None = None,
-    y_zero_point: Array | None = None,
-    *,
-    alpha: float = 1.0,
-    transA: int = 0,  # noqa: N803
-    transB: int = 0,  # noqa: N803
-    sums: Function = _sums,
-) -> Array:
-    left, right = (a.T if transA else a), (b.T if transB else b)
-    total = sums(left, right, a_zero_point.reshape(()), _per_column(b_zero_point, right))
-    if c is not None:
-        total = total.astype(np.int32, copy=False) + c
-    factor = np.asarray(np.float32(alpha) * a_scale.reshape(()) * _per_column(b_scale, right))
-    if y_scale is None:
-        return np.asarray(total.astype(np.float32) * factor)
-    return _requantize(total, factor / y_scale.reshape(()), y_zero_point, _output_dtype(y_zero_point))
-
-
-@prepare("QGemm", domain=_MS)
-def prepare_qgemm(operands: Sequence[Any], *, transB: int = 0, **attributes: Any) -> Function | None:  # noqa: N803
-    """Lay constant weights out once."""
-    b, zero_point = operands[3], operands[5]
-    sums = None if b is None or zero_point is None else _prepared_sums(b.T if transB else b, zero_point)
-    return None if sums is None else partial(qgemm, transB=transB, sums=sums, **attributes)
-
-
-@kernel("MatMulIntegerToFloat", domain=_MS)
-def matmul_integer_to_float(
-    a: Array,
-    b: Array,
-    a_scale: Array,
-    b_scale: Array,
-    a_zero_point: Array | None = None,
-    b_zero_point: Array | None = None,
-    bias: Array | None = None,
-    *,
-    sums: Function = _sums,
-) -> Array:
-    total = sums(a, b, a_zero_point, b_zero_point).astype(np.float32, copy=False)
-    total *= _per_row(widen(a_scale), a) * _stacked_columns(widen(b_scale), b)
-    if bias is not None:
-        total += widen(bias)
-    return np.asarray(total.astype(a_scale.dtype, copy=False))
-
-
-@prepare("MatMulIntegerToFloat", domain=_MS)
-def prepare_matmul_integer_to_float(operands: Sequence[Any]) -> Function | None:
-    """Lay constant weights out once."""
-    sums = _prepared_sums(operands[1], (*operands, None, None)[5])
-    if sums is None:
-        return None
-
-    return with_record(partial(matmul_integer_to_float, sums=sums), partial(_record_scaled, sums))
-
-
-def _record_scaled(
-    sums: Function,
-    work: Work,
-    a: Array,
-    b: Array,
-    a_scale: Array,
-    b_scale: Array,
-    a_zero_point: Array | None = None,
-    b_zero_point: Array | None = None,
-    bias: Array | None = None,
-) -> Array | None:
-    """MatMulIntegerToFloat recorded; None but for float32, one scale of the input and weights of two dimensions."""
-    floats = [x for x in (a_scale, b_scale, bias) if x is not None]
-    if a_scale.size != 1 or b.ndim != 2 or b_scale.ndim > 1 or any(x.dtype != np.float32 for x in floats):
-        return None
-    total: Array = work.call(sums, a, b, a_zero_point, b_zero_point)
-    if total.dtype != np.float32:
-        integers, total = total, work.empty(total.shape)
-        work.do(np.copyto, total, integers, "unsafe")
-    factor = work.empty(b_scale.shape)
-    work.do(np.multiply, b_scale, a_scale.reshape(()), factor)
-    work.do(np.multiply, total, factor, total)
-    if bias is not None:
-        work.do(np.add, total, bias, total)
-    return total
-
-
-@kernel("DynamicQuantizeMatMul", domain=_MS)
-def dynamic_quantize_matmul(
-    a: Array,
-    b: Array,
-    b_scale: Array,
-    b_zero_point: Array | None = None,
-    bias: Array | None = None,
-    *,
-    sums: Function = _sums,
-) -> Array:
-    codes, scale, _ = dynamic_centred_codes(a)
-    return np.asarray(matmul_integer_to_float(codes, b, scale, b_scale, None, b_zero_point, bias, sums=sums))
-
-
-@prepare("DynamicQuantizeMatMul", domain=_MS)
-def prepare_dynamic_quantize_matmul(operands: Sequence[Any]) -> Function | None:
-    """Lay constant weights out once."""
-    sums = _prepared_sums(operands[1], (*operands, None)[3])
-    if sums is None:
-        return None
-
-    def record(work: Work, a: Array, b: Array, b_scale: Array, *others: Array | None) -> Array | None:
-        if a.dtype != np.float32:
-            return None
-        codes, scale, _ = work.call(dynamic_centred_codes, a)
-        return _record_scaled(sums, work, codes, b, scale, b_scale, None, *others)
-
-    return with_record(partial(dynamic_quantize_matmul, sums=sums), record)
-
-
-@kernel("MatMulNBits", domain=_MS)
-def matmul_nbits(
-    a: Array,
-    b: Array,
-    scales: Array,
-    zero_points: Array | None = None,
-    g_idx: Array | None = None,
-    bias: Array | None = None,
-    *,
-    K: int,  # noqa: N803
-    N: int,  # noqa: N803
-    bits: int = 4,
-    block_size: int,
-    accuracy_level: int = 0,
-    weight_prepacked: int = 0,
-) -> Array:
-    blocks = -(-K // block_size)
-    codes = unpack_bits(b.reshape(N * blocks, -1), bits, block_size).reshape(N, blocks, block_size).astype(np.float32)
-    if zero_points is None:
-        codes -= np.float32(1 << (bits - 1))
-    elif zero_points.dtype == np.uint8:
-        codes -= unpack_bits(zero_points.reshape(N, -1), bits, blocks)[:, :, None].astype(np.float32)
-    else:
-        codes -= widen(zero_points).reshape(N, blocks, 1)
-    scale = widen(scales).reshape(N, blocks)
-    if g_idx is None:
-        weights = (codes * scale[:, :, None]).reshape(N, -1)[:, :K]
-    else:
-        weights = codes.reshape(N, -1)[:, :K] * scale[:, g_idx[:K]]
-    y = np.matmul(widen(a), weights.T)
-    if bias is not None:
-        y += widen(bias)
-    return np.asarray(y.astype(a.dtype, copy=False))
-
-
-def unpack_bits(packed: Array, bits: int, count: int) -> Array:
-    """Rows of little-endian packed unsigned codes as (rows, count) uint8."""
-    flat = np.unpackbits(packed.view(np.uint8), axis=-1, bitorder="little")
-    codes = flat[:, : count * bits].reshape(len(packed), count, bits)
-    return np.asarray(codes @ (1 << np.arange(bits, dtype=np.int64))).astype(np.uint8)
 
 
 @kernel("QLinearAdd", domain=_MS)
@@ -380,7 +146,7 @@ def qlinear_mul(
     c_zero_point: Array | None = None,
 ) -> Array:
     product = np.asarray(centred(a, a_zero_point) * centred(b, b_zero_point))
-    return _requantize(product, np.asarray(a_scale * b_scale / c_scale), c_zero_point, a.dtype)
+    return requantize(product, np.asarray(a_scale * b_scale / c_scale), c_zero_point, a.dtype)
 
 
 def _by_table(
@@ -497,4 +263,4 @@ def qlinear_global_average_pool(
     size = prod(x.shape[a] for a in axes)
     zero = 0 if x_zero_point is None else int(x_zero_point.reshape(()))
     total = np.asarray(x.sum(axis=axes, dtype=np.int32, keepdims=True) - size * zero)
-    return _requantize(total, np.asarray(x_scale / (y_scale * np.float32(size))).reshape(()), y_zero_point, x.dtype)
+    return requantize(total, np.asarray(x_scale / (y_scale * np.float32(size))).reshape(()), y_zero_point, x.dtype)

@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.executor.kernels.attention import self_attention
 from ortconv.executor.kernels.normalization import embed_layer_normalization
 from ortconv.executor.kernels.precision import widen
-from ortconv.executor.kernels.qlinear import matmul_integer_to_float, unpack_bits
+from ortconv.executor.kernels.qlinear_products import matmul_integer_to_float, unpack_bits
 from ortconv.executor.kernels.quantize import dequantize_linear
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
