@@ -282,11 +282,13 @@ class Steps:
             return None
         function, _ = self._bind(node)
 
-        def move(work: Work, x: Array) -> Array | None:
-            return work.call(function, x, *others)  # type: ignore[no-any-return]
+        def move(work: Work, x: Array) -> Any:
+            if node.op in _POOLS:
+                return work.call(function, x, *others)
+            return work.arranged(lambda x: function(x, *others), x)
 
         def run(work: Work, x: Array) -> Array | None:
-            y = move(work, x)
+            y: Array | None = move(work, x)
             # Only where there is no input at all can a window consist of padding, the lowest of its type.
             return y if x.size or y is None else np.full_like(y, codes.limits[0])
 
