@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
@@ -152,31 +153,40 @@ def dequantize_linear(
     return y if y.dtype == target else work.arranged(lambda y: y.astype(target), y)
 
 
-def _dynamic_range(low: Any, high: Any) -> tuple[np.float32, np.uint8, bool]:
-    """The scale and zero point for float32 between two numbers, and whether they make numbers of all that lies there."""
-    scale = (high - low) / _LEVELS if high > low else _ONE
-    zero = np.uint8(min(max(np.rint(-low / scale), 0), 255))
-    return scale, zero, bool(scale > 0 and isfinite(low) and isfinite(high))
+def _dynamic_range(low: float, high: float) -> tuple[float, int, bool]:
+    """The scale and zero point for float32 between two numbers, and whether they make numbers of all that lies there.
+
+    Doubles that are rounded each time give what float32 gives, sooner.
+    """
+    scale = _rounded(_rounded(high - low) / 255) if high > low else 1.0
+    if not (scale > 0 and isfinite(low) and isfinite(high)):
+        return scale, 255 if scale == 0 and low < 0 else 0, False
+    return scale, min(max(round(_rounded(-low / scale)), 0), 255), True
+
+
+def _rounded(number: float) -> float:
+    return float(np.float32(number))
 
 
 def _write_extremes(x: Array, low: Array, high: Array) -> None:
     """The lowest and the highest element, or zero."""
-    np.minimum.reduce(x, axis=None, out=low, initial=0)
-    np.maximum.reduce(x, axis=None, out=high, initial=0)
+    _MINIMUM(x, None, None, low, False, 0)
+    _MAXIMUM(x, None, None, high, False, 0)
 
 
-_ONE, _LEVELS = np.float32(1), np.float32(255)
+_MINIMUM: Callable[..., Any] = np.minimum.reduce
+_MAXIMUM: Callable[..., Any] = np.maximum.reduce
 
 
 def dynamic_quantization(x: Array) -> tuple[Array, np.float32, np.uint8]:
     """x as uint8 with the scale and zero point that cover its range and zero."""
     low, high = np.empty((), np.float32), np.empty((), np.float32)
     _write_extremes(x, low, high)
-    scale, zero, _ = _dynamic_range(low[()], high[()])
-    y = np.asarray(x / scale)
+    scale, zero, _ = _dynamic_range(float(low), float(high))
+    y = np.asarray(x / np.float32(scale))
     np.rint(y, out=y)
     np.add(y, np.float32(zero), out=y)
-    return y.clip(*_BYTES[DType.UINT8], out=y).astype(np.uint8), scale, zero
+    return y.clip(*_BYTES[DType.UINT8], out=y).astype(np.uint8), np.float32(scale), np.uint8(zero)
 
 
 @kernel("DynamicQuantizeLinear")
@@ -201,9 +211,8 @@ def dynamic_centred_codes(work: Work, x: Array) -> tuple[Array, Array, Array]:
 
 def _write_parameters(scale: Array, zero: Array, low: Array, high: Array, makes_numbers: Array) -> None:
     """From the lowest and the highest number; in their place those of the codes less their zero point."""
-    scale[...], zero[...], makes_numbers[...] = _dynamic_range(low[()], high[()])
-    low[...] = -np.float32(zero)
-    high[...] = _LEVELS + low
+    scale[...], origin, makes_numbers[...] = _dynamic_range(float(low), float(high))
+    zero[...], low[...], high[...] = origin, -origin, 255 - origin
 
 
 def _write_again(x: Array, y: Array, zero: Array, makes_numbers: Array) -> None:
