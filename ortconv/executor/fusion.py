@@ -28,7 +28,7 @@ from ortconv.executor.rearrangement import rearrangement, rearrangements
 from ortconv.executor.registry import Function
 from ortconv.executor.separable import Convolved, can_expand, expanded
 from ortconv.executor.siblings import siblings
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.work import AT_ONCE, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array, aligned
 from ortconv.ir.types import DType
@@ -352,7 +352,9 @@ def _fused(head: Function | None, program: BlockProgram | None, plainly: Functio
 
     def run(work: Work, *operands: Any) -> Any:
         source = None if head is None else work.call(head, *operands)
-        if program is None or (source is None and head is not None):
+        if source is None and head is not None:
+            return work.call(plainly, *operands) if work is AT_ONCE else None
+        if program is None:
             return source
         result = program.run(work, source, operands)
         return work.call(plainly, *operands) if result is None else result

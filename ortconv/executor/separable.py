@@ -45,7 +45,10 @@ def _is_by_channel(line: Line, channels: int) -> bool:
 
 
 def expanded(first: Convolved, second: Convolution) -> Function:
-    """The two of `can_expand` as a function of x. Of large images what lies between is nowhere as a whole."""
+    """The two of `can_expand` as a function of x; None where that does not suit them.
+
+    Of large images what lies between is nowhere as a whole.
+    """
     one, program = first.convolution, BlockProgram(first.lines, first.made, ()) if first.lines else None
     matrix = cache(lambda: np.ascontiguousarray(one.weights.reshape(one.weights.shape[:2]).T))
     taps = cache(lambda: filters(second.weights, second.group).matrix)

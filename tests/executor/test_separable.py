@@ -67,10 +67,11 @@ def steps(session):
     return len(session._programs[0][0].steps)
 
 
-@pytest.fixture(params=[1 << 11, 1 << 20], ids=["many stripes", "one stripe"])
+@pytest.fixture(params=[(1 << 11, 0), (1 << 20, 0), (1 << 20, 1 << 40)], ids=["many stripes", "one stripe", "in turn"])
 def _in_stripes(request, monkeypatch):
-    monkeypatch.setattr(stripes, "STRIPE_BYTES", request.param)
-    monkeypatch.setattr(depthwise, "_LARGE_BYTES", 0)
+    stripe, large = request.param
+    monkeypatch.setattr(stripes, "STRIPE_BYTES", stripe)
+    monkeypatch.setattr(depthwise, "_LARGE_BYTES", large)
     monkeypatch.setattr(depthwise, "_FEWEST_COLUMNS", 1)
 
 
