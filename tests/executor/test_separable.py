@@ -1,15 +1,14 @@
 """A pointwise convolution and the depthwise one that reads it must compute as one step what they compute as two."""
 
 import numpy as np
-import onnx
 import pytest
-from onnx import helper, numpy_helper
-from onnx.parser import parse_graph
 
-from ortconv.executor import plan, quantized
+from ortconv.executor import quantized
 from ortconv.executor.kernels import depthwise, stripes
 from ortconv.session import Session
 from tests.batches import batched
+from tests.executor import test_quantized
+from tests.executor.test_quantized import codes, plain
 
 RNG = np.random.default_rng(5)
 CHANNELS, EXPANDED = 5, 12
@@ -28,11 +27,11 @@ GEOMETRIES = {
     "same lower": 'kernel_shape = [3,4], auto_pad = "SAME_LOWER", strides = [1,2]',
 }
 FLOATS = {
-    "linear": ("e = Conv(x, w, b)", "z = Neg(d)"),
-    "activations": ("p = Conv(x, w, b) e = Clip(p, low, high)", "z = Relu(d)"),
-    "factors": ("p = Conv(x, w) n = BatchNormalization(p, s, b, m, v) e = HardSwish(n)", "z = Mul(d, by_channel)"),
-    "summands": ("p = Conv(x, w, b) q = Add(p, by_channel) e = Sigmoid(q)", "z = Add(d, d)"),
-    "swish": ("p = Conv(x, w, b) g = Sigmoid(p) e = Mul(p, g)", "z = Tanh(d)"),
+    "linear": ("e = Conv(x, w, b)", "y = Neg(d)"),
+    "activations": ("p = Conv(x, w, b) e = Clip(p, low, high)", "y = Relu(d)"),
+    "factors": ("p = Conv(x, w) n = BatchNormalization(p, s, b, m, v) e = HardSwish(n)", "y = Mul(d, by_channel)"),
+    "summands": ("p = Conv(x, w, b) q = Add(p, by_channel) e = Sigmoid(q)", "y = Add(d, d)"),
+    "swish": ("p = Conv(x, w, b) g = Sigmoid(p) e = Mul(p, g)", "y = Tanh(d)"),
 }
 
 
@@ -40,21 +39,10 @@ def f32(*shape):
     return RNG.uniform(-0.9, 0.9, shape).astype(np.float32)
 
 
-def save(path, body, constants, geometry, inputs=f"float[n, {CHANNELS}, h, wd] x", outputs="float[o, p, q, r] z"):
-    graph = parse_graph(f"g ({inputs}) => ({outputs}) {{ {body} }}")
+def save(path, body, constants, geometry, kind="float"):
     kernel = [int(k) for k in geometry.split("[")[1].split("]")[0].split(",")]
     constants = {k: a(*kernel) if callable(a) else a for k, a in constants.items()}
-    graph.initializer.extend(numpy_helper.from_array(np.asarray(a), k) for k, a in constants.items())
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
-    return path
-
-
-def plain(path):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "quantized_units", lambda *_: {})
-        patch.setattr(plan, "units", lambda *_: {})
-        return Session(path)
+    return test_quantized.save(constants, body, kind, path)
 
 
 def apart(path):
@@ -103,7 +91,7 @@ def test_floats(body, geometry, tmp_path):
 @pytest.mark.usefixtures("_in_stripes")
 def test_special_values(tmp_path):
     geometry = GEOMETRIES["strides"]
-    body = f"e = Conv(x, w, b) d = Conv<group = {EXPANDED}, {geometry}>(e, t, c) z = Relu(d)"
+    body = f"e = Conv(x, w, b) d = Conv<group = {EXPANDED}, {geometry}>(e, t, c) y = Relu(d)"
     path = save(tmp_path / "m.onnx", body, WEIGHTS, geometry)
     ours, reference = Session(path), plain(path)
     x = np.random.default_rng(1).standard_normal(SHAPES[0]).astype(np.float32)
@@ -112,12 +100,12 @@ def test_special_values(tmp_path):
 
 
 APART = {
-    "another reader": ("e = Conv(x, w, b)", "k = Sin(e) j = ReduceSum(k) z = Mul(d, j)"),
-    "an output": ("e = Conv(x, w, b)", "z = Relu(d)"),
-    "a summand for each pixel": ("p = Conv(x, w, b) e = Add(p, by_pixel)", "z = Relu(d)"),
-    "a sum with what it reads": ("e = Conv(x, w, b)", "z = Add(d, e)"),
-    "a kernel": ("e = Conv<pads = [1,1,1,1]>(x, w3, b)", "z = Relu(d)"),
-    "strides": ("e = Conv<strides = [1,2]>(x, w, b)", "z = Relu(d)"),
+    "another reader": ("e = Conv(x, w, b)", "k = Sin(e) j = ReduceSum(k) y = Mul(d, j)"),
+    "an output": ("e = Conv(x, w, b)", "y = Relu(d)"),
+    "a summand for each pixel": ("p = Conv(x, w, b) e = Add(p, by_pixel)", "y = Relu(d)"),
+    "a sum with what it reads": ("e = Conv(x, w, b)", "y = Add(d, e)"),
+    "a kernel": ("e = Conv<pads = [1,1,1,1]>(x, w3, b)", "y = Relu(d)"),
+    "strides": ("e = Conv<strides = [1,2]>(x, w, b)", "y = Relu(d)"),
 }
 
 
@@ -127,18 +115,14 @@ def test_what_stays_apart(name, tmp_path):
     before, behind = APART[name]
     geometry = GEOMETRIES["padded"]
     body = f"{before} d = Conv<group = {EXPANDED}, {geometry}>(e, t, c) {behind}"
-    outputs = "float[o, p, q, r] z" + (", float[o, p, q, r] e" if name == "an output" else "")
+    kind = "float[o, p, q, r] e, float" if name == "an output" else "float"
     constants = WEIGHTS | {"w3": f32(EXPANDED, CHANNELS, 3, 3)}
-    path = save(tmp_path / "m.onnx", body, constants, geometry, outputs=outputs)
+    path = save(tmp_path / "m.onnx", body, constants, geometry, kind)
     ours, reference = Session(path), plain(path)
     assert steps(ours) > 1
     x = np.random.default_rng(0).standard_normal(SHAPES[0]).astype(np.float32)
     for want, got in zip(*(s.run(None, {"x": x}) for s in (reference, ours)), strict=True):
         np.testing.assert_allclose(got, want, 1e-5, 1e-5)
-
-
-def codes(*shape, dtype=np.int8, low=-127, high=127):
-    return RNG.integers(low, high, shape, endpoint=True).astype(dtype)
 
 
 QUANTIZED = {
@@ -148,14 +132,14 @@ QUANTIZED = {
 }  # fmt: skip
 CHAINS = {
     "operators": """q = QuantizeLinear(x, xs, xz) e = QLinearConv(q, xs, xz, w, ws, wz, es, ez, b)
-        z = QLinearConv<group = 12, GEOMETRY>(e, es, ez, t, ws, wz, zs, zz, b)""",
+        y = QLinearConv<group = 12, GEOMETRY>(e, es, ez, t, ws, wz, zs, zz, b)""",
     "channels last": """q = QuantizeLinear(x, xs, xz) l = Transpose<perm = [0,2,3,1]>(q)
         e = com.microsoft.QLinearConv<channels_last = 1>(l, xs, xz, w, ws, wz, es, ez)
         d = com.microsoft.QLinearConv<channels_last = 1, group = 12, GEOMETRY>(e, es, ez, t, ws, wz, zs, zz, b)
-        z = Transpose<perm = [0,3,1,2]>(d)""",
+        y = Transpose<perm = [0,3,1,2]>(d)""",
     "floats between": """q = QuantizeLinear(x, xs, xz) f = DequantizeLinear(q, xs, xz) u = DequantizeLinear(w, ws, wz)
         o = DequantizeLinear(b, bs) p = Conv(f, u, o) r = Relu(p) k = QuantizeLinear(r, es, ez) e = DequantizeLinear(k, es, ez)
-        v = DequantizeLinear(t, ws, wz) d = Conv<group = 12, GEOMETRY>(e, v) z = QuantizeLinear(d, zs, zz)""",
+        v = DequantizeLinear(t, ws, wz) d = Conv<group = 12, GEOMETRY>(e, v) y = QuantizeLinear(d, zs, zz)""",
 }
 
 
@@ -165,7 +149,7 @@ CHAINS = {
 @pytest.mark.usefixtures("_in_stripes")
 def test_codes(chain, geometry, tmp_path):
     body = CHAINS[chain].replace("GEOMETRY", GEOMETRIES[geometry])
-    path = save(tmp_path / "m.onnx", body, QUANTIZED, GEOMETRIES[geometry], outputs="uint8[o, p, q, r] z")
+    path = save(tmp_path / "m.onnx", body, QUANTIZED, GEOMETRIES[geometry], "uint8")
     # Where floats lie between, their sums and exact ones may lie on two sides of a half.
     ours, reference = Session(path), (apart if chain == "floats between" else plain)(path)
     assert steps(ours) == (4 if chain == "channels last" else 2)

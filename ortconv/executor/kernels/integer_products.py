@@ -42,24 +42,15 @@ class IntegerWeights:
     """A matrix (K, N) of 8- or 16-bit integers."""
 
     def __init__(self, w: Array) -> None:
-        self.shape = w.shape
-        self._given: Array | None = w
-        self._width = panel_width(*self.shape)
-        self._count = max(1, _WIDENED_BYTES // max(1, 4 * self.shape[0] * self._width))
-
-    @cached_property
-    def _panels(self) -> Array:
-        """(panels, K, width), for many rows."""
-        (depth, columns), w = self.shape, self._given
-        assert w is not None
-        self._given = None  # so that it is not held twice
-        return np.ascontiguousarray(w.reshape(depth, columns // self._width, self._width).swapaxes(0, 1))
+        depth, columns = self.shape = w.shape
+        self._width = panel_width(depth, columns)
+        self._panels = np.ascontiguousarray(w.reshape(depth, columns // self._width, self._width).swapaxes(0, 1))
+        self._count = max(1, _WIDENED_BYTES // max(1, 4 * depth * self._width))
 
     @cached_property
     def _columns(self) -> Array:
         """(N, K), for one row."""
-        w = self._panels.swapaxes(0, 1).reshape(self.shape) if self._given is None else self._given
-        return np.ascontiguousarray(w.T)
+        return np.ascontiguousarray(self._panels.swapaxes(1, 2).reshape(self.shape[::-1]))
 
     def multiply(self, rows: Array, out: Array, finish: Finish, work: Work = AT_ONCE) -> None:
         """out (R, N) = float32 rows (R, K) @ weights, then finished in parts."""
