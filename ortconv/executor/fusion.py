@@ -106,8 +106,8 @@ def units(
             unit = members.unit(bind)
             found |= dict.fromkeys(unit.nodes)
             found[unit.nodes[-1]] = unit
-    for node, convolved in list(found.items()):
-        joined = None if convolved is None else _joined(convolved, found, constant, bind, outside)
+    for node, second in list(found.items()):
+        joined = None if second is None else _joined(second, found, constant, bind, outside)
         if joined is not None:
             found |= dict.fromkeys(joined.nodes)
             found[node] = joined

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.heads import Convolution
+from ortconv.executor.kernels import depthwise
 from ortconv.executor.kernels.conv import by_shape, convolution, filters
-from ortconv.executor.kernels.depthwise import Expansion, depthwise, is_worth_expanding
 from ortconv.executor.kernels.windows import window
 from ortconv.executor.program import BlockProgram, Line
 from ortconv.executor.registry import Function
@@ -28,12 +28,9 @@ class Convolved(NamedTuple):
 
 def can_expand(first: Convolved, second: Convolution) -> bool:
     """True for a pointwise and a depthwise convolution, if parts of what lies between can be made."""
-    weights, _, geometry = first.convolution[1:]
-    steps = {*geometry.get("strides", ()), *geometry.get("dilations", ()), first.convolution.group}
-    is_pointwise = weights.shape[2:] == (1, 1) and steps == {1} and not any(geometry.get("pads") or ())
-    channels = len(weights)
-    is_depthwise = second.weights.shape[:2] == (channels, 1) and second.group == channels > 1
-    return is_pointwise and is_depthwise and all(_is_by_channel(line, channels) for line in first.lines)
+    one = first.convolution
+    fits = depthwise.can_expand(one.weights.shape, one.group, one.geometry, second.weights.shape, second.group)
+    return fits and all(_is_by_channel(line, len(one.weights)) for line in first.lines)
 
 
 def _is_by_channel(line: Line, channels: int) -> bool:
@@ -70,8 +67,9 @@ def expanded(first: Convolved, second: Convolution) -> Function:
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
         place = window(shape[2:], second.weights.shape[2:], **placement)
-        if shape[1] == one.weights.shape[1] and is_worth_expanding(len(one.weights), place):
-            return depthwise(taps(), place, expansion=Expansion(lambda _: matrix(), finish))
+        if shape[1] == one.weights.shape[1] and depthwise.is_worth_expanding(len(one.weights), place):
+            expansion = depthwise.Expansion(lambda _: matrix(), finish)
+            return depthwise.depthwise(taps(), place, expansion=expansion)
         return recordable(in_turn)
 
     return by_shape(bound)

@@ -5,10 +5,10 @@ What a pointwise convolution makes for one is made stripe by stripe where that r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import gcd, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -99,6 +99,15 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None, expansion
     return recordable(run)
 
 
+def can_expand(
+    first: tuple[int, ...], group: int, geometry: Mapping[str, Any], second: tuple[int, ...], groups: int
+) -> bool:
+    """True for weights, groups and attributes of a pointwise convolution, and weights and groups of a depthwise one behind it."""
+    steps = {*geometry.get("strides", ()), *geometry.get("dilations", ()), group}
+    is_pointwise = first[2:] == (1, 1) and steps <= {1} and not any(geometry.get("pads") or ())
+    return is_pointwise and len(second) == 4 and second[:2] == (first[0], 1) and groups == first[0] > 1
+
+
 def is_worth_expanding(channels: int, w: Window) -> bool:
     """True where so many float32 channels would not stay in the cache, and rows are long enough to be multiplied one by one."""
     return all(w.output) and prod(w.size) * channels * 4 >= _LARGE_BYTES and w.size[1] >= _FEWEST_COLUMNS
@@ -108,7 +117,7 @@ _LARGE_BYTES, _FEWEST_COLUMNS = 1 << 19, 16
 
 
 def _copies_read(size: int, stride: int, dilation: int) -> dict[int, _Columns]:
-    """By their first padded column, the copies of every so manieth column that the columns of a kernel read."""
+    """The copies that kernel columns read, each of padded columns a stride apart, by the first of these."""
     period = stride // gcd(stride, dilation)
     return {
         tap * dilation % stride: _Columns(

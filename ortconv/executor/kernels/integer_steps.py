@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels import integer_winograd
+from ortconv.executor.kernels import depthwise, integer_winograd
 from ortconv.executor.kernels.conv import EXACT_SUM, by_shape, convolver, filters
-from ortconv.executor.kernels.depthwise import Expansion, depthwise, is_worth_expanding
 from ortconv.executor.kernels.elementwise import BLOCK, LARGE_BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
 from ortconv.executor.kernels.matmul import INPUT_REACH
@@ -170,9 +169,7 @@ def convolution(c: Convolution) -> Function:
 
 def can_expand(first: Convolution, second: Convolution) -> bool:
     """True if one is pointwise and the other depthwise, on images of as many channels."""
-    (m, c, *kernel), steps = first.w.shape, {*first.geometry.get("strides", ()), *first.geometry.get("dilations", ())}
-    is_pointwise = {*kernel, *steps, first.group} == {1} and not any(first.geometry.get("pads", ()))
-    return is_pointwise and c > 1 and second.w.ndim == 4 and second.w.shape[:2] == (m, 1) and second.group == m
+    return depthwise.can_expand(first.w.shape, first.group, first.geometry, second.w.shape, second.group)
 
 
 def expanded(first: Convolution, second: Convolution) -> Function:
@@ -189,8 +186,9 @@ def expanded(first: Convolution, second: Convolution) -> Function:
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
         place = second.window(shape[2:])
-        if shape[1] == first.w.shape[1] and is_worth_expanding(first.w.shape[0], place):
-            return depthwise(weights(), place, second.finish, Expansion(widened, first.finish))
+        if shape[1] == first.w.shape[1] and depthwise.is_worth_expanding(first.w.shape[0], place):
+            expansion = depthwise.Expansion(widened, first.finish)
+            return depthwise.depthwise(weights(), place, second.finish, expansion)
         return recordable(lambda work, x: work.call(one_by_one[1], work.call(one_by_one[0], x)))
 
     return by_shape(bound)

@@ -45,7 +45,7 @@ def _reduce(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -> Array
             with work.scratch():
                 y, made = given, out[(slice(None),) * first + (part,)]
                 for i, size in enumerate(w.output):
-                    taps = [tap for tap in reached(w, i) if tap[0].stop > tap[0].start]
+                    taps: Sequence[Place] = reached(w, i)
                     if i == 0:
                         taps, size = [_within(tap, part) for tap in taps], part.stop - part.start
                     y = _reduce_axis(work, y, first + i, size, taps, ufunc, identity, made if i == rank - 1 else None)
@@ -57,8 +57,9 @@ def _within(tap: Place, part: slice) -> Place:
     outputs, inputs = tap
     start = min(max(outputs.start, part.start), part.stop)
     stop = max(min(outputs.stop, part.stop), start)
-    first, last = (inputs.start + (at - outputs.start) * inputs.step for at in (start, stop))
-    return slice(start - part.start, stop - part.start), slice(first, last, inputs.step)
+    step = inputs.step or 1
+    first, last = (inputs.start + (at - outputs.start) * step for at in (start, stop))
+    return slice(start - part.start, stop - part.start), slice(first, last, step)
 
 
 def _reduce_axis(
