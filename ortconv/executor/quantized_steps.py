@@ -181,7 +181,7 @@ class Steps:
         finish = Rounding(shift, factor, limits, len(w))
         reads, bypassed = ((dequantize.inputs[0], x),), (dequantize, of_weights)
         if is_convolution:
-            return _of_convolution(tuple(nodes), reads, codes, _convolution(node, w, finish, exactly=False), bypassed)
+            return _of_convolution(tuple(nodes), reads, codes, _convolution(node, w, finish, None), bypassed)
         return Step(tuple(nodes), reads, codes, matrix_product(w.T, finish), bypassed)
 
     def _weights(self, product: Node) -> tuple[Node, Array, Array] | None:
@@ -227,7 +227,7 @@ class Steps:
         if finish is None:
             return None
         reads = ((node.inputs[0], x),)
-        return _of_convolution((node,), reads, y, _convolution(node, w, finish, exactly=True))
+        return _of_convolution((node,), reads, y, _convolution(node, w, finish, float(x.limits[0])))
 
     def of_qlinear_product(self, node: Node) -> Step | None:
         """QLinearMatMul, or QGemm to codes."""
@@ -334,11 +334,11 @@ def _is_plain_product(node: Node, w: Array, bias: Array | None) -> bool:
     return w.size > 0 and is_plain and (bias is None or bias.size == 1 or bias.shape in ((len(w),), (1, len(w))))
 
 
-def _convolution(node: Node, w: Array, finish: Rounding, exactly: bool) -> Convolution:
+def _convolution(node: Node, w: Array, finish: Rounding, lowest: float | None) -> Convolution:
     geometry: dict[str, Any] = {
         name: node.attrs[name] for name in ("auto_pad", "dilations", "pads", "strides") if name in node.attrs
     }
-    return Convolution(w, node.attr("group", 1), geometry, finish, exactly, bool(node.attr("channels_last", 0)))
+    return Convolution(w, node.attr("group", 1), geometry, finish, lowest, bool(node.attr("channels_last", 0)))
 
 
 def _of_convolution(

@@ -12,6 +12,7 @@ from onnx.parser import parse_graph
 from ortconv.executor import plan
 from ortconv.executor.kernels import integer_steps, integer_winograd, quantize, winograd
 from ortconv.executor.kernels.conv import convolve, filters
+from ortconv.executor.kernels.elementwise import dot_of_rows
 from ortconv.executor.kernels.integer_products import leave
 from ortconv.executor.kernels.integer_steps import Codes
 from ortconv.executor.kernels.integer_winograd import TiledWeights
@@ -233,21 +234,33 @@ def test_operators_between_dequantized_and_quantized(name, zero_points, scales, 
         assert np.count_nonzero(want - got) <= 1 + 1e-3 * want.size
 
 
-@pytest.mark.parametrize("largest", [8, 127])
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(("largest", "looked"), [(4, {"pixels"}), (30, {"pixels", "tiles"}), (127, {"pixels", "tiles", "weights"})])
 @pytest.mark.usefixtures("_forms")
-def test_exact_winograd(largest):
-    """With small weights every sum fits float32, with large ones it takes the direct form."""
-    w = RNG.integers(-largest, largest, (64, 128, 3, 3), endpoint=True).astype(np.int8)
-    x = np.full((1, 128, 12, 14), 255, np.float32) * (w[0, :, 1, 1] > 0)[:, None, None]
-    place = window((12, 14), (3, 3), pads=(1, 1, 1, 1))
-    got = integer_steps.convolution(integer_steps.Convolution(w, 1, {"pads": (1, 1, 1, 1)}, leave, True, False))(x)
-    want = convolve(x.astype(np.float64), filters(w.astype(np.float64), 1), place)
-    np.testing.assert_array_equal(got, want)
-    asked = []
-    own = TiledWeights(w).convolver(place, leave, lambda: lambda *args: asked.append(args))(x)
-    if largest == 8:
+def test_exact_winograd(largest, looked, signed, monkeypatch):
+    """Pixels tell that small sums are exact, tiles tell it of larger ones, and what is too large takes the direct form."""
+    rng = np.random.default_rng(3)
+    w = rng.integers(-largest, largest, (64, 128, 3, 3), endpoint=True).astype(np.int8)
+    lowest = -128 if signed else 0
+    x = np.where(w[0, :, 1, 1] > 0, lowest + 255.0, lowest).astype(np.float32)[:, None, None] * np.ones((12, 14), np.float32)
+    if largest < 127:
+        x *= rng.random((12, 14)) < 0.2
+    geometry = {"pads": (1, 1, 1, 1)}
+    place = window((12, 14), (3, 3), **geometry)
+    want = convolve(x[None].astype(np.float64), filters(w.astype(np.float64), 1), place)
+    made = integer_steps.Convolution(w, 1, geometry, leave, lowest, False)
+    np.testing.assert_array_equal(integer_steps.convolution(made)(x[None]), want)
+    seen = set()
+
+    def squares(a, b, out=None):
+        seen.add("pixels" if out is not None else "tiles")
+        return dot_of_rows(a, b, out=out)
+
+    monkeypatch.setattr(integer_winograd, "dot_of_rows", squares)
+    own = TiledWeights(w, lowest).convolver(place, leave, lambda: lambda *args: seen.add("weights"))(x[None])
+    assert seen == looked
+    if "weights" not in seen:
         np.testing.assert_array_equal(own, want)
-    assert len(asked) == (largest != 8)
 
 
 PRODUCTS = {

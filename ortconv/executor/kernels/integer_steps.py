@@ -133,8 +133,8 @@ class Convolution(NamedTuple):
     group: int
     geometry: dict[str, Any]
     finish: Finish
-    exactly: bool
-    """True where every sum that float32 can hold has to be exact."""
+    lowest: float | None
+    """The lowest centred code of the input, where every sum that float32 can hold has to be exact."""
     is_channels_last: bool
     """Of the operator. The functions here have channels first."""
 
@@ -148,7 +148,7 @@ def convolution(c: Convolution) -> Function:
     channels = w.shape[1] * group
     laid_out = cache(lambda: filters(w.astype(np.float32), group))
     matrix = cache(lambda: IntegerWeights(w.transpose(*range(2, w.ndim), 1, 0).reshape(-1, len(w))))
-    tiled = cache(lambda: integer_winograd.TiledWeights(w))
+    tiled = cache(lambda: integer_winograd.TiledWeights(w, c.lowest))
 
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
@@ -156,8 +156,7 @@ def convolution(c: Convolution) -> Function:
             raise GraphError(f"the weights expect {channels} channels, the input has {shape[1]} (shape {list(shape)})")
         place = c.window(shape[2:])
         if integer_winograd.suits(w.shape, group, place, shape[0]):
-            direct = cache(lambda: _unfolded(matrix(), place, finish))
-            return tiled().convolver(place, finish, direct if c.exactly else None)
+            return tiled().convolver(place, finish, cache(lambda: _unfolded(matrix(), place, finish)))
         if group == 1 and place.is_pointwise:
             return _pointwise(matrix(), place, finish)
         if group == 1 and w.size > _MANY_WEIGHTS:

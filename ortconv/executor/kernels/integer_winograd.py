@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import prod
+from math import prod, sqrt
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.kernels.elementwise import dot_of_rows
 from ortconv.executor.kernels.integer_products import IntegerWeights, leave
 from ortconv.executor.kernels.products import product
-from ortconv.executor.kernels.windows import Window, channels_first
+from ortconv.executor.kernels.windows import Window, channels_first, to_last
 from ortconv.executor.kernels.winograd import FROM_TILES, directly, in_tiles, suits_shape, suits_window, transformed
 from ortconv.executor.registry import Function
 from ortconv.executor.work import Finish, Work, recordable
@@ -23,9 +23,6 @@ _EXACT = float(1 << 24)
 
 _FEWEST_TILES = 32
 """With fewer the weights, 16 of 16 bits where the direct form reads 9 of 8, cost more than the multiplications saved."""
-
-_LONG_VECTOR = 256
-"""Elements from which products of vectors with themselves take the less time per element."""
 
 _WIDENED_AT_ONCE = 1 << 18
 """Up to so many transformed weights are widened together, others while they are multiplied."""
@@ -38,38 +35,42 @@ def suits(shape: tuple[int, ...], group: int, w: Window, images: int) -> bool:
 
 
 class TiledWeights:
-    """Integer weights (M, C, 3, 3) for windows of strides and dilations 1."""
+    """Integer weights (M, C, 3, 3) for windows of strides and dilations 1.
 
-    def __init__(self, w: Array) -> None:
+    With the lowest of centred 8-bit codes, sums of these are exact.
+    """
+
+    def __init__(self, w: Array, lowest: float | None) -> None:
         quarters = _quarters(w)
         self._shape = quarters.shape
-        self._norms = np.float32(1.001) * np.sqrt(np.square(quarters, dtype=np.float32).sum(axis=1).max(axis=1))
-        self._sums_of_norms = _OF_QUARTERS * self._norms
+        self._bounds = None if lowest is None else _Bounds(w, quarters, lowest < 0)
         many = quarters.size > _WIDENED_AT_ONCE
         self._by_tap = [IntegerWeights(tap) for tap in quarters] if many else []
         self._quarters = quarters[:, :0] if many else quarters
 
-    def convolver(self, w: Window, finish: Finish, direct: Callable[[], Function] | None) -> Function:
+    def convolver(self, w: Window, finish: Finish, direct: Callable[[], Function]) -> Function:
         """The function of x (N, C, H, W) that convolves to (N, M, OH, OW) and finishes that in parts.
 
-        By the direct form, if there is one, where integers in x might not give exact sums.
+        By the direct form where sums have to be exact and might not be.
         """
+        bounds = self._bounds
 
         def run(work: Work, x: Array, out: Array | None = None) -> Array:
             doubt, wide = Doubt(work), work.empty(self._quarters.shape)
             work.do(np.copyto, wide, self._quarters)
+            of_image = None if bounds is None else bounds.of_image(work, x)
 
             def combined(tiles: Array) -> Array:
                 products = self._products(work, tiles, wide)
-                if direct is not None:
-                    self._check(work, doubt, tiles, products)
                 y = transformed(work, _FROM_QUARTERS, products.reshape(16, -1))
+                if bounds is not None:
+                    work.do(doubt.unless, bounds.are_exact, of_image, tiles, y)
                 finish(work, y)
                 return y
 
             out = work.empty((len(x), *w.output, self._shape[2])) if out is None else out
             in_tiles(work, x, out, w, 4 * prod(self._shape), combined)
-            if direct is not None:
+            if bounds is not None:
                 work.do(doubt.settle, directly, direct, x, out)
             return channels_first(out)
 
@@ -84,40 +85,62 @@ class TiledWeights:
         product(tiles, wide, products, work)
         return products
 
-    def _check(self, work: Work, doubt: Doubt, tiles: Array, products: Array) -> None:
-        """Doubt, unless no sum on the way, in whatever order, can be larger than integers that float32 holds.
 
-        A product of vectors is at most that of their lengths, and so is the sum of some of its terms. The length of several
-        vectors together, which takes less time, is often short enough.
-        """
-        _, count, channels = tiles.shape
-        together = next((n for n in range(_LONG_VECTOR // channels, 1, -1) if count % n == 0), 1)
-        vectors = tiles.reshape(16, count // together, together * channels)
-        lengths, bounds = work.empty(vectors.shape[:2]), work.empty((4, len(vectors[0])))
-        work.do(partial(dot_of_rows, out=lengths), vectors, vectors)
-        work.do(np.sqrt, lengths, lengths)
-        work.do(np.matmul, self._sums_of_norms, lengths, bounds)
-        work.do(doubt.unless, self._are_exact, lengths, bounds, tiles if together > 1 else None, products)
+class _Bounds:
+    """How far from zero sums on the way to results get, in quarters.
 
-    def _are_exact(self, lengths: Array, bounds: Array, tiles: Array | None, products: Array) -> bool:
-        """`lengths` of vectors (16, n), `bounds` of sums (4, n), and the vectors of which these consist, if there are such."""
-        if np.maximum.reduce(bounds, None) <= _EXACT:
+    A product of vectors is at most that of their lengths, and so is the sum of some of its terms. No sum of some of the nine products
+    that make a result is larger than half of what all amount to without their signs and with them.
+    """
+
+    def __init__(self, w: Array, quarters: Array, is_signed: bool) -> None:
+        lengths = _ROUNDED_UP * np.sqrt(np.square(quarters, dtype=np.float32).sum(axis=1))
+        # Elements of tiles are sums and differences of four pixels. Where no pixel has a negative element, sums of two, one less
+        # the other, are no longer than both of them at a right angle.
+        pixels = np.full((16, 1), 4 if is_signed else np.sqrt(8), np.float32)
+        pixels[_SUM_OF_FOUR] = 4
+        self._product = float((pixels * lengths).max())
+        self._amounts = float((_OF_QUARTERS @ (pixels * lengths)).max())
+        rows = w.reshape(len(w), -1).astype(np.float32)
+        signs = (rows,) if is_signed else (rows.clip(0), rows.clip(None, 0))
+        self._result = 4 * 3 * float(_ROUNDED_UP * max(np.sqrt(np.square(part).sum(axis=1)).max() for part in signs))
+        self._lengths = lengths.max(axis=1)
+        self._sums_of_lengths = _OF_QUARTERS * self._lengths
+
+    def of_image(self, work: Work, x: Array) -> Array:
+        """The amounts, infinite where a product might not be exact, and the results for an image (N, C, H, W)."""
+        pixels, bounds = to_last(x), work.empty((2,))
+        with work.scratch():
+            squares = work.empty(pixels.shape[:-1])
+            work.do(partial(dot_of_rows, out=squares), pixels, pixels)
+            work.do(self._bound_by_pixels, squares, bounds)
+        return bounds
+
+    def _bound_by_pixels(self, squares: Array, bounds: Array) -> None:
+        longest = sqrt(np.maximum.reduce(squares.reshape(-1), initial=0))
+        bounds[0] = self._amounts * longest if self._product * longest <= _EXACT else np.inf
+        bounds[1] = self._result * longest
+
+    def are_exact(self, of_image: Array, tiles: Array, y: Array) -> bool:
+        """True if no sum on the way to results y of tiles (16, T, C), in whatever order, is larger than integers in float32."""
+        amounts, result = of_image.tolist()
+        if amounts + result <= 2 * _EXACT:
             return True
-        if tiles is not None:
-            lengths = np.sqrt(dot_of_rows(tiles, tiles))
-            return self._are_exact(lengths, self._sums_of_norms @ lengths, None, products)
-        reach = np.maximum.reduce(lengths, 1) * self._norms
-        if reach.max() > _EXACT:
-            return False
-        # The sums and differences of all four rows or columns reach furthest: how far they went is worth the time to look.
-        middle = products.reshape(4, 4, -1)[1:3, 1:3]
-        largest = np.maximum(np.maximum.reduce(middle, 2), -np.minimum.reduce(middle, 2))
-        of_middle = reach.reshape(4, 4)[1:3, 1:3]
-        np.minimum(of_middle, largest, of_middle)
-        return bool((_OF_QUARTERS @ reach).max() <= _EXACT)
+        result = 4 * float(max(np.maximum.reduce(y, None), -np.minimum.reduce(y, None)))
+        if amounts + result <= 2 * _EXACT:
+            return True
+        lengths = np.sqrt(dot_of_rows(tiles, tiles))
+        is_exact = (np.maximum.reduce(lengths, 1) * self._lengths).max() <= _EXACT
+        return bool(is_exact and (self._sums_of_lengths @ lengths).max() + result <= 2 * _EXACT)
 
 
 _FROM_QUARTERS, _OF_QUARTERS = FROM_TILES / 4, np.abs(FROM_TILES)
+
+_SUM_OF_FOUR = 5
+"""The element of a tile from which nothing is subtracted."""
+
+_ROUNDED_UP = np.float32(1.001)
+"""More than all that is lost by rounding where bounds are computed."""
 
 
 def _quarters(w: Array) -> Array:
