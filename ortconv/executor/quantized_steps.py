@@ -20,10 +20,10 @@ from ortconv.executor.kernels.integer_steps import (
     Limits,
     Rounding,
     convolution,
-    exact_sum,
     global_average,
     matrix_product,
 )
+from ortconv.executor.kernels.integer_sums import dequantized_sum, exact_sum, factors, qlinear_sum
 from ortconv.executor.kernels.matmul import INPUT_REACH, one_sided
 from ortconv.executor.program import BlockProgram, Line
 from ortconv.executor.registry import Function
@@ -211,8 +211,9 @@ class Steps:
         reads = ((a[0].inputs[0], a[1]), (b[0].inputs[0], b[1]))
         if not any(value in self._made for value, _ in reads):
             return None
-        function = _blocks(_float_sum(a[1], b[1], codes, limits))
-        return Step(tuple(nodes), reads, codes, function, (a[0], b[0]))
+        known = factors(dequantized_sum(a[1], b[1], codes), a[1], b[1], codes)
+        lines = _sum(a[1].scale, b[1].scale, codes.scale, limits) if known is None else _sum(*known, None, limits)
+        return Step(tuple(nodes), reads, codes, _blocks(lines), (a[0], b[0]))
 
     def of_qlinear_conv(self, node: Node) -> Step | None:
         x, y = self.codes(node, 1, 2), self.codes(node, 6, 7)
@@ -261,7 +262,10 @@ class Steps:
         reads = (node.inputs[0], node.inputs[3])
         if a is None or b is None or y is None or not any(v in self._made for v in reads):
             return None
-        return Step((node,), ((reads[0], a), (reads[1], b)), y, exact_sum(a, b, y))
+        total = qlinear_sum(a, b, y)
+        known = factors(total, a, b, y)
+        function = exact_sum(total, a, b, y) if known is None else _blocks(_sum(*known, None, y.limits))
+        return Step((node,), ((reads[0], a), (reads[1], b)), y, function)
 
     def of_move(self, node: Node) -> Step | None:
         value = node.inputs[0]
@@ -362,15 +366,16 @@ def of_channels_last(function: Function) -> Function:
 _OPERANDS = object(), object()
 
 
-def _float_sum(p: Codes, q: Codes, y: Codes, limits: Limits) -> list[Line]:
-    """Add between DequantizeLinear and QuantizeLinear, of centred codes."""
+def _sum(first: Array, second: Array, divisor: Array | None, limits: Limits) -> list[Line]:
+    """rint((a * first + b * second) / divisor) within limits."""
     a, b, total, ratio, rounded, made = (object() for _ in range(6))
+    divided = [] if divisor is None else [Line(np.divide, (total, divisor), ratio)]
     return [
-        Line(np.multiply, (_OPERANDS[0], p.scale), a),
-        Line(np.multiply, (_OPERANDS[1], q.scale), b),
+        Line(np.multiply, (_OPERANDS[0], first), a),
+        Line(np.multiply, (_OPERANDS[1], second), b),
         Line(np.add, (a, b), total),
-        Line(np.divide, (total, y.scale), ratio),
-        Line(np.rint, (ratio,), rounded),
+        *divided,
+        Line(np.rint, (ratio if divided else total,), rounded),
         Line(Clip(*limits), (rounded,), made),
     ]
 

@@ -72,6 +72,10 @@ OPERATORS = {
         a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
         b = QLinearConv(a, as, az, v, us, uz, bs, bz)
         y = com.microsoft.QLinearAdd(b, bs, bz, a, as, az, ys, yz)""", "uint8"),
+    "sum of ties": (U8 | SCALES | CONV | SQUARE | SINGLE | {"as": f32(0.025), "bs": f32(0.025)}, ENTER + """
+        a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
+        b = QLinearConv(a, as, az, v, us, uz, bs, bz)
+        y = com.microsoft.QLinearAdd(b, bs, bz, a, as, az, ys, yz)""", "uint8"),
     "sum that broadcasts": (U8 | SCALES | CONV | {"k": codes(16, 1, 1, dtype=np.uint8, low=0, high=255)}, ENTER + """
         a = QLinearConv<pads = [1,1,1,1]>(q, xs, xz, w, ws, wz, as, az, c)
         y = com.microsoft.QLinearAdd(k, bs, bz, a, as, az, ys, yz)""", "uint8"),
@@ -235,14 +239,18 @@ def test_operators_between_dequantized_and_quantized(name, zero_points, scales, 
 
 
 @pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize(("largest", "looked"), [(4, {"pixels"}), (30, {"pixels", "tiles"}), (127, {"pixels", "tiles", "weights"})])
+@pytest.mark.parametrize(
+    ("largest", "looked"), [(4, {"pixels"}), (30, {"pixels", "tiles"}), (127, {"pixels", "tiles", "weights"})]
+)
 @pytest.mark.usefixtures("_forms")
 def test_exact_winograd(largest, looked, signed, monkeypatch):
     """Pixels tell that small sums are exact, tiles tell it of larger ones, and what is too large takes the direct form."""
     rng = np.random.default_rng(3)
     w = rng.integers(-largest, largest, (64, 128, 3, 3), endpoint=True).astype(np.int8)
     lowest = -128 if signed else 0
-    x = np.where(w[0, :, 1, 1] > 0, lowest + 255.0, lowest).astype(np.float32)[:, None, None] * np.ones((12, 14), np.float32)
+    x = np.where(w[0, :, 1, 1] > 0, lowest + 255.0, lowest).astype(np.float32)[:, None, None] * np.ones(
+        (12, 14), np.float32
+    )
     if largest < 127:
         x *= rng.random((12, 14)) < 0.2
     geometry = {"pads": (1, 1, 1, 1)}

@@ -15,7 +15,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import depthwise, integer_winograd
 from ortconv.executor.kernels.conv import EXACT_SUM, by_shape, convolver, filters
-from ortconv.executor.kernels.elementwise import BLOCK, LARGE_BLOCK, blockwise
+from ortconv.executor.kernels.elementwise import LARGE_BLOCK, blockwise
 from ortconv.executor.kernels.integer_products import IntegerWeights
 from ortconv.executor.kernels.matmul import INPUT_REACH
 from ortconv.executor.kernels.pool import sums_of_channels
@@ -266,58 +266,5 @@ def global_average(p: Codes, y: Codes) -> Function:
             work.do(np.copyto, total, wide, "same_kind")
         rounding(size, c)(work, total)
         return total.reshape(n, c, *(1,) * len(spatial))
-
-    return recordable(run)
-
-
-def exact_sum(p: Codes, q: Codes, y: Codes) -> Function:
-    """The function of centred codes, which broadcast, that QLinearAdd is.
-
-    That is two fused multiply-adds, of which the one of the second operand comes first. They are looked up only where float32 comes
-    near a half.
-    """
-    ratio_a, ratio_b = (_f32(v.scale / y.scale) for v in (p, q))
-    zero_a, zero_b, zero_y = (_f32(v.zero_point) for v in (p, q, y))
-    offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
-    shift = _f32(ratio_a.astype(np.float64) * zero_a + ratio_b.astype(np.float64) * zero_b + offset - zero_y)
-    # Eight roundings, of numbers that are not larger than this, may lie between the two ways to sum.
-    largest = 512 * (abs(ratio_a) + abs(ratio_b)) + abs(zero_y) + 1
-    near = _f32(0.5 - 2.0**-22 * largest - 2 * abs(shift))
-    limits = y.limits
-    # By centred code, where negative ones are found from the end.
-    codes = np.concatenate([np.arange(256.0), np.arange(-256.0, 0)])
-    of_a = (codes + zero_a) * ratio_a
-    of_b = ((codes + zero_b) * ratio_b + offset).astype(np.float32)
-
-    def settle(is_near: Array, a: Array, b: Array, out: Array) -> None:
-        (at,) = is_near.nonzero()
-        if at.size:
-            total = (of_a[a[at].astype(np.intp)] + of_b[b[at].astype(np.intp)]).astype(np.float32)
-            out[at] = (np.rint(total) - zero_y).clip(*limits)
-
-    def run(work: Work, a: Array, b: Array) -> Array:
-        shape = np.broadcast_shapes(a.shape, b.shape)
-        a, b = (
-            v if v.shape == shape else work.arranged(lambda v: np.array(np.broadcast_to(v, shape)), v) for v in (a, b)
-        )
-        out = work.like(a)
-        order = sorted(range(a.ndim), key=lambda axis: -out.strides[axis])
-        flat = [work.contiguous(v.transpose(order)).reshape(-1) for v in (a, b)] + [out.transpose(order).reshape(-1)]
-        is_near = work.empty((out.size,), np.bool_)
-        for parts in work.shares(out.size, BLOCK):
-            held = work.empty((parts[0].stop - parts[0].start,))
-            for part in parts:
-                c, d, made = (v[part] for v in flat)
-                total = held[: made.size]
-                work.do(np.multiply, c, ratio_a, total)
-                work.do(np.multiply, d, ratio_b, made)
-                work.do(np.add, total, made, total)
-                work.do(np.rint, total, made)
-                work.do(np.subtract, total, made, total)
-                work.do(np.abs, total, total)
-                work.do(np.greater, total, near, is_near[part])
-                work.do(clip_to, made, *limits, made)
-        work.do(settle, is_near, *flat)
-        return out
 
     return recordable(run)

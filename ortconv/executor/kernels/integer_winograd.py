@@ -89,8 +89,8 @@ class TiledWeights:
 class _Bounds:
     """How far from zero sums on the way to results get, in quarters.
 
-    A product of vectors is at most that of their lengths, and so is the sum of some of its terms. No sum of some of the nine products
-    that make a result is larger than half of what all amount to without their signs and with them.
+    A product of vectors is at most that of their lengths, and so is the sum of some of its terms. Nine products make a result: no
+    sum of some of them is larger than half of what all amount to without their signs and with them.
     """
 
     def __init__(self, w: Array, quarters: Array, is_signed: bool) -> None:
