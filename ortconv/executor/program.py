@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.kernels.blocks import Clip
-from ortconv.executor.kernels.elementwise import BLOCK, LARGE_BLOCK
+from ortconv.executor.kernels.elementwise import BLOCK, LARGE_BLOCK, joint_row
 from ortconv.executor.work import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array, aligned
 
@@ -166,7 +166,7 @@ class BlockProgram:
         longest = max(longest, width)
         if any(longest % p or p % width for p in periods) or longest % width:
             return None
-        if not widths and periods and (row := _row(longest, like.size // longest)) is not None:
+        if not widths and periods and (row := joint_row(longest, like.size // longest)) is not None:
             widths, width, longest = {row}, row, row
         most = BLOCK if periods and not widths else self._block  # what repeats in no row is held for all of a block
         block = longest // width * max(1, most // longest)
@@ -185,13 +185,6 @@ class BlockProgram:
             [slot for slot, way in ways.items() if way.kind == "moving"],
             [slot for slot, way in ways.items() if way.kind == "cut"],
         )
-
-
-def _row(period: int, lead: int) -> int | None:
-    """The length of rows in which every operand has its place, for operands that repeat `lead` times."""
-    counts = (n for n in range(-(-_SHORTEST_ROW // period), lead) if lead % n == 0)
-    row = period * next(counts, lead)
-    return row if row <= BLOCK else None
 
 
 _UNKNOWN: Any = object()
@@ -223,9 +216,6 @@ class _Recipe(NamedTuple):
 
 _SMALL = 1 << 12
 """Elements up to which numpy's broadcasting costs less than another layout."""
-
-_SHORTEST_ROW = 1 << 11
-"""Elements from which numpy adds the same row to each of many rows as fast as it adds a whole block."""
 
 
 class _Way(NamedTuple):

@@ -25,6 +25,29 @@ LARGE_BLOCK = 4 * BLOCK
 """The same where there are no temporaries: what calls cost outweighs what the second cache level saves."""
 
 
+_SHORTEST_ROW = 1 << 11
+"""Elements from which numpy adds the same row to each of many rows as fast as it adds a whole block."""
+
+
+def joint_row(period: int, lead: int) -> int | None:
+    """The length of rows in which what repeats after `period` elements, `lead` times in all, has its place; None for long ones."""
+    counts = (n for n in range(-(-_SHORTEST_ROW // period), lead) if lead % n == 0)
+    row = period * next(counts, lead)
+    return row if row <= BLOCK else None
+
+
+def adder(row: Array) -> Callable[[Work, Array], None]:
+    """Adds a constant row (C,) in place to each row of contiguous memory (..., C)."""
+    repeated = lru_cache(maxsize=16)(lambda copies: np.tile(row, copies))
+
+    def add(work: Work, x: Array) -> None:
+        length = joint_row(row.size, x.size // row.size) or row.size
+        rows = x.reshape(-1, length)
+        work.do(np.add, rows, repeated(length // row.size), rows)
+
+    return add
+
+
 dot_of_rows: Callable[..., Array] = getattr(np, "vecdot", partial(np.einsum, "...i,...i->..."))
 """Sums of products over the last axis. vecdot came with numpy 2.0."""
 

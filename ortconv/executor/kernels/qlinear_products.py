@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ortconv.executor.kernels.elementwise import adder
 from ortconv.executor.kernels.matmul import centred, integer_product, integer_sums
 from ortconv.executor.kernels.precision import widen
 from ortconv.executor.kernels.qlinear import output_dtype, requantize
@@ -143,15 +144,22 @@ def matmul_integer_to_float(
 @prepare("MatMulIntegerToFloat", domain=_MS)
 def prepare_matmul_integer_to_float(operands: Sequence[Any]) -> Function | None:
     """Lay constant weights out once."""
-    sums = _prepared_sums(operands[1], (*operands, None, None)[5])
+    b, b_zero_point, bias = ((*operands, None, None)[i] for i in (1, 5, 6))
+    sums = _prepared_sums(b, b_zero_point)
     if sums is None:
         return None
+    return with_record(partial(matmul_integer_to_float, sums=sums), partial(_record_scaled, sums, _adder(b, bias)))
 
-    return with_record(partial(matmul_integer_to_float, sums=sums), partial(_record_scaled, sums))
+
+def _adder(b: Array, bias: Array | None) -> Callable[[Work, Array], None] | None:
+    """What adds a constant bias of one number per column."""
+    is_row = bias is not None and bias.dtype == np.float32 and 0 < bias.size == b.shape[-1]
+    return adder(bias.reshape(-1)) if bias is not None and is_row else None
 
 
 def _record_scaled(
     sums: Function,
+    add_bias: Callable[[Work, Array], None] | None,
     work: Work,
     a: Array,
     b: Array,
@@ -172,7 +180,9 @@ def _record_scaled(
     factor = work.empty(b_scale.shape)
     work.do(np.multiply, b_scale, a_scale.reshape(()), factor)
     work.do(np.multiply, total, factor, total)
-    if bias is not None:
+    if bias is not None and add_bias is not None and total.flags.c_contiguous:
+        add_bias(work, total)
+    elif bias is not None:
         work.do(np.add, total, bias, total)
     return total
 
@@ -194,15 +204,17 @@ def dynamic_quantize_matmul(
 @prepare("DynamicQuantizeMatMul", domain=_MS)
 def prepare_dynamic_quantize_matmul(operands: Sequence[Any]) -> Function | None:
     """Lay constant weights out once."""
-    sums = _prepared_sums(operands[1], (*operands, None)[3])
+    b, b_zero_point, bias = ((*operands, None, None)[i] for i in (1, 3, 4))
+    sums = _prepared_sums(b, b_zero_point)
     if sums is None:
         return None
+    add_bias = _adder(b, bias)
 
     def record(work: Work, a: Array, b: Array, b_scale: Array, *others: Array | None) -> Array | None:
         if a.dtype != np.float32:
             return None
         codes, scale, _ = work.call(dynamic_centred_codes, a)
-        return _record_scaled(sums, work, codes, b, scale, b_scale, None, *others)
+        return _record_scaled(sums, add_bias, work, codes, b, scale, b_scale, None, *others)
 
     return with_record(partial(dynamic_quantize_matmul, sums=sums), record)
 

@@ -200,8 +200,7 @@ def dynamic_centred_codes(work: Work, x: Array) -> tuple[Array, Array, Array]:
     """DynamicQuantizeLinear with codes less their zero point, as float32."""
     y, scale, zero = work.like(x), work.empty((), np.float32), work.empty((), np.uint8)
     low, high, makes_numbers = work.empty(()), work.empty(()), work.empty((), np.bool_)
-    work.do(_write_extremes, x, low, high)
-    work.do(_write_parameters, scale, zero, low, high, makes_numbers)
+    work.do(_write_parameters, x, scale, zero, low, high, makes_numbers)
     work.do(np.divide, x, scale, y)
     work.do(np.rint, y, y)
     work.do(clip_to, y, low, high, y)
@@ -209,8 +208,9 @@ def dynamic_centred_codes(work: Work, x: Array) -> tuple[Array, Array, Array]:
     return y, scale, zero
 
 
-def _write_parameters(scale: Array, zero: Array, low: Array, high: Array, makes_numbers: Array) -> None:
-    """From the lowest and the highest number; in their place those of the codes less their zero point."""
+def _write_parameters(x: Array, scale: Array, zero: Array, low: Array, high: Array, makes_numbers: Array) -> None:
+    """Also the lowest and the highest of the codes less their zero point."""
+    _write_extremes(x, low, high)
     scale[...], origin, makes_numbers[...] = _dynamic_range(float(low), float(high))
     zero[...], low[...], high[...] = origin, -origin, 255 - origin
 
