@@ -144,7 +144,7 @@ def matmul_integer_to_float(
 @prepare("MatMulIntegerToFloat", domain=_MS)
 def prepare_matmul_integer_to_float(operands: Sequence[Any]) -> Function | None:
     """Lay constant weights out once."""
-    b, b_zero_point, bias = ((*operands, None, None)[i] for i in (1, 5, 6))
+    b, b_zero_point, bias = ((*operands, None, None, None)[i] for i in (1, 5, 6))
     sums = _prepared_sums(b, b_zero_point)
     if sums is None:
         return None
