@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ortconv.executor.kernels import integer_products
-from ortconv.executor.kernels.integer_products import IntegerWeights, codes_less, leave
+from ortconv.executor.kernels.integer_products import IntegerWeights, codes_less, leave, widened
 
 RNG = np.random.default_rng(5)
 SHAPES = [(1, 3, 16), (5, 4, 64), (131, 7, 48), (48, 256, 1024), (9, 5, 7), (300, 64, 80)]
@@ -14,7 +14,9 @@ NOTHING = [(0, 4, 16), (3, 0, 16), (2, 5, 0)]
 @pytest.mark.parametrize("shape", SHAPES + NOTHING, ids=str)
 @pytest.mark.parametrize("piece", [0, 1000, 100**3])
 @pytest.mark.parametrize("widened", [0, 1 << 12, 1 << 30])
-def test_product(shape, piece, widened, monkeypatch):
+@pytest.mark.parametrize("kept", [0, 1 << 30], ids=["as they are", "wide"])
+def test_product(shape, piece, widened, kept, monkeypatch):
+    monkeypatch.setattr(integer_products, "_MOST_KEPT_BYTES", kept)
     monkeypatch.setattr(integer_products, "largest_piece", lambda: piece)
     monkeypatch.setattr(integer_products, "_WIDENED_BYTES", widened)
     rows, depth, columns = shape
@@ -32,6 +34,20 @@ def test_product(shape, piece, widened, monkeypatch):
     np.testing.assert_array_equal(out, want + 0.5)
     weights.multiply(x, plain, leave)
     np.testing.assert_array_equal(plain, want)
+
+
+def test_room_for_wide_weights(monkeypatch):
+    """What is kept wide has a limit, and makes room when nobody holds it any more."""
+    monkeypatch.setattr(integer_products, "_room", integer_products._Room())
+    monkeypatch.setattr(integer_products, "_MOST_KEPT_BYTES", 4 * 1500)
+    w = np.arange(-500, 500, dtype=np.int16)
+    first = widened(w)
+    assert first.dtype == np.float32
+    np.testing.assert_array_equal(first, w)
+    assert widened(w) is w
+    assert widened(w[:500]).dtype == np.float32
+    del first
+    assert widened(w).dtype == np.float32
 
 
 def test_codes_less_their_origin():

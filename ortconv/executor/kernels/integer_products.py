@@ -1,11 +1,14 @@
 """Products of float32 rows with constant integer weights, which stay in their few bytes and are widened a piece at a time.
 
-To widen what is about to be multiplied costs less than to read four times the bytes from beyond the cache.
+To widen what is about to be multiplied costs less than to read four times the bytes from beyond the cache. What finds room there is
+widened once.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
+from threading import Lock
+from weakref import finalize
 
 import numpy as np
 
@@ -19,6 +22,9 @@ _WIDENED_BYTES = 256 << 10
 
 _MOST_WIDENED_BYTES = 1 << 22
 """Panels of other widths are better than one that is larger than this."""
+
+_MOST_KEPT_BYTES = 16 << 20
+"""Half of a common last cache level."""
 
 _PANELS = ((64, 24), (32, 8), (16, 8))
 """Widths of panels of weights, the best first, and the fewest rows that must fit beside them into a piece."""
@@ -38,13 +44,44 @@ def leave(work: Work, part: Array) -> None:
     """Finishes parts that are to stay as they are."""
 
 
+class _Room:
+    """Bytes of widened weights that are held in the process."""
+
+    def __init__(self) -> None:
+        self._lock, self._taken = Lock(), 0
+
+    def take(self, size: int) -> bool:
+        with self._lock:
+            fits = self._taken + size <= _MOST_KEPT_BYTES
+            self._taken += size * fits
+        return fits
+
+    def leave(self, size: int) -> None:
+        with self._lock:
+            self._taken -= size
+
+
+_room = _Room()
+
+
+def widened(w: Array) -> Array:
+    """Integers as float32 to be kept, if there is room; else as they are."""
+    size = 4 * w.size
+    if not _room.take(size):
+        return w
+    wide = w.astype(np.float32)
+    finalize(wide, _room.leave, size).atexit = False
+    return wide
+
+
 class IntegerWeights:
     """A matrix (K, N) of 8- or 16-bit integers."""
 
     def __init__(self, w: Array) -> None:
         depth, columns = self.shape = w.shape
         self._width = panel_width(depth, columns)
-        self._panels = np.ascontiguousarray(w.reshape(depth, columns // self._width, self._width).swapaxes(0, 1))
+        panels = w.reshape(depth, columns // self._width, self._width).swapaxes(0, 1)
+        self._panels = widened(np.ascontiguousarray(panels))
         self._count = max(1, _WIDENED_BYTES // max(1, 4 * depth * self._width))
 
     @cached_property
@@ -54,16 +91,18 @@ class IntegerWeights:
 
     def multiply(self, rows: Array, out: Array, finish: Finish, work: Work = AT_ONCE) -> None:
         """out (R, N) = float32 rows (R, K) @ weights, then finished in parts."""
-        if len(rows) == 1:
+        is_wide = self._panels.dtype == np.float32
+        if len(rows) == 1 and not is_wide:
             self._multiply_one(rows, out, work)
             finish(work, out)
             return
         panels, width = self._panels, self._width
         count = max(1, min(self._count, len(panels)))
         with work.scratch():
-            if count == len(panels):
-                held = work.empty(panels.shape)
-                work.do(copy_to, panels, held)
+            if is_wide or count == len(panels):
+                held = panels if is_wide else work.empty(panels.shape)
+                if not is_wide:
+                    work.do(copy_to, panels, held)
                 block = max(1, BLOCK // max(1, out.shape[1]))
                 for parts in work.shares(len(rows), block):
                     for part in parts:

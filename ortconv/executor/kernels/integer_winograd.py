@@ -10,12 +10,12 @@ import numpy as np
 
 from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.kernels.elementwise import dot_of_rows
-from ortconv.executor.kernels.integer_products import IntegerWeights, leave
+from ortconv.executor.kernels.integer_products import IntegerWeights, leave, widened
 from ortconv.executor.kernels.products import product
 from ortconv.executor.kernels.windows import Window, channels_first, to_last
 from ortconv.executor.kernels.winograd import FROM_TILES, directly, in_tiles, suits_shape, suits_window, transformed
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Finish, Work, recordable
+from ortconv.executor.work import Finish, Work, copy_to, recordable
 from ortconv.ir.tensor import Array
 
 _EXACT = float(1 << 24)
@@ -46,7 +46,7 @@ class TiledWeights:
         self._bounds = None if lowest is None else _Bounds(w, quarters, lowest < 0)
         many = quarters.size > _WIDENED_AT_ONCE
         self._by_tap = [IntegerWeights(tap) for tap in quarters] if many else []
-        self._quarters = quarters[:, :0] if many else quarters
+        self._quarters = quarters[:, :0] if many else widened(quarters)
 
     def convolver(self, w: Window, finish: Finish, direct: Callable[[], Function]) -> Function:
         """The function of x (N, C, H, W) that convolves to (N, M, OH, OW) and finishes that in parts.
@@ -56,8 +56,10 @@ class TiledWeights:
         bounds = self._bounds
 
         def run(work: Work, x: Array, out: Array | None = None) -> Array:
-            doubt, wide = Doubt(work), work.empty(self._quarters.shape)
-            work.do(np.copyto, wide, self._quarters)
+            doubt, wide = Doubt(work), self._quarters
+            if wide.dtype != np.float32:
+                wide = work.empty(wide.shape)
+                work.do(copy_to, self._quarters, wide)
             of_image = None if bounds is None else bounds.of_image(work, x)
 
             def combined(tiles: Array) -> Array:
