@@ -128,7 +128,8 @@ class _Bounds:
         amounts, result = of_image.tolist()
         if amounts + result <= 2 * _EXACT:
             return True
-        result = 4 * float(max(np.maximum.reduce(y, None), -np.minimum.reduce(y, None)))
+        flat = y.reshape(-1)
+        result = 4 * float(max(np.maximum.reduce(flat), -np.minimum.reduce(flat)))
         if amounts + result <= 2 * _EXACT:
             return True
         lengths = np.sqrt(dot_of_rows(tiles, tiles))
