@@ -96,7 +96,8 @@ class _Bounds:
     """
 
     def __init__(self, w: Array, quarters: Array, is_signed: bool) -> None:
-        lengths = _ROUNDED_UP * np.sqrt(np.square(quarters, dtype=np.float32).sum(axis=1))
+        wide = quarters.astype(np.float32)
+        lengths = _ROUNDED_UP * np.sqrt(np.einsum("kcm,kcm->km", wide, wide))
         # Elements of tiles are sums and differences of four pixels. Where no pixel has a negative element, sums of two, one less
         # the other, are no longer than both of them at a right angle.
         pixels = np.full((16, 1), 4 if is_signed else np.sqrt(8), np.float32)
@@ -104,8 +105,10 @@ class _Bounds:
         self._product = float((pixels * lengths).max())
         self._amounts = float((_OF_QUARTERS @ (pixels * lengths)).max())
         rows = w.reshape(len(w), -1).astype(np.float32)
-        signs = (rows,) if is_signed else (rows.clip(0), rows.clip(None, 0))
-        self._result = 4 * 3 * float(_ROUNDED_UP * max(np.sqrt(np.square(part).sum(axis=1)).max() for part in signs))
+        squares = np.einsum("mk,mk->m", rows, rows)
+        if not is_signed:  # then only weights of one sign make a sum larger
+            squares = (squares + np.abs(np.einsum("mk,mk->m", rows, np.abs(rows)))) / 2
+        self._result = 4 * 3 * float(_ROUNDED_UP * np.sqrt(squares.max()))
         self._lengths = lengths.max(axis=1)
         self._sums_of_lengths = _OF_QUARTERS * self._lengths
 
