@@ -12,10 +12,9 @@ from onnx.parser import parse_graph
 from ortconv.executor import plan
 from ortconv.executor.kernels import integer_steps, integer_winograd, quantize, winograd
 from ortconv.executor.kernels.conv import convolve, filters
-from ortconv.executor.kernels.elementwise import dot_of_rows
 from ortconv.executor.kernels.integer_products import leave
 from ortconv.executor.kernels.integer_steps import Codes
-from ortconv.executor.kernels.integer_winograd import TiledWeights
+from ortconv.executor.kernels.integer_winograd import TiledWeights, _Bounds
 from ortconv.executor.kernels.qlinear import qlinear_global_average_pool
 from ortconv.executor.kernels.quantize import _to_bytes
 from ortconv.executor.kernels.windows import window
@@ -238,34 +237,43 @@ def test_operators_between_dequantized_and_quantized(name, zero_points, scales, 
         assert np.count_nonzero(want - got) <= 1 + 1e-3 * want.size
 
 
-@pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize(
-    ("largest", "looked"), [(4, {"pixels"}), (30, {"pixels", "tiles"}), (127, {"pixels", "tiles", "weights"})]
-)
+EXACT = {
+    "pixels tell": (lambda rng, shape, _: rng.integers(-4, 4, shape, endpoint=True), {"pixels"}),
+    "products tell": (lambda rng, shape, _: rng.integers(-30, 30, shape, endpoint=True), {"pixels", "products"}),
+    "products are too large together": (
+        lambda rng, shape, largest: np.full(shape, 3600 // largest), {"pixels", "products", "weights"}),
+    "a product may be too large": (lambda rng, shape, _: rng.choice([-127, 127], shape), {"pixels", "weights"}),
+}  # fmt: skip
+"""Weights by how it is told whether sums are exact, and what is looked at: in the end weights, of the direct form."""
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("lowest", [0, -128])
 @pytest.mark.usefixtures("_forms")
-def test_exact_winograd(largest, looked, signed, monkeypatch):
-    """Pixels tell that small sums are exact, tiles tell it of larger ones, and what is too large takes the direct form."""
+def test_exact_winograd(name, lowest, monkeypatch):
+    make, looked = EXACT[name]
     rng = np.random.default_rng(3)
-    w = rng.integers(-largest, largest, (64, 128, 3, 3), endpoint=True).astype(np.int8)
-    lowest = -128 if signed else 0
-    x = np.where(w[0, :, 1, 1] > 0, lowest + 255.0, lowest).astype(np.float32)[:, None, None] * np.ones(
-        (12, 14), np.float32
-    )
-    if largest < 127:
-        x *= rng.random((12, 14)) < 0.2
+    w = make(rng, (64, 128, 3, 3), lowest + 255).astype(np.int8)
+    x = np.where(w[0, :, 1, 1] > 0, lowest + 255.0, lowest).astype(np.float32)[None, :, None, None]
+    x = x * (rng.random((12, 14)) < (1 if "large" in name else 0.2))
+    x = x.astype(np.float32)
     geometry = {"pads": (1, 1, 1, 1)}
     place = window((12, 14), (3, 3), **geometry)
-    want = convolve(x[None].astype(np.float64), filters(w.astype(np.float64), 1), place)
+    want = convolve(x.astype(np.float64), filters(w.astype(np.float64), 1), place)
     made = integer_steps.Convolution(w, 1, geometry, leave, lowest, False)
-    np.testing.assert_array_equal(integer_steps.convolution(made)(x[None]), want)
+    np.testing.assert_array_equal(integer_steps.convolution(made)(x), want)
     seen = set()
 
-    def squares(a, b, out=None):
-        seen.add("pixels" if out is not None else "tiles")
-        return dot_of_rows(a, b, out=out)
+    def spied(what, original):
+        def run(*operands):
+            seen.add(what)
+            return original(*operands)
 
-    monkeypatch.setattr(integer_winograd, "dot_of_rows", squares)
-    own = TiledWeights(w, lowest).convolver(place, leave, lambda: lambda *args: seen.add("weights"))(x[None])
+        return run
+
+    for what, method in ("pixels", "_bound_by_pixels"), ("products", "_amounts_of"):
+        monkeypatch.setattr(_Bounds, method, spied(what, getattr(_Bounds, method)))
+    own = TiledWeights(w, lowest).convolver(place, leave, lambda: lambda *args: seen.add("weights"))(x)
     assert seen == looked
     if "weights" not in seen:
         np.testing.assert_array_equal(own, want)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import prod, sqrt
+from math import inf, prod, sqrt
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class TiledWeights:
                 products = self._products(work, tiles, wide)
                 y = transformed(work, _FROM_QUARTERS, products.reshape(16, -1))
                 if bounds is not None:
-                    work.do(doubt.unless, bounds.are_exact, of_image, tiles, y)
+                    work.do(doubt.unless, bounds.are_exact, of_image, products)
                 finish(work, y)
                 return y
 
@@ -109,8 +109,6 @@ class _Bounds:
         if not is_signed:  # then only weights of one sign make a sum larger
             squares = (squares + np.abs(np.einsum("mk,mk->m", rows, np.abs(rows)))) / 2
         self._result = 4 * 3 * float(_ROUNDED_UP * np.sqrt(squares.max()))
-        self._lengths = lengths.max(axis=1)
-        self._sums_of_lengths = _OF_QUARTERS * self._lengths
 
     def of_image(self, work: Work, x: Array) -> Array:
         """The amounts, infinite where a product might not be exact, and the results for an image (N, C, H, W)."""
@@ -123,21 +121,20 @@ class _Bounds:
 
     def _bound_by_pixels(self, squares: Array, bounds: Array) -> None:
         longest = sqrt(np.maximum.reduce(squares.reshape(-1), initial=0))
-        bounds[0] = self._amounts * longest if self._product * longest <= _EXACT else np.inf
+        bounds[0] = self._amounts * longest if self._product * longest <= _EXACT else inf
         bounds[1] = self._result * longest
 
-    def are_exact(self, of_image: Array, tiles: Array, y: Array) -> bool:
-        """True if no sum on the way to results y of tiles (16, T, C), in whatever order, is larger than integers in float32."""
+    def are_exact(self, of_image: Array, products: Array) -> bool:
+        """True if no sum on the way to and from products (16, T, M), in whatever order, is larger than integers in float32."""
         amounts, result = of_image.tolist()
         if amounts + result <= 2 * _EXACT:
             return True
-        flat = y.reshape(-1)
-        result = 4 * float(max(np.maximum.reduce(flat), -np.minimum.reduce(flat)))
-        if amounts + result <= 2 * _EXACT:
-            return True
-        lengths = np.sqrt(dot_of_rows(tiles, tiles))
-        is_exact = (np.maximum.reduce(lengths, 1) * self._lengths).max() <= _EXACT
-        return bool(is_exact and (self._sums_of_lengths @ lengths).max() + result <= 2 * _EXACT)
+        return amounts < inf and self._amounts_of(products) <= _EXACT
+
+    def _amounts_of(self, products: Array) -> float:
+        by_element = products.reshape(16, -1)
+        largest = np.maximum(np.maximum.reduce(by_element, 1), -np.minimum.reduce(by_element, 1))
+        return float((_OF_QUARTERS @ largest).max())
 
 
 _FROM_QUARTERS, _OF_QUARTERS = FROM_TILES / 4, np.abs(FROM_TILES)
