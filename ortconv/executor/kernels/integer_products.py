@@ -6,6 +6,7 @@ widened once.
 
 from __future__ import annotations
 
+from collections import deque
 from functools import cached_property
 from threading import Lock
 from weakref import finalize
@@ -49,16 +50,16 @@ class _Room:
 
     def __init__(self) -> None:
         self._lock, self._taken = Lock(), 0
+        self.left = deque[int]()
+        """What is free again. Whoever says so, at any time, waits for nobody."""
 
     def take(self, size: int) -> bool:
         with self._lock:
+            while self.left:
+                self._taken -= self.left.popleft()
             fits = self._taken + size <= _MOST_KEPT_BYTES
             self._taken += size * fits
         return fits
-
-    def leave(self, size: int) -> None:
-        with self._lock:
-            self._taken -= size
 
 
 _room = _Room()
@@ -70,7 +71,7 @@ def widened(w: Array) -> Array:
     if not _room.take(size):
         return w
     wide = w.astype(np.float32)
-    finalize(wide, _room.leave, size).atexit = False
+    finalize(wide, _room.left.append, size).atexit = False
     return wide
 
 

@@ -153,8 +153,9 @@ def prepare_matmul_integer_to_float(operands: Sequence[Any]) -> Function | None:
 
 def _adder(b: Array, bias: Array | None) -> Callable[[Work, Array], None] | None:
     """What adds a constant bias of one number per column."""
-    is_row = bias is not None and bias.dtype == np.float32 and 0 < bias.size == b.shape[-1]
-    return adder(bias.reshape(-1)) if bias is not None and is_row else None
+    if bias is None or bias.dtype != np.float32 or not 0 < bias.size == b.shape[-1] == bias.shape[-1]:
+        return None
+    return adder(bias.reshape(-1))
 
 
 def _record_scaled(

@@ -211,7 +211,7 @@ def dynamic_centred_codes(work: Work, x: Array) -> tuple[Array, Array, Array]:
 
 
 def _write_parameters(x: Array, scale: Array, zero: Array, low: Array, high: Array, makes_numbers: Array) -> None:
-    """Also the lowest and the highest of the codes less their zero point."""
+    """The parameters for x, and the lowest and the highest of the codes less their zero point."""
     _write_extremes(x, low, high)
     scale[...], origin, makes_numbers[...] = _dynamic_range(float(low), float(high))
     zero[...], low[...], high[...] = origin, -origin, 255 - origin
