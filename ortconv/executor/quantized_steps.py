@@ -5,6 +5,7 @@ and QuantizeLinear that amount to one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -211,9 +212,10 @@ class Steps:
         reads = ((a[0].inputs[0], a[1]), (b[0].inputs[0], b[1]))
         if not any(value in self._made for value, _ in reads):
             return None
-        known = factors(dequantized_sum(a[1], b[1], codes), a[1], b[1], codes)
-        lines = _sum(a[1].scale, b[1].scale, codes.scale, limits) if known is None else _sum(*known, None, limits)
-        return Step(tuple(nodes), reads, codes, _blocks(lines), (a[0], b[0]))
+        usual = _blocks(_sum(a[1].scale, b[1].scale, codes.scale, limits))
+        total = dequantized_sum(a[1], b[1], codes)
+        function = _by_factors(usual, partial(factors, total, a[1], b[1], codes), limits)
+        return Step(tuple(nodes), reads, codes, function, (a[0], b[0]))
 
     def of_qlinear_conv(self, node: Node) -> Step | None:
         x, y = self.codes(node, 1, 2), self.codes(node, 6, 7)
@@ -263,8 +265,7 @@ class Steps:
         if a is None or b is None or y is None or not any(v in self._made for v in reads):
             return None
         total = qlinear_sum(a, b, y)
-        known = factors(total, a, b, y)
-        function = exact_sum(total, a, b, y) if known is None else _blocks(_sum(*known, None, y.limits))
+        function = _by_factors(exact_sum(total, a, b, y), partial(factors, total, a, b, y), y.limits)
         return Step((node,), ((reads[0], a), (reads[1], b)), y, function)
 
     def of_move(self, node: Node) -> Step | None:
@@ -378,6 +379,17 @@ def _sum(first: Array, second: Array, divisor: Array | None, limits: Limits) -> 
         Line(np.rint, (ratio if divided else total,), rounded),
         Line(Clip(*limits), (rounded,), made),
     ]
+
+
+def _by_factors(usual: Function, known: Callable[[], tuple[Array, Array] | None], limits: Limits) -> Function:
+    """The usual sum, and where it is recorded the same by factors: to look for them takes as long as some runs save."""
+
+    @cache
+    def lasting() -> Function:
+        found = known()
+        return usual if found is None else _blocks(_sum(*found, None, limits))
+
+    return recordable(lambda work, *operands: work.call(usual if work is AT_ONCE else lasting(), *operands))
 
 
 def _blocks(lines: list[Line]) -> Function:
