@@ -33,6 +33,11 @@ _WITH_BUFFERS = int(np.__version__.partition(".")[0]) > 1
 """np.errstate restores buffers, too, since numpy 2."""
 
 
+def f32(number: Any) -> Array:
+    """As float32; a number becomes an array without dimensions."""
+    return np.asarray(number, np.float32)
+
+
 def _clip(x: Array, low: Array, high: Array, out: Array) -> None:
     x.clip(low, high, out=out)
 

@@ -15,7 +15,7 @@ import numpy as np
 from ortconv.executor.kernels.elementwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block, ones
 from ortconv.executor.kernels.exponential import fast_exponential
 from ortconv.executor.kernels.quantize import integer_range, round_to_codes
-from ortconv.executor.numerics import clip_to
+from ortconv.executor.numerics import clip_to, f32
 from ortconv.executor.work import AT_ONCE, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
@@ -30,12 +30,8 @@ Instruction = tuple[Callable[..., Any], tuple[Operand, ...]]
 Constant = Callable[[Value], Array | None]
 
 
-def _f32(number: float) -> Array:
-    return np.asarray(number, np.float32)
-
-
-_ZERO, _ONE, _INFINITY = _f32(0), _f32(1), _f32(np.inf)
-_ROOT, _HALF_ROOT = _f32(math.sqrt(6)), _f32(math.sqrt(1.5))
+_ZERO, _ONE, _INFINITY = f32(0), f32(1), f32(np.inf)
+_ROOT, _HALF_ROOT = f32(math.sqrt(6)), f32(math.sqrt(1.5))
 
 
 class Clip:
@@ -52,7 +48,7 @@ class Clip:
 
 
 _EXPONENTIAL, _UNIT = fast_exponential()
-_MINUS_UNIT = _f32(-_UNIT)
+_MINUS_UNIT = f32(-_UNIT)
 
 
 @recordable
@@ -66,7 +62,7 @@ def sigmoid(work: Work, x: Array, out: Array) -> None:
 @cache
 def swish(alpha: float) -> Callable[..., Any]:
     """x * sigmoid(alpha * x)"""
-    negative = _f32(-alpha * _UNIT)
+    negative = f32(-alpha * _UNIT)
 
     def run(work: Work, x: Array, out: Array) -> None:
         exponent = work.like(x)
@@ -79,7 +75,7 @@ def swish(alpha: float) -> Callable[..., Any]:
 
 
 def _hard_sigmoid(alpha: float, beta: float) -> Callable[..., Any]:
-    slope, shift = _f32(alpha), _f32(beta)
+    slope, shift = f32(alpha), f32(beta)
 
     def run(work: Work, x: Array, out: Array) -> None:
         work.do(np.multiply, x, slope, out)
@@ -125,7 +121,7 @@ OF_SCALED: dict[Callable[..., Any], tuple[float, Callable[..., Any]]] = {
 
 
 def _leaky_relu(alpha: float) -> Callable[..., Any]:
-    slope, bent = _f32(alpha), _bent(np.maximum if alpha <= 1 else np.minimum)
+    slope, bent = f32(alpha), _bent(np.maximum if alpha <= 1 else np.minimum)
     return recordable(lambda work, x, out: bent(work, x, slope, out))
 
 
@@ -171,7 +167,7 @@ def row_mean(work: Work, x: Array, out: Array) -> None:
 
 def standardize(epsilon: float) -> Callable[..., Any]:
     """(x - mean) / sqrt(mean of squares + epsilon) of each row."""
-    shift = _f32(epsilon)
+    shift = f32(epsilon)
 
     def run(work: Work, x: Array, out: Array) -> None:
         mean, deviation = work.empty((*x.shape[:-1], 1)), work.empty(x.shape[:-1])
@@ -195,7 +191,7 @@ def is_in_rows(function: Callable[..., Any]) -> bool:
 
 @cache
 def _share(n: int) -> Array:
-    return _f32(1 / n)
+    return f32(1 / n)
 
 
 @recordable
@@ -217,7 +213,7 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
     limits = integer_range(DType.of(zero_point.dtype))
     if limits is None or zero_point.dtype.itemsize > 2:
         return None
-    low, high = (_f32(limit - int(zero_point)) for limit in limits)
+    low, high = (f32(limit - int(zero_point)) for limit in limits)
 
     def run(x: Array, out: Array) -> None:
         round_to_codes(x, scale, low, high, out)
@@ -254,7 +250,7 @@ def fused_activation(node: Node) -> Callable[..., Any] | None:
 
 
 _ACTIVATIONS: dict[str, tuple[int, Callable[..., Callable[..., Any]]]] = {
-    "Clip": (2, lambda low, high: Clip(_f32(low), _f32(high))), "LeakyRelu": (1, _leaky_relu),
+    "Clip": (2, lambda low, high: Clip(f32(low), f32(high))), "LeakyRelu": (1, _leaky_relu),
     "HardSigmoid": (2, _hard_sigmoid), "Relu": (0, lambda: _UFUNCS["Relu"]), "HardSwish": (0, lambda: _UFUNCS["HardSwish"]),
     "Sigmoid": (0, lambda: _UFUNCS["Sigmoid"]), "Tanh": (0, lambda: _UFUNCS["Tanh"]),
 }  # fmt: skip
@@ -264,7 +260,7 @@ _ACTIVATIONS: dict[str, tuple[int, Callable[..., Callable[..., Any]]]] = {
 def _of_clip(node: Node, constant: Constant) -> list[Instruction] | None:
     largest = float(np.finfo(np.float32).max)
     low, high = node.attr("min", -largest), node.attr("max", largest)
-    bounds = [_f32(low), _f32(high)]
+    bounds = [f32(low), f32(high)]
     for i, value in enumerate(node.inputs[1:]):
         if value is not None:
             known = constant(value)

@@ -25,13 +25,13 @@ LARGE_BLOCK = 4 * BLOCK
 """The same where there are no temporaries: what calls cost outweighs what the second cache level saves."""
 
 
-_SHORTEST_ROW = 1 << 11
+SHORTEST_ROW = 1 << 11
 """Elements from which numpy adds the same row to each of many rows as fast as it adds a whole block."""
 
 
 def joint_row(period: int, lead: int) -> int | None:
     """The length of rows in which what repeats after `period` elements, `lead` times in all, has its place; None for long ones."""
-    counts = (n for n in range(-(-_SHORTEST_ROW // period), lead) if lead % n == 0)
+    counts = (n for n in range(-(-SHORTEST_ROW // period), lead) if lead % n == 0)
     row = period * next(counts, lead)
     return row if row <= BLOCK else None
 

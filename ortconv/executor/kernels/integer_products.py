@@ -75,6 +75,15 @@ def widened(w: Array) -> Array:
     return wide
 
 
+def as_float32(work: Work, w: Array) -> Array:
+    """Weights themselves where they are kept wide, else in memory of the work."""
+    if w.dtype == np.float32:
+        return w
+    held = work.empty(w.shape)
+    work.do(copy_to, w, held)
+    return held
+
+
 class IntegerWeights:
     """A matrix (K, N) of 8- or 16-bit integers."""
 
@@ -101,9 +110,7 @@ class IntegerWeights:
         count = max(1, min(self._count, len(panels)))
         with work.scratch():
             if is_wide or count == len(panels):
-                held = panels if is_wide else work.empty(panels.shape)
-                if not is_wide:
-                    work.do(copy_to, panels, held)
+                held = as_float32(work, panels)
                 block = max(1, BLOCK // max(1, out.shape[1]))
                 for parts in work.shares(len(rows), block):
                     for part in parts:

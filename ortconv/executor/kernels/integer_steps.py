@@ -15,25 +15,17 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import depthwise, integer_winograd
 from ortconv.executor.kernels.conv import EXACT_SUM, by_shape, convolver, filters
-from ortconv.executor.kernels.elementwise import LARGE_BLOCK, blockwise
-from ortconv.executor.kernels.integer_products import IntegerWeights
+from ortconv.executor.kernels.elementwise import LARGE_BLOCK, SHORTEST_ROW, blockwise
+from ortconv.executor.kernels.integer_products import IntegerWeights, as_float32
 from ortconv.executor.kernels.matmul import INPUT_REACH
 from ortconv.executor.kernels.pool import sums_of_channels
 from ortconv.executor.kernels.quantize import round_to_codes
 from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
-from ortconv.executor.numerics import clip_to
+from ortconv.executor.numerics import clip_to, f32
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Finish, Work, copy_runs, copy_to, recordable
+from ortconv.executor.work import Finish, Work, copy_runs, recordable
 from ortconv.ir.tensor import Array
-
-_ROW = 1 << 11
-"""About so many elements get their numbers per channel in numpy's innermost loop."""
-
-
-def _f32(number: Any) -> Array:
-    return np.asarray(number, np.float32)
-
 
 Limits = tuple[Array, Array]
 """The lowest and the highest centred code."""
@@ -48,7 +40,7 @@ class Codes(NamedTuple):
     @property
     def limits(self) -> Limits:
         info = np.iinfo(self.zero_point.dtype)
-        return _f32(info.min - int(self.zero_point)), _f32(info.max - int(self.zero_point))
+        return f32(info.min - int(self.zero_point)), f32(info.max - int(self.zero_point))
 
     def same(self, other: Codes) -> bool:
         """True if the same codes stand for the same numbers."""
@@ -58,7 +50,7 @@ class Codes(NamedTuple):
     @property
     def to_bytes(self) -> Function:
         """Of centred codes: the codes that they stand for."""
-        zero = _f32(self.zero_point)
+        zero = f32(self.zero_point)
 
         def run(work: Work, part: Array, out: Array) -> None:
             codes = work.like(part)
@@ -89,17 +81,17 @@ class Codes(NamedTuple):
         return blockwise(recordable(run))
 
 
-_ZERO = _f32(0)
+_ZERO = f32(0)
 
 
 class Rounding:
     """rint((sums + bias) * factor) within limits, in place. Bias and factor have one number, or one per channel."""
 
     def __init__(self, bias: Array | None, factor: Array, limits: Limits, channels: int) -> None:
-        repeats = max(1, _ROW // max(1, channels))
+        repeats = max(1, SHORTEST_ROW // max(1, channels))
         self._width = max(1, repeats * channels)
-        self._bias = None if bias is None or not bias.any() else np.tile(_f32(bias).reshape(-1), repeats)
-        self._factor = _f32(factor).reshape(()) if factor.size == 1 else np.tile(_f32(factor).reshape(-1), repeats)
+        self._bias = None if bias is None or not bias.any() else np.tile(f32(bias).reshape(-1), repeats)
+        self._factor = f32(factor).reshape(()) if factor.size == 1 else np.tile(f32(factor).reshape(-1), repeats)
         self._limits = limits
         self.rises = bool((factor > 0).all())
         """True where larger sums make no smaller results."""
@@ -177,16 +169,11 @@ def expanded(first: Convolution, second: Convolution) -> Function:
     weights = cache(lambda: filters(second.w.astype(np.float32), second.group).matrix)
     one_by_one = convolution(first), convolution(second)
 
-    def widened(work: Work) -> Array:
-        held = work.empty(matrix().shape)
-        work.do(copy_to, matrix(), held)
-        return held
-
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
         place = second.window(shape[2:])
         if shape[1] == first.w.shape[1] and depthwise.is_worth_expanding(first.w.shape[0], place):
-            expansion = depthwise.Expansion(widened, first.finish)
+            expansion = depthwise.Expansion(lambda work: as_float32(work, matrix()), first.finish)
             return depthwise.depthwise(weights(), place, second.finish, expansion)
         return recordable(lambda work, x: work.call(one_by_one[1], work.call(one_by_one[0], x)))
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from ortconv.executor.kernels.elementwise import BLOCK
 from ortconv.executor.kernels.integer_steps import Codes
-from ortconv.executor.numerics import clip_to
+from ortconv.executor.numerics import clip_to, f32
 from ortconv.executor.registry import Function
 from ortconv.executor.work import Work, recordable
 from ortconv.ir.tensor import Array
@@ -21,14 +20,10 @@ _NEARBY = 4
 """So many float32 numbers to either side of a ratio are tried as factors."""
 
 
-def _f32(number: Any) -> Array:
-    return np.asarray(number, np.float32)
-
-
 def qlinear_sum(p: Codes, q: Codes, y: Codes) -> Sum:
     """QLinearAdd: two fused multiply-adds, of which the one of the second operand comes first."""
     ratio_a, ratio_b = _ratios(p, q, y)
-    zero_a, zero_b, zero_y = (_f32(v.zero_point) for v in (p, q, y))
+    zero_a, zero_b, zero_y = (f32(v.zero_point) for v in (p, q, y))
     offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
     # By centred code, where negative ones are found from the end.
     codes = np.concatenate([np.arange(256.0), np.arange(-256.0, 0)])
@@ -62,26 +57,26 @@ def factors(total: Sum, p: Codes, q: Codes, y: Codes) -> tuple[Array, Array] | N
         found = np.rint(a * one + b * seconds[:, None]).clip(*y.limits)
         (right,) = (found == expected).all(axis=1).nonzero()
         if right.size:
-            return _f32(one), _f32(seconds[right[0]])
+            return f32(one), f32(seconds[right[0]])
     return None
 
 
 def _ratios(p: Codes, q: Codes, y: Codes) -> tuple[Array, Array]:
-    return _f32(p.scale / y.scale), _f32(q.scale / y.scale)
+    return f32(p.scale / y.scale), f32(q.scale / y.scale)
 
 
 def _near_half(p: Codes, q: Codes, y: Codes, error: float) -> float:
     """How far from an integer sums are that all ways to compute them round to that. The error is relative to the largest number
     on the way: eight roundings, and twice that with factors nearby.
     """
-    largest = 512 * sum(_ratios(p, q, y)) + abs(_f32(y.zero_point)) + 1
+    largest = 512 * sum(_ratios(p, q, y)) + abs(f32(y.zero_point)) + 1
     return float(0.5 - error * largest)
 
 
 def exact_sum(total: Sum, p: Codes, q: Codes, y: Codes) -> Function:
     """The function of centred codes, which broadcast, that makes their total. It asks for that only near a half."""
     ratio_a, ratio_b = _ratios(p, q, y)
-    near, limits = _f32(_near_half(p, q, y, 2.0**-21)), y.limits
+    near, limits = f32(_near_half(p, q, y, 2.0**-21)), y.limits
 
     def settle(is_near: Array, a: Array, b: Array, out: Array) -> None:
         (at,) = is_near.nonzero()

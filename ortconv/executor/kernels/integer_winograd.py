@@ -10,12 +10,12 @@ import numpy as np
 
 from ortconv.executor.kernels.doubt import Doubt
 from ortconv.executor.kernels.elementwise import dot_of_rows
-from ortconv.executor.kernels.integer_products import IntegerWeights, leave, widened
+from ortconv.executor.kernels.integer_products import IntegerWeights, as_float32, leave, widened
 from ortconv.executor.kernels.products import product
 from ortconv.executor.kernels.windows import Window, channels_first, to_last
 from ortconv.executor.kernels.winograd import FROM_TILES, directly, in_tiles, suits_shape, suits_window, transformed
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Finish, Work, copy_to, recordable
+from ortconv.executor.work import Finish, Work, recordable
 from ortconv.ir.tensor import Array
 
 _EXACT = float(1 << 24)
@@ -56,10 +56,7 @@ class TiledWeights:
         bounds = self._bounds
 
         def run(work: Work, x: Array, out: Array | None = None) -> Array:
-            doubt, wide = Doubt(work), self._quarters
-            if wide.dtype != np.float32:
-                wide = work.empty(wide.shape)
-                work.do(copy_to, self._quarters, wide)
+            doubt, wide = Doubt(work), as_float32(work, self._quarters)
             of_image = None if bounds is None else bounds.of_image(work, x)
 
             def combined(tiles: Array) -> Array:
