@@ -10,7 +10,7 @@ import pytest
 
 from ortconv.executor import registry
 from tests.batches import batched
-from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
+from tests.executor.single_node import assert_same, compare, run_kernel
 
 MS = "com.microsoft"
 EIGHT_BITS = [np.uint8, np.int8]
@@ -35,15 +35,8 @@ def zero_point(dtype):
     return scalar(121 if dtype is np.uint8 else -7, dtype)
 
 
-def differs_by_at_most_one(op, inputs, attributes=None, domain=MS, share=0.02, **options):
-    """Operators in which onnxruntime's order of float operations decides ties: few differences, and small ones."""
-    got = run_kernel(op, inputs, attributes, domain=domain, **options)[0]
-    want = run_onnxruntime(op, inputs, attributes, domain=domain, **options)[0]
-    assert got.dtype == want.dtype
-    assert got.shape == want.shape
-    difference = np.abs(got.astype(np.int32) - want.astype(np.int32))
-    assert difference.max(initial=0) <= 1
-    assert np.count_nonzero(difference) <= share * max(difference.size, 50)
+def same_codes(op, inputs, attributes=None, domain=MS, **options):
+    compare(op, inputs, attributes, domain=domain, rtol=0, atol=0, **options)
 
 
 CONVOLUTIONS = [
@@ -128,7 +121,7 @@ def test_qgemm(rng, trans_a, trans_b, bias, quantized, types):
         inputs.pop()
     attributes = {"alpha": 0.5, "transA": trans_a, "transB": trans_b}
     if quantized:
-        differs_by_at_most_one("QGemm", inputs, attributes)
+        same_codes("QGemm", inputs, attributes)
     else:
         compare("QGemm", inputs, attributes, domain=MS)
 
@@ -177,7 +170,34 @@ def test_binary(rng, op, a, b, dtype):
         codes(rng, a, dtype), scalar(0.05), zero_point(dtype), codes(rng, b, dtype), scalar(0.03), scalar(5, dtype),
         c_scale, zero_point(dtype),
     ]  # fmt: skip
-    differs_by_at_most_one(op, inputs)
+    same_codes(op, inputs)
+
+
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+@pytest.mark.parametrize("dtype", EIGHT_BITS)
+@pytest.mark.parametrize("c_scale", [0.0625, 0.046875])
+def test_ties_of_all_pairs(op, dtype, c_scale):
+    """With these scales many results lie halfway between two integers, and the zero point is odd."""
+    every = np.arange(256, dtype=np.uint8).view(dtype)
+    operand = [scalar(0.03125), zero_point(dtype)]
+    inputs = [
+        every[:, None],
+        *operand,
+        every[None, :],
+        *operand,
+        scalar(c_scale * (op == "QLinearMul" or 2)),
+        zero_point(dtype),
+    ]
+    same_codes(op, inputs)
+
+
+@pytest.mark.parametrize("dtype", EIGHT_BITS)
+@pytest.mark.parametrize("count_include_pad", [0, 1])
+def test_ties_of_average_pools(rng, dtype, count_include_pad):
+    x = codes(rng, (2, 3, 9, 9), dtype)
+    inputs = [x, scalar(0.25), zero_point(dtype), scalar(0.125), zero_point(dtype)]
+    attributes = {"kernel_shape": [2, 4], "pads": [1, 0, 1, 1], "count_include_pad": count_include_pad}
+    same_codes("QLinearAveragePool", inputs, attributes)
 
 
 @pytest.mark.parametrize(("op", "attributes"), [("QLinearSigmoid", {}), ("QLinearLeakyRelu", {"alpha": 0.2})])
@@ -186,7 +206,7 @@ def test_unary(op, attributes, dtype):
     x = np.arange(256, dtype=np.uint8).view(dtype).reshape(16, 16)
     y_scale = 1 / 256 if op == "QLinearSigmoid" else 0.06
     inputs = [x, scalar(0.05), zero_point(dtype), scalar(y_scale), scalar(0 if dtype is np.uint8 else -20, dtype)]
-    differs_by_at_most_one(op, inputs, attributes)
+    same_codes(op, inputs, attributes)
 
 
 @pytest.mark.parametrize("dtype", EIGHT_BITS)
@@ -216,7 +236,7 @@ def test_where(rng, dtype):
         rng.random((3, 4)) > 0.5, codes(rng, (3, 4), dtype), scalar(0.05), zero_point(dtype), codes(rng, (4,), dtype),
         scalar(0.03), scalar(5, dtype), scalar(0.06), scalar(9, dtype),
     ]  # fmt: skip
-    differs_by_at_most_one("QLinearWhere", inputs)
+    same_codes("QLinearWhere", inputs)
 
 
 @pytest.mark.parametrize("dtype", EIGHT_BITS)
@@ -224,7 +244,7 @@ def test_where(rng, dtype):
 def test_softmax(rng, axis, opset, dtype):
     y_scale, y_zero = scalar(1 / 256), scalar(0 if dtype is np.uint8 else -128, dtype)
     inputs = [codes(rng, (3, 5, 7), dtype), scalar(0.03), zero_point(dtype), y_scale, y_zero]
-    differs_by_at_most_one("QLinearSoftmax", inputs, {"axis": axis, "opset": opset}, share=0.1)
+    same_codes("QLinearSoftmax", inputs, {"axis": axis, "opset": opset})
 
 
 @pytest.mark.parametrize("channels_last", [0, 1])
@@ -232,9 +252,9 @@ def test_softmax(rng, axis, opset, dtype):
 def test_average_pools(rng, dtype, channels_last):
     x = codes(rng, (2, 7, 8, 3) if channels_last else (2, 3, 7, 8), dtype)
     inputs = [x, scalar(0.05), zero_point(dtype), scalar(0.0317), scalar(9, dtype)]
-    differs_by_at_most_one("QLinearGlobalAveragePool", inputs, {"channels_last": channels_last})
+    same_codes("QLinearGlobalAveragePool", inputs, {"channels_last": channels_last})
     attributes = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1], "channels_last": channels_last}
-    differs_by_at_most_one("QLinearAveragePool", inputs, attributes)
+    same_codes("QLinearAveragePool", inputs, attributes)
 
 
 def prepared_cases(rng):

@@ -146,7 +146,14 @@ def qlinear_mul(
     c_zero_point: Array | None = None,
 ) -> Array:
     product = np.asarray(centred(a, a_zero_point) * centred(b, b_zero_point))
-    return requantize(product, np.asarray(a_scale * b_scale / c_scale), c_zero_point, a.dtype)
+    scaled = product * (a_scale * b_scale / c_scale).astype(np.float32).reshape(())
+    return _round_shifted(np.asarray(scaled), c_zero_point, a.dtype)
+
+
+def _round_shifted(y: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
+    """float32 plus the zero point, then rounded: with an odd zero point a tie ends one step from where QuantizeLinear puts it."""
+    y += np.float32(0) if zero_point is None else zero_point.astype(np.float32).reshape(())
+    return round_to_integers(y, 0, DType.of(dtype))
 
 
 def _by_table(
@@ -219,17 +226,22 @@ def qlinear_softmax(
     axis: int = -1,
     opset: int = 13,
 ) -> Array:
-    values = x.astype(np.float32)
-    shape = x.shape
-    if opset < 13:
-        axis = axis % x.ndim
-        values = values.reshape(prod(shape[:axis]), -1)
-        axis = 1
-    values -= values.max(axis=axis, keepdims=True)
-    values *= x_scale.reshape(())
-    np.exp(values, out=values)
-    values /= values.sum(axis=axis, keepdims=True)
-    return np.asarray(quantize_linear(values.reshape(shape), y_scale.reshape(()), y_zero_point.reshape(())))
+    """Exponentials are looked up in a table, and 1 / y_scale is rounded down, as in ONNX Runtime."""
+    moved = np.moveaxis(x, axis, -1) if opset >= 13 else x.reshape(prod(x.shape[: axis % x.ndim]), -1)
+    steps = moved.astype(np.int32)
+    steps = steps - steps.max(axis=-1, keepdims=True) + 255
+    exponentials = _exponentials(x_scale.reshape(()), moved.shape[-1])[steps]
+    total = np.add.accumulate(exponentials, axis=-1)[..., -1:]
+    inverse = np.floor(np.float32(1) / y_scale.reshape(()))
+    y = round_to_integers(exponentials * inverse / total, y_zero_point.reshape(()), DType.of(x.dtype))
+    return y.reshape(x.shape) if opset < 13 else np.ascontiguousarray(np.moveaxis(y, -1, axis))
+
+
+def _exponentials(scale: Array, length: int) -> Array:
+    """exp((i - 255) * scale) for i from 0 to 255, all times one factor with which sums of `length` still fit float32."""
+    reach = max(0.0, np.log(np.finfo(np.float32).max / np.float32(length)) - 5)
+    steps = np.arange(256.0) - 255 + reach / np.float64(scale)
+    return np.asarray(np.exp(steps * np.float64(scale)), np.float32)
 
 
 @kernel("QLinearAveragePool", domain=_MS)
@@ -244,8 +256,8 @@ def qlinear_average_pool(
     **attributes: Any,
 ) -> Array:
     values = centred(channels_first(x) if channels_last else x, x_zero_point) * np.float32(x_scale.reshape(()))
-    zero = np.zeros((), x.dtype) if y_zero_point is None else y_zero_point.reshape(())
-    y = quantize_linear(average_pool(values, **attributes), y_scale.reshape(()), zero)
+    averages = np.asarray(average_pool(values, **attributes) / y_scale.reshape(()))
+    y = _round_shifted(averages, y_zero_point, x.dtype)
     return np.ascontiguousarray(np.moveaxis(y, 1, -1)) if channels_last else np.asarray(y)
 
 

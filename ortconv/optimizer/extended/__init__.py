@@ -20,6 +20,7 @@ from ortconv.optimizer.extended import (
     matrix_transpose,
     packed_heads,
     qdq_passes,
+    qdq_signed,
     repeat,
     rotary,
     skip_layer_norm,
@@ -54,8 +55,8 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
 )
 
 # SkipLayerNormalization takes two to six times as long as Add and LayerNormalization in ONNX Runtime 1.31.
-OPT_IN: tuple[FunctionPass | RulePass, ...] = (*skip_layer_norm.PASSES, *approximate.PASSES)
+OPT_IN: tuple[FunctionPass | RulePass, ...] = (qdq_signed.SHARED, *skip_layer_norm.PASSES, *approximate.PASSES)
 """Passes that run only on request: they make the graph smaller, but not faster, or change the numbers."""
 
-INEXACT = frozenset(p.name for p in approximate.PASSES)
+INEXACT = frozenset(p.name for p in (qdq_signed.SHARED, *approximate.PASSES))
 """Names of those that change the numbers by more than rounding does."""

@@ -26,12 +26,16 @@ from ortconv.optimizer.extended.qdq import (
     microsoft,
     quantize_patterns,
     quantizer,
+    zero_points,
 )
 from ortconv.optimizer.pattern import Match, P
 
 
-def _operands(m: Match, slots: range) -> tuple[list[Quantized], Quantized] | None:
-    """The quantized inputs at these slots and the result: per tensor, all of one 8-bit type; None if they are not."""
+def _operands(m: Match, slots: range, *, retype: bool = False) -> tuple[list[Quantized], Quantized] | None:
+    """The quantized inputs at these slots and the result: per tensor, all of one 8-bit type; None if they are not.
+
+    With `retype`, int8 constants beside uint8 become uint8: for operators whose integer kernel is exact.
+    """
     y = quantizer(m.root)
     found = [dequantized(m.target.input(slot), m.root) for slot in slots]
     inputs = [x for x in found if x is not None]
@@ -41,7 +45,7 @@ def _operands(m: Match, slots: range) -> tuple[list[Quantized], Quantized] | Non
         return None
     if all(x.dtype is y.dtype for x in inputs):
         return inputs, y
-    if y.dtype is DType.UINT8 and all(x.dtype is DType.UINT8 or is_signed_constant(x) for x in inputs):
+    if retype and y.dtype is DType.UINT8 and all(x.dtype is DType.UINT8 or is_signed_constant(x) for x in inputs):
         return [x if x.dtype is DType.UINT8 else as_unsigned(x, m.root) for x in inputs], y
     return None
 
@@ -62,11 +66,13 @@ def _pool_fits(node: Node, y: Quantized) -> bool:
 def _softmax_fits(node: Node, y: Quantized) -> bool:
     """Sums long enough for the steps of the result: the kernel overflows where a sum is short and the steps are fine.
 
-    It also returns nothing at all where there are no elements.
+    It also returns nothing at all where there are no elements, and before ONNX Runtime 1.32 int8 results beyond 127 wrap around.
     """
-    shape, step = node.out.shape, elements(y.scale)
+    shape, step, zero = node.out.shape, elements(y.scale), zero_points(y)
     axis = attribute(node, "axis")
-    if shape is None or 0 in shape or step is None or not -len(shape) <= axis < len(shape):
+    if shape is None or 0 in shape or step is None or zero is None or not -len(shape) <= axis < len(shape):
+        return False
+    if y.dtype is DType.INT8 and not 1 / step[0] + zero[0] <= LIMITS[DType.INT8][1] + 1:
         return False
     axis %= len(shape)
     summed = shape[axis:] if since_version(node) < 13 else shape[axis : axis + 1]
@@ -121,7 +127,7 @@ def fuse_binary(m: Match) -> Replacement:
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("Concat", ..., name="target")))
 def fuse_concat(m: Match) -> Replacement:
     "Q(Concat(DQ(a), ...))  ->  QLinearConcat(a, ...)"
-    found = _operands(m, range(len(m.target.inputs)))
+    found = _operands(m, range(len(m.target.inputs)), retype=True)
     if found is None:
         return None
     inputs, y = found
@@ -135,7 +141,7 @@ def fuse_where(m: Match) -> Replacement:
 
     Its kernel reads all scales and zero points as constants when it is made, and ends the process where they are none.
     """
-    found = _operands(m, range(1, 3))
+    found = _operands(m, range(1, 3), retype=True)
     if found is None:
         return None
     (a, b), y = found

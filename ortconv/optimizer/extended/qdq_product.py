@@ -56,33 +56,38 @@ def _weights_fit(w: Quantized, axis: int) -> bool:
     )
 
 
-def _unit(x: Quantized, w: Quantized, factor: float = 1.0) -> Array | None:
-    """What one unit of the integer sum stands for, a row of one or one for each output channel; None if computed."""
+def _unit(x: Quantized, w: Quantized) -> Array | None:
+    """The real value of one unit of the integer sum: one number, or one for each output channel; None if computed."""
     a, b = elements(x.scale), elements(w.scale)
-    if a is None or b is None or not (np.all(a > 0) and np.all(b > 0)) or factor <= 0:
+    if a is None or b is None or not (np.all(a > 0) and np.all(b > 0)):
         return None
-    return a * b * factor
+    return a * b
 
 
 class _RefusedError(Exception):
     """A bias that integers cannot hold."""
 
 
-def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None, beta: float = 1.0) -> Source:
-    """A bias along the last axis as int32 in the unit of the sum, rounded anew where that is far finer than y's steps."""
-    if value is None or beta == 0:
+def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None) -> Source:
+    """A bias along the last axis as int32 in the unit of the sum. A constant in float32 is rounded to that where it is far
+    finer than the steps of y.
+    """
+    if value is None:
         return None
     q = dequantized(value, reader)
-    if unit is None or (q is not None and not q.is_constant):
+    if unit is None:
         raise _RefusedError
-    if q is not None and q.dtype is DType.INT32 and beta == 1 and _is_in(q, unit):
-        return q.value
-    reals, step = _reals(value, q), None if y is None else elements(y.scale)
-    if reals is None or step is None or not np.all(unit <= step[0] * FINE):
+    if q is not None:
+        if q.dtype is DType.INT32 and _is_in(q, unit):
+            return q.value
         raise _RefusedError
-    if unit.size not in (1, *reals.shape[-1:]):
+    const, step = value.constant, None if y is None else elements(y.scale)
+    if const is None or const.dtype is not DType.FLOAT or const.rank != 1 or step is None:
         raise _RefusedError
-    codes = np.rint(reals * beta / unit)
+    reals = const.numpy().astype(np.float64)
+    if not np.all(unit <= step[0] * FINE) or unit.size not in (1, reals.size):
+        raise _RefusedError
+    codes = np.rint(reals / unit)
     if not np.all(np.abs(codes) < 2**31 - 1):
         raise _RefusedError
     return codes.astype(np.int32)
@@ -99,20 +104,6 @@ def _is_in(q: Quantized, unit: Array) -> bool:
     if not q.is_per_tensor and q.value.rank != 1:
         return False
     return bool(np.all(np.abs(scale - unit) <= CLOSE * unit))
-
-
-def _reals(value: Value, q: Quantized | None) -> Array | None:
-    """The numbers of a bias that is a constant, or dequantized from one; None if it is not, or not finite."""
-    const = value.constant if q is None else q.value.constant
-    if const is None or const.dtype not in (DType.FLOAT, DType.INT32, *BYTES):
-        return None
-    array = const.numpy().astype(np.float64)
-    if q is not None:
-        scale, zero = elements(q.scale), zero_points(q)
-        if scale is None or zero is None or not (q.is_per_tensor or array.ndim == 1):
-            return None
-        array = (array - zero) * scale
-    return array if np.all(np.isfinite(array)) else None
 
 
 @rule("QDQSelectorActionTransformer", *quantize_patterns(P("Conv", ..., name="target")))
@@ -162,8 +153,10 @@ def _gemm(target: Node, reader: Node, signed: bool) -> Replacement:
         return None
     if not _columns_fit(b, 0 if trans_b else -1):
         return None
+    if target.input(2) is not None and (alpha != 1 or target.attr("beta", 1.0) != 1):
+        return None
     try:
-        bias = _bias(target.input(2), reader, _unit(a, b, alpha), y, target.attr("beta", 1.0))
+        bias = _bias(target.input(2), reader, _unit(a, b), y)
     except _RefusedError:
         return None
     attrs: dict[str, object] = {"alpha": float(alpha), "transA": trans_a, "transB": trans_b}
