@@ -37,8 +37,7 @@ class Session:
     `model` is a path (.onnx or .ort) or a loaded Model, `backends` are names, or backends themselves, in order of preference: a
     node runs on the first one that has no objection to it. UnsupportedError names the node that none takes. `keep` names values of
     the graph, or nodes, whose results `run` can return beside the outputs. A `custom_op_library` holds operators of the user's
-    own for onnxruntime. `threads` is how many a run may use: on Linux the numpy backend forks processes for them when it runs for
-    the second time with inputs of the same shapes, and `close` ends these.
+    own for onnxruntime. `threads` is how many threads a run may use: the numpy backend computes matrix products in them.
 
     `plan` says of each node where it runs, and why not on a backend that comes before; `regions` are what runs, in order.
     """

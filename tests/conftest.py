@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -43,6 +46,18 @@ def pytest_sessionfinish() -> None:
     """Pytest collects garbage several times at its end: what is alive then need not be looked through again."""
     gc.collect()
     gc.freeze()
+
+
+_SEEDED: dict[str, dict[str, Any]] = {}
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
+    """The module's generator RNG starts anew: the numbers of a test do not depend on which tests ran before."""
+    generator = getattr(request.module, "RNG", None)
+    if isinstance(generator, np.random.Generator):
+        first = _SEEDED.setdefault(request.module.__name__, copy.deepcopy(generator.bit_generator.state))
+        generator.bit_generator.state = first
 
 
 @pytest.fixture(scope="session")

@@ -38,8 +38,5 @@ class _InThreads:
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         return in_threads(self._count, self._plan.run, inputs)
 
-    def close(self) -> None:
-        self._plan.close()
-
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
         return in_threads(self._count, self._plan.profile, inputs)

@@ -55,9 +55,7 @@ if TYPE_CHECKING:
 )
 @click.option("--atol", type=click.FloatRange(0), default=1e-5, help="For --check: what may be off in any case.")
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Run so often and report the median time.")
-@click.option(
-    "--threads", type=click.IntRange(1), default=1, metavar="N", help="Threads, or processes, that a run may use."
-)
+@click.option("--threads", type=click.IntRange(1), default=1, metavar="N", help="Threads that a run may use.")
 @click.option(
     "--profile",
     type=click.Path(dir_okay=False, path_type=Path),

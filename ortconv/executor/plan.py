@@ -25,7 +25,6 @@ from ortconv.executor.recording import ABSENT, Recording, Step
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.executor.threads import products_in, thread_count
 from ortconv.executor.work import ChangedError, with_attributes
-from ortconv.executor.workers import lanes_for
 from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version
@@ -44,9 +43,6 @@ _FORESEEN_BYTES = 1 << 20
 
 _SMALL_BYTES = 1 << 16
 """Outputs up to this are recorded, and copied at the end of each run."""
-
-_SHARED_BYTES = 1 << 22
-"""The same where several processes make them."""
 
 _MOST_RECORDINGS = 2
 """For how many combinations of input shapes a plan holds memory."""
@@ -147,12 +143,6 @@ class Plan:
             slot = self._slots[value] = self._new_slot()
         return slot
 
-    def close(self) -> None:
-        """End the processes that share its work."""
-        for recording in filter(None, self._recordings.values()):
-            recording.stop()
-        self._recordings = {}
-
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
         """The same as `run`, and the time of each step."""
         events: list[Event] = []
@@ -200,14 +190,11 @@ class Plan:
     def _run_again(self, shapes: Any, inputs: Sequence[Any], prepare: Prepare) -> list[Any] | None:
         """The outputs by what has been recorded for such inputs; None where there is nothing, or where it does not hold."""
         recording = self._recordings.get(shapes)
-        if recording is not None and not recording.is_of_this_process:
-            del self._recordings[shapes]
-            return None
         if recording is None or not recording.lock.acquire(blocking=False):
             return None
         try:
             slots = recording.initial.copy()
-            with _products(recording.lanes):
+            with _products():
                 recording.begin(slots, self._inputs, inputs)
                 self._execute(recording.joined if prepare is _as_it_is else prepare(recording.steps), slots)
             return recording.results(slots, self._outputs)
@@ -229,9 +216,9 @@ class Plan:
         """The outputs of a run that is recorded; None where that fails: the ordinary run will say which step does."""
         self._recordings[shapes] = None
         return_freed_memory()
-        recording = Recording(lanes_for(thread_count()))
+        recording = Recording()
         try:
-            with _products(recording.lanes):
+            with _products():
                 results = recording.record(steps, initial, self._inputs, inputs, self._outputs, small)
         except MemoryError:
             raise
@@ -261,8 +248,7 @@ class Plan:
 
     def _remember(self, slots: list[Any]) -> tuple[list[Any], list[Step], frozenset[int]]:
         """Where later runs with the same input shapes start, the steps that are left to them, and their small outputs."""
-        most = _SMALL_BYTES if lanes_for(thread_count()) == 1 else _SHARED_BYTES
-        small = frozenset(slot for slot in self._outputs if getattr(slots[slot], "nbytes", most + 1) <= most)
+        small = frozenset(s for s in self._outputs if getattr(slots[s], "nbytes", _SMALL_BYTES + 1) <= _SMALL_BYTES)
         if not self._following:
             return self._initial, self.steps, small
         initial, steps = self._initial.copy(), []
@@ -276,10 +262,10 @@ class Plan:
         return initial, steps, small
 
 
-def _products(lanes: int = 1) -> AbstractContextManager[None]:
-    """Where matrix products have the threads that a run may use, but for those whose work other processes do."""
+def _products() -> AbstractContextManager[None]:
+    """Where matrix products have the threads that a run may use."""
     threads = thread_count()
-    return nullcontext() if threads == 1 else products_in(max(1, threads // lanes))
+    return nullcontext() if threads == 1 else products_in(threads)
 
 
 def _lies_in_memory(value: Value) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ortconv.executor.kernels.blocks import Clip
 from ortconv.executor.kernels.elementwise import BLOCK, LARGE_BLOCK, joint_row
-from ortconv.executor.work import AT_ONCE, Work, copy_to
+from ortconv.executor.work import AT_ONCE, Work, copy_to, spans
 from ortconv.ir.tensor import Array, aligned
 
 
@@ -103,7 +103,7 @@ class BlockProgram:
 
     def _in_blocks(self, work: Work, recipe: _Recipe, whole: list[Any]) -> None:
         rows, block, period = whole[self._result], recipe.block, recipe.period
-        for parts in work.shares(-(-len(rows) // period), block // period):
+        if parts := spans(-(-len(rows) // period), block // period):
             longest = min((parts[0].stop - parts[0].start) * period, len(rows))
             held = whole + [work.like(rows[:longest]) for _ in range(self._temporaries)]
             held += [work.like(rows[:longest, :1]) for _ in range(self._columns)]

@@ -10,7 +10,7 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from math import prod
 from operator import attrgetter, itemgetter
 from threading import Lock
@@ -18,10 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.lanes import in_lanes, is_worth_sharing
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Call, ChangedError, Work, copy_pixels, divided, parts
-from ortconv.executor.workers import Workers, shared_memory
+from ortconv.executor.work import Call, ChangedError, Work, copy_pixels
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Array
 
@@ -52,32 +50,23 @@ _address = attrgetter("address")
 class _Block:
     """A part of a piece of memory."""
 
-    def __init__(self, memory: Array, start: int, size: int, lane: int) -> None:
-        self.memory, self.start, self.size, self.lane = memory, start, size, lane
+    def __init__(self, memory: Array, start: int, size: int) -> None:
+        self.memory, self.start, self.size = memory, start, size
         self.address: int = memory.ctypes.data + start
         self.readers = 0
 
 
-def _new_block(size: int, lane: int, is_shared: bool) -> _Block:
-    memory = (shared_memory if is_shared else _own_memory)(size + _ALIGNMENT)
-    return _Block(memory[-memory.ctypes.data % _ALIGNMENT :], 0, size, lane)
-
-
-def _own_memory(size: int) -> Array:
-    return np.empty(size, np.uint8)
+def _new_block(size: int) -> _Block:
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    return _Block(memory[-memory.ctypes.data % _ALIGNMENT :], 0, size)
 
 
 class Recorder(Work):
-    """Keeps the calls of a plan's steps. Memory is used again as soon as nobody reads it any more.
+    """Keeps the calls of a plan's steps. Memory is used again as soon as nobody reads it any more."""
 
-    With workers, calls that are large enough, and those for each of the `shares`, are divided among them.
-    """
-
-    def __init__(self, workers: Workers | None = None) -> None:
-        self._workers = workers
-        self._lane: int | None = None  # whose share is being recorded
+    def __init__(self) -> None:
         self._used: list[_Block] = []  # by address, as the free ones
-        self._free: list[list[_Block]] = [[] for _ in range(1 if workers is None else workers.lanes)]  # by lane
+        self._free: list[_Block] = []
         self._taken: list[_Block] = []  # by the step that is being recorded
         self._calls: list[Call] = []
         self._held: dict[int, list[_Block]] = {}
@@ -85,16 +74,15 @@ class Recorder(Work):
     def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Array:
         dtype = np.dtype(dtype)
         size = max(-(-prod(shape) * dtype.itemsize // _ALIGNMENT), 1) * _ALIGNMENT
-        lane = self._lane or 0
-        free = self._free[lane]
+        free = self._free
         block = min((b for b in free if b.size >= size), key=lambda b: b.size, default=None)
         if block is None:
-            block = _new_block(size, lane, self._workers is not None)
+            block = _new_block(size)
         else:
             free.remove(block)
             if block.size > size:
-                insort(free, _Block(block.memory, block.start + size, block.size - size, lane), key=_address)
-                block = _Block(block.memory, block.start, size, lane)
+                insort(free, _Block(block.memory, block.start + size, block.size - size), key=_address)
+                block = _Block(block.memory, block.start, size)
         insort(self._used, block, key=_address)
         self._taken.append(block)
         return np.ndarray(tuple(shape), dtype, block.memory, block.start)
@@ -121,35 +109,11 @@ class Recorder(Work):
     def do(self, function: Callable[..., Any], *args: Any) -> None:
         record = getattr(function, "record", None)
         if record is None:
-            workers = None if self._lane is not None else self._workers
-            piece = None if workers is None else in_lanes(function, args, workers.lanes)
-            if workers is None or piece is None:
-                function(*args)
-                self._calls.append((function, args))
-            else:
-                for one, its in piece:
-                    one(*its)
-                self._calls.append(workers.add([[call] for call in piece]))
+            function(*args)
+            self._calls.append((function, args))
         else:
             with self.scratch():
                 record(self, *args)
-
-    def shares(self, size: int, most: int) -> Iterator[list[slice]]:
-        if self._workers is None or self._lane is not None or size < self._workers.lanes:
-            yield from super().shares(size, most)
-            return
-        before, piece = self._calls, []
-        try:
-            for lane, share in enumerate(divided(slice(0, size), self._workers.lanes)):
-                self._lane, self._calls = lane, []
-                yield parts(share, most)
-                piece.append(self._calls)
-        finally:
-            self._lane, self._calls = None, before
-        if all(map(is_worth_sharing, piece[1:])):
-            self._calls.append(self._workers.add(piece))
-        else:
-            self._calls += chain.from_iterable(piece)
 
     def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
         y = x.reshape(shape)
@@ -220,7 +184,7 @@ class Recorder(Work):
         if block.readers or block not in self._used:
             return
         self._used.remove(block)
-        free = self._free[block.lane]
+        free = self._free
         at = bisect_right(free, block.address, key=_address)
         start, size = block.start, block.size
         # Join it with what is free on both sides.
@@ -229,7 +193,7 @@ class Recorder(Work):
         if at and self._is_next(free[at - 1], block):
             before = free.pop(at - 1)
             start, size = before.start, size + before.size
-        insort(free, _Block(block.memory, start, size, block.lane), key=_address)
+        insort(free, _Block(block.memory, start, size), key=_address)
 
     @staticmethod
     def _is_next(block: _Block, other: _Block) -> bool:
@@ -249,31 +213,18 @@ def _copy_arranged(arrange: Callable[[Array], Array], x: Array, out: Array) -> N
 class Recording:
     """The steps of a plan for inputs of certain shapes. One run at a time: `lock` is for the caller."""
 
-    def __init__(self, lanes: int = 1) -> None:
-        self.lock, self.lanes = Lock(), lanes
+    def __init__(self) -> None:
+        self.lock = Lock()
         self.initial: list[Any] = []
         self.steps: list[Step] = []
         self.joined: list[Step] = []
         """The same with fewer steps, of which none says what it made."""
         self._entries: dict[int, Array] = {}
-        self._workers = Workers(lanes) if lanes > 1 else None
-        self._recorder = Recorder(self._workers)
+        self._recorder = Recorder()
         self._copied: set[int] = set()
-
-    @property
-    def is_of_this_process(self) -> bool:
-        """False where memory and workers belong to the process that this one was forked from."""
-        return self._workers is None or self._workers.are_of_this_process
-
-    def stop(self) -> None:
-        """End the workers."""
-        if self._workers is not None:
-            self._workers.stop()
 
     def begin(self, slots: list[Any], numbers: Sequence[int], inputs: Sequence[Any]) -> None:
         """Put inputs into their slots. ChangedError where one does not go where it was recorded."""
-        if self._workers is not None:
-            self._workers.begin()
         for number, value in zip(numbers, inputs, strict=True):
             memory = self._entries.get(number)
             if memory is None:
@@ -283,8 +234,6 @@ class Recording:
 
     def results(self, slots: list[Any], numbers: Sequence[int]) -> list[Any]:
         """The outputs, none of them in memory of the recording."""
-        if self._workers is not None:
-            self._workers.end()
         return [np.array(slots[n]) if n in self._copied else slots[n] for n in numbers]
 
     def record(
@@ -347,10 +296,7 @@ class Recording:
                 slots[slot] = None
         self.joined = _joined(self.steps)
         self._copied = {n for n in outputs if recorder.block(slots[n]) is not None or recorder.held(n)}
-        made_now = self.results(slots, outputs)
-        if self._workers is not None:
-            self._workers.start()
-        return made_now
+        return self.results(slots, outputs)
 
 
 _no_operands = itemgetter(slice(0, 0))

@@ -6,7 +6,7 @@ A function that takes a `Work` as its first argument, has its memory from it and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from itertools import pairwise
@@ -39,14 +39,6 @@ class Work:
         """Call a function; in a recording again in each run, or what it calls if that can be recorded."""
         function(*args)
 
-    def shares(self, size: int, most: int) -> Iterator[list[slice]]:
-        """Shares of range(size) that may be done at the same time, each in parts of at most `most`, the first of them the longest.
-
-        What is done for a share has memory that is taken inside, and does not read what is written for another.
-        """
-        if size > 0:
-            yield parts(slice(0, size), most)
-
     def scratch(self) -> AbstractContextManager[None]:
         """What is taken inside is free again behind it."""
         return nullcontext()
@@ -76,15 +68,14 @@ class Work:
 AT_ONCE = Work()
 
 
-def parts(whole: slice, most: int) -> list[slice]:
-    """A part of an axis in parts of at most so many, of nearly the same size, the longest first."""
-    return divided(whole, -(-(whole.stop - whole.start) // max(most, 1)))
-
-
-def divided(whole: slice, count: int) -> list[slice]:
-    """The same in so many parts."""
-    size = whole.stop - whole.start
-    return [slice(*pair) for pair in pairwise(whole.stop - size * left // count for left in range(count, -1, -1))]
+def spans(size: int, most: int) -> list[slice]:
+    """range(size) in slices of at most `most` elements and nearly the same length, the longest first; none for size 0."""
+    count = -(-size // max(most, 1))
+    return (
+        [slice(*pair) for pair in pairwise(size - size * left // count for left in range(count, -1, -1))]
+        if size > 0
+        else []
+    )
 
 
 Finish = Callable[[Work, Array], None]

@@ -238,7 +238,7 @@ def test_operators_between_dequantized_and_quantized(name, zero_points, scales, 
             np.testing.assert_array_equal(ours.run(None, {"x": x})[0], got)
         # Sums in float32 and exact sums may lie on two sides of a half.
         assert np.abs(want - got).max(initial=0) <= 1
-        assert np.count_nonzero(want - got) <= 1 + 1e-3 * want.size
+        assert np.count_nonzero(want - got) <= 1 + 1e-2 * want.size
 
 
 EXACT = {

@@ -1,7 +1,6 @@
 """What is recorded must hold for other numbers, leave everything alone that is not its own, and give way where it does not hold."""
 
 import threading
-from itertools import chain
 
 import numpy as np
 import onnx
@@ -9,11 +8,10 @@ import pytest
 from onnx.parser import parse_model
 
 from ortconv.errors import BackendError
-from ortconv.executor import lanes, plan
+from ortconv.executor import plan
 from ortconv.executor.kernels import conv, depthwise, products, stripes, windows
 from ortconv.executor.recording import Recorder
 from ortconv.executor.work import recordable
-from ortconv.executor.workers import Workers
 from ortconv.session import Session
 from tests.batches import batched
 from tests.executor.test_conv import CONVOLUTIONS
@@ -25,18 +23,9 @@ def f32(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-@pytest.fixture
-def share_all(monkeypatch):
-    monkeypatch.setattr(lanes, "_FEWEST_SECONDS", 0)
-
-
-def replayed(function, first, then, count=1):
-    """What the calls recorded for one operand make of another, all other memory being full of other numbers.
-
-    With several lanes, the last one comes first: none may wait for another.
-    """
-    workers = Workers(count) if count > 1 else None
-    recorder = Recorder(workers)
+def replayed(function, first, then):
+    """What the calls recorded for one operand make of another, all other memory being full of other numbers."""
+    recorder = Recorder()
     x = recorder.like(first)
     np.copyto(x, first)
     recorder.hold(0, [x])
@@ -46,67 +35,56 @@ def replayed(function, first, then, count=1):
     calls = recorder.calls()
     recorder.end_step()
     np.copyto(x, then)
-    for block in chain.from_iterable(recorder._free):
+    for block in recorder._free:
         block.memory[block.start :][: block.size] = 0x7F
     result.fill(np.nan)
     with np.errstate(all="ignore"):
         for call, args in calls:
-            its = (
-                [(call, args)] if workers is None or call != workers._do else chain(*reversed(workers._pieces[args[0]]))
-            )
-            for one, operands in its:
-                one(*operands)
+            call(*args)
     return result
 
 
 @batched
 @pytest.mark.parametrize(("shape", "weights", "attributes"), [c for c in CONVOLUTIONS if all(c[0])])
 @pytest.mark.parametrize("is_last", [False, True])
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_convolutions(shape, weights, attributes, is_last, count, share_all):
+def test_convolutions(shape, weights, attributes, is_last):
     geometry = dict(attributes)
     function = conv.convolution(f32(*weights), geometry.pop("group", 1), geometry)
     first, then = f32(*shape), f32(*shape)
     if is_last:
         first, then = (windows.channels_first(windows.channels_last(x)) for x in (first, then))
-    tolerance = 0 if count == 1 else 1e-5
-    np.testing.assert_allclose(
-        replayed(function, first, then, count), function(then), tolerance, tolerance * then.size**0.5
-    )
+    np.testing.assert_array_equal(replayed(function, first, then), function(then))
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_expanded_convolutions(stride, count, share_all, monkeypatch):
-    """Rows are kept from stripe to stripe, but not from share to share."""
+def test_expanded_convolutions(stride, monkeypatch):
+    """Rows are kept from stripe to stripe."""
     monkeypatch.setattr(stripes, "STRIPE_BYTES", 1 << 13)
     place = windows.window((21, 20), (3, 3), strides=(stride, stride), pads=(1, 1, 1, 1))
     matrix = f32(7, 24)
     expansion = depthwise.Expansion(lambda _: matrix, lambda work, part: work.do(np.sin, part, part))
     function = depthwise.depthwise(f32(9, 24), place, expansion=expansion)
-    got = replayed(function, f32(2, 7, 21, 20), x := f32(2, 7, 21, 20), count)
-    np.testing.assert_allclose(got, function(x), *(0, 0) if count == 1 else (1e-5, 1e-4))
+    got = replayed(function, f32(2, 7, 21, 20), x := f32(2, 7, 21, 20))
+    np.testing.assert_allclose(got, function(x), 0, 0)
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_convolution_of_what_is_not_finite(count, share_all):
+def test_convolution_of_what_is_not_finite():
     function = conv.convolution(f32(64, 64, 3, 3), 1, {"pads": (1, 1, 1, 1)})
     x = f32(1, 64, 14, 14)
     hot = x.copy()
     hot[0, 3, 5, 6] = np.inf
-    got = replayed(function, x, hot, count)
+    got = replayed(function, x, hot)
     np.testing.assert_array_equal(np.isfinite(got), np.isfinite(function(hot)))
     assert np.isfinite(got).any()
-    np.testing.assert_allclose(replayed(function, hot, x, count), function(x), 1e-5, 1e-4)
+    np.testing.assert_array_equal(replayed(function, hot, x), function(x))
 
 
 @pytest.mark.parametrize("rows", [1, 3, 200])
 @pytest.mark.parametrize("columns", [5, 64, 300])
-@pytest.mark.parametrize("count", [1, 2])
-def test_products(rows, columns, count, share_all):
+def test_products(rows, columns):
     multiply = products.by_weights(f32(70, columns))
-    got = replayed(multiply, f32(2, rows, 70), x := f32(2, rows, 70), count)
-    np.testing.assert_allclose(got, multiply(x), *(0, 0) if count == 1 else (1e-5, 1e-4))
+    got = replayed(multiply, f32(2, rows, 70), x := f32(2, rows, 70))
+    np.testing.assert_allclose(got, multiply(x), 0, 0)
 
 
 def test_scratch_memory_serves_again():

@@ -51,14 +51,12 @@ def attended(
     scale = np.asarray(factor * unit, np.float32)
     with work.scratch():
         wide = [np.broadcast_to(x, shape) for x in summands]
-        for (share,) in work.shares(heads, heads):
-            own_q, own_kt, own_v, own_out, *masks = (x[:, share] for x in (q, kt, v, out, *wide))
-            if prod(shape) <= _BLOCK:
-                columns, scores = work.empty(own_kt.shape), work.empty((*own_out.shape[:3], shape[3]))
-                work.do(np.multiply, own_kt, scale, columns)
-                _block(work, doubt, own_q, columns, own_v, masks, exponential, scores, own_out)
-            else:
-                work.do(_in_blocks, doubt, own_q, own_kt, own_v, scale, masks, exponential, own_out)
+        if prod(shape) <= _BLOCK:
+            columns, scores = work.empty(kt.shape), work.empty((*out.shape[:3], shape[3]))
+            work.do(np.multiply, kt, scale, columns)
+            _block(work, doubt, q, columns, v, wide, exponential, scores, out)
+        else:
+            work.do(_in_blocks, doubt, q, kt, v, scale, wide, exponential, out)
     work.do(doubt.unless_finite, memory)
     return out
 

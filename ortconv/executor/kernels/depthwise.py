@@ -15,7 +15,7 @@ import numpy as np
 from ortconv.executor.kernels.stripes import ProductStripe, Stripe, rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, columns_held, strided, to_last
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Finish, Work, recordable
+from ortconv.executor.work import Finish, Work, recordable, spans
 from ortconv.ir.tensor import Array
 
 _LONG_RUN = 1 << 10
@@ -60,7 +60,7 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None, expansion
         out = work.empty((len(x), oh, ow, c), dtype) if out is None else out
         images = to_last(x) if expansion is None else channels_last(x, work)
         matrix = None if expansion is None else expansion.matrix(work)
-        for parts in work.shares(oh, most):
+        if parts := spans(oh, most):
             count = parts[0].stop - parts[0].start
             held = work.empty(((count - 1) * sh + (kh - 1) * dh + 1, len(places), width, c), dtype)
             copies = held.swapaxes(0, 1)

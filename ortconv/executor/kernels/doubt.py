@@ -13,7 +13,7 @@ from ortconv.ir.tensor import Array
 
 
 class Doubt:
-    """Whether a computation has met numbers for which it does not hold. Said in memory of the work, which processes may share."""
+    """Whether a computation has met numbers for which it does not hold."""
 
     def __init__(self, work: Work = AT_ONCE) -> None:
         self._found = work.empty((1,), np.bool_)

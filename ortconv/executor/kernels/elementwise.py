@@ -13,7 +13,7 @@ from ortconv.executor.kernels.exponential import fast_exponential
 from ortconv.executor.kernels.precision import in_float32, is_narrow, widen
 from ortconv.executor.numerics import clip_to
 from ortconv.executor.registry import kernel, table
-from ortconv.executor.work import Work, recordable, with_record
+from ortconv.executor.work import Work, recordable, spans, with_record
 from ortconv.ir.tensor import Array
 
 Function = Callable[..., Any]
@@ -337,7 +337,7 @@ def blockwise(function: Callable[[Array, Array], None], dtype: np.dtype[Any] | N
         order = sorted(range(x.ndim), key=lambda axis: -out.strides[axis])
         source = work.contiguous(x.transpose(order)).reshape(-1)
         target = out.transpose(order).reshape(-1)
-        for parts in work.shares(x.size, BLOCK):
+        if parts := spans(x.size, BLOCK):
             for part in parts:
                 work.do(function, source[part], target[part])
         return out

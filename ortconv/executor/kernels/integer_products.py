@@ -15,7 +15,7 @@ import numpy as np
 
 from ortconv.executor.kernels.elementwise import BLOCK
 from ortconv.executor.kernels.products import largest_piece, product
-from ortconv.executor.work import AT_ONCE, Finish, Work, copy_to
+from ortconv.executor.work import AT_ONCE, Finish, Work, copy_to, spans
 from ortconv.ir.tensor import Array
 
 _WIDENED_BYTES = 256 << 10
@@ -112,12 +112,12 @@ class IntegerWeights:
             if is_wide or count == len(panels):
                 held = as_float32(work, panels)
                 block = max(1, BLOCK // max(1, out.shape[1]))
-                for parts in work.shares(len(rows), block):
+                if parts := spans(len(rows), block):
                     for part in parts:
                         by_panels(rows[part], held, out[part], work)
                         finish(work, out[part])
                 return
-            for parts in work.shares(len(panels), count):
+            if parts := spans(len(panels), count):
                 held = work.empty(panels[parts[0]].shape)
                 for part in parts:
                     wide = held[: part.stop - part.start]
@@ -129,7 +129,7 @@ class IntegerWeights:
         columns = self._columns
         count, depth = columns.shape
         with work.scratch():
-            for parts in work.shares(count, max(1, _WIDENED_BYTES // max(1, 4 * depth))):
+            if parts := spans(count, max(1, _WIDENED_BYTES // max(1, 4 * depth))):
                 held = work.empty((parts[0].stop - parts[0].start, depth))
                 for part in parts:
                     wide = held[: part.stop - part.start]

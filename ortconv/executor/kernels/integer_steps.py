@@ -24,7 +24,7 @@ from ortconv.executor.kernels.stripes import rows_per_stripe
 from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
 from ortconv.executor.numerics import clip_to, f32
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Finish, Work, copy_runs, recordable
+from ortconv.executor.work import Finish, Work, copy_runs, recordable, spans
 from ortconv.ir.tensor import Array
 
 Limits = tuple[Array, Array]
@@ -98,7 +98,7 @@ class Rounding:
 
     def __call__(self, work: Work, sums: Array) -> None:
         flat, width = sums.reshape(-1), self._width
-        for parts in work.shares(-(-flat.size // width), max(1, LARGE_BLOCK // width)):
+        if parts := spans(-(-flat.size // width), max(1, LARGE_BLOCK // width)):
             for part in parts:
                 y = flat[part.start * width : part.stop * width]
                 even = y.size // width * width
@@ -207,7 +207,7 @@ def _unfolded(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
         out = work.empty((len(x), *w.output, m)) if out is None else out
         windows = sliding(pad_channels_last(x, w, 0, work), w)
-        for parts in work.shares(count, block):
+        if parts := spans(count, block):
             held = work.empty((parts[0].stop - parts[0].start, *w.output[1:], *w.kernel, k // prod(w.kernel)))
             for image, result in zip(windows, out, strict=True):
                 for part in parts:

@@ -10,7 +10,7 @@ from ortconv.executor.kernels.elementwise import BLOCK
 from ortconv.executor.kernels.integer_steps import Codes
 from ortconv.executor.numerics import clip_to, f32
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.work import Work, recordable, spans
 from ortconv.ir.tensor import Array
 
 Sum = Callable[[Array, Array], Array]
@@ -92,7 +92,7 @@ def exact_sum(total: Sum, p: Codes, q: Codes, y: Codes) -> Function:
         order = sorted(range(a.ndim), key=lambda axis: -out.strides[axis])
         flat = [work.contiguous(v.transpose(order)).reshape(-1) for v in (a, b)] + [out.transpose(order).reshape(-1)]
         is_near = work.empty((out.size,), np.bool_)
-        for parts in work.shares(out.size, BLOCK):
+        if parts := spans(out.size, BLOCK):
             held = work.empty((parts[0].stop - parts[0].start,))
             for part in parts:
                 c, d, made = (v[part] for v in flat)

@@ -23,7 +23,7 @@ from ortconv.executor.kernels.windows import (
     window,
 )
 from ortconv.executor.registry import kernel
-from ortconv.executor.work import AT_ONCE, Work, copy_to, recordable, with_attributes
+from ortconv.executor.work import AT_ONCE, Work, copy_to, recordable, spans, with_attributes
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64
@@ -40,7 +40,7 @@ def _reduce(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -> Array
     rank, rows = len(w.output), w.output[0]
     out = work.empty((*given.shape[:first], *w.output, *given.shape[first + rank :]), x.dtype)
     most = rows_per_stripe(rows, 2 * given.nbytes // max(rows, 1))
-    for parts in work.shares(rows, most):
+    if parts := spans(rows, most):
         for part in parts:
             with work.scratch():
                 y, made = given, out[(slice(None),) * first + (part,)]

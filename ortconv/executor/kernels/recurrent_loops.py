@@ -15,7 +15,7 @@ from ortconv.executor.kernels.products import by_weights
 from ortconv.executor.work import Work
 from ortconv.ir.tensor import Array
 
-Steps = Callable[[Work, slice, Array, Array, Sequence[Array]], tuple[Array, ...]]
+Steps = Callable[[Work, Array, Array, Sequence[Array]], tuple[Array, ...]]
 """For some directions: from what the steps read of the input (T, n, D, B, H), the hidden states to fill (T, D, B, H), and the
 states before, each (D, B, H), hidden first, to the states after.
 """
@@ -50,10 +50,8 @@ class Loop(NamedTuple):
         y, last = work.empty((length, *states[0].shape), x.dtype), tuple([work.empty(s.shape, x.dtype) for s in states])
         for d, backward in enumerate(backwards):
             work.do(np.add, products[:: -1 if backward else 1, d], self.bias[d], inputs[:, :gates, d])
-        for (some,) in work.shares(directions, directions):
-            made = self.steps(work, some, inputs[:, :, some], y[:, some], [s[some] for s in states])
-            for target, state in zip(last, made, strict=True):
-                work.do(np.copyto, target[some], state)
+        for target, state in zip(last, self.steps(work, inputs, y, states), strict=True):
+            work.do(np.copyto, target, state)
         for d, backward in enumerate(backwards):
             if backward:
                 work.do(np.copyto, y[:, d], work.copied(y[::-1, d]))
@@ -61,8 +59,8 @@ class Loop(NamedTuple):
 
 
 def rnn_loop(weights: Weights) -> Loop:
-    def steps(work: Work, some: slice, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
-        (h,), columns = states, recurrent[some]
+    def steps(work: Work, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
+        (h,), columns = states, recurrent
         for x, following in zip(inputs[:, 0], y):
             work.do(np.matmul, h, columns, following)
             work.do(np.add, following, x, following)
@@ -79,8 +77,8 @@ def gru_loop(weights: Weights) -> Loop:
     """The reset gate applied to the product. Gates lie in the order update, reset, candidate."""
     directions, _, n = weights.r.shape
 
-    def steps(work: Work, some: slice, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
-        (h,), columns = states, recurrent[some]
+    def steps(work: Work, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
+        (h,), columns = states, recurrent
         product, products = _products(work, h, 3)
         total, change, half = work.empty((3, *h.shape), h.dtype), work.like(h), np.asarray(0.5, h.dtype)
         gates, (update, reset, candidate) = total[:2], total
@@ -113,8 +111,8 @@ def lstm_loop(weights: Weights) -> Loop:
     """Without peepholes. Gates lie in the order input, output, forget, cell."""
     directions, _, n = weights.r.shape
 
-    def steps(work: Work, some: slice, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
-        (h, c), columns = states, recurrent[some]
+    def steps(work: Work, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
+        (h, c), columns = states, recurrent
         product, products = _products(work, h, 4)
         # The gates input, forget, output, cell, then the cell state: one product makes both of its summands.
         held, summands = work.empty((5, *h.shape), h.dtype), work.empty((2, *h.shape), h.dtype)

@@ -23,7 +23,7 @@ from ortconv.executor.kernels.windows import (
     strided,
     to_last,
 )
-from ortconv.executor.work import Finish, Work, copy_runs
+from ortconv.executor.work import Finish, Work, copy_runs, spans
 from ortconv.ir.tensor import Array
 
 Unfolded = Callable[[Work, Array, Array], None]
@@ -49,7 +49,7 @@ def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded
         if count * pixels * k * x.itemsize <= stripes.STRIPE_BYTES:
             windows, out = (work.reshaped(v, (1, count, *v.shape[2:])) for v in (windows, out))
         block = rows_per_stripe(windows.shape[1], pixels * (k + m) * x.itemsize)
-        for parts in work.shares(windows.shape[1], block):
+        if parts := spans(windows.shape[1], block):
             rows = work.empty((parts[0].stop - parts[0].start, pixels, k), x.dtype)
             for image, target in zip(windows, out, strict=True):
                 for part in parts:
@@ -109,7 +109,7 @@ def _of_patches(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
 
     def run(work: Work, x: Array, out: Array) -> None:
         x = work.contiguous(x)
-        for parts in work.shares(oh, count):
+        if parts := spans(oh, count):
             held = work.empty((parts[0].stop - parts[0].start, ow, c, kh, kw), x.dtype)
             for image, target in zip(x, out, strict=True):
                 by_channel, by_row, item = image.strides
@@ -132,7 +132,7 @@ def _along_width(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
     place = columns_held(w, width)
 
     def run(work: Work, x: Array, out: Array) -> None:
-        for parts in work.shares(oh, most):
+        if parts := spans(oh, most):
             count = parts[0].stop - parts[0].start
             rows = (count - 1) * sh + kh
             stripe = Stripe(work.empty((1, rows, width, c), x.dtype), (place,), work)
@@ -160,7 +160,7 @@ def _of_few_channels(matrix: Array, w: Window, finish: Finish | None) -> Unfolde
 
     def run(work: Work, x: Array, out: Array) -> None:
         x = x if x.strides[-1] == x.itemsize else work.contiguous(x)
-        for parts in work.shares(oh, most):
+        if parts := spans(oh, most):
             count = parts[0].stop - parts[0].start
             held = work.empty(((count - 1) * sh + kh, kw, c, ow), x.dtype)
             stripe = Stripe(held.transpose(1, 0, 3, 2), places, work)

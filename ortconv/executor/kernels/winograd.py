@@ -17,7 +17,7 @@ from ortconv.executor.kernels.products import product
 from ortconv.executor.kernels.stripes import Stripe
 from ortconv.executor.kernels.windows import Window, channels_first, columns_held, to_last
 from ortconv.executor.registry import Function
-from ortconv.executor.work import Work, copy_runs, copy_to, recordable
+from ortconv.executor.work import Work, copy_runs, copy_to, recordable, spans
 from ortconv.ir.tensor import Array
 
 _BT = ((np.subtract, 0, 2), (np.add, 1, 2), (np.subtract, 2, 1), (np.subtract, 1, 3))
@@ -109,7 +109,7 @@ def in_tiles(
     whole = out if is_whole else work.empty((n, 2 * rows, 2 * columns, m))
     blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weight_bytes // 4))
     block = max(1, -(-rows // max(1, blocks)))
-    for parts in work.shares(rows, block):
+    if parts := spans(rows, block):
         held = work.empty((2 * (parts[0].stop - parts[0].start) + 2, 2, columns + 1, c))
         stripe = Stripe(held.swapaxes(0, 1), [columns_held(w, columns + 1, first, 2) for first in range(2)], work)
         for image, target in zip(to_last(x), whole):
