@@ -17,7 +17,7 @@ import numpy as np
 
 from ortconv.executor.attention import Attention, Matcher
 from ortconv.executor.convolutions import has_constant_weights, merged_pad, pooled_first
-from ortconv.executor.heads import Bind, Head, headed, is_fused, known_or_name, on_operands, pooled
+from ortconv.executor.heads import Bind, Head, headed, is_fused, known_or_name, pooled
 from ortconv.executor.kernels.activation import MICROSOFT
 from ortconv.executor.kernels.attend import attended
 from ortconv.executor.kernels.blocks import ROW_REDUCTIONS, Constant, instructions, is_in_rows, quantizer_before
@@ -26,7 +26,6 @@ from ortconv.executor.peephole import shortened
 from ortconv.executor.program import BlockProgram, Line, columns
 from ortconv.executor.rearrangement import rearrangement, rearrangements
 from ortconv.executor.registry import Function
-from ortconv.executor.separable import Convolved, can_expand, expanded
 from ortconv.executor.siblings import siblings
 from ortconv.executor.work import AT_ONCE, Work, recordable
 from ortconv.ir.graph import Node, Value
@@ -59,8 +58,6 @@ class Unit(NamedTuple):
     reads: list[Value | None]
     function: Function
     makes: Sequence[Value | None]
-    convolved: Convolved | None = None
-    """What it does, if that is all."""
 
 
 def units(
@@ -106,33 +103,7 @@ def units(
             unit = members.unit(bind)
             found |= dict.fromkeys(unit.nodes)
             found[unit.nodes[-1]] = unit
-    for node, second in list(found.items()):
-        joined = None if second is None else _joined(second, found, constant, bind, outside)
-        if joined is not None:
-            found |= dict.fromkeys(joined.nodes)
-            found[node] = joined
     return found
-
-
-def _joined(
-    unit: Unit, found: dict[Node, Unit | None], constant: Constant, bind: Bind, outside: set[Value]
-) -> Unit | None:
-    """A depthwise convolution with the pointwise one before it, which nobody else reads."""
-    value = None if unit.convolved is None else unit.convolved.convolution.x
-    before = None if value is None or value.producer is None else found.get(value.producer)
-    if unit.convolved is None or before is None or before.convolved is None or value in outside:
-        return None
-    first, second = before.convolved, unit.convolved
-    is_inside = value is not None and all(user in unit.nodes for user, _ in value.uses)
-    is_read_again = any(operand is value for line in second.lines for operand in line.operands)
-    x = first.convolution.x
-    if not is_inside or is_read_again or before.reads != [x] or not can_expand(first, second.convolution):
-        return None
-    nodes = before.nodes + unit.nodes
-    reads = _read_by(nodes, constant)
-    head = on_operands(expanded(first, second.convolution), [(reads.index(x), None)])
-    program = BlockProgram(second.lines, second.made, reads) if second.lines else None
-    return Unit(nodes, reads, _fused(head, program, _one_by_one(nodes, reads, constant, bind)), unit.makes)
 
 
 def _attention_unit(attention: Attention, constant: Constant, bind: Bind) -> Unit:
@@ -335,10 +306,7 @@ class _Members:
             nodes, function = (*nodes, pool), pooled(function, bind(pool)[0])
         program = BlockProgram(lines, None if head is None else head.made, reads) if lines else None
         function = _fused(function, program, _one_by_one(nodes, reads, self._constant, bind))
-        convolved = None
-        if head is not None and head.convolution is not None and pool is None:
-            convolved = Convolved(head.convolution, head.made, lines)
-        return Unit(nodes, reads, function, nodes[-1].outputs, convolved)
+        return Unit(nodes, reads, function, nodes[-1].outputs)
 
     def _pool(self, lines: Sequence[Line]) -> Node | None:
         """A MaxPool behind a convolution that may come before the lines: then they have less to do."""

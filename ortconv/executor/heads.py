@@ -30,15 +30,6 @@ Bind = Callable[[Node], tuple[Function, list[Value | None]]]
 """A node's kernel with what is constant bound, and the values that it is called with."""
 
 
-class Convolution(NamedTuple):
-    """A convolution of float32 with constant weights, in which what scales channels is included."""
-
-    x: Value | None
-    weights: Array
-    group: int
-    geometry: dict[str, Any]
-
-
 class Head(NamedTuple):
     """What leads a unit."""
 
@@ -48,8 +39,6 @@ class Head(NamedTuple):
     """The name of its result."""
     lines: list[Line]
     """What is left to do with that."""
-    convolution: Convolution | None = None
-    """What it is, unless something is done to its result."""
 
 
 def headed(
@@ -168,7 +157,7 @@ def _folded_convolution(
     if shift is not None and shift.any():
         source = object()
         lines = [Line(np.add, (source, np.asarray(shift, np.float32).reshape(shape)), made), *lines]
-    return Head(function, source, lines, Convolution(x, weights, group, geometry) if turn is None else None)
+    return Head(function, source, lines)
 
 
 def _channel_affine(line: Line, made: Any, shape: Sequence[int]) -> tuple[Array | None, Array | None] | None:

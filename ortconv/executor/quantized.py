@@ -18,9 +18,7 @@ from ortconv.executor.kernels.integer_products import leave
 from ortconv.executor.kernels.integer_steps import (
     Codes,
     Rounding,
-    can_expand,
     convolution,
-    expanded,
 )
 from ortconv.executor.kernels.matmul import centred
 from ortconv.executor.kernels.quantize import dynamic_centred_codes
@@ -102,7 +100,7 @@ class _Units:
                 del self._found[node]
 
     def _join(self, handed: set[Value]) -> None:
-        """Make one step of a convolution and of what alone reads it: a depthwise convolution or a pool."""
+        """Make one step of a convolution and of a pool that alone reads it."""
         readers = Counter(value for step in self._found.values() for value, _ in step.reads)
         for node, step in list(self._found.items()):
             value = step.reads[0][0]
@@ -111,7 +109,7 @@ class _Units:
                 continue
             users = [user for user, _ in value.uses if user not in step.nodes]
             inside = all(user in step.bypassed and self._is_inside(user.out, step.nodes) for user in users)
-            joined = (_expanded(before, step) or _pooled(before, step)) if inside else None
+            joined = _pooled(before, step) if inside else None
             if joined is not None:
                 del self._found[before.nodes[-1]]
                 self._found[node] = joined
@@ -131,15 +129,6 @@ class _Units:
             own = self._steps.codes(user) if is_dequantize(user) and user in self._steps.inside else None
             taken = [] if own is None or user.inputs[0] is not value else [own]
         return bool(taken) and all(other.zero_point == codes.zero_point for other in taken)
-
-
-def _expanded(first: Step, second: Step) -> Step | None:
-    """Two convolutions as one step, where that is worth it."""
-    a, b = first.convolution, second.convolution
-    if a is None or b is None or a.is_channels_last != b.is_channels_last or not can_expand(a, b):
-        return None
-    function = of_channels_last(expanded(a, b)) if a.is_channels_last else expanded(a, b)
-    return Step(first.nodes + second.nodes, first.reads, second.makes, function, first.bypassed + second.bypassed)
 
 
 def _pooled(first: Step, second: Step) -> Step | None:

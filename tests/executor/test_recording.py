@@ -9,7 +9,7 @@ from onnx.parser import parse_model
 
 from ortconv.errors import BackendError
 from ortconv.executor import plan
-from ortconv.executor.kernels import conv, depthwise, products, stripes, windows
+from ortconv.executor.kernels import conv, products, windows
 from ortconv.executor.recording import Recorder
 from ortconv.executor.work import recordable
 from ortconv.session import Session
@@ -54,18 +54,6 @@ def test_convolutions(shape, weights, attributes, is_last):
     if is_last:
         first, then = (windows.channels_first(windows.channels_last(x)) for x in (first, then))
     np.testing.assert_array_equal(replayed(function, first, then), function(then))
-
-
-@pytest.mark.parametrize("stride", [1, 2])
-def test_expanded_convolutions(stride, monkeypatch):
-    """Rows are kept from stripe to stripe."""
-    monkeypatch.setattr(stripes, "STRIPE_BYTES", 1 << 13)
-    place = windows.window((21, 20), (3, 3), strides=(stride, stride), pads=(1, 1, 1, 1))
-    matrix = f32(7, 24)
-    expansion = depthwise.Expansion(lambda _: matrix, lambda work, part: work.do(np.sin, part, part))
-    function = depthwise.depthwise(f32(9, 24), place, expansion=expansion)
-    got = replayed(function, f32(2, 7, 21, 20), x := f32(2, 7, 21, 20))
-    np.testing.assert_allclose(got, function(x), 0, 0)
 
 
 def test_convolution_of_what_is_not_finite():

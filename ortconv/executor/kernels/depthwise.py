@@ -1,33 +1,21 @@
-"""Depthwise convolution of planes, channels last: one multiply-add over all of a stripe of rows for all kernel elements.
-
-What a pointwise convolution makes for one is made stripe by stripe where that reads it, and is nowhere as a whole.
-"""
+"""Depthwise convolution of planes, channels last: one multiply-add over all of a stripe of rows for all kernel elements."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
-from math import gcd, prod
-from typing import Any, NamedTuple
+from math import gcd
+from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.executor.kernels.stripes import ProductStripe, Stripe, rows_per_stripe
-from ortconv.executor.kernels.windows import Window, channels_first, channels_last, columns_held, strided, to_last
+from ortconv.executor.kernels.stripes import Stripe, rows_per_stripe
+from ortconv.executor.kernels.windows import Window, channels_first, columns_held, strided, to_last
 from ortconv.executor.registry import Function
 from ortconv.executor.work import Finish, Work, recordable, spans
 from ortconv.ir.tensor import Array
 
 _LONG_RUN = 1 << 10
 """Elements from which the innermost loop is long enough. For more the weights only take more room in the cache."""
-
-
-class Expansion(NamedTuple):
-    """A pointwise convolution before a depthwise one."""
-
-    matrix: Callable[[Work], Array]
-    """(K, C), which pixels are multiplied by."""
-    finish: Finish
 
 
 class _Columns(NamedTuple):
@@ -40,11 +28,8 @@ class _Columns(NamedTuple):
     """How much further on each next one reads."""
 
 
-def depthwise(weights: Array, w: Window, finish: Finish | None = None, expansion: Expansion | None = None) -> Function:
-    """The function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...), finished in parts.
-
-    With an expansion x is (N, K, H, W), and what that makes of it is convolved.
-    """
+def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Function:
+    """The function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...), finished in parts."""
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
     c, dtype = weights.shape[1], weights.dtype
     # For several columns at once, so that numpy's innermost loop is long.
@@ -58,16 +43,12 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None, expansion
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
         out = work.empty((len(x), oh, ow, c), dtype) if out is None else out
-        images = to_last(x) if expansion is None else channels_last(x, work)
-        matrix = None if expansion is None else expansion.matrix(work)
+        images = to_last(x)
         if parts := spans(oh, most):
             count = parts[0].stop - parts[0].start
             held = work.empty(((count - 1) * sh + (kh - 1) * dh + 1, len(places), width, c), dtype)
             copies = held.swapaxes(0, 1)
-            if expansion is None or matrix is None:
-                stripe = Stripe(copies, places, work)
-            else:
-                stripe = ProductStripe(copies, places, matrix, expansion.finish, work)
+            stripe = Stripe(copies, places, work)
             terms = [work.empty((count, ow // together, run_length), dtype) for _ in places[1:]]
             by_row, by_copy, by_column, item = held.strides
             steps = (sh * by_row, run_length * item, item)
@@ -81,11 +62,9 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None, expansion
                 for copy, columns in enumerate(read.values())
             ]
             for image, results in zip(images, out.reshape(len(x), oh, ow // together, run_length), strict=True):
-                before: slice | None = None
                 for rows in parts:
-                    shift = None if before is None else (rows.start - before.start) * sh
-                    stripe.load(image, rows.start * sh - w.begin[0], work, shift)
-                    part, before = results[rows], rows
+                    stripe.load(image, rows.start * sh - w.begin[0], work)
+                    part = results[rows]
                     sums = [part, *(term[: len(part)] for term in terms)]
                     for columns, read_by_taps, total in zip(read.values(), taps, sums, strict=True):
                         by_taps = repeated[:, columns.taps]
@@ -97,23 +76,6 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None, expansion
         return channels_first(out)
 
     return recordable(run)
-
-
-def can_expand(
-    first: tuple[int, ...], group: int, geometry: Mapping[str, Any], second: tuple[int, ...], groups: int
-) -> bool:
-    """True for weights, groups and attributes of a pointwise convolution, and weights and groups of a depthwise one behind it."""
-    steps = {*geometry.get("strides", ()), *geometry.get("dilations", ()), group}
-    is_pointwise = first[2:] == (1, 1) and steps <= {1} and not any(geometry.get("pads") or ())
-    return is_pointwise and len(second) == 4 and second[:2] == (first[0], 1) and groups == first[0] > 1
-
-
-def is_worth_expanding(channels: int, w: Window) -> bool:
-    """True where so many float32 channels would not stay in the cache, and rows are long enough to be multiplied one by one."""
-    return all(w.output) and prod(w.size) * channels * 4 >= _LARGE_BYTES and w.size[1] >= _FEWEST_COLUMNS
-
-
-_LARGE_BYTES, _FEWEST_COLUMNS = 1 << 19, 16
 
 
 def _copies_read(size: int, stride: int, dilation: int) -> dict[int, _Columns]:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels import depthwise, integer_winograd
+from ortconv.executor.kernels import integer_winograd
 from ortconv.executor.kernels.conv import EXACT_SUM, by_shape, convolver, filters
 from ortconv.executor.kernels.elementwise import LARGE_BLOCK, SHORTEST_ROW, blockwise
-from ortconv.executor.kernels.integer_products import IntegerWeights, as_float32
+from ortconv.executor.kernels.integer_products import IntegerWeights
 from ortconv.executor.kernels.matmul import INPUT_REACH
 from ortconv.executor.kernels.pool import sums_of_channels
 from ortconv.executor.kernels.quantize import round_to_codes
@@ -154,28 +154,6 @@ def convolution(c: Convolution) -> Function:
         if group == 1 and w.size > _MANY_WEIGHTS:
             return _unfolded(matrix(), place, finish)
         return convolver(laid_out(), place, channels, finish)
-
-    return by_shape(bound)
-
-
-def can_expand(first: Convolution, second: Convolution) -> bool:
-    """True if one is pointwise and the other depthwise, on images of as many channels."""
-    return depthwise.can_expand(first.w.shape, first.group, first.geometry, second.w.shape, second.group)
-
-
-def expanded(first: Convolution, second: Convolution) -> Function:
-    """The two of `can_expand` one after the other. Of large images what the first makes is nowhere as a whole."""
-    matrix = cache(lambda: np.ascontiguousarray(first.w.reshape(first.w.shape[:2]).T))
-    weights = cache(lambda: filters(second.w.astype(np.float32), second.group).matrix)
-    one_by_one = convolution(first), convolution(second)
-
-    @lru_cache(maxsize=16)
-    def bound(shape: tuple[int, ...]) -> Function:
-        place = second.window(shape[2:])
-        if shape[1] == first.w.shape[1] and depthwise.is_worth_expanding(first.w.shape[0], place):
-            expansion = depthwise.Expansion(lambda work: as_float32(work, matrix()), first.finish)
-            return depthwise.depthwise(weights(), place, second.finish, expansion)
-        return recordable(lambda work, x: work.call(one_by_one[1], work.call(one_by_one[0], x)))
 
     return by_shape(bound)
 
