@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
+from ortconv.errors import UsageError
 from ortconv.executor.backend import Event, Program, Region
 from ortconv.executor.memory import keep_freed_memory
 from ortconv.executor.plan import Plan, objection
@@ -13,7 +15,17 @@ from ortconv.ir.graph import Node
 
 
 class Numpy:
+    """The numpy executor. As `numpy:reference` it runs the plain kernel of each node, one by one."""
+
     name = "numpy"
+
+    def __init__(self, *, reference: bool = False) -> None:
+        self._reference = reference
+
+    def configured(self, settings: str) -> Numpy:
+        if settings != "reference":
+            raise UsageError(f"the backend 'numpy' has no setting '{settings}'", hint="its only setting is 'reference'")
+        return Numpy(reference=True)
 
     def available(self) -> str | None:
         return None
@@ -25,7 +37,8 @@ class Numpy:
 
     def compile(self, region: Region) -> Program:
         keep_freed_memory()
-        plan = in_threads(region.threads, Plan, region.nodes, region.inputs, region.outputs)
+        make = partial(Plan, reference=self._reference)
+        plan = in_threads(region.threads, make, region.nodes, region.inputs, region.outputs)
         return plan if region.threads == 1 else _InThreads(plan, region.threads)
 
 

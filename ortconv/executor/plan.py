@@ -58,8 +58,8 @@ def _as_it_is(steps: list[Step]) -> list[Step]:
 class Plan:
     """Steps over numbered slots. One plan may run in several threads.
 
-    What constants alone determine is computed here, once; what the shapes of the inputs determine, in the first run with them. The
-    second such run is recorded, for all that follow.
+    Constants fold at plan time, values that depend on shapes alone in the first run with these shapes; the second such run is
+    recorded, for all that follow. With `reference`, each node runs its plain kernel, and nothing is fused, prepared or recorded.
     """
 
     @without_collections()
@@ -71,18 +71,20 @@ class Plan:
         outputs: Sequence[Value],
         *,
         records: bool = True,
+        reference: bool = False,
     ) -> None:
         # Nothing that a step holds leads back to the plan: its memory is free as soon as nobody needs the plan.
         constants = Constants()
-        bind = partial(_bind, constants, align=constants.align)
-        fold = partial(constants.fold, bind=partial(_bind, constants))
+        bind = partial(_bind, constants, align=constants.align, reference=reference)
+        fold = partial(constants.fold, bind=partial(_bind, constants, reference=reference))
         folding, following = foreseen(nodes, inputs)
         kept = {*outputs, *_made(following)}
         late = {node for node in folding if is_of_weights(node)}
         left = [n for n in nodes if n in late or n not in folding or not fold(n)]
-        taken = quantized_units(left, constants, bind, kept)
+        taken = {} if reference else quantized_units(left, constants, bind, kept)
         left = [n for n in left if n in taken or n not in late or not fold(n)]
-        bound = self._fused(left, kept, taken, constants, bind)
+        found = {} if reference else units(left, constants, bind, kept, taken)
+        bound = self._bound(left, found, bind)
         last_use = {value: index for index, (_, reads, *_) in enumerate(bound) for value in reads if value is not None}
         last_use |= dict.fromkeys(outputs, len(bound))
         # What follows from shapes stays until the end of the run, to be remembered.
@@ -99,12 +101,13 @@ class Plan:
         self._following = {index for index, (*_, node) in enumerate(bound) if node in following}
         self._remembered: dict[Any, tuple[list[Any], list[Step], frozenset[int]]] = {}
         self._recordings: dict[Any, Recording | None] = {}
-        self._records = records and all(_lies_in_memory(v) for node in nodes for v in node.outputs if v is not None)
+        self._records = (
+            records
+            and not reference
+            and all(_lies_in_memory(v) for node in nodes for v in node.outputs if v is not None)
+        )
 
-    def _fused(
-        self, nodes: list[Node], kept: set[Value], taken: dict[Node, Unit | None], constants: Constants, bind: Bind
-    ) -> list[_Bound]:
-        found = units(nodes, constants, bind, kept, taken)
+    def _bound(self, nodes: list[Node], found: dict[Node, Unit | None], bind: Bind) -> list[_Bound]:
         self._together = {node: unit.nodes for node, unit in found.items() if unit is not None}
         bound: list[_Bound] = []
         for node in nodes:
@@ -316,7 +319,7 @@ def _stated(node: Node, kernel: Kernel) -> list[str]:
 
 
 def _bind(
-    constant: Constant, node: Node, align: Callable[[Value], object] = lambda _: None
+    constant: Constant, node: Node, align: Callable[[Value], object] = lambda _: None, reference: bool = False
 ) -> tuple[Function, list[Value | None]]:
     """A node's kernel with everything constant bound, and the values that it is called with. `constant` tells what is known.
 
@@ -333,9 +336,9 @@ def _bind(
     if node.subgraphs:
         outer = captures(node)
         reads += outer
-        function = _with_bodies(kernel.function, attributes, len(node.inputs), outer)
+        function = _with_bodies(kernel.function, attributes, len(node.inputs), outer, reference)
     else:
-        prepare = preparer(node.domain, node.op)
+        prepare = None if reference else preparer(node.domain, node.op)
         if prepare is not None:
             operands = [None if v is None else constant(v) for v in reads]
             prepared = prepare(operands, **attributes)
@@ -358,14 +361,16 @@ def _argument(value: Attribute) -> Any:
     return value
 
 
-def _with_bodies(function: Function, attributes: dict[str, Any], count: int, outer: Sequence[Value]) -> Function:
+def _with_bodies(
+    function: Function, attributes: dict[str, Any], count: int, outer: Sequence[Value], reference: bool
+) -> Function:
     """A kernel whose subgraph attributes become functions of their inputs; outer values arrive behind the operands."""
     plans: dict[str, Any] = {}
     for name, value in attributes.items():
         if isinstance(value, Graph):
-            plans[name] = _body_plan(value, outer)
+            plans[name] = _body_plan(value, outer, reference)
         elif isinstance(value, Graphs):
-            plans[name] = [_body_plan(sub, outer) for sub in value]
+            plans[name] = [_body_plan(sub, outer, reference) for sub in value]
     plain = {k: v for k, v in attributes.items() if k not in plans}
 
     def call(*values: Any) -> Any:
@@ -394,9 +399,9 @@ class Body:
         return tuple(self._plan.run([*inputs, *self._captured]))
 
 
-def _body_plan(graph: Graph, outer: Sequence[Value]) -> Plan:
+def _body_plan(graph: Graph, outer: Sequence[Value], reference: bool) -> Plan:
     # What has inputs runs many times in a row, with shapes that change from one time to the next.
-    return Plan(list(graph), [*graph.inputs, *outer], graph.outputs, records=not graph.inputs)
+    return Plan(list(graph), [*graph.inputs, *outer], graph.outputs, records=not graph.inputs, reference=reference)
 
 
 def evaluate(node: Node) -> tuple[Any, ...]:
