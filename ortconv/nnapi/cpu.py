@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -15,10 +16,15 @@ from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import Lifetime, OperandType, Tensor
 from ortconv.nnapi.operations import row_of
-from ortconv.nnapi.operations.table import Dims, Row
+from ortconv.nnapi.operations.table import Advice, Call, Dims, Row
+from ortconv.nnapi.validation import LARGEST
 
 Value = Tensor | None
 """None: omitted."""
+Types = Mapping[int, OperandType | None]
+"""What is known of the operands of a model: their values, or their types with final dimensions."""
+Admit = Callable[[Sequence[Dims]], None]
+"""Called with the dimensions of all results of an operation, before they are computed where that can be."""
 
 NHWC = (0, 2, 3, 1)
 NCHW = (0, 3, 1, 2)
@@ -98,19 +104,36 @@ class Program:
             limits.check(ResultCode.MISSED_DEADLINE_TRANSIENT)
             vlog.message(vlog.CPUEXE, "CpuExecutor", "CpuExecutor::executeOperation({})", operation.code.name)
             start = time.perf_counter()
-            results = self._results(operation, [values[index] for index in operation.inputs], limits, observer)
+            admit = partial(self._admit, operation, values, places)
+            given = [values[index] for index in operation.inputs]
+            room_here = [places.get(index) for index in operation.outputs]
+            results = self._results(operation, given, admit, room_here, limits, observer)
             if observer is not None:
                 observer(model, operation, time.perf_counter() - start)
             values.update(zip(operation.outputs, map(self._rounded, results)))
-            for index in operation.outputs:
-                capacity, value = places.get(index), values[index]
-                if capacity is not None and value is not None and value.nbytes > capacity:
-                    raise OutputTooSmallError(self._shapes(values, places))
             for index in freed:
                 del values[index]
         return [_known(values[index]) for index in model.outputs]
 
-    def _shapes(self, values: dict[int, Value], places: dict[int, int | None]) -> list[tuple[Dims, bool]]:
+    def _admit(
+        self, operation: ModelOperation, values: Types, places: dict[int, int | None], shapes: Sequence[Dims]
+    ) -> None:
+        """Decide on the sizes of an operation's results before they are computed, as Android does (setInfoAndAllocateIfNeeded
+        in common/CpuExecutor.cpp). OP_FAILED beyond what an operand can have, OUTPUT_INSUFFICIENT_SIZE if a result is an
+        output of the model and has no room.
+        """
+        kinds = [self.model.operands[index].kind.with_dims(dims) for index, dims in zip(operation.outputs, shapes)]
+        for kind in kinds:
+            if kind.nbytes > LARGEST:
+                raise op_failed(
+                    f"a result of {list(kind.dims)} is larger than {LARGEST} bytes", operation=operation.code
+                )
+        for index, kind in zip(operation.outputs, kinds):
+            capacity = places.get(index)
+            if capacity is not None and kind.nbytes > capacity:
+                raise OutputTooSmallError(self._shapes({**values, **dict(zip(operation.outputs, kinds))}, places))
+
+    def _shapes(self, values: Types, places: dict[int, int | None]) -> list[tuple[Dims, bool]]:
         """Of every output: dimensions, as far as they are known, and whether there is enough room."""
         shapes = []
         for index in self.model.outputs:
@@ -120,22 +143,41 @@ class Program:
         return shapes
 
     def _results(
-        self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
+        self,
+        operation: ModelOperation,
+        inputs: list[Value],
+        admit: Admit,
+        room: Sequence[int | None],
+        limits: Limits,
+        observer: Observer | None,
     ) -> Sequence[Tensor]:
         declared = [self.model.operands[index].kind for index in operation.outputs]
         if not operation.is_control_flow:
-            return run_operation(operation, inputs, declared)
-        run = self._run_if if operation.code is Operation.IF else self._run_while
-        results = run(operation, inputs, limits, observer)
+            return run_operation(operation, inputs, declared, admit)
+        if operation.code is Operation.IF:
+            results = self._run_if(operation, inputs, admit, room, limits, observer)
+        else:
+            results = self._run_while(operation, inputs, limits, observer)
         for kind, result in zip(declared, results):
             agreed(kind, result.dims)
+        admit([result.dims for result in results])
         return results
 
     def _run_if(
-        self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
+        self,
+        operation: ModelOperation,
+        inputs: list[Value],
+        admit: Admit,
+        room: Sequence[int | None],
+        limits: Limits,
+        observer: Observer | None,
     ) -> Sequence[Tensor]:
         branch = operation.inputs[1 if truth(inputs[0], operation.code) else 2]
-        return self.programs[branch]._run(inputs[3:], None, limits, observer)
+        try:
+            return self.programs[branch]._run(inputs[3:], room, limits, observer)
+        except OutputTooSmallError as error:
+            admit([dims for dims, _ in error.shapes])
+            raise
 
     def _run_while(
         self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
@@ -175,11 +217,13 @@ def check_loop(end: float) -> None:
         raise NnapiError(ResultCode.MISSED_DEADLINE_TRANSIENT, "the loop timeout is past", operation=Operation.WHILE)
 
 
-def run_operation(operation: ModelOperation, inputs: Sequence[Value], declared: Sequence[OperandType]) -> list[Tensor]:
+def run_operation(
+    operation: ModelOperation, inputs: Sequence[Value], declared: Sequence[OperandType], admit: Admit | None = None
+) -> list[Tensor]:
     """The results of one operation; `declared` are the types of its outputs in the model."""
     try:
         with np.errstate(all="ignore"):
-            return _run_row(row_of(operation.code), operation, inputs, declared)
+            return _run_row(row_of(operation.code), operation, inputs, declared, admit)
     except NnapiError as error:
         error.operation = error.operation or operation.code
         raise
@@ -188,26 +232,46 @@ def run_operation(operation: ModelOperation, inputs: Sequence[Value], declared: 
 
 
 def _run_row(
-    row: Row, operation: ModelOperation, inputs: Sequence[Value], declared: Sequence[OperandType]
+    row: Row,
+    operation: ModelOperation,
+    inputs: Sequence[Value],
+    declared: Sequence[OperandType],
+    admit: Admit | None,
 ) -> list[Tensor]:
+    if row.compute is None:
+        raise op_failed(f"{row.operation.name} is not an operation of the CPU")
     if not row.zero_sized and any(one is not None and one.type.is_tensor and one.size == 0 for one in inputs):
         raise op_failed("takes no tensor without elements")
     call = row.bind(operation.use, [one if row.native_half else _widen(one) for one in inputs], declared)
+    _check_quantization(row, call)
     turned = row.nchw if row.nchw and call.get("nchw") else ()
     for name in turned:
         if isinstance(call.args[name], Tensor):
             call.args[name] = _to_nhwc(call.args[name])
-    assert row.compute is not None
     images = [slot.name in turned for slot in call.output_slots]
     if row.infer is not None:
         found = row.infer(call)
         shapes = found if isinstance(found, list) else [found]
-        for out, dims, image in zip(declared, shapes, images):
-            agreed(out, _permuted(dims, NCHW) if image else dims)
+        stored = [_permuted(dims, NCHW) if image else dims for dims, image in zip(shapes, images)]
+        for out, dims in zip(declared, stored):
+            agreed(out, dims)
+        if admit is not None:
+            admit(stored)
         call.set_outputs([out.with_dims(dims) for out, dims in zip(declared, shapes)])
     results = row.compute(call)
     arrays: Sequence[Array] = [results] if isinstance(results, np.ndarray) else results
-    return [_finished(out, array, image) for out, array, image in zip(declared, arrays, images)]
+    finished = [_finished(out, array, image) for out, array, image in zip(declared, arrays, images)]
+    if row.infer is None and admit is not None:
+        admit([result.dims for result in finished])
+    return finished
+
+
+def _check_quantization(row: Row, call: Call) -> None:
+    """OP_FAILED for scales and zero points that the operation does not compute with."""
+    for check in row.quantization:
+        for found in check(call):
+            if isinstance(found, str) and not isinstance(found, Advice):
+                raise op_failed(found)
 
 
 def _widen(value: Value) -> Value:

@@ -7,7 +7,7 @@ from typing import Any
 from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
 from ortconv.nnapi.device import NEVER, Device, Performance
 from ortconv.nnapi.operations import rows
-from ortconv.nnapi.operations.table import DERIVED, Row, Slot
+from ortconv.nnapi.operations.table import Row, Slot
 from ortconv.nnapi.simulated import SimulatedDevice, main_operand
 
 
@@ -36,8 +36,6 @@ def main_types(row: Row) -> dict[Operand, FeatureLevel]:
 
 
 def _allowed(slot: Slot, row: Row) -> list[tuple[Operand, FeatureLevel]]:
-    if slot.kinds in DERIVED:
-        return [pair for main in row.types for pair in (slot.allowed(main, row.types) or {}).items()]
     allowed = slot.allowed(None, row.types)
     if allowed is None:
         return [(kind, kind.level) for kind in Operand if kind.is_tensor and not kind.is_extension]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from nnapi_calls import compute, level_of
+from nnapi_calls import compute
 from nnapi_models import tensor
 from onnx import helper
 from onnx.helper import np_dtype_to_tensor_dtype
@@ -218,5 +218,6 @@ def test_coordinates_have_one_quantization() -> None:
     x = OperandType(Operand.TENSOR_QUANT8_ASYMM, (1, 4), 1.0, 0)
     roi = OperandType(Operand.TENSOR_QUANT16_ASYMM, (1, 4), 0.25, 0)
     inputs = [roi, Tensor(x, np.zeros((1, 4), np.uint8)), np.zeros(1, np.int32), roi]
-    with pytest.raises(NnapiError, match=r"0\.125"):
-        level_of(Operation.AXIS_ALIGNED_BBOX_TRANSFORM, *inputs, out=roi)
+    inputs[0], inputs[3] = (Tensor(roi, np.zeros(dims, np.uint16)) for dims in ((1, 4), (1, 2)))
+    with pytest.raises(NnapiError, match=r"OP_FAILED.*0\.125"):
+        compute(Operation.AXIS_ALIGNED_BBOX_TRANSFORM, *inputs, out=roi)

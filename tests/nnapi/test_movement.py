@@ -107,7 +107,6 @@ REFUSED_RUNNING: dict[str, tuple[Operation, list[Any], OperandType]] = {
     "negative padding": (Operation.PAD, [CUBE, np.array([[0, 0], [0, -1], [0, 0]], np.int32)], F),
     "reflecting all": (Operation.MIRROR_PAD, [CUBE, np.array([[2, 0], [0, 0], [0, 0]], np.int32), 0], F),
     "mode 2": (Operation.MIRROR_PAD, [CUBE, np.zeros((3, 2), np.int32), 2], F),
-    "two axes to reverse": (Operation.REVERSE, [CUBE, ints(0, 1)], F),
     "negative multiples": (Operation.TILE, [CUBE, ints(1, -1, 1)], F),
     "negative dimensions": (Operation.FILL, [ints(2, -1), 1.0], F),
     "groups that do not divide": (Operation.CHANNEL_SHUFFLE, [CUBE, 2, 1], F),
@@ -130,6 +129,7 @@ def test_what_does_not_fit_fails_while_running(name: str) -> None:
 
 REFUSED_BUILDING: dict[str, tuple[Operation, list[Any], OperandType]] = {
     "rank 5": (Operation.PAD, [CUBE[None, None], np.zeros((5, 2), np.int32)], F),
+    "two axes to reverse": (Operation.REVERSE, [CUBE, ints(0, 1)], F),
     "no inputs": (Operation.CONCATENATION, [0], F),
     "another quantization": (
         Operation.REVERSE, [quantized([1], 1.0, 0), ints(0)], OperandType(QUANT8, (), 2.0, 0)

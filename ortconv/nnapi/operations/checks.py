@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ortconv.nnapi.codes import FeatureLevel, Operand
+from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.operations.table import Call, Check
+
+
+def _operands(c: Call, names: Iterable[str]) -> list[OperandType]:
+    """Those with the names; all of them where any number may stand."""
+    given = (c.args[name] for name in names)
+    return [one for operands in given for one in (operands if isinstance(operands, list) else [operands])]
 
 
 def rank(name: str, *allowed: int) -> Check:
@@ -22,10 +29,31 @@ def rank(name: str, *allowed: int) -> Check:
 def rank_at_most(limit: int, *names: str) -> Check:
     def check(c: Call) -> Iterator[str | FeatureLevel]:
         for name in names:
-            operands = c.args[name]
-            for x in operands if isinstance(operands, list) else [operands]:
+            for x in _operands(c, [name]):
                 if x.rank > limit:
                     yield f"{name} has rank {x.rank}; at most {limit} is supported"
+
+    return check
+
+
+def same_rank(*names: str) -> Check:
+    """Ranks that are known must agree."""
+
+    def check(c: Call) -> Iterator[str | FeatureLevel]:
+        known = {one.rank for one in _operands(c, names) if one.rank}
+        if len(known) > 1:
+            yield f"the ranks of {' and '.join(names)} differ: {sorted(known)}"
+
+    return check
+
+
+def dims_are(name: str, *wanted: int) -> Check:
+    """A known rank, and known dimensions, must be these; 0 is any."""
+
+    def check(c: Call) -> Iterator[str | FeatureLevel]:
+        dims = c.args[name].dims
+        if dims and (len(dims) != len(wanted) or any(a and b and a != b for a, b in zip(dims, wanted))):
+            yield f"{name} has dimensions {list(dims)}, not {[dim or '?' for dim in wanted]}"
 
     return check
 
@@ -34,11 +62,8 @@ def same_quantization(*names: str) -> Check:
     """Scale and zero point of quantized operands must agree."""
 
     def check(c: Call) -> Iterator[str | FeatureLevel]:
-        operands = [
-            one for name in names for one in (c.args[name] if isinstance(c.args[name], list) else [c.args[name]])
-        ]
-        first = operands[0]
-        for other in operands[1:]:
+        first, *others = _operands(c, names)
+        for other in others:
             if first.is_quantized and other.is_quantized and not first.same_quantization(other):
                 yield f"quantization differs: {first} and {other}"
 

@@ -1,4 +1,6 @@
-"""IF and WHILE. The models that they refer to are run by the executor, and checked in `ortconv.nnapi.validation`."""
+"""IF and WHILE: the models that they refer to are run by the executor, and checked in `ortconv.nnapi.validation`. And
+OEM_OPERATION, which means something to its maker's driver alone.
+"""
 
 from __future__ import annotations
 
@@ -16,3 +18,4 @@ operation(
     infer=None,
     zero_sized=True,
 )(None)
+operation("OEM_OPERATION", "inputs:any*", outputs="outputs:any*", infer=None, zero_sized=True)(None)

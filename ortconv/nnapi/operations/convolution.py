@@ -11,12 +11,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, exact_float, product_scale, requantize
-from ortconv.nnapi.codes import FeatureLevel, Operand, PaddingCode
+from ortconv.nnapi.codes import FeatureLevel, PaddingCode
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.operations.checks import rank
 from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, same_padding, windows
-from ortconv.nnapi.operations.table import Call, Check, Dims, operation
+from ortconv.nnapi.operations.table import Advice, Call, Check, Dims, operation
 
 PADS = "pad_left:i pad_right:i pad_top:i pad_bottom:i"
 TAIL = "activation:i [nchw:b=0 @3] [dilation_w:i=1 dilation_h:i=1 @3]"
@@ -39,15 +39,22 @@ def per_channel(dim: int) -> Check:
     return check
 
 
+def fine_output(c: Call) -> Iterator[str | FeatureLevel]:
+    """A quantized output with steps no coarser than the products takes level 3."""
+    if c.x.is_quantized and c.filter.channel_quant is None and c.out.scale <= product_scale(c.x, c.filter):
+        yield FeatureLevel.LEVEL_3
+
+
 def bias_scale(c: Call) -> Iterator[str | FeatureLevel]:
-    """A quantized bias has the product of the scales of input and filter, or 0 for a filter per channel."""
+    """A quantized bias has the product of the scales of input and filter. For a filter per channel it should be 0, and
+    does not count: see GetQuantizedConvolutionMultiplier in Android's common/OperationsExecutionUtils.cpp.
+    """
     if not c.x.is_quantized:
         return
     product = product_scale(c.x, c.filter)
     if c.bias.zero_point or abs(c.bias.scale - product) > 1e-6 * min(c.bias.scale, product):
-        yield f"bias has scale {c.bias.scale:g} and zero point {c.bias.zero_point}, not {product:g} and 0"
-    if c.out.scale <= product and c.filter.type is not Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL:
-        yield FeatureLevel.LEVEL_3
+        text = f"bias has scale {c.bias.scale:g} and zero point {c.bias.zero_point}, not {product:g} and 0"
+        yield text if c.filter.channel_quant is None else Advice(text)
 
 
 def filter_scales(filter: OperandType) -> Array:
@@ -132,7 +139,8 @@ def conv_2d_dims(c: Call) -> Dims:
     "CONV_2D",
     f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i {TAIL}",
     f"x:T filter:W bias:bias padding:i stride_w:i stride_h:i {TAIL}",
-    types=TYPES, infer=conv_2d_dims, checks=(*RANKS, per_channel(0), bias_scale), nchw=("x", "out"), zero_sized=True,
+    types=TYPES, infer=conv_2d_dims, checks=(*RANKS, per_channel(0), fine_output),
+    quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
 def conv_2d(c: Call) -> Array:
     x, filter = operands(c)
@@ -150,7 +158,8 @@ def grouped_dims(c: Call) -> Dims:
     "GROUPED_CONV_2D",
     f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i groups:i activation:i nchw:b",
     "x:T filter:W bias:bias padding:i stride_w:i stride_h:i groups:i activation:i nchw:b",
-    level=3, types=TYPES, infer=grouped_dims, checks=(*RANKS, per_channel(0), bias_scale), nchw=("x", "out"),
+    level=3, types=TYPES, infer=grouped_dims, checks=(*RANKS, per_channel(0), fine_output),
+    quantization=(bias_scale,), nchw=("x", "out"),
 )  # fmt: skip
 def grouped_conv_2d(c: Call) -> Array:
     x, filter = operands(c)
@@ -172,7 +181,8 @@ def depthwise_dims(c: Call) -> Dims:
     "DEPTHWISE_CONV_2D",
     f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i multiplier:i {TAIL}",
     f"x:T filter:W bias:bias padding:i stride_w:i stride_h:i multiplier:i {TAIL}",
-    types=TYPES, infer=depthwise_dims, checks=(*RANKS, per_channel(3), bias_scale), nchw=("x", "out"), zero_sized=True,
+    types=TYPES, infer=depthwise_dims, checks=(*RANKS, per_channel(3), fine_output),
+    quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
 def depthwise_conv_2d(c: Call) -> Array:
     """The filter is [1, height, width, out]; output channel i reads input channel i // multiplier."""
@@ -225,7 +235,8 @@ def transpose_dims(c: Call) -> Dims:
     "TRANSPOSE_CONV_2D",
     f"x:T filter:W bias:bias {PADS} stride_w:i stride_h:i activation:i nchw:b",
     "x:T filter:W bias:bias shape:I padding:i stride_w:i stride_h:i activation:i nchw:b",
-    level=3, types=TYPES, infer=transpose_dims, checks=(*RANKS, per_channel(0), bias_scale), nchw=("x", "out"),
+    level=3, types=TYPES, infer=transpose_dims, checks=(*RANKS, per_channel(0), fine_output),
+    quantization=(bias_scale,), nchw=("x", "out"),
     zero_sized=True,
 )  # fmt: skip
 def transpose_conv_2d(c: Call) -> Array:

@@ -10,8 +10,8 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, exact_float, product_scale, requantize
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operations.checks import rank
-from ortconv.nnapi.operations.convolution import bias_scale
+from ortconv.nnapi.operations.checks import rank, same_rank
+from ortconv.nnapi.operations.convolution import bias_scale, fine_output
 from ortconv.nnapi.operations.shapes import broadcast
 from ortconv.nnapi.operations.table import Call, Dims, operation
 
@@ -38,7 +38,8 @@ def fully_connected_dims(c: Call) -> Dims:
 
 @operation(
     "FULLY_CONNECTED", "x:T filter:T bias:bias activation:i", types="F Q H@3 S@4", infer=fully_connected_dims,
-    checks=(rank("x", 2, 3, 4), rank("filter", 2), rank("bias", 1), rows_and_units, bias_scale), zero_sized=True,
+    checks=(rank("x", 2, 3, 4), rank("filter", 2), rank("bias", 1), rows_and_units, fine_output),
+    quantization=(bias_scale,), zero_sized=True,
 )  # fmt: skip
 def fully_connected(c: Call) -> Array:
     """Rows of the flattened input times the filter's, [units, size]."""
@@ -61,14 +62,9 @@ def _turned_dims(dims: Dims, turn: bool) -> Dims:
     return (*dims[:-2], dims[-1], dims[-2]) if turn else dims
 
 
-def same_rank(c: Call) -> Iterator[str | FeatureLevel]:
-    if c.a.rank and c.b.rank and c.a.rank != c.b.rank:
-        yield f"the ranks {c.a.rank} and {c.b.rank} differ"
-
-
 @operation(
     "BATCH_MATMUL", "a:T b:T adjoint_a:b adjoint_b:b", level=6, types="F H S I", infer=batch_matmul_dims,
-    checks=(rank("a", 2, 3, 4), rank("b", 2, 3, 4), same_rank),
+    checks=(rank("a", 2, 3, 4), rank("b", 2, 3, 4), same_rank("a", "b")),
 )  # fmt: skip
 def batch_matmul(c: Call) -> Array:
     a, b = (x.centred if x.is_quantized else x.array for x in (c.a, c.b))

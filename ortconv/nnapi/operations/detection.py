@@ -41,7 +41,8 @@ def transform_dims(c: Call) -> Dims:
 @operation(
     "AXIS_ALIGNED_BBOX_TRANSFORM", "roi:roi deltas:T batches:I images:roi", outputs="out:roi", level=3,
     types="F H Q S@4", infer=transform_dims, zero_sized=True,
-    checks=(rank("roi", 2), rank("deltas", 2), rank("images", 2), box_quantization("roi", "images", "out")),
+    checks=(rank("roi", 2), rank("deltas", 2), rank("images", 2)),
+    quantization=(box_quantization("roi", "images", "out"),),
 )  # fmt: skip
 def bbox_transform(c: Call) -> Array:
     batches, boxes = c.batches.array, c.roi.real[:, None]
@@ -72,7 +73,7 @@ def runs(batches: Array) -> list[Array]:
     "BOX_WITH_NMS_LIMIT",
     "x:T roi:roi batches:I score_threshold:f limit:i kernel:i iou_threshold:f sigma:f nms_threshold:f",
     outputs="scores:T boxes:roi classes:I found_batches:I", level=3, types="F H Q S@4", infer=None, zero_sized=True,
-    checks=(rank("x", 2), rank("roi", 2), box_quantization("roi", "boxes")),
+    checks=(rank("x", 2), rank("roi", 2)), quantization=(box_quantization("roi", "boxes"),),
 )  # fmt: skip
 def box_with_nms_limit(c: Call) -> Sequence[Array]:
     """Class 0 is the background. In each batch the boxes are ordered by class, and in a class by score."""
@@ -107,9 +108,8 @@ def box_with_nms_limit(c: Call) -> Sequence[Array]:
     "GENERATE_PROPOSALS",
     "x:T deltas:T anchors:anchors images:roi stride_h:f stride_w:f before:i after:i threshold:f min_size:f nchw:b",
     outputs="scores:T boxes:roi batches:I", level=3, types="F H Q S@4", infer=None, nchw=("x", "deltas"),
-    checks=(
-        rank("x", 4), rank("deltas", 4), rank("anchors", 2), rank("images", 2), box_quantization("images", "boxes"),
-    ),
+    checks=(rank("x", 4), rank("deltas", 4), rank("anchors", 2), rank("images", 2)),
+    quantization=(box_quantization("images", "boxes"),),
 )  # fmt: skip
 def generate_proposals(c: Call) -> Sequence[Array]:
     batches, height, width, count = c.x.dims
@@ -228,7 +228,8 @@ def heatmap_dims(c: Call) -> list[Dims]:
 
 @operation(
     "HEATMAP_MAX_KEYPOINT", "x:T boxes:roi nchw:b", outputs="scores:T points:roi", level=3, types="F H Q S@4",
-    infer=heatmap_dims, nchw=("x",), checks=(rank("x", 4), rank("boxes", 2), box_quantization("boxes", "points")),
+    infer=heatmap_dims, nchw=("x",), checks=(rank("x", 4), rank("boxes", 2)),
+    quantization=(box_quantization("boxes", "points"),),
 )  # fmt: skip
 def heatmap_max_keypoint(c: Call) -> Sequence[Array]:
     """The peak of each map, refined between the cells, with its place in the box."""

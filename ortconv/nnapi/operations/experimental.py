@@ -80,7 +80,7 @@ def one_dimension(c: Call) -> Iterator[str | FeatureLevel]:
 
 @operation(
     "DENSIFY", "x:T order:I blocks:I? formats:I sizes:I parts:I?*", level=8, types="F H Q S I B S8 Q16 S16",
-    infer=densify_dims, checks=(one_dimension, same_quantization("x", "out")),
+    infer=densify_dims, checks=(one_dimension,), quantization=(same_quantization("x", "out"),),
 )  # fmt: skip
 def densify(c: Call) -> Array:
     order, blocks = levels(c)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ortconv.ir.tensor import Array
+from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operations.checks import offset_needs, rank, rank_at_most, same_quantization
+from ortconv.nnapi.operations.checks import dims_are, offset_needs, rank, rank_at_most, same_quantization, same_rank
 from ortconv.nnapi.operations.shapes import axis_of, integers, like_x, margins, padded
 from ortconv.nnapi.operations.table import Call, Dims, operation
 
@@ -24,14 +27,21 @@ def pad_with(c: Call, value: float) -> Array:
 
 
 @operation(
-    "PAD", "x:T paddings:I", level=2, types="F Q H@3 S@4", infer=pad_dims, checks=(SMALL, KEPT, offset_needs(3, "x"))
+    "PAD",
+    "x:T paddings:I",
+    level=2,
+    types="F Q H@3 S@4",
+    infer=pad_dims,
+    checks=(SMALL, offset_needs(3, "x")),
+    quantization=(KEPT,),
 )
 def pad(c: Call) -> Array:
     return pad_with(c, c.x.zero_point)
 
 
 @operation(
-    "PAD_V2", "x:T paddings:I value:value", level=3, types="F H Q S@4", infer=pad_dims, checks=(SMALL, KEPT)
+    "PAD_V2", "x:T paddings:I value:value", level=3, types="F H Q S@4", infer=pad_dims, checks=(SMALL,),
+    quantization=(KEPT,)
 )  # fmt: skip
 def pad_v2(c: Call) -> Array:
     """The value of a quantized tensor is in its quantization."""
@@ -50,7 +60,15 @@ def mirror_dims(c: Call) -> Dims:
     return padded(c.x.dims, pads)
 
 
-@operation("MIRROR_PAD", "x:T paddings:I mode:i", level=7, types="F H Q S I", infer=mirror_dims, checks=(KEPT,))
+def pairs_of_dims(c: Call) -> Iterator[str | FeatureLevel]:
+    """[rank, 2] paddings."""
+    yield from dims_are("paddings", c.x.rank, 2)(c)
+
+
+@operation(
+    "MIRROR_PAD", "x:T paddings:I mode:i", level=7, types="F H Q S I", infer=mirror_dims,
+    checks=(KEPT, pairs_of_dims, same_rank("x", "out")),
+)  # fmt: skip
 def mirror_pad(c: Call) -> Array:
     return np.pad(c.x.array, margins(c.paddings, c.x.rank), mode="symmetric" if c.mode else "reflect")
 
@@ -64,7 +82,7 @@ def depth_to_space_dims(c: Call) -> Dims:
 
 @operation(
     "DEPTH_TO_SPACE", "x:T block:i [nchw:b=0 @3]", types="F Q H@3 S@4", infer=depth_to_space_dims,
-    checks=(IMAGE, KEPT), nchw=("x", "out"),
+    checks=(IMAGE,), quantization=(KEPT,), nchw=("x", "out"),
 )  # fmt: skip
 def depth_to_space(c: Call) -> Array:
     batch, height, width, _ = c.x.dims
@@ -81,7 +99,7 @@ def space_to_depth_dims(c: Call) -> Dims:
 
 @operation(
     "SPACE_TO_DEPTH", "x:T block:i [nchw:b=0 @3]", types="F Q H@3 S@4", infer=space_to_depth_dims,
-    checks=(IMAGE, KEPT), nchw=("x", "out"),
+    checks=(IMAGE,), quantization=(KEPT,), nchw=("x", "out"),
 )  # fmt: skip
 def space_to_depth(c: Call) -> Array:
     batch, rows, columns, _ = c.out.dims
@@ -107,7 +125,7 @@ def batch_to_space_dims(c: Call) -> Dims:
 
 @operation(
     "BATCH_TO_SPACE_ND", "x:T block:I [nchw:b=0 @3]", level=2, types="F Q H@3 S@4", infer=batch_to_space_dims,
-    checks=(IMAGE, KEPT), nchw=("x", "out"),
+    checks=(IMAGE,), quantization=(KEPT,), nchw=("x", "out"),
 )  # fmt: skip
 def batch_to_space(c: Call) -> Array:
     blocks = c.x.array.reshape(*block_of(c), c.out.dims[0], *c.x.dims[1:])
@@ -128,7 +146,7 @@ def space_to_batch_dims(c: Call) -> Dims:
 
 @operation(
     "SPACE_TO_BATCH_ND", "x:T block:I paddings:I [nchw:b=0 @3]", level=2, types="F Q H@3 S@4",
-    infer=space_to_batch_dims, checks=(IMAGE, KEPT, offset_needs(3, "x")), nchw=("x", "out"),
+    infer=space_to_batch_dims, checks=(IMAGE, offset_needs(3, "x")), quantization=(KEPT,), nchw=("x", "out"),
 )  # fmt: skip
 def space_to_batch(c: Call) -> Array:
     full = np.pad(c.x.array, image_margins(c), constant_values=c.x.zero_point)
@@ -146,7 +164,13 @@ def shuffle_dims(c: Call) -> Dims:
 
 
 @operation(
-    "CHANNEL_SHUFFLE", "x:T groups:i axis:i", level=3, types="F H Q S@4", infer=shuffle_dims, checks=(SMALL, KEPT)
+    "CHANNEL_SHUFFLE",
+    "x:T groups:i axis:i",
+    level=3,
+    types="F H Q S@4",
+    infer=shuffle_dims,
+    checks=(SMALL,),
+    quantization=(KEPT,),
 )
 def channel_shuffle(c: Call) -> Array:
     """Channel j of group i becomes channel i of group j."""

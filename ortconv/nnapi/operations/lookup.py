@@ -22,7 +22,7 @@ def rows_dims(c: Call) -> Dims:
 
 @operation(
     "EMBEDDING_LOOKUP", "lookups:I values:T", types="F Q@3 I@3 H@4 S@4", infer=rows_dims,
-    checks=(same_quantization("values", "out"),),
+    quantization=(same_quantization("values", "out"),),
 )  # fmt: skip
 def embedding_lookup(c: Call) -> Array:
     lookups, rows = c.lookups.array, c.values.dims[0]
@@ -39,7 +39,7 @@ def hashtable_dims(c: Call) -> list[Dims]:
 
 @operation(
     "HASHTABLE_LOOKUP", "lookups:I keys:I values:T", outputs="out:T hits:Q", types="F I Q", infer=hashtable_dims,
-    checks=(same_quantization("values", "out"), output_quantization(1.0, 0, 0, "hits")),
+    quantization=(same_quantization("values", "out"), output_quantization(1.0, 0, 0, "hits")),
 )  # fmt: skip
 def hashtable_lookup(c: Call) -> Sequence[Array]:
     """Keys are ascending. Rows of what is not found are 0."""

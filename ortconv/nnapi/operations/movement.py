@@ -12,7 +12,7 @@ from ortconv.nnapi.arithmetic import round_half_away
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
-from ortconv.nnapi.operations.checks import rank_at_most, same_quantization
+from ortconv.nnapi.operations.checks import dims_are, rank_at_most, same_quantization, same_rank
 from ortconv.nnapi.operations.shapes import axes_of, axis_of, integers
 from ortconv.nnapi.operations.table import Call, Dims, operation
 
@@ -40,7 +40,7 @@ def reshaped(c: Call) -> Array:
 
 
 operation(
-    "RESHAPE", "x:T shape:I", types="F Q H@3 S@4 I@6", infer=reshape_dims, checks=(SMALL, KEPT),
+    "RESHAPE", "x:T shape:I", types="F Q H@3 S@4 I@6", infer=reshape_dims, checks=(SMALL,), quantization=(KEPT,),
 )(reshaped)  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def squeeze_dims(c: Call) -> Dims:
 
 
 operation(
-    "SQUEEZE", "x:T axes:I?", level=2, types="F Q H@3 S@4", infer=squeeze_dims, checks=(SMALL, KEPT),
+    "SQUEEZE", "x:T axes:I?", level=2, types="F Q H@3 S@4", infer=squeeze_dims, checks=(SMALL,), quantization=(KEPT,),
 )(reshaped)  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def expand_dims(c: Call) -> Dims:
     return (*c.x.dims[:axis], 1, *c.x.dims[axis:])
 
 
-operation("EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims, checks=(KEPT,))(reshaped)
+operation("EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims, quantization=(KEPT,))(reshaped)
 
 
 def permutation(c: Call) -> list[int]:
@@ -79,7 +79,7 @@ def permutation(c: Call) -> list[int]:
 
 
 @operation(
-    "TRANSPOSE", "x:T order:I?", level=2, types="F Q H@3 S@4", checks=(SMALL, KEPT), zero_sized=True,
+    "TRANSPOSE", "x:T order:I?", level=2, types="F Q H@3 S@4", checks=(SMALL,), quantization=(KEPT,), zero_sized=True,
     infer=lambda c: tuple(c.x.dims[axis] for axis in permutation(c)),
 )  # fmt: skip
 def transpose(c: Call) -> Array:
@@ -132,10 +132,16 @@ def split_dims(c: Call) -> list[Dims]:
 
 @operation(
     "SPLIT", "x:T axis:i count:i", outputs="parts:T*", level=3, types=ALL, infer=split_dims,
-    checks=(same_quantization("x", "parts"),),
+    quantization=(same_quantization("x", "parts"),),
 )  # fmt: skip
 def split(c: Call) -> Sequence[Array]:
     return np.split(c.x.array, c.count, axis=c.axis)
+
+
+def one_rank_more(c: Call) -> Iterator[str | FeatureLevel]:
+    rank = max(one.rank for one in c.inputs)
+    if rank and c.out.rank not in (0, rank + 1):
+        yield f"the output has rank {c.out.rank}, not {rank + 1}"
 
 
 def pack_dims(c: Call) -> Dims:
@@ -149,7 +155,7 @@ def pack_dims(c: Call) -> Dims:
 
 @operation(
     "PACK", "axis:i inputs:T*", level=6, types="F H Q S I", infer=pack_dims,
-    checks=(some, same_quantization("inputs", "out")),
+    checks=(some, same_quantization("inputs", "out"), same_rank("inputs"), one_rank_more),
 )  # fmt: skip
 def pack(c: Call) -> Array:
     return np.stack([one.array for one in c.inputs], axis=c.axis)
@@ -167,7 +173,7 @@ def slice_bounds(c: Call) -> list[tuple[int, int]]:
 
 
 @operation(
-    "SLICE", "x:T begin:I sizes:I", level=3, types=ALL, checks=(KEPT,), zero_sized=True,
+    "SLICE", "x:T begin:I sizes:I", level=3, types=ALL, quantization=(KEPT,), zero_sized=True,
     infer=lambda c: tuple(size for _, size in slice_bounds(c)),
 )  # fmt: skip
 def slice_(c: Call) -> Array:
@@ -200,13 +206,16 @@ def strided_dims(c: Call) -> Dims:
 
 @operation(
     "STRIDED_SLICE", "x:T begin:I end:I strides:I begin_mask:i end_mask:i shrink_mask:i",
-    level=2, types="F Q H@3 S@4", infer=strided_dims, checks=(SMALL, KEPT),
+    level=2, types="F Q H@3 S@4", infer=strided_dims, checks=(SMALL,), quantization=(KEPT,),
 )  # fmt: skip
 def strided_slice(c: Call) -> Array:
     return c.x.array[np.ix_(*strided_ranges(c))].reshape(c.out.dims)
 
 
-@operation("REVERSE", "x:T axis:I", level=7, types="F H Q S I", infer=lambda c: c.x.dims, checks=(KEPT,))
+@operation(
+    "REVERSE", "x:T axis:I", level=7, types="F H Q S I", infer=lambda c: c.x.dims,
+    checks=(KEPT, same_rank("x", "out"), dims_are("axis", 1)),
+)  # fmt: skip
 def reverse(c: Call) -> Array:
     return np.flip(c.x.array, axis_of(integers(c.axis, 1)[0], c.x.rank))
 
@@ -218,7 +227,7 @@ def tile_dims(c: Call) -> Dims:
     return tuple(dim * by for dim, by in zip(c.x.dims, times))
 
 
-@operation("TILE", "x:T multiples:I", level=3, types=ALL, infer=tile_dims, checks=(KEPT,))
+@operation("TILE", "x:T multiples:I", level=3, types=ALL, infer=tile_dims, quantization=(KEPT,))
 def tile(c: Call) -> Array:
     return np.tile(c.x.array, integers(c.multiples))
 
@@ -228,7 +237,7 @@ def gather_dims(c: Call) -> Dims:
     return (*c.x.dims[:axis], *c.indices.dims, *c.x.dims[axis + 1 :])
 
 
-@operation("GATHER", "x:T axis:i indices:I", level=3, types=ALL, infer=gather_dims, checks=(KEPT,))
+@operation("GATHER", "x:T axis:i indices:I", level=3, types=ALL, infer=gather_dims, quantization=(KEPT,))
 def gather(c: Call) -> Array:
     size, indices = c.x.dims[c.axis], c.indices.array
     if indices.min() < 0 or indices.max() >= size:

@@ -19,7 +19,7 @@ def along(c: Call) -> int:
 
 @operation(
     "L2_NORMALIZATION", "x:T [axis:i=-1 @3]", types="F H@3 Q@3 S@4", infer=like_x,
-    checks=(rank_at_most(4, "x"), rank_needs(3, "x", 4), output_quantization(1 / 128, 128, 0)),
+    checks=(rank_at_most(4, "x"), rank_needs(3, "x", 4)), quantization=(output_quantization(1 / 128, 128, 0),),
 )  # fmt: skip
 def l2_normalization(c: Call) -> Array:
     """Divided by the root of the sum of squares; what is all zero stays so."""
@@ -59,7 +59,7 @@ def instance_normalization(c: Call) -> Array:
 
 @operation(
     "SOFTMAX", "x:T beta:f [axis:i=-1 @3]", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
-    checks=(rank_at_most(4, "x"), rank_needs(3, "x", 2, 4), output_quantization(1 / 256, 0, -128)),
+    checks=(rank_at_most(4, "x"), rank_needs(3, "x", 2, 4)), quantization=(output_quantization(1 / 256, 0, -128),),
 )  # fmt: skip
 def softmax(c: Call) -> Array:
     if c.beta <= 0:

@@ -45,7 +45,8 @@ def cells(c: Call) -> Array:
 
 
 @operation(
-    "AVERAGE_POOL_2D", *FORMS, types="F Q H@3 S@4", infer=pool_dims, checks=(rank("x", 4), same_quantization("x", "out")),
+    "AVERAGE_POOL_2D", *FORMS, types="F Q H@3 S@4", infer=pool_dims, checks=(rank("x", 4),),
+    quantization=(same_quantization("x", "out"),),
     nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
 def average_pool_2d(c: Call) -> Array:
@@ -59,7 +60,8 @@ def average_pool_2d(c: Call) -> Array:
 
 
 @operation(
-    "MAX_POOL_2D", *FORMS, types="F Q H@3 S@4", infer=pool_dims, checks=(rank("x", 4), same_quantization("x", "out")),
+    "MAX_POOL_2D", *FORMS, types="F Q H@3 S@4", infer=pool_dims, checks=(rank("x", 4),),
+    quantization=(same_quantization("x", "out"),),
     nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
 def max_pool_2d(c: Call) -> Array:

@@ -39,13 +39,16 @@ def reduced(c: Call, function: Callable[..., Array]) -> Array:
 
 
 for _name, _types, _function in REDUCTIONS:
-    operation(_name, "x:T axes:I keep:b", level=3, types=_types, infer=reduced_dims, checks=(SMALL, KEPT))(
+    operation(
+        _name, "x:T axes:I keep:b", level=3, types=_types, infer=reduced_dims, checks=(SMALL,), quantization=(KEPT,)
+    )(
         lambda c, function=_function: reduced(c, function)  # type: ignore[misc]
     )
 
 
 @operation(
-    "MEAN", "x:T axes:I keep:i", level=2, types="F Q H@3 S@4", infer=reduced_dims, checks=(SMALL, KEPT)
+    "MEAN", "x:T axes:I keep:i", level=2, types="F Q H@3 S@4", infer=reduced_dims, checks=(SMALL,),
+    quantization=(KEPT,)
 )  # fmt: skip
 def mean(c: Call) -> Array:
     """Means of quantized elements are rounded towards zero."""
@@ -83,7 +86,7 @@ def topk_dims(c: Call) -> list[Dims]:
 
 @operation(
     "TOPK_V2", "x:T k:i", outputs="values:T indices:I", level=3, types="F H I Q S@4", infer=topk_dims,
-    checks=(same_quantization("x", "values"),),
+    quantization=(same_quantization("x", "values"),),
 )  # fmt: skip
 def topk_v2(c: Call) -> Sequence[Array]:
     """Of equal elements the last comes first."""

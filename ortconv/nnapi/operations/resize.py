@@ -60,7 +60,8 @@ def neighbours(c: Call, axis: int) -> tuple[Array, Array, Array]:
 
 @operation(
     "RESIZE_BILINEAR", *(f"x:T {sizes} [nchw:b=0 @3] {CENTRES}" for sizes in SIZES), types="F H@3 Q@3 S@4",
-    infer=resized_dims, checks=(rank("x", 4), by_scale, same_quantization("x", "out")), nchw=("x", "out"),
+    infer=resized_dims, checks=(rank("x", 4), by_scale),
+    quantization=(same_quantization("x", "out"),), nchw=("x", "out"),
     zero_sized=True,
 )  # fmt: skip
 def resize_bilinear(c: Call) -> Array:
@@ -80,7 +81,8 @@ def resize_bilinear(c: Call) -> Array:
 
 @operation(
     "RESIZE_NEAREST_NEIGHBOR", *(f"x:T {sizes} nchw:b {CENTRES}" for sizes in SIZES), level=3, types="F H Q S@4",
-    infer=resized_dims, checks=(rank("x", 4), same_quantization("x", "out")), nchw=("x", "out"), zero_sized=True,
+    infer=resized_dims, checks=(rank("x", 4),),
+    quantization=(same_quantization("x", "out"),), nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
 def resize_nearest_neighbor(c: Call) -> Array:
     rows, columns = nearest(c, 1), nearest(c, 2)

@@ -48,7 +48,7 @@ def align_dims(c: Call) -> Dims:
 
 @operation(
     "ROI_ALIGN", f"{REGIONS} samples_h:i samples_w:i nchw:b", level=3, types="F H Q S@4", infer=align_dims,
-    checks=(rank("x", 4), rank("roi", 2), box_quantization("roi")), nchw=("x", "out"), zero_sized=True,
+    checks=(rank("x", 4), rank("roi", 2)), quantization=(box_quantization("roi"),), nchw=("x", "out"), zero_sized=True,
     native_half=True,
 )  # fmt: skip
 def roi_align(c: Call) -> Array:
@@ -102,7 +102,7 @@ def samples(start: Any, end: Any, count: int, asked: int, size: int) -> tuple[Ar
 
 @operation(
     "ROI_POOLING", f"{REGIONS} nchw:b", level=3, types="F H Q S@4", infer=regions_dims,
-    checks=(rank("x", 4), rank("roi", 2), box_quantization("roi"), same_quantization("x", "out")),
+    checks=(rank("x", 4), rank("roi", 2)), quantization=(box_quantization("roi"), same_quantization("x", "out")),
     nchw=("x", "out"), native_half=True,
 )  # fmt: skip
 def roi_pooling(c: Call) -> Array:

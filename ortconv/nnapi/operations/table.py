@@ -31,6 +31,14 @@ from ortconv.nnapi.errors import bad_data, op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 
 Dims = tuple[int, ...]
+
+
+class Advice(str):
+    """An objection that the documentation makes and no device has to."""
+
+    __slots__ = ()
+
+
 Check = Callable[["Call"], Iterator["str | FeatureLevel"]]
 """Yields objections, or the feature level that a use takes. Operands are OperandTypes; their values are not known."""
 Infer = Callable[["Call"], "Dims | list[Dims]"]
@@ -81,8 +89,10 @@ class Slot:
             return None
         if self.kinds == "T":
             return types if main is None else {main: types[main]}
-        kinds = DERIVED[self.kinds][LETTERS[main]] if self.kinds in DERIVED and main is not None else self.kinds
-        return _alternatives(kinds.split("|"))
+        if self.kinds not in DERIVED:
+            return _alternatives(self.kinds.split("|"))
+        mains = types if main is None else (main,)
+        return _alternatives([kind for one in mains for kind in DERIVED[self.kinds][LETTERS[one]].split("|")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +209,8 @@ class Call:
 class Row:
     """One operation. `nchw` names the image tensors: with c.nchw true the CPU device turns them to NHWC and the
     outputs back, so `infer` and `compute` see NHWC alone. Without `native_half`, float16 tensors come in as float32
-    and results are rounded.
+    and results are rounded. `checks` are made when the operation is added to a model, those of `quantization` when the
+    CPU device executes it.
     """
 
     operation: Operation
@@ -208,6 +219,7 @@ class Row:
     forms: tuple[Form, ...]
     outputs: tuple[Form, ...]
     checks: tuple[Check, ...]
+    quantization: tuple[Check, ...]
     infer: Infer | None
     compute: Compute | None
     zero_sized: bool
@@ -224,6 +236,14 @@ class Row:
                     raise bad_data(found, operation=self.operation)
                 level = max(level, found)
         return replace(use, level=level)
+
+    def quantization_objections(
+        self, use: Use, inputs: Sequence[OperandType], outputs: Sequence[OperandType]
+    ) -> Iterator[str]:
+        """Scales and zero points that the documentation of the operation does not allow."""
+        if self.quantization:
+            call = Call(self, use, inputs, outputs)
+            yield from (str(found) for check in self.quantization for found in check(call))
 
     def bind(self, use: Use, inputs: Sequence[Tensor | None], outputs: Sequence[OperandType]) -> Call:
         """A call with values. OP_FAILED if an operand that is needed has none."""
@@ -316,6 +336,7 @@ def operation(
     types: str = "",
     infer: Infer | None,
     checks: tuple[Check, ...] = (),
+    quantization: tuple[Check, ...] = (),
     zero_sized: bool = False,
     nchw: tuple[str, ...] = (),
     native_half: bool = False,
@@ -336,6 +357,7 @@ def operation(
             forms=tuple(parse_form(text) for text in inputs),
             outputs=tuple(parse_form(text) for text in ((outputs,) if isinstance(outputs, str) else outputs)),
             checks=checks,
+            quantization=quantization,
             infer=infer,
             compute=compute,
             zero_sized=zero_sized,

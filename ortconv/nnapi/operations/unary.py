@@ -34,7 +34,10 @@ FUNCTIONS: tuple[tuple[str, int, str, Callable[[Array], Array]], ...] = (
 )
 
 for _name, _level, _types, _function in FUNCTIONS:
-    operation(_name, "x:T", level=_level, types=_types, infer=like_x)(lambda c, f=_function: f(c.x.array))  # type: ignore[misc]
+    _checks = (rank_at_most(4, "x"),) if _name == "FLOOR" else ()
+    operation(_name, "x:T", level=_level, types=_types, infer=like_x, checks=_checks)(
+        lambda c, f=_function: f(c.x.array)  # type: ignore[misc]
+    )
 
 
 @operation("RSQRT", "x:T", level=3, types="F H Q@7 S@7", infer=like_x)
@@ -58,7 +61,7 @@ def _limited(c: Call, code: FuseCode) -> Array:
 for _name, _code in RELUS:
     operation(
         _name, "x:T", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
-        checks=(rank_at_most(4, "x"), same_quantization("x", "out")),
+        checks=(rank_at_most(4, "x"),), quantization=(same_quantization("x", "out"),),
     )(lambda c, code=_code: _limited(c, code))  # type: ignore[misc]  # fmt: skip
 
 
@@ -81,7 +84,7 @@ def sigmoid(x: Array) -> Array:
 
 @operation(
     "LOGISTIC", "x:T", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
-    checks=(rank_at_most(4, "x"), output_quantization(1 / 256, 0, -128)),
+    checks=(rank_at_most(4, "x"),), quantization=(output_quantization(1 / 256, 0, -128),),
 )  # fmt: skip
 def logistic(c: Call) -> Array:
     return _in_fixed_point(c, LONG.sigmoid, 8) if c.out.is_quantized else sigmoid(c.x.array)
@@ -89,7 +92,7 @@ def logistic(c: Call) -> Array:
 
 @operation(
     "TANH", "x:T", types="F Q@3 H@3 S@4", infer=like_x, zero_sized=True,
-    checks=(rank_at_most(4, "x"), output_quantization(1 / 128, 128, 0)),
+    checks=(rank_at_most(4, "x"),), quantization=(output_quantization(1 / 128, 128, 0),),
 )  # fmt: skip
 def tanh(c: Call) -> Array:
     return _in_fixed_point(c, LONG.tanh, 7) if c.out.is_quantized else np.tanh(c.x.array)
