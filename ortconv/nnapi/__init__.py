@@ -18,7 +18,7 @@ from ortconv.nnapi.codes import (
     ResultCode,
 )
 from ortconv.nnapi.compilation import Compilation
-from ortconv.nnapi.device import Device
+from ortconv.nnapi.device import Capabilities, Device, Performance, PreparedModel, PrepareOptions, Timing
 from ortconv.nnapi.errors import NnapiError
 from ortconv.nnapi.event import Event
 from ortconv.nnapi.execution import Execution, get_default_loop_timeout, get_maximum_loop_timeout
@@ -34,13 +34,14 @@ from ortconv.nnapi.manager import (
 )
 from ortconv.nnapi.memory import Memory, MemoryDesc
 from ortconv.nnapi.model import Model
-from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.simulated import bundled_profiles, load_device
 
 __all__ = [
-    "Burst", "Compilation", "Device", "DeviceType", "DurationCode", "Event", "Execution", "FeatureLevel", "FuseCode",
-    "Memory", "MemoryDesc", "Model", "NnapiError", "Operand", "OperandType", "Operation", "PaddingCode", "Preference",
-    "Priority", "ResultCode", "bundled_profiles", "get_default_loop_timeout", "get_device", "get_device_count",
-    "get_devices", "get_maximum_loop_timeout", "get_runtime_feature_level", "get_supported_operations_for_devices",
-    "load_device", "register_device", "registered", "unregister_device",
+    "Burst", "Capabilities", "Compilation", "Device", "DeviceType", "DurationCode", "Event", "Execution", "FeatureLevel",
+    "FuseCode", "Memory", "MemoryDesc", "Model", "NnapiError", "Operand", "OperandType", "Operation", "PaddingCode",
+    "Performance", "Preference", "PrepareOptions", "PreparedModel", "Priority", "ResultCode", "Tensor", "Timing",
+    "bundled_profiles", "get_default_loop_timeout", "get_device", "get_device_count", "get_devices",
+    "get_maximum_loop_timeout", "get_runtime_feature_level", "get_supported_operations_for_devices", "load_device",
+    "register_device", "registered", "unregister_device",
 ]  # fmt: skip

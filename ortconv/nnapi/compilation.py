@@ -7,18 +7,22 @@ import time
 from collections.abc import Callable, Sequence
 
 from ortconv.nnapi import vlog
+from ortconv.nnapi.arguments import Nanoseconds
 from ortconv.nnapi.caching import TOKEN_LENGTH, CacheFiles, derived_token
 from ortconv.nnapi.codes import Operation, Preference, Priority, ResultCode
 from ortconv.nnapi.device import Device, PreparedModel, PrepareOptions
-from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, required
-from ortconv.nnapi.handle import Handle
+from ortconv.nnapi.drivers import driver
+from ortconv.nnapi.errors import NnapiError, bad_data, bad_state
+from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.manager import check_devices, get_device, get_devices
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.partitioning import Steps, best_devices, partition
 from ortconv.nnapi.plan import CompoundPlan, Plan, SimplePlan, layer_of
 from ortconv.nnapi.properties import Partitioning, properties
-from ortconv.nnapi.timing import mark, timed
+from ortconv.nnapi.timing import mark
 
+LEAST_ALIGNMENT = 16
+"""Bytes; of any memory, whatever devices use it (kMinMemoryAlignment in Android's common/types/include/nnapi/Types.h)."""
 CLIENT_FAULTS = (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)
 
 
@@ -27,9 +31,8 @@ class Compilation(Handle):
     them; without, all of the runtime's, and the CPU for those that fail.
     """
 
-    @timed("PC")
+    @api("PC")
     def __init__(self, model: Model, devices: Sequence[Device] | None = None) -> None:
-        required("the model", model)
         if not model.finished or not model.valid:
             raise bad_state("the model is not finished")
         if devices is not None:
@@ -45,39 +48,37 @@ class Compilation(Handle):
         self._cache: tuple[str, bytes] | None = None
         self._plan: Plan | None = None
 
-    @timed("PC")
+    @api("PC")
     def set_preference(self, preference: int) -> None:
         self._must_be_open()
         if preference not in tuple(Preference):
             raise bad_data(f"{preference} is no preference")
         self.preference = Preference(preference)
 
-    @timed("PC")
+    @api("PC")
     def set_priority(self, priority: int) -> None:
         self._must_be_open()
         if priority not in tuple(Priority):
             raise bad_data(f"{priority} is no priority")
         self.priority = Priority(priority)
 
-    @timed("PC")
-    def set_timeout(self, nanoseconds: int) -> None:
+    @api("PC")
+    def set_timeout(self, nanoseconds: Nanoseconds) -> None:
         """Of the compilation; 0 for none. BAD_DATA unless one device was named."""
         self._must_be_open()
         if not self.is_single:
             raise bad_data("a timeout needs a compilation for exactly one named device")
         self._timeout = nanoseconds or None
 
-    @timed("PC")
+    @api("PC")
     def set_caching(self, directory: str | os.PathLike[str], token: bytes) -> None:
         """Where devices may keep what they prepare. The token of 32 bytes stands for the model: no two may share one."""
         self._must_be_open()
-        required("the directory", directory)
-        required("the token", token)
         if len(token) != TOKEN_LENGTH:
             raise bad_data(f"a token has {TOKEN_LENGTH} bytes, not {len(token)}")
-        self._cache = os.path.join(os.fspath(directory), ""), bytes(token)
+        self._cache = os.path.join(directory, ""), token
 
-    @timed("PC")
+    @api("PC")
     def finish(self) -> None:
         """Choose devices and make the model ready on them. An error means that the compilation cannot be used."""
         self._must_be_open()
@@ -129,29 +130,33 @@ class Compilation(Handle):
         """Those that use an argument."""
         return self.plan.devices_of(is_output, index)
 
+    @api("PC")
     def get_preferred_memory_alignment_for_input(self, index: int) -> int:
         """In bytes."""
-        return self._preferred(False, index, lambda device: device.alignment)
+        return self._preferred(False, index, lambda device: device.alignment, LEAST_ALIGNMENT)
 
+    @api("PC")
     def get_preferred_memory_padding_for_input(self, index: int) -> int:
-        return self._preferred(False, index, lambda device: device.padding)
+        return self._preferred(False, index, lambda device: device.padding, 1)
 
+    @api("PC")
     def get_preferred_memory_alignment_for_output(self, index: int) -> int:
-        return self._preferred(True, index, lambda device: device.alignment)
+        return self._preferred(True, index, lambda device: device.alignment, LEAST_ALIGNMENT)
 
+    @api("PC")
     def get_preferred_memory_padding_for_output(self, index: int) -> int:
-        return self._preferred(True, index, lambda device: device.padding)
+        return self._preferred(True, index, lambda device: device.padding, 1)
 
-    def _preferred(self, is_output: bool, index: int, of: Callable[[Device], int]) -> int:
+    def _preferred(self, is_output: bool, index: int, of: Callable[[Device], int], least: int) -> int:
         plan = self.plan
         count = len(self.model.outputs if is_output else self.model.inputs)
         if not 0 <= index < count:
             raise bad_data(f"there are {count} arguments, not one {index}")
-        return max((of(device) for device in plan.devices_of(is_output, index)), default=1)
+        return max([least, *(of(device) for device in plan.devices_of(is_output, index))])
 
     def _partitioned(self, deadline: float | None) -> Plan:
         vlog.message(
-            vlog.COMPILATION, "ModelBuilder",
+            vlog.COMPILATION, "ExecutionPlan",
             "ModelBuilder::partitionTheWork: sourceModelIndex = 0, deviceCount = {}, operationCount = {}",
             len(self.devices), len(self.model.operations),
         )  # fmt: skip
@@ -172,7 +177,7 @@ class Compilation(Handle):
         device = self.devices[index]
         vlog.message(
             vlog.COMPILATION,
-            "ModelBuilder",
+            "ExecutionPlan",
             "ModelBuilder::partitionTheWork: only one best device: {} = {}",
             index,
             device.name,
@@ -197,13 +202,13 @@ class Compilation(Handle):
         options = PrepareOptions(self.preference, self.priority, deadline, None)
         if cache is not None and all(path.exists() for path in cache.paths):
             try:
-                with mark(layer_of(device), "PC", device.name):
+                with mark(layer_of(device), "PC", device.name), driver(device, "prepare_from_cache"):
                     return device.prepare_from_cache(cache, options)
             except NnapiError as error:
                 vlog.error("Manager", "prepareModelFromCache failed: {}", error)
         if cache is not None and not cache.create():
             cache = None
-        with mark(layer_of(device), "PC", device.name):
+        with mark(layer_of(device), "PC", device.name), driver(device, "prepare"):
             return device.prepare(model, PrepareOptions(self.preference, self.priority, deadline, cache))
 
     def _has_foreign_operations(self) -> bool:

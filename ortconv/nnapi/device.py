@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ortconv.nnapi.caching import CacheFiles
 
 REFERENCE = "nnapi-reference"
+MAX_CACHE_FILES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Performance:
         return self.power_usage if preference is Preference.LOW_POWER else self.exec_time
 
 
+CPU_PERFORMANCE = Performance(1.0, 1.0)
 NEVER = Performance(float(np.finfo(np.float32).max), float(np.finfo(np.float32).max))
 """Of a type that a device says nothing about: never chosen over a device that says something."""
 
@@ -58,6 +60,13 @@ class Capabilities:
         if relaxed and kind is Operand.FLOAT32:
             return self.relaxed_scalar
         return self.types.get(kind, NEVER)
+
+    def ever_beats_cpu(self) -> bool:
+        """Whether a figure is below the CPU's. A device without one gets no work while the CPU is among the devices: it wins
+        ties.
+        """
+        figures = (*self.types.values(), self.relaxed_scalar, self.relaxed_tensor, self.if_, self.while_)
+        return any(one.exec_time < 1 or one.power_usage < 1 for one in figures)
 
     def control_flow(self, code: Operation) -> Performance:
         return self.if_ if code is Operation.IF else self.while_
@@ -106,7 +115,9 @@ class Device:
     extensions: tuple[str, ...] = ()
     capabilities: Capabilities
     cache_files: tuple[int, int] = (0, 0)
-    """How many files the device caches a model in: model files, data files."""
+    """How many files the device caches a model in: model files, data files; of each at most MAX_CACHE_FILES."""
+    is_ours: bool = False
+    """Whether the device is part of ortconv. What others raise is a failure of theirs, see `ortconv.nnapi.drivers`."""
     alignment: int = 64
     padding: int = 64
 
@@ -170,7 +181,8 @@ class ReferenceDevice(Device):
     name = REFERENCE
     version = "UNKNOWN"
     type = DeviceType.CPU
-    capabilities = Capabilities.uniform(Performance(1.0, 1.0))
+    capabilities = Capabilities.uniform(CPU_PERFORMANCE)
+    is_ours = True
 
     @property
     def level(self) -> FeatureLevel:  # type: ignore[override]

@@ -48,12 +48,6 @@ class OutputTooSmallError(NnapiError):
         self.shapes = shapes
 
 
-def required(what: str, value: object) -> None:
-    """UNEXPECTED_NULL for None where something is needed."""
-    if value is None:
-        raise NnapiError(ResultCode.UNEXPECTED_NULL, f"{what} is None")
-
-
 def bad_data(message: str, *, operation: Operation | None = None, operand: int | None = None) -> NnapiError:
     return NnapiError(ResultCode.BAD_DATA, message, operation=operation, operand=operand)
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextvars import copy_context
 
+from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.errors import NnapiError, bad_data
 from ortconv.nnapi.handle import Handle
@@ -59,6 +60,7 @@ class Event(Handle):
                 raise NnapiError(ResultCode.RESOURCE_EXHAUSTED_TRANSIENT, str(error)) from error
 
     @classmethod
+    @checked
     def from_sync_fence_fd(cls, fd: int) -> Event:
         """An event for somebody else's fence. BAD_DATA unless the descriptor is positive."""
         if fd <= 0:
@@ -66,7 +68,7 @@ class Event(Handle):
         event = cls()
         try:
             event._waited_fd = os.dup(fd)
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             raise bad_data(f"file descriptor {fd}: {error}") from error
         return event
 

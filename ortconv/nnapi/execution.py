@@ -12,18 +12,19 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import vlog
+from ortconv.nnapi.arguments import Nanoseconds, Values, elements
 from ortconv.nnapi.codes import DurationCode, ResultCode
 from ortconv.nnapi.compilation import Compilation
 from ortconv.nnapi.cpu import Limits, Value
 from ortconv.nnapi.device import Timing
-from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, bad_data, bad_state, op_failed, required
+from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, bad_data, bad_state, op_failed
 from ortconv.nnapi.event import Event, Fence
-from ortconv.nnapi.handle import Handle
+from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.memory import DeviceMemory, Memory
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.plan import FullFallbackError, Request
-from ortconv.nnapi.timing import mark, timed
-from ortconv.nnapi.validation import check_type, compatible
+from ortconv.nnapi.timing import mark
+from ortconv.nnapi.validation import compatible, refined
 
 DEFAULT_LOOP_TIMEOUT = 2_000_000_000  # ns
 MAXIMUM_LOOP_TIMEOUT = 15_000_000_000
@@ -60,9 +61,8 @@ class Argument:
 class Execution(Handle):
     """Set every input and output, then compute, once; or repeatedly with the same settings, if it is made reusable."""
 
-    @timed("PE")
+    @api("PE")
     def __init__(self, compilation: Compilation) -> None:
-        required("the compilation", compilation)
         self.plan = compilation.plan
         self.compilation = compilation
         self.model = compilation.model
@@ -78,68 +78,73 @@ class Execution(Handle):
         self._shapes: list[tuple[tuple[int, ...], bool]] = []
         self._timing = Timing()
         self._lock = threading.Lock()
+        _log("ExecutionBuilder::ExecutionBuilder with {} inputs and {} outputs", len(self._inputs), len(self._outputs))
 
-    @timed("PE")
+    @api("PE")
     def set_reusable(self, reusable: bool) -> None:
         self._must_be_open()
-        self.reusable = bool(reusable)
+        self.reusable = reusable
 
+    @api("PE")
     def enable_input_and_output_padding(self, enable: bool) -> None:
         """Whether arrays and regions may be longer than the operand. BAD_STATE once an argument is set."""
         self._must_be_open()
         if any(argument is not None for argument in (*self._inputs, *self._outputs)):
             raise bad_state("padding must be enabled before any argument is set")
-        self._padding = bool(enable)
+        self._padding = enable
 
-    @timed("PE")
+    @api("PE")
     def set_measure_timing(self, measure: bool) -> None:
         self._must_be_open()
         if not self.compilation.is_single:
             raise bad_data("measuring needs a compilation for exactly one named device")
-        self._measure = bool(measure)
+        self._measure = measure
 
-    @timed("PE")
-    def set_timeout(self, nanoseconds: int) -> None:
+    @api("PE")
+    def set_timeout(self, nanoseconds: Nanoseconds) -> None:
         """Of one computation; 0 for none."""
         self._must_be_open()
         if not self.compilation.is_single:
             raise bad_data("a timeout needs a compilation for exactly one named device")
         self._timeout = nanoseconds or None
 
-    @timed("PE")
-    def set_loop_timeout(self, nanoseconds: int) -> None:
+    @api("PE")
+    def set_loop_timeout(self, nanoseconds: Nanoseconds) -> None:
         """Of each WHILE; at most 15 s."""
         self._must_be_open()
         if nanoseconds > MAXIMUM_LOOP_TIMEOUT:
             vlog.warning(SOURCE, "the loop timeout of {} ns is cut to {} ns", nanoseconds, MAXIMUM_LOOP_TIMEOUT)
         self._loop_timeout = min(nanoseconds, MAXIMUM_LOOP_TIMEOUT)
 
-    @timed("PIO")
-    def set_input(self, index: int, array: Array | None, kind: OperandType | None = None) -> None:
-        """An array of the operand's elements, or None for an omitted one. Dimensions that the model leaves open come
-        from `kind`, or else from the array.
+    @api("PIO")
+    def set_input(self, index: int, array: Values | None, kind: OperandType | None = None) -> None:
+        """An array of the operand's elements, or numbers; None for an omitted one. Dimensions that the model leaves open
+        come from `kind`, or else from the array.
         """
-        known = self._start_of(self._inputs, index, self.model.input_types, kind, array)
+        declared = self._declared(False, index)
         if array is None:
-            self._inputs[index] = Argument(known)
+            self._inputs[index] = Argument(declared if kind is None else refined(declared, kind))
             return
+        array = elements("array", array, declared.type.dtype)
+        known = _shaped(declared, array) if kind is None else refined(declared, kind)
         if known.type.is_tensor and not known.is_known:
             raise bad_data(f"{known} is not fully specified", operand=self.model.inputs[index])
         self._check_fit(array, known, index)
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)[: known.nbytes]
         self._inputs[index] = Argument(known, flat.view(known.type.dtype).reshape(known.dims))
 
-    @timed("PIO")
+    @api("PIO")
     def set_output(self, index: int, array: Array | None, kind: OperandType | None = None) -> None:
         """A C-contiguous array that the result is written to. Its dimensions count for nothing, only its size."""
-        known = self._start_of(self._outputs, index, self.model.output_types, kind, None)
+        declared = self._declared(True, index)
+        known = declared if kind is None else refined(declared, kind)
         if array is not None and (not array.flags.c_contiguous or not array.flags.writeable):
             raise bad_data("an output array is C-contiguous and writeable")
         if array is not None:
             self._check_fit(array, known, index)
         self._outputs[index] = Argument(known, array)
 
-    @timed("PIO")
+    @api("PIO")
     def set_input_from_memory(
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
     ) -> None:
@@ -147,34 +152,35 @@ class Execution(Handle):
         if not self._set_device_memory(False, index, memory, offset, length, kind):
             self.set_input(index, memory.region(offset, length), kind)
 
-    @timed("PIO")
+    @api("PIO")
     def set_output_from_memory(
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
     ) -> None:
         if not self._set_device_memory(True, index, memory, offset, length, kind):
             self.set_output(index, memory.region(offset, length), kind)
 
-    @timed("PE")
+    @api("PE")
     def compute(self) -> None:
         """Run, and return when the outputs are written."""
+        _log("ExecutionBuilder::compute (synchronous API)")
         self._run(self._begin())
 
-    @timed("PE")
+    @api("PE")
     def start_compute(self) -> Event:
         """Run in the background."""
+        _log("ExecutionBuilder::compute (asynchronous API)")
         request = self._begin()
         return self._in_background(lambda: self._run(request))
 
-    @timed("PE")
-    def start_compute_with_dependencies(self, events: Sequence[Event], duration: int = 0) -> Event:
+    @api("PE")
+    def start_compute_with_dependencies(self, events: Sequence[Event], duration: Nanoseconds = 0) -> Event:
         """Run once the events are done.
 
         `duration` is how long the run may take after that, in ns; 0 for any time. Devices that return a fence before
         they are done need outputs of known dimensions; where the CPU does everything, and so the result is there on
         return, they may be open.
         """
-        for event in events:
-            required("an event", event)
+        _log("ExecutionBuilder::computeFenced")
         if duration and not self.compilation.is_single:
             raise bad_data("a duration needs a compilation for exactly one named device")
         has_fences = any(device.has_fences for device in self.plan.devices)
@@ -211,18 +217,18 @@ class Execution(Handle):
             self._complete(ResultCode.OP_FAILED)
             raise op_failed(f"a dependency failed: {error}") from error
 
-    @timed("PE")
+    @api("PE")
     def get_output_operand_dimensions(self, index: int) -> tuple[int, ...]:
         """Of an output, once the run is over. If it did not fit, OUTPUT_INSUFFICIENT_SIZE, whose `dimensions` say
         what is needed.
         """
         return self._reported(index)
 
-    @timed("PE")
+    @api("PE")
     def get_output_operand_rank(self, index: int) -> int:
         return len(self._reported(index))
 
-    @timed("PE")
+    @api("PE")
     def get_duration(self, code: int) -> int:
         """Of a successful run that was measured, in ns; 2**64 - 1 where the device does not say."""
         if self.state is not State.COMPLETED or self._failure is not None or not self._measure:
@@ -242,30 +248,15 @@ class Execution(Handle):
             self.state = State.CLOSED
         self._inputs, self._outputs = [], []
 
-    def _start_of(
-        self,
-        arguments: list[Argument | None],
-        index: int,
-        kinds: list[OperandType],
-        refined: OperandType | None,
-        array: Array | None,
-    ) -> OperandType:
-        """The type of an argument that is about to be set, with open dimensions filled in."""
+    def _declared(self, is_output: bool, index: int) -> OperandType:
+        """What the model says of an argument that is about to be set."""
         self._must_be_open()
+        arguments = self._outputs if is_output else self._inputs
         if not 0 <= index < len(arguments):
             raise bad_data(f"there are {len(arguments)} arguments, not one {index}")
         if arguments[index] is not None:
             raise bad_state(f"argument {index} is set already")
-        declared = kinds[index]
-        if refined is not None:
-            check_type(refined)
-            if not compatible(declared, refined):
-                raise bad_data(f"{refined} does not fit {declared}")
-            return declared.with_dims(_filled(declared.dims, refined.dims))
-        if array is not None and array.dtype == declared.type.dtype and not declared.is_known:
-            found = declared.with_dims(array.shape)
-            return declared.with_dims(_filled(declared.dims, array.shape)) if compatible(declared, found) else declared
-        return declared
+        return (self.model.output_types if is_output else self.model.input_types)[index]
 
     def _check_fit(self, array: Array, kind: OperandType, index: int) -> None:
         """BAD_DATA if an array is of another type, or of another size where that is known."""
@@ -280,16 +271,19 @@ class Execution(Handle):
         self, is_output: bool, index: int, memory: Memory, offset: int, length: int, kind: OperandType | None
     ) -> bool:
         """Set an argument if the memory is a device's; whether it is."""
-        required("the memory", memory)
         if not isinstance(memory, DeviceMemory):
             return False
-        arguments = self._outputs if is_output else self._inputs
-        kinds = self.model.output_types if is_output else self.model.input_types
-        known = self._start_of(arguments, index, kinds, kind, None)
+        declared = self._declared(is_output, index)
         if offset or length:
             raise bad_data("a device memory is used as a whole: offset and length 0")
         if (self.compilation, is_output, index) not in memory.roles:
             raise bad_data("the memory was not declared for this argument")
+        known = declared if kind is None else refined(declared, kind)
+        if not compatible(known, memory.declared):
+            raise bad_data(f"the argument is {known}, the memory {memory.declared}")
+        if kind is not None and not is_output and known.type.is_tensor and not known.is_known:
+            raise bad_data(f"{known} is not fully specified", operand=self.model.inputs[index])
+        arguments = self._outputs if is_output else self._inputs
         arguments[index] = Argument(known, None, memory)
         return True
 
@@ -343,8 +337,8 @@ class Execution(Handle):
             return self.plan.run(request)
         except FullFallbackError as fallback:
             vlog.warning(SOURCE, "{}", fallback.cause)
-            vlog.message(vlog.EXECUTION, SOURCE, "cpuFallbackFull")
-            vlog.message(vlog.EXECUTION, SOURCE, "Re-compile the model on CPU")
+            _log("cpuFallbackFull")
+            _log("Re-compile the model on CPU")
             request.limits = Limits(None, request.limits.loop_timeout)
             return self.compilation.plan_for_cpu().run(request)
 
@@ -396,11 +390,16 @@ class Execution(Handle):
             raise bad_state("the execution is closed" if self.state is State.CLOSED else "the execution was started")
 
 
-def _filled(declared: tuple[int, ...], given: Sequence[int]) -> tuple[int, ...]:
-    """Declared dimensions with the unknown ones from those given."""
-    if not declared or not given:
-        return declared or tuple(given)
-    return tuple(known or other for known, other in zip(declared, given))
+def _shaped(declared: OperandType, array: Array) -> OperandType:
+    """The declared type, with the dimensions that it leaves open from an array of its elements, if those fit."""
+    if declared.is_known or array.dtype != declared.type.dtype:
+        return declared
+    found = declared.with_dims(array.shape)
+    return found if compatible(declared, found) else declared
+
+
+def _log(text: str, *values: object) -> None:
+    vlog.message(vlog.EXECUTION, SOURCE, text, *values)
 
 
 def _value(argument: Argument) -> Value:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, ParamSpec, Self, TypeVar
 
-from ortconv.nnapi.timing import mark, ndk_name
+from ortconv.nnapi.arguments import checked
+from ortconv.nnapi.timing import mark, ndk_name, timed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def api(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A function of the API: its arguments are checked, its calls are marked with a phase."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        return timed(phase)(checked(function))
+
+    return decorate
 
 
 class Handle:

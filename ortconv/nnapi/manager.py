@@ -6,10 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from weakref import WeakSet
 
 from ortconv.nnapi import vlog
-from ortconv.nnapi.device import REFERENCE, Device, ReferenceDevice
-from ortconv.nnapi.errors import bad_data, bad_state, required
+from ortconv.nnapi.arguments import checked, wrong
+from ortconv.nnapi.codes import DeviceType, FeatureLevel
+from ortconv.nnapi.device import MAX_CACHE_FILES, REFERENCE, Capabilities, Device, ReferenceDevice
+from ortconv.nnapi.drivers import driver
+from ortconv.nnapi.errors import bad_data, bad_state
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.properties import properties
 from ortconv.nnapi.slicing import supported_by
@@ -17,6 +21,21 @@ from ortconv.nnapi.slicing import supported_by
 _reference = ReferenceDevice()
 _drivers: ContextVar[list[Device] | None] = ContextVar("drivers", default=None)
 _shared: list[Device] = []
+_announced: WeakSet[Device] = WeakSet()
+
+STATED: dict[str, type] = {
+    "name": str,
+    "version": str,
+    "type": DeviceType,
+    "level": FeatureLevel,
+    "capabilities": Capabilities,
+    "cache_files": tuple,
+    "alignment": int,
+    "padding": int,
+}
+"""What every device says of itself."""
+DRIVER_HINT = "a driver is a subclass of nnapi.Device that sets these attributes; docs/nnapi.md has one"
+NO_WORK = "none of its performance figures is below 1, and of equal figures the CPU's win"
 
 
 def _known() -> list[Device]:
@@ -25,16 +44,45 @@ def _known() -> list[Device]:
     return _shared if drivers is None else drivers
 
 
+@checked
 def register_device(device: Device) -> None:
-    """Make a device known, in front of the CPU. BAD_DATA if its name is taken."""
+    """Make a device known, in front of the CPU. BAD_DATA if its name is taken, or if it does not say what it is."""
+    _check_driver(device)
     if device.name in (REFERENCE, *(other.name for other in _known())):
         raise bad_data(f"there is a device '{device.name}' already")
-    vlog.info("Manager", "Found interface {} (version = {})", device.name, device.version)
+    _announce(device)
     _known().append(device)
 
 
+@checked
 def unregister_device(device: Device) -> None:
+    """BAD_DATA for a device that is not registered."""
+    if device not in _known():
+        raise bad_data(f"the device '{device.name}' is not registered")
     _known().remove(device)
+
+
+def _check_driver(device: Device) -> None:
+    for attribute, kind in STATED.items():
+        with driver(device, attribute):
+            found = getattr(device, attribute, None)
+        if not isinstance(found, kind):
+            raise wrong(f"{type(device).__name__}.{attribute}", found or "missing", f"of {kind.__name__}", DRIVER_HINT)
+    files = device.cache_files
+    if len(files) != 2 or not all(isinstance(one, int) and 0 <= one <= MAX_CACHE_FILES for one in files):
+        raise bad_data(
+            f"the device '{device.name}' has {files} cache files; of each kind there are 0 to {MAX_CACHE_FILES}"
+        )
+
+
+def _announce(device: Device) -> None:
+    """In the log, once in the life of a device."""
+    if device in _announced:
+        return
+    _announced.add(device)
+    vlog.info("Manager", "Found interface {} (version = {})", device.name, device.version)
+    if not device.capabilities.ever_beats_cpu():
+        vlog.warning("Manager", "{} gets no work while the CPU is among the devices: {}", device.name, NO_WORK)
 
 
 @contextmanager
@@ -53,7 +101,10 @@ def get_devices() -> list[Device]:
     """Every device; the CPU last."""
     if properties().cpu_only:
         return [_reference]
-    enabled = re.compile(properties().enabled_devices or ".*")
+    try:
+        enabled = re.compile(properties().enabled_devices or ".*")
+    except re.error as error:
+        raise bad_data(f"enabled_devices is no regular expression: {error}") from error
     return [*(device for device in _known() if enabled.search(device.name)), _reference]
 
 
@@ -61,6 +112,7 @@ def get_device_count() -> int:
     return len(get_devices())
 
 
+@checked
 def get_device(which: str | int) -> Device:
     """A device by its name or its place. BAD_DATA if there is none."""
     devices = get_devices()
@@ -83,8 +135,6 @@ def check_devices(devices: Sequence[Device]) -> None:
     if not devices:
         raise bad_data("the list of devices is empty")
     known = get_devices()
-    for device in devices:
-        required("a device", device)
     for at, device in enumerate(devices):
         if device in devices[:at]:
             raise bad_data(f"the device '{device.name}' is listed twice")
@@ -92,9 +142,9 @@ def check_devices(devices: Sequence[Device]) -> None:
             raise bad_data(f"the device '{device.name}' is not known")
 
 
+@checked
 def get_supported_operations_for_devices(model: Model, devices: Sequence[Device]) -> list[bool]:
     """For each operation, in the order in which they were added, whether one of the devices takes it."""
-    required("the model", model)
     check_devices(devices)
     if not model.finished or not model.valid:
         raise bad_state("the model is not finished")

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ortconv.ir.tensor import Array
+from ortconv.nnapi import vlog
+from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.codes import ResultCode
-from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, op_failed, required
-from ortconv.nnapi.handle import Handle
+from ortconv.nnapi.drivers import driver
+from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, op_failed
+from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.operand import OperandType
-from ortconv.nnapi.timing import timed
-from ortconv.nnapi.validation import compatible
+from ortconv.nnapi.validation import LARGEST, compatible
 
 if TYPE_CHECKING:
     from ortconv.nnapi.compilation import Compilation
+    from ortconv.nnapi.device import Device
 
 Role = tuple["Compilation", bool, int]
 """A compilation, whether the argument is an output, and its index."""
@@ -27,18 +30,20 @@ Role = tuple["Compilation", bool, int]
 class Memory(Handle):
     """A block of bytes: an array of the caller, a mapped file, or what a device made from a descriptor."""
 
-    def __init__(self, data: Array, mapping: mmap.mmap | None = None) -> None:
-        self._data: Array | None = data
-        self._mapping = mapping
+    @checked
+    def __init__(self, data: Array) -> None:
+        if not data.flags.c_contiguous:
+            raise bad_data("the array of a memory must be C-contiguous")
+        self._data: Array | None = data.reshape(-1).view(np.uint8)
 
     @classmethod
+    @checked
     def from_array(cls, array: Array) -> Memory:
         """The bytes of a C-contiguous array, shared with it."""
-        if not array.flags.c_contiguous:
-            raise bad_data("the array of a memory must be C-contiguous")
-        return cls(array.reshape(-1).view(np.uint8))
+        return cls(array)
 
     @classmethod
+    @checked
     def from_fd(cls, size: int, protection: int, fd: int, offset: int = 0) -> Memory:
         """`size` bytes of a file from `offset` on, mapped with a protection of mmap.PROT_READ and PROT_WRITE.
         UNMAPPABLE if that cannot be done.
@@ -50,13 +55,14 @@ class Memory(Handle):
             if os.fstat(fd).st_size < offset + size:
                 raise ValueError(f"the file has {os.fstat(fd).st_size} bytes")
             mapping = mmap.mmap(fd, size + offset - start, flags=mmap.MAP_SHARED, prot=protection, offset=start)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             raise NnapiError(
                 ResultCode.UNMAPPABLE, f"{size} bytes from {offset} on cannot be mapped: {error}"
             ) from error
-        return cls(np.frombuffer(mapping, np.uint8)[offset - start :], mapping)
+        return cls(np.frombuffer(mapping, np.uint8)[offset - start :])
 
     @classmethod
+    @checked
     def from_desc(cls, desc: MemoryDesc) -> DeviceMemory:
         """Memory for the roles of a finished descriptor, made by the device that they share."""
         return DeviceMemory(desc)
@@ -78,6 +84,7 @@ class Memory(Handle):
         """Whether the memory was made from a descriptor."""
         return False
 
+    @checked
     def region(self, offset: int, length: int) -> Array:
         """Bytes offset..offset+length. BAD_DATA outside of the memory."""
         if offset < 0 or length < 0 or offset + length > self.size:
@@ -87,15 +94,13 @@ class Memory(Handle):
     def _free(self) -> None:
         """A mapping stays as long as models use constants in it, and executions arguments."""
         self._data = None
-        self._mapping = None
 
     @staticmethod
+    @checked
     def copy(source: Memory, target: Memory) -> None:
         """The contents of one memory into another of the same size. BAD_DATA if they do not fit or the source holds
         nothing.
         """
-        required("the source", source)
-        required("the target", target)
         if source is target:
             return
         try:
@@ -111,34 +116,37 @@ def _copy(source: Memory, target: Memory) -> None:
         raise bad_data("the source is not initialized")
     if isinstance(target, DeviceMemory):
         if isinstance(source, DeviceMemory):
-            if not compatible(source.kind, target.kind):
-                raise bad_data(f"{source.kind} does not fit {target.kind}")
+            if not compatible(source.kind, target.declared):
+                raise bad_data(f"{source.kind} does not fit {target.declared}")
             target.write(source.elements)
             return
-        if not target.kind.is_known or target.kind.nbytes != source.size:
-            raise bad_data(f"{source.size} bytes do not fit {target.kind}")
-        target.write(source.data.view(target.kind.type.dtype).reshape(target.kind.dims))
+        kind = target.declared
+        if not kind.is_known or kind.nbytes != source.size:
+            raise bad_data(f"{source.size} bytes do not fit {kind}")
+        target.write(source.data.view(kind.type.dtype).reshape(kind.dims))
         return
     data = source.elements.reshape(-1).view(np.uint8) if isinstance(source, DeviceMemory) else source.data
     if data.nbytes != target.size:
         raise bad_data(f"the memories have {data.nbytes} and {target.size} bytes")
+    if not target.data.flags.writeable:
+        raise bad_data("the target cannot be written to")
     target.data[:] = data
 
 
 class MemoryDesc(Handle):
     """What a device memory is for: the arguments, or roles, that it will be given as."""
 
-    @timed("PC")
+    @api("PC")
     def __init__(self) -> None:
         self.roles: dict[Role, OperandType] = {}
         self.dims: tuple[int, ...] = ()
         self.finished = False
 
-    @timed("PC")
+    @api("PC")
     def add_input_role(self, compilation: Compilation, index: int, frequency: float) -> None:
         self._add(compilation, False, index, frequency)
 
-    @timed("PC")
+    @api("PC")
     def add_output_role(self, compilation: Compilation, index: int, frequency: float) -> None:
         self._add(compilation, True, index, frequency)
 
@@ -154,33 +162,26 @@ class MemoryDesc(Handle):
         role = (compilation, is_output, index)
         if role in self.roles:
             raise bad_data("the role is there already")
+        kind = kinds[index]
         for other in self.roles.values():
-            if not compatible(kinds[index], other):
-                raise bad_data(f"roles differ: {kinds[index]} and {other}")
-        self.roles[role] = kinds[index].with_dims(self._merged(kinds[index], self.dims))
-        self.dims = self.roles[role].dims
+            if not compatible(kind.with_dims(()), other.with_dims(())):
+                raise bad_data(f"roles differ: {kind} and {other}")
+        if kind.type.is_scalar and self.dims:
+            raise bad_data(f"{kind} has no dimensions, the descriptor has {list(self.dims)}")
+        self.dims = _combined(self.dims, kind.dims)
+        self.roles[role] = kind
 
-    @timed("PC")
+    @api("PC")
     def set_dimensions(self, dims: Sequence[int]) -> None:
-        """Narrow dimensions that are not known."""
+        """Narrow dimensions that are not known. BAD_DATA for others than are known already."""
         self._must_be_open()
-        for kind in self.roles.values():
-            if kind.type.is_scalar and dims:
-                raise bad_data("a scalar has no dimensions")
-        if not self.roles:
-            self.dims = tuple(dims)
-            return
-        self.dims = self._merged(next(iter(self.roles.values())).with_dims(self.dims), tuple(dims))
+        if any(kind.type.is_scalar for kind in self.roles.values()) and dims:
+            raise bad_data("a scalar has no dimensions")
+        if not all(0 <= dim <= LARGEST for dim in dims):
+            raise bad_data(f"{list(dims)} are no dimensions")
+        self.dims = _combined(self.dims, tuple(dims))
 
-    @staticmethod
-    def _merged(kind: OperandType, dims: tuple[int, ...]) -> tuple[int, ...]:
-        if not compatible(kind, kind.with_dims(dims)):
-            raise bad_data(f"dimensions {list(dims)} do not fit {kind}")
-        if not kind.dims or not dims:
-            return kind.dims or dims
-        return tuple(p or q for p, q in zip(kind.dims, dims))
-
-    @timed("PC")
+    @api("PC")
     def finish(self) -> None:
         self._must_be_open()
         if not self.roles:
@@ -196,6 +197,15 @@ class MemoryDesc(Handle):
         return next(iter(self.roles.values())).with_dims(self.dims)
 
 
+def _combined(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """What both say of the dimensions: () and 0 say nothing. BAD_DATA if they differ."""
+    if not a or not b:
+        return a or b
+    if len(a) != len(b) or any(p and q and p != q for p, q in zip(a, b)):
+        raise bad_data(f"dimensions {list(a)} and {list(b)} differ")
+    return tuple(p or q for p, q in zip(a, b))
+
+
 class DeviceMemory(Memory):
     """Memory of a device, for declared roles alone. It holds nothing until an execution or a copy writes it."""
 
@@ -209,12 +219,21 @@ class DeviceMemory(Memory):
         devices = {device for compilation, out, index in desc.roles for device in compilation.devices_of(out, index)}
         explicit = any(compilation.is_explicit for compilation, _, _ in desc.roles)
         self.device = devices.pop() if len(devices) == 1 else None
-        if self.device is not None and not self.device.allocates(self.declared):
+        if self.device is not None and not self._allocated(self.device):
             self.device = None
         if self.device is None and (explicit or not self.declared.is_known):
             raise op_failed("the roles share no device that could allocate the memory")
         self.array: Array | None = None
         self._closed = False
+
+    def _allocated(self, device: Device) -> bool:
+        """Whether the device allocates the memory. A driver that fails does not."""
+        try:
+            with driver(device, "allocates"):
+                return device.allocates(self.declared)
+        except NnapiError as error:
+            vlog.error("Memory", "{} does not allocate: {}", device.name, error)
+            return False
 
     @property
     def is_described(self) -> bool:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import vlog
+from ortconv.nnapi.arguments import Values, elements
 from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
-from ortconv.nnapi.errors import bad_data, bad_state, required
-from ortconv.nnapi.handle import Handle
+from ortconv.nnapi.errors import bad_data, bad_state
+from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.memory import Memory
-from ortconv.nnapi.operand import ChannelQuant, Lifetime, OperandType
+from ortconv.nnapi.operand import ChannelQuant, Lifetime, OperandType, single
 from ortconv.nnapi.operations import row_of
 from ortconv.nnapi.operations.table import Use
 from ortconv.nnapi.properties import properties
-from ortconv.nnapi.timing import timed
 from ortconv.nnapi.validation import (
     as_elements,
     check_channel_quant,
@@ -57,7 +55,7 @@ class ModelOperation:
 class Model(Handle):
     """A graph of operations. Build it, `finish` it, compile it. Calls behind `finish` are refused with BAD_STATE."""
 
-    @timed("PP")
+    @api("PP")
     def __init__(self) -> None:
         self.operands: list[ModelOperand] = []
         self.operations: list[ModelOperation] = []
@@ -66,34 +64,35 @@ class Model(Handle):
         self.relaxed = False
         self.finished = False
         self.valid = True
+        self.warnings: list[str] = []
+        """What the API's documentation forbids and `add_operation` lets pass: a device may fail at it."""
         self.client_order: list[int] = []
         """For each operation in the order to run, where the client added it."""
         self._borrowed: set[int] = set()  # constants that are arrays of the caller until `finish`
         vlog.select(properties().vlog)
 
-    @timed("PP")
+    @api("PP")
     def add_operand(self, kind: OperandType) -> int:
         """The index of the operand. BAD_DATA for a type that cannot be."""
         self._must_be_open()
-        required("the type", kind)
         check_type(kind, len(self.operands))
         self.operands.append(ModelOperand(kind))
         return len(self.operands) - 1
 
-    @timed("PP")
+    @api("PP")
     def set_operand_symm_per_channel_quant_params(self, index: int, channel_dim: int, scales: Sequence[float]) -> None:
         self._must_be_open()
         operand = self._operand(index)
         kind = operand.kind
-        quant = ChannelQuant(int(channel_dim), tuple(float(np.float32(one)) for one in scales))
+        quant = ChannelQuant(channel_dim, tuple(map(single, scales)))
         kind = OperandType(kind.type, kind.dims, kind.scale, kind.zero_point, quant)
         check_channel_quant(kind, index)
         operand.kind = kind
 
-    @timed("PP")
-    def set_operand_value(self, index: int, value: Array | None) -> None:
-        """A constant, or None for an optional operand that is omitted. An array of more than 128 bytes is read at
-        `finish`: leave it as it is until then.
+    @api("PP")
+    def set_operand_value(self, index: int, value: Values | None) -> None:
+        """A constant: an array or numbers; or None for an optional operand that is omitted. An array of more than 128
+        bytes is read at `finish`: leave it as it is until then.
         """
         self._must_be_open()
         operand = self._operand(index)
@@ -101,18 +100,18 @@ class Model(Handle):
             operand.lifetime, operand.value = Lifetime.NO_VALUE, None
             self._borrowed.discard(index)
             return
-        elements = as_elements(np.asarray(value), operand.kind, index)
-        short = elements.nbytes <= COPY_LIMIT
-        operand.value = elements.copy() if short else elements
+        array = elements("value", value, operand.kind.type.dtype)
+        constant = as_elements(array, operand.kind, index)
+        short = constant.nbytes <= COPY_LIMIT
+        operand.value = constant.copy() if short else constant
         operand.lifetime = Lifetime.COPY if short else Lifetime.REFERENCE
         (self._borrowed.discard if short else self._borrowed.add)(index)
 
-    @timed("PP")
+    @api("PP")
     def set_operand_value_from_memory(self, index: int, memory: Memory, offset: int, length: int) -> None:
         """A constant that stays in a memory."""
         self._must_be_open()
         operand = self._operand(index)
-        required("the memory", memory)
         if memory.is_described:
             raise bad_data("a memory made from a descriptor holds no constants", operand=index)
         if length == 0:
@@ -121,29 +120,34 @@ class Model(Handle):
         operand.lifetime = Lifetime.REFERENCE
         self._borrowed.discard(index)
 
-    @timed("PP")
+    @api("PP")
     def set_operand_value_from_model(self, index: int, model: Model) -> None:
         """Another finished model, for IF and WHILE."""
         self._must_be_open()
         operand = self._operand(index)
-        required("the model", model)
         if not model.finished or not model.valid:
             raise bad_state("a model that is referred to must be finished and valid")
         if operand.kind.type is not Operand.MODEL:
             raise bad_data(f"{operand.kind.type.name} cannot hold a model", operand=index)
         operand.model, operand.lifetime = model, Lifetime.SUBGRAPH
 
-    @timed("PP")
+    @api("PP")
     def add_operation(self, code: Operation, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """BAD_DATA if the operands do not fit the operation."""
+        """BAD_DATA if the operands do not fit the operation. Scales and zero points that the API's documentation does
+        not allow are noted in `warnings`: Android leaves them to the device that executes.
+        """
         self._must_be_open()
         operands = [self._operand(index) for index in (*inputs, *outputs)]
         kinds = [operand.kind for operand in operands]
-        use = row_of(code).validate(kinds[: len(inputs)], kinds[len(inputs) :])
+        row, ends = row_of(code), (kinds[: len(inputs)], kinds[len(inputs) :])
+        use = row.validate(*ends)
         check_control_flow(code, operands[: len(inputs)], operands[len(inputs) :])
-        self.operations.append(ModelOperation(Operation(code), tuple(inputs), tuple(outputs), use.level, use))
+        for objection in row.quantization_objections(use, *ends):
+            self.warnings.append(f"operation {len(self.operations)} ({code.name}): {objection}")
+            vlog.warning("ModelBuilder", "{}", self.warnings[-1])
+        self.operations.append(ModelOperation(code, tuple(inputs), tuple(outputs), use.level, use))
 
-    @timed("PP")
+    @api("PP")
     def identify_inputs_and_outputs(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """BAD_DATA for an operand that is listed twice or has a value. Once in the life of a model."""
         self._must_be_open()
@@ -155,13 +159,13 @@ class Model(Handle):
                 operand.lifetime = lifetime
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
 
-    @timed("PP")
+    @api("PP")
     def relax_computation_float32_to_float16(self, allow: bool) -> None:
         """Whether devices may compute float32 with the range and precision of float16."""
         self._must_be_open()
-        self.relaxed = bool(allow)
+        self.relaxed = allow
 
-    @timed("PP")
+    @api("PP")
     def finish(self) -> None:
         """Check the whole model and put its operations in an order to run. A model that is refused cannot be used any
         more.
@@ -201,7 +205,9 @@ class Model(Handle):
 
     def _equals(self, index: int, default: object) -> bool:
         operand = self.operands[index]
-        return operand.lifetime is Lifetime.COPY and operand.value is not None and bool(operand.value.item() == default)
+        if operand.lifetime is not Lifetime.COPY or operand.value is None or not operand.kind.type.is_scalar:
+            return False
+        return bool(operand.value.item() == default)
 
     @property
     def level(self) -> FeatureLevel:

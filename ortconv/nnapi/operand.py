@@ -10,8 +10,8 @@ from enum import Enum, auto
 import numpy as np
 
 from ortconv.ir.tensor import Array
+from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.codes import Operand
-from ortconv.nnapi.errors import bad_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,12 @@ class ChannelQuant:
 
     dim: int
     scales: tuple[float, ...]
+
+
+def single(x: float) -> float:
+    """The nearest number of single precision; infinite beyond those."""
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.float32(x))
 
 
 class OperandType:
@@ -31,6 +37,7 @@ class OperandType:
 
     __slots__ = ("channel_quant", "dims", "scale", "type", "zero_point")
 
+    @checked
     def __init__(
         self,
         type: Operand,
@@ -39,13 +46,10 @@ class OperandType:
         zero_point: int = 0,
         channel_quant: ChannelQuant | None = None,
     ) -> None:
-        try:
-            self.type = Operand(type)
-        except ValueError:
-            raise bad_data(f"{type!r} is no operand type") from None
-        self.dims = tuple(map(int, dimensions))
-        self.scale = float(np.float32(scale))
-        self.zero_point = int(zero_point)
+        self.type = type
+        self.dims = tuple(dimensions)
+        self.scale = single(scale)
+        self.zero_point = zero_point
         self.channel_quant = channel_quant
 
     @property
@@ -80,7 +84,10 @@ class OperandType:
         return self.scale == other.scale and self.zero_point == other.zero_point
 
     def with_dims(self, dims: Sequence[int]) -> OperandType:
-        return OperandType(self.type, dims, self.scale, self.zero_point, self.channel_quant)
+        twin = OperandType.__new__(OperandType)
+        twin.type, twin.dims, twin.scale, twin.zero_point = self.type, tuple(dims), self.scale, self.zero_point
+        twin.channel_quant = self.channel_quant
+        return twin
 
     def __str__(self) -> str:
         dims = "" if self.type.is_scalar else "[" + ", ".join(str(dim or "?") for dim in self.dims) + "]"

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import FeatureLevel, Operation, Preference
-from ortconv.nnapi.device import Device, PreparedModel
+from ortconv.nnapi.device import NEVER, Device, PreparedModel
 from ortconv.nnapi.errors import bad_data, op_failed
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import Lifetime
 from ortconv.nnapi.slicing import Part, needs_runtime, supported_by
 from ortconv.nnapi.validation import dependencies
 
-SOURCE = "ModelBuilder"
 PLAN = "ExecutionPlan"
+"""The log tag: messages begin with ModelBuilder, but come from Android's runtime/ExecutionPlan.cpp."""
 
 Key = tuple[int, int]
 """An operand of a source model: the model's index in the plan and the operand's in the model."""
@@ -25,6 +25,8 @@ Key = tuple[int, int]
 def operation_cost(device: Device, model: Model, operation: ModelOperation, preference: Preference) -> float:
     """What a device says the operation costs, by the type of its first input; smaller is better."""
     capabilities = device.capabilities
+    if not operation.inputs:  # of OEM_OPERATION alone
+        return NEVER.of(preference)
     if not operation.is_control_flow:
         first = model.operands[operation.inputs[0]].kind.type
         return capabilities.of(first, model.relaxed).of(preference)
@@ -54,20 +56,20 @@ def _best_device(
     best, lowest = -1, 0.0
     for index, device in enumerate(devices):
         if not answers[index][at] or (needs_runtime(model, operation) and not device.is_reference):
-            vlog.message(vlog.COMPILATION, SOURCE, "Device {} can't do operation {}", device.name, name)
+            vlog.message(vlog.COMPILATION, PLAN, "Device {} can't do operation {}", device.name, name)
             continue
         cost = operation_cost(device, model, operation, preference)
         if best < 0 or cost < lowest or (cost == lowest and device.is_reference):
             best, lowest = index, cost
     if best < 0:
-        vlog.error(SOURCE, "No driver can do operation {}", operation.code.name)
+        vlog.error(PLAN, "No driver can do operation {}", operation.code.name)
         raise bad_data("no device can do the operation", operation=operation.code)
     if operation.is_control_flow and devices[best].is_reference and not needs_runtime(model, operation):
-        vlog.message(vlog.COMPILATION, SOURCE, "ModelBuilder::findBestDeviceForEachOperation({}) = -1 (NNAPI)", name)
+        vlog.message(vlog.COMPILATION, PLAN, "ModelBuilder::findBestDeviceForEachOperation({}) = -1 (NNAPI)", name)
         return len(devices)
     vlog.message(
         vlog.COMPILATION,
-        SOURCE,
+        PLAN,
         "ModelBuilder::findBestDeviceForEachOperation({}) = {} ({})",
         name,
         best,
@@ -152,10 +154,11 @@ class Steps:
     def describe(self) -> None:
         """Log every step."""
         for at, step in enumerate(self.steps):
-            vlog.message(vlog.COMPILATION, PLAN, "Step#{}: {}", at, _described(step))
+            vlog.message(vlog.COMPILATION, PLAN, "Step#{}: {}", at, described(step))
 
 
-def _described(step: Step) -> str:
+def described(step: Step) -> str:
+    """As Android's log has it."""
     match step:
         case ModelStep():
             return f"execute on {step.device.name}"
@@ -199,7 +202,7 @@ def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> lis
         name = devices[best[at]].name if best[at] < len(devices) else "NNAPI"
         vlog.message(
             vlog.COMPILATION,
-            SOURCE,
+            PLAN,
             "enqueueOnAppropriateDevice {} onto {} ({})",
             model.client_order[at],
             best[at],
@@ -214,7 +217,7 @@ def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> lis
     while any(queues):
         device = max(index for index, queue in enumerate(queues) if queue)
         name = devices[device].name if device < len(devices) else "NNAPI"
-        vlog.message(vlog.COMPILATION, SOURCE, "findNextDeviceToProcess: {} ({})", device, name)
+        vlog.message(vlog.COMPILATION, PLAN, "findNextDeviceToProcess: {} ({})", device, name)
         run = []
         while queues[device]:
             at = queues[device].popleft()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,10 +14,11 @@ from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.cpu import Limits, Program, Value, check_loop, truth
 from ortconv.nnapi.device import Device, PreparedModel, Timing
+from ortconv.nnapi.drivers import driver
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import CONSTANT, Lifetime, Tensor
-from ortconv.nnapi.partitioning import IfStep, Key, ModelStep, Steps, WhileStep
+from ortconv.nnapi.partitioning import IfStep, Key, ModelStep, Steps, WhileStep, described
 from ortconv.nnapi.timing import mark
 
 DEADLINES = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
@@ -49,8 +52,25 @@ def run_on(
     device: Device, prepared: PreparedModel, inputs: Sequence[Value], room: Sequence[int | None], request: Request
 ) -> tuple[list[Tensor], Timing]:
     """Execute a prepared model for a request."""
-    with mark(layer_of(device), "PE", device.name):
-        return prepared.execute(inputs, room, request.limits, request.measure)
+    try:
+        with mark(layer_of(device), "PE", device.name), driver(device, "execute"):
+            results, timing = prepared.execute(inputs, room, request.limits, request.measure)
+            if not device.is_ours:
+                _check_results(results, room)
+    except NnapiError as error:
+        _log("Manager", "**Execution failed** (ResultCode = {})", error.code.name)
+        raise
+    _log("Manager", "{}::execute completed", "CpuPreparedModel" if device.is_reference else "DriverPreparedModel")
+    return results, timing
+
+
+def _check_results(results: Sequence[Tensor], room: Sequence[int | None]) -> None:
+    """ValueError for what is no answer to an execution: a driver's fault, as what it raises itself."""
+    if len(results) != len(room) or not all(isinstance(one, Tensor) for one in results):
+        raise ValueError(f"{len(results)} results for {len(room)} outputs, or results that are no Tensors")
+    for result, space in zip(results, room):
+        if result.array.dtype != result.type.dtype or (space is not None and result.nbytes > space):
+            raise ValueError(f"{result} in an array of {result.array.dtype}, with room for {space} bytes")
 
 
 @dataclass(slots=True)
@@ -78,6 +98,7 @@ class SimplePlan:
         return False
 
     def run(self, request: Request) -> tuple[list[Tensor], Timing]:
+        _log("ExecutionBuilder", "SimpleExecutionBuilder::computeInternal: execute on {}", self.device.name)
         try:
             return run_on(self.device, self.prepared, request.inputs, request.room, request)
         except OutputTooSmallError:
@@ -88,7 +109,7 @@ class SimplePlan:
             raise
 
 
-@dataclass(slots=True)
+@dataclass
 class CompoundPlan:
     """Steps on several devices, or around control flow."""
 
@@ -115,9 +136,38 @@ class CompoundPlan:
         return found
 
     def devices_of(self, is_output: bool, index: int) -> set[Device]:
-        """Those whose steps use an argument of the model."""
+        """Those whose steps read or write an argument of the model, inside of interpreted control flow too."""
         key = (0, (self.model.outputs if is_output else self.model.inputs)[index])
-        return {step.device for step in self.model_steps if key in (step.outputs if is_output else step.inputs)}
+        reached, left = {key}, [key]
+        while left:
+            found = self._used_by.get(left.pop(), set()) - reached
+            reached |= found
+            left += found
+        return {step.device for step in self.model_steps if not reached.isdisjoint((*step.inputs, *step.outputs))}
+
+    @functools.cached_property
+    def _used_by(self) -> dict[Key, set[Key]]:
+        """Operands of models inside of interpreted control flow, by the operands whose memory they may use directly. See
+        findMemoryStepRoles in Android's runtime/ExecutionPlan.cpp.
+        """
+        users: dict[Key, set[Key]] = defaultdict(set)
+
+        def link(outer: Sequence[Key], source: int, inner: Sequence[int]) -> None:
+            for key, index in zip(outer, inner):
+                users[key].add((source, index))
+
+        models = self.steps.models
+        for step in self.steps.steps:
+            if isinstance(step, IfStep):
+                for source in step.branches:
+                    link(step.inputs, source, models[source].inputs)
+                    link(step.outputs, source, models[source].outputs)
+            elif isinstance(step, WhileStep):
+                condition, body = models[step.condition], models[step.body]
+                link(step.inputs, step.condition, condition.inputs)
+                link([(step.body, index) for index in body.outputs], step.condition, condition.inputs)
+                link([(step.condition, index) for index in condition.inputs], step.body, body.inputs)
+        return users
 
     @property
     def has_dynamic_temporaries(self) -> bool:
@@ -158,6 +208,7 @@ class _Walk:
     timing: Timing = field(default_factory=lambda: Timing(0, 0))
 
     def run(self) -> tuple[list[Tensor], Timing]:
+        _log("ExecutionBuilder", "CompoundExecutionBuilder::computeInternal (from plan, iteratively)")
         model, steps = self.plan.model, self.plan.steps.steps
         self.values.update(zip(((0, index) for index in model.inputs), self.request.inputs))
         at = 0
@@ -170,6 +221,7 @@ class _Walk:
     def _step(self, at: int) -> int:
         """Run a step; the index of the next one."""
         step = self.plan.steps.steps[at]
+        _log("ExecutionPlan", "next: Step#{}: {}", at, described(step))
         try:
             match step:
                 case ModelStep():
@@ -225,7 +277,7 @@ class _Walk:
         except NnapiError as error:
             if not self.request.fallback or step.device.is_reference or error.code in DEADLINES:
                 raise
-            vlog.message(vlog.EXECUTION, "ExecutionBuilder", "cpuFallbackPartial")
+            _log("ExecutionBuilder", "cpuFallbackPartial")
             results = Program(step.model).run(inputs, room, Limits(None, self.request.limits.loop_timeout))
         for key, result in zip(step.outputs, results):
             if result.type.is_tensor and result.size == 0 and not self._is_main_output(key):
@@ -285,6 +337,10 @@ class _Walk:
             shapes.append((kind.dims, value is None or room is None or _nbytes(value) <= room))
         if not all(fits for _, fits in shapes):
             raise OutputTooSmallError(shapes)
+
+
+def _log(source: str, text: str, *values: object) -> None:
+    vlog.message(vlog.EXECUTION, source, text, *values)
 
 
 def _nbytes(value: Tensor) -> int:

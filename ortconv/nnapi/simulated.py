@@ -11,7 +11,7 @@
     types = ["TENSOR_FLOAT32"]      # main operand types
     refuse = ["SOFTMAX"]            # not these
 
-    [performance]                   # relative to the CPU, smaller is better
+    [performance]                   # relative to the CPU, smaller is better; without this 1.0, and so never any work
     default = { exec_time = 1.0, power_usage = 1.0 }
     TENSOR_FLOAT32 = { exec_time = 0.5, power_usage = 0.4 }       # also relaxed (tensors), relaxed_scalar, IF, WHILE
 
@@ -56,7 +56,16 @@ from ortconv.nnapi import caching
 from ortconv.nnapi.caching import CacheFiles
 from ortconv.nnapi.codes import DeviceType, FeatureLevel, Operand, Operation, ResultCode
 from ortconv.nnapi.cpu import Limits, Program, Value
-from ortconv.nnapi.device import Capabilities, Device, Performance, PreparedModel, PrepareOptions, Timing
+from ortconv.nnapi.device import (
+    CPU_PERFORMANCE,
+    MAX_CACHE_FILES,
+    Capabilities,
+    Device,
+    Performance,
+    PreparedModel,
+    PrepareOptions,
+    Timing,
+)
 from ortconv.nnapi.errors import NnapiError
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import OperandType, Tensor
@@ -92,6 +101,8 @@ class Metered(NamedTuple):
 class SimulatedDevice(Device):
     """A device that computes as the CPU does, and claims, refuses, costs and fails as its profile says."""
 
+    is_ours = True
+
     def __init__(self, profile: Mapping[str, Any], source: str = "profile") -> None:
         reader = _Profile(profile, source)
         self.name = reader.name
@@ -100,7 +111,7 @@ class SimulatedDevice(Device):
         self.level = reader.level(profile.get("feature_level", 8))
         self.fp16 = bool(profile.get("fp16", False))
         self.capabilities = reader.capabilities()
-        self.cache_files = (reader.integer("cache", "model_files", 0), reader.integer("cache", "data_files", 0))
+        self.cache_files = (reader.cache_files("model_files"), reader.cache_files("data_files"))
         self.alignment = reader.integer("memory", "alignment", 64)
         self.padding = reader.integer("memory", "padding", 64)
         self.launch_us = reader.number("costs", "launch_us", 0.0)
@@ -132,6 +143,8 @@ class SimulatedDevice(Device):
         return code in CONTROL_FLOW or self._types is None or kind in self._types
 
     def _takes(self, model: Model, operation: ModelOperation) -> bool:
+        if operation.code is Operation.OEM_OPERATION:
+            return False
         main = model.operands[operation.inputs[main_operand(operation.code)]]
         inner = [model.operands[index].model for index in operation.inputs] if operation.is_control_flow else []
         return self.takes(operation.code, main.kind.type) and all(
@@ -260,6 +273,12 @@ class _Profile:
             raise self.error(f"{table}.{key} is {found!r}, not a whole number")
         return found
 
+    def cache_files(self, key: str) -> int:
+        found = self.integer("cache", key, 0)
+        if found > MAX_CACHE_FILES:
+            raise self.error(f"cache.{key} is {found}; a device has at most {MAX_CACHE_FILES} files of a kind")
+        return found
+
     def member(self, enum: Any, name: Any) -> Any:
         try:
             return enum[name]
@@ -280,7 +299,7 @@ class _Profile:
     def capabilities(self) -> Capabilities:
         entries = {key: self.performance(key, value) for key, value in self.profile.get("performance", {}).items()}
         if not entries:
-            return Capabilities.uniform(Performance(1.0, 1.0))
+            return Capabilities.uniform(CPU_PERFORMANCE)
         default = entries.pop("default", None)
         named = {name: entries.pop(key, default) for name, key in SPECIAL.items()}
         types = {} if default is None else dict.fromkeys(Operand, default)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.device import Device
+from ortconv.nnapi.drivers import driver
 from ortconv.nnapi.errors import NnapiError
 from ortconv.nnapi.model import Model, ModelOperand, ModelOperation
 from ortconv.nnapi.operand import CONSTANT, Lifetime
@@ -90,7 +91,7 @@ def supported_by(device: Device, model: Model) -> list[bool]:
     allowed = [_fits(device, model, one) for one in model.operations]
     try:
         if all(allowed):
-            answer = device.supported_operations(model)
+            answer = _answer(device, model)
             return answer if len(answer) == len(nothing) else nothing
         kept = [one for one, fits in zip(model.operations, allowed) if fits]
         part = Part(model, kept)
@@ -98,11 +99,16 @@ def supported_by(device: Device, model: Model) -> list[bool]:
         if not kept or not outputs or any(_holds_model(model, one) for one in kept):
             return nothing
         sliced = part.model(inputs, outputs)
-        answers = iter(_in_order_of(kept, sliced, device.supported_operations(sliced)))
+        answers = iter(_in_order_of(kept, sliced, _answer(device, sliced)))
         return [fits and next(answers) for fits in allowed]
     except NnapiError as error:
         vlog.error("Manager", "Device {} cannot say what it supports: {}", device.name, error)
         return nothing
+
+
+def _answer(device: Device, model: Model) -> list[bool]:
+    with driver(device, "supported_operations"):
+        return [bool(one) for one in device.supported_operations(model)]
 
 
 def _in_order_of(kept: list[ModelOperation], sliced: Model, answer: list[bool]) -> list[bool]:

@@ -36,6 +36,8 @@ def _type_objections(kind: OperandType) -> Iterator[str]:
     if kind.type.is_extension:
         return
     if kind.type is Operand.TENSOR_INT32:
+        if not math.isfinite(kind.scale):
+            yield f"cannot have the scale {kind.scale}"
         return
     if kind.zero_point not in (kind.type.zero_points or range(1)):
         yield f"cannot have the zero point {kind.zero_point}"
@@ -62,8 +64,10 @@ def check_channel_quant(kind: OperandType, index: int) -> None:
 
 def as_elements(data: Array, kind: OperandType, index: int | None) -> Array:
     """An array of the operand's own element type, or its raw bytes, in the operand's shape. BAD_DATA if the size
-    differs.
+    differs; an OEM_SCALAR has any number of bytes.
     """
+    if kind.type is Operand.OEM_SCALAR and data.dtype == np.uint8 and data.size:
+        return np.ascontiguousarray(data).reshape(-1)
     if not kind.is_known:
         raise bad_data(f"{kind} has no known size", operand=index)
     dtype = kind.type.dtype
@@ -80,6 +84,20 @@ def compatible(a: OperandType, b: OperandType) -> bool:
     if not a.dims or not b.dims:
         return same
     return same and a.rank == b.rank and all(p == q or 0 in (p, q) for p, q in zip(a.dims, b.dims))
+
+
+def refined(declared: OperandType, given: OperandType) -> OperandType:
+    """The declared type with the dimensions of a given one, which may say more but not less. BAD_DATA if it says
+    something else. See checkDimensionInfo in Android's runtime/ExecutionBuilder.cpp.
+    """
+    check_type(given)
+    fits = given.type is declared.type and (given.same_quantization(declared) or not given.is_quantized)
+    if declared.dims:
+        fits = fits and given.rank == declared.rank
+        fits = fits and all(known in (0, dim) for known, dim in zip(declared.dims, given.dims))
+    if not fits:
+        raise bad_data(f"{given} says something else than {declared}, or less")
+    return declared.with_dims(given.dims)
 
 
 def check_model(model: Model) -> None:

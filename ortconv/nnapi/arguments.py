@@ -1,0 +1,216 @@
+"""What callers hand to the API, checked against the types that its functions declare.
+
+`checked` is the only guard against values of other Python types. It knows the annotations of the public functions:
+those in PLAIN, classes of the API, sequences of either, and each of them with `| None`.
+"""
+
+from __future__ import annotations
+
+import functools
+import numbers
+import operator
+import os
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi.codes import Operand, Operation, ResultCode
+from ortconv.nnapi.errors import NnapiError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Rule = Callable[[str, object], Any]
+"""From a parameter's name and a value to the value that the function gets. NnapiError if the value will not do."""
+
+Nanoseconds = int
+Values = Any
+"""Elements of an operand: an array of its type or of its bytes, or numbers that its type can hold; see `elements`."""
+
+SHOWN = 60  # characters of a wrong value
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse values that are not of the declared types: UNEXPECTED_NULL for None, BAD_DATA for others."""
+    count = function.__code__.co_argcount
+    names = function.__code__.co_varnames[:count]
+    texts = function.__annotations__
+    rules = {name: _rule(texts[name], function) for name in names if name in texts}
+    order = [(name, rules.get(name)) for name in names]
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> R:
+        given = [value if rule is None else rule(name, value) for (name, rule), value in zip(order, args)]
+        named = {name: rules[name](name, value) if name in rules else value for name, value in kwargs.items()}
+        return function(*given, *args[count:], **named)
+
+    return guarded
+
+
+def wrong(name: str, value: object, wanted: str, hint: str | None = None) -> NnapiError:
+    """The error for a value that will not do."""
+    if value is None:
+        return NnapiError(ResultCode.UNEXPECTED_NULL, f"{name} is None, not {wanted}", hint=hint)
+    try:
+        text = repr(value)
+    except Exception:
+        text = "a value"
+    text = text if len(text) <= SHOWN else text[:SHOWN] + "..."
+    return NnapiError(ResultCode.BAD_DATA, f"{name} is {text} ({type(value).__name__}), not {wanted}", hint=hint)
+
+
+def whole(name: str, value: object) -> int:
+    """An integer of 64 bits."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise wrong(name, value, "an integer", "pass an int, such as the index that add_operand returned") from None
+    if not -(1 << 63) <= number < 1 << 64:
+        raise wrong(name, value, "an integer of 64 bits")
+    return number
+
+
+def nanoseconds(name: str, value: object) -> int:
+    number = whole(name, value)
+    if number < 0:
+        raise wrong(name, value, "a number of nanoseconds from 0 on")
+    return number
+
+
+def number(name: str, value: object) -> float:
+    if not isinstance(value, numbers.Real):
+        raise wrong(name, value, "a number")
+    try:
+        return float(value)
+    except (OverflowError, ValueError):
+        raise wrong(name, value, "a number that a float can hold") from None
+
+
+def truth_value(name: str, value: object) -> bool:
+    if not isinstance(value, bool | np.bool_ | int):
+        raise wrong(name, value, "True or False")
+    return bool(value)
+
+
+def array(name: str, value: object) -> Array:
+    """A numpy array of numbers or bytes, as a plain ndarray on the same memory."""
+    if not isinstance(value, np.ndarray):
+        raise wrong(name, value, "a numpy array", "pass a numpy array: its memory is used, not a copy")
+    if value.dtype.hasobject:
+        raise wrong(name, value, "an array of numbers", f"its elements are Python objects ({value.dtype})")
+    return np.asarray(value)
+
+
+def elements(name: str, value: object, dtype: np.dtype[Any]) -> Array:
+    """An array as it is; numbers and lists of numbers as elements of a type. BAD_DATA where that cannot hold them."""
+    if isinstance(value, np.ndarray | np.generic):
+        return array(name, np.asarray(value))
+    try:
+        plain = np.array(value)
+    except Exception:  # an object decides itself how it becomes an array
+        raise wrong(name, value, "an array or numbers", "every row of nested lists needs the same length") from None
+    if plain.dtype.kind not in "biuf":
+        raise wrong(name, value, "an array or numbers", f"pass a numpy array of {dtype}")
+    with np.errstate(all="ignore"):
+        typed = plain.astype(dtype)
+    if dtype.kind != "f" and not np.array_equal(typed, plain):
+        raise wrong(name, value, f"numbers that {dtype} can hold")
+    return typed
+
+
+def operation(name: str, value: object) -> Operation:
+    try:
+        return Operation(value)  # type: ignore[arg-type]
+    except ValueError:
+        raise wrong(name, value, "an operation", "operations are members of nnapi.Operation, or their codes") from None
+
+
+def operand_type(name: str, value: object) -> Operand:
+    try:
+        return Operand(value)  # type: ignore[arg-type]
+    except ValueError:
+        raise wrong(name, value, "an operand type", "types are members of nnapi.Operand, or their codes") from None
+
+
+def text_or_path(name: str, value: object) -> str:
+    try:
+        found = os.fspath(value)  # type: ignore[call-overload]
+    except TypeError:
+        found = None
+    if not isinstance(found, str) or "\0" in found:
+        raise wrong(name, value, "a path", "pass a str or a pathlib.Path")
+    return found
+
+
+def text_or_index(name: str, value: object) -> str | int:
+    return value if isinstance(value, str) else whole(name, value)
+
+
+def token(name: str, value: object) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise wrong(name, value, "bytes")
+    return bytes(value)
+
+
+def anything(name: str, value: object) -> object:
+    return value
+
+
+PLAIN: dict[str, Rule] = {
+    "int": whole,
+    "float": number,
+    "bool": truth_value,
+    "bytes": token,
+    "Nanoseconds": nanoseconds,
+    "Operation": operation,
+    "Operand": operand_type,
+    "Array": array,
+    "Values": anything,  # `elements` reads them with the type of the operand
+    "str | int": text_or_index,
+    "str | os.PathLike[str]": text_or_path,
+}
+
+
+def _rule(text: str, function: Callable[..., object]) -> Rule:
+    """The rule for an annotation."""
+    bare = text.removesuffix(" | None")
+    inner = bare.removeprefix("Sequence[").removesuffix("]") if bare.startswith("Sequence[") else bare
+    rule = PLAIN.get(inner) or _instance(inner, function)
+    rule = rule if inner == bare else _each(rule)
+    return rule if bare == text else _optional(rule)
+
+
+def _optional(rule: Rule) -> Rule:
+    return lambda name, value: None if value is None else rule(name, value)
+
+
+def _each(rule: Rule) -> Rule:
+    def check(name: str, value: object) -> list[Any]:
+        if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
+            raise wrong(name, value, "a list")
+        try:
+            items = list(value)
+        except TypeError:  # an array without dimensions
+            raise wrong(name, value, "a list") from None
+        return [rule(f"{name}[{at}]", one) for at, one in enumerate(items)]
+
+    return check
+
+
+def _instance(class_name: str, function: Callable[..., object]) -> Rule:
+    """Objects of a class: one that the function's module knows, or one of the API."""
+
+    @functools.cache
+    def owner() -> type:
+        found = function.__globals__.get(class_name)
+        return found or getattr(import_module("ortconv.nnapi"), class_name)  # type: ignore[no-any-return]
+
+    def check(name: str, value: object) -> object:
+        if not isinstance(value, owner()):
+            article = "an" if class_name[0] in "AEIOU" else "a"
+            raise wrong(name, value, f"{article} {class_name}", f"pass an object of nnapi.{class_name}")
+        return value
+
+    return check
