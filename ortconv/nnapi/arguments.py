@@ -1,7 +1,8 @@
 """What callers hand to the API, checked against the types that its functions declare.
 
 `checked` is the only guard against values of other Python types. It knows the annotations of the public functions:
-those in PLAIN, classes of the API, sequences of either, and each of them with `| None`.
+those in PLAIN, classes of the API, sequences of either, and each of them with `| None`. Conversions run code of the
+caller's objects, so that any exception in them means that the value will not do.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import numbers
 import operator
 import os
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 
@@ -65,7 +67,7 @@ def whole(name: str, value: object) -> int:
     """An integer of 64 bits."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
+    except Exception:
         raise wrong(name, value, "an integer", "pass an int, such as the index that add_operand returned") from None
     if not -(1 << 63) <= number < 1 << 64:
         raise wrong(name, value, "an integer of 64 bits")
@@ -84,7 +86,7 @@ def number(name: str, value: object) -> float:
         raise wrong(name, value, "a number")
     try:
         return float(value)
-    except (OverflowError, ValueError):
+    except Exception:
         raise wrong(name, value, "a number that a float can hold") from None
 
 
@@ -109,7 +111,7 @@ def elements(name: str, value: object, dtype: np.dtype[Any]) -> Array:
         return array(name, np.asarray(value))
     try:
         plain = np.array(value)
-    except Exception:  # an object decides itself how it becomes an array
+    except Exception:
         raise wrong(name, value, "an array or numbers", "every row of nested lists needs the same length") from None
     if plain.dtype.kind not in "biuf":
         raise wrong(name, value, "an array or numbers", f"pass a numpy array of {dtype}")
@@ -120,24 +122,23 @@ def elements(name: str, value: object, dtype: np.dtype[Any]) -> Array:
     return typed
 
 
-def operation(name: str, value: object) -> Operation:
-    try:
-        return Operation(value)  # type: ignore[arg-type]
-    except ValueError:
-        raise wrong(name, value, "an operation", "operations are members of nnapi.Operation, or their codes") from None
+def _member(members: type[IntEnum]) -> Rule:
+    """A member of an enumeration, or its code."""
 
+    def check(name: str, value: object) -> IntEnum:
+        try:
+            return members(operator.index(value))  # type: ignore[arg-type]
+        except Exception:
+            hint = f"pass a member of nnapi.{members.__name__}, or its code"
+            raise wrong(name, value, f"a member of {members.__name__}", hint) from None
 
-def operand_type(name: str, value: object) -> Operand:
-    try:
-        return Operand(value)  # type: ignore[arg-type]
-    except ValueError:
-        raise wrong(name, value, "an operand type", "types are members of nnapi.Operand, or their codes") from None
+    return check
 
 
 def text_or_path(name: str, value: object) -> str:
     try:
         found = os.fspath(value)  # type: ignore[call-overload]
-    except TypeError:
+    except Exception:
         found = None
     if not isinstance(found, str) or "\0" in found:
         raise wrong(name, value, "a path", "pass a str or a pathlib.Path")
@@ -164,12 +165,13 @@ PLAIN: dict[str, Rule] = {
     "bool": truth_value,
     "bytes": token,
     "Nanoseconds": nanoseconds,
-    "Operation": operation,
-    "Operand": operand_type,
+    "Operation": _member(Operation),
+    "Operand": _member(Operand),
     "Array": array,
     "Values": anything,  # `elements` reads them with the type of the operand
     "str | int": text_or_index,
     "str | os.PathLike[str]": text_or_path,
+    "str | Path": text_or_path,
 }
 
 
@@ -192,7 +194,7 @@ def _each(rule: Rule) -> Rule:
             raise wrong(name, value, "a list")
         try:
             items = list(value)
-        except TypeError:  # an array without dimensions
+        except Exception:  # such as an array without dimensions
             raise wrong(name, value, "a list") from None
         return [rule(f"{name}[{at}]", one) for at, one in enumerate(items)]
 

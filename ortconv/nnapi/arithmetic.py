@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FuseCode
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.operand import OperandType, single
 
 
 def round_half_away(x: Array | float) -> Array:
@@ -24,7 +24,11 @@ def round_away(x: float) -> int:
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """(m, shift) with real = m * 2**(shift - 31) and m of 31 bits; (0, 0) for 0 and what rounds to it."""
+    """(m, shift) with real = m * 2**(shift - 31) and m of 31 bits; (0, 0) for 0 and what rounds to it. OP_FAILED for
+    what is no number, as quotients of extreme scales are.
+    """
+    if not math.isfinite(real):
+        raise op_failed(f"the scales make a factor of {real}")
     if real == 0.0:
         return 0, 0
     fraction, shift = math.frexp(real)
@@ -67,7 +71,7 @@ def scale_by(x: Array, real: float | Array) -> Array:
 
 def product_scale(a: OperandType, b: OperandType) -> float:
     """The scale of products of elements, rounded to float32."""
-    return float(np.float32(a.scale) * np.float32(b.scale))
+    return single(a.scale * b.scale)
 
 
 def quantize(real: Array, out: OperandType) -> Array:

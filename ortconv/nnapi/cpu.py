@@ -227,7 +227,7 @@ def run_operation(
     except NnapiError as error:
         error.operation = error.operation or operation.code
         raise
-    except (ValueError, IndexError) as error:  # what numpy cannot put together
+    except (ArithmeticError, IndexError, ValueError) as error:  # what numpy cannot put together
         raise op_failed(f"operands do not fit: {error}", operation=operation.code) from error
 
 

@@ -53,6 +53,7 @@ from typing import Any, NamedTuple
 
 from ortconv.errors import UsageError
 from ortconv.nnapi import caching
+from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.caching import CacheFiles
 from ortconv.nnapi.codes import DeviceType, FeatureLevel, Operand, Operation, ResultCode
 from ortconv.nnapi.cpu import Limits, Program, Value
@@ -352,6 +353,7 @@ def bundled_profiles() -> list[str]:
     )
 
 
+@checked
 def load_device(profile: str | Path) -> SimulatedDevice:
     """The device of a profile: the path of a file, or the name of one that comes with ortconv. UsageError if it
     cannot be read.
