@@ -59,11 +59,12 @@ def chain(*codes: Operation, dims: tuple[int, ...] = (4,), relaxed: bool = False
     return b.finish([x], [at], relaxed)
 
 
-def adding(kind: OperandType, out: OperandType | None = None) -> nnapi.Model:
-    """x + y"""
+def adding(kind: OperandType, out: OperandType | None = None, scalar: bool = False) -> nnapi.Model:
+    """x + y; the activation is a third input if there is to be a scalar."""
     b = Builder()
-    x, y, none = b.operand(kind), b.operand(kind), b.int32(0)
-    return b.finish([x, y], [b.operation(Operation.ADD, [x, y, none], out or kind)])
+    x, y = b.operand(kind), b.operand(kind)
+    none = b.operand(OperandType(Operand.INT32)) if scalar else b.int32(0)
+    return b.finish([x, y, none] if scalar else [x, y], [b.operation(Operation.ADD, [x, y, none], out or kind)])
 
 
 def condition(*dims: int) -> OperandType:

@@ -118,6 +118,8 @@ def test_a_missing_argument() -> None:
         (np.zeros(4, np.float64), None),
         (np.zeros(4, np.float32), tensor(2, 2)),
         (np.zeros(4, np.float32), tensor(5)),
+        (np.zeros(4, np.float32), tensor(0)),
+        (np.zeros(4, np.float32), tensor()),
         (np.zeros(4, np.float32), tensor(4, type=Operand.TENSOR_FLOAT16)),
         (np.zeros(4, np.float32), OperandType(Operand.TENSOR_FLOAT32, [4], 1.0, 0)),
     ],

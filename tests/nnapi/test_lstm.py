@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nnapi_calls import OMITTED, F, I, Q, S, bias, compute, numbers, quantized
+from nnapi_models import Builder, tensor
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import NnapiError, Operand, OperandType, Operation
@@ -327,3 +328,22 @@ def test_quantization_of_16_bit_cells() -> None:
     ):
         with pytest.raises(NnapiError, match="OP_FAILED"):
             sixteen_bit(**changes)
+
+
+@pytest.mark.parametrize("units", [1, 2, 4, 32, 40])
+def test_constant_weights_are_no_defaults(units: int) -> None:
+    """Of layer normalization: trailing operands like those that may be left out, but for their values."""
+    b = Builder()
+    size = tensor(units)
+    x, states = b.operand(tensor(1, 2)), [b.operand(tensor(1, units)) for _ in range(2)]
+    ones = [b.constant(np.ones((units, n)), tensor(units, n)) for n in (2, 2, 2, 2, units, units, units, units)]
+    vectors = [b.constant(np.ones(units), size) for _ in range(8)]
+    omitted = [b.operand(size) for _ in range(5)]
+    for index in omitted:
+        b.model.set_operand_value(index, None)
+    limits = [b.constant(np.float32(0), OperandType(Operand.FLOAT32)) for _ in range(2)]
+    cell = [x, *ones, *omitted[:3], *vectors[:4], *omitted[3:], *states, b.int32(4), *limits, *vectors[4:]]
+    outs = [b.operand(kind) for kind in (tensor(1, 4 * units), *[tensor(1, units)] * 3)]
+    b.model.add_operation(Operation.LSTM, cell, outs)
+    model = b.finish([x, *states], outs)
+    assert len(model.operations[0].inputs) == 27

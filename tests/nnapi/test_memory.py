@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnapi_models import Builder, chain, compiled, run, tensor
+from nnapi_models import Builder, adding, chain, compiled, run, tensor
 
 from ortconv import nnapi
-from ortconv.nnapi import Operand, Operation
+from ortconv.nnapi import Operand, OperandType, Operation
 from ortconv.nnapi.memory import DeviceMemory
 from ortconv.nnapi.simulated import SimulatedDevice
 
@@ -177,6 +177,10 @@ REFUSED: list[Callable[[nnapi.MemoryDesc, nnapi.Compilation], None]] = [
     lambda d, c: [d.add_input_role(c, 0, 1.0), d.add_input_role(npu(chain(Operation.RELU, dims=(5,))), 0, 1.0)],
     lambda d, c: [d.add_input_role(c, 0, 1.0), d.set_dimensions([5])],
     lambda d, c: [d.set_dimensions([5]), d.add_input_role(c, 0, 1.0)],
+    lambda d, c: [d.set_dimensions([2]), d.set_dimensions([3])],
+    lambda d, c: [d.set_dimensions([2]), d.set_dimensions([2, 1])],
+    lambda d, c: [d.set_dimensions([2]), d.add_input_role(npu(adding(tensor(2), scalar=True)), 2, 1.0)],
+    lambda d, c: [d.add_input_role(npu(adding(tensor(2), scalar=True)), 2, 1.0), d.set_dimensions([1])],
     lambda d, c: d.finish(),
 ]  # type: ignore[list-item]
 
@@ -203,6 +207,42 @@ def test_dimensions_are_narrowed() -> None:
     compilation = npu(chain(Operation.RELU, dims=(0, 3)))
     assert described((compilation, "in")).kind.dims == (0, 3)
     assert described((compilation, "in"), dims=(2, 3)).kind.dims == (2, 3)
+
+
+def test_dimensions_are_narrowed_step_by_step() -> None:
+    desc = nnapi.MemoryDesc()
+    for dims in ([0, 3], [], [2, 0], [2, 3]):
+        desc.set_dimensions(dims)
+    desc.add_input_role(npu(chain(Operation.RELU, dims=(0, 0))), 0, 1.0)
+    desc.finish()
+    assert nnapi.Memory.from_desc(desc).kind.dims == (2, 3)
+
+
+@pytest.mark.parametrize("kind", [tensor(2), tensor(1, 1), tensor(1, type=Operand.TENSOR_INT32)], ids=str)
+def test_a_type_that_says_something_else_than_the_memory(kind: OperandType) -> None:
+    compilation = npu(chain(Operation.RELU, dims=(0,)))
+    for side in ("in", "out"):
+        memory, execution = described((compilation, side), dims=(1,)), nnapi.Execution(compilation)
+        setter = execution.set_input_from_memory if side == "in" else execution.set_output_from_memory
+        with pytest.raises(nnapi.NnapiError, match="BAD_DATA"):
+            setter(0, memory, 0, 0, kind)
+        setter(0, memory, 0, 0, tensor(1))
+
+
+def test_a_copy_may_change_dimensions_that_were_left_open() -> None:
+    compilation = npu(chain(Operation.RELU, dims=(0,)))
+    memories = [described((compilation, "in")) for _ in range(2)]
+    for size in (2, 3):
+        memories[0].write(X[:size])
+        nnapi.Memory.copy(*memories)
+        assert memories[1].elements.tolist() == X[:size].tolist()
+
+
+def test_memory_that_cannot_be_written_to() -> None:
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    with pytest.raises(nnapi.NnapiError, match="BAD_DATA"):
+        nnapi.Memory.copy(nnapi.Memory.from_array(X), nnapi.Memory.from_array(fixed))
 
 
 def test_no_device_for_the_roles() -> None:

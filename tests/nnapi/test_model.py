@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from nnapi_models import Builder, adding, chain, choosing, condition, counting_to, tensor
+from nnapi_models import Builder, adding, chain, choosing, compiled, condition, counting_to, device, run, tensor
 
 from ortconv import nnapi
 from ortconv.nnapi import FeatureLevel, Operand, OperandType, Operation, ResultCode
 from ortconv.nnapi.operand import Lifetime
-from ortconv.nnapi.properties import override
+from ortconv.nnapi.properties import Partitioning, override
 from tests.batches import batched
 
 T = Operand
@@ -408,3 +408,78 @@ def test_codes_that_are_none() -> None:
         b.model.add_operation(999, [x], [y])  # type: ignore[arg-type]
     with pytest.raises(nnapi.NnapiError, match="UNEXPECTED_NULL"):
         b.model.add_operand(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [one for one in T if one is not T.MODEL])
+def test_main_types_that_decide_on_others(kind: Operand) -> None:
+    """The type of a later operand says what the first one may be."""
+    scale = 0.125 if kind.is_quantized and kind is not T.TENSOR_QUANT8_SYMM_PER_CHANNEL else 0.0
+    out, roi = (
+        OperandType(kind, [1, 4] if kind.is_tensor else [], scale),
+        tensor(1, 2, type=T.TENSOR_QUANT16_ASYMM, scale=0.125),
+    )
+    uses = {
+        Operation.FILL: ([tensor(1, type=T.TENSOR_INT32), OperandType(T.FLOAT32)], out, (T.TENSOR_FLOAT32,)),
+        Operation.AXIS_ALIGNED_BBOX_TRANSFORM: (
+            [roi, out, tensor(1, type=T.TENSOR_INT32), roi], roi, (T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED)
+        ),
+    }  # fmt: skip
+    for code, (kinds, result, allowed) in uses.items():
+        b = Builder()
+        given = code, [b.operand(one) for one in kinds], [b.operand(result)]
+        if kind in allowed:
+            b.model.add_operation(*given)
+            continue
+        with pytest.raises(nnapi.NnapiError) as refused:
+            b.model.add_operation(*given)
+        assert refused.value.code is ResultCode.BAD_DATA
+
+
+def test_codes_are_as_good_as_members() -> None:
+    b = Builder()
+    x, y = b.operand(tensor(2)), b.operand(tensor(2))
+    b.model.add_operation(19, [x], [y])  # type: ignore[arg-type]
+    assert b.model.operations[0].code is Operation.RELU
+    c, wrong = b.operand(condition(1)), b.operand(tensor(7, type=T.TENSOR_INT32))
+    models = [b.operand(OperandType(T.MODEL)) for _ in range(2)]
+    for index in models:
+        b.model.set_operand_value_from_model(index, chain(Operation.RELU, dims=(2,)))
+    with pytest.raises(nnapi.NnapiError, match="BAD_DATA: IF: branch input"):
+        b.model.add_operation(96, [c, *models, wrong], [b.operand(tensor(2))])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("code", "kinds", "out"),
+    [
+        (Operation.FLOOR, [tensor(2, 2, 2, 2, 1)], tensor(2, 2, 2, 2, 1)),
+        (Operation.PACK, [OperandType(T.INT32), tensor(4, 5, 6), tensor(4, 5)], tensor(2, 4, 5, 6)),
+        (Operation.PACK, [OperandType(T.INT32), tensor(4, 5, 6), tensor(4, 5, 6)], tensor(2, 4, 5)),
+        (Operation.REVERSE, [tensor(4, 5, 6), tensor(1, type=T.TENSOR_INT32)], tensor(4, 5)),
+        (Operation.REVERSE, [tensor(4, 5, 6), tensor(1, 1, type=T.TENSOR_INT32)], tensor(4, 5, 6)),
+        (Operation.REVERSE, [tensor(4, 5, 6), tensor(2, type=T.TENSOR_INT32)], tensor(4, 5, 6)),
+        (Operation.MIRROR_PAD, [tensor(4, 5), tensor(4, type=T.TENSOR_INT32), OperandType(T.INT32)], tensor(4, 5)),
+        (Operation.MIRROR_PAD, [tensor(4, 5), tensor(2, 3, type=T.TENSOR_INT32), OperandType(T.INT32)], tensor(4, 5)),
+        (Operation.MIRROR_PAD, [tensor(4, 5), tensor(3, 2, type=T.TENSOR_INT32), OperandType(T.INT32)], tensor(4, 5)),
+        (Operation.MIRROR_PAD, [tensor(4, 5), tensor(2, 2, type=T.TENSOR_INT32), OperandType(T.INT32)], tensor(4)),
+    ],
+)
+def test_ranks_that_do_not_go_together(code: Operation, kinds: list[OperandType], out: OperandType) -> None:
+    b = Builder()
+    ins = [b.operand(kind) for kind in kinds]
+    with pytest.raises(nnapi.NnapiError, match="BAD_DATA"):
+        b.model.add_operation(code, ins, [b.operand(out)])
+    open_kinds = [kind.with_dims(()) if kind.type.is_tensor else kind for kind in kinds]
+    b.model.add_operation(code, [b.operand(kind) for kind in open_kinds], [b.operand(tensor())])
+
+
+def test_operations_of_a_maker() -> None:
+    """They can be described, and compile where a driver knows them."""
+    b = Builder()
+    x, y, scalar = b.operand(tensor(2)), b.operand(tensor(2)), b.operand(OperandType(T.OEM_SCALAR))
+    b.model.set_operand_value(scalar, np.arange(10, dtype=np.uint8))
+    b.model.add_operation(Operation.OEM_OPERATION, [x, scalar], [y])
+    model = b.finish([x], [y])
+    with nnapi.registered(device("npu")), pytest.raises(nnapi.NnapiError, match="BAD_DATA: OEM_OPERATION: no device"):
+        compiled(model)
+    with override(partition=Partitioning.OFF), pytest.raises(nnapi.NnapiError, match="OP_FAILED: OEM_OPERATION"):
+        run(compiled(model), np.zeros(2, np.float32))
