@@ -105,7 +105,7 @@ def nnapi_operations() -> str:
         operands, results = (
             "<br>".join(f"`{form.text}`" for form in forms).replace("|", "\\|") for forms in (row.forms, row.outputs)
         )
-        vectors = "{} of {}".format(*counts[code.name])
+        vectors = "{} of {}".format(*counts[code.name]) if code.name in counts else "none"
         cells = (
             str(code.value),
             code.name,

@@ -91,6 +91,8 @@ def _figures(figures: dict[str, float] | None) -> str:
 
 
 def _details(d: dict[str, Any]) -> str:
+    from ortconv.nnapi.device import NO_WORK
+
     facts = {
         "profile": d["profile"] or "built in",
         "type": d["type"],
@@ -102,6 +104,7 @@ def _details(d: dict[str, Any]) -> str:
     if "fp16" in d:
         speed = d["costs"]["copy_gb_per_s"]
         facts |= {
+            "work": "where its figure is below the CPU's 1" if d["gets_work"] else NO_WORK,
             "relaxed float32": "computed in float16" if d["fp16"] else "computed in float32",
             "costs": f"{d['costs']['launch_us']:g} us to launch, {f'{speed:g} GB/s to copy' if speed else 'nothing to copy'}",
             "faults": ", ".join(f"{key} {value}" for key, value in d["faults"].items()) or "none",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 REFERENCE = "nnapi-reference"
 MAX_CACHE_FILES = 32
+NO_WORK = "no work while the CPU is among the devices: no performance figure is below 1, and of equal ones the CPU's wins"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,10 @@ class Capabilities:
             return self.relaxed_scalar
         return self.types.get(kind, NEVER)
 
-    def ever_beats_cpu(self) -> bool:
-        """Whether a figure is below the CPU's. A device without one gets no work while the CPU is among the devices: it wins
-        ties.
+    @property
+    def ever_beat_cpu(self) -> bool:
+        """Whether a figure is below the CPU's. A device without one gets no work while the CPU is among the devices: of equal
+        figures the CPU's win.
         """
         figures = (*self.types.values(), self.relaxed_scalar, self.relaxed_tensor, self.if_, self.while_)
         return any(one.exec_time < 1 or one.power_usage < 1 for one in figures)

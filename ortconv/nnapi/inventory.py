@@ -84,6 +84,7 @@ def _simulation(device: SimulatedDevice) -> dict[str, Any]:
     }
     return {
         "fp16": device.fp16,
+        "gets_work": device.capabilities.ever_beat_cpu,
         "costs": {"launch_us": device.launch_us, "copy_gb_per_s": device.copy_gb_per_s},
         "faults": {name: value for name, value in named.items() if value is not None},
     }

@@ -35,7 +35,6 @@ STATED: dict[str, type] = {
 }
 """What every device says of itself."""
 DRIVER_HINT = "a driver is a subclass of nnapi.Device that sets these attributes; docs/nnapi.md has one"
-NO_WORK = "none of its performance figures is below 1, and of equal figures the CPU's win"
 
 
 def _known() -> list[Device]:
@@ -81,8 +80,6 @@ def _announce(device: Device) -> None:
         return
     _announced.add(device)
     vlog.info("Manager", "Found interface {} (version = {})", device.name, device.version)
-    if not device.capabilities.ever_beats_cpu():
-        vlog.warning("Manager", "{} gets no work while the CPU is among the devices: {}", device.name, NO_WORK)
 
 
 @contextmanager

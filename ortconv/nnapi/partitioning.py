@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from weakref import WeakSet
 
 from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import FeatureLevel, Operation, Preference
-from ortconv.nnapi.device import NEVER, Device, PreparedModel
+from ortconv.nnapi.device import NEVER, NO_WORK, Device, PreparedModel
 from ortconv.nnapi.errors import bad_data, op_failed
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import Lifetime
@@ -45,7 +46,20 @@ def best_devices(model: Model, devices: Sequence[Device], preference: Preference
     flow whose models are partitioned in turn. BAD_DATA if no device can do an operation.
     """
     answers = [supported_by(device, model) for device in devices]
-    return [_best_device(at, model, devices, preference, answers) for at in range(len(model.operations))]
+    best = [_best_device(at, model, devices, preference, answers) for at in range(len(model.operations))]
+    for index, (device, answer) in enumerate(zip(devices, answers)):
+        if any(answer) and index not in best and not (device.is_reference or device.capabilities.ever_beat_cpu):
+            _warn_once(device)
+    return best
+
+
+_warned: WeakSet[Device] = WeakSet()
+
+
+def _warn_once(device: Device) -> None:
+    if device not in _warned:
+        _warned.add(device)
+        vlog.warning(PLAN, "{} gets {}", device.name, NO_WORK)
 
 
 def _best_device(

@@ -65,6 +65,15 @@ def test_a_device_by_name_profile_or_file(profile: Path, capsys: pytest.CaptureF
     assert "execute OP_FAILED, good_executions 2" in capsys.readouterr().out
 
 
+def test_a_device_that_never_gets_work(tmp_path: Path, printed: Printed, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plain.toml"
+    path.write_text('name = "plain"')
+    assert printed("devices", "show", path)["gets_work"] is False
+    assert printed("devices", "show", "npu-int8")["gets_work"] is True
+    assert main(["devices", "show", str(path)]) == 0
+    assert "no work while the CPU is among the devices" in capsys.readouterr().out
+
+
 def test_as_a_table(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "--device", str(profile)]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -154,7 +154,7 @@ def test_timing(mnist: Path, capsys: pytest.CaptureFixture[str], printed: Printe
 def test_messages(mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nnapi", "dump", str(mnist), "--device", "npu-int8", "--vlog", "compilation"]) == 0
     err = capsys.readouterr().err.splitlines()
-    assert "I/ModelBuilder: Device sim-npu can't do operation CONV_2D:1" in err
+    assert "I/ExecutionPlan: Device sim-npu can't do operation CONV_2D:1" in err
     assert main(["nnapi", "dump", str(mnist)]) == 0
     assert capsys.readouterr().err == ""
 

@@ -16,5 +16,5 @@ def test_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     for block in blocks:
         exec(block, names)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     assert "NNAPI timing summary" in capsys.readouterr().out
