@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 REFERENCE = "nnapi-reference"
 MAX_CACHE_FILES = 32
-NO_WORK = "no work while the CPU is among the devices: no performance figure is below 1, and of equal ones the CPU's wins"
+NO_WORK = (
+    "no work while the CPU is among the devices: no performance figure is below 1, and of equal ones the CPU's wins"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,19 @@ def test_a_simulated_device_fails_as_the_cpu_does() -> None:
         run(compiled(tanh(1 / 256)), np.zeros(4, np.uint8))
 
 
+@pytest.mark.parametrize(
+    ("code", "inputs"),
+    [
+        (Operation.GATHER, [0, np.array([1], np.int32)]),
+        (Operation.SLICE, [np.array([1], np.int32), np.array([1], np.int32)]),
+    ],
+)
+def test_what_the_cpu_copies_as_it_is(code: Operation, inputs: list[Given]) -> None:
+    """Android's CPU takes the parameters that the output declares, and the bytes of the input."""
+    x = quantized(np.array([3, 5]), 0.5, 3)
+    assert compute(code, x, *inputs, out=like(x, 0.25))[0].tolist() == [5]
+
+
 def test_a_bias_for_channels_is_only_advised_to_have_no_scale() -> None:
     """Android's CPU does not look at it."""
     x, filter = codes(1, 1, 1, 1), per_channel(np.ones((2, 1, 1, 1)), 0, np.array([0.5, 0.25]))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.operand import OperandType
-from ortconv.nnapi.operations.table import Call, Check
+from ortconv.nnapi.operations.table import Advice, Call, Check
 
 
 def _operands(c: Call, names: Iterable[str]) -> list[OperandType]:
@@ -68,6 +68,16 @@ def same_quantization(*names: str) -> Check:
                 yield f"quantization differs: {first} and {other}"
 
     return check
+
+
+def advised(check: Check) -> Check:
+    """The same, for what Android's CPU does not look at."""
+
+    def advise(c: Call) -> Iterator[str | FeatureLevel]:
+        for found in check(c):
+            yield Advice(found) if isinstance(found, str) else found
+
+    return advise
 
 
 def output_quantization(scale: float, unsigned: int, signed: int, name: str = "out") -> Check:

@@ -12,7 +12,7 @@ from ortconv.nnapi.arithmetic import round_half_away
 from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
-from ortconv.nnapi.operations.checks import dims_are, rank_at_most, same_quantization, same_rank
+from ortconv.nnapi.operations.checks import advised, dims_are, rank_at_most, same_quantization, same_rank
 from ortconv.nnapi.operations.shapes import axes_of, axis_of, integers
 from ortconv.nnapi.operations.table import Call, Dims, operation
 
@@ -173,7 +173,7 @@ def slice_bounds(c: Call) -> list[tuple[int, int]]:
 
 
 @operation(
-    "SLICE", "x:T begin:I sizes:I", level=3, types=ALL, quantization=(KEPT,), zero_sized=True,
+    "SLICE", "x:T begin:I sizes:I", level=3, types=ALL, quantization=(advised(KEPT),), zero_sized=True,
     infer=lambda c: tuple(size for _, size in slice_bounds(c)),
 )  # fmt: skip
 def slice_(c: Call) -> Array:
@@ -237,7 +237,7 @@ def gather_dims(c: Call) -> Dims:
     return (*c.x.dims[:axis], *c.indices.dims, *c.x.dims[axis + 1 :])
 
 
-@operation("GATHER", "x:T axis:i indices:I", level=3, types=ALL, infer=gather_dims, quantization=(KEPT,))
+@operation("GATHER", "x:T axis:i indices:I", level=3, types=ALL, infer=gather_dims, quantization=(advised(KEPT),))
 def gather(c: Call) -> Array:
     size, indices = c.x.dims[c.axis], c.indices.array
     if indices.min() < 0 or indices.max() >= size:
