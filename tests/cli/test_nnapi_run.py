@@ -60,4 +60,4 @@ def test_compare_flags_of_one_file(mnist: str, capsys: pytest.CaptureFixture[str
     exact, half = (m["outputs"][0]["max_abs"] for m in json.loads(capsys.readouterr().out)["models"])
     assert exact < 1e-5 < half < 1e-2
     assert main(["compare", f"{mnist}@numpy", f"{mnist}@numpy:fast"]) == 2
-    assert "takes no settings" in capsys.readouterr().err
+    assert "has no setting" in capsys.readouterr().err
