@@ -164,14 +164,13 @@ def make_region(graph: Graph, nodes: Sequence[Node], keep: Collection[Value] = (
         for value in reads(node):
             if value.producer not in inside and (value.const is None or value.is_input):
                 outer[value] = None
-    outputs = [
-        v
-        for n in nodes
-        for v in n.outputs
-        if v is not None
-        and (v.is_output or v in keep or any(_owner_in(graph, user) not in inside for user, _ in v.uses))
-    ]
+    outputs = [v for n in nodes for v in n.outputs if v is not None and (v in keep or is_needed(graph, v, inside))]
     return Region(graph, tuple(nodes), tuple(outer), tuple(outputs))
+
+
+def is_needed(graph: Graph, value: Value, inside: Collection[Node]) -> bool:
+    """Whether the graph returns a value, or a node that is not `inside` reads it."""
+    return value.is_output or any(_owner_in(graph, user) not in inside for user, _ in value.uses)
 
 
 def pieces(region: Region, most: int) -> Iterator[Region]:
