@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
+from math import prod
 from pathlib import Path
 
 from ortconv.errors import UnsupportedError
@@ -179,6 +180,27 @@ def pieces(region: Region, most: int) -> Iterator[Region]:
         nodes = region.nodes[start : start + most]
         piece = make_region(region.graph, nodes, {v for n in nodes for v in n.outputs if v is not None})
         yield replace(piece, custom_op_library=region.custom_op_library, threads=region.threads)
+
+
+def observed(region: Region, most: int) -> Iterator[Region]:
+    """The region again and again, to put out all that its nodes make: each time at most so many bytes, or one value."""
+    inner = {v for n in region.nodes for v in n.outputs if v is not None}
+    outputs: list[Value] = []
+    held = 0
+    for value in make_region(region.graph, region.nodes, inner).outputs:
+        size = _bytes(value)
+        if outputs and held + size > most:
+            yield replace(region, outputs=tuple(outputs), file=None)
+            outputs, held = [], 0
+        outputs.append(value)
+        held += size
+    yield replace(region, outputs=tuple(outputs), file=None)
+
+
+def _bytes(value: Value) -> int:
+    """The size of a tensor; 0 where it is not known."""
+    shape = value.static_shape
+    return 0 if shape is None or value.dtype is None else prod(shape) * value.dtype.bits // 8
 
 
 def last_uses(regions: Sequence[Region], keep: Iterable[Value] = ()) -> list[tuple[Value, ...]]:
