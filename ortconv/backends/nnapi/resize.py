@@ -36,7 +36,8 @@ def resize(b: Builder, unit: Unit) -> None:
 def _check_scales(unit: Unit, shape: tuple[int, ...], resized: tuple[int, ...]) -> None:
     """BackendError where elements come from other places than those of the lengths, which are all that NNAPI is told."""
     scales = unit.constant(2)
-    if scales is None or not scales.size or attribute(unit.target, "coordinate_transformation_mode") == "align_corners":
+    corners = attribute(unit.target, "coordinate_transformation_mode") == "align_corners"
+    if scales is None or not scales.size or corners or shape == resized:
         return
     is_nearest = attribute(unit.target, "mode") == "nearest"
     for size, length, scale in zip(shape, resized, scales.numpy().tolist(), strict=True):
