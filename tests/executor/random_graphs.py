@@ -20,21 +20,22 @@ FLOATS = {
     np.float64: TensorProto.DOUBLE,
     ml_dtypes.bfloat16: TensorProto.BFLOAT16,
 }
-SHAPES = ((), (1,), (6,), (3, 5), (1, 1), (2, 3, 8), (1, 4, 5, 5), (40, 64), (2, 4, 24, 24))
+MICROSOFT = "com.microsoft"
+SHAPES = ((), (1,), (6,), (3, 5), (1, 1), (0, 4), (2, 0), (2, 3, 8), (1, 4, 5, 5), (40, 64), (2, 4, 24, 24))
 UNARY = (
-    "Abs", "Erf", "Exp", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt",
+    "Abs", "Erf", "Exp", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Neg", "Relu", "Sigmoid", "Sqrt",
     "Tanh",
 )  # fmt: skip
 WEIGHTS = 0.0107
 """The scale of quantized weights. Products of scales are no halves of one another, where sums would round either way."""
-BINARY = ("Add", "Div", "Mul", "Sub")
+BINARY = ("Add", "Mul", "Sub")
 
 
 class Graph:
     """A graph that grows by random nodes. `values` are the shapes of its values by name."""
 
-    def __init__(self, d: Draw, dtype: Any, quantized: bool) -> None:
-        self.d, self.dtype, self.quantized = d, dtype, quantized
+    def __init__(self, d: Draw, dtype: Any, quantized: bool, dynamic: bool = False) -> None:
+        self.d, self.dtype, self.quantized, self.dynamic = d, dtype, quantized, dynamic
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: dict[str, np.ndarray] = {}
@@ -69,7 +70,10 @@ class Graph:
 
     def rounded(self, name: str) -> str:
         """A value between quantizers, of which it may have several."""
-        scale, zero = np.float32(self.d.pick(0.0213, 0.0517, 0.1031)), self.d.pick(np.uint8(128), np.int8(0), np.int8(-3))
+        scale, zero = (
+            np.float32(self.d.pick(0.0213, 0.0517, 0.1031)),
+            self.d.pick(np.uint8(128), np.int8(0), np.int8(-3)),
+        )
         parameters = [self.constant(self.shaped(scale)), self.constant(zero)]
         if self.constants[parameters[0]].ndim:
             self.constants[parameters[1]] = zero.reshape(1)
@@ -109,6 +113,10 @@ class Graph:
             name, shape = made
             self.values[name] = shape
 
+    def declared(self, name: str, shape: tuple[int, ...]) -> list[int | str]:
+        """What the model says of the shape of an input: symbols, if the graph is dynamic."""
+        return [f"{name}_{axis}" if self.dynamic else n for axis, n in enumerate(shape)]
+
     def model(self) -> onnx.ModelProto:
         kind = FLOATS[self.dtype]
         read = {name for node in self.nodes for name in node.input}
@@ -117,7 +125,7 @@ class Graph:
         graph = helper.make_graph(
             self.nodes,
             "g",
-            [helper.make_tensor_value_info(n, kind, x.shape) for n, x in self.inputs.items()],
+            [helper.make_tensor_value_info(n, kind, self.declared(n, x.shape)) for n, x in self.inputs.items()],
             [helper.make_tensor_value_info(n, kind, None) for n in outputs],
             [numpy_helper.from_array(a, n) for n, a in self.constants.items()],
         )
@@ -134,11 +142,12 @@ def _unary(g: Graph, x: str, shape: tuple[int, ...]) -> Made:
 
 
 def _binary(g: Graph, x: str, shape: tuple[int, ...]) -> Made:
+    if g.d.chance(0.2):
+        divisor = g.number(3.0)
+        return g.node("Div", x, divisor), _joint(g, shape, divisor)
     other = g.operand(shape)
-    found = [g.values, {n: a.shape for n, a in g.constants.items()}]
-    return g.either_way(g.d.pick(*BINARY), x, other), np.broadcast_shapes(
-        shape, next(shapes[other] for shapes in found if other in shapes)
-    )
+    made = g.values[other] if other in g.values else g.constants[other].shape
+    return g.either_way(g.d.pick(*BINARY), x, other), np.broadcast_shapes(shape, made)
 
 
 def _joint(g: Graph, shape: tuple[int, ...], *numbers: str) -> tuple[int, ...]:
@@ -231,9 +240,22 @@ def _turned(g: Graph, x: str, shape: tuple[int, ...]) -> Made:
     return (g.node("Transpose", x, perm=order), tuple(shape[i] for i in order)) if shape else None
 
 
+def _of_microsoft(g: Graph, x: str, shape: tuple[int, ...]) -> Made:
+    op = g.d.pick("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "SkipLayerNormalization")
+    if op in ("Gelu", "QuickGelu"):
+        return g.node(op, x, domain=MICROSOFT), shape
+    if not shape or (op == "SkipLayerNormalization" and len(shape) != 3):
+        return None
+    bias = g.constant(g.d.floats(shape[-1:], g.dtype))
+    if op != "SkipLayerNormalization":
+        return g.node(op, x, bias, domain=MICROSOFT), shape
+    skip = g.feed(shape)
+    return g.node(op, x, skip, g.constant(g.d.floats(shape[-1:], g.dtype)), bias, domain=MICROSOFT), shape
+
+
 STEPS = (
     _unary, _unary, _binary, _binary, _binary, _gelu, _gelu_by_tanh, _swish, _standard_scores, _softmax, _normalized, _limited,
-    _product, _convolution, _turned,
+    _product, _convolution, _turned, _of_microsoft,
 )  # fmt: skip
 
 
