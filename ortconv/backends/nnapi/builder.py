@@ -9,6 +9,7 @@ import numpy as np
 
 from ortconv import nnapi
 from ortconv.errors import BackendError
+from ortconv.executor.constants import dense
 from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -64,9 +65,9 @@ class Builder:
         image = image and not self.nchw
         found = self._operands.get((value, image))
         if found is None:
-            const = value.constant
-            if const is not None:
-                array = const.numpy()
+            if _is_constant(value):
+                assert value.const is not None
+                array = dense(value.const)
                 found = self.constant(array.transpose(TO_NHWC) if image else array, self._quantization.get(value))
             elif (value, not image) in self._operands:
                 source = self._operands[value, not image]
@@ -104,7 +105,7 @@ class Builder:
 
     def lacks(self, value: Value) -> bool:
         """Whether a value was not made yet, and is no constant."""
-        return value.constant is None and self.found(value)[0] is None
+        return not _is_constant(value) and self.found(value)[0] is None
 
     def alias(self, value: Value, source: Value) -> None:
         """Let a value be another one."""
@@ -113,7 +114,7 @@ class Builder:
             for image in (False, True)
             if (source, image) in self._operands
         }
-        if source.constant is not None:
+        if _is_constant(source):
             self._bind(value, False, self.operand(source))
 
     def copy(self, index: int) -> int:
@@ -256,6 +257,11 @@ def constant_ints(unit: Unit, slot: int, attribute: str = "") -> list[int] | Non
         return [int(v) for v in const.numpy().ravel()]
     listed: tuple[int, ...] | None = unit.target.attr(attribute, None) if attribute else None
     return None if listed is None else list(listed)
+
+
+def _is_constant(value: Value) -> bool:
+    """Whether a value is always the same, in dense form or not."""
+    return value.const is not None and not value.is_input
 
 
 def _dims(value: Value, image: bool) -> tuple[int, ...]:
