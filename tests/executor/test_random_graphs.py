@@ -1,4 +1,4 @@
-"""Units of steps on random graphs: what is fused computes what the same nodes compute one by one, in every run."""
+"""Units of steps on random graphs: what is fused computes what the plain kernels compute one by one, in every run."""
 
 import numpy as np
 import pytest
@@ -33,8 +33,7 @@ def test_units_compute_what_their_nodes_do(seed):
     graph = Graph(d, dtype, quantized, dynamic=seed % 3 == 0)
     model = from_proto(graph.model())
     names = [v.name for v in model.graph.outputs]
-    apart = Session(model, keep=[v.name for node in model.graph for v in node.outputs if v is not None])
-    want = apart.run(names, graph.inputs)
+    want = Session(model, ["numpy:reference"]).run(names, graph.inputs)
     session = Session(model)
     for _ in range(3):  # plainly, recorded, and by what was recorded
         for g, w in zip(session.run(names, graph.inputs), want, strict=True):
