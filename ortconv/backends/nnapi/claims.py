@@ -8,6 +8,7 @@ from ortconv.backends.nnapi.lower import Draft, RefusedError
 from ortconv.executor.backend import Claim, Region
 from ortconv.executor.regions import make_region, reads
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.nnapi.timing import mark
 from ortconv.partition import Target, partition
 from ortconv.partition.partitioner import is_trivial
 from ortconv.partition.regions import group_by_wave
@@ -25,7 +26,7 @@ def claim(graph: Graph, target: Target) -> Claim:
     groups = []
     while waiting:
         nodes = waiting.pop()
-        reasons = dict(refusals(make_region(graph, nodes), target.feature_level, target.use_nchw))
+        reasons = refusals(make_region(graph, nodes), target.feature_level, target.use_nchw)
         refused |= reasons
         if not reasons:
             groups.append(nodes)
@@ -38,12 +39,12 @@ def claim(graph: Graph, target: Target) -> Claim:
     return Claim(tuple(groups), refused)
 
 
-def refusals(region: Region, level: int, nchw: bool) -> Iterator[tuple[Node, str]]:
+@mark("LA", "PP", "draft")
+def refusals(region: Region, level: int, nchw: bool) -> dict[Node, str]:
     """The nodes of a partition that the runtime refuses, and why: all that can be seen at once. Without them there may be more."""
     empty = dict(_cannot_be_empty(region, level))
     if empty:
-        yield from empty.items()
-        return
+        return empty
     draft = Draft(region, level, nchw)
     refused = draft.refused
     if not refused:
@@ -51,11 +52,8 @@ def refusals(region: Region, level: int, nchw: bool) -> Iterator[tuple[Node, str
             draft.finished(to_run=False)
         except RefusedError as error:
             refused = [error]
-    for one in refused:
-        yield from dict.fromkeys(one.nodes, f"NNAPI cannot be given it: {one.reason}").items()
-    if not refused:
-        for unit, reason in draft.without_elements():
-            yield from dict.fromkeys(unit.nodes, reason).items()
+    found = {node: f"NNAPI cannot be given it: {one.reason}" for one in refused for node in one.nodes}
+    return found or {node: reason for unit, reason in draft.without_elements() for node in unit.nodes}
 
 
 def _cannot_be_empty(region: Region, level: int) -> Iterator[tuple[Node, str]]:
