@@ -105,9 +105,20 @@ class Draft:
         """
         region, builder = self.region, self._builder
         inputs = [builder.operand(value) for value in self._inputs]
+        outputs: dict[int, int] = {}  # numbers by operand
+        try:
+            places = self._places(inputs, outputs)
+            builder.finish(inputs, list(outputs), relaxed, to_run)
+        except NnapiError as error:
+            raise RefusedError(self._newest(), str(error)) from error
+        in_order = tuple(places[value] for value in region.outputs)
+        return Lowered(builder.model, self._inputs, region.outputs, in_order, builder.names)
+
+    def _places(self, inputs: Sequence[int], outputs: dict[int, int]) -> dict[Value, Place | None]:
+        """Where each result lies; the operands that the model returns for them are added to `outputs`."""
+        region, builder = self.region, self._builder
         inside = set(region.nodes)
         read = {value for value in region.outputs if is_needed(region.graph, value, inside)}
-        outputs: dict[int, int] = {}  # numbers by operand
         places: dict[Value, Place | None] = {}
         for value in sorted(region.outputs, key=lambda v: v not in read):
             index, image = (builder.operand(value), False) if value in read else builder.found(value)
@@ -117,12 +128,7 @@ class Draft:
             if index in inputs or index in builder.constants or (value in read and index in outputs):
                 index = builder.copy(index)
             places[value] = Place(outputs.setdefault(index, len(outputs)), TO_NCHW if image else None)
-        try:
-            builder.finish(inputs, list(outputs), relaxed, to_run)
-        except NnapiError as error:
-            raise RefusedError(self._newest(), str(error)) from error
-        in_order = tuple(places[value] for value in region.outputs)
-        return Lowered(builder.model, self._inputs, region.outputs, in_order, builder.names)
+        return places
 
     def without_elements(self) -> Iterator[tuple[Unit, str]]:
         """The units of a finished model with an operation that is given a tensor without elements, and takes none; and why."""
