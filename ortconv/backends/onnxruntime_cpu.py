@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -115,13 +115,32 @@ def _kernels() -> dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]
     return found
 
 
+class ModelFile:
+    """A model file opened by onnxruntime: with the session options of an app, or as it is written, without optimizations.
+
+    BackendError with what onnxruntime says where it does not load or run the file.
+    """
+
+    def __init__(self, file: Path, *, default: bool, custom_op_library: Path | None = None) -> None:
+        self._session = _session(str(file), custom_op_library, default=default)
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """All outputs, in the order of the file."""
+        return _run(self._session, None, feeds)
+
+
 class _Program:
     def __init__(self, region: Region, default: bool) -> None:
         self._region, self._default = region, default
         self._outputs = [v.name for v in region.outputs]
-        self._session = _session(region, default)
+        self._session = self._made()
         known = {i.name for i in (*self._session.get_inputs(), *self._session.get_overridable_initializers())}
         self._inputs = [v.name if v.name in known else None for v in region.inputs]
+
+    def _made(self, profile: str | None = None) -> Any:
+        region = self._region
+        model = str(region.file) if region.file is not None else _serialized(region)
+        return _session(model, region.custom_op_library, self._default, region.threads, profile)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         return self._run(self._session, inputs)
@@ -129,7 +148,7 @@ class _Program:
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
         """The same as `run`, in a session of its own that has run once before."""
         with TemporaryDirectory() as folder:
-            session = _session(self._region, self._default, profile=f"{folder}/run")
+            session = self._made(f"{folder}/run")
             self._run(session, inputs)
             start = time.perf_counter()
             results = self._run(session, inputs)
@@ -138,36 +157,41 @@ class _Program:
 
     def _run(self, session: Any, inputs: Sequence[Any]) -> list[Any]:
         feeds = {name: value for name, value in zip(self._inputs, inputs, strict=True) if name is not None}
-        limit, options = seconds_left(), runtime().RunOptions()
-        timer = None if limit is None else Timer(limit, setattr, (options, "terminate", True))
-        try:
-            if timer is not None:
-                timer.daemon = True
-                timer.start()
-            return list(session.run(self._outputs, feeds, options))
-        except Exception as error:
-            if options.terminate:
-                raise TimeLimitError("the run takes longer than it may", backend="onnxruntime") from error
-            raise BackendError(_first_line(error), backend="onnxruntime") from error
-        finally:
-            if timer is not None:
-                timer.cancel()
+        return _run(session, self._outputs, feeds)
 
 
-def _session(region: Region, default: bool, profile: str | None = None) -> Any:
+def _run(session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+    limit, options = seconds_left(), runtime().RunOptions()
+    timer = None if limit is None else Timer(limit, setattr, (options, "terminate", True))
+    try:
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        return list(session.run(names, feeds, options))
+    except Exception as error:
+        if options.terminate:
+            raise TimeLimitError("the run takes longer than it may", backend="onnxruntime") from error
+        raise BackendError(_first_line(error), backend="onnxruntime") from error
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def _session(
+    model: str | bytes, library: Path | None, default: bool, threads: int = 1, profile: str | None = None
+) -> Any:
     onnxruntime = runtime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.intra_op_num_threads = region.threads
+    options.intra_op_num_threads = threads
     if not default:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.add_session_config_entry("session.x64quantprecision", "1")
     if profile is not None:
         options.enable_profiling, options.profile_file_prefix = True, profile
     try:
-        if region.custom_op_library is not None:
-            options.register_custom_ops_library(str(region.custom_op_library))
-        model = str(region.file) if region.file is not None else _serialized(region)
+        if library is not None:
+            options.register_custom_ops_library(str(library))
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise BackendError(_first_line(error), backend="onnxruntime") from error

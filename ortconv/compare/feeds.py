@@ -125,9 +125,12 @@ def make(
     problem: Problem, sizes: Sizes, seed: int = 0, draws: Mapping[str, Draw] | None = None, kind: str = "drawn"
 ) -> Feeds:
     """Content for the inputs that are to be made up, of these sizes and one of KINDS."""
-    made = {v.name: generate(v, problem.shape(v, sizes), seed, (draws or {}).get(v.name)) for v in problem.made}
-    made |= {v.name: generate(v, (), seed, (draws or {}).get(v.name)) for v in problem.shaped}
-    return made if kind == "drawn" else {v.name: changed(v, made[v.name], kind) for v in (*problem.made, *problem.shaped)}
+    made = {}
+    for value in (v for v in problem.graph.inputs if v in problem.made or v in problem.shaped):
+        shape = () if value in problem.shaped else problem.shape(value, sizes)
+        drawn = generate(value, shape, seed, (draws or {}).get(value.name))
+        made[value.name] = drawn if kind == "drawn" else changed(value, drawn, kind)
+    return made
 
 
 def changed(value: Value, drawn: Any, kind: str) -> Any:

@@ -13,7 +13,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import TensorType
 from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
-from ortconv.onnxlib import IR_VERSION, GraphProto, ModelProto, TypeProto
+from ortconv.onnxlib import IR_VERSION, GraphProto, ModelProto, NodeProto, TypeProto
 
 Sizes = dict[str, int]
 """The sizes of free dimensions by their names."""
@@ -197,7 +197,7 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
         elif not value.is_input:
             message.graph.input.append(value_info(value))
     for node in graph:
-        message.graph.node.append(node_proto(node))
+        message.graph.node.append(_undeclared(node_proto(node)))
         if node.domain not in ("", "ai.onnx.ml"):
             for output in node.outputs:
                 if output is not None and output.type is not None:
@@ -207,6 +207,19 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
     with suppress(GraphError):
         _read(infer_model(message).graph, graph, found)
     return found
+
+
+def _undeclared(message: NodeProto) -> NodeProto:
+    """The node without the shapes that its subgraphs declare for what they make."""
+    for attribute in message.attribute:
+        for graph in (attribute.g,) if attribute.HasField("g") else attribute.graphs:
+            del graph.value_info[:]
+            for output in graph.output:
+                if output.type.HasField("tensor_type"):
+                    output.type.tensor_type.ClearField("shape")
+            for node in graph.node:
+                _undeclared(node)
+    return message
 
 
 def _known(graph: Graph) -> dict[Value, Numbers]:
