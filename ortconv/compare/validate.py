@@ -1,25 +1,67 @@
-"""Proof by running: does a converted model still compute what the source computes?"""
+"""Proof by running: does a converted model load where it will be used, and compute what the source computes?"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ortconv.compare.feeds import Feeds, first_run
-from ortconv.compare.tolerance import Difference, difference, limit, worst
-from ortconv.errors import BackendError, MismatchError, OrtconvError
+from ortconv.compare.budget import Budget, Clock
+from ortconv.compare.feeds import Feeds
+from ortconv.compare.tolerance import Difference
+from ortconv.compare.trials import CannotTryError, Trial, trials
+from ortconv.compare.verdict import Gap, Tolerance, accepts, gap, moved, tolerances, widest
+from ortconv.compare.widen import is_narrow, narrow, wide, widen
+from ortconv.errors import BackendError, MismatchError, OrtconvError, UnsupportedError
+from ortconv.executor.deadline import TimeLimitError, within
+from ortconv.ir.graph import Graph, Value, captures
 from ortconv.ir.model import Model
 from ortconv.ir.schema import NON_DETERMINISTIC
+from ortconv.models import load
 from ortconv.session import Session
 
-PREFERENCE = ("numpy", "onnxruntime")
+if TYPE_CHECKING:
+    from ortconv.backends.onnxruntime_cpu import ModelFile
+
+NUDGES = 3
+"""How often the source is run on inputs that are off by rounding, where that may explain a difference."""
+
+Outputs = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a validation is made: on which engines, on whose inputs, within which budget."""
+
+    engines: tuple[str, ...] = ("numpy", "onnxruntime")
+    given: tuple[Mapping[str, Any], ...] = ()
+    budget: Budget = field(default_factory=Budget)
+    fix_dims: Mapping[str, int] = field(default_factory=dict)
+    custom_op_library: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What was found on one engine. `own` is how far onnxruntime's own result of the source is from the source."""
+
+    name: str
+    version: str = ""
+    loads: bool = False
+    max_abs: float = 0.0
+    scaled: float = 0.0
+    own: float | None = None
+    skipped: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What a validation found. `skipped` says why there was none; `excused` names rewrites that may exceed the limit."""
+    """What a validation found, on each engine and as the worst of them.
+
+    `backend` names those on which numbers were compared. `skipped` says why there were none; `excused` names rewrites that may
+    exceed the limit; `notes` are what was left out, or found in the source.
+    """
 
     backend: str = ""
     max_abs: float = 0.0
@@ -27,79 +69,391 @@ class Validation:
     limit: float = 0.0
     skipped: str | None = None
     excused: tuple[str, ...] = ()
+    engines: tuple[Engine, ...] = ()
+    inputs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Reference:
-    """A source model's outputs for some feeds, by the first backend that runs it."""
+    """What a source model computes for some inputs, on each engine that runs it."""
 
-    backend: str
-    feeds: Feeds
-    outputs: list[Any]
-    names: list[str]
-    limit: float
+    def __init__(self, model: Model, source: Path, settings: Settings) -> None:
+        self.source, self.settings, self.clock = source, settings, Clock(settings.budget)
+        graph = model.graph
+        self.names = [v.name for v in graph.outputs]
+        self.tolerances = tolerances(graph)
+        self.limit = max((t.limit for t in self.tolerances), default=0.0)
+        self.random = _random_outputs(graph)
+        self.is_narrow = is_narrow(graph)
+        self.trials: list[Trial] = []
+        self.outputs: dict[str, list[Outputs | None]] = {}
+        self.own: list[Outputs | None] = []
+        self.reasons: dict[str, str] = {}
+        self.notes: list[str] = []
+        self._late: Future[None] | None = None
+        self._wide: dict[int, Outputs | None] = {}
+        self._moves: dict[tuple[str, int], list[Outputs]] = {}
+        with self.clock:
+            self._run_numpy(model)
+        if "onnxruntime" in settings.engines:
+            self._start(graph)
 
+    @property
+    def backend(self) -> str:
+        """The engine whose numbers are at hand without waiting; empty if there is none."""
+        return "numpy" if "numpy" in self.outputs else "onnxruntime" if "onnxruntime" in self.outputs else ""
 
-def reference(
-    model: Model, source: Path, feeds: Mapping[str, Any] | None = None, custom_op_library: Path | None = None
-) -> Reference | str:
-    """Run a source model on the user's feeds, or on feeds made up for it; why not, where no backend can."""
-    drawing = next((n.label for n in model.graph.walk() if n.op in NON_DETERMINISTIC and n.domain == ""), None)
-    if drawing is not None:
-        return f"{drawing} draws random numbers"
-    reasons = []
-    for name in PREFERENCE:
+    @property
+    def feeds(self) -> Feeds:
+        return self.trials[0].feeds
+
+    @property
+    def skipped(self) -> str | None:
+        """Why the source runs nowhere; None if it does."""
+        self.wait()
+        return None if self.outputs else "; ".join(dict.fromkeys(self.reasons.values())) or "no engine was asked"
+
+    def wait(self) -> None:
+        """Wait for what runs beside the conversion."""
+        if self._late is not None:
+            self._late.result()
+
+    # ------------------------------------------------------------------ running the source
+
+    def _collect(self, engine: str, graph: Graph, run: Callable[[Feeds], Outputs]) -> None:
+        """Choose the inputs by what an engine accepts, and note its outputs."""
         try:
-            session = Session(
-                model if name == "numpy" else source, backends=[name], custom_op_library=custom_op_library
-            )
-            return _first_that_runs(session, name, feeds)
-        except BackendError as error:
-            reasons.append(error.message)
+            for trial, results in trials(graph, run, self.settings.given, self.clock, self.notes):
+                self.trials.append(trial)
+                self.outputs.setdefault(engine, []).append(results)
+        except CannotTryError as error:
+            self.reasons[engine] = str(error)
         except OrtconvError as error:
-            if feeds is not None and error.exit_code == 2:
+            if self.settings.given and error.exit_code == 2:
                 raise
-            reasons.append(f"{name}: {error}")
-    return "; ".join(reasons)
+            self.reasons[engine] = error.message if isinstance(error, BackendError) else f"{engine}: {error}"
+        except MemoryError:
+            self.reasons[engine] = f"{engine}: a run takes more memory than there is"
+
+    def _run_numpy(self, model: Model) -> None:
+        if "numpy" not in self.settings.engines:
+            return
+        try:
+            session = Session(model, ["numpy"])
+        except OrtconvError as error:
+            self.reasons["numpy"] = f"numpy: {error}"
+        except MemoryError:
+            self.reasons["numpy"] = "numpy: constants alone take more memory than there is"
+        else:
+            self._collect("numpy", model.graph, lambda feeds: session.run(None, feeds))
+
+    def _start(self, graph: Graph) -> None:
+        """Run the source on onnxruntime: beside the conversion where the inputs are chosen, else now."""
+        if self.trials:
+            pool = ThreadPoolExecutor(1, "onnxruntime")
+            self._late = pool.submit(self._run_onnxruntime)
+            pool.shutdown(wait=False)
+        elif _is_worth_trying(self.reasons.get("numpy")):
+            with self.clock:
+                opened = self.open(self.source, default=False)
+                if opened is not None:
+                    self._collect("onnxruntime", graph, opened.run)
+                    self.own = self._each(self.open(self.source, default=True))
+
+    def _run_onnxruntime(self) -> None:
+        opened = self.open(self.source, default=False)
+        if opened is None:
+            return
+        found = self._each(opened)
+        if any(outputs is not None for outputs in found):
+            self.outputs["onnxruntime"] = found
+            self.own = self._each(self.open(self.source, default=True))
+
+    def open(self, file: Path, *, default: bool) -> ModelFile | None:
+        """The source as onnxruntime opens it; None if it does not, with the reason noted."""
+        try:
+            return open_file(file, default, self.settings.custom_op_library)
+        except BackendError as error:
+            self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not load the source: {_said(error)}")
+            return None
+
+    def _each(self, opened: ModelFile | None) -> list[Outputs | None]:
+        """The outputs for each set of inputs, None where the engine fails."""
+        found: list[Outputs | None] = []
+        for trial in self.trials if opened is not None else ():
+            assert opened is not None
+            try:
+                with within(self.clock.left / 2):
+                    found.append(opened.run(trial.feeds))
+            except BackendError as error:
+                self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not run the source: {_said(error)}")
+                found.append(None)
+        return found
+
+    # ------------------------------------------------------------------ judging results
+
+    def judge(self, engine: str, results: Sequence[Outputs | None], where: str, hint: str, excused: bool) -> Difference:
+        """Hold outputs against those of the source on the same engine. MismatchError where rounding does not explain them."""
+        worst = Difference()
+        for i, (trial, want, got) in enumerate(zip(self.trials, self.outputs[engine], results, strict=True)):
+            if want is None or got is None:
+                continue
+            for k, name in enumerate(self.names):
+                found = gap(want[k], got[k])
+                difference = found.difference()
+                if k in self.random and _has_same_form(want[k], got[k]):
+                    continue
+                fine = accepts(self.tolerances[k], found) or (excused and difference.mismatch is None)
+                if not fine and not self._is_explained(engine, i, k, got[k], found):
+                    raise self._mismatch(engine, trial, name, difference, self.tolerances[k], (i, k), where, hint)
+                worst = worst.worse(difference if difference.mismatch is None else Difference())
+        return worst
+
+    def _is_explained(self, engine: str, i: int, k: int, got: Any, found: Gap) -> bool:
+        if found.mismatch is not None and "elements" not in found.mismatch:
+            return False
+        return (
+            (engine == "onnxruntime" and self._is_like_own(i, k, got, found))
+            or (self.is_narrow and self._is_nearer_to_wide(engine, i, k, got))
+            or found.explained_by(self._movement(engine, i, k))
+        )
+
+    def _is_like_own(self, i: int, k: int, got: Any, found: Gap) -> bool:
+        """Whether onnxruntime makes the same of the source, or is as far from it."""
+        want, own = self.outputs["onnxruntime"][i], self.own[i] if i < len(self.own) else None
+        if own is None or want is None:
+            return False
+        theirs = gap(want[k], own[k])
+        as_far = self.tolerances[k].quantized and found.explained_by(theirs)
+        return accepts(self.tolerances[k], gap(own[k], got)) or as_far
+
+    def _is_nearer_to_wide(self, engine: str, i: int, k: int, got: Any) -> bool:
+        """Whether a result is as near to the computation in float32 as the source is, or within the limit of it."""
+        want, exact = self.outputs[engine][i], self._widened(i)
+        if exact is None or want is None:
+            return False
+        truth = narrow(exact[k], want[k])
+        ours, theirs = gap(truth, got), gap(truth, want[k])
+        if ours.mismatch is not None or theirs.mismatch is not None or ours.strays > theirs.strays:
+            return False
+        room = self.tolerances[k].limit * ours.magnitude + self.tolerances[k].floor
+        return accepts(self.tolerances[k], ours) or (
+            ours.largest <= theirs.largest + room and ours.rms <= theirs.rms + self.tolerances[k].limit * ours.average
+        )
+
+    def _widened(self, i: int) -> Outputs | None:
+        if i not in self._wide:
+            try:
+                model = load(self.source, self.settings.fix_dims, only_to_run=True)
+                widen(model.graph)
+                with within(self.clock.left / 2):
+                    feeds = {name: wide(value) for name, value in self.trials[i].feeds.items()}
+                    self._wide[i] = Session(model, ["numpy"]).run(None, feeds)
+            except OrtconvError:
+                self._wide[i] = None
+        return self._wide[i]
+
+    def _movement(self, engine: str, i: int, k: int) -> Gap:
+        """How far the source's own output moves when its inputs move by rounding."""
+        want = self.outputs[engine][i]
+        if want is None:
+            return Gap()
+        if (engine, i) not in self._moves:
+            self._moves[engine, i] = self._nudged(engine, self.trials[i].feeds)
+        return widest([gap(want[k], other[k]) for other in self._moves[engine, i]])
+
+    def _nudged(self, engine: str, feeds: Feeds) -> list[Outputs]:
+        found: list[Outputs] = []
+        try:
+            if engine == "numpy":
+                session = Session(load(self.source, self.settings.fix_dims, only_to_run=True), ["numpy"])
+                run: Callable[[Feeds], Outputs] = lambda nudged: session.run(None, nudged)  # noqa: E731
+            else:
+                run = open_file(self.source, False, self.settings.custom_op_library).run
+            for seed in range(NUDGES):
+                with within(self.clock.left / 2):
+                    found.append(run(moved(feeds, seed)))
+        except OrtconvError:
+            pass
+        return found
+
+    def _mismatch(
+        self,
+        engine: str,
+        trial: Trial,
+        name: str,
+        found: Difference,
+        tolerance: Tolerance,
+        place: tuple[int, int],
+        where: str,
+        hint: str,
+    ) -> MismatchError:
+        text = found.mismatch or f"max abs {found.max_abs:.3g}, scaled {found.scaled:.3g}"
+        own = self.own_difference(*place) if engine == "onnxruntime" else None
+        beside = "" if own is None else f"; onnxruntime's own result differs by {own.mismatch or f'{own.scaled:.3g}'}"
+        allowed = f"allowed {tolerance.limit:.1e}"
+        return MismatchError(
+            f"{where}output '{name}' differs from the source's on {engine}, {trial.what}: {text}, {allowed}{beside}",
+            hint=hint,
+        )
+
+    def own_difference(self, i: int, k: int) -> Difference | None:
+        """How far onnxruntime's result of the source with default options is from the source."""
+        outputs = self.outputs.get("onnxruntime")
+        want, own = (outputs[i] if outputs else None), (self.own[i] if i < len(self.own) else None)
+        return None if want is None or own is None else gap(want[k], own[k]).difference()
+
+    def own_scaled(self) -> float | None:
+        """The largest of these differences."""
+        found = [self.own_difference(i, k) for i in range(len(self.own)) for k in range(len(self.names)) if k not in self.random]
+        known = [d.scaled for d in found if d is not None and d.mismatch is None]
+        return max(known, default=None)
 
 
-def _first_that_runs(session: Session, name: str, feeds: Mapping[str, Any] | None) -> Reference:
-    graph = session.model.graph
-    allowed = limit(graph, [v.dtype for v in graph.outputs])
-    names = [v.name for v in graph.outputs]
-    return Reference(name, *first_run(session, None, feeds), names, allowed)
+def open_file(file: Path, default: bool, custom_op_library: Path | None) -> ModelFile:
+    from ortconv.backends.onnxruntime_cpu import ModelFile
+    from ortconv.executor.backend import get_backend
+
+    get_backend("onnxruntime")
+    return ModelFile(file, default=default, custom_op_library=custom_op_library)
+
+
+def runtime_name() -> str:
+    try:
+        from ortconv.backends.onnxruntime_cpu import version
+
+        return f"onnxruntime {version()}"
+    except ImportError:
+        return "onnxruntime"
+
+
+def _said(error: BackendError) -> str:
+    return error.message.removeprefix("backend onnxruntime: ")
+
+
+def _is_worth_trying(reason: str | None) -> bool:
+    """Whether onnxruntime may run what numpy does not: not where it is memory or time that is missing."""
+    return reason is None or not reason.startswith(("a run needs", "one run takes", "Loop ")) and "turns" not in reason
+
+
+def _has_same_form(want: Any, got: Any) -> bool:
+    return type(want) is type(got) and all(getattr(want, a, None) == getattr(got, a, None) for a in ("shape", "dtype"))
+
+
+def _random_outputs(graph: Graph) -> set[int]:
+    """The outputs that depend on random numbers."""
+    drawn: set[Value] = set()
+    for node in graph:
+        reads = [*node.inputs, *(captures(node) if node.attrs and node.subgraphs else ())]
+        inner = (n for sub in (node.subgraphs if node.attrs else ()) for n in sub.walk())
+        if any(map(_draws, (node, *inner))) or not drawn.isdisjoint(v for v in reads if v is not None):
+            drawn.update(v for v in node.outputs if v is not None)
+    return {k for k, v in enumerate(graph.outputs) if v in drawn}
+
+
+def _draws(node: Any) -> bool:
+    if node.op in NON_DETERMINISTIC and node.domain == "":
+        return True
+    if node.op in ("Dropout", "BiasDropout", "BitmaskDropout", "BitmaskBiasDropout"):
+        training = node.input(2 if node.op in ("Dropout", "BitmaskDropout") else 4)
+        known = None if training is None else training.constant
+        return training is not None and (known is None or bool(known.numpy().reshape(-1)[0]))
+    return False
 
 
 def validate(
-    expected: Reference, converted: Path, custom_op_library: Path | None = None, excused: Collection[str] = ()
+    expected: Reference, converted: Path, excused: Collection[str] = (), needs_provider: bool = False
 ) -> Validation:
-    """Hold a converted file against the source's outputs.
+    """Hold a converted file against the source on every engine that was asked for.
 
-    MismatchError where they differ by more than rounding explains, unless rewrites are excused: then only where the types or
-    shapes differ.
+    MismatchError where numbers differ by more than rounding explains, unless rewrites are excused: then only where types or shapes
+    differ. UnsupportedError where onnxruntime does not load or run the file, but where it `needs_provider` for some nodes.
     """
-    session = Session(converted, backends=[expected.backend], custom_op_library=custom_op_library)
-    hint = "nothing was written; --verify-each names the pass at fault, --no-validate writes it all the same"
-    found = _held(expected, session, "", hint, excused)
-    return Validation(expected.backend, found.max_abs, found.scaled, expected.limit, excused=tuple(excused))
+    expected.wait()
+    with expected.clock:
+        found = [
+            check(expected, converted, tuple(excused), needs_provider)
+            for name, check in (("onnxruntime", _on_onnxruntime), ("numpy", _on_numpy))
+            if name in expected.settings.engines
+        ][::-1]
+    compared = [e for e in found if e.skipped is None]
+    reasons = [e.skipped for e in found if e.skipped is not None]
+    return Validation(
+        " and ".join(e.name for e in compared),
+        max((e.max_abs for e in compared), default=0.0),
+        max((e.scaled for e in compared), default=0.0),
+        expected.limit,
+        None if compared else "; ".join(dict.fromkeys(reasons)) or "no engine was asked",
+        tuple(excused),
+        tuple(found),
+        tuple(t.what for t in expected.trials),
+        (*expected.notes, *_about_random(expected)),
+    )
+
+
+def _about_random(expected: Reference) -> list[str]:
+    names = ", ".join(expected.names[k] for k in sorted(expected.random)[:4])
+    return [f"types and shapes alone were compared where random numbers are drawn: {names}"] if names else []
+
+
+HINT = "nothing was written; --verify-each names the pass at fault, --no-validate writes it all the same"
+
+
+def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool) -> Engine:
+    if "numpy" not in expected.outputs:
+        return Engine("numpy", skipped=expected.reasons.get("numpy", "numpy: not run"))
+    try:
+        session = Session(converted, ["numpy"])
+        results = []
+        for trial in expected.trials:
+            with within(expected.clock.left):
+                results.append(session.run(None, trial.feeds))
+    except (BackendError, UnsupportedError) as error:
+        return Engine("numpy", skipped=f"numpy does not run the result: {error}")
+    except MemoryError:
+        return Engine("numpy", skipped="numpy: a run of the result takes more memory than there is")
+    found = expected.judge("numpy", results, "", HINT, bool(excused))
+    return Engine("numpy", loads=True, max_abs=found.max_abs, scaled=found.scaled)
+
+
+REFUSED = "choose a lower --optimization-level; --allow-unchecked writes it all the same"
+
+
+def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool) -> Engine:
+    from ortconv.backends.onnxruntime_cpu import version
+
+    about_source = expected.reasons.get("onnxruntime")
+    try:
+        opened = open_file(converted, True, expected.settings.custom_op_library)
+    except ImportError as error:
+        return Engine("onnxruntime", skipped=f"onnxruntime cannot be imported: {error}")
+    except BackendError as error:
+        if needs_provider:
+            return Engine("onnxruntime", skipped="onnxruntime: some nodes run only where a provider takes them")
+        if about_source is not None and "onnxruntime" not in expected.outputs:
+            raise UnsupportedError(about_source, hint="the result has the same fault; mend the model") from error
+        raise UnsupportedError(f"{runtime_name()} does not load the result: {_said(error)}", hint=REFUSED) from error
+    if "onnxruntime" not in expected.outputs:
+        reason = about_source or expected.reasons.get("numpy", "onnxruntime: not run")
+        return Engine("onnxruntime", version(), loads=True, skipped=reason)
+    results: list[Outputs | None] = []
+    for trial, want in zip(expected.trials, expected.outputs["onnxruntime"], strict=True):
+        try:
+            with within(expected.clock.left):
+                results.append(None if want is None else opened.run(trial.feeds))
+        except TimeLimitError as error:
+            return Engine("onnxruntime", version(), loads=True, skipped=error.message)
+        except BackendError as error:
+            message = f"{runtime_name()} runs the source, but not the result, {trial.what}: {_said(error)}"
+            raise UnsupportedError(message, hint=REFUSED) from error
+    found = expected.judge("onnxruntime", results, "", HINT, bool(excused))
+    return Engine(
+        "onnxruntime", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled, own=expected.own_scaled()
+    )
 
 
 def hold(expected: Reference, model: Model, stage: str, excused: Collection[str] = (), hint: str = "") -> None:
-    """Run a model as it is after a stage of the pipeline. MismatchError naming the stage where `validate` would raise one."""
-    _held(expected, Session(model), f"after {stage}: ", hint or f"leave it out with --disable-pass {stage}", excused)
-
-
-def _held(expected: Reference, session: Session, where: str, hint: str, excused: Collection[str]) -> Difference:
-    got = session.run(None, expected.feeds)
-    each = [difference(a, b) for a, b in zip(expected.outputs, got, strict=True)]
-    found = worst(each)
-    if found.mismatch is not None or not (excused or found.within(expected.limit)):
-        name, bad = max(zip(expected.names, each, strict=True), key=lambda p: (p[1].mismatch is not None, p[1].scaled))
-        raise MismatchError(
-            f"{where}output '{name}' differs from the source's: {_text(bad)}, allowed {expected.limit:.1e}", hint=hint
-        )
-    return found
-
-
-def _text(d: Difference) -> str:
-    return d.mismatch or f"max abs {d.max_abs:.3g}, scaled {d.scaled:.3g}"
+    """Run a model on numpy as it is after a stage of the pipeline. MismatchError naming the stage where it differs."""
+    session = Session(model)
+    results = [session.run(None, trial.feeds) for trial in expected.trials]
+    expected.judge("numpy", results, f"after {stage}: ", hint or f"leave it out with --disable-pass {stage}", bool(excused))

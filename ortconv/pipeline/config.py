@@ -56,7 +56,7 @@ def required_by(ort_files: Sequence[Path], *, types: bool, options: Options | No
 
 
 def require(
-    required: RequiredOperators, model: Model, options: Options, expected: Reference | str = "not asked for"
+    required: RequiredOperators, model: Model, options: Options, expected: Reference | None = None
 ) -> None:
     """Add what a model needs as it is and, in Runtime style, as onnxruntime makes it by replaying the saved fusions.
 
@@ -69,7 +69,7 @@ def require(
 
     replay(model, options.recipe(), options.target_platform)
     required.add(model)
-    if not isinstance(expected, str) and expected.backend == "numpy":
+    if expected is not None and expected.backend == "numpy":
         from ortconv.compare.validate import hold
 
         hold(expected, model, "the replay of saved fusions", hint="--optimization-style Fixed makes them at once")

@@ -23,15 +23,16 @@ def watching(
     source: Path,
     options: Options,
     recipe: Recipe,
-    expected: Reference | str,
+    expected: Reference | None,
     context: Context,
     observer: Observer | None,
 ) -> Observer | None:
     """The observer, and before it a run of the model after every pass, where that is wanted."""
     if not options.verify_each:
         return observer
-    if isinstance(expected, str):
-        raise UsageError(f"--verify-each needs a run of the source to compare with: {expected}")
+    if expected is None or expected.backend != "numpy":
+        why = "validation is switched off" if expected is None else expected.reasons.get("numpy", "numpy was not asked")
+        raise UsageError(f"--verify-each needs a run of the source on numpy to compare with: {why}")
     from ortconv.compare.validate import hold
 
     good = 0
