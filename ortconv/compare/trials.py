@@ -41,6 +41,10 @@ class CannotTryError(Exception):
     """Why there are no inputs on which a model can be run."""
 
 
+class TooLargeError(CannotTryError):
+    """The declared inputs need more memory than the budget has."""
+
+
 def trials(
     graph: Graph, run: Run, given: Sequence[Mapping[str, Any]], clock: Clock, notes: list[str]
 ) -> Iterator[tuple[Trial, list[Any]]]:
@@ -106,7 +110,7 @@ def _choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
 def _check_room(problem: Problem, sizes: Sizes, clock: Clock) -> None:
     found = footprint(problem.graph, infer_shapes(problem, sizes))
     if found.bytes > clock.budget.bytes:
-        raise CannotTryError(f"a run needs {found.bytes / 2**30:.4g} GiB at {found.node}, and the budget is {clock.budget}")
+        raise TooLargeError(f"a run needs {found.bytes / 2**30:.4g} GiB at {found.node}, and the budget is {clock.budget}")
 
 
 def _others(
