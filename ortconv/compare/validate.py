@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ortconv.compare.budget import Budget, Clock
 from ortconv.compare.feeds import Feeds
 from ortconv.compare.shrink import shrink
 from ortconv.compare.tolerance import Difference
-from ortconv.compare.trials import CannotTryError, TooLargeError, Trial, trials
-from ortconv.compare.verdict import Gap, Tolerance, accepts, gap, moved, tolerances, widest
+from ortconv.compare.trials import CannotTryError, Run, TooLargeError, Trial, trials
+from ortconv.compare.verdict import Gap, Tolerance, accepts, gap, nudge, nudged, tolerances, widest
 from ortconv.compare.widen import is_narrow, narrow, wide, widen
 from ortconv.errors import BackendError, MismatchError, OrtconvError, UnsupportedError
 from ortconv.executor.deadline import TimeLimitError, within
@@ -26,7 +30,7 @@ from ortconv.session import Session
 if TYPE_CHECKING:
     from ortconv.backends.onnxruntime_cpu import ModelFile
 
-NUDGES = 3
+NUDGES = 2
 """How often the source is run on inputs that are off by rounding, where that may explain a difference."""
 
 Outputs = list[Any]
@@ -94,7 +98,8 @@ class Reference:
         self.is_shrunk = self._too_large = False
         self._late: Future[None] | None = None
         self._wide: dict[int, Outputs | None] = {}
-        self._moves: dict[tuple[str, int], list[Outputs]] = {}
+        self._nudging: list[Run] = []
+        self._moves: dict[int, list[tuple[Outputs, Outputs]]] = {}
         with self.clock:
             self._run_numpy(model)
         if "onnxruntime" in settings.engines:
@@ -122,7 +127,7 @@ class Reference:
 
     # ------------------------------------------------------------------ running the source
 
-    def _collect(self, engine: str, graph: Graph, run: Callable[[Feeds], Outputs]) -> None:
+    def _collect(self, engine: str, graph: Graph, run: Run) -> None:
         """Choose the inputs by what an engine accepts, and note its outputs."""
         try:
             for trial, results in trials(graph, run, self.settings.given, self.clock, self.notes):
@@ -155,12 +160,12 @@ class Reference:
     def _run_shrunk(self) -> None:
         """Run the source on smaller inputs than it declares. onnxruntime would not take these."""
         declared = self.reasons["numpy"]
-        model = load(self.source, self.settings.fix_dims, only_to_run=True)
-        shrink(model.graph)
+        self.is_shrunk = True
+        model = self._loaded()
         session = Session(model, ["numpy"])
         self._collect("numpy", model.graph, lambda feeds: session.run(None, feeds))
+        self.is_shrunk = bool(self.trials)
         if self.trials:
-            self.is_shrunk = True
             self.reasons = {"onnxruntime": f"onnxruntime: {declared}"}
             self.notes.append(f"compared on smaller inputs than declared: {declared}")
 
@@ -234,7 +239,7 @@ class Reference:
         return (
             (engine == "onnxruntime" and self._is_like_own(i, k, got, found))
             or (self.is_narrow and self._is_nearer_to_wide(engine, i, k, got))
-            or found.explained_by(self._movement(engine, i, k))
+            or found.explained_by(self._movement(i, k))
         )
 
     def _is_like_own(self, i: int, k: int, got: Any, found: Gap) -> bool:
@@ -263,7 +268,7 @@ class Reference:
     def _widened(self, i: int) -> Outputs | None:
         if i not in self._wide:
             try:
-                model = load(self.source, self.settings.fix_dims, only_to_run=True)
+                model = self._loaded()
                 widen(model.graph)
                 with within(self.clock.left / 2):
                     feeds = {name: wide(value) for name, value in self.trials[i].feeds.items()}
@@ -272,29 +277,43 @@ class Reference:
                 self._wide[i] = None
         return self._wide[i]
 
-    def _movement(self, engine: str, i: int, k: int) -> Gap:
-        """How far the source's own output moves when its inputs move by rounding."""
-        want = self.outputs[engine][i]
-        if want is None:
-            return Gap()
-        if (engine, i) not in self._moves:
-            self._moves[engine, i] = self._nudged(engine, self.trials[i].feeds)
-        return widest([gap(want[k], other[k]) for other in self._moves[engine, i]])
+    def _movement(self, i: int, k: int) -> Gap:
+        """How far the source's own output moves when its inputs and constants move by rounding."""
+        if i not in self._moves:
+            self._moves[i] = self._nudged(self.trials[i].feeds)
+        gaps = [gap(want[k], got[k]) for want, got in self._moves[i]]
+        return widest(gaps) if gaps else Gap(mismatch="not run")
 
-    def _nudged(self, engine: str, feeds: Feeds) -> list[Outputs]:
-        found: list[Outputs] = []
-        try:
-            if engine == "numpy":
-                session = Session(load(self.source, self.settings.fix_dims, only_to_run=True), ["numpy"])
-                run: Callable[[Feeds], Outputs] = lambda nudged: session.run(None, nudged)  # noqa: E731
-            else:
-                run = open_file(self.source, False, self.settings.custom_op_library).run
-            for seed in range(NUDGES):
+    def _nudged(self, feeds: Feeds) -> list[tuple[Outputs, Outputs]]:
+        """Pairs of the source's outputs and those of a run that is off by rounding."""
+        found: list[tuple[Outputs, Outputs]] = []
+        with suppress(OrtconvError):
+            if not self._nudging:
+                self._nudging = self._nudging_runs()
+            plain = self._nudging[0](feeds)
+            for seed, run in enumerate(self._nudging[1:]):
+                rng = np.random.default_rng(seed)
                 with within(self.clock.left / 2):
-                    found.append(run(moved(feeds, seed)))
-        except OrtconvError:
-            pass
+                    found.append((plain, run({name: nudged(value, rng) for name, value in feeds.items()})))
         return found
+
+    def _nudging_runs(self) -> list[Run]:
+        """The source, and the source again with its constants off by rounding where numpy runs it."""
+        if "numpy" not in self.outputs:
+            return [open_file(self.source, False, self.settings.custom_op_library).run] * (1 + NUDGES)
+        runs: list[Run] = []
+        for seed in range(1 + NUDGES):
+            model = self._loaded()
+            if seed:
+                nudge(model.graph, np.random.default_rng(seed))
+            runs.append(partial(Session(model, ["numpy"]).run, None))
+        return runs
+
+    def _loaded(self) -> Model:
+        model = load(self.source, self.settings.fix_dims, only_to_run=True)
+        if self.is_shrunk:
+            shrink(model.graph)
+        return model
 
     def _mismatch(
         self,

@@ -11,7 +11,7 @@ import numpy as np
 
 from ortconv.compare.tolerance import QUANTIZED_LIMIT, Difference, limit
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 
 QUANTIZED_RMS = 0.01
@@ -19,6 +19,9 @@ QUANTIZED_RMS = 0.01
 
 FLOORS = {DType.FLOAT16: 2.0**-23, DType.BFLOAT16: 1e-38, DType.FLOAT: 1e-37, DType.DOUBLE: 1e-300}
 """Differences that mean nothing whatever the magnitude: two subnormals of the type apart, or less than the smallest normal number."""
+
+LAST_BITS = 2.0**-14
+"""Floats that are closer than this, relative to the largest, are not counted as different."""
 
 TIMES = 2.0
 """A difference is explained by one of the source's own that is at least half as large."""
@@ -78,8 +81,8 @@ def _step(value: Value | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The distance between two results of one form: the largest and the average one, how many elements differ at all, and how
-    many are infinite or NaN in one alone. `mismatch` says why they cannot be compared.
+    """The distance between two results of one form: the largest and the average one, how many elements are off by more than the
+    last bits, and how many are infinite or NaN in one alone. `mismatch` says why they cannot be compared.
     """
 
     largest: float = 0.0
@@ -149,12 +152,13 @@ def _numeric(a: Array, b: Array) -> Gap:
             strays, x, y = int(np.count_nonzero(outside)), x[finite], y[finite]
         apart = np.abs(x - y)
     magnitudes = np.abs(x)
+    largest = float(magnitudes.max(initial=0))
     return Gap(
         float(apart.max(initial=0)),
         math.sqrt(float(np.mean(np.square(apart)))) if apart.size else 0.0,
-        int(np.count_nonzero(apart)),
+        int(np.count_nonzero(apart > (LAST_BITS * largest if a.dtype.kind in "fc" else 0))),
         strays,
-        float(magnitudes.max(initial=0)),
+        largest,
         math.sqrt(float(np.mean(np.square(magnitudes)))) if apart.size else 0.0,
         a.size,
     )
@@ -181,26 +185,33 @@ def few(size: int) -> int:
     return min(2 + size // 50, -(-size // 4))
 
 
-def moved(feeds: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Feeds whose floats are off by about what rounding does to sums: a few units in the last place."""
-    rng = np.random.default_rng(seed)
-    return {name: _nudged(value, rng) for name, value in feeds.items()}
+UNITS = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8, DType.FLOAT: 2.0**-20, DType.DOUBLE: 2.0**-49}
+"""How far sums are off, relative to their size, for being added in another order."""
 
 
-def _nudged(value: Any, rng: np.random.Generator) -> Any:
+def nudged(value: Any, rng: np.random.Generator) -> Any:
+    """An input or constant whose floats are off by about what rounding does to sums."""
     if isinstance(value, list):
-        return [_nudged(v, rng) for v in value]
+        return [nudged(v, rng) for v in value]
     if not isinstance(value, np.ndarray) or value.dtype == object:
         return value
-    try:
-        dtype = DType.of(value.dtype)
-    except KeyError:
+    unit = UNITS.get(DType.of(value.dtype))
+    if unit is None:
         return value
-    if not dtype.is_float:
-        return value
-    unit = 2.0 ** {DType.FLOAT16: -11, DType.BFLOAT16: -8, DType.DOUBLE: -49}.get(dtype, -20)
-    wide = value.astype(np.float64)
-    return (wide + unit * rng.choice((-1.0, 1.0), wide.shape) * (np.abs(wide) + 2.0**-3)).astype(value.dtype)
+    exact = value.astype(np.float64)
+    with np.errstate(all="ignore"):
+        return (exact + unit * rng.choice((-1.0, 1.0), exact.shape) * (np.abs(exact) + 2.0**-3)).astype(value.dtype)
+
+
+def nudge(graph: Graph, rng: np.random.Generator) -> None:
+    """Move all float constants by about what rounding does to sums, in place: quantized values at ties then fall elsewhere."""
+    for part in graph.graphs():
+        for value in part.initializers.values():
+            const = value.constant
+            if const is not None and const.dtype in UNITS:
+                exact = const.numpy().astype(np.float64)
+                factor = 1 + UNITS[const.dtype] * rng.uniform(-1, 1, exact.shape)
+                value.const = Tensor.of((exact * factor).astype(const.dtype.numpy))
 
 
 def widest(gaps: Sequence[Gap]) -> Gap:
