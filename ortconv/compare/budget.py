@@ -11,7 +11,7 @@ from ortconv.files import byte_count
 
 SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 
-SHARE_OF_EXTRAS = 0.05
+SHARE_OF_EXTRAS = 0.02
 """How much of the time may go into inputs beyond the first set."""
 
 

@@ -21,7 +21,7 @@ Run = Callable[[Feeds], list[Any]]
 SIZES_TRIED = 10
 """How many choices of sizes are run before a model counts as one that no made up inputs fit."""
 
-PAIRS = (("negative", 1), ("zeros", 0), ("large", 0))
+PAIRS = (("negative", 1), ("large", 0), ("zeros", 0))
 """The sets beyond the first one: what the elements are like, and whether free dimensions are to be 1."""
 
 COPIES = 4

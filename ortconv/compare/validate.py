@@ -92,7 +92,6 @@ class Reference:
         self.is_narrow = is_narrow(graph)
         self.trials: list[Trial] = []
         self.outputs: dict[str, list[Outputs | None]] = {}
-        self.own: list[Outputs | None] = []
         self.reasons: dict[str, str] = {}
         self.notes: list[str] = []
         self.is_shrunk = self._too_large = False
@@ -100,10 +99,16 @@ class Reference:
         self._wide: dict[int, Outputs | None] = {}
         self._nudging: list[Run] = []
         self._moves: dict[int, list[tuple[Outputs, Outputs]]] = {}
+        self._own: dict[int, Outputs | None] = {}
+        self._own_file: ModelFile | None = None
+        self._pool = ThreadPoolExecutor(1, "onnxruntime")
+        asked = "onnxruntime" in settings.engines
+        opening = self._pool.submit(self._open) if asked else None
         with self.clock:
             self._run_numpy(model)
-        if "onnxruntime" in settings.engines:
-            self._start(graph)
+        if opening is not None:
+            self._run_onnxruntime(graph, opening)
+        self._pool.shutdown(wait=False)
 
     @property
     def backend(self) -> str:
@@ -169,50 +174,51 @@ class Reference:
             self.reasons = {"onnxruntime": f"onnxruntime: {declared}"}
             self.notes.append(f"compared on smaller inputs than declared: {declared}")
 
-    def _start(self, graph: Graph) -> None:
+    def _run_onnxruntime(self, graph: Graph, opening: Future[ModelFile | None]) -> None:
         """Run the source on onnxruntime: beside the conversion where the inputs are chosen, else now."""
-        if self.is_shrunk:
+        if self.is_shrunk or not (self.trials or _is_worth_trying(self.reasons.get("numpy"))):
             return
         if self.trials:
-            pool = ThreadPoolExecutor(1, "onnxruntime")
-            self._late = pool.submit(self._run_onnxruntime)
-            pool.shutdown(wait=False)
-        elif _is_worth_trying(self.reasons.get("numpy")):
+            self._late = self._pool.submit(self._run_beside, opening)
+            return
+        opened = opening.result()
+        if opened is not None:
             with self.clock:
-                opened = self.open(self.source, default=False)
-                if opened is not None:
-                    self._collect("onnxruntime", graph, opened.run)
-                    self.own = self._each(self.open(self.source, default=True))
+                self._collect("onnxruntime", graph, opened.run)
 
-    def _run_onnxruntime(self) -> None:
-        opened = self.open(self.source, default=False)
+    def _run_beside(self, opening: Future[ModelFile | None]) -> None:
+        opened = opening.result()
         if opened is None:
             return
-        found = self._each(opened)
-        if any(outputs is not None for outputs in found):
-            self.outputs["onnxruntime"] = found
-            self.own = self._each(self.open(self.source, default=True))
-
-    def open(self, file: Path, *, default: bool) -> ModelFile | None:
-        """The source as onnxruntime opens it; None if it does not, with the reason noted."""
-        try:
-            return open_file(file, default, self.settings.custom_op_library)
-        except BackendError as error:
-            self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not load the source: {_said(error)}")
-            return None
-
-    def _each(self, opened: ModelFile | None) -> list[Outputs | None]:
-        """The outputs for each set of inputs, None where the engine fails."""
         found: list[Outputs | None] = []
-        for trial in self.trials if opened is not None else ():
-            assert opened is not None
+        for trial in self.trials:
             try:
                 with within(self.clock.left / 2):
                     found.append(opened.run(trial.feeds))
             except BackendError as error:
                 self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not run the source: {_said(error)}")
                 found.append(None)
-        return found
+        if any(outputs is not None for outputs in found):
+            self.outputs["onnxruntime"] = found
+            self.own_outputs(0)
+
+    def _open(self) -> ModelFile | None:
+        """The source as onnxruntime opens it; None if it does not, with the reason noted."""
+        try:
+            return open_file(self.source, False, self.settings.custom_op_library)
+        except BackendError as error:
+            self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not load the source: {_said(error)}")
+            return None
+
+    def own_outputs(self, i: int) -> Outputs | None:
+        """What onnxruntime makes of the source with the session options of an app; None where it fails."""
+        if i not in self._own:
+            self._own[i] = None
+            with suppress(BackendError), within(self.clock.left / 2):
+                if self._own_file is None:
+                    self._own_file = open_file(self.source, True, self.settings.custom_op_library)
+                self._own[i] = self._own_file.run(self.trials[i].feeds)
+        return self._own[i]
 
     # ------------------------------------------------------------------ judging results
 
@@ -244,7 +250,7 @@ class Reference:
 
     def _is_like_own(self, i: int, k: int, got: Any, found: Gap) -> bool:
         """Whether onnxruntime makes the same of the source, or is as far from it."""
-        want, own = self.outputs["onnxruntime"][i], self.own[i] if i < len(self.own) else None
+        want, own = self.outputs["onnxruntime"][i], self.own_outputs(i)
         if own is None or want is None:
             return False
         theirs = gap(want[k], own[k])
@@ -337,15 +343,13 @@ class Reference:
 
     def own_difference(self, i: int, k: int) -> Difference | None:
         """How far onnxruntime's result of the source with default options is from the source."""
-        outputs = self.outputs.get("onnxruntime")
-        want, own = (outputs[i] if outputs else None), (self.own[i] if i < len(self.own) else None)
+        want, own = self.outputs["onnxruntime"][i], self.own_outputs(i)
         return None if want is None or own is None else gap(want[k], own[k]).difference()
 
     def own_scaled(self) -> float | None:
-        """The largest of these differences."""
-        found = [self.own_difference(i, k) for i in range(len(self.own)) for k in range(len(self.names)) if k not in self.random]
-        known = [d.scaled for d in found if d is not None and d.mismatch is None]
-        return max(known, default=None)
+        """The largest of these differences, for the inputs for which they are known."""
+        own = [self.own_difference(i, k) for i in list(self._own) for k in range(len(self.names)) if k not in self.random]
+        return max((d.scaled for d in own if d is not None and d.mismatch is None), default=None)
 
 
 def open_file(file: Path, default: bool, custom_op_library: Path | None) -> ModelFile:
