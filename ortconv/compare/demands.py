@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Tensor
 
@@ -77,7 +76,9 @@ def _broadcast(a: Value | None, b: Value | None, shapes: Shapes, skip: int = 0) 
         if p is None or q is None:
             continue
         first, second = Place(a, axis), Place(b, axis)
-        if 1 in (p, q) and not (_may_grow(first, p) and b.const is not None or _may_grow(second, q) and a.const is not None):
+        if 1 in (p, q) and not (
+            (_may_grow(first, p) and b.const is not None) or (_may_grow(second, q) and a.const is not None)
+        ):
             continue
         yield Demand(second, q, p, partner=first) if a.const is not None else Demand(first, p, q, partner=second)
 
@@ -132,9 +133,7 @@ def _matmul(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _gemm(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    yield from _same(
-        node, (0, 0 if node.attr("transA", 0) else 1), (1, 1 if node.attr("transB", 0) else 0), shapes
-    )
+    yield from _same(node, (0, 0 if node.attr("transA", 0) else 1), (1, 1 if node.attr("transB", 0) else 0), shapes)
 
 
 def _concat(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -187,8 +186,10 @@ def _split(node: Node, shapes: Shapes) -> Iterator[Demand]:
     have, value = _dim(node, 0, axis, shapes), node.input(0)
     if have is not None and value is not None:
         count = node.attr("num_outputs", 0) or len(node.outputs)
-        yield Demand(Place(value, axis), have, sum(parts)) if parts else Demand(
-            Place(value, axis), have, count, "multiple"
+        yield (
+            Demand(Place(value, axis), have, sum(parts))
+            if parts
+            else Demand(Place(value, axis), have, count, "multiple")
         )
 
 

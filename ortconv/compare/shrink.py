@@ -9,6 +9,11 @@ LONG = 64
 """Input dimensions above this are free to be smaller."""
 
 
+def can_shrink(graph: Graph) -> bool:
+    """Whether an input has a dimension that `shrink` makes free."""
+    return any(isinstance(d, int) and d > LONG for v in graph.inputs if v.const is None for d in v.shape or ())
+
+
 def shrink(graph: Graph) -> None:
     """Make long input dimensions free, in place. What inner values declare of their dimensions is dropped."""
     for value in graph.inputs:

@@ -259,7 +259,9 @@ def _declare(info: object, value: Value, shape: Numbers | None) -> None:
 
 def _read(message: GraphProto, graph: Graph, found: dict[Value, Numbers]) -> None:
     """Note the shapes of a message that was made of a graph, those of subgraphs included."""
-    types = {v.name: v.type.tensor_type for v in (*message.value_info, *message.output) if v.type.HasField("tensor_type")}
+    types = {
+        v.name: v.type.tensor_type for v in (*message.value_info, *message.output) if v.type.HasField("tensor_type")
+    }
     for value in (*graph.inputs, *_made_by(graph)):
         type = types.get(value.name)
         if type is not None and type.HasField("shape"):
@@ -282,7 +284,9 @@ class Footprint:
 def footprint(graph: Graph, shapes: Mapping[Value, Numbers]) -> Footprint:
     """The memory of a run, constants not counted, nor values of unknown shape."""
     nodes = list(graph)
-    reads = [{v for v in (*n.inputs, *(captures(n) if n.attrs and n.subgraphs else ())) if v is not None} for n in nodes]
+    reads = [
+        {v for v in (*n.inputs, *(captures(n) if n.attrs and n.subgraphs else ())) if v is not None} for n in nodes
+    ]
     last = {v: i for i, values in enumerate(reads) for v in values}
     last |= dict.fromkeys(graph.outputs, len(nodes))
     live = sum(size_of(v, shapes[v]) for v in graph.inputs if v in shapes and v.const is None)
@@ -295,5 +299,3 @@ def footprint(graph: Graph, shapes: Mapping[Value, Numbers]) -> Footprint:
         dead = {v for v in (*reads[i], *node.outputs) if v is not None and last.get(v, -1) <= i}
         live -= sum(size_of(v, shapes[v]) for v in dead if v in shapes and v.const is None and v.graph is graph)
     return most
-
-

@@ -14,7 +14,7 @@ import numpy as np
 
 from ortconv.compare.budget import Budget, Clock
 from ortconv.compare.feeds import Feeds
-from ortconv.compare.shrink import shrink
+from ortconv.compare.shrink import can_shrink, shrink
 from ortconv.compare.tolerance import Difference
 from ortconv.compare.trials import CannotTryError, Run, TooLargeError, Trial, trials
 from ortconv.compare.verdict import Gap, Tolerance, accepts, gap, nudge, nudged, tolerances, widest
@@ -159,7 +159,7 @@ class Reference:
             self.reasons["numpy"] = "numpy: constants alone take more memory than there is"
         else:
             self._collect("numpy", model.graph, lambda feeds: session.run(None, feeds))
-        if self._too_large:
+        if self._too_large and can_shrink(model.graph):
             self._run_shrunk()
 
     def _run_shrunk(self) -> None:
@@ -200,7 +200,7 @@ class Reference:
                 found.append(None)
         if any(outputs is not None for outputs in found):
             self.outputs["onnxruntime"] = found
-            self.own_outputs(0)
+            self.own_outputs(0)  # here it runs beside the conversion
 
     def _open(self) -> ModelFile | None:
         """The source as onnxruntime opens it; None if it does not, with the reason noted."""
@@ -347,8 +347,11 @@ class Reference:
         return None if want is None or own is None else gap(want[k], own[k]).difference()
 
     def own_scaled(self) -> float | None:
-        """The largest of these differences, for the inputs for which they are known."""
-        own = [self.own_difference(i, k) for i in list(self._own) for k in range(len(self.names)) if k not in self.random]
+        """The largest of these differences, for the first inputs and others for which they are known."""
+        self.own_outputs(0)
+        own = [
+            self.own_difference(i, k) for i in list(self._own) for k in range(len(self.names)) if k not in self.random
+        ]
         return max((d.scaled for d in own if d is not None and d.mismatch is None), default=None)
 
 
@@ -375,7 +378,9 @@ def _said(error: BackendError) -> str:
 
 def _is_worth_trying(reason: str | None) -> bool:
     """Whether onnxruntime may run what numpy does not: not where it is memory or time that is missing."""
-    return reason is None or not reason.startswith(("a run needs", "one run takes", "Loop ")) and "turns" not in reason
+    return reason is None or (
+        not reason.startswith(("a run needs", "one run takes", "Loop ")) and "turns" not in reason
+    )
 
 
 def _has_same_form(want: Any, got: Any) -> bool:
@@ -501,4 +506,6 @@ def hold(expected: Reference, model: Model, stage: str, excused: Collection[str]
     """Run a model on numpy as it is after a stage of the pipeline. MismatchError naming the stage where it differs."""
     session = Session(model)
     results = [session.run(None, trial.feeds) for trial in expected.trials]
-    expected.judge("numpy", results, f"after {stage}: ", hint or f"leave it out with --disable-pass {stage}", bool(excused))
+    expected.judge(
+        "numpy", results, f"after {stage}: ", hint or f"leave it out with --disable-pass {stage}", bool(excused)
+    )

@@ -116,7 +116,9 @@ def _validated(
             raise
         found = Validation(skipped=error.message)
     if found.skipped is not None and not options.allow_unchecked:
-        hint = "--allow-unchecked writes the file all the same, --validate-with gives inputs, --validate-budget more room"
+        hint = (
+            "--allow-unchecked writes the file all the same, --validate-with gives inputs, --validate-budget more room"
+        )
         raise UnsupportedError(f"the result could not be checked: {found.skipped}", hint=hint)
     return found
 

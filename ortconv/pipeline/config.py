@@ -55,9 +55,7 @@ def required_by(ort_files: Sequence[Path], *, types: bool, options: Options | No
     return required
 
 
-def require(
-    required: RequiredOperators, model: Model, options: Options, expected: Reference | None = None
-) -> None:
+def require(required: RequiredOperators, model: Model, options: Options, expected: Reference | None = None) -> None:
     """Add what a model needs as it is and, in Runtime style, as onnxruntime makes it by replaying the saved fusions.
 
     The model is left as the latter; MismatchError where that computes something else than expected.

@@ -39,8 +39,16 @@ LAYERS = {
     "shares": "Softmax<axis = 1>(clipped)",
     "means": "ReduceMean<axes = [1, 2], keepdims = 0>(gated)",
 }
-SCALES = {"shares": 1 / 256, "gate": 1 / 200, "norm": 0.023, "gated": 0.0171, "joined": 0.0232, "means": 0.0067, "dense": 0.027,
-          "clipped": 0.0163}
+SCALES = {
+    "shares": 1 / 256,
+    "gate": 1 / 200,
+    "norm": 0.023,
+    "gated": 0.0171,
+    "joined": 0.0232,
+    "means": 0.0067,
+    "dense": 0.027,
+    "clipped": 0.0163,
+}
 """The scales of quantized values, 0.04 for the others: no two of them make ties of each other's values."""
 
 FORMS = ("float32", "float16", "quantized")
@@ -48,7 +56,15 @@ FORMS = ("float32", "float16", "quantized")
 
 def constants(dtype: type) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(5)
-    shapes = {"w1": (4, 3, 3, 3), "b1": (4,), "w2": (4, 4, 3, 3), "b2": (4,), "k": (1, 4, 1, 1), "w3": (10, 128), "b3": (10,)}
+    shapes = {
+        "w1": (4, 3, 3, 3),
+        "b1": (4,),
+        "w2": (4, 4, 3, 3),
+        "b2": (4,),
+        "k": (1, 4, 1, 1),
+        "w3": (10, 128),
+        "b3": (10,),
+    }
     made = {name: rng.standard_normal(shape) * (0.3 if name[0] == "w" else 0.5) for name, shape in shapes.items()}
     made["w3"] = made["w3"] * 0.6
     made |= {"gain": rng.uniform(0.5, 1.5, 4), "shift": rng.standard_normal(4) * 0.3, "q": rng.uniform(1.2, 2.5, 4)}
@@ -211,7 +227,7 @@ def test_what_is_left_alone_passes(reference: tuple[str, Path, Reference], tmp_p
 
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
 def test_wrong_rewrites_are_caught(engine: str, reference: tuple[str, Path, Reference], tmp_path: Path) -> None:
-    form, source, expected = reference
+    form, source, _expected = reference
     alone = Reference(load(source), source, Settings(engines=(engine,)))
     missed = []
     for name, fault in (FAULTS | (QUANTIZED_FAULTS if form == "quantized" else {})).items():
