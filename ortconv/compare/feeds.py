@@ -134,7 +134,7 @@ def make(
 
 
 def changed(value: Value, drawn: Any, kind: str) -> Any:
-    """Content that was drawn for an input, as zeros, negative or large numbers; indices stay in their range, masks keep an entry."""
+    """Content that was drawn for an input, as zeros, negative or large numbers. Indices and masks stay valid."""
     dtype = value.dtype
     if isinstance(drawn, list) or dtype is None or dtype is DType.STRING or dtype.numpy.kind == "c":
         return drawn

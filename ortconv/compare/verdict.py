@@ -18,7 +18,7 @@ QUANTIZED_RMS = 0.01
 """How large the error of quantized sums may be on average, over the average magnitude."""
 
 FLOORS = {DType.FLOAT16: 2.0**-23, DType.BFLOAT16: 1e-38, DType.FLOAT: 1e-37, DType.DOUBLE: 1e-300}
-"""Differences that mean nothing whatever the magnitude: two subnormals of the type apart, or less than the smallest normal number."""
+"""Differences that mean nothing: two subnormals of float16, less than the smallest normal number of other types."""
 
 LAST_BITS = 2.0**-14
 """Floats that are closer than this, relative to the largest, are not counted as different."""
