@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.compare.parameters import parameter
 from ortconv.compare.sizes import Problem, Sizes, footprint, solve
 from ortconv.errors import BackendError, UnsupportedError, UsageError
 from ortconv.ir.graph import Graph, Value
@@ -136,6 +137,8 @@ def make(
 def changed(value: Value, drawn: Any, kind: str) -> Any:
     """Content that was drawn for an input, as zeros, negative or large numbers. Indices and masks stay valid."""
     dtype = value.dtype
+    if parameter(value, np.shape(drawn)) is not None:
+        return drawn
     if isinstance(drawn, list) or dtype is None or dtype is DType.STRING or dtype.numpy.kind == "c":
         return drawn
     if dtype.is_float:
@@ -169,6 +172,9 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
         shape = draw.shape
     if draw is not None and draw.low is not None and draw.high is not None:
         return _between(rng, value, type.dtype, shape, draw.low, draw.high)
+    meant = parameter(value, shape)
+    if meant is not None:
+        return meant
     bound = _upper_bound(value)
     made = _array(rng, type.dtype, shape, bound)
     if type.dtype in MASKS and bound == 2 and len(shape) > 1:

@@ -65,7 +65,7 @@ class Problem:
         return {**self.fixed, **{n: batch if n in self.batches else size for n in self.free}}
 
     def shape(self, value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        named = self.shapes.get(value) or dimensions(value)
+        named = self.shapes.get(value, ())
         return tuple(d if isinstance(d, int) else sizes[d] for d in named)
 
 

@@ -36,6 +36,11 @@ class Trial:
     feeds: Feeds
     sizes: Sizes
 
+    @property
+    def is_large(self) -> bool:
+        """Whether its elements are large numbers that were made up."""
+        return self.what.startswith("large")
+
 
 class CannotTryError(Exception):
     """Why there are no inputs on which a model can be run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -242,14 +242,26 @@ class Reference:
     def _is_explained(self, engine: str, i: int, k: int, got: Any, found: Gap) -> bool:
         if found.mismatch is not None and "elements" not in found.mismatch:
             return False
+        if found.strays and self.trials[i].is_large and self._overflows(engine, i, k):
+            found = replace(found, strays=0)
+            if accepts(self.tolerances[k], found):
+                return True
         return (
-            (engine == "onnxruntime" and self._is_like_own(i, k, got, found))
+            self._is_like_own(i, k, got, found)
             or (self.is_narrow and self._is_nearer_to_wide(engine, i, k, got))
             or found.explained_by(self._movement(i, k))
         )
 
+    def _overflows(self, engine: str, i: int, k: int) -> bool:
+        """Whether the source itself leaves the range of floats: where it does so depends on the order of operations."""
+        want = self.outputs[engine][i]
+        array = None if want is None else want[k]
+        return isinstance(array, np.ndarray) and array.dtype != object and not np.isfinite(array.astype(np.float64)).all()
+
     def _is_like_own(self, i: int, k: int, got: Any, found: Gap) -> bool:
         """Whether onnxruntime makes the same of the source, or is as far from it."""
+        if "onnxruntime" not in self.outputs:
+            return False
         want, own = self.outputs["onnxruntime"][i], self.own_outputs(i)
         if own is None or want is None:
             return False
