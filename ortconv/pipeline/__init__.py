@@ -25,7 +25,8 @@ from ortconv.pipeline.stages import (
 from ortconv.pipeline.verify_each import watching
 
 if TYPE_CHECKING:
-    from ortconv.compare.validate import Reference, Validation
+    from ortconv.compare.reference import Reference
+    from ortconv.compare.validate import Validation
 
 __all__ = [
     "Observer", "Options", "Result", "config_name", "convert", "optimize", "optimize_traced", "ort_name", "required_by",
@@ -72,7 +73,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
     result.constants_before = constant_bytes(model)
     expected: Reference | None = None
     if options.validate:
-        from ortconv.compare.validate import Reference
+        from ortconv.compare.reference import Reference
 
         with result.timed("validate"):
             expected = Reference(model, source, options.validation())

@@ -12,7 +12,7 @@ from ortconv.models import load
 from ortconv.pipeline.options import Options
 
 if TYPE_CHECKING:
-    from ortconv.compare.validate import Reference
+    from ortconv.compare.reference import Reference
     from ortconv.ortformat.opconfig import RequiredOperators
 
 

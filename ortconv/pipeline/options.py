@@ -13,7 +13,7 @@ from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
 
 if TYPE_CHECKING:
-    from ortconv.compare.validate import Settings
+    from ortconv.compare.reference import Settings
     from ortconv.partition import Target
     from ortconv.partition.limits import Limits
     from ortconv.partition.profile import Device
@@ -116,7 +116,7 @@ class Options:
     def validation(self) -> Settings:
         """How source and result are held against each other."""
         from ortconv.compare.budget import Budget
-        from ortconv.compare.validate import Settings
+        from ortconv.compare.reference import Settings
 
         given = self.validate_with or ()
         return Settings(

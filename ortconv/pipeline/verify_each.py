@@ -16,7 +16,7 @@ from ortconv.pipeline.options import Options
 from ortconv.pipeline.stages import Observer, excused, new_context, optimize_as_asked, tell
 
 if TYPE_CHECKING:
-    from ortconv.compare.validate import Reference
+    from ortconv.compare.reference import Reference
 
 
 def watching(

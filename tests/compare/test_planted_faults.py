@@ -11,7 +11,8 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from ortconv.compare.validate import Reference, Settings, validate
+from ortconv.compare.reference import Reference, Settings
+from ortconv.compare.validate import validate
 from ortconv.errors import MismatchError
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.tensor import Tensor

@@ -19,7 +19,8 @@ from onnx import TensorProto, helper
 import ortconv
 from ortconv import cli
 from ortconv.compare.budget import Budget
-from ortconv.compare.validate import Reference, Settings, validate
+from ortconv.compare.reference import Reference, Settings
+from ortconv.compare.validate import validate
 from ortconv.errors import BackendError, MismatchError, UnsupportedError, UsageError
 from ortconv.executor.deadline import TimeLimitError, within
 from ortconv.ir.tensor import Tensor
