@@ -111,11 +111,15 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
     return Problem(graph, shaped, fixed, tuple(v for v in made if v not in shaped))
 
 
-def sizes_to_try(problem: Problem, batch: int) -> Iterator[tuple[Sizes, int]]:
-    """Sizes of the free dimensions that meet what the graph demands, and the bytes that a run with them takes."""
+def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> Iterator[tuple[Sizes, int]]:
+    """Sizes of the free dimensions that meet what the graph demands, and the bytes that a run with them takes.
+
+    With `keep_batch`, nothing that the graph says changes the batch: models made dynamic late declare a batch of 1 inside.
+    """
     seen: list[Sizes] = []
+    implied = frozenset(problem.batches) if keep_batch else frozenset()
     for size in FREE_SIZES if problem.free else FREE_SIZES[:1]:
-        found = solve(problem, problem.first(size, batch)) if problem.free else None
+        found = solve(problem, problem.first(size, batch), implied) if problem.free else None
         sizes = problem.fixed if found is None else found.sizes
         if sizes not in seen:
             seen.append(sizes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 from ortconv.compare.budget import SHARE_OF_EXTRAS, Clock
@@ -100,7 +100,8 @@ def _choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
     seen: list[Sizes] = []
     most = 0
     pairs = zip_longest(sizes_to_try(problem, 2), sizes_to_try(problem, 1) if problem.batches else ())
-    for sizes, needed in filter(None, chain.from_iterable(pairs)):
+    kept = islice(sizes_to_try(problem, 2, keep_batch=True), 1 if problem.batches else 0)
+    for sizes, needed in filter(None, chain(kept, chain.from_iterable(pairs))):
         if needed > clock.budget.bytes:
             most = max(most, needed)
         elif sizes not in seen:

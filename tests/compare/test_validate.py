@@ -339,3 +339,12 @@ def test_a_fault_of_the_source_is_not_told_as_one_of_the_result(tmp_path: Path) 
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
     with pytest.raises(ortconv.errors.ModelError):
         ortconv.convert(tmp_path / "m.onnx", tmp_path / "m.ort")
+
+
+def test_a_batch_that_inner_values_declare_as_one_is_tried_with_two(tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", "a = Relu(x) y = Neg(a)")
+    model = onnx.load(source)
+    model.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [1, 4]))
+    onnx.save(model, source)
+    expected = Reference(load(source), source, Settings(engines=("numpy",)))
+    assert {t.sizes["batch"] for t in expected.trials} == {1, 2}
