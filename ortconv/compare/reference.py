@@ -30,6 +30,9 @@ from ortconv.session import Session
 if TYPE_CHECKING:
     from ortconv.backends.onnxruntime_cpu import ModelFile
 
+HEAVY = 100 << 20
+"""Sessions of models of more bytes are not kept, since each holds a copy of the weights."""
+
 NUDGES = 2
 """How often the source is run on inputs that are off by rounding, where that may explain a difference."""
 
@@ -69,6 +72,7 @@ class Reference:
         self._moves: dict[int, list[tuple[Outputs, Outputs]]] = {}
         self._own: dict[int, Outputs | None] = {}
         self._own_file: ModelFile | None = None
+        self._is_heavy = model.file_bytes > HEAVY
         self._pool = ThreadPoolExecutor(1, "onnxruntime")
         asked = "onnxruntime" in settings.engines
         opening = self._pool.submit(self._open) if asked else None
@@ -186,6 +190,8 @@ class Reference:
                 if self._own_file is None:
                     self._own_file = open_file(self.source, True, self.settings.custom_op_library)
                 self._own[i] = self._own_file.run(self.trials[i].feeds)
+                if self._is_heavy:
+                    self._own_file = None
         return self._own[i]
 
     # ------------------------------------------------------------------ judging results
@@ -354,8 +360,10 @@ def runtime_name() -> str:
         return "onnxruntime"
 
 
-def said(error: BackendError) -> str:
-    return error.message.removeprefix("backend onnxruntime: ")
+def said(error: BackendError, file: Path | None = None) -> str:
+    """What onnxruntime says, without the name of a file that is only a draft."""
+    text = error.message.removeprefix("backend onnxruntime: ")
+    return text if file is None else text.replace(str(file), "the file")
 
 
 def _is_worth_trying(reason: str | None) -> bool:

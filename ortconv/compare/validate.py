@@ -121,7 +121,9 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
             return Engine("onnxruntime", skipped="onnxruntime: some nodes run only where a provider takes them")
         if about_source is not None and "onnxruntime" not in expected.outputs:
             raise UnsupportedError(about_source, hint="the result has the same fault; mend the model") from error
-        raise UnsupportedError(f"{runtime_name()} does not load the result: {said(error)}", hint=REFUSED) from error
+        raise UnsupportedError(
+            f"{runtime_name()} does not load the result: {said(error, converted)}", hint=REFUSED
+        ) from error
     if "onnxruntime" not in expected.outputs:
         reason = about_source or expected.reasons.get("numpy", "onnxruntime: not run")
         return Engine("onnxruntime", version(), loads=True, skipped=reason)
@@ -133,7 +135,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
         except TimeLimitError as error:
             return Engine("onnxruntime", version(), loads=True, skipped=error.message)
         except BackendError as error:
-            message = f"{runtime_name()} runs the source, but not the result, {trial.what}: {said(error)}"
+            message = f"{runtime_name()} runs the source, but not the result, {trial.what}: {said(error, converted)}"
             raise UnsupportedError(message, hint=REFUSED) from error
     found = expected.judge("onnxruntime", results, "", HINT, bool(excused))
     return Engine(
