@@ -81,7 +81,11 @@ def compare_layers(
 
 
 def stream(
-    graph: Graph, backends: Sequence[str], feeds: Mapping[str, Any], custom_op_library: Path | None = None
+    graph: Graph,
+    backends: Sequence[str],
+    feeds: Mapping[str, Any],
+    custom_op_library: Path | None = None,
+    piece_size: int = PIECE,
 ) -> Iterator[tuple[Value, Any]]:
     """Every value that the graph's nodes make, each let go as soon as no node needs it; but for those inside of a claimed group."""
     found = {b.name: b for b in with_fallbacks(list(map(get_backend, backends)))}
@@ -89,7 +93,7 @@ def stream(
     steps = [
         (found[name], piece)
         for name, region in regions
-        for piece in ([region] if claims(found[name]) else pieces(region, PIECE))
+        for piece in ([region] if claims(found[name]) else pieces(region, piece_size))
     ]
     values = check_feeds(graph, feeds)
     for (backend, region), dead in zip(steps, last_uses([piece for _, piece in steps]), strict=True):

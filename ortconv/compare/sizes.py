@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -46,13 +46,14 @@ def _likely_rank(value: Value) -> int:
 class Problem:
     """The free dimensions of the inputs `made`. `fixed` sizes are given, `batches` lead an input of several dimensions.
 
-    `shaped` are inputs whose shapes are given.
+    `shaped` are inputs whose shapes are given. `observe` tells shapes beyond those that are inferred for some sizes.
     """
 
     graph: Graph
     made: list[Value]
     fixed: Sizes = field(default_factory=dict)
     shaped: tuple[Value, ...] = ()
+    observe: Callable[[Sizes, Mapping[Value, Numbers]], Mapping[Value, Numbers]] | None = None
 
     def __post_init__(self) -> None:
         self.shapes = {v: dimensions(v) for v in self.made if isinstance(v.type, TensorType)}
@@ -206,6 +207,8 @@ def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numb
     found: dict[Value, Numbers] = {**_constants(graph), **fed}
     with suppress(GraphError):
         _read(infer_model(message).graph, graph, found)
+    if problem.observe is not None:
+        found.update(problem.observe(dict(sizes), found))
     return found
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice, zip_longest
 from typing import Any
 
 from ortconv.compare.budget import SHARE_OF_EXTRAS, Clock
+from ortconv.compare.demands import Numbers, Shapes
 from ortconv.compare.feeds import Feeds, free_problem, from_arrays, make, sizes_to_try
-from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_solved
+from ortconv.compare.layers import stream
+from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_solved, solve
 from ortconv.errors import BackendError, OrtconvError
 from ortconv.executor.deadline import TimeLimitError, within
-from ortconv.ir.graph import Graph, Node
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Tensor
+from ortconv.onnxio.infer import memory_limit
 
 Run = Callable[[Feeds], list[Any]]
 
@@ -64,25 +69,29 @@ def trials(
             yield Trial(f"given inputs {i + 1}", feeds, {}), _timed(run, feeds, clock)
         return
     problem = free_problem(graph, {}, {})
-    began = time.monotonic()
-    sizes, feeds, results = _first(problem, run, clock)
-    seconds = time.monotonic() - began
+    sizes, feeds, results, seconds = _first(problem, run, clock)
     yield Trial(_text("drawn", sizes), feeds, sizes), results
     yield from _others(problem, sizes, run, clock, seconds, notes)
 
 
 def _timed(run: Run, feeds: Feeds, clock: Clock) -> list[Any]:
-    with within(clock.left / 2):
+    with within(clock.left / 2), memory_limit(_most(clock)):
         return run(feeds)
 
 
-def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, Feeds, list[Any]]:
-    """The first sizes with which the source runs; batches of 2 rather than of 1, which hides wrong shapes."""
+def _most(clock: Clock) -> int:
+    """Bytes by which a run may make the process grow, where shapes that are not known beforehand need more than is counted."""
+    return 2 * clock.budget.bytes + (1 << 30)
+
+
+def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, Feeds, list[Any], float]:
+    """The first sizes with which the source runs, and how long; batches of 2 rather than of 1, which hides wrong shapes."""
     failure: OrtconvError | None = None
-    for sizes in _choices(problem, clock):
+    for sizes in chain(_choices(problem, clock), _observed_choices(problem, clock)):
         feeds = make(problem, sizes)
+        began = time.monotonic()
         try:
-            return sizes, feeds, _timed(run, feeds, clock)
+            return sizes, feeds, _timed(run, feeds, clock), time.monotonic() - began
         except TimeLimitError as error:
             raise CannotTryError(f"one run takes longer than half of {clock.budget.seconds:g} s") from error
         except MemoryError as error:
@@ -90,6 +99,30 @@ def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, Feeds, list
         except BackendError as error:
             failure = failure or error
     raise failure or CannotTryError("no sizes of the free dimensions fit the model")
+
+
+def _observed_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
+    """Sizes for models whose shapes inference does not follow: the model is run as far as it goes, to see them."""
+    if not problem.free:
+        return
+    observing = replace(problem, observe=partial(_observed, problem, clock))
+    with within(clock.left / 4):
+        found = [solve(observing, problem.first(size, batch)) for size in (32, 64) for batch in (2, 1)]
+    for solution in found:
+        if footprint(problem.graph, solution.shapes).bytes <= clock.budget.bytes:
+            yield solution.sizes
+
+
+def _observed(problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes) -> Shapes:
+    """The shapes of all values before the first node that fails; none where the sizes need much memory."""
+    found: dict[Value, Numbers] = {}
+    if footprint(problem.graph, inferred).bytes > clock.budget.bytes // 4:
+        return found
+    with suppress(OrtconvError, MemoryError), memory_limit(_most(clock)):
+        for value, result in stream(problem.graph, ["numpy"], make(problem, sizes), piece_size=1):
+            if hasattr(result, "shape"):
+                found[value] = result.shape
+    return found
 
 
 def _choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
