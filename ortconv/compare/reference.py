@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 HEAVY = 100 << 20
 """Sessions of models of more bytes are not kept, since each holds a copy of the weights."""
 
+MANY = 5000
+"""Of models of more nodes, onnxruntime's own result is made only where it has to explain a difference: optimizing takes long."""
+
 NUDGES = 2
 """How often the source is run on inputs that are off by rounding, where that may explain a difference."""
 
@@ -73,6 +76,7 @@ class Reference:
         self._own: dict[int, Outputs | None] = {}
         self._own_file: ModelFile | None = None
         self._is_heavy = model.file_bytes > HEAVY
+        self._shows_own = sum(1 for _ in graph.walk()) <= MANY
         self._pool = ThreadPoolExecutor(1, "onnxruntime")
         asked = "onnxruntime" in settings.engines
         opening = self._pool.submit(self._open) if asked else None
@@ -172,7 +176,8 @@ class Reference:
                 found.append(None)
         if any(outputs is not None for outputs in found):
             self.outputs["onnxruntime"] = found
-            self.own_outputs(0)  # here it runs beside the conversion
+            if self._shows_own:
+                self.own_outputs(0)  # here it runs beside the conversion
 
     def _open(self) -> ModelFile | None:
         """The source as onnxruntime opens it; None if it does not, with the reason noted."""
@@ -335,8 +340,9 @@ class Reference:
         return None if want is None or own is None else gap(want[k], own[k]).difference()
 
     def own_scaled(self) -> float | None:
-        """The largest of these differences, for the first inputs and others for which they are known."""
-        self.own_outputs(0)
+        """The largest of these differences for the inputs for which they are known, the first ones unless there are MANY nodes."""
+        if self._shows_own:
+            self.own_outputs(0)
         own = [
             self.own_difference(i, k) for i in list(self._own) for k in range(len(self.names)) if k not in self.random
         ]
