@@ -105,7 +105,7 @@ def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], ne
     return Engine("numpy", loads=True, max_abs=found.max_abs, scaled=found.scaled)
 
 
-REFUSED = "choose a lower --optimization-level; --allow-unchecked writes it all the same"
+REFUSED = "try --optimization-level basic, which has standard operators only, or --target-ort; --allow-unchecked writes it all the same"
 
 
 def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool) -> Engine:
@@ -120,7 +120,9 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
         if needs_provider:
             return Engine("onnxruntime", skipped="onnxruntime: some nodes run only where a provider takes them")
         if about_source is not None and "onnxruntime" not in expected.outputs:
-            raise UnsupportedError(about_source, hint="the result has the same fault; mend the model") from error
+            raise UnsupportedError(
+                about_source, hint="the result has the same fault: mend the model, or --allow-unchecked"
+            ) from error
         raise UnsupportedError(
             f"{runtime_name()} does not load the result: {said(error, converted)}", hint=REFUSED
         ) from error
