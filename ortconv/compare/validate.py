@@ -105,7 +105,7 @@ def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], ne
     return Engine("numpy", loads=True, max_abs=found.max_abs, scaled=found.scaled)
 
 
-REFUSED = "try --optimization-level basic, which has standard operators only, or --target-ort; --allow-unchecked writes it all the same"
+REFUSED = "try --optimization-level basic, which has standard operators only, or --target-ort; --allow-unchecked writes the file"
 
 
 def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool) -> Engine:
