@@ -23,3 +23,6 @@ COREML_FORMATS = ("NeuralNetwork", "MLProgram")
 
 COREML_VERSION = 7
 """The version of CoreML of iOS 17 and macOS 14."""
+
+ENGINES = ("numpy", "onnxruntime", "both")
+"""Where validation runs source and result."""

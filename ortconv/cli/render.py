@@ -10,6 +10,7 @@ import click
 from ortconv.cli import printable
 
 if TYPE_CHECKING:
+    from ortconv.compare.validate import Validation
     from ortconv.pipeline import Result
 
 
@@ -52,22 +53,31 @@ def convert_summary(result: Result) -> str:
     lines.append(_line("size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"))
     if result.bytes_after > result.bytes_before:
         lines.append(_line("", f"larger since {_why_larger(result)}"))
-    check = result.validation
-    if check is None:
-        lines.append(_line("numbers", click.style("not checked", fg="yellow")))
-    elif check.skipped:
-        lines.append(_line("numbers", click.style(f"not checked: {check.skipped}", fg="yellow")))
-    elif check.max_abs == 0:
-        lines.append(_line("numbers", click.style("equal to the source's", fg="green") + f" on {check.backend}"))
-    else:
-        text = f"max abs {check.max_abs:.1e}, scaled {check.scaled:.1e} of {check.limit:.1e} allowed"
-        tone = "green" if check.scaled <= check.limit else "yellow"
-        excuse = f", with {', '.join(check.excused)} asked for" if check.excused else ""
-        lines.append(_line("numbers", click.style(text, fg=tone) + f" on {check.backend}{excuse}"))
+    lines += proof(result.validation)
     if len(result.files) > 1:
         lines.append(_line("beside it", ", ".join(result.files[1:])))
     lines.append(_line("time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())))
     return "\n".join(lines)
+
+
+def proof(check: Validation | None) -> list[str]:
+    """What validation proved, in a line or more."""
+    if check is None:
+        return [_line("numbers", click.style("not checked", fg="yellow"))]
+    loads = [f"loads in {e.name} {e.version}" for e in check.engines if e.name == "onnxruntime" and e.loads]
+    if check.skipped:
+        text = click.style(f"not checked: {check.skipped}", fg="yellow")
+    elif check.max_abs == 0:
+        text = "; ".join([*loads, click.style("numbers equal", fg="green") + f" on {check.backend}"])
+    else:
+        tone = "green" if check.scaled <= check.limit else "yellow"
+        numbers = f"max abs {check.max_abs:.1e}, scaled {check.scaled:.1e} of {check.limit:.1e} allowed"
+        excuse = f", with {', '.join(check.excused)} asked for" if check.excused else ""
+        text = "; ".join([*loads, click.style(numbers, fg=tone) + f" on {check.backend}{excuse}"])
+    own = max((e.own for e in check.engines if e.own is not None), default=0.0)
+    more = [f"onnxruntime's own result differs by {own:.1e}"] if own and check.max_abs else []
+    more += [e.skipped for e in check.engines if e.skipped is not None and not check.skipped]
+    return [_line("numbers", text), *(_line("", printable(line)) for line in (*more, *check.notes))]
 
 
 def gained(offload: dict[str, Any]) -> list[str]:

@@ -84,7 +84,11 @@ def compare_layers(
 
 
 def stream(
-    graph: Graph, backends: Sequence[str], feeds: Mapping[str, Any], custom_op_library: Path | None = None
+    graph: Graph,
+    backends: Sequence[str],
+    feeds: Mapping[str, Any],
+    custom_op_library: Path | None = None,
+    piece_size: int = PIECE,
 ) -> Iterator[tuple[Value, Any]]:
     """Every value that the graph's nodes make, each let go as soon as no node needs it.
 
@@ -96,7 +100,7 @@ def stream(
     steps = [
         (found[name], piece)
         for name, region in regions
-        for piece in (observed(region, IN_MEMORY) if claims(found[name]) else pieces(region, PIECE))
+        for piece in (observed(region, IN_MEMORY) if claims(found[name]) else pieces(region, piece_size))
     ]
     values = check_feeds(graph, feeds)
     for (backend, region), dead in zip(steps, last_uses([piece for _, piece in steps]), strict=True):

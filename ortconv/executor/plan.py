@@ -14,6 +14,7 @@ import numpy as np
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.executor.backend import Event
 from ortconv.executor.constants import Constants
+from ortconv.executor.deadline import watched
 from ortconv.executor.foreseen import foreseen
 from ortconv.executor.fusion import Unit, units
 from ortconv.executor.heads import Bind
@@ -238,7 +239,7 @@ class Plan:
     def _execute(self, steps: list[Step], slots: list[Any]) -> None:
         node: Node | None = None
         try:
-            for function, operands, outs, dead, node in steps:  # noqa: B007
+            for function, operands, outs, dead, node in watched(steps, "numpy"):  # noqa: B007
                 result = function(*operands(slots))
                 if len(outs) == 1:
                     slots[outs[0]] = result[0] if type(result) is tuple else result
