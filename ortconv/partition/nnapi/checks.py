@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from ortconv.ir.types import DType
 from ortconv.partition.checks import Check, dtype, dynamic, role, type_name
 from ortconv.partition.policy import Target
@@ -39,6 +43,29 @@ def nchw_level(what: str, level: int) -> Check:
             yield from needs_level(f"{what} in NCHW layout", level, target)
 
     return check
+
+
+def images(unit: Unit, target: Target) -> Objections:
+    """Images are transposed to NHWC and back."""
+    if not target.use_nchw and unit.rank(0) == 4:
+        yield from needs_level(f"{unit.op} between Transposes to NHWC and back", 28, target)
+
+
+def window(unit: Unit, size: Sequence[int]) -> Objections:
+    """Stated padding must be smaller than a window of this size with its dilations, which must fit into the padded image."""
+    shape, mode = unit.shape(0), unit.target.attr("auto_pad", "NOTSET")
+    if shape is None or len(shape) != len(size) + 2 or mode not in ("NOTSET", "VALID"):
+        return
+    dilations: tuple[int, ...] = unit.target.attr("dilations", (1,) * len(size))
+    spans = [(cells - 1) * by + 1 for cells, by in zip(size, dilations, strict=True)]
+    pads: tuple[int, ...] = unit.target.attr("pads", ()) if mode == "NOTSET" else ()
+    pads = pads or (0,) * (2 * len(size))
+    if any(pad >= span for pad, span in zip(pads, spans * 2, strict=True)):
+        message = f"pads are {list(pads)} around a window of {spans}: NNAPI takes padding smaller than the window"
+        yield Objection("attribute", message, "pad with Pad before")
+    padded = [n + a + b for n, a, b in zip(shape[2:], pads[: len(size)], pads[len(size) :], strict=True)]
+    if any(0 < n < span for n, span in zip(padded, spans, strict=True)):
+        yield Objection("shape", f"a window of {spans} does not fit into an image of {padded} with its padding")
 
 
 # ---------------------------------------------------------------------- quantisation
@@ -155,6 +182,30 @@ def parameters(operand: Operand | None) -> tuple[float, int] | None:
     if scale is None or scale.size != 1 or (operand.zero_point is not None and (zero is None or zero.size != 1)):
         return None
     return float(scale.item()), 0 if zero is None else int(zero.item())
+
+
+def coarser_output(level: int | None = None) -> Check:
+    """The quantised form needs an output scale above the product of the first two inputs' scales, below `level` or at all."""
+
+    def check(unit: Unit, target: Target) -> Objections:
+        found = [parameters(operand) for operand in (*unit.inputs[:2], unit.outputs[0])]
+        a, b, out = (None if p is None else np.float32(p[0]) for p in found)
+        if (
+            a is None
+            or b is None
+            or out is None
+            or out > a * b
+            or (level is not None and target.feature_level >= level)
+        ):
+            return
+        limit = "" if level is None else f" below feature level {level} (the target has {target.feature_level})"
+        yield Objection(
+            "quantization",
+            f"the output has scale {out:.9g}, the inputs {a:.9g} and {b:.9g}: NNAPI needs a scale above {a * b:.9g}{limit}",
+            "quantise the output with a wider range",
+        )
+
+    return check
 
 
 def is_quantized(unit: Unit) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.types import DType
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, not_constant, rank, role
-from ortconv.partition.nnapi.checks import is_quantized, needs_level, quantized
+from ortconv.partition.nnapi.checks import coarser_output, is_quantized, needs_level, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -69,7 +69,13 @@ WEIGHTS = quantized((0,), weights=1)
 ONE_BETA = all_of(attribute_is("transA", 0), attribute_is("alpha", 1.0), attribute_is("beta", 1.0))
 
 ROWS = (
-    Row("Gemm", since=7, check=all_of(rank(2, 2, 0, 1), ONE_BETA, gemm_weights, gemm_bias), qdq=WEIGHTS),
-    Row("MatMul", check=matmul, qdq=WEIGHTS),
-    Row("QLinearMatMul", types=WEIGHTS, check=matmul),
+    Row(
+        "Gemm",
+        since=7,
+        check=all_of(rank(2, 2, 0, 1), ONE_BETA, gemm_weights, gemm_bias),
+        qdq=WEIGHTS,
+        runtime=coarser_output(29),
+    ),
+    Row("MatMul", check=matmul, qdq=WEIGHTS, runtime=all_of(rank(0, 4, 0, 1), coarser_output(29))),
+    Row("QLinearMatMul", types=WEIGHTS, check=matmul, runtime=coarser_output(29)),
 )

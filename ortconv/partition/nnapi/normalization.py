@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.partition.checks import all_of, attribute_is, constant, rank, role, single_output
-from ortconv.partition.nnapi.checks import nchw_level, output_parameters, quantized
+from ortconv.partition.nnapi.checks import images, nchw_level, output_parameters, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -11,13 +11,15 @@ from ortconv.partition.units import Unit
 
 
 def softmax(unit: Unit, target: Target) -> Objections:
-    """Below feature level 29 only the last axis of rank 2 or 4; from there up to rank 4, any rank before version 13."""
+    """Before version 13 any rank and axis, between Reshapes to a matrix and back.
+
+    From version 13 on up to rank 4, below feature level 29 only the last axis of rank 2 or 4.
+    """
     found = unit.rank(0)
-    if found is None:
+    if found is None or unit.since < 13:
         return
     if target.feature_level >= 29:
-        if unit.since >= 13 and found > 4:
-            yield Objection("rank", f"{role(unit, 0)} has rank {found}: NNAPI takes at most 4 here")
+        yield from rank(0, 4)(unit, target)
         return
     below = f"below feature level 29 (the target has {target.feature_level})"
     if found not in (2, 4):
@@ -40,12 +42,17 @@ def reduced_axes(unit: Unit, target: Target) -> Objections:
 
 
 BATCH = all_of(
-    rank(0, 4), constant(1, 2, 3, 4), single_output, attribute_is("spatial", 1), attribute_is("training_mode", 0)
+    images,
+    rank(0, 4),
+    constant(1, 2, 3, 4),
+    single_output,
+    attribute_is("spatial", 1),
+    attribute_is("training_mode", 0),
 )
 
 ROWS = (
     Row("BatchNormalization", since=7, check=BATCH),
     Row("LRN", level=28, check=all_of(nchw_level("LRN", 29), rank(4, 4))),
-    Row("Softmax", level=28, check=all_of(softmax, output_parameters(1 / 256, 0)), qdq=quantized()),
+    Row("Softmax", level=28, check=all_of(softmax, output_parameters(1 / 256, 0)), qdq=quantized(), runtime=rank(0, 4)),
     Row("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), reduced_axes)),
 )

@@ -19,6 +19,7 @@ from ortconv.partition.nnapi import (
 )
 from ortconv.partition.nnapi.checks import needs_level, static_shapes
 from ortconv.partition.nnapi.row import MAX_SINCE_VERSION, Row
+from ortconv.partition.nnapi.runtime import INTERNAL_UINT8, refusals
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import Unit
@@ -27,10 +28,6 @@ FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, 
 
 ROWS: dict[str, Row] = {row.op: row for family in FAMILIES for row in family.ROWS}
 """The operators that NNAPI can run, by ONNX op type."""
-
-INTERNAL_UINT8 = frozenset({"Transpose", "Resize", "Concat", "MaxPool"})
-"""Operators that take raw uint8 tensors only from the partition they are in, which knows scale and zero point."""
-
 
 _FUSED = "NNAPI takes the operators that it was fused from: convert --use-nnapi"
 
@@ -75,14 +72,22 @@ INSTEAD: dict[str, str] = {
 
 
 def objections(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
-    """Every reason against a unit. `in_group(value)`: a target node of the growing partition makes the value."""
+    """Every reason against a unit. `in_group(value)`: a target node of the growing partition makes the value.
+
+    Those with the rule "runtime" are against units that ONNX Runtime's execution provider takes, and NNAPI then refuses.
+    """
     row = ROWS.get(unit.op)
     if row is None:
         yield _no_row(unit.target)
-        return
-    if unit.target.domain not in row.domains:
+    elif unit.target.domain not in row.domains:
         yield Objection("domain", f"{unit.target.label} is not of domain {' or '.join(map(_domain_name, row.domains))}")
-        return
+    else:
+        found = tuple(_provider(row, unit, target, in_group))
+        yield from found or refusals(row, unit, target, in_group)
+
+
+def _provider(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+    """Every reason of the execution provider against a unit of the row's operator."""
     level = row.level(unit) if callable(row.level) else row.level
     yield from needs_level(unit.op, level, target)
     yield from static_shapes(unit, target)
