@@ -24,6 +24,24 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["partition", "--stop-ops", "Cov"], "did you mean Conv?"),
+        (["convert", "--use_nnapi", "--stop-ops", "Conv,Rleu"], "did you mean Relu?"),
+        (["convert", "--stop-ops", "Relu"], "but not --use-nnapi"),
+        (["convert", "--use_coreml", "--stop-ops", "Relu"], "but not --use-nnapi"),
+    ],
+)
+def test_wrong_stop_ops(
+    arguments: list[str], message: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *flags = arguments
+    assert main([command, str(model), *flags, *(["-o", str(tmp_path / "m.ort")] if command == "convert" else [])]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "m.ort").exists()
+
+
 def test_json(model: Path, printed: Printed) -> None:
     found = printed("partition", model, "--stop-ops", "Reshape")
     assert (found["version"], found["level"], found["ep"], found["feature_level"]) == (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -63,10 +64,13 @@ class Options:
 
 
 def flags_of(names: str) -> dict[str, Any]:
-    """Options from flags with commas or + between them, with or without USE_, in any case. UsageError for an unknown one."""
+    """Options from flags with commas, + or | between them, with or without NNAPI_FLAG_ and USE_, in any case.
+
+    UsageError for an unknown one.
+    """
     found: dict[str, Any] = {}
-    for name in filter(None, (part.strip() for part in names.replace("+", ",").split(","))):
-        key = name.upper().replace("-", "_")
+    for name in filter(None, (part.strip() for part in re.split("[,+|]", names))):
+        key = name.upper().replace("-", "_").removeprefix("NNAPI_FLAG_")
         key = key if key in FLAGS else f"USE_{key}"
         if key not in FLAGS:
             raise UsageError(f"there is no NNAPI flag '{name}'", hint=f"flags: {', '.join(FLAGS)}")
@@ -110,7 +114,7 @@ class Nnapi:
     def claim(self, graph: Graph) -> Claim:
         """The partitions of a graph, but for those that tensors without elements would make fail."""
         target = Target(feature_level=self.level, stop_ops=self.options.stop_ops, use_nchw=self.options.nchw)
-        found = partition(graph, target)
+        found = partition(graph, target, anew=True)
         refused = {n: "; ".join(o.message for o in v.objections) for n, v in found.verdicts.items() if not v.taken}
         groups = []
         for part in found.partitions:
