@@ -481,18 +481,17 @@ def test_advice_names_what_there_is():
 @pytest.mark.parametrize(
     ("inputs", "nodes", "advice"),
     [
-        ("float[2] x", "y = HardSigmoid (x)", "Clip from 0 to 6"),
+        ("float[2] x", "y = HardSwish (x)", "Clip from 0 to 6"),
         (R5, "y = Sigmoid (x)", "merge dimensions with a Reshape before and part them after it, to 4 at most"),
-        (
-            "float x",
-            "y = Sigmoid (x)",
-            "add dimensions of 1 with a Reshape before and remove them after it, to 1 at least",
-        ),
+        ("float x", "y = Sigmoid (x)", "give the tensor the shape [1] where it is made"),
         ("float16[2] x", "y = Relu (x)", "export the model in float32"),
         ("double[2] x", "y = Relu (x)", "export the model in float32"),
         ("int64[2] x", "y = Relu (x)", "NNAPI has no 64-bit integers"),
-        (X, 'y = DepthToSpace <blocksize = 2, mode = "CRD"> (x)', "export with mode DCR"),
-        ("float[1,N] x", "y = Relu (x)", "--fix-dim NAME=N"),
+        (X, 'y = DepthToSpace <blocksize = 2, mode = "CRD"> (x)', "take mode DCR"),
+        ("float[1,N] x", "y = Relu (x)", "--fix-dim N=NUMBER"),
+        ("float[M,N] x", "y = Relu (x)", "--fix-dim M=NUMBER --fix-dim N=NUMBER"),
+        ("float[?,N] x", "y = Relu (x)", "export it with sizes for them"),
+        ("int64[N] x", "y = Relu (x)", "--fix-dim N=NUMBER"),
     ],
 )
 def test_objections_say_what_helps(inputs, nodes, advice):

@@ -222,7 +222,7 @@ def test_to_dict_is_json():
         {
             "rule": "operator",
             "message": "NNAPI has no operation for Erf",
-            "advice": "export GELU in its approximate form, by Tanh",
+            "advice": "export GELU in its approximate form, by Tanh, which changes the numbers",
         }
     ]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ortconv.ir.types import DType
-from ortconv.partition.checks import Check, dtype, dynamic, role, type_name
+from ortconv.partition.checks import CHANGED, Check, dtype, dynamic, role, type_name
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import Operand, Unit
@@ -108,7 +108,11 @@ def _activation(operand: Operand | None, what: str) -> Objections:
         return
     if operand.value.dtype is not DType.UINT8:
         found = type_name(operand.value.dtype)
-        yield Objection("quantization", f"{what} is {found}: NNAPI takes uint8", "quantise activations to uint8")
+        yield Objection(
+            "quantization",
+            f"{what} is {found}: NNAPI takes uint8",
+            "quantise activations to uint8, with zero points greater by 128",
+        )
     yield from _per_tensor(operand, what)
 
 
@@ -123,7 +127,7 @@ def _per_tensor(operand: Operand, what: str) -> Objections:
             yield Objection(
                 "quantization",
                 f"the {name} of {what} has {const.size} elements: NNAPI takes 1 here",
-                "quantise per tensor",
+                f"quantise per tensor, {CHANGED}",
             )
 
 
@@ -134,7 +138,9 @@ def _weights(unit: Unit, slot: int, target: Target) -> Objections:
         yield from _activation(operand, what)
     elif operand.value.dtype is not DType.INT8:
         found = type_name(operand.value.dtype)
-        yield Objection("quantization", f"{what} is {found}: NNAPI takes uint8 or int8", "quantise weights to int8")
+        yield Objection(
+            "quantization", f"{what} is {found}: NNAPI takes uint8 or int8", f"quantise weights to int8, {CHANGED}"
+        )
     else:
         yield from _int8_weights(unit, operand, what, target)
 
@@ -148,7 +154,9 @@ def _int8_weights(unit: Unit, operand: Operand, what: str, target: Target) -> Ob
     elif scale is not None and scale.constant is not None and (count := scale.constant.size) != 1:
         if unit.op in ("MatMul", "QLinearMatMul"):
             yield Objection(
-                "quantization", f"the scale of {what} has {count} elements: NNAPI takes 1 here", "quantise per tensor"
+                "quantization",
+                f"the scale of {what} has {count} elements: NNAPI takes 1 here",
+                f"quantise per tensor, {CHANGED}",
             )
         else:
             yield from needs_level("per-channel quantisation", 29, target)
@@ -169,7 +177,7 @@ def _int8_weights(unit: Unit, operand: Operand, what: str, target: Target) -> Ob
         yield Objection(
             "quantization",
             f"the zero point of int8 {what} is {worst}: NNAPI takes 0",
-            "quantise the weights symmetrically",
+            f"quantise the weights symmetrically, {CHANGED}",
         )
 
 
@@ -202,7 +210,7 @@ def coarser_output(level: int | None = None) -> Check:
         yield Objection(
             "quantization",
             f"the output has scale {out:.9g}, the inputs {a:.9g} and {b:.9g}: NNAPI needs a scale above {a * b:.9g}{limit}",
-            "quantise the output with a wider range",
+            f"quantise the output with a wider range, {CHANGED}",
         )
 
     return check
@@ -222,7 +230,7 @@ def output_parameters(scale: float, zero: int) -> Check:
             yield Objection(
                 "quantization",
                 f"the output has scale {found[0]:.9g} and zero point {found[1]}: NNAPI has scale {scale:.9g} and {zero}",
-                f"quantise this output with scale 1/{1 / scale:g} and zero point {zero}",
+                f"quantise this output with scale 1/{1 / scale:g} and zero point {zero}, {CHANGED}",
             )
 
     return check
@@ -240,5 +248,5 @@ def keeps_parameters(unit: Unit, target: Target) -> Objections:
                 "quantization",
                 f"{role(unit, slot)} has scale {found[0]:.9g} and zero point {found[1]}, "
                 f"the output {output[0]:.9g} and {output[1]}: NNAPI needs them equal",
-                "quantise input and output with the same range",
+                f"quantise input and output with the same range, {CHANGED}",
             )

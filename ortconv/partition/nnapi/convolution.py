@@ -52,8 +52,11 @@ def padding(unit: Unit, target: Target) -> Objections:
         yield from window(unit, weights[2:])
 
 
+WIDER = "add a dimension of 1 to image and weights with Reshapes, and take it off behind"
 WEIGHTS = quantized((0,), weights=1)
-CHECK = all_of(nchw_level("convolution", 29), rank(4, 4, 1), constant(1), constant_bias, dilations)
+CHECK = all_of(
+    nchw_level("convolution", 29), rank(4, 4, 1, fewer="", more=WIDER), constant(1), constant_bias, dilations
+)
 RUNTIME = all_of(groups, padding, coarser_output(29))
 
 ROWS = (

@@ -10,6 +10,7 @@ from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import MS_DOMAIN, Unit, clip_limits
 
+MIN_MAX = "write it as Max and Min, from feature level 29 on"
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
 
 
@@ -18,15 +19,16 @@ def clip(unit: Unit, target: Target) -> Objections:
     low, high = clip_limits(unit.target)
     for name, bound in (("min", low), ("max", high)):
         if bound is None:
-            yield Objection("constant", f"{name} is computed or fed: NNAPI needs a constant", "use Min and Max")
+            yield Objection("constant", f"{name} is computed or fed: NNAPI needs a constant", MIN_MAX)
     if low is not None and high is not None and (low, high) not in CLIP_RANGES:
-        advice = "clip from 0 to 6 or from -1 to 1, or use Relu, Min and Max"
+        advice = "write it as Relu" if (low, high) == (0.0, float("inf")) else MIN_MAX
         yield Objection("attribute", f"the bounds are {low:g} and {high:g}: NNAPI has 0 and 6, -1 and 1", advice)
 
 
 def two_inputs(unit: Unit, target: Target) -> Objections:
     if len(unit.inputs) != 2:
-        yield Objection("inputs", f"the node has {len(unit.inputs)} inputs: NNAPI takes 2", "chain nodes of two inputs")
+        advice = "chain nodes of two inputs" if len(unit.inputs) > 2 else "leave the node out"
+        yield Objection("inputs", f"the node has {len(unit.inputs)} inputs: NNAPI takes 2", advice)
 
 
 def slope(unit: Unit, target: Target) -> Objections:

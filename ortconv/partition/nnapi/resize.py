@@ -6,19 +6,21 @@ import numpy as np
 
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.partition.checks import all_of, attribute_is, constant, rank, role
+from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, rank, role
 from ortconv.partition.nnapi.checks import float32_or_uint8, needs_level, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import Unit
 
+WIDER = "add a dimension of 1 with a Reshape before and remove it after it; scale it by 1"
+
 
 def coordinates(unit: Unit, target: Target) -> Objections:
     """Linear in asymmetric coordinates, from feature level 30 also half_pixel and align_corners; nearest by floor."""
     mode = attribute(unit.target, "mode")
     transform = attribute(unit.target, "coordinate_transformation_mode")
-    advice = "export with asymmetric coordinates"
+    advice = f"export with asymmetric coordinates, {CHANGED}"
     if mode == "linear":
         if transform in ("half_pixel", "align_corners"):
             yield from needs_level(f"coordinate_transformation_mode {transform}", 30, target)
@@ -32,10 +34,12 @@ def coordinates(unit: Unit, target: Target) -> Objections:
                 "attribute",
                 f"mode nearest has coordinate_transformation_mode {transform} and nearest_mode {rounding}: "
                 "NNAPI takes asymmetric and floor",
-                advice,
+                f"export with asymmetric coordinates and nearest_mode floor, {CHANGED}",
             )
     else:
-        yield Objection("attribute", f"mode is {mode}: NNAPI takes linear or nearest", "resize with mode linear")
+        yield Objection(
+            "attribute", f"mode is {mode}: NNAPI takes linear or nearest", f"resize with mode linear, {CHANGED}"
+        )
 
 
 def no_axes(unit: Unit, target: Target) -> Objections:
@@ -99,7 +103,7 @@ def least_level(unit: Unit) -> int:
 
 
 CHECK = all_of(
-    rank(4, 4),
+    rank(4, 4, fewer="", more=WIDER),
     coordinates,
     attribute_is("exclude_outside", 0),
     attribute_is("antialias", 0, since=18),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
+from ortconv.partition.checks import CHANGED
 from ortconv.partition.nnapi.checks import parameters
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
@@ -78,7 +79,7 @@ def _one_quantization(unit: Unit) -> Iterator[Objection]:
 def _differs(value: Value, stated: tuple[float, int] | None, known: tuple[float, int] | None) -> Objection:
     said, other = (f"scale {p[0]:.9g} and zero point {p[1]}" if p else "no scale" for p in (stated, known))
     message = f"'{value.name}' has {said} here and {other} elsewhere: NNAPI knows one of each for a tensor"
-    return Objection(RULE, message, "quantise all ends of a tensor with the same range")
+    return Objection(RULE, message, f"quantise all ends of a tensor with the same range, {CHANGED}")
 
 
 def _made_with(value: Value) -> tuple[float, int] | None:
