@@ -54,7 +54,7 @@ def _fix_dims(graph: Graph | None) -> str:
     names = dict.fromkeys(d for d in open_dims if isinstance(d, str) and not d.startswith("?"))
     if not names or None in open_dims:
         return "export it with sizes for them"
-    return f"convert {' '.join(f'--fix-dim {name}=NUMBER' for name in names)}"
+    return f"convert {' '.join(f'--fix-dim {name}=SIZE' for name in names)}"
 
 
 def _outermost(graph: Graph | None) -> Graph | None:

@@ -488,10 +488,10 @@ def test_advice_names_what_there_is():
         ("double[2] x", "y = Relu (x)", "export the model in float32"),
         ("int64[2] x", "y = Relu (x)", "NNAPI has no 64-bit integers"),
         (X, 'y = DepthToSpace <blocksize = 2, mode = "CRD"> (x)', "take mode DCR"),
-        ("float[1,N] x", "y = Relu (x)", "--fix-dim N=NUMBER"),
-        ("float[M,N] x", "y = Relu (x)", "--fix-dim M=NUMBER --fix-dim N=NUMBER"),
+        ("float[1,N] x", "y = Relu (x)", "--fix-dim N=SIZE"),
+        ("float[M,N] x", "y = Relu (x)", "--fix-dim M=SIZE --fix-dim N=SIZE"),
         ("float[?,N] x", "y = Relu (x)", "export it with sizes for them"),
-        ("int64[N] x", "y = Relu (x)", "--fix-dim N=NUMBER"),
+        ("int64[N] x", "y = Relu (x)", "--fix-dim N=SIZE"),
     ],
 )
 def test_objections_say_what_helps(inputs, nodes, advice):
