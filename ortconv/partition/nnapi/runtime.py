@@ -37,11 +37,16 @@ def _refusals(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], 
     yield from row.runtime(unit, target)
     yield from _empty(unit, target, in_group)
     yield from _one_quantization(unit)
+    if unit.op == "Identity":
+        yield from _copied(unit, in_group)
 
 
 def _empty(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
     """NNAPI reads a dimension of 0 as an unknown one until an operation of the model has made the tensor."""
     read = [value for operand in unit.inputs if operand is not None and _is_empty(value := operand.value)]
+    if any(value.constant is not None for value in read) and unit.op != "Resize":
+        yield Objection(RULE, "a constant has no elements: NNAPI has no such constants", "leave the node out")
+    read = [value for value in read if value.constant is None]
     made = [value for operand in unit.outputs if operand is not None and _is_empty(value := operand.value)]
     for value in dict.fromkeys((*read, *made)):
         why = ""
@@ -56,8 +61,23 @@ def _empty(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Ite
             yield Objection(RULE, f"'{value.name}' has shape [{dims}]: {why}")
 
 
+def _copied(unit: Unit, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
+    """A tensor is one input or output of a model, so one that Identity returns under another name is copied, by RESHAPE."""
+    out, source = unit.target.out, unit.target.inputs[0]
+    while source is not None and source.producer is not None and source.producer.is_op("Identity"):
+        source = source.producer.inputs[0]
+    if source is None or not out.is_output or (source.rank or 0) <= 4:
+        return
+    if not in_group(source) or source.is_output or sum(user.is_op("Identity") for user, _ in source.uses) > 1:
+        message = (
+            f"'{out.name}' is '{source.name}' of rank {source.rank} under another name: NNAPI copies rank 4 at most"
+        )
+        yield Objection(RULE, message, "drop the Identity")
+
+
 def _is_empty(value: Value) -> bool:
-    return value.constant is None and 0 in (value.static_shape or ())
+    """Whether a tensor, other than a list of axes and the like, has no elements."""
+    return value.dtype in (DType.FLOAT, DType.UINT8, DType.INT32) and 0 in (value.static_shape or ())
 
 
 def _one_quantization(unit: Unit) -> Iterator[Objection]:
