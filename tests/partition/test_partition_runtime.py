@@ -76,6 +76,16 @@ def test_refusals_of_the_runtime(inputs, nodes, options, expected):
     assert messages(graph, list(graph)[-1].op, **target) == [f"runtime: {message}{FAILS}" for message in expected]
 
 
+LINEAR = '<mode = "linear", coordinate_transformation_mode = "asymmetric">'
+
+
+@pytest.mark.parametrize(("scale", "end"), [(1.5, "to 10: NNAPI scales it by 10/7"), (2.0, None)])
+def test_other_numbers(scale, end):
+    graph = make("float[1,1,7,7] x", f"y = Resize {LINEAR} (x, , k)", k=np.array([1, 1, 1, scale], F))
+    said = f"numbers: dimension 3 of size 7 is scaled by {scale:g} {end}; ONNX Runtime's provider takes the node all the same"
+    assert messages(graph, "Resize") == ([said] if end else [])
+
+
 def test_a_node_that_the_provider_refuses_is_not_said_to_be_taken():
     found = messages(make("float[N,1,1,1,2] x", "y = Tanh (x)"), "Tanh")
     assert found == ["static-shape: 'x' has shape [N,1,1,1,2]: NNAPI needs every dimension"]

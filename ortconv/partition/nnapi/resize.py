@@ -98,6 +98,27 @@ def _divisible(shape: tuple[int, ...], scales: list[float], axes: tuple[int, int
             )
 
 
+def sampled_places(unit: Unit, target: Target) -> Objections:
+    """NNAPI knows the lengths alone, so scales that give no whole number sample other places."""
+    shape, const = unit.shape(0), unit.constant(2)
+    if shape is None or const is None or attribute(unit.target, "coordinate_transformation_mode") == "align_corners":
+        return
+    is_nearest = attribute(unit.target, "mode") == "nearest"
+    for axis, (size, scale) in enumerate(zip(shape, const.numpy().ravel().tolist(), strict=True)):
+        length = int(np.float32(size) * np.float32(scale))
+        index = np.arange(length)
+        stated, told = index / scale, index * (size / max(length, 1))
+        if is_nearest:
+            stated, told = np.floor(stated + ROUNDING), np.floor(told + ROUNDING)
+        if not np.allclose(stated, told, 0, ROUNDING):
+            message = f"dimension {axis} of size {size} is scaled by {scale:g} to {length}: NNAPI scales it by {length}/{size}"
+            yield Objection("numbers", message, f"state sizes instead of scales, {CHANGED}")
+
+
+ROUNDING = 1e-3
+"""What a position in the image may be off."""
+
+
 def least_level(unit: Unit) -> int:
     return 28 if unit.dtype(0) is DType.UINT8 else 29
 
@@ -112,4 +133,14 @@ CHECK = all_of(
     extent,
 )
 
-ROWS = (Row("Resize", since=11, level=least_level, types=float32_or_uint8, check=CHECK, qdq=quantized()),)
+ROWS = (
+    Row(
+        "Resize",
+        since=11,
+        level=least_level,
+        types=float32_or_uint8,
+        check=CHECK,
+        qdq=quantized(),
+        runtime=sampled_places,
+    ),
+)

@@ -14,6 +14,8 @@ from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import Unit, single_unit
 
 RULE = "runtime"
+NUMBERS = "numbers"
+COMPUTES = "; ONNX Runtime's provider takes the node all the same"
 FAILS = "; ONNX Runtime's provider takes the node all the same, and its session or run fails"
 
 INTERNAL_UINT8 = frozenset({"Transpose", "Resize", "Concat", "MaxPool"})
@@ -30,7 +32,8 @@ TAKES_EMPTY = frozenset({
 def refusals(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """Every reason of the runtime against a unit to which the execution provider has no objection."""
     for found in _refusals(row, unit, target, in_group):
-        yield Objection(RULE, found.message + FAILS, found.advice)
+        rule, end = (NUMBERS, COMPUTES) if found.rule == NUMBERS else (RULE, FAILS)
+        yield Objection(rule, found.message + end, found.advice)
 
 
 def _refusals(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
@@ -66,7 +69,7 @@ def _copied(unit: Unit, in_group: Callable[[Value], bool]) -> Iterator[Objection
     out, source = unit.target.out, unit.target.inputs[0]
     while source is not None and source.producer is not None and source.producer.is_op("Identity"):
         source = source.producer.inputs[0]
-    if source is None or not out.is_output or (source.rank or 0) <= 4:
+    if source is None or (source.rank or 0) <= 4:
         return
     if not in_group(source) or source.is_output or sum(user.is_op("Identity") for user, _ in source.uses) > 1:
         message = (
