@@ -326,8 +326,8 @@ def test_what_could_be_rewritten_is_said(model: Path, capsys: pytest.CaptureFixt
     def advice(*arguments: str) -> str:
         return " ".join(row["advice"] for row in refusals("convert", str(model), *arguments))
 
-    assert "Mul by 1/6; --maximize-offload" not in advice("--use-nnapi", "--use-coreml")
-    assert "Mul by 1/6; --maximize-offload" in advice("--use-nnapi")
+    assert "Max and Min; --maximize-offload" not in advice("--use-nnapi", "--use-coreml")
+    assert "Max and Min; --maximize-offload" in advice("--use-nnapi")
     model.write_bytes(parse(NET.replace("Tanh", "Erf")).SerializeToString())
     said = {row["op"]: "--maximize-offload" in str(row["advice"]) for row in refusals("partition", str(model))}
     assert said == {"Erf": False, "HardSigmoid": True, "MatMul": False}

@@ -30,10 +30,8 @@ def convert_summary(result: Result) -> str:
         for provider in dict.fromkeys(p["provider"] for p in result.partitions):
             own = [len(p["nodes"]) for p in result.partitions if p["provider"] == provider]
             what = "partition" if len(own) == 1 else "partitions"
-            share = (
-                f"{sum(own)} of {result.nodes_after} nodes" if sum(own) <= result.nodes_after else f"{sum(own)} nodes"
-            )
-            lines.append(_line(provider, f"{len(own)} {what}, {share}"))
+            share = f"{sum(own)} of {result.nodes_divided} nodes"
+            lines.append(_line(provider, f"{len(own)} {what}, {share} before the fusions for the CPU"))
         if not result.partitions:
             lines.append(_line("taken", "nothing"))
         if result.without_fallback:
@@ -45,11 +43,12 @@ def convert_summary(result: Result) -> str:
             )
         if result.offload is not None:
             lines += [_line("offload" if i == 0 else "", printable(t)) for i, t in enumerate(gained(result.offload))]
+        if result.refusals:
+            counts = ", ".join(f"{row['nodes']} by {row['rule']}" for row in result.refusals)
+            lines.append(_line("", f"{sum(row['nodes'] for row in result.refusals)} left to the CPU: {counts}"))
         for row in result.refusals[:SHOWN_REFUSALS]:
             advice = f" ({row['advice']})" if row["advice"] else ""
-            lines.append(
-                _line("", f"{row['nodes']} refused by {row['rule']}, such as {printable(row['example'])}{advice}")
-            )
+            lines.append(_line("", f"{row['rule']}: such as {printable(row['example'])}{advice}"))
     lines.append(_line("size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"))
     if result.bytes_after > result.bytes_before:
         lines.append(_line("", f"larger since {_why_larger(result)}"))

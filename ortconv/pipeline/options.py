@@ -89,6 +89,8 @@ class Options:
             from ortconv.compare.budget import Budget
 
             Budget.parse(self.validate_budget)
+        if self.nnapi_partitioning_stop_ops is not None and not self.use_nnapi:
+            raise UsageError("stop ops are given, but not --use-nnapi", hint="add --use-nnapi, or leave them out")
         if self.maximize_offload and self.use_nnapi == self.use_coreml:
             raise UsageError("nodes are rewritten for one accelerator", hint="give one of --use-nnapi and --use-coreml")
         if self.maximize_offload and self.optimization_level == "disable":

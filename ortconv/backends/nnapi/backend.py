@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -63,10 +64,13 @@ class Options:
 
 
 def flags_of(names: str) -> dict[str, Any]:
-    """Options from flags with commas or + between them, with or without USE_, in any case. UsageError for an unknown one."""
+    """Options from flags with commas, + or | between them, with or without NNAPI_FLAG_ and USE_, in any case.
+
+    UsageError for an unknown one.
+    """
     found: dict[str, Any] = {}
-    for name in filter(None, (part.strip() for part in names.replace("+", ",").split(","))):
-        key = name.upper().replace("-", "_")
+    for name in filter(None, (part.strip() for part in re.split("[,+|]", names))):
+        key = name.upper().replace("-", "_").removeprefix("NNAPI_FLAG_")
         key = key if key in FLAGS else f"USE_{key}"
         if key not in FLAGS:
             raise UsageError(f"there is no NNAPI flag '{name}'", hint=f"flags: {', '.join(FLAGS)}")

@@ -20,7 +20,7 @@ OLDEST_WITH_EMPTY = 29
 
 def claim(graph: Graph, target: Target) -> Claim:
     """The groups of nodes that become models, and why not each of the other nodes."""
-    found = partition(graph, target)
+    found = partition(graph, target, anew=True)
     refused = {node: "; ".join(o.message for o in v.objections) for node, v in found.verdicts.items() if not v.taken}
     waiting = [part.nodes for part in reversed(found.partitions)]
     groups = []
