@@ -17,6 +17,7 @@ An error is one message for a person: what, where (file, node), the limit and th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -87,3 +88,11 @@ class UnsafeInputError(OrtconvError):
 
 class BatchError(OrtconvError):
     exit_code = 7
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """A hint that names what a misspelt name may have meant; None where nothing is near."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name[:100], known, 3)
+    return f"did you mean {', '.join(found)}?" if found else None

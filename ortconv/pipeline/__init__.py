@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ortconv.errors import OrtconvError, UsageError
-from ortconv.files import replacing, write_text
+from ortconv.files import replacing, write_bytes, write_text
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.models import load
-from ortconv.pipeline.config import config_beside, config_name, ort_name, require, required_by, write_config
+from ortconv.pipeline.config import beside, config_beside, config_name, ort_name, require, required_by, write_config
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result, constant_bytes
 from ortconv.pipeline.stages import (
@@ -85,7 +85,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         if context.journal is not None:
             context.journal.close()
     result.tell(model, context, partitionings, gain)
-    with replacing(output) as draft:
+    with replacing(output, ".ort") as draft:
         with result.timed("write"):
             write(model, draft)
         if options.validate:
@@ -112,7 +112,6 @@ def _validated(expected: Reference | str, draft: Path, library: Path | None, exc
 def _save_onnx(model: Model, output: Path) -> Path:
     from ortconv.onnxio.proto import model_proto
 
-    path = output.with_suffix(".optimized.onnx")
-    with replacing(path) as draft:
-        draft.write_bytes(model_proto(model).SerializeToString(deterministic=True))
+    path = beside(output, output.stem, "optimized.onnx")
+    write_bytes(path, model_proto(model).SerializeToString(deterministic=True))
     return path
