@@ -160,23 +160,26 @@ def check_feed(value: Value, fed: Any) -> Any:
     if not isinstance(value.type, TensorType):
         return fed
     array = np.asarray(fed)
-    try:
-        dtype = _element_type(array.dtype)
-    except KeyError:
-        raise UsageError(f"input '{value.name}': numpy type {array.dtype} does not exist in ONNX") from None
-    if dtype is not value.type.dtype:
-        raise UsageError(f"input '{value.name}' wants {value.type}, got {TensorType(dtype, array.shape)}")
-    shape = value.type.shape
-    if (
-        shape is not None
-        and shape != array.shape
-        and (
-            len(shape) != array.ndim
-            or any(isinstance(d, int) and d != n for d, n in zip(shape, array.shape, strict=True))
-        )
-    ):
-        raise UsageError(f"input '{value.name}' wants {value.type}, got {TensorType(dtype, array.shape)}")
+    dtype = check_type(value, array.dtype, array.shape)
     return array.astype(object) if dtype is DType.STRING and array.dtype != object else array
+
+
+def check_type(value: Value, given: np.dtype[Any], dims: tuple[int, ...]) -> DType | None:
+    """The element type of an array of this type and shape. UsageError if it does not fit the input or output."""
+    wanted = value.type
+    if not isinstance(wanted, TensorType):
+        return None
+    try:
+        dtype = _element_type(given)
+    except KeyError:
+        raise UsageError(f"input '{value.name}': numpy type {given} does not exist in ONNX") from None
+    shape = wanted.shape
+    fits = shape is None or shape == dims
+    if shape is not None and len(shape) == len(dims):
+        fits = all(not isinstance(d, int) or d == n for d, n in zip(shape, dims, strict=True))
+    if dtype is not wanted.dtype or not fits:
+        raise UsageError(f"input '{value.name}' wants {wanted}, got {TensorType(dtype, dims)}")
+    return dtype
 
 
 _element_type = lru_cache(maxsize=64)(DType.of)

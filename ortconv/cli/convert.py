@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import LEVELS, PLATFORMS, STYLES
-from ortconv.cli import color, fail
+from ortconv.cli import color, fail, print_json
 from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, PASS_CHOICE, Size, add
 from ortconv.cli.render import convert_summary
 from ortconv.errors import BatchError, OrtconvError, UsageError
@@ -158,7 +157,7 @@ def command(
         results += done
     if as_json:
         failed = [{"source": e.file, "error": e.message, "exit_code": e.exit_code, "hint": e.hint} for e in failures]
-        click.echo(json.dumps({"version": 1, "models": [r.to_dict() for r in results], "failures": failed}, indent=1))
+        print_json({"version": 1, "models": [r.to_dict() for r in results], "failures": failed})
     if failures and not flags["allow_conversion_failures"]:
         total = len(sources) * len(styles)
         raise BatchError(f"{len(failures)} of {total} models could not be converted", file=model)
@@ -205,13 +204,12 @@ def _pipeline(path: Path | None) -> str | None:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             flag = next(p.opts[0] for p in context.command.params if p.name == name)
             raise UsageError(f"--pipeline and {flag} exclude each other", hint="change the file instead")
+    from ortconv.files import read_text
     from ortconv.optimizer.recipe import parse
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         parse(text)
-    except UnicodeDecodeError as error:
-        raise UsageError(f"no text: {error}", file=path) from error
     except UsageError as error:
         raise error.at(file=path) from error
     return text
@@ -227,8 +225,8 @@ def dims(texts: tuple[str, ...]) -> dict[str, int]:
     fixed = {}
     for text in texts:
         name, _, number = text.rpartition("=")
-        if not name or not number.isdecimal() or int(number) < 1:
-            raise UsageError(f"--fix-dim takes NAME=N with a positive number, got '{text}'")
+        if not name or not number.isdecimal() or len(number) > 18 or int(number) < 1:
+            raise UsageError(f"--fix-dim takes NAME=N with a positive number, got '{text[:80]}'")
         fixed[name] = int(number)
     return fixed
 
