@@ -113,8 +113,7 @@ def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
     except OSError as error:
         raise UsageError(f"cannot write: {_reason(error)}", file=target) from error
     except OrtconvError as error:
-        _about(error, draft, target)
-        raise
+        raise error if draft is None else renamed(error, draft, target) from error.__cause__
     finally:
         if draft is not None and not done:
             with suppress(OSError):
@@ -214,12 +213,12 @@ def _lock(descriptor: int) -> bool | None:
     return True
 
 
-def _about(error: OrtconvError, draft: Path | None, target: Path) -> None:
-    """Let an error name the target where it names the draft."""
-    if draft is not None:
-        error.file = str(target) if error.file == str(draft) else error.file
-        error.message = error.message.replace(str(draft), str(target))
-        error.args = (error.message,)
+def renamed(error: OrtconvError, path: Path, shown: str | Path) -> OrtconvError:
+    """The same error with another name for a file that the user does not know."""
+    error.file = str(shown) if error.file == str(path) else error.file
+    error.message = error.message.replace(str(path), str(shown))
+    error.args = (error.message,)
+    return error
 
 
 def _reason(error: Exception) -> str:

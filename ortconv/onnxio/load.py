@@ -43,7 +43,14 @@ def load(path: str | Path, fix_dims: Mapping[str, int] | None = None, oldest_ops
 
 def from_proto(proto: ModelProto) -> Model:
     """The model of a message that holds its weights itself."""
-    return _load(memoryview(proto.SerializeToString()), None)
+    return from_bytes(memoryview(proto.SerializeToString()))
+
+
+def from_bytes(data: memoryview, fix_dims: Mapping[str, int] | None = None, oldest_opset: int = OLDEST_OPSET) -> Model:
+    """The model of the bytes of a file that holds its weights itself."""
+    model = _load(data, None, fix_dims, oldest_opset)
+    model.file_bytes = data.nbytes
+    return model
 
 
 def _mapped(path: str | Path) -> memoryview:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from ortconv.choices import COREML_FORMATS, COREML_VERSION, FEATURE_LEVELS, LEVE
 from ortconv.errors import UsageError
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
+from ortconv.pipeline.settings import check_names, check_values
 
 if TYPE_CHECKING:
     from ortconv.partition import Target
@@ -57,7 +58,14 @@ class Options:
     validate_with: Mapping[str, Any] | None = None
     custom_op_library: Path | None = None
 
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Options:
+        """The options of keyword arguments. TypeError for a name that there is not."""
+        check_names(settings, [f.name for f in fields(cls)])
+        return cls(**settings)
+
     def __post_init__(self) -> None:
+        check_values(self)
         if self.pipeline is not None:
             found = recipes.parse(self.pipeline)
             for name, value in (
@@ -70,6 +78,8 @@ class Options:
             raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
         if self.optimization_style not in STYLES:
             raise UsageError(f"optimization style '{self.optimization_style}' is not one of {', '.join(STYLES)}")
+        if self.coreml_format not in COREML_FORMATS:
+            raise UsageError(f"CoreML format '{self.coreml_format}' is not one of {', '.join(COREML_FORMATS)}")
         if self.target_platform not in (None, *PLATFORMS):
             raise UsageError(f"target platform '{self.target_platform}' is not one of {', '.join(PLATFORMS)}")
         if self.nnapi_feature_level not in FEATURE_LEVELS:
