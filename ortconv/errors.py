@@ -2,6 +2,7 @@
 
     OrtconvError            1   something in ortconv itself is wrong: please report it
     ├── UsageError          2   an option or argument is off
+    │   └── UnknownDimError 2   a dimension to fix that no input has
     ├── ModelError          3   the model is invalid, or uses what ortconv does not support
     │   ├── FormatError     3     the bytes of the file are damaged
     │   ├── GraphError      3     the graph breaks the rules of its operators or of SSA form
@@ -48,6 +49,14 @@ class OrtconvError(Exception):
 
 class UsageError(OrtconvError):
     exit_code = 2
+
+
+class UnknownDimError(UsageError):
+    """No input of the model has a dimension of this name."""
+
+    def __init__(self, name: str, *, hint: str) -> None:
+        super().__init__(f"no input has a dimension named '{name}'", hint=hint)
+        self.name = name
 
 
 class ModelError(OrtconvError):

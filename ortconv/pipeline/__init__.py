@@ -65,12 +65,10 @@ def convert(
 
 
 def _target(output: str | Path, source: Path, options: Options) -> Path:
-    """The file to write. UsageError for the name of an .onnx model."""
+    """The file to write."""
     target = Path(output)
     if target.is_dir() or str(output).endswith(("/", os.sep)):
         return target / ort_name(source, options.optimization_level, options.optimization_style)
-    if target.suffix.lower() == ".onnx":
-        raise UsageError("convert writes .ort files, not .onnx", file=target, hint=f"name it {target.stem}.ort")
     return target
 
 
@@ -82,6 +80,8 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         raise UsageError(
             "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
         )
+    if output.suffix.lower() == ".onnx":
+        raise UsageError("convert writes .ort files, not .onnx", file=output, hint=f"name it {output.stem}.ort")
     recipe = options.recipe()
     with result.timed("load"):
         model = load(source, options.fix_dims)
