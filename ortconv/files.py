@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from ortconv.errors import FormatError, OrtconvError, UsageError
 
 LARGEST_TEXT = 64 << 20
-LARGEST_TOML = 1 << 20
+LARGEST_TOML = 1 << 16
 LARGEST_FILE = 2 << 30
 """Bytes of a file that is read as a whole."""
 

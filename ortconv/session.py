@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.types import DType, TensorType
 from ortconv.models import Source, load
+
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +66,10 @@ class Session:
         self.backends = with_fallbacks([get_backend(b) if isinstance(b, str) else b for b in backends])
         if not self.backends:
             raise UsageError("a session needs at least one backend")
-        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-            raise UsageError(f"a session needs at least one thread, not {threads!r}")
+        if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
+            raise UsageError(
+                f"a session needs at least one thread and at most {MOST_THREADS}, not {reprlib.repr(threads)}"
+            )
         self.kept = tuple(dict.fromkeys(v for name in keep for v in _named(self._graph, name)))
         self.plan = place(self._graph, self.backends)
         self.regions = tuple(split(self._graph, self.plan, self.kept, self._file, library, threads))

@@ -101,6 +101,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run a command line; its exit code. Nothing but a bug of ours ends in a traceback, and that only with ORTCONV_DEBUG set."""
     printed = Printed("--json" in arguments)
     try:
+        _check_text(arguments)
         cli.main(list(arguments), prog_name="ortconv", standalone_mode=False, obj=printed)
         return 0
     except click.exceptions.Exit as stop:
@@ -127,6 +128,17 @@ def main(arguments: Sequence[str]) -> int:
         click.echo(f"error: {type(error).__name__}: {error}", err=True)
         click.echo("This is a bug in ortconv. Set ORTCONV_DEBUG=1 for the traceback and please report it.", err=True)
         return _ended(printed, f"{type(error).__name__}: {error}", 1)
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """UsageError for an argument that no shell can give: one that names no file."""
+    for argument in arguments:
+        try:
+            os.fsencode(argument)
+        except UnicodeEncodeError:
+            raise UsageError(f"argument {argument[:80]!a} is no text") from None
+        if "\0" in argument:
+            raise UsageError(f"argument {argument[:80]!a} has a zero character")
 
 
 def print_json(document: Any) -> None:

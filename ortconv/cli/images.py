@@ -131,6 +131,7 @@ def _by_pillow(path: Path) -> Array:
         ) from None
     try:
         with opened(path) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             warnings.simplefilter("error", pillow.DecompressionBombWarning)
             image = pillow.open(file)
             _check_size(*image.size)

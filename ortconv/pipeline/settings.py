@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
@@ -97,7 +98,7 @@ def _exactly(kind: type) -> Callable[[Any], Any]:
 def _integer(value: Any) -> int:
     if isinstance(value, bool):
         raise TypeError
-    return int(value.__index__())
+    return operator.index(value)
 
 
 def _number(value: Any) -> float:
