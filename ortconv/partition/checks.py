@@ -44,14 +44,22 @@ def _closing(value: Value) -> str:
     """What would make the shape of a value known."""
     if _inputs_are_fixed(value.graph):
         return "the inputs have fixed shapes, and what they hold decides this size: only the CPU can do it"
-    return "give the graph inputs fixed shapes: convert --fix-dim NAME=N"
+    inputs = [] if value.graph is None else _outermost(value.graph).inputs
+    names = dict.fromkeys(d for v in inputs for d in v.shape or () if isinstance(d, str))
+    known = [name for name in names if not name.startswith("?")]
+    flags = " ".join(f"--fix-dim {name}=SIZE" for name in known) or "--fix-dim NAME=N"
+    return f"give the graph inputs fixed shapes: convert {flags}"
 
 
 def _inputs_are_fixed(graph: Graph | None) -> bool:
     """Whether all inputs of the outermost graph have fixed shapes."""
-    while graph is not None and graph.owner is not None:
+    return graph is not None and all(v.static_shape is not None for v in _outermost(graph).inputs)
+
+
+def _outermost(graph: Graph) -> Graph:
+    while graph.owner is not None and graph.owner.graph is not None:
         graph = graph.owner.graph
-    return graph is not None and all(v.static_shape is not None for v in graph.inputs)
+    return graph
 
 
 def all_of(*checks: Check) -> Check:

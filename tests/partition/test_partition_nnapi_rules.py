@@ -490,7 +490,7 @@ def test_advice_names_what_there_is():
         ("double[2] x", "y = Relu (x)", "export the model in float32"),
         ("int64[2] x", "y = Relu (x)", "NNAPI has no 64-bit integers"),
         (X, 'y = DepthToSpace <blocksize = 2, mode = "CRD"> (x)', "export with mode DCR"),
-        ("float[1,N] x", "y = Relu (x)", "--fix-dim NAME=N"),
+        ("float[1,N] x", "y = Relu (x)", "--fix-dim N=SIZE"),
     ],
 )
 def test_objections_say_what_helps(inputs, nodes, advice):
