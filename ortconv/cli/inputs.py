@@ -210,6 +210,9 @@ def _draw(text: str, value: Value) -> Draw:
     )
     if dims is not None:
         _check_shape(dims, value)
+    whole = value.dtype is not None and not value.dtype.is_float
+    if whole and low is not None and high is not None and not -(2**63) <= low <= high < 2**63:
+        raise UsageError(f"--input {value.name}: {low:g}..{high:g} are no 64-bit integers")
     return Draw(dims, low, high)
 
 

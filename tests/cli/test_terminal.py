@@ -34,9 +34,11 @@ def k() -> Path:
     return Path(shutil.copy(MNIST, "k.onnx"))
 
 
-def dynamic(name: str, dim: str = "batch") -> Path:
+def dynamic(name: str, kind: str = "float") -> Path:
     Path(name).parent.mkdir(exist_ok=True)
-    text = f'<ir_version: 8, opset_import: ["": 17]>\ng (float[{dim},3] x) => (float[{dim},3] y) {{ y = Relu(x) }}'
+    text = (
+        f'<ir_version: 8, opset_import: ["": 17]>\ng ({kind}[batch,3] x) => ({kind}[batch,3] y) {{ y = Identity(x) }}'
+    )
     Path(name).write_bytes(onnx.parser.parse_model(text).SerializeToString())
     return Path(name)
 
@@ -339,13 +341,15 @@ NUMBERS = [
     f"run d.onnx --seed {'1' * 5000}", "run d.onnx --input x:9999999999x3", f"run d.onnx --input x:{HUGE}",
     "run d.onnx --input x:1000000000000x3", "run d.onnx --input x:2x4", f"run d.onnx --input x:0..{HUGE}",
     "run d.onnx --input x:1e400",
-    f"run d.onnx --input x:{'1' * 100_000}z", "run d.onnx --repeat 0", "run d.onnx --threads -3", "run d.onnx --top 0",
+    f"run d.onnx --input x:{'1' * 100_000}z", "run d.onnx --repeat 0",
+    "run i.onnx --input x:0..9223372036854775807", "run d.onnx --threads -3", "run d.onnx --top 0",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", NUMBERS, ids=lambda line: line[:60])
 def test_numbers_of_options(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     dynamic("d.onnx")
+    dynamic("i.onnx", kind="uint8")
     assert main(line.split()) == 2
     shown = capsys.readouterr().err
     assert "bug" not in shown
