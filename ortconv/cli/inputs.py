@@ -105,8 +105,10 @@ def _checking(values: Sequence[Value]) -> Check:
     known = {v.name: v for v in values}
 
     def check(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        if name in known:
-            check_type(known[name], dtype, shape)
+        if name not in known:
+            hint = f"the model's inputs: {', '.join(f'{v.name} {v.type}' for v in values)}"
+            raise UsageError(f"there is no input '{name}'", hint=hint)
+        check_type(known[name], dtype, shape)
 
     return check
 
