@@ -57,11 +57,13 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: pyproject.toml | $(BIN)/pip
+	@echo "installing ortconv and what it runs on into $(VENV), which takes a minute ..."
 	$(BIN)/pip install --quiet -e .
 	@$(BIN)/python -m compileall -q ortconv
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip
+	@echo "installing ortconv and what its tests need into $(VENV), which takes a minute ..."
 	$(BIN)/pip install --quiet -e '.[dev]'
 	@$(BIN)/python -m compileall -q ortconv
 	@touch $@ $(VENV)/.run

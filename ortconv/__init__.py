@@ -1,36 +1,67 @@
 """ortconv: ONNX models to NNAPI-aware ORT format, run on a PC and proven right.
 
-The public names are imported when first used, so that `import ortconv` costs nothing.
+The public names, modules among them, are imported when first used, so that `import ortconv` costs nothing.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
+    from ortconv import compare as compare
+    from ortconv import errors as errors
+    from ortconv import nnapi as nnapi
+    from ortconv import partition as partition
+    from ortconv.errors import BackendError as BackendError
+    from ortconv.errors import FormatError as FormatError
+    from ortconv.errors import GraphError as GraphError
+    from ortconv.errors import MismatchError as MismatchError
+    from ortconv.errors import ModelError as ModelError
+    from ortconv.errors import OrtconvError as OrtconvError
+    from ortconv.errors import UnsafeInputError as UnsafeInputError
+    from ortconv.errors import UnsupportedError as UnsupportedError
+    from ortconv.errors import UsageError as UsageError
     from ortconv.models import load as load
+    from ortconv.ortformat.check import check as verify
+    from ortconv.pipeline import Options as Options
+    from ortconv.pipeline import Result as Result
     from ortconv.pipeline import convert as convert
     from ortconv.pipeline import optimize as optimize
     from ortconv.session import Session as Session
 
 __version__ = "0.1.0"
 
+_ERRORS = ("BackendError", "FormatError", "GraphError", "MismatchError", "ModelError", "OrtconvError", "UnsafeInputError",
+           "UnsupportedError", "UsageError")  # fmt: skip
+_MODULES = ("compare", "errors", "nnapi", "partition")
 _PUBLIC = {
-    "Session": "ortconv.session",
-    "convert": "ortconv.pipeline",
-    "load": "ortconv.models",
-    "optimize": "ortconv.pipeline",
+    **dict.fromkeys(_ERRORS, ("ortconv.errors", "")),
+    "Options": ("ortconv.pipeline", ""),
+    "Result": ("ortconv.pipeline", ""),
+    "Session": ("ortconv.session", ""),
+    "convert": ("ortconv.pipeline", ""),
+    "load": ("ortconv.models", ""),
+    "optimize": ("ortconv.pipeline", ""),
+    "verify": ("ortconv.ortformat.check", "check"),
 }
 
-__all__ = ["Session", "__version__", "convert", "load", "optimize"]
+__all__ = [
+    "BackendError", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError", "Result", "Session",
+    "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "compare", "convert", "errors", "load", "nnapi",
+    "optimize", "partition", "verify",
+]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f"ortconv.{name}")
     if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+        module, inner = _PUBLIC[name]
+        return getattr(import_module(module), inner or name)
     raise AttributeError(f"module 'ortconv' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -2,6 +2,7 @@
 
     OrtconvError            1   something in ortconv itself is wrong: please report it
     ├── UsageError          2   an option or argument is off
+    │   └── UnknownDimError 2   a dimension to fix that no input has
     ├── ModelError          3   the model is invalid, or uses what ortconv does not support
     │   ├── FormatError     3     the bytes of the file are damaged
     │   ├── GraphError      3     the graph breaks the rules of its operators or of SSA form
@@ -17,6 +18,7 @@ An error is one message for a person: what, where (file, node), the limit and th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -47,6 +49,14 @@ class OrtconvError(Exception):
 
 class UsageError(OrtconvError):
     exit_code = 2
+
+
+class UnknownDimError(UsageError):
+    """No input of the model has a dimension of this name."""
+
+    def __init__(self, name: str, *, hint: str) -> None:
+        super().__init__(f"no input has a dimension named '{name}'", hint=hint)
+        self.name = name
 
 
 class ModelError(OrtconvError):
@@ -87,3 +97,11 @@ class UnsafeInputError(OrtconvError):
 
 class BatchError(OrtconvError):
     exit_code = 7
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """A hint that names what a misspelt name may have meant; None where nothing is near."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name[:100], known, 3)
+    return f"did you mean {', '.join(found)}?" if found else None

@@ -1,52 +1,76 @@
-"""Writing files so that nothing is ever lost or half written."""
+"""Files: opened only where they are regular ones, written so that nothing is ever lost or half written."""
 
 from __future__ import annotations
 
-import glob
 import mmap
 import os
 import re
-from collections.abc import Iterator
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from typing import Any, BinaryIO
+
+from ortconv.errors import FormatError, OrtconvError, UsageError
+
+LARGEST_TEXT = 64 << 20
+LARGEST_TOML = 1 << 16
+LARGEST_FILE = 2 << 30
+"""Bytes of a file that is read as a whole."""
+
+_DRAFT = re.compile(r"\.ortconv-[0-9a-f]{16}(\.\w+)?")
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
-@contextmanager
-def replacing(target: Path) -> Iterator[Path]:
-    """A path beside the target to write to. It takes the target's place when the block ends well and is removed when not.
+# ------------------------------------------------------------------------------------------------------------------ reading
 
-    The name keeps the target's suffix, so that what is written can be read back under it.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _clear_away(target)
-    draft = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
+
+def opened(path: str | Path) -> BinaryIO:
+    """A regular file, open for reading. UsageError for anything else: a pipe or device might never end."""
     try:
-        yield draft
-        os.replace(draft, target)
-    finally:
-        with suppress(FileNotFoundError):
-            draft.unlink()
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))  # noqa: SIM115
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read: {_reason(error)}", file=path) from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise UsageError("cannot read: it is no regular file", file=path)
+    return file
 
 
-def _clear_away(target: Path) -> None:
-    """Remove drafts of the same target whose processes were killed."""
-    if os.name != "posix":
-        return
-    for draft in target.parent.glob(f".{glob.escape(target.stem)}.*.tmp{target.suffix}"):
-        number = draft.name.removeprefix(f".{target.stem}.").split(".")[0]
-        if number.isdecimal() and not _is_running(int(number)):
-            with suppress(OSError):
-                draft.unlink()
+def read_bytes(path: str | Path, largest: int = LARGEST_FILE) -> bytes:
+    """The content of a regular file. UsageError if it cannot be read, FormatError if it is larger than `largest` bytes."""
+    with opened(path) as file:
+        try:
+            data = file.read(largest + 1)
+        except OSError as error:
+            raise UsageError(f"cannot read: {_reason(error)}", file=path) from error
+    if len(data) > largest:
+        raise FormatError(f"the file has more than {largest} bytes, which is the limit here", file=path)
+    return data
 
 
-def _is_running(process: int) -> bool:
+def read_text(path: str | Path, largest: int = LARGEST_TEXT, refusal: type[OrtconvError] = UsageError) -> str:
+    """The content of a file of UTF-8 text. UsageError if it cannot be read, `refusal` if it is no text."""
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+        return read_bytes(path, largest).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise refusal(f"no UTF-8 text: {error}", file=path) from error
+
+
+def read_toml(path: str | Path) -> Mapping[str, Any]:
+    """The tables of a TOML file. UsageError if it cannot be read or is none."""
+    import tomllib
+
+    try:
+        return tomllib.loads(read_text(path, LARGEST_TOML))
+    except RecursionError:
+        raise UsageError("not a TOML file: its values are nested too deeply", file=path) from None
+    except ValueError as error:
+        raise UsageError(f"not a TOML file: {error}", file=path) from error
 
 
 def mapped(descriptor: int) -> memoryview:
@@ -64,9 +88,144 @@ def let_go(view: memoryview) -> None:
             view.obj.madvise(mmap.MADV_DONTNEED)
 
 
+# ------------------------------------------------------------------------------------------------------------------ writing
+
+
+@contextmanager
+def replacing(target: Path, suffix: str | None = None) -> Iterator[Path]:
+    """An empty draft in the target's folder to write to with `created`. It replaces the target when the block ends well, and
+    is removed when not.
+
+    The draft has a random name with the target's suffix, or another one, so that it can be read back. Mode and owner of a file
+    that is replaced are kept; a link is replaced by a file. UsageError, which names the target, where it cannot be written.
+    """
+    draft, lock, done = None, -1, False
+    try:
+        old = _replaced(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _clear_away(target.parent)
+        draft, lock = _draft(target.parent, target.suffix if suffix is None else suffix, 0o600 if old else 0o666)
+        yield draft
+        if old is not None:
+            _give_back(draft, old)
+        os.replace(draft, target)
+        done = True
+    except OSError as error:
+        raise UsageError(f"cannot write: {_reason(error)}", file=target) from error
+    except OrtconvError as error:
+        raise error if draft is None else renamed(error, draft, target) from error.__cause__
+    finally:
+        if draft is not None and not done:
+            with suppress(OSError):
+                draft.unlink()
+        if lock >= 0:
+            os.close(lock)
+
+
+def created(draft: Path) -> BinaryIO:
+    """A file, open for writing from its beginning. It is made if there is none; a link is not followed."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK | _FLAGS
+    return os.fdopen(os.open(draft, flags, 0o666), "wb")
+
+
 def write_text(target: Path, text: str) -> None:
-    with replacing(target) as draft:
-        draft.write_text(text, encoding="utf-8")
+    """Put a file of UTF-8 text in place. Characters that are none, as in damaged names, are escaped."""
+    write_bytes(target, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes(target: Path, data: bytes) -> None:
+    """Put a file in place."""
+    with replacing(target) as draft, created(draft) as file:
+        file.write(data)
+
+
+def _replaced(target: Path) -> os.stat_result | None:
+    """What is known of the file that is to be replaced; None where there is none. UsageError for what no file replaces."""
+    try:
+        found = target.stat()
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        raise UsageError("cannot write: it is a directory", file=target)
+    if not stat.S_ISREG(found.st_mode):
+        raise UsageError("cannot write: it is no regular file", file=target)
+    return None if target.is_symlink() else found
+
+
+def _draft(folder: Path, suffix: str, mode: int) -> tuple[Path, int]:
+    """A new file with a random name, locked as long as this process has it open."""
+    suffix = suffix if re.fullmatch(r"\.\w{1,32}", suffix) else ""
+    while True:
+        draft = folder / f".ortconv-{secrets.token_hex(8)}{suffix}"
+        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _FLAGS, mode)
+        if os.name != "posix":
+            os.close(descriptor)
+            return draft, -1
+        if _lock(descriptor) is not False and os.fstat(descriptor).st_nlink:
+            return draft, descriptor
+        os.close(descriptor)  # another process took it for a dead one's before it was locked
+
+
+def _give_back(draft: Path, old: os.stat_result) -> None:
+    """Give the draft owner and mode of the file that it replaces; the rights of others only where the owners are the same."""
+    mode = stat.S_IMODE(old.st_mode)
+    new = draft.stat()
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        try:
+            os.chown(draft, old.st_uid, old.st_gid)
+        except (AttributeError, OSError):
+            mode &= 0o707 if new.st_gid != old.st_gid else 0o777
+    with suppress(OSError):  # some file systems have no modes
+        draft.chmod(mode)
+
+
+@cache
+def _clear_away(folder: Path) -> None:
+    """Remove the drafts of processes that were killed. A draft that is being written is locked."""
+    if os.name != "posix":
+        return
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if _DRAFT.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                with suppress(OSError):
+                    _remove_if_dead(entry.path)
+
+
+def _remove_if_dead(draft: str) -> None:
+    descriptor = os.open(draft, os.O_RDWR | _NO_LINK | _AT_ONCE | _FLAGS)
+    try:
+        if _lock(descriptor):
+            os.unlink(draft)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Lock a file for this process; False if another one has it, None where the file system has no locks."""
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def renamed(error: OrtconvError, path: Path, shown: str | Path) -> OrtconvError:
+    """The same error with another name for a file that the user does not know."""
+    error.file = str(shown) if error.file == str(path) else error.file
+    error.message = error.message.replace(str(path), str(shown))
+    error.args = (error.message,)
+    return error
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+# ------------------------------------------------------------------------------------------------------------------- sizes
 
 
 UNITS = {"": 1, "b": 1}
@@ -76,8 +235,8 @@ for _power, _prefix in enumerate("kmgt", 1):
 
 def byte_count(text: str) -> int:
     """A size as people write it: 4096, 64M or 64MiB (binary), 64MB (decimal), 1.5G. ValueError for anything else."""
-    parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([a-z]*)", text.strip().lower())
+    parts = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?) *([a-z]*)", text.strip().lower())
     unit = None if parts is None else UNITS.get(parts[2])
     if parts is None or unit is None:
-        raise ValueError(f"'{text}' is no size; write 4096, 64M, 64MB or 1.5GiB")
+        raise ValueError(f"'{text[:80]}' is no size; write 4096, 64M, 64MB or 1.5GiB")
     return int(float(parts[1]) * unit) if "." in parts[1] else int(parts[1]) * unit

@@ -1,28 +1,97 @@
-"""Model files of both formats."""
+"""Models of both formats, in files or in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
+from ortconv.errors import UsageError
+from ortconv.files import opened
 from ortconv.ir.model import Model
 
 
-def load(path: str | Path, fix_dims: Mapping[str, int] | None = None, *, only_to_run: bool = False) -> Model:
-    """The model of an .onnx or .ort file, told apart by the file's name.
+class Message(Protocol):
+    """An onnx.ModelProto."""
 
-    `fix_dims` gives numbers for symbolic dimensions of an .onnx model. Operator sets before 7, which ONNX Runtime has few kernels
-    for and no rewrite expects, are refused unless the model is `only_to_run`.
+    def SerializeToString(self) -> bytes: ...  # noqa: N802
+
+
+Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Message
+"""A model: its file, the bytes of one, or onnx's message."""
+
+ORT = b"ORTM"
+"""Bytes 4 to 8 of a file in ORT format."""
+
+
+def load(source: Source, fix_dims: Mapping[str, int] | None = None, *, only_to_run: bool = False) -> Model:
+    """The model of an .onnx or .ort file, told apart by the name of the file, or by its content if the name says neither.
+
+    The bytes of such a file and a ModelProto, which hold their weights themselves, are taken as well. `fix_dims` gives numbers for
+    symbolic dimensions of an ONNX model. Operator sets before 7, which ONNX Runtime has few kernels for and no rewrite
+    expects, are refused unless the model is `only_to_run`.
     """
-    path = Path(path)
-    if path.suffix.lower() == ".ort":
-        from ortconv.ortformat.reader import load as load_ort
-
-        return load_ort(path)
     from ortconv.onnxio.check import OLDEST_OPSET
-    from ortconv.onnxio.load import load as load_onnx
 
-    return load_onnx(path, fix_dims, 1 if only_to_run else OLDEST_OPSET)
+    oldest = 1 if only_to_run else OLDEST_OPSET
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if is_ort(path):
+            from ortconv.ortformat.reader import load as load_ort
+
+            return load_ort(path)
+        from ortconv.onnxio.load import load as load_onnx
+
+        return load_onnx(path, fix_dims, oldest)
+    data = content(source)
+    if data[4:8] == ORT:
+        from ortconv.ortformat.reader import parse
+
+        return parse(data)
+    from ortconv.onnxio.load import from_bytes
+
+    return from_bytes(data, fix_dims, oldest)
+
+
+def is_ort(path: Path) -> bool:
+    """Whether a file is one in ORT format, by its suffix, or its content where the suffix is none of a model."""
+    suffix = path.suffix.lower()
+    if suffix in (".ort", ".onnx") or not path.is_file():
+        return suffix == ".ort"
+    with opened(path) as file:
+        return file.read(8)[4:] == ORT
+
+
+def content(source: bytes | bytearray | memoryview | Message) -> memoryview:
+    """The bytes of a model in memory. UsageError for what is no model."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        return memoryview(source).cast("B")
+    try:
+        return memoryview(source.SerializeToString())
+    except AttributeError:
+        hint = "give a path, the bytes of a file, or an onnx.ModelProto"
+        raise UsageError(f"a {type(source).__name__} is no model", hint=hint) from None
+    except Exception as error:  # protobuf has a type for each reason
+        raise UsageError(
+            f"the {type(source).__name__} cannot be serialized: {error}", hint="save it to a file"
+        ) from error
+
+
+@contextmanager
+def as_file(source: Source) -> Iterator[tuple[Path, str]]:
+    """The file of a model and what to call it; a model in memory has one as long as the block lasts."""
+    if isinstance(source, str | os.PathLike):
+        yield Path(source), str(source)
+        return
+    from tempfile import TemporaryDirectory
+
+    data = content(source)
+    with TemporaryDirectory(prefix="ortconv-") as folder:
+        path = Path(folder) / f"model.{'ort' if data[4:8] == ORT else 'onnx'}"
+        path.write_bytes(data)
+        yield path, f"<{type(source).__name__}>"
 
 
 def find_models(path: Path) -> list[Path]:

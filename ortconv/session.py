@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import reprlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,7 +21,9 @@ from ortconv.executor.regions import last_uses, place, split
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.types import DType, TensorType
-from ortconv.models import load
+from ortconv.models import Source, load
+
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +38,57 @@ class NodeArg:
 class Session:
     """Runs a model. The interface is that of onnxruntime's InferenceSession.
 
-    `model` is a path (.onnx or .ort) or a loaded Model, `backends` are names, or backends themselves, in order of preference: a
-    node runs on the first one that has no objection to it. UnsupportedError names the node that none takes. `keep` names values of
-    the graph, or nodes, whose results `run` can return beside the outputs. A `custom_op_library` holds operators of the user's
-    own for onnxruntime. `threads` is how many threads a run may use: the numpy backend computes matrix products in them.
+    `model` is what `load` takes, or what it returns. `backends` are names, or backends themselves, in order of preference, or a
+    single one: a node runs on the first one that has no objection to it. UnsupportedError names the node that none takes. `keep`
+    names values of the graph, or nodes, whose results `run` can return beside the outputs. A `custom_op_library` holds operators
+    of the user's own for onnxruntime. `threads` is how many threads a run may use: the numpy backend computes matrix products in
+    them. `close`, or the end of a `with` block, frees what backends hold.
 
     `plan` says of each node where it runs, and why not on a backend that comes before; `regions` are what runs, in order.
     """
 
     def __init__(
         self,
-        model: str | Path | Model,
-        backends: Sequence[str | Backend] = ("numpy",),
+        model: Source | Model,
+        backends: str | Backend | Sequence[str | Backend] = ("numpy",),
         *,
         keep: Collection[str] = (),
-        custom_op_library: Path | None = None,
+        custom_op_library: str | Path | None = None,
         threads: int = 1,
     ) -> None:
-        self._file = None if isinstance(model, Model) else Path(model)
-        self.model = model if isinstance(model, Model) else load(Path(model), only_to_run=True)
+        backends = (backends,) if isinstance(backends, str) or not isinstance(backends, Sequence) else backends
+        keep = (keep,) if isinstance(keep, str) else keep
+        library = None if custom_op_library is None else Path(custom_op_library)
+        self._closed = False
+        self.model = model if isinstance(model, Model) else load(model, only_to_run=True)
+        self._file = _named_file(model)
         self._graph = self.model.graph
         self.backends = with_fallbacks([get_backend(b) if isinstance(b, str) else b for b in backends])
         if not self.backends:
             raise UsageError("a session needs at least one backend")
-        if threads < 1:
-            raise UsageError(f"a session needs at least one thread, not {threads}")
+        if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
+            raise UsageError(
+                f"a session needs at least one thread and at most {MOST_THREADS}, not {reprlib.repr(threads)}"
+            )
         self.kept = tuple(dict.fromkeys(v for name in keep for v in _named(self._graph, name)))
         self.plan = place(self._graph, self.backends)
-        self.regions = tuple(split(self._graph, self.plan, self.kept, self._file, custom_op_library, threads))
+        self.regions = tuple(split(self._graph, self.plan, self.kept, self._file, library, threads))
         by_name = {b.name: b for b in self.backends}
         parts = [region for _, region in self.regions]
         self._dead = last_uses(parts, (*self._graph.outputs, *self._graph.inputs, *self.kept))
         with np.errstate(all="ignore"):
             self._programs = [(by_name[name].compile(region), region) for name, region in self.regions]
+
+    def __repr__(self) -> str:
+        name = self.model.path or self.model.graph.name or "a model"
+        names = ", ".join(b.name for b in self.backends)
+        return f"<Session of {name} on {names}{', closed' if self._closed else ''}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that must be fed."""
@@ -107,7 +129,10 @@ class Session:
         return events
 
     def close(self) -> None:
-        """Free what backends hold. The session does not run again."""
+        """Free what backends hold. The session does not run again: UsageError."""
+        if self._closed:
+            return
+        self._closed = True
         for program, _ in self._programs:
             if isinstance(program, Closeable):
                 program.close()
@@ -118,6 +143,14 @@ class Session:
         input_feed: Mapping[str, Any],
         run: Callable[[Program, list[Any]], Sequence[Any]],
     ) -> list[Any]:
+        if self._closed:
+            raise UsageError("the session is closed", hint="make another one")
+        if isinstance(output_names, str):
+            output_names = (output_names,)
+        if not isinstance(input_feed, Mapping):
+            raise UsageError(
+                f"inputs are given by name, not as a {type(input_feed).__name__}", hint="run(None, {'x': array})"
+            )
         wanted = self._graph.outputs if output_names is None else [self._output(name) for name in output_names]
         values = check_feeds(self._graph, input_feed)
         fed = list(values.values())
@@ -136,6 +169,12 @@ class Session:
         raise UsageError(
             f"there is no output '{name}'", hint=f"outputs: {', '.join(v.name for v in self._graph.outputs)}"
         )
+
+
+def _named_file(model: Source | Model) -> Path | None:
+    """The file of a model, where its suffix says what it is, so that onnxruntime can open it."""
+    path = Path(model) if isinstance(model, str | os.PathLike) else None
+    return path if path is not None and path.suffix.lower() in (".onnx", ".ort") else None
 
 
 def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> dict[Value, Any]:
@@ -160,23 +199,26 @@ def check_feed(value: Value, fed: Any) -> Any:
     if not isinstance(value.type, TensorType):
         return fed
     array = np.asarray(fed)
-    try:
-        dtype = _element_type(array.dtype)
-    except KeyError:
-        raise UsageError(f"input '{value.name}': numpy type {array.dtype} does not exist in ONNX") from None
-    if dtype is not value.type.dtype:
-        raise UsageError(f"input '{value.name}' wants {value.type}, got {TensorType(dtype, array.shape)}")
-    shape = value.type.shape
-    if (
-        shape is not None
-        and shape != array.shape
-        and (
-            len(shape) != array.ndim
-            or any(isinstance(d, int) and d != n for d, n in zip(shape, array.shape, strict=True))
-        )
-    ):
-        raise UsageError(f"input '{value.name}' wants {value.type}, got {TensorType(dtype, array.shape)}")
+    dtype = check_type(value, array.dtype, array.shape)
     return array.astype(object) if dtype is DType.STRING and array.dtype != object else array
+
+
+def check_type(value: Value, given: np.dtype[Any], dims: tuple[int, ...]) -> DType | None:
+    """The element type of an array of this type and shape. UsageError if it does not fit the input or output."""
+    wanted = value.type
+    if not isinstance(wanted, TensorType):
+        return None
+    try:
+        dtype = _element_type(given)
+    except KeyError:
+        raise UsageError(f"input '{value.name}': numpy type {given} does not exist in ONNX") from None
+    shape = wanted.shape
+    fits = shape is None or shape == dims
+    if shape is not None and len(shape) == len(dims):
+        fits = all(not isinstance(d, int) or d == n for d, n in zip(shape, dims, strict=True))
+    if dtype is not wanted.dtype or not fits:
+        raise UsageError(f"input '{value.name}' wants {wanted}, got {TensorType(dtype, dims)}")
+    return dtype
 
 
 _element_type = lru_cache(maxsize=64)(DType.of)

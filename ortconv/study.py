@@ -55,6 +55,10 @@ class Study:
     inside: tuple[Inside, ...] = ()
     """The subgraphs, where the target takes nodes of such."""
 
+    def __repr__(self) -> str:
+        p = self.partitioning
+        return f"<Study for {p.target.label} at level {self.level}: {len(p.partitions)} partitions, {p.taken} of {p.total} nodes>"
+
     def advice(self) -> list[Merge]:
         """What keeps the partitions apart."""
         return advise(self.model.graph, self.partitioning.target)

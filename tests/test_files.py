@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Files appear whole or not at all, under names that nobody can foresee; what is no regular file is not read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ortconv.files import replacing, write_text
+from ortconv.errors import FormatError, UsageError
+from ortconv.files import byte_count, created, read_bytes, read_text, read_toml, replacing, write_bytes, write_text
+
+posix = pytest.mark.skipif(os.name != "posix", reason="modes, links and locks of POSIX")
 
 
 def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
@@ -32,15 +35,168 @@ def test_folders_are_made(tmp_path: Path) -> None:
     assert (tmp_path / "deep" / "er" / "a.txt").read_text() == "x"
 
 
-@pytest.mark.skipif(os.name != "posix", reason="looks at processes")
+DIES = """
+import os, sys
+from pathlib import Path
+from ortconv.files import replacing
+with replacing(Path(sys.argv[1])) as draft:
+    draft.write_text("half")
+    print(draft, flush=True)
+    sys.stdin.read() if sys.argv[2:] else os._exit(9)
+"""
+
+
+@posix
 def test_drafts_of_killed_processes_are_cleared_away(tmp_path: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    target = tmp_path / "a[1].ort"
-    dead, alive, other = (
-        tmp_path / f".{name}.tmp.ort" for name in (f"a[1].{ended.pid}", f"a[1].{os.getppid()}", "a[1].x")
-    )
-    for path in (dead, alive, other):
-        path.write_text("draft")
-    write_text(target, "done")
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([target.name, alive.name, other.name])
+    """Locks tell who is alive, not numbers of processes: those are the same in every container."""
+    command = [sys.executable, "-c", DIES, str(tmp_path / "a[1].ort")]
+    dead = Path(subprocess.run(command, capture_output=True, text=True).stdout.strip())
+    assert dead.read_text() == "half"
+    other = tmp_path / ".ortconv-of-the-user.ort"
+    other.write_text("kept")
+    with subprocess.Popen([*command, "waits"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        alive = Path(process.stdout.readline().strip())
+        write_text(tmp_path / "b.txt", "done")
+        assert sorted(tmp_path.iterdir()) == sorted([alive, other, tmp_path / "b.txt"])
+        process.communicate("")
+    assert (tmp_path / "a[1].ort").read_text() == "half"
+
+
+def test_drafts_have_random_names_of_one_length(tmp_path: Path) -> None:
+    names = set()
+    for _ in range(3):
+        with replacing(tmp_path / ("n" * 251 + ".ort")) as draft:
+            names.add(draft.name)
+    assert len(names) == 3
+    assert {len(name) for name in names} == {len(".ortconv-0123456789abcdef.ort")}
+
+
+@posix
+def test_a_link_in_the_place_of_a_draft_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("secret")
+
+    def write() -> None:
+        with replacing(tmp_path / "a.txt") as draft:
+            draft.unlink()
+            draft.symlink_to(victim)
+            with created(draft) as file:
+                file.write(b"x")
+
+    with pytest.raises(UsageError, match="cannot write"):
+        write()
+    assert victim.read_text() == "secret"
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
+def test_a_file_that_is_replaced_keeps_its_mode(mode: int, tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    target.write_text("before")
+    target.chmod(mode)
+    with replacing(target) as draft:
+        assert draft.stat().st_mode & 0o777 == 0o600
+        draft.write_text("after")
+    assert target.read_text() == "after"
+    assert target.stat().st_mode & 0o777 == mode
+
+
+@posix
+def test_a_new_file_has_the_mode_of_the_umask(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "a", b"x")
+    (tmp_path / "b").write_bytes(b"x")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+@posix
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_that_is_replaced_keeps_its_owner(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    target.write_text("before")
+    os.chown(target, 1234, 2345)
+    write_text(target, "after")
+    assert (target.stat().st_uid, target.stat().st_gid) == (1234, 2345)
+
+
+@posix
+def test_a_link_is_replaced_by_a_file(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("before")
+    (tmp_path / "link").symlink_to("real")
+    write_text(tmp_path / "link", "after")
+    assert not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "before"
+
+
+def unwritable(folder: Path) -> dict[str, tuple[Path, str]]:
+    (folder / "file").write_text("mine")
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "pipe")
+    return {
+        "below a file": (folder / "file" / "a.txt", "cannot write"),
+        "a folder": (folder / "folder", "it is a directory"),
+        "a pipe": (folder / "pipe", "no regular file"),
+        "a name too long": (folder / ("n" * 300), "cannot write"),
+    }
+
+
+@posix
+@pytest.mark.parametrize("case", ["below a file", "a folder", "a pipe", "a name too long"])
+def test_what_cannot_be_written(case: str, tmp_path: Path) -> None:
+    target, message = unwritable(tmp_path)[case]
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UsageError, match=message) as found:
+        write_text(target, "x")
+    assert found.value.file == str(target)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_errors_about_a_draft_name_the_target(tmp_path: Path) -> None:
+    def fail() -> None:
+        with replacing(tmp_path / "a.ort") as draft:
+            raise FormatError(f"load of {draft} failed", file=draft)
+
+    with pytest.raises(FormatError) as found:
+        fail()
+    assert str(found.value) == f"{tmp_path / 'a.ort'}: load of {tmp_path / 'a.ort'} failed"
+
+
+@posix
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path, tmp_path / "none", Path("nul\0")):
+        with pytest.raises(UsageError, match="cannot read"):
+            read_bytes(path)
+
+
+def test_files_that_are_too_large(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(11))
+    assert read_bytes(tmp_path / "a", 11) == bytes(11)
+    with pytest.raises(FormatError, match="more than 10 bytes"):
+        read_bytes(tmp_path / "a", 10)
+
+
+def test_text_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xff")
+    with pytest.raises(UsageError, match="no UTF-8 text"):
+        read_text(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    "text", ["a=" + "[" * 5000 + "]" * 5000, "a=" + "9" * 5000, "a=\n", "a=1\na=2", "a=" + "{b=" * 3000, "\x00"]
+)
+def test_toml_that_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(UsageError, match="not a TOML file"):
+        read_toml(tmp_path / "a.toml")
+
+
+@pytest.mark.parametrize(("text", "count"), [("4096", 4096), ("64MiB", 64 << 20), ("1.5 kB", 1500), ("0", 0)])
+def test_sizes(text: str, count: int) -> None:
+    assert byte_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1XB", "9" * 5000, "9" * 400 + ".5", "1..5"])
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match="is no size"):
+        byte_count(text)

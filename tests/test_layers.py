@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ortconv"
 
 LAYERS: list[set[str]] = [
-    {"choices", "errors", "files", "onnxlib"},
+    {"choices", "errors"},
+    {"files", "onnxlib"},
     {"ir"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},
     {"nnapi"},

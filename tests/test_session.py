@@ -195,3 +195,36 @@ def test_values_that_cannot_be_kept(name: str, message: str) -> None:
 def test_a_model_without_nodes() -> None:
     s = session("g (float[2] x) => (float[2] x) { }")
     np.testing.assert_array_equal(s.run(None, {"x": np.float32([1, 2])})[0], [1, 2])
+
+
+def test_one_backend_by_its_name() -> None:
+    s = session(ADD, backends="numpy")
+    assert [b.name for b in s.backends] == ["numpy"]
+    with pytest.raises(UsageError, match="no backend 'nunpy'") as found:
+        session(ADD, backends="nunpy")
+    assert found.value.hint is not None
+    assert found.value.hint.startswith("did you mean numpy")
+    own = session("g (float[2] x) => (float[2] y) { a = Neg(x) y = Neg(a) }", backends=Halves(), keep="a")
+    assert ([b.name for b in own.backends], [v.name for v in own.kept]) == (["halves"], ["a"])
+
+
+def test_a_closed_session_does_not_run() -> None:
+    with session(ADD) as s:
+        (z,) = s.run("z", {"x": np.zeros((1, 2), np.float32)})
+        np.testing.assert_array_equal(z, [[-1, -2]])
+    s.close()
+    assert repr(s).endswith(", closed>")
+    for call in (lambda: s.run(None, {"x": np.zeros((1, 2), np.float32)}), lambda: s.profile({})):
+        with pytest.raises(UsageError, match="the session is closed"):
+            call()
+
+
+def test_inputs_that_are_not_named() -> None:
+    with pytest.raises(UsageError, match="given by name, not as a list"):
+        session(ADD).run(None, [np.zeros((1, 2), np.float32)])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True, 10**30])
+def test_threads_that_are_no_number(threads: Any) -> None:
+    with pytest.raises(UsageError, match="at least one thread"):
+        session(ADD, threads=threads)

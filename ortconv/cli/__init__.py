@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, wraps
 from importlib import import_module
 from typing import Any
 
 import click
 
 from ortconv import __version__
-from ortconv.errors import OrtconvError
+from ortconv.errors import OrtconvError, UnsupportedError, UsageError, nearest
 
 VERBS = {
     "convert": ("ortconv.cli.convert", "Convert .onnx models to optimized, NNAPI-aware .ort files."),
@@ -37,14 +41,42 @@ class Verbs(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        command: click.Command = import_module(VERBS[cmd_name][0]).command
-        return command
+        return _verb(cmd_name) if cmd_name in VERBS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and not args[0].startswith("-"):
+            near = nearest(args[0], VERBS)
+            ctx.fail(f"No such command '{args[0]}'." + (f" {near.capitalize()}" if near else ""))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in VERBS.items()])
+
+
+@cache
+def _verb(name: str) -> click.Command:
+    """A verb, whose commands check their outputs before they begin."""
+    command: click.Command = import_module(VERBS[name][0]).command
+    for one in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
+        one.callback = _checked(one.callback)
+    return command
+
+
+def _checked(callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    if callback is None:
+        return None
+
+    @wraps(callback)
+    def run(*args: Any, **flags: Any) -> Any:
+        from ortconv.cli.outputs import check_outputs
+
+        check_outputs(click.get_current_context())
+        return callback(*args, **flags)
+
+    return run
 
 
 @click.group(cls=Verbs, context_settings=SETTINGS)
@@ -57,34 +89,82 @@ def cli() -> None:
     """
 
 
+@dataclass
+class Printed:
+    """Whether one JSON document is to be printed, and whether it has been."""
+
+    wanted: bool
+    done: bool = False
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run a command line; its exit code. Nothing but a bug of ours ends in a traceback, and that only with ORTCONV_DEBUG set."""
+    printed = Printed("--json" in arguments)
     try:
-        cli.main(list(arguments), prog_name="ortconv", standalone_mode=False)
+        _check_text(arguments)
+        cli.main(list(arguments), prog_name="ortconv", standalone_mode=False, obj=printed)
         return 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
         error.show()
-        return error.exit_code
+        return _ended(printed, error.format_message(), error.exit_code)
     except OrtconvError as error:
         fail(error)
-        return error.exit_code
+        return _ended(printed, error.message, error.exit_code, error)
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
-        return 130
+        return _ended(printed, "interrupted", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        click.echo(f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", err=True)
-        return 3
+    except (MemoryError, OSError) as error:
+        found = _by_system(error)
+        fail(found)
+        return _ended(printed, found.message, found.exit_code, found)
     except Exception as error:
         if os.environ.get("ORTCONV_DEBUG"):
             raise
         click.echo(f"error: {type(error).__name__}: {error}", err=True)
         click.echo("This is a bug in ortconv. Set ORTCONV_DEBUG=1 for the traceback and please report it.", err=True)
-        return 1
+        return _ended(printed, f"{type(error).__name__}: {error}", 1)
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """UsageError for an argument that no shell can give: one that names no file."""
+    for argument in arguments:
+        try:
+            os.fsencode(argument)
+        except UnicodeEncodeError:
+            raise UsageError(f"argument {argument[:80]!a} is no text") from None
+        if "\0" in argument:
+            raise UsageError(f"argument {argument[:80]!a} has a zero character")
+
+
+def print_json(document: Any) -> None:
+    """Print the one JSON document of a command."""
+    printed = click.get_current_context().find_root().obj
+    if isinstance(printed, Printed):
+        printed.done = True
+    click.echo(json.dumps(document, indent=1))
+
+
+def _ended(printed: Printed, message: str, code: int, error: OrtconvError | None = None) -> int:
+    """The exit code of a failure, after a JSON document of it where one is wanted and the command printed none."""
+    if printed.wanted and not printed.done:
+        places = {key: getattr(error, key, None) for key in ("file", "node", "hint")}
+        click.echo(json.dumps({"version": 1, "error": message, **places, "exit_code": code}, indent=1))
+    return code
+
+
+def _by_system(error: MemoryError | OSError) -> OrtconvError:
+    """An error for what the system refuses: memory, or a file that could not be read or written."""
+    if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
+        return UnsupportedError(
+            f"out of memory{f': {error}' if str(error) else ''}",
+            hint="try smaller inputs, or a machine with more memory",
+        )
+    return UsageError(error.strerror or str(error), file=error.filename)
 
 
 def fail(error: OrtconvError) -> None:

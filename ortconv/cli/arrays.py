@@ -1,31 +1,54 @@
-"""Arrays in and out of .npz files."""
+"""Arrays in and out of .npy and .npz files. What a header says is checked before any memory is taken for it."""
 
 from __future__ import annotations
 
+import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
-from ortconv.errors import FormatError, UnsafeInputError, UsageError
-from ortconv.files import replacing
+from ortconv.errors import FormatError, OrtconvError, UnsafeInputError, UsageError
+from ortconv.files import created, opened, replacing
 
-
-def read_npz(path: Path) -> dict[str, Any]:
-    """The arrays of an .npz file by name. FormatError if it is none, UnsafeInputError for pickled objects."""
+if TYPE_CHECKING:
     import numpy as np
 
-    if not zipfile.is_zipfile(path):
-        raise FormatError("is no .npz archive", file=path, hint="write one with numpy.savez(path, name=array)")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except ValueError as error:
-        if "pickle" in str(error):
-            raise UnsafeInputError("holds pickled objects, which can run code when they are read", file=path) from error
-        raise FormatError(f"is no .npz archive: {error}", file=path) from error
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
-        raise FormatError(f"is no .npz archive: {error}", file=path) from error
+    from ortconv.ir.tensor import Array
+
+Check = Callable[[str, "np.dtype[Any]", tuple[int, ...]], None]
+"""UsageError where an array of this name, type and shape is not wanted."""
+
+PIECE = 1 << 20
+MOST_ARRAYS = 10_000
+MOST_AXES = 64
+
+
+def read_npz(path: Path, check: Check | None = None) -> dict[str, Array]:
+    """The arrays of an .npz file by name.
+
+    FormatError if it is none or is damaged, UnsafeInputError for pickled objects, UsageError for arrays that `check`
+    refuses or that do not fit into memory.
+    """
+    hint = "write one with numpy.savez(path, name=array)"
+    with _reading(".npz archive", path, hint), opened(path) as file, zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        if len(members) > MOST_ARRAYS:
+            raise FormatError(f"holds {len(members)} arrays, more than {MOST_ARRAYS}")
+        found = {}
+        for member in members:
+            name = member.filename.removesuffix(".npy")
+            with archive.open(member) as stream:
+                found[name] = _array(stream, member.file_size, name, check)
+        return found
+
+
+def read_npy(path: Path, name: str, check: Check | None = None) -> Array:
+    """The array of an .npy file; `name` is what `check` is called with. Errors as those of `read_npz`."""
+    hint = "write one with numpy.save(path, array)"
+    with _reading(".npy file", path, hint), opened(path) as file:
+        return _array(file, path.stat().st_size, name, check)
 
 
 def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -36,5 +59,88 @@ def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
     if lists:
         raise UsageError(f"'{lists[0]}' is no tensor, and .npz files hold nothing else", file=path)
     plain = {name: (a.astype(str) if np.asarray(a).dtype.kind == "O" else np.asarray(a)) for name, a in arrays.items()}
-    with replacing(path) as draft, draft.open("wb") as file:
+    with replacing(path) as draft, created(draft) as file:
         np.savez(file, **plain)  # type: ignore[arg-type]
+
+
+def check_room(count: int, what: str) -> None:
+    """UsageError if a number of bytes is more than this process can have."""
+    room = _room()
+    if count > room:
+        raise UsageError(f"{what} takes {count} bytes, and there are {room} bytes of memory")
+
+
+@contextmanager
+def _reading(kind: str, path: Path, hint: str) -> Iterator[None]:
+    """Turn what damaged files raise in zipfile, zlib and numpy, of any type, into an error that names the file."""
+    try:
+        yield
+    except OrtconvError as error:
+        raise error.at(file=path) from error
+    except MemoryError as error:
+        raise UsageError("does not fit into memory", file=path) from error
+    except Exception as error:
+        raise FormatError(f"is no {kind}: {str(error)[:200]}", file=path, hint=hint) from error
+
+
+def _array(stream: IO[bytes], length: int, name: str, check: Check | None) -> Array:
+    """The array of a stream of at most `length` bytes in the format of .npy."""
+    import numpy as np
+
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise FormatError(f"'{name}' has version {version[0]}.{version[1]} of the format; 1.0 and 2.0 can be read")
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_columns, dtype = read_header(stream)
+    if dtype.hasobject:
+        raise UnsafeInputError("holds pickled objects, which can run code when they are read")
+    if dtype.fields is not None or dtype.subdtype is not None:
+        raise FormatError(f"'{name}' has the type {dtype}, which is no type of elements")
+    if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > MOST_AXES:
+        raise FormatError(f"'{name}' has the shape {str(shape)[:80]}")
+    count = math.prod(shape)
+    if check is not None:
+        check(name, dtype, shape)
+    if count * dtype.itemsize > length:
+        raise FormatError(f"'{name}' ends too early: {count} elements of {dtype} do not fit into {length} bytes")
+    check_room(count * dtype.itemsize, f"'{name}', {shape}")
+    array = np.zeros(count, dtype)
+    if array.nbytes:
+        _fill(array.view(np.uint8).data, stream, name)
+    _check_text(array, name)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return array.reshape(shape[::-1]).T if by_columns else array.reshape(shape)
+
+
+def _fill(view: memoryview, stream: IO[bytes], name: str) -> None:
+    at = 0
+    while at < len(view):
+        piece = stream.read(min(PIECE, len(view) - at))
+        if not piece:
+            raise FormatError(f"'{name}' ends too early: {at} of {len(view)} bytes are there")
+        view[at : at + len(piece)] = piece
+        at += len(piece)
+
+
+def _check_text(array: Array, name: str) -> None:
+    """FormatError for numbers that are no characters."""
+    import numpy as np
+
+    if array.dtype.kind == "U" and array.nbytes:
+        codes = array.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if (codes > 0x10FFFF).any() or ((codes >= 0xD800) & (codes < 0xE000)).any():
+            raise FormatError(f"'{name}' holds numbers that are no characters")
+
+
+def _room() -> int:
+    """Bytes that this process may have: those of the machine, or the limit that is set for it."""
+    import os
+
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return total if limit == resource.RLIM_INFINITY else min(limit, total)
+    except (ImportError, ValueError, OSError):
+        return 1 << 40

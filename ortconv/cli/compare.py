@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from ortconv.choices import LEVELS
 from ortconv.cli import inputs as given
+from ortconv.cli import print_json
 from ortconv.cli.options import BACKENDS, add
 from ortconv.errors import MismatchError, UsageError
 
@@ -71,7 +71,7 @@ def command(
         custom_op_library=custom_op_library,
     )
     if as_json:
-        click.echo(json.dumps(document(subjects[0], found), indent=1))
+        print_json(document(subjects[0], found))
     elif not quiet:
         from ortconv.cli.compare_view import show
 

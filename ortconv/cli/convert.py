@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES
-from ortconv.cli import color, fail
-from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, PASS_CHOICE, Size, add
+from ortconv.cli import color, fail, print_json
+from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, PASS_CHOICE, Library, Size, add
+from ortconv.cli.progress import progress_bar, stage_line
 from ortconv.cli.render import convert_summary
-from ortconv.errors import BatchError, OrtconvError, UsageError
+from ortconv.errors import BatchError, OrtconvError, UnknownDimError, UsageError
 
 if TYPE_CHECKING:
     from ortconv.pipeline import Options
@@ -80,7 +79,7 @@ class ManyStyles(click.Command):
 )
 @click.option(
     "--custom-op-library",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=Library(),
     help="Shared library with your own operators, for validation with onnxruntime.",
 )
 @add(FIX_DIM)
@@ -145,6 +144,9 @@ def command(
         raise UsageError(f"there is no .onnx file below {model}")
     if output is not None and output_dir is not None:
         raise UsageError("--output and --output-dir exclude each other")
+    if output is not None and output.suffix.lower() == ".onnx" and not output.is_dir():
+        hint = f"name it {output.stem}.ort, or give a directory"
+        raise UsageError(f"-o {output}: convert writes .ort files, not .onnx", hint=hint)
     styles = tuple(dict.fromkeys(flags.pop("styles")))
     exact = output if output is not None and output.suffix.lower() == ".ort" and not batch else None
     if exact and len(styles) > 1:
@@ -154,14 +156,17 @@ def command(
     failures: list[OrtconvError] = []
     for style in styles:
         options = _options(flags, style, details=verbose or as_json, write_config=not batch)
+        options.recipe()  # complains of what is wrong with it once, before any model is read
+        unknown = dict.fromkeys(options.fix_dims, True) if batch else {}
         done: list[Any] = []
-        with _progress(sources, shown=batch and not quiet) as steps:
+        with progress_bar(sources, shown=batch and not quiet) as steps:
             for source in steps:
                 target = exact or _beside(source, model if batch else source.parent, folder) / ort_name(
                     source, options.optimization_level, style
                 )
                 try:
-                    done.append(_convert_one(source, target, options, verbose))
+                    with stage_line(source.name, shown=not (batch or quiet or verbose)) as started:
+                        done.append(_convert_one(source, target, options, verbose, started, unknown))
                 except OrtconvError as error:
                     if not batch:
                         raise
@@ -172,12 +177,15 @@ def command(
                     click.echo(convert_summary(done[-1]), color=color())
                 elif (check := done[-1].validation) is not None and check.skipped is not None:
                     click.echo(f"warning: {source}: the result is not checked: {check.skipped}", err=True)
+        if any(unknown.values()) and not failures:
+            name = next(name for name, missing in unknown.items() if missing)
+            raise UsageError(f"--fix-dim {name}: no input of any model has a dimension of that name", file=model)
         if batch and done:
             write_config([Path(r.files[0]) for r in done], (folder or model) / config_name(options), options)
         results += done
     if as_json:
         failed = [{"source": e.file, "error": e.message, "exit_code": e.exit_code, "hint": e.hint} for e in failures]
-        click.echo(json.dumps({"version": 1, "models": [r.to_dict() for r in results], "failures": failed}, indent=1))
+        print_json({"version": 1, "models": [r.to_dict() for r in results], "failures": failed})
     if failures and not flags["allow_conversion_failures"]:
         total = len(sources) * len(styles)
         raise BatchError(f"{len(failures)} of {total} models could not be converted", file=model)
@@ -199,18 +207,37 @@ def _options(flags: dict[str, Any], style: str, **settings: Any) -> Options:
         raise (error.at(file=flags["pipeline"]) if flags["pipeline"] else error) from None
 
 
-def _convert_one(source: Path, target: Path, options: Any, verbose: bool) -> Any:
+def _convert_one(
+    source: Path,
+    target: Path,
+    options: Options,
+    verbose: bool,
+    started: Callable[[str], None] | None,
+    unknown: dict[str, bool],
+) -> Any:
+    """The result of one conversion. Of the dimensions among `unknown`, those that the model has not are left out; found ones
+    are noted there.
+    """
     from ortconv.pipeline import convert
-
-    if not verbose:
-        return convert(source, target, options=options)
 
     def narrate(stage: str, model: Any) -> None:
         click.echo(f"{source.name}: {stage}: {sum(1 for _ in model.graph.walk())} nodes", err=True)
 
+    while True:
+        try:
+            observer = narrate if verbose else None
+            result = convert(source, target, options=options, observer=observer, started=started)
+            break
+        except UnknownDimError as error:
+            if error.name not in unknown:
+                raise
+            fixed = {name: size for name, size in options.fix_dims.items() if name != error.name}
+            options = replace(options, fix_dims=fixed)
+    unknown.update(dict.fromkeys((name for name in options.fix_dims if name in unknown), False))
+    if not verbose:
+        return result
     from ortconv.cli.trace import show
 
-    result = convert(source, target, options=options, observer=narrate)
     show(source.name, result.trace)
     return result
 
@@ -224,13 +251,12 @@ def _pipeline(path: Path | None) -> str | None:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             flag = next(p.opts[0] for p in context.command.params if p.name == name)
             raise UsageError(f"--pipeline and {flag} exclude each other", hint="change the file instead")
+    from ortconv.files import read_text
     from ortconv.optimizer.recipe import parse
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         parse(text)
-    except UnicodeDecodeError as error:
-        raise UsageError(f"no text: {error}", file=path) from error
     except UsageError as error:
         raise error.at(file=path) from error
     return text
@@ -246,8 +272,8 @@ def dims(texts: tuple[str, ...]) -> dict[str, int]:
     fixed = {}
     for text in texts:
         name, _, number = text.rpartition("=")
-        if not name or not number.isdecimal() or int(number) < 1:
-            raise UsageError(f"--fix-dim takes NAME=N with a positive number, got '{text}'")
+        if not name or not number.isdecimal() or len(number) > 18 or int(number) < 1:
+            raise UsageError(f"--fix-dim takes NAME=N with a positive number, got '{text[:80]}'")
         fixed[name] = int(number)
     return fixed
 
@@ -269,15 +295,3 @@ def _arrays(path: Path) -> dict[str, Any]:
 def _beside(source: Path, root: Path, folder: Path | None) -> Path:
     """Where the result of a source goes: the same place below the output folder, or beside the source."""
     return source.parent if folder is None else folder / source.parent.relative_to(root)
-
-
-@contextmanager
-def _progress(sources: list[Path], *, shown: bool) -> Iterator[Iterable[Path]]:
-    """The sources, with a progress bar on stderr while they are worked through, if that is a terminal."""
-    if not shown or not sys.stderr.isatty():
-        yield sources
-        return
-    from rich.console import Console
-    from rich.progress import track
-
-    yield track(sources, description="converting", console=Console(stderr=True), transient=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from typing import Any
 
 import click
 
-from ortconv.cli import color, printable
+from ortconv.cli import color, print_json, printable
 from ortconv.cli.nnapi_runtime import DEVICES, VLOG, load_devices, messages
 from ortconv.cli.render import columns
 from ortconv.errors import UsageError
@@ -35,7 +34,7 @@ def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: b
         documents = _documents(profiles)
     if as_json:
         short = [{key: value for key, value in d.items() if key != "operations"} for d in documents]
-        click.echo(json.dumps({"version": 1, "devices": short}, indent=1))
+        print_json({"version": 1, "devices": short})
     else:
         click.echo(_list(documents), color=color())
 
@@ -57,7 +56,7 @@ def show(outer: tuple[str, ...] | None, name: str, profiles: tuple[str, ...], vl
         known = ", ".join(d["name"] for d in documents)
         raise UsageError(f"there is no device '{name}'", hint=f"there are {known}; --device FILE adds one")
     if as_json:
-        click.echo(json.dumps({"version": 1, **found[0]}, indent=1))
+        print_json({"version": 1, **found[0]})
     else:
         click.echo(_details(found[0]), color=color())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import FormatError, UsageError
+from ortconv.files import opened, read_bytes
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Shape, TensorType
 
 PNM = (".ppm", ".pgm", ".pnm")
 BY_PILLOW = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".tif", ".tiff")
 SUFFIXES = (*PNM, ".bmp", *BY_PILLOW)
+MOST_PIXELS = 1 << 26
 LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in a gray value, by ITU-R BT.601."""
 
@@ -23,14 +26,18 @@ LUMA = (0.299, 0.587, 0.114)
 def read_image(path: Path) -> Array:
     """The pixels of an image file, (height, width, 1 or 3) uint8. FormatError if it is damaged."""
     suffix = path.suffix.lower()
-    try:
-        if suffix in PNM:
-            return _pnm(path.read_bytes())
-        if suffix == ".bmp":
-            return _bmp(path.read_bytes())
-    except (ValueError, IndexError, OverflowError) as error:
-        raise FormatError(f"is no {suffix[1:]} image: {error}", file=path) from error
+    if suffix in PNM or suffix == ".bmp":
+        data = read_bytes(path)
+        try:
+            return _bmp(data) if suffix == ".bmp" else _pnm(data)
+        except (ValueError, IndexError, OverflowError) as error:
+            raise FormatError(f"is no {suffix[1:]} image: {str(error)[:200]}", file=path) from error
     return _by_pillow(path)
+
+
+def _check_size(width: int, height: int) -> None:
+    if width < 1 or height == 0 or width * abs(height) > MOST_PIXELS:
+        raise ValueError(f"it has {width}x{height} pixels; 1 to {MOST_PIXELS} can be read")
 
 
 def as_input(pixels: Array, type: TensorType, low: float | None = None, high: float | None = None) -> Array:
@@ -82,9 +89,10 @@ def _pnm(data: bytes) -> Array:
     if not 0 < most < 256:
         raise ValueError(f"the maximum is {most}; only 1 to 255 can be read")
     channels = 3 if kind in (3, 6) else 1
+    _check_size(width, height)
     count = width * height * channels
     body = data[header.end() :]
-    values = np.frombuffer(body, np.uint8, count) if kind > 3 else np.array(body.split()[:count], np.int64)
+    values = np.frombuffer(body, np.uint8, count) if kind > 3 else np.array(body.split(None, count)[:count], np.int64)
     pixels = values.reshape(height, width, channels)
     return np.asarray(pixels if most == 255 else np.rint(pixels * (255 / most))).astype(np.uint8)
 
@@ -102,6 +110,7 @@ def _bmp(data: bytes) -> Array:
     width, height, bits, packed = number(18), number(22), number(28, 2), number(30)
     if bits not in (8, 24, 32) or packed not in (0, 3) or (packed == 3 and bits != 32):
         raise ValueError(f"{bits} bits and compression {packed} cannot be read")
+    _check_size(width, height)
     stride = (width * bits + 31) // 32 * 4
     rows = np.frombuffer(data, np.uint8, abs(height) * stride, number(10)).reshape(abs(height), stride)
     rows = rows[:, : width * bits // 8].reshape(abs(height), width, bits // 8)[:: -1 if height > 0 else 1]
@@ -121,9 +130,15 @@ def _by_pillow(path: Path) -> Array:
             f"{path.suffix} images are read with Pillow, which is not installed", file=path, hint=hint
         ) from None
     try:
-        with pillow.open(path) as image:
+        with opened(path) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", pillow.DecompressionBombWarning)
+            image = pillow.open(file)
+            _check_size(*image.size)
             gray = image.mode in ("1", "L", "I", "I;16")
             pixels = np.array(image.convert("L" if gray else "RGB"))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise FormatError(f"is no image: {error}", file=path) from error
+    except UsageError:
+        raise
+    except Exception as error:  # of any type, by the format
+        raise FormatError(f"is no image, or damaged: {str(error)[:200]}", file=path) from error
     return pixels[:, :, None] if gray else pixels

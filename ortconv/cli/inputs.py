@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.errors import FormatError, UnsafeInputError, UsageError
+from ortconv.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from ortconv.cli.arrays import Check
     from ortconv.compare.feeds import Draw
     from ortconv.ir.graph import Graph, Value
 
@@ -33,12 +37,12 @@ OPTIONS = (
         help="One input: NAME=FILE (.npy, .pb or an image; NAME=FILE:LOW..HIGH scales the pixels), or how to make it up: "
         "NAME:SHAPE, NAME:LOW..HIGH, NAME:SHAPE:LOW..HIGH, with a shape such as 1x3x224x224. May be repeated.",
     ),
-    click.option("--seed", type=int, default=0, help="Seed of made-up inputs."),
+    click.option("--seed", type=click.IntRange(0), default=0, help="Seed of made-up inputs."),
 )
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"
 _RANGE = rf"(?P<low>{_NUMBER})(?:\.\.(?P<high>{_NUMBER}))?"
-_SHAPE = r"scalar|\d+(?:[x,]\d+)*"
+_SHAPE = r"scalar|\d{1,18}(?:[x,]\d{1,18})*"
 _SHAPED = re.compile(rf"(?P<shape>{_SHAPE})(?::{_RANGE})?", re.IGNORECASE)
 _RANGED = re.compile(rf"(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})", re.IGNORECASE)
 _SCALED = re.compile(rf"(?P<path>.+):(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})", re.IGNORECASE)
@@ -79,10 +83,8 @@ def read_expected(path: Path, outputs: Sequence[Value]) -> dict[str, Any]:
     return {outputs[0].name: read_array(path, outputs[0])}
 
 
-def read_array(path: Path, value: Value) -> Any:
-    """The array of a .npy or .pb file."""
-    import numpy as np
-
+def read_array(path: Path, value: Value, check: Check | None = None) -> Any:
+    """The array of a .npy or .pb file; `check` sees type and shape of the former before the rest is read."""
     suffix = path.suffix.lower()
     if suffix == ".pb":
         from ortconv.onnxio.tensors import read_value
@@ -91,15 +93,24 @@ def read_array(path: Path, value: Value) -> Any:
     if suffix != ".npy":
         hint = "give .npy, .pb, or an image such as .png, .jpg, .bmp or .ppm"
         raise UsageError(f"cannot read arrays from '{path.suffix}' files", file=path, hint=hint)
-    with path.open("rb") as file:
-        if file.read(6) != b"\x93NUMPY":
-            raise FormatError("is no .npy file", file=path, hint="write one with numpy.save(path, array)")
-    try:
-        return np.load(path, allow_pickle=False)
-    except ValueError as error:
-        if "pickle" in str(error):
-            raise UnsafeInputError("holds pickled objects, which can run code when they are read", file=path) from error
-        raise FormatError(f"is no .npy file: {error}", file=path) from error
+    from ortconv.cli.arrays import read_npy
+
+    return read_npy(path, value.name, check)
+
+
+def _checking(values: Sequence[Value]) -> Check:
+    """A check of arrays against the inputs of these names, before they are read."""
+    from ortconv.session import check_type
+
+    known = {v.name: v for v in values}
+
+    def check(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        if name not in known:
+            hint = f"the model's inputs: {', '.join(f'{v.name} {v.type}' for v in values)}"
+            raise UsageError(f"there is no input '{name}'", hint=hint)
+        check_type(known[name], dtype, shape)
+
+    return check
 
 
 def _file(path: Path, graph: Graph) -> dict[str, Any]:
@@ -109,7 +120,7 @@ def _file(path: Path, graph: Graph) -> dict[str, Any]:
     if path.suffix.lower() == ".npz":
         from ortconv.cli.arrays import read_npz
 
-        return read_npz(path)
+        return read_npz(path, _checking(graph.inputs))
     if path.suffix.lower() not in (".npy", ".pb") and not _is_image(path):
         raise FormatError("is no .npz archive", file=path, hint="write one with numpy.savez(path, name=array)")
     if len(required) != 1:
@@ -123,7 +134,7 @@ def _data_set(folder: Path, kind: str, values: Sequence[Value]) -> dict[str, Any
     found = {}
     for path in sorted(folder.glob(f"{kind}_*.pb")):
         number = path.stem.removeprefix(f"{kind}_")
-        if not number.isdecimal() or int(number) >= len(values):
+        if not number.isdecimal() or len(number) > 9 or int(number) >= len(values):
             raise UsageError(f"the model has {len(values)} {kind}s, so none for {path.name}", file=folder)
         value = values[int(number)]
         found[value.name] = read_array(path, value)
@@ -146,19 +157,26 @@ def _addressed(text: str, graph: Graph) -> tuple[Value, str]:
 
 def _assigned(text: str, value: Value) -> Any:
     path, low, high = Path(text), None, None
-    match = None if path.exists() else _SCALED.fullmatch(text)
+    match = None if _is_there(path) else _SCALED.fullmatch(text)
     if match is not None:
-        path, low, high = Path(match["path"]), float(match["low"]), float(match["high"])
-    if not path.is_file():
-        raise UsageError(f"--input {value.name}: there is no file {path}")
+        path, low, high = Path(match["path"]), _finite(match["low"], value), _finite(match["high"], value)
+    if not _is_there(path):
+        raise UsageError(f"--input {value.name}: there is no file {str(path)[:200]}")
     if low is not None and not _is_image(path):
         raise UsageError(f"--input {value.name}: only images are scaled to a range", file=path)
     return _read(path, value, low, high)
 
 
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # no name that the system takes
+        return False
+
+
 def _read(path: Path, value: Value, low: float | None = None, high: float | None = None) -> Any:
     if not _is_image(path):
-        return read_array(path, value)
+        return read_array(path, value, _checking([value]))
     from ortconv.cli.images import as_input, read_image
     from ortconv.ir.types import TensorType
 
@@ -185,11 +203,39 @@ def _draw(text: str, value: Value) -> Draw:
         raise UsageError(f"--input {value.name}: '{text}' is no shape or range", hint=hint)
     parts = {} if match is None else match.groupdict()
     shape = parts.get("shape")
-    low = None if parts.get("low") is None else float(parts["low"])
-    high = low if parts.get("high") is None else float(parts["high"])
+    low = None if parts.get("low") is None else _finite(parts["low"], value)
+    high = low if parts.get("high") is None else _finite(parts["high"], value)
     if low is not None and high is not None and low > high:
         raise UsageError(f"--input {value.name}: {low:g} is above {high:g}")
     dims = (
         None if shape is None else () if shape.lower() == "scalar" else tuple(map(int, re.split("[x,]", shape.lower())))
     )
+    if dims is not None:
+        _check_shape(dims, value)
+    whole = value.dtype is not None and not value.dtype.is_float
+    if whole and low is not None and high is not None and not -(2**63) <= low <= high < 2**63:
+        raise UsageError(f"--input {value.name}: {low:g}..{high:g} are no 64-bit integers")
     return Draw(dims, low, high)
+
+
+LARGEST = 1e300
+
+
+def _finite(text: str, value: Value) -> float:
+    number = float(text)
+    if abs(number) > LARGEST:
+        raise UsageError(f"--input {value.name}: {text[:40]} is too large")
+    return number
+
+
+def _check_shape(shape: tuple[int, ...], value: Value) -> None:
+    """UsageError for a shape that the input does not take, or that memory does not hold."""
+    from ortconv.cli.arrays import check_room
+    from ortconv.ir.types import TensorType
+    from ortconv.session import check_type
+
+    type = value.type
+    if not isinstance(type, TensorType):
+        raise UsageError(f"--input {value.name}: a {type} has no shape")
+    check_type(value, type.dtype.numpy, shape)
+    check_room(math.prod(shape) * max(8, type.dtype.numpy.itemsize), f"--input {value.name}: this shape")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color, printable
+from ortconv.cli import color, print_json, printable
 from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
 from ortconv.cli.options import add
@@ -43,7 +42,7 @@ def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as
         settings |= parsed(nnapi_flags)
         partitions = compiled(ready, Options(**settings, devices=tuple(load_devices(profiles))))
     if as_json:
-        click.echo(json.dumps({"version": 1, "model": str(model), "partitions": document(partitions)}, indent=1))
+        print_json({"version": 1, "model": str(model), "partitions": document(partitions)})
     else:
         from ortconv.cli.nnapi_view import NOTHING
 
@@ -102,7 +101,7 @@ def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> No
 
         write_text(html, page(found))
     if as_json:
-        click.echo(json.dumps(document(found), indent=1))
+        print_json(document(found))
     else:
         from ortconv.cli.nnapi_view import show
 

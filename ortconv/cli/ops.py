@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ortconv.cli import print_json
 from ortconv.errors import FormatError, GateError, UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def lint(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool) -> 
     missing = listed.missing(_needed(models, types=True))
     if as_json:
         found = {"version": 1, "config": str(config), "models": list(map(str, models))}
-        click.echo(json.dumps({**found, "missing": [m._asdict() for m in missing]}, indent=1))
+        print_json({**found, "missing": [m._asdict() for m in missing]})
     elif not quiet:
         for one in missing:
             click.echo(str(one))
@@ -88,12 +88,11 @@ def _needed(models: tuple[Path, ...], *, types: bool) -> RequiredOperators:
 
 
 def _read(path: Path) -> RequiredOperators:
+    from ortconv.files import read_text
     from ortconv.ortformat.opconfig import RequiredOperators
 
     try:
-        return RequiredOperators.parse(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise FormatError(f"no text: {error}", file=path) from error
+        return RequiredOperators.parse(read_text(path, refusal=FormatError))
     except FormatError as error:
         raise error.at(file=path) from error
 

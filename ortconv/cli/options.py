@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,28 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             return value if isinstance(value, int) else byte_count(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Library(click.Path):
+    """A shared library of Linux, macOS or Windows."""
+
+    MAGIC = (b"\x7fELF", b"\xfe\xed\xfa", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from ortconv.errors import UsageError
+        from ortconv.files import opened
+
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        try:
+            with opened(path) as file:
+                if file.read(4).startswith(self.MAGIC):
+                    return path
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+        self.fail(f"'{path}' is no shared library", param, ctx)
 
 
 PASS_CHOICE = (
@@ -124,7 +147,7 @@ BACKENDS = (
     ),
     click.option(
         "--custom-op-library",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=Library(),
         help="Shared library with operators of your own, for onnxruntime.",
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.choices import STUDIED, TARGETS
+from ortconv.cli import print_json
 from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, add
 from ortconv.errors import UsageError
 
@@ -64,7 +64,7 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
             more["subgraphs"] = [{"graph": i.label, **divided(i.partitioning, i.estimate)} for i in found.inside]
         if found.gain is not None:
             more["offload"] = found.gain.to_dict()
-        click.echo(json.dumps(described | more, indent=1))
+        print_json(described | more)
     elif not quiet:
         from ortconv.cli.partition_view import show
 

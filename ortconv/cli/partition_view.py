@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
+import click
 from rich.text import Text
 
-from ortconv.cli import printable
-from ortconv.cli.render import gained, size
+from ortconv.cli import color, printable
+from ortconv.cli.render import columns, gained, room, size
+from ortconv.cli.run_view import stdout
 from ortconv.report.partitions import refusals
 
 if TYPE_CHECKING:
@@ -30,7 +28,8 @@ NAMES = {"disable": "as it is", "basic": "basic", "extended": "extended", "aware
 
 def show(study: Study, advice: Sequence[Merge], levels: Sequence[dict[str, Any]], model: Path) -> None:
     """Print the study to stdout."""
-    console = Console(no_color=True if os.environ.get("NO_COLOR") else None, highlight=False, soft_wrap=False)
+    width = room()
+    console = stdout()
     p, e = study.partitioning, study.estimate
     refused = f", without {', '.join(p.target.refused_ops)}" if p.target.refused_ops else ""
     console.print(
@@ -45,9 +44,10 @@ def show(study: Study, advice: Sequence[Merge], levels: Sequence[dict[str, Any]]
     if study.gain is not None:
         for line in gained(study.gain.to_dict()):
             console.print(Text(printable(line)))
-    for table in (_levels(levels, study), _partitions(study, console.width), _inside(study), _reasons(study)):
-        if table is not None and table.row_count:
-            console.print(table)
+    wide = width is None or width >= WIDE
+    for text in (_levels(levels, study), _partitions(study, wide), _inside(study), _reasons(study)):
+        if text:
+            click.echo(f"\n{text}\n", color=color())
     if advice:
         console.print(Text("What would join partitions or put more nodes in them", style="bold"))
         for merge in advice:
@@ -64,69 +64,61 @@ def _named(level: str, study: Study) -> str:
     return NAMES[level].format(study.partitioning.target.provider.name)
 
 
-def _table(title: str, *columns: str) -> Table:
-    """A table; columns with a star hold words, the others numbers, which are never broken."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        words = column.startswith("*")
-        name = column.removeprefix("*")
-        table.add_column(
-            name, justify="left" if words else "right", overflow="fold", no_wrap=not words, min_width=len(name)
+def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    return f"{click.style(title, bold=True)}\n{columns(header, rows)}" if rows else ""
+
+
+def _levels(rows: Sequence[dict[str, Any]], study: Study) -> str:
+    header = ("level", ">nodes", ">partitions", ">taken", ">coverage", ">largest", ">CPU", ">divided")
+    cells = [
+        (
+            _named(r["level"], study), r["nodes"], r["partitions"], r["nodes_taken"], f"{r['coverage_percent']:.1f} %",
+            r["largest"], _ms(r["cpu_seconds"]), _ms(r["seconds"]),
         )
-    return table
+        for r in rows
+    ]  # fmt: skip
+    return _table("Levels", header, cells)
 
 
-def _levels(rows: Sequence[dict[str, Any]], study: Study) -> Table | None:
-    table = _table("Levels", "*level", "nodes", "partitions", "taken", "coverage", "largest", "CPU", "divided")
-    for r in rows:
-        coverage = f"{r['coverage_percent']:.1f} %"
-        times = (_ms(r["cpu_seconds"]), _ms(r["seconds"]))
-        cells = (r["nodes"], r["partitions"], r["nodes_taken"], coverage, r["largest"], *times)
-        table.add_row(_named(r["level"], study), *map(str, cells))
-    return table
-
-
-def _partitions(study: Study, width: int) -> Table:
+def _partitions(study: Study, wide: bool) -> str:
     shown = study.partitioning.partitions[:MOST_PARTITIONS]
     rest = len(study.partitioning.partitions) - len(shown)
     title = f"Partitions, the first {len(shown)} of {len(study.partitioning.partitions)}" if rest else "Partitions"
-    wide = width >= WIDE
-    sizes = ("in", "out", "mult-adds") if wide else ()
-    table = _table(title, "#", "nodes", "*operators", *sizes, "CPU", "accelerator", "copies", "*worth it")
+    sizes = (">in", ">out", ">mult-adds") if wide else ()
+    rows = []
     for i, (p, c) in enumerate(zip(shown, study.estimate.partitions, strict=False)):
         ops = Counter(n.op for n in p.nodes).most_common()
         named = ", ".join(f"{op} x{n}" if n > 1 else op for op, n in ops[:4]) + (", ..." if len(ops) > 4 else "")
         amounts = (size(c.bytes_in), size(c.bytes_out), _count(c.multiply_adds)) if wide else ()
         times = (_ms(c.cpu_seconds), _ms(c.accelerator_seconds), _ms(c.copy_seconds))
-        table.add_row(str(i), str(len(p.nodes)), printable(named), *amounts, *times, "yes" if c.is_worthwhile else "no")
-    return table
+        rows.append((f"{i}  {named}", len(p.nodes), *amounts, *times, "yes" if c.is_worthwhile else "no"))
+    return _table(title, ("#  operators", ">nodes", *sizes, ">CPU", ">accelerator", ">copies", "worth it"), rows)
 
 
-def _inside(study: Study) -> Table:
-    table = _table("Graphs inside of nodes", "*graph", "nodes", "partitions", "taken", "coverage", "CPU", "divided")
-    for label, p, e in ((i.label, i.partitioning, i.estimate) for i in study.inside):
-        counts = (str(p.total), str(len(p.partitions)), str(p.taken), f"{p.coverage:.1f} %")
-        table.add_row(Text(printable(label)), *counts, _ms(e.cpu_seconds), _ms(e.seconds))
-    return table
+def _inside(study: Study) -> str:
+    header = ("graph", ">nodes", ">partitions", ">taken", ">coverage", ">CPU", ">divided")
+    rows = [
+        (i.label, p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", _ms(e.cpu_seconds), _ms(e.seconds))
+        for i, p, e in ((i, i.partitioning, i.estimate) for i in study.inside)
+    ]
+    return _table("Graphs inside of nodes", header, rows)
 
 
-def _reasons(study: Study) -> Table:
+def _reasons(study: Study) -> str:
+    """Two lines for each reason: what was refused by which rule, with an example, then what helps. Both may be long."""
     rows = refusals(study.partitioning)
+    if not rows:
+        return ""
     title = "Left to the CPU" + (
         f", the first {MOST_REASONS} of {len(rows)} reasons" if len(rows) > MOST_REASONS else ""
     )
-    table = _table(title, "nodes", "*operator", "*rule", "*for example", "*what helps")
+    lines = [click.style(title, bold=True)]
     for row in rows[:MOST_REASONS]:
         more = f" (and {len(row.advice) - 1} others)" if len(row.advice) > 1 else ""
-        example = printable(f"{row.example}: {row.message}")
-        table.add_row(
-            str(row.nodes),
-            Text(printable(row.op)),
-            row.rule,
-            Text(example),
-            Text(printable("".join(row.advice[:1]) + more)),
-        )
-    return table
+        lines.append(printable(f"{row.nodes} {row.op} by {row.rule}, for example {row.example}: {row.message}"))
+        if row.advice:
+            lines.append(printable(f"    what helps: {row.advice[0]}{more}"))
+    return "\n".join(lines)
 
 
 def _ms(seconds: float) -> str:

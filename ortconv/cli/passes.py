@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ortconv.choices import LEVELS
-from ortconv.cli import color
+from ortconv.cli import color, print_json
 from ortconv.cli.options import PASS_CHOICE, Size, add
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
     every = not any(names.values())
     shown = [e for e in entries() if level in (None, "all", e.level) and (every or e.name in running)]
     if as_json:
-        click.echo(json.dumps({"version": 1, "passes": [entry._asdict() for entry in shown]}, indent=1))
+        print_json({"version": 1, "passes": [entry._asdict() for entry in shown]})
         return
     width = max((len(entry.name) for entry in shown), default=0)
     for entry in shown:
@@ -74,7 +73,7 @@ def explain(name: str, as_json: bool) -> None:
 
     entry = find(name)
     if as_json:
-        click.echo(json.dumps({"version": 1, **entry._asdict()}, indent=1))
+        print_json({"version": 1, **entry._asdict()})
         return
     click.echo(_head(entry), color=color())
     for line in entry.doc:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -126,13 +128,38 @@ def size(count: int) -> str:
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A table as text, its header dim; a column whose name begins with > is aligned to the right."""
-    names = [name.removeprefix(">") for name in header]
+    head, body = grid(header, rows, room())
+    return "\n".join([click.style(line, dim=True) for line in head] + body)
+
+
+def room() -> int | None:
+    """Columns of the terminal that stdout is; None where it is none, so that there is no limit."""
+    return get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def grid(header: Sequence[str], rows: Iterable[Sequence[object]], width: int | None) -> tuple[list[str], list[str]]:
+    """The lines of a table's header and of its rows. Nothing is cut.
+
+    Where a row takes more than `width` columns, the names that it begins with stand on a line of their own.
+    """
     texts = [[printable(str(cell)) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(names, *texts, strict=True)]
+    names = [name.removeprefix(">") for name in header]
     right = [name.startswith(">") for name in header]
+    widths = [max(map(len, column)) for column in zip(names, *texts, strict=True)]
 
-    def line(cells: Sequence[str]) -> str:
-        padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True))
-        return "  ".join(padded).rstrip()
+    def needed(start: int) -> int:
+        return sum(n + 2 for n in widths[start:])
 
-    return "\n".join([click.style(line(names), dim=True), *map(line, texts)])
+    def line(cells: Sequence[str], start: int, end: int) -> str:
+        padded = ((c.rjust(w) if r else c.ljust(w)) for c, w, r in zip(cells, widths, right, strict=True))
+        return "  ".join(list(padded)[start:end]).rstrip()
+
+    def lines(cells: Sequence[str]) -> list[str]:
+        rest = line(cells, leading, len(names))
+        return [line(cells, 0, leading), *([f"  {rest}"] if rest else [])] if leading else [rest]
+
+    leading = 0
+    if width is not None and needed(0) - 2 > width:
+        last = next((i for i, r in enumerate(right) if r), len(names) - 1)
+        leading = next((i for i in range(1, last) if needed(i) <= width), last)
+    return lines(names), [text for row in texts for text in lines(row)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ortconv.cli import inputs as given
+from ortconv.cli import print_json
 from ortconv.cli.nnapi_options import NNAPI, configured
 from ortconv.cli.nnapi_runtime import OBSERVED, observed
 from ortconv.cli.options import BACKENDS, add
@@ -120,7 +121,7 @@ def command(
     if expected is not None:
         document["check"] = {"expected": sorted(expected), "differences": wrong}
     if as_json:
-        click.echo(json.dumps(document, indent=1))
+        print_json(document)
     elif not quiet:
         from ortconv.cli.run_view import show
 

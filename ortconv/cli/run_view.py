@@ -7,17 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ortconv.cli import printable
-from ortconv.cli.render import size
+from ortconv.cli.render import grid, room, size
 
 MOST_ROWS = 60
 """How many rows of a table are shown; --json has them all."""
 BAR = 20
-LEAST_TEXT, MOST_TEXT = 12, 200
-"""Characters of a name that are shown, in a narrow and in a wide terminal."""
 
 
 def show(document: dict[str, Any]) -> None:
@@ -63,14 +60,14 @@ def _time(document: dict[str, Any]) -> str:
     return f"  time    load {document['load_seconds'] * 1e3:.1f} ms, {runs}{memory}"
 
 
-def _top(top: dict[str, list[dict[str, Any]]]) -> Table:
+def _top(top: dict[str, list[dict[str, Any]]]) -> Rows:
     made = table("output", "row", ">class", ">value")
     for name, rows in top.items():
         fill(made, [(name, str(r["row"]), str(r["class"]), _number(r["value"])) for r in rows])
     return made
 
 
-def _profile(shares: Sequence[dict[str, Any]]) -> Table:
+def _profile(shares: Sequence[dict[str, Any]]) -> Rows:
     made = table("operator", "backend", ">steps", ">ms", ">share", "")
     rows = [
         (s["op"], s["backend"], str(s["steps"]), f"{s['seconds'] * 1e3:.3f}", f"{s['share']:.1%}", "█" * round(BAR * s["share"]))
@@ -80,7 +77,7 @@ def _profile(shares: Sequence[dict[str, Any]]) -> Table:
     return made
 
 
-def _plan(plan: Sequence[dict[str, Any]]) -> Table:
+def _plan(plan: Sequence[dict[str, Any]]) -> Rows:
     made = table("node", "backend", "not on a backend before it, since")
     fill(made, [(p["node"], _where(p), "; ".join(f"{b}: {r}" for b, r in p["refused"].items())) for p in plan])
     return made
@@ -95,34 +92,27 @@ def stdout() -> Console:
     return Console(no_color=True if os.environ.get("NO_COLOR") else None, highlight=False, soft_wrap=True)
 
 
-def table(*columns: str) -> Table:
-    """An empty table; columns whose names begin with > are flush right and never cut."""
-    made = Table(box=None, header_style="dim", pad_edge=False)
-    for name in columns:
-        right = name.startswith(">")
-        made.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
-    return made
+class Rows:
+    """A table to print; a column whose name begins with > is flush right. Nothing is cut, see `grid`."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = columns
+        self.rows: list[tuple[str, ...]] = []
+        self.more = 0
+
+    def __rich__(self) -> Text:
+        head, body = grid(self.columns, self.rows, room())
+        if self.more:
+            body.append(f"and {self.more} more; --json lists them all")
+        return Text("\n").join([*(Text(line, "dim") for line in head), *map(Text, body)])
 
 
-def fill(made: Table, rows: Sequence[tuple[str, ...]]) -> None:
-    """Add rows to a table, not more than are good to read, and cut what is too long for the terminal from its beginning."""
-    shown = [[printable(cell) for cell in row] for row in rows[:MOST_ROWS]]
-    needed = [max(map(len, [str(c.header), *(row[i] for row in shown)])) for i, c in enumerate(made.columns)]
-    room = stdout().width - sum(n + 2 for n, c in zip(needed, made.columns, strict=True) if c.justify == "right")
-    texts = sorted(n + 2 for n, c in zip(needed, made.columns, strict=True) if c.justify == "left")
-    most = MOST_TEXT
-    while texts:
-        share = room // len(texts)
-        if texts[0] > share:
-            most = max(LEAST_TEXT, share - 2)
-            break
-        room -= texts.pop(0)
-    for row in shown:
-        cells = (c if k.justify == "right" else _tail(c, most) for c, k in zip(row, made.columns, strict=True))
-        made.add_row(*map(Text, cells))
-    if len(rows) > MOST_ROWS:
-        made.add_row(f"and {len(rows) - MOST_ROWS} more; --json lists them all")
+def table(*columns: str) -> Rows:
+    """An empty table."""
+    return Rows(columns)
 
 
-def _tail(text: str, most: int) -> str:
-    return text if len(text) <= most else f"…{text[1 - most :]}"
+def fill(made: Rows, rows: Sequence[tuple[str, ...]]) -> None:
+    """Give a table its rows, not more than are good to read."""
+    made.rows = list(rows[:MOST_ROWS])
+    made.more = len(rows) - len(made.rows)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from ortconv.cli import color, printable
-from ortconv.cli.render import size
+from ortconv.cli.render import columns, size
 
 if TYPE_CHECKING:
     from ortconv.optimizer.engine import Rewrite
@@ -50,9 +50,6 @@ def _signed(count: int) -> str:
 
 
 def _table(trace: list[Rewrite]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     rows: dict[str, list[float]] = {}
     for rewrite in trace:
         change = rewrite.change
@@ -61,13 +58,17 @@ def _table(trace: list[Rewrite]) -> None:
         nodes, count = change.nodes_after - change.nodes_before, change.bytes_after - change.bytes_before
         for i, amount in enumerate((1, nodes, count, change.seconds)):
             row[i] += amount
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("rule", "rewrites", "nodes", "constants", "ms", "time"):
-        side: Literal["left", "right"] = "left" if name in ("rule", "time") else "right"
-        width = max(map(len, rows)) if name == "rule" else len(name)
-        table.add_column(name, justify=side, no_wrap=True, min_width=width)
     longest = max(row[3] for row in rows.values()) or 1
-    for rule, (times, net, held, seconds) in sorted(rows.items(), key=lambda item: -item[1][3]):
-        bar = "█" * round(BAR * seconds / longest)
-        table.add_row(rule, f"{times:.0f}", f"{net:+.0f}", _signed(int(held)), f"{seconds * 1e3:.2f}", bar)
-    Console(stderr=True).print(table)
+    header = ("rule", ">rewrites", ">nodes", ">constants", ">ms", "time")
+    cells = [
+        (
+            rule,
+            f"{times:.0f}",
+            f"{net:+.0f}",
+            _signed(int(held)),
+            f"{seconds * 1e3:.2f}",
+            "█" * round(BAR * seconds / longest),
+        )
+        for rule, (times, net, held, seconds) in sorted(rows.items(), key=lambda item: -item[1][3])
+    ]
+    click.echo(columns(header, cells), err=True, color=color())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from ortconv.cli import color
+from ortconv.cli import color, print_json
 from ortconv.errors import FormatError
 
 
@@ -25,7 +24,7 @@ def command(model: Path, as_json: bool, quiet: bool) -> None:
 
     report = check(model)
     if as_json:
-        click.echo(json.dumps({"version": 1, "model": str(model), **asdict(report)}, indent=1))
+        print_json({"version": 1, "model": str(model), **asdict(report)})
     elif not quiet:
         click.echo(f"{click.style(str(model), bold=True)}: {report}", color=color())
     if report.findings:

@@ -1,0 +1,22 @@
+"""How far models are from each other: outputs, and values inside, of several models on the same inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ortconv.compare.models import Comparison as Comparison
+    from ortconv.compare.models import Subject as Subject
+    from ortconv.compare.models import compare as compare
+    from ortconv.compare.models import subject as subject
+
+__all__ = ["Comparison", "Subject", "compare", "subject"]
+
+
+def __getattr__(name: str) -> object:
+    """The public names, imported when first used: what runs models uses other modules of this package."""
+    if name in __all__:
+        from ortconv.compare import models
+
+        return getattr(models, name)
+    raise AttributeError(f"module 'ortconv.compare' has no attribute '{name}'")

@@ -69,6 +69,10 @@ class Comparison:
     suspects: list[str] = field(default_factory=list)
     """Rewrites between the first value that differs and those before it that do not."""
 
+    def __repr__(self) -> str:
+        same = sum(o.same for o in self.outputs)
+        return f"<Comparison with {self.subject.label}: {same} of {len(self.outputs)} outputs the same>"
+
     @property
     def same(self) -> bool:
         return all(o.same for o in self.outputs)

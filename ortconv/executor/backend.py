@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
-from ortconv.errors import BackendError, UsageError
+from ortconv.errors import BackendError, UsageError, nearest
 from ortconv.ir.graph import Graph, Node, Value
 
 GROUP = "ortconv.backends"
@@ -133,7 +133,8 @@ def get_backend(name: str) -> Backend:
     found = discover()
     base, _, settings = name.partition(":")
     if base not in found:
-        raise UsageError(f"there is no backend '{base}'", hint=f"known backends: {', '.join(sorted(found))}")
+        hint = nearest(base, found) or f"known backends: {', '.join(sorted(found))}"
+        raise UsageError(f"there is no backend '{base}'", hint=hint)
     backend = _load(base)
     if settings:
         if not isinstance(backend, Configurable):

@@ -40,7 +40,7 @@ Numbers are those of the CPU device, but for fp16.
 
 from __future__ import annotations
 
-import math
+import reprlib
 import threading
 import time
 import tomllib
@@ -51,7 +51,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ortconv.errors import UsageError
+from ortconv.errors import UsageError, nearest
+from ortconv.files import read_toml
 from ortconv.nnapi import caching
 from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.caching import CacheFiles
@@ -79,6 +80,8 @@ KEYS: dict[str, frozenset[str] | None] = {
     "memory": frozenset({"allocates", "alignment", "padding"}),
     "faults": frozenset({"compile", "execute", "good_executions", "dies_after", "slow_s"}),
 }
+LARGEST = 1e15
+"""What a number of a profile stays below."""
 PLAIN = frozenset({"name", "version", "type", "feature_level", "fp16"})
 CONTROL_FLOW = (Operation.IF, Operation.WHILE)
 
@@ -243,10 +246,11 @@ class _Profile:
     def __init__(self, profile: Mapping[str, Any], source: str) -> None:
         self.profile = profile
         self.source = source
-        if not profile.get("name"):
+        if not isinstance(profile.get("name"), str) or not profile["name"]:
             raise self.error("a device needs a name")
-        self.name = str(profile["name"])
         for key, value in profile.items():
+            if key in PLAIN and isinstance(value, Mapping | list):
+                raise self.error(f"'{key}' is {reprlib.repr(value)}, not one value")
             if key not in PLAIN and key not in KEYS:
                 raise self.error(f"there is no setting '{key}'")
             if key in KEYS and not isinstance(value, Mapping):
@@ -254,6 +258,7 @@ class _Profile:
             allowed = KEYS.get(key)
             for inner in set(value) - allowed if allowed is not None else ():
                 raise self.error(f"there is no setting '{key}.{inner}'")
+        self.name = str(profile["name"])
 
     def error(self, message: str) -> UsageError:
         return UsageError(message, file=self.source, hint="ortconv/nnapi/simulated.py lists the settings of a profile")
@@ -264,14 +269,14 @@ class _Profile:
     def number(self, table: str, key: str, default: float) -> float:
         """One that is not negative."""
         found = self.get(table, key, default)
-        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < math.inf:
-            raise self.error(f"{table}.{key} is {found!r}, not a number from 0 on")
+        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < LARGEST:
+            raise self.error(f"{table}.{key} is {reprlib.repr(found)}, not a number from 0 to {LARGEST:g}")
         return found
 
     def integer(self, table: str, key: str, default: int) -> int:
         found = self.number(table, key, default)
         if not isinstance(found, int):
-            raise self.error(f"{table}.{key} is {found!r}, not a whole number")
+            raise self.error(f"{table}.{key} is {reprlib.repr(found)}, not a whole number")
         return found
 
     def cache_files(self, key: str) -> int:
@@ -284,7 +289,7 @@ class _Profile:
         try:
             return enum[name]
         except (KeyError, TypeError):
-            raise self.error(f"{name!r} is no {enum.__name__}") from None
+            raise self.error(f"{reprlib.repr(name)} is no {enum.__name__}") from None
 
     def members(self, enum: Any, key: str) -> frozenset[Any] | None:
         names = self.get("accept", key, None)
@@ -293,8 +298,8 @@ class _Profile:
         return None if names is None else frozenset(self.member(enum, name) for name in names)
 
     def level(self, number: Any) -> FeatureLevel:
-        if number not in range(1, 9):
-            raise self.error(f"the feature level {number} is not one of 1 to 8")
+        if type(number) is not int or number not in range(1, 9):
+            raise self.error(f"the feature level {reprlib.repr(number)} is not one of 1 to 8")
         return FeatureLevel.number(number)
 
     def capabilities(self) -> Capabilities:
@@ -310,10 +315,10 @@ class _Profile:
     def performance(self, key: str, value: Any) -> Performance:
         try:
             found = Performance(float(value["exec_time"]), float(value["power_usage"]))
-        except (TypeError, KeyError, ValueError):
+        except (TypeError, KeyError, ValueError, OverflowError):
             raise self.error(f"performance.{key} needs exec_time and power_usage") from None
-        if min(found.exec_time, found.power_usage) <= 0:
-            raise self.error(f"performance.{key}: figures must be above 0")
+        if not all(0 < figure < LARGEST for figure in (found.exec_time, found.power_usage)):
+            raise self.error(f"performance.{key}: figures must be above 0 and below {LARGEST:g}")
         return found
 
     def faults(self) -> Faults:
@@ -358,15 +363,11 @@ def load_device(profile: str | Path) -> SimulatedDevice:
     """The device of a profile: the path of a file, or the name of one that comes with ortconv. UsageError if it
     cannot be read.
     """
-    if str(profile) in bundled_profiles():
-        text = files("ortconv.nnapi").joinpath("profiles", f"{profile}.toml").read_text("utf-8")
-    else:
-        try:
-            text = Path(profile).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            known = f"profiles that come with ortconv: {', '.join(bundled_profiles())}"
-            raise UsageError(f"the profile cannot be read: {error}", file=profile, hint=known) from error
-    try:
-        return SimulatedDevice(tomllib.loads(text), str(profile))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"the profile is no TOML: {error}", file=profile) from error
+    known = bundled_profiles()
+    if str(profile) in known:
+        path = files("ortconv.nnapi").joinpath("profiles", f"{profile}.toml")
+        return SimulatedDevice(tomllib.loads(path.read_text("utf-8")), str(profile))
+    if not Path(profile).exists():
+        hint = nearest(str(profile), known) or f"profiles that come with ortconv: {', '.join(known)}"
+        raise UsageError("the profile cannot be read: there is no such file", file=profile, hint=hint)
+    return SimulatedDevice(read_toml(profile), str(profile))

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, UsageError
+from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, UnknownDimError
 from ortconv.files import let_go, mapped
 from ortconv.ir.garbage import without_collections
 from ortconv.ir.model import Model
@@ -27,7 +27,7 @@ def load(path: str | Path, fix_dims: Mapping[str, int] | None = None, oldest_ops
     """The model of an .onnx file, checked, functions inlined, types and shapes inferred, weights left in the mapped file.
 
     ModelError says what is wrong with the file, UnsafeInputError that its external data points where it must not. `fix_dims` gives
-    numbers for symbolic dimensions, UsageError if the model's inputs have no such symbol.
+    numbers for symbolic dimensions, UnknownDimError if no input of the model has such a symbol.
     """
     try:
         data = _mapped(path)
@@ -43,7 +43,14 @@ def load(path: str | Path, fix_dims: Mapping[str, int] | None = None, oldest_ops
 
 def from_proto(proto: ModelProto) -> Model:
     """The model of a message that holds its weights itself."""
-    return _load(memoryview(proto.SerializeToString()), None)
+    return from_bytes(memoryview(proto.SerializeToString()))
+
+
+def from_bytes(data: memoryview, fix_dims: Mapping[str, int] | None = None, oldest_opset: int = OLDEST_OPSET) -> Model:
+    """The model of the bytes of a file that holds its weights itself."""
+    model = _load(data, None, fix_dims, oldest_opset)
+    model.file_bytes = data.nbytes
+    return model
 
 
 def _mapped(path: str | Path) -> memoryview:
@@ -160,9 +167,7 @@ def _fix_dims(graph: GraphProto, fixed: Mapping[str, int]) -> None:
     unknown = [name for name in fixed if name not in symbols]
     if unknown:
         known = ", ".join(sorted(symbols)) or "none"
-        raise UsageError(
-            f"no input has a dimension named '{unknown[0]}'", hint=f"symbolic dimensions of the inputs: {known}"
-        )
+        raise UnknownDimError(unknown[0], hint=f"symbolic dimensions of the inputs: {known}")
     for stated in _with_subgraphs(graph):
         for value in (*stated.input, *stated.output, *stated.value_info):
             for dim in value.type.tensor_type.shape.dim:

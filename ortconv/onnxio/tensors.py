@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ortconv.errors import FormatError, OrtconvError, UnsafeInputError, UnsupportedError
+from ortconv.files import read_bytes
 from ortconv.ir.types import OptionalType, SequenceType, TensorType, ValueType
 from ortconv.onnxio.build import tensor
 from ortconv.onnxlib import TensorProto
@@ -17,7 +18,7 @@ def read_value(path: Path, type: ValueType | None) -> Any:
     FormatError if the file holds no such message, UnsafeInputError if the message points to another file.
     """
     try:
-        return _value(path.read_bytes(), type)
+        return _value(read_bytes(path), type)
     except OrtconvError as error:
         raise error.at(file=path) from error
 

@@ -52,6 +52,9 @@ class Report:
     """How often each operator occurs, most frequent first."""
     findings: list[Finding] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        return f"<Report on {self.path}: {self}>"
+
     def __str__(self) -> str:
         return (
             f"format version {self.format_version}, {self.nodes} nodes in {self.graphs} graphs, "

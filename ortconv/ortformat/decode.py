@@ -63,7 +63,7 @@ class Decoder:
         if found != IDENTIFIER:
             raise FormatError(
                 f"byte 4: no .ort file: the identifier is {found!r} instead of {IDENTIFIER!r}",
-                hint="give an .onnx model the suffix .onnx",
+                hint="an ONNX model is named x.onnx, and ortconv convert makes an .ort file of it",
             )
         return self._table("InferenceSession", self._target(0, "the root"), 1)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import reprlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,6 +73,8 @@ ALWAYS: dict[Kernel, frozenset[str]] = {
 ALL_TYPES = "!globally_allowed_types"
 ALL_OPS = "!no_ops_specified_means_all_ops_are_required"
 
+_OPERATOR = re.compile(r"[^,{]*")
+
 Slots = dict[tuple[str, int], set[str]]
 """Types by side, "inputs" or "outputs", and number. The triples of OneHot are at ("custom", 0)."""
 
@@ -110,6 +114,8 @@ class RequiredOperators:
         for number, line in enumerate(map(str.strip, text.splitlines()), 1):
             try:
                 found._read(line)
+            except RecursionError:
+                raise FormatError(f"line {number}: types are nested too deeply") from None
             except ValueError as error:
                 raise FormatError(f"line {number}: {error}") from error
         return found
@@ -124,13 +130,13 @@ class RequiredOperators:
                 raise ValueError(f"{ALL_TYPES} stands twice")
             self.allowed = {name.strip() for name in line.split(";")[1].split(",")}
             if unknown := self.allowed - set(CPP_TYPES.values()):
-                raise ValueError(f"{', '.join(sorted(unknown))} is no type of ONNX Runtime")
+                raise ValueError(f"{', '.join(sorted(unknown))[:200]} is no type of ONNX Runtime")
         elif line and not line.startswith("#"):
             parts = line.split(";")
             if len(parts) != 3:
                 raise ValueError(f"{len(parts) - 1} semicolons: DOMAIN;VERSIONS;OPERATORS has 2")
             domain = parts[0].strip() or "ai.onnx"
-            versions = [int(version) for version in parts[1].split(",")]
+            versions = [_number(version) for version in parts[1].split(",")]
             for op, types in _entries(parts[2].strip()):
                 for version in versions:
                     self._operators.setdefault(domain, {}).setdefault(version, set()).add(op)
@@ -261,29 +267,55 @@ def _entries(text: str) -> Iterator[tuple[str, Slots | None]]:
     """The operators of a line, each with its types where they are listed."""
     at = 0
     while at < len(text):
-        name = text[at:].partition(",")[0].partition("{")[0]
-        at += len(name)
+        match = _OPERATOR.match(text, at)
+        assert match is not None
+        name, at = match[0], match.end()
         types = None
         if text[at : at + 1] == "{":
             found, at = json.JSONDecoder().raw_decode(text, at)
             types = _slots(found)
         if text[at : at + 1] not in ("", ","):
-            raise ValueError(f"'{text[at:]}' stands where a comma should")
+            raise ValueError(f"{reprlib.repr(text[at:])} stands where a comma should")
         at += 1
         yield name.strip(), types
 
 
-def _slots(entry: dict[str, Any]) -> Slots:
+def _slots(entry: Any) -> Slots:
     """The types of a JSON entry."""
     slots: Slots = {}
-    for side, found in entry.items():
+    for side, found in _table(entry).items():
         if side == "custom":
-            slots[side, 0] = {",".join(triple) for triple in found}
+            slots[side, 0] = {",".join(_names(triple)) for triple in _list(found)}
         elif side in ("inputs", "outputs"):
-            slots.update({(side, int(slot)): set(types) for slot, types in found.items()})
+            slots.update({(side, _number(slot)): set(_names(types)) for slot, types in _table(found).items()})
         else:
             raise ValueError(f"'{side}' is not one of inputs, outputs and custom")
     return slots
+
+
+def _number(text: str) -> int:
+    """A version or slot."""
+    if re.fullmatch(r"\s*\d{1,9}\s*", text, re.ASCII) is None:
+        raise ValueError(f"invalid literal for a number from 0 on: {reprlib.repr(text)}")
+    return int(text)
+
+
+def _table(found: Any) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise ValueError(f"{reprlib.repr(found)} stands where an object should")
+    return found
+
+
+def _list(found: Any) -> list[Any]:
+    if not isinstance(found, list):
+        raise ValueError(f"{reprlib.repr(found)} stands where a list should")
+    return found
+
+
+def _names(found: Any) -> list[str]:
+    if not all(isinstance(name, str) for name in _list(found)):
+        raise ValueError(f"{reprlib.repr(found)} stands where a list of types should")
+    return list(found)
 
 
 def _entry(slots: Slots) -> str:

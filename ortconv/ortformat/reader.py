@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ortconv.errors import FormatError, GraphError, OrtconvError, UsageError
-from ortconv.files import mapped
+from ortconv.errors import FormatError, GraphError, OrtconvError
+from ortconv.files import mapped, opened
 from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
 from ortconv.ir.model import Model, SavedFusion
@@ -33,13 +33,10 @@ def load(path: str | Path) -> Model:
 
 def map_file(path: str | Path) -> memoryview:
     """The bytes of a file, mapped read-only; they stay mapped as long as anything refers to them."""
-    try:
-        with open(path, "rb") as file:
-            if file.seek(0, 2) == 0:
-                raise FormatError("the file is empty")
-            return mapped(file.fileno())
-    except OSError as error:
-        raise UsageError(f"cannot read: {error.strerror or error}") from error
+    with opened(path) as file:
+        if file.seek(0, 2) == 0:
+            raise FormatError("the file is empty", file=path)
+        return mapped(file.fileno())
 
 
 def parse(buffer: Any) -> Model:

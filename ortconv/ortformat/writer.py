@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from ortconv.errors import GraphError, OrtconvError, UnsupportedError, UsageError
-from ortconv.files import let_go, replacing
+from ortconv.files import created, let_go, replacing
 from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Node, Strings, Tensors, Types, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import Schema, schema_of, schema_of_id
@@ -27,18 +27,15 @@ PIECE = 1 << 20
 
 def save(model: Model, path: str | Path) -> None:
     """Write a model as an .ort file, which appears whole or not at all; UsageError where it cannot be written."""
-    try:
-        with replacing(Path(path)) as draft:
-            write(model, draft)
-    except OSError as error:
-        raise UsageError(f"cannot write: {error.strerror or error}", file=path) from error
+    with replacing(Path(path)) as draft:
+        write(model, draft)
 
 
 def write(model: Model, path: Path) -> None:
-    """Write a model to a file that does not exist yet."""
+    """Write a model to a draft."""
     try:
         segments = serialize(model)
-        with path.open("xb") as file:
+        with created(path) as file:
             for segment in segments:
                 _stream(segment, file)
     except OSError as error:

@@ -77,6 +77,9 @@ class Partitioning:
     partitions: tuple[Partition, ...] = ()
     verdicts: Mapping[Node, Verdict] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Partitioning for {self.target.label}: {len(self.partitions)} partitions, {self.taken} of {self.total} nodes>"
+
     @property
     def total(self) -> int:
         """The number of nodes of the graph, those in subgraphs not counted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -9,7 +10,11 @@ from typing import Any
 
 from ortconv.choices import FEATURE_LEVELS
 from ortconv.errors import UsageError
+from ortconv.files import read_toml
 from ortconv.partition.policy import Target
+
+LARGEST = 1e30
+"""What a speed or a time stays below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +58,8 @@ class Device:
 
 def read_device(path: str | Path) -> Device:
     """The device of a TOML file; what it leaves out has its default. UsageError for unknown keys and values out of range."""
-    import tomllib
-
-    path = Path(path)
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"not a TOML file: {error}", file=path) from error
-    try:
-        return _device(document)
+        return _device(read_toml(path))
     except UsageError as error:
         raise error.at(file=path) from error
 
@@ -90,18 +88,20 @@ def _numbers(given: Mapping[str, Any], table: str, default: Speed | Copies) -> d
     _only_known(given, [f.name for f in fields(default)], f"{table}.")
     for key, value in given.items():
         from_zero = key.startswith("seconds")
-        right = type(value) in (int, float) and (value > 0 or (from_zero and value == 0)) and value < float("inf")
-        _checked(f"{table}.{key}", value, right, f"a number {'from' if from_zero else 'above'} 0")
+        right = type(value) in (int, float) and (value > 0 or (from_zero and value == 0)) and value < LARGEST
+        _checked(f"{table}.{key}", value, right, f"a number {'from' if from_zero else 'above'} 0, below {LARGEST:g}")
     return {key: float(value) for key, value in given.items()}
 
 
 def _only_known(given: Mapping[str, Any], known: list[str], prefix: str) -> None:
     for key in given:
         if key not in known:
-            raise UsageError(f"unknown key {prefix}{key}", hint=f"known are {', '.join(prefix + k for k in known)}")
+            raise UsageError(
+                f"unknown key {prefix}{key[:80]}", hint=f"known are {', '.join(prefix + k for k in known)}"
+            )
 
 
 def _checked(key: str, value: Any, right: bool, wanted: str) -> Any:
     if not right:
-        raise UsageError(f"{key} is {value!r}: it must be {wanted}")
+        raise UsageError(f"{key} is {reprlib.repr(value)}: it must be {wanted}")
     return value

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from ortconv.errors import OrtconvError, UnsupportedError, UsageError
-from ortconv.files import replacing, write_text
+from ortconv.files import renamed, replacing, write_bytes, write_text
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
-from ortconv.models import load
-from ortconv.pipeline.config import config_beside, config_name, ort_name, require, required_by, write_config
+from ortconv.models import Source, as_file, load
+from ortconv.pipeline.config import beside, config_beside, config_name, ort_name, require, required_by, write_config
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result, constant_bytes
+from ortconv.pipeline.settings import Settings
 from ortconv.pipeline.stages import (
     Observer,
     excused,
@@ -29,31 +32,45 @@ if TYPE_CHECKING:
     from ortconv.compare.validate import Validation
 
 __all__ = [
-    "Observer", "Options", "Result", "config_name", "convert", "optimize", "optimize_traced", "ort_name", "required_by",
+    "Observer", "Options", "Result", "Settings", "config_name", "convert", "optimize", "optimize_traced", "ort_name", "required_by",
     "write_config",
 ]  # fmt: skip
 
 
 def convert(
-    source: str | Path,
+    source: Source,
     output: str | Path,
     *,
     options: Options | None = None,
     observer: Observer | None = None,
-    **settings: Any,
+    started: Callable[[str], None] | None = None,
+    **settings: Unpack[Settings],
 ) -> Result:
-    """Convert one .onnx file to an .ort file, with its operator config beside it; `settings` are fields of Options.
+    """Convert an ONNX model, a file or one in memory, to an .ort file with its operator config beside it.
 
-    Nothing is put in place unless everything went well: MismatchError (exit code 4) where the result computes something else.
+    `settings` are fields of Options. `output` is the file, or a folder for one of ONNX Runtime's name. `started` is called with
+    the name of each stage as it begins. Nothing is put in place unless everything went well: MismatchError (exit code 4) where
+    the result computes something else.
     """
-    options = options or Options(**settings)
-    source, output = Path(source), Path(output)
-    result = Result(str(source))
-    try:
-        _convert(source, output, options, observer, result)
-    except OrtconvError as error:
-        raise error.at(file=source) from error
+    if options is not None and settings:
+        raise UsageError(f"options and settings exclude each other: {', '.join(settings)}")
+    options = options or Options.of(settings)
+    with as_file(source) as (path, label):
+        target = _target(output, path, options)
+        result = Result(label, started=started)
+        try:
+            _convert(path, target, options, observer, result)
+        except OrtconvError as error:
+            raise renamed(error.at(file=path), path, label) from error.__cause__
     return result
+
+
+def _target(output: str | Path, source: Path, options: Options) -> Path:
+    """The file to write."""
+    target = Path(output)
+    if target.is_dir() or str(output).endswith(("/", os.sep)):
+        return target / ort_name(source, options.optimization_level, options.optimization_style)
+    return target
 
 
 def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
@@ -64,6 +81,8 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         raise UsageError(
             "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
         )
+    if output.suffix.lower() == ".onnx":
+        raise UsageError("convert writes .ort files, not .onnx", file=output, hint=f"name it {output.stem}.ort")
     recipe = options.recipe()
     with result.timed("load"):
         model = load(source, options.fix_dims)
@@ -86,7 +105,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         if context.journal is not None:
             context.journal.close()
     result.tell(model, context, partitionings, gain)
-    with replacing(output) as draft:
+    with replacing(output, ".ort") as draft:
         with result.timed("write"):
             write(model, draft)
         if expected is not None:
@@ -127,7 +146,6 @@ def _validated(
 def _save_onnx(model: Model, output: Path) -> Path:
     from ortconv.onnxio.proto import model_proto
 
-    path = output.with_suffix(".optimized.onnx")
-    with replacing(path) as draft:
-        draft.write_bytes(model_proto(model).SerializeToString(deterministic=True))
+    path = beside(output, output.stem, "optimized.onnx")
+    write_bytes(path, model_proto(model).SerializeToString(deterministic=True))
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,9 @@ from ortconv.pipeline.options import Options
 if TYPE_CHECKING:
     from ortconv.compare.reference import Reference
     from ortconv.ortformat.opconfig import RequiredOperators
+
+LONGEST_NAME = 255
+"""Bytes of a file's name on common file systems."""
 
 
 def suffix(level: str, style: str) -> str:
@@ -35,7 +39,14 @@ def config_name(options: Options) -> str:
 def config_beside(output: Path, options: Options) -> Path:
     """Where the operator config of a converted file goes."""
     stem = output.stem.removesuffix(suffix(options.optimization_level, options.optimization_style))
-    return output.with_name(f"{stem}.{config_name(options)}")
+    return beside(output, stem, config_name(options))
+
+
+def beside(output: Path, stem: str, ending: str) -> Path:
+    """STEM.ENDING in the folder of a converted file, the stem cut where the system takes no name of that length."""
+    while len(os.fsencode(f"{stem}.{ending}")) > LONGEST_NAME:
+        stem = stem[:-1]
+    return output.with_name(f"{stem}.{ending}")
 
 
 def write_config(ort_files: Sequence[Path], target: Path, options: Options) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from ortconv.choices import COREML_FORMATS, COREML_VERSION, ENGINES, FEATURE_LEV
 from ortconv.errors import UsageError
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
+from ortconv.pipeline.settings import FeedSets, check_names, check_values
 
 if TYPE_CHECKING:
     from ortconv.compare.reference import Settings
@@ -57,7 +58,7 @@ class Options:
     validate: bool = True
     validate_on: str = "both"
     """Where source and result are run: numpy, onnxruntime or both. onnxruntime opens the result as an app does."""
-    validate_with: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    validate_with: FeedSets | None = None
     """Inputs for that, one set or several; made up otherwise."""
     validate_budget: str | None = None
     """How much time and memory the runs may take, such as "30s,2GiB"; see `ortconv.compare.budget`."""
@@ -65,7 +66,14 @@ class Options:
     """Write the file also where nothing could be compared, or onnxruntime does not load it; the result says so."""
     custom_op_library: Path | None = None
 
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Options:
+        """The options of keyword arguments. TypeError for a name that there is not."""
+        check_names(settings, [f.name for f in fields(cls)])
+        return cls(**settings)
+
     def __post_init__(self) -> None:
+        check_values(self)
         if self.pipeline is not None:
             found = recipes.parse(self.pipeline)
             for name, value in (
@@ -78,6 +86,8 @@ class Options:
             raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
         if self.optimization_style not in STYLES:
             raise UsageError(f"optimization style '{self.optimization_style}' is not one of {', '.join(STYLES)}")
+        if self.coreml_format not in COREML_FORMATS:
+            raise UsageError(f"CoreML format '{self.coreml_format}' is not one of {', '.join(COREML_FORMATS)}")
         if self.target_platform not in (None, *PLATFORMS):
             raise UsageError(f"target platform '{self.target_platform}' is not one of {', '.join(PLATFORMS)}")
         if self.nnapi_feature_level not in FEATURE_LEVELS:

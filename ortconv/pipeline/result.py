@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -57,16 +57,24 @@ class Result:
     """By how much constant folding made the model grow, negative where it shrank."""
     folds: list[dict[str, Any]] = field(default_factory=list)
     """The folds that made it grow most: node and bytes."""
+    started: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
+    """Called with the name of each stage as it begins."""
+
+    def __repr__(self) -> str:
+        files = ", ".join(self.files) or "nothing"
+        return f"<Result {self.source} -> {files}: {self.nodes_before} -> {self.nodes_after} nodes, {self.bytes_after} bytes>"
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "started"}
         validation = None if self.validation is None else asdict(self.validation)
         return {**found, "trace": [rewrite.to_dict() for rewrite in self.trace], "validation": validation}
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         """Add the time of a block to that of a stage."""
+        if self.started is not None:
+            self.started(stage)
         start = time.perf_counter()
         try:
             yield

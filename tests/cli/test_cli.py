@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -138,30 +136,41 @@ def test_same_bytes_in_every_process(samples: Path, tmp_path: Path) -> None:
     assert written[0] == written[1]
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+left, folder = int(sys.argv[1]), sys.argv[2]
+
+def hook(event, given):
+    global left
+    if event in ("open", "os.mkdir", "os.chmod", "os.rename", "os.remove") and str(given[0]).startswith(folder):
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+from ortconv.cli import main
+sys.addaudithook(hook)
+sys.exit(main(["convert", sys.argv[3], "-o", folder + "/model.ort", "-q"]))
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="kills processes")
 def test_killed_at_any_moment_nothing_is_lost(samples: Path, tmp_path: Path) -> None:
-    target = tmp_path / "model.ort"
-    command = [
-        sys.executable,
-        "-m",
-        "ortconv",
-        "convert",
-        str(samples / "mobilenet_v2_small.onnx"),
-        "-o",
-        str(target),
-        "-q",
-    ]
-    start = time.perf_counter()
-    subprocess.run(command, check=True)
-    whole = time.perf_counter() - start
+    """Killed before each thing that it does to the folder of the output, in turn."""
+    target = tmp_path / "out" / "model.ort"
+    target.parent.mkdir()
+    source = samples / "mnist.onnx"
+    assert main(["convert", str(source), "-o", str(target), "-q"]) == 0
     complete = target.read_bytes()
-    draw = random.Random(7)
-    killed = 0
-    for _ in range(40):
-        process = subprocess.Popen(command)
-        time.sleep(draw.uniform(0.3, 1.05) * whole)
-        process.send_signal(signal.SIGKILL)
-        killed += process.wait() != 0
-        assert target.read_bytes() == complete
-    assert killed > 10
+    for moment in range(100):
+        target.write_bytes(b"before")
+        command = [sys.executable, "-c", KILLED, str(moment), str(target.parent), str(source)]
+        code = subprocess.run(command).returncode
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        assert target.read_bytes() in (b"before", complete)
+    assert moment > 4
+    assert sorted(p.name for p in target.parent.iterdir()) == ["model.ort", "model.required_operators.config"]
+    assert target.read_bytes() == complete

@@ -299,6 +299,7 @@ def test_executions_are_metered_on_request() -> None:
         assert timing.in_driver == timing.on_hardware + 2_100_000
 
 
+@pytest.mark.usefixtures("clock")
 def test_deadlines_of_a_slow_device() -> None:
     one = device("a", faults={"slow_s": 5.0})
     with nnapi.registered(one):
@@ -310,6 +311,7 @@ def test_deadlines_of_a_slow_device() -> None:
         execution.compute()
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_loop_that_is_cut_off_is_not_run_again() -> None:
     with nnapi.registered(device("a", "ADD")):
         execution = nnapi.Execution(compiled(counting_to(np.inf)))

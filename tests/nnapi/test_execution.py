@@ -292,7 +292,7 @@ def slow_device() -> SimulatedDevice:
     return SimulatedDevice({"name": "slow", "faults": {"slow_s": 0.05}})
 
 
-def test_fences_of_a_device() -> None:
+def test_fences_of_a_device(go: threading.Event) -> None:
     with nnapi.registered(slow_device()):
         compilation = compiled(chain(Operation.RELU), [nnapi.get_device("slow")])
         first, second = nnapi.Execution(compilation), nnapi.Execution(compilation)
@@ -304,6 +304,7 @@ def test_fences_of_a_device() -> None:
         with first.start_compute_with_dependencies([]) as event:
             fd = event.get_sync_fence_fd()
             assert select.select([fd], [], [], 0)[0] == []
+            go.set()
             with nnapi.Event.from_sync_fence_fd(fd) as imported:
                 last = second.start_compute_with_dependencies([imported])
                 last.wait()
@@ -410,6 +411,7 @@ def test_background_executions_complete_in_any_order() -> None:
     assert executions[0][1].tolist() == [1, 1, 1, 1]
 
 
+@pytest.mark.usefixtures("clock")
 def test_nothing_is_left_behind() -> None:
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
     with nnapi.registered(slow_device()):

@@ -124,6 +124,7 @@ def fallible() -> nnapi.Compilation:
         return compiled(chain(Operation.RELU, Operation.ADD))
 
 
+@pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_nothing_of_an_execution_outlives_it(ending: str, mode: str) -> None:
@@ -151,11 +152,12 @@ def test_events_that_nobody_waits_for(mode: str) -> None:
     assert [one() for one in left] == [None] * 3
 
 
-def test_freeing_an_execution_that_is_running(caplog: pytest.LogCaptureFixture) -> None:
+def test_freeing_an_execution_that_is_running(caplog: pytest.LogCaptureFixture, go: threading.Event) -> None:
     execution, out = begun(slow())
     with execution.start_compute() as event:
         execution.close()
         assert caplog.messages == ["ANeuralNetworksExecution_free called on a running execution"]
+        go.set()
         event.wait()
     assert out.tolist() == [1, 0, 3, 0]
     assert execution.get_output_operand_dimensions(0) == (4,)
@@ -200,7 +202,7 @@ def test_freeing_a_burst_that_is_running() -> None:
     burst = nnapi.Burst(compilation)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(burst.compute, first)
-        while not burst._busy.locked():
+        while not (burst._busy.locked() or running.done()):
             pass
         burst.close()
         running.result()
@@ -266,6 +268,7 @@ def test_freeing_a_device_memory_that_is_being_written() -> None:
     assert memory.array is None
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_fenced_execution_keeps_to_both_its_limits() -> None:
     for timeout, duration in ((10 * MS, 60_000 * MS), (60_000 * MS, 10 * MS)):
         execution, _ = begun(slow(5.0))
@@ -274,6 +277,7 @@ def test_a_fenced_execution_keeps_to_both_its_limits() -> None:
             assert code_of(event.wait) is ResultCode.MISSED_DEADLINE_TRANSIENT
 
 
+@pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mapped_file_is_let_go_of(mode: str, tmp_path: Path) -> None:
     path = tmp_path / "weights"

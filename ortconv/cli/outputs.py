@@ -1,0 +1,77 @@
+"""What a command is to write must be nothing that it reads. One check for all verbs, by the types of their parameters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ortconv.errors import UsageError
+
+MODELS = (".onnx", ".ort", ".pb")
+IN_PLACE = ("configs",)
+"""Arguments that may be written to: ops merge adds one config to another."""
+
+
+def check_outputs(ctx: click.Context) -> None:
+    """UsageError for an output that is an input of the same command, another output of it, or named as a model is.
+
+    An output is an option with a path that need not exist; one that may be a directory is convert's, which writes models.
+    """
+    outputs = [(p, path) for p in ctx.command.params if _is_output(p) for path in _paths(ctx.params.get(p.name or ""))]
+    if not outputs:
+        return
+    inputs = [(p, path) for p in ctx.command.params if not _is_output(p) for path in _read_by(p, ctx)]
+    seen: dict[str, str] = {}
+    for param, path in outputs:
+        if path.is_dir():
+            continue
+        name = f"{param.opts[0]} {path}"
+        for other, source in inputs:
+            if _is_same(path, source) and other.name not in IN_PLACE:
+                raise UsageError(f"{name} is {_title(other)} of this command", hint="choose another name for it")
+        if not _may_be_folder(param) and path.suffix.lower() in MODELS:
+            raise UsageError(f"{name} is the name of a model, which it would not hold", hint="choose another suffix")
+        twin = seen.setdefault(os.path.realpath(path), name)
+        if twin != name:
+            raise UsageError(f"{name} and {twin} are the same file")
+
+
+def _is_output(param: click.Parameter) -> bool:
+    return isinstance(param.type, click.Path) and not param.type.exists and param.type.file_okay
+
+
+def _may_be_folder(param: click.Parameter) -> bool:
+    return isinstance(param.type, click.Path) and param.type.dir_okay
+
+
+def _read_by(param: click.Parameter, ctx: click.Context) -> Iterator[Path]:
+    """The files that a parameter may name: as a path, or inside a text such as NAME=FILE:LOW..HIGH or FILE@BACKEND."""
+    value = ctx.params.get(param.name or "")
+    if isinstance(param.type, click.Path):
+        yield from _paths(value)
+        return
+    for text in value if isinstance(value, tuple | list) else (value,):
+        if isinstance(text, str):
+            rest = text.partition("=")[2]
+            yield from map(Path, (text, text.rpartition("@")[0], rest, rest.rpartition(":")[0]))
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    for one in value if isinstance(value, tuple | list) else (value,):
+        if one is not None:
+            yield Path(one)
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return path.samefile(other)
+    except (OSError, ValueError):  # one of them does not exist
+        return False
+
+
+def _title(param: click.Parameter) -> str:
+    return f"the {param.human_readable_name}" if isinstance(param, click.Argument) else f"the {param.opts[0]}"

@@ -1,0 +1,162 @@
+"""The settings of a conversion as keyword arguments: their names and types for type checkers, and the same check at run time."""
+
+from __future__ import annotations
+
+import operator
+import os
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from ortconv.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from ortconv.partition.profile import Device
+
+
+FeedSets = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""Arrays by the names of inputs, one set or several."""
+
+
+class Settings(TypedDict, total=False):
+    """The fields of Options; lists are taken for tuples, and texts for paths."""
+
+    optimization_level: str
+    optimization_style: str
+    target_platform: str | None
+    use_nnapi: bool
+    nnapi_feature_level: int
+    nnapi_partitioning_stop_ops: Sequence[str] | None
+    use_coreml: bool
+    coreml_format: str
+    coreml_version: int
+    coreml_static_inputs: bool
+    coreml_on_subgraphs: bool
+    device: Device | None
+    max_partitions: int | None
+    min_nodes: int
+    only_worthwhile: bool
+    maximize_offload: bool
+    enable_type_reduction: bool
+    save_optimized_onnx_model: bool
+    write_config: bool
+    fix_dims: Mapping[str, int]
+    fold_limit: int
+    enable_passes: Sequence[str]
+    disable_passes: Sequence[str]
+    only_passes: Sequence[str]
+    stop_after: int | None
+    pipeline: str | None
+    details: bool
+    verify_each: bool
+    validate: bool
+    validate_on: str
+    validate_with: FeedSets | None
+    validate_budget: str | None
+    allow_unchecked: bool
+    custom_op_library: str | Path | None
+
+
+LEAST = {"min_nodes": 1, "coreml_version": 1}
+"""The least value of a number, where that is not 0."""
+
+
+def check_names(given: Mapping[str, object], known: Sequence[str]) -> None:
+    """TypeError, as Python raises it, for a setting that does not exist."""
+    for name in given:
+        if name not in known:
+            near = nearest(name, known)
+            raise TypeError(f"there is no setting '{name}'{f'; {near}' if near else ''}")
+
+
+def check_values(options: DataclassInstance) -> None:
+    """UsageError for a setting whose value is of another type than its field, or out of range. Lists become tuples, texts paths."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        kind, _, optional = str(field.type).partition(" | ")
+        if value is None and optional:
+            continue
+        taken = _KINDS.get(kind)
+        if taken is None:
+            continue
+        wanted, take = taken
+        try:
+            made = take(value)
+        except (TypeError, ValueError):
+            raise UsageError(f"{field.name} is {reprlib.repr(value)}: it must be {wanted}") from None
+        if kind in ("int", "float") and made < LEAST.get(field.name, 0):
+            raise UsageError(f"{field.name} is {value}: it must be at least {LEAST.get(field.name, 0)}")
+        object.__setattr__(options, field.name, made)
+
+
+def _exactly(kind: type) -> Callable[[Any], Any]:
+    def take(value: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError
+        return value
+
+    return take
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError
+    return operator.index(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool | str | bytes):
+        raise TypeError
+    return float(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str | bytes | Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError
+    return tuple(value)
+
+
+def _sizes(value: Any) -> dict[str, int]:
+    found = {name: _integer(size) for name, size in value.items()} if isinstance(value, Mapping) else None
+    if found is None or not all(isinstance(name, str) and size > 0 for name, size in found.items()):
+        raise ValueError
+    return found
+
+
+def _feed_sets(value: Any) -> FeedSets:
+    if isinstance(value, Mapping):
+        return value
+    sets = tuple(value)
+    if not all(isinstance(one, Mapping) for one in sets):
+        raise TypeError
+    return sets
+
+
+def _path(value: Any) -> Path:
+    return Path(os.fspath(value))
+
+
+def _device(value: Any) -> Any:
+    from ortconv.partition.profile import Device
+
+    if not isinstance(value, Device):
+        raise TypeError
+    return value
+
+
+_KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "bool": ("True or False", _exactly(bool)),
+    "str": ("a text", _exactly(str)),
+    "int": ("a whole number", _integer),
+    "float": ("a number", _number),
+    "tuple[str, ...]": ("a list of texts", _names),
+    "Mapping[str, int]": ("a positive whole number for each name", _sizes),
+    "FeedSets": ("an array for each name, or a list of such sets", _feed_sets),
+    "Path": ("a path", _path),
+    "Device": ("a device: ortconv.partition.profile.read_device(path)", _device),
+}
+"""What a field of each type takes, and in words."""

@@ -1,0 +1,356 @@
+"""What every verb does at a terminal and in a pipe: outputs, tables, errors as JSON, names that are nearly right, streams."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+import onnx.parser
+import pytest
+
+from ortconv.cli import VERBS, cli, main, progress
+from ortconv.cli.outputs import _is_output
+from ortconv.cli.render import grid
+
+MNIST = Path(__file__).resolve().parents[2] / "sample_models" / "mnist.onnx"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def k() -> Path:
+    return Path(shutil.copy(MNIST, "k.onnx"))
+
+
+def dynamic(name: str, kind: str = "float") -> Path:
+    Path(name).parent.mkdir(exist_ok=True)
+    text = (
+        f'<ir_version: 8, opset_import: ["": 17]>\ng ({kind}[batch,3] x) => ({kind}[batch,3] y) {{ y = Identity(x) }}'
+    )
+    Path(name).write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    return Path(name)
+
+
+# ------------------------------------------------------------------------------------------------------------------ outputs
+
+OVERWRITING = {
+    "run --save": "run k.onnx --save k.onnx",
+    "run --save of another spelling": "run k.onnx --save ./x/../k.onnx",
+    "run --save of a link": "run k.onnx --save link.npz",
+    "run --save of its inputs": "run k.onnx --inputs i.npz --save i.npz",
+    "run --save of one input": "run k.onnx --input Input3=i.npz --save i.npz",
+    "run --profile": "run k.onnx --profile k.onnx",
+    "run --save and --profile": "run k.onnx --profile o.x --save o.x",
+    "partition --html": "partition k.onnx --html k.onnx",
+    "partition --svg": "partition k.onnx --svg k.onnx",
+    "partition --svg and --html": "partition k.onnx --svg o.x --html o.x",
+    "partition --svg of another model": "partition k.onnx --svg other.ort",
+    "partition --svg of a device": "partition k.onnx --svg d.toml --device d.toml",
+    "nnapi benchmark --html": "nnapi benchmark k.onnx --repeat 1 --html k.onnx",
+    "ops from": "ops from d -o d/k.ort",
+    "ops from one": "ops from d/k.ort -o d/k.ort",
+    "convert": "convert k.onnx -o k.onnx",
+    "convert to a model's name": "convert k.onnx -o out.onnx",
+    "convert over its inputs": "convert k.onnx -o i.ort --validate-with i.ort",
+}
+
+
+@pytest.mark.parametrize("case", OVERWRITING)
+def test_no_output_is_an_input(case: str, k: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("d").mkdir()
+    Path("x").mkdir()
+    assert main(["convert", "k.onnx", "-o", "d/k.ort", "-q", "--no-validate"]) == 0
+    for name in ("i.npz", "i.ort", "other.ort"):
+        Path(name).write_bytes(b"mine")
+    Path("d.toml").write_text("name = 'mine'")
+    Path("link.npz").symlink_to("k.onnx")
+    before = {p: p.read_bytes() for p in Path().rglob("*") if p.is_file()}
+    assert main(OVERWRITING[case].split()) == 2
+    assert {p: p.read_bytes() for p in Path().rglob("*") if p.is_file()} == before
+    assert capsys.readouterr().err.count("error:") == 1
+
+
+def test_a_config_may_take_another_one_in(k: Path) -> None:
+    Path("a.config").write_text("ai.onnx;13;Relu\n")
+    Path("b.config").write_text("ai.onnx;13;Neg\n")
+    assert main(["ops", "merge", "a.config", "b.config", "-o", "a.config"]) == 0
+    assert "Neg,Relu" in Path("a.config").read_text()
+
+
+def test_outputs_are_known_by_their_type() -> None:
+    context = click.Context(cli)
+    found = set()
+    for verb in VERBS:
+        command = cli.get_command(context, verb)
+        for one in (command, *getattr(command, "commands", {}).values()):
+            found |= {f"{verb} {p.opts[0]}" for p in one.params if _is_output(p)}
+    assert found >= {
+        "convert -o",
+        "run --save",
+        "run --profile",
+        "partition --svg",
+        "partition --html",
+        "nnapi --html",
+        "ops -o",
+    }
+
+
+UNWRITABLE = ["convert {} -o m.txt/m.ort", "convert {} -o m.txt", "run {} --save m.txt/x.npz", "run {} --save folder",
+              "partition {} --html m.txt/x.html", "run {} --profile m.txt/x.json", "convert {} --output-dir m.txt",
+              "nnapi benchmark {} --repeat 1 --backend numpy --html m.txt/x.html", "run {} --save pipe"]  # fmt: skip
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes a pipe")
+@pytest.mark.parametrize("line", UNWRITABLE)
+def test_what_cannot_be_written_is_a_usage_error(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("m.txt").write_text("mine")
+    Path("folder").mkdir()
+    os.mkfifo("pipe")
+    assert main(line.format(MNIST).split()) == 2
+    said = capsys.readouterr().err
+    assert any(name in said for name in ("m.txt", "folder", "pipe"))
+    assert ".ortconv-" not in said
+    assert Path("m.txt").read_text() == "mine"
+
+
+def test_a_name_that_leaves_no_room_for_endings() -> None:
+    name = "n" * 241 + ".ort"
+    assert main(["convert", str(MNIST), "-o", name, "-q", "--no-validate", "--save-optimized-onnx-model"]) == 0
+    names = [p.name for p in Path().iterdir()]
+    assert name in names
+    assert sorted(len(n) for n in names) == [245, 255, 255]
+
+
+# ------------------------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("line", "near"),
+    [("covert k.onnx", "convert"), ("run k.onnx --backend nunpy", "numpy"), ("nnapi dmup k.onnx", "dump"),
+     ("run k.onnx --backend nnapi --device gpu-fp61", "gpu-fp16"), ("run k.onnx --sede 3", "seed")],
+)  # fmt: skip
+def test_the_nearest_name(line: str, near: str, k: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    said = capsys.readouterr().err.lower()
+    assert "did you mean" in said or "possible options" in said
+    assert near in said
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [("convert bad.onnx -o m.ort", 3), ("run bad.onnx", 3), ("partition bad.onnx", 3), ("verify bad.ort", 3), ("run none.onnx", 2),
+     ("run k.onnx --seed x", 2), ("compare k.onnx", 2), ("convert k.onnx -o m.onnx", 2)],
+)  # fmt: skip
+def test_a_failure_is_a_document(line: str, code: int, k: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.onnx").write_bytes(b"no model")
+    Path("bad.ort").write_bytes(b"no model")
+    assert main([*line.split(), "--json"]) == code
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
+    assert found["exit_code"] == code
+    assert found["error"]
+    assert set(found) == {"version", "error", "file", "node", "hint", "exit_code"}
+    assert shown.err
+
+
+def test_a_failure_after_the_document_adds_none(k: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "k.onnx", "k.onnx", "--fail-on", "max_abs>=0", "--json"]) == 4
+    assert "version" in json.loads(capsys.readouterr().out)
+
+
+def test_memory_that_there_is_not(k: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 3 TiB")
+
+    monkeypatch.setattr("ortconv.session.Session.run", refuse)
+    assert main(["run", "k.onnx"]) == 3
+    assert "out of memory: Unable to allocate 3 TiB" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argument", ["\ud800", "a\0b"])
+def test_arguments_that_name_nothing(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", argument]) == 2
+    assert capsys.readouterr().err.startswith("error: argument")
+
+
+def test_verify_says_what_it_takes(k: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "k.onnx"]) == 3
+    assert "ortconv convert makes an .ort file" in capsys.readouterr().err
+
+
+def run(*arguments: str, redirect: str) -> subprocess.CompletedProcess[str]:
+    """The command in a shell, its stdout redirected."""
+    line = f'exec "$0" -m ortconv "$@" {redirect}'
+    return subprocess.run(["/bin/sh", "-c", line, sys.executable, *arguments], stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes streams in a shell")
+def test_a_closed_stdout(k: Path) -> None:
+    found = run("convert", "k.onnx", "-o", "m.ort", redirect=">&-")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert run("verify", "m.ort", redirect="<&- >&- 2>&-").returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_full_stdout(k: Path) -> None:
+    found = run("run", "k.onnx", redirect=">/dev/full")
+    assert found.returncode == 2
+    assert "No space left" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+# ------------------------------------------------------------------------------------------------------------------- tables
+
+
+def test_nothing_is_cut_without_a_terminal(
+    k: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    for line in ("compare k.onnx k.onnx", "run k.onnx --plan", "partition k.onnx --compare-levels"):
+        assert main(line.split()) == 0
+        shown = capsys.readouterr().out
+        assert "…" not in shown
+    assert "worth it" in shown
+
+
+HEADER = ("name", "type", ">max", "verdict")
+ROWS = [("a" * 30, "float", 1.25, ""), ("b", "int64", 100, "differs")]
+
+
+@pytest.mark.parametrize("width", [None, 200, 55, 40, 25, 10])
+def test_rows_that_are_wider_than_the_terminal(width: int | None) -> None:
+    head, body = grid(HEADER, ROWS, width)
+    text = "\n".join([*head, *body])
+    for cell in (*(name.lstrip(">") for name in HEADER), *(str(c) for row in ROWS for c in row)):
+        assert cell in text
+    rest = [line for line in (*head, *body) if "differs" in line or "verdict" in line]
+    assert all(len(line) <= max(width or 1000, 24) for line in rest)
+    assert len(body) == (2 if width in (None, 200, 55) else 4)
+    assert [line.index("max") for line in head if "max" in line] == [
+        line.index("100") for line in body if "100" in line
+    ]
+
+
+# ----------------------------------------------------------------------------------------------------------------- progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A stderr that says it is a terminal. Not a fixture: pytest puts its own in place for the test."""
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setenv("TERM", "xterm")
+    return shown
+
+
+def test_what_takes_long_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line appears while the job runs, and is gone in the end."""
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setattr(progress, "QUIET", 0.0)
+    monkeypatch.setattr(progress, "STEP", 0.001)
+    seen = threading.Event()
+    write = terminal.write
+    monkeypatch.setattr(terminal, "write", lambda text: (write(text), seen.set() if "optimize" in text else None)[0])
+    with progress.stage_line("a\x1b.onnx", shown=True) as started:
+        assert started is not None
+        started("load")
+        started("optimize")
+        assert seen.wait(60)
+    assert "a\\x1b.onnx: optimize, 0 s" in terminal.getvalue()
+    assert terminal.getvalue().endswith(progress.CLEAR)
+
+
+def test_what_is_quick_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    with progress.stage_line("a.onnx", shown=True) as started:
+        assert started is not None
+        started("load")
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize("dumb", [True, False])
+def test_no_stage_line_where_it_is_not_wanted(dumb: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_terminal(monkeypatch)
+    if dumb:
+        monkeypatch.setenv("TERM", "dumb")
+    with progress.stage_line("a.onnx", shown=dumb) as started:
+        assert started is None
+
+
+def test_results_of_a_batch_go_where_stdout_leads(
+    k: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = on_terminal(monkeypatch)
+    Path("in").mkdir()
+    shutil.copy(k, "in/k.onnx")
+    assert main(["convert", "in", "--output-dir", "out", "--no-validate"]) == 0
+    assert "k.onnx -> out/k.ort" in capsys.readouterr().out
+    assert "k.ort" not in terminal.getvalue()
+
+
+# ------------------------------------------------------------------------------------------------------------------ options
+
+
+def test_a_dimension_that_some_models_lack(k: Path, capsys: pytest.CaptureFixture[str], printed: Any) -> None:
+    dynamic("in/dynamic.onnx")
+    shutil.copy(k, "in/static.onnx")
+    found = printed("convert", "in", "--output-dir", "out", "--fix-dim", "batch=1", "--fix-dim", "batch=2")
+    assert [len(m["files"]) for m in found["models"]] == [1, 1]
+    assert main(["convert", "in", "--output-dir", "out", "-q", "--fix-dim", "batch=1", "--fix-dim", "btach=1"]) == 2
+    assert "--fix-dim btach: no input of any model" in capsys.readouterr().err
+    assert main(["convert", "in/static.onnx", "-o", "s.ort", "-q", "--fix-dim", "batch=1"]) == 2
+    assert "no input has a dimension named 'batch'" in capsys.readouterr().err
+
+
+def test_a_misspelt_pass_is_said_once(k: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dynamic("in/a.onnx")
+    dynamic("in/b.onnx")
+    assert main(["convert", "in", "--output-dir", "out", "-q", "--disable-pass", "ConvBNFusoin"]) == 2
+    assert capsys.readouterr().err.count("ConvBNFusoin") == 1
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("verb", ["convert k.onnx -o m.ort", "run k.onnx", "compare k.onnx k.onnx"])
+def test_a_library_must_be_one(verb: str, k: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("library.so").write_text("no library")
+    assert main([*verb.split(), "--custom-op-library", "library.so", "-q"]) == 2
+    assert "'library.so' is no shared library" in capsys.readouterr().err
+
+
+HUGE = "9" * 5000
+NUMBERS = [
+    f"convert d.onnx -o m.ort --fix-dim batch={HUGE}", "convert d.onnx -o m.ort --fix-dim batch=0",
+    f"convert d.onnx -o m.ort --fold-limit {HUGE}", f"convert d.onnx -o m.ort --fold-limit {HUGE}.5",
+    f"convert d.onnx -o m.ort --stop-after {HUGE}", "convert d.onnx -o m.ort --max-partitions -1", "run d.onnx --seed -5",
+    f"run d.onnx --seed {'1' * 5000}", "run d.onnx --input x:9999999999x3", f"run d.onnx --input x:{HUGE}",
+    "run d.onnx --input x:1000000000000x3", "run d.onnx --input x:2x4", f"run d.onnx --input x:0..{HUGE}",
+    "run d.onnx --input x:1e400",
+    f"run d.onnx --input x:{'1' * 100_000}z", "run d.onnx --repeat 0",
+    "run i.onnx --input x:0..9223372036854775807", "run d.onnx --threads -3", "run d.onnx --top 0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", NUMBERS, ids=lambda line: line[:60])
+def test_numbers_of_options(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    dynamic("d.onnx")
+    dynamic("i.onnx", kind="uint8")
+    assert main(line.split()) == 2
+    shown = capsys.readouterr().err
+    assert "bug" not in shown
+    assert line.split()[-2] in shown or "input 'x' wants" in shown
