@@ -74,8 +74,9 @@ def _load(
     check_versions(proto, oldest_opset)
     resolve = _resolver(payloads, external)
     inlines = bool(proto.functions)
+    warnings: list[str] = []
     if inlines:
-        proto = inline_functions(proto)
+        inline_functions(proto, warnings.append)
     if fix_dims:
         _fix_dims(proto.graph, fix_dims)
     defaults = _hide_defaults(proto)
@@ -90,6 +91,7 @@ def _load(
         model = build(proto, resolve, symbol)
         del proto
         infer_missing(model.graph)
+    model.warnings += dict.fromkeys(warnings)
     return model
 
 
