@@ -1,7 +1,7 @@
 """Model-local functions, replaced by their bodies.
 
-ONNX Runtime's choices are followed, since its numbers are the ones that count: an operator of that name is preferred to a function, and
-bodies are read under the operator sets of the model. Only bodies that mean nothing there are converted, by onnx.
+This does what ONNX Runtime does: an operator goes before a function of the same name, and bodies are read under the operator sets of
+the model. Only bodies that are not valid there, which ONNX Runtime refuses, are converted by onnx.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ortconv.errors import GraphError, UnsupportedError
 from ortconv.ir.schema import schema
+from ortconv.onnxio.build import check_text
 from ortconv.onnxio.infer import first_line
 from ortconv.onnxlib import (
     AttributeProto,
@@ -43,8 +44,15 @@ class Key(NamedTuple):
 def inline_functions(proto: ModelProto, warn: Callable[[str], None] = lambda text: None) -> None:
     """Replace all calls of functions in a model by their bodies, and remove the functions.
 
-    GraphError if a function is recursive, defined twice or called with too many arguments, UnsupportedError if it cannot be inlined.
+    GraphError if a function is recursive, defined twice or called with too many arguments, UnsupportedError if it cannot be
+    inlined. `warn` is called with what the user should know.
     """
+    for function in proto.functions:
+        check_text(function.domain, function.name, function.overload, *function.input, *function.output)
+    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
+        for node in _walk(nodes):
+            check_text(node.domain, node.op_type, node.overload, node.name, *node.input, *node.output)
+            check_text(*(text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name)))
     _import_domains(proto)
     opsets = {_domain(entry.domain): entry.version for entry in proto.opset_import}
     functions: dict[Key, FunctionProto] = {}

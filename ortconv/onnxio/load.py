@@ -14,8 +14,9 @@ from ortconv.ir.model import Model
 from ortconv.onnxio import wire
 from ortconv.onnxio.build import Resolve, build
 from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
+from ortconv.onnxio.declared import infer_declared
 from ortconv.onnxio.external import ExternalData
-from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing, infer_model
+from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
 from ortconv.onnxio.inline import inline_functions
 from ortconv.onnxlib import GraphProto, ModelProto, TensorProto
 
@@ -82,12 +83,11 @@ def _load(
     defaults = _hide_defaults(proto)
     if _show_small(proto.graph, resolve) or inlines or fix_dims or defaults:
         message = proto.SerializeToString()
-    del proto
     symbol = anonymous_symbols(message)
+    del message
     with without_collections():
-        proto = infer_model(message)
+        proto = infer_declared(proto, warnings.append)
         proto.graph.initializer.extend(defaults)
-        del message
         model = build(proto, resolve, symbol)
         del proto
         infer_missing(model.graph)

@@ -1,0 +1,177 @@
+"""Declared types against inferred ones: what a model says of its inner values and outputs need not be true.
+
+Edits often leave shapes behind that values had before, such as a batch of 1. Inference therefore runs first without declared types.
+Where these contradict what it finds, all declared dimensions are dropped: those that nothing contradicts may be as old. Otherwise
+they fill in what inference cannot know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ortconv.errors import GraphError
+from ortconv.ir.types import Dim, Shape, TensorType, ValueType
+from ortconv.onnxio.build import TypeReader
+from ortconv.onnxio.infer import ContradictionError, infer_model
+from ortconv.onnxio.proto import type_proto
+from ortconv.onnxlib import GraphProto, ModelProto, TypeProto
+
+Types = list[dict[str, ValueType]]
+"""By graph, in the order of `_graphs`: the types of values by name."""
+
+_INFERRED_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""The operators whose subgraphs onnx infers."""
+
+
+def infer_declared(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
+    """The message with the types that inference finds, and those that it declares where they agree; `proto` is used up.
+
+    GraphError where an element type is declared that the node does not give.
+    """
+    read = TypeReader()
+    declared = _take(proto.graph, read)
+    inferred = infer_model(proto)
+    symbols = {d.dim_param for v in proto.graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
+    merged, wrong = _merge(declared, _found(inferred.graph, read), symbols)
+    if wrong:
+        merged = _only_ranks(declared, _found(inferred.graph, read))
+    elif merged is not None and any(merged):
+        _state(proto.graph, merged)
+        try:
+            return infer_model(proto, strict=True)
+        except ContradictionError as error:
+            wrong = [str(error.message)]
+            _take(proto.graph, read)
+            merged = _only_ranks(declared, _found(inferred.graph, read))
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        warn(f"declared shapes contradict the graph and are not used: {wrong[0]}{more}")
+    if not any(merged):
+        return inferred
+    _state(proto.graph, merged)
+    return infer_model(proto)
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """The graph and the subgraphs that onnx infers, outer ones first."""
+    yield graph
+    for node in graph.node:
+        if node.op_type in _INFERRED_BODIES and node.domain in ("", "ai.onnx"):
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    yield from _graphs(attribute.g)
+
+
+def _take(graph: GraphProto, read: TypeReader) -> Types:
+    """Remove the types declared for what nodes make and the shapes declared for inputs of subgraphs, and return them."""
+    found: Types = []
+    for i, sub in enumerate(_graphs(graph)):
+        given = {tensor.name for tensor in sub.initializer}
+        given.update(value.name for value in sub.input if i == 0)
+        types: dict[str, ValueType] = {}
+        for info in (*sub.value_info, *sub.output, *(sub.input if i else ())):
+            if info.name not in given and (type := read(info.type)) is not None:
+                types[info.name] = type
+        del sub.value_info[:]
+        for info in sub.output:
+            info.ClearField("type")
+        for info in sub.input:
+            if info.type.HasField("tensor_type"):
+                _forget(info.type.tensor_type, whole=i > 0)
+        found.append(types)
+    return found
+
+
+def _forget(tensor: TypeProto.Tensor, whole: bool) -> None:
+    """Remove the shape of a type, or its negative dimensions, which exporters write for unknown ones."""
+    if whole:
+        tensor.ClearField("shape")
+    elif any(d.dim_value < 0 for d in tensor.shape.dim):
+        for dim in tensor.shape.dim:
+            if dim.dim_value < 0:
+                dim.ClearField("dim_value")
+
+
+def _found(graph: GraphProto, read: TypeReader) -> Types:
+    return [
+        {
+            info.name: type
+            for info in (*sub.value_info, *sub.output, *sub.input)
+            if (type := read(info.type)) is not None
+        }
+        for sub in _graphs(graph)
+    ]
+
+
+def _state(graph: GraphProto, types: Types) -> None:
+    """Declare types: of inputs and outputs in their place, of other values in addition."""
+    for sub, own in zip(_graphs(graph), types, strict=True):
+        stated = {info.name: info for info in (*sub.output, *sub.input)}
+        for name, type in own.items():
+            info = stated.get(name) or sub.value_info.add(name=name)
+            info.type.CopyFrom(type_proto(type))
+
+
+def _merge(declared: Types, inferred: Types, symbols: set[str]) -> tuple[Types, list[str]]:
+    """The declared types that say more than the inferred ones, completed by these, and where both contradict."""
+    merged: Types = []
+    wrong: list[str] = []
+    for stated, known in zip(declared, inferred, strict=True):
+        own: dict[str, ValueType] = {}
+        for name, type in stated.items():
+            other = known.get(name)
+            if other is type:
+                continue
+            if other is None:
+                own[name] = type
+                continue
+            _check_element(name, type, other)
+            if isinstance(type, TensorType) and isinstance(other, TensorType) and type.shape is not None:
+                shape = _merge_shapes(type.shape, other.shape, symbols)
+                if shape is None:
+                    wrong.append(f"'{name}' is declared as {type}, but is {other}")
+                elif shape != other.shape:
+                    own[name] = TensorType(type.dtype, shape)
+        merged.append(own)
+    return merged, wrong
+
+
+def _check_element(name: str, declared: ValueType, inferred: ValueType) -> None:
+    tensors = isinstance(declared, TensorType) and isinstance(inferred, TensorType)
+    if declared.__class__ is not inferred.__class__ or (tensors and declared.dtype is not inferred.dtype):  # type: ignore[union-attr]
+        raise GraphError(
+            f"'{name}' is declared as {declared}, but its node makes {inferred}",
+            hint="correct the declared type, or add a Cast",
+        )
+
+
+def _merge_shapes(declared: Shape, inferred: Shape | None, symbols: set[str]) -> Shape | None:
+    """What both say; None where they contradict, also where a free dimension of the inputs is declared as a number."""
+    if inferred is None:
+        return declared
+    if len(declared) != len(inferred):
+        return None
+    dims: list[Dim] = []
+    for stated, known in zip(declared, inferred, strict=True):
+        free = known in symbols
+        if isinstance(stated, int) and (free or (isinstance(known, int) and known != stated)):
+            return None
+        unknown = known is None or (isinstance(known, str) and not free)
+        dims.append(stated if unknown and stated is not None else known)
+    return tuple(dims)
+
+
+def _only_ranks(declared: Types, inferred: Types) -> Types:
+    """The declared types where inference finds none, without their dimensions."""
+    kept: Types = []
+    for stated, known in zip(declared, inferred, strict=True):
+        own: dict[str, ValueType] = {}
+        for name, type in stated.items():
+            other = known.get(name)
+            vague = other is None or (isinstance(other, TensorType) and other.shape is None)
+            if vague and isinstance(type, TensorType):
+                own[name] = TensorType(type.dtype, None if type.shape is None else (None,) * len(type.shape))
+            elif vague:
+                own[name] = type
+        kept.append(own)
+    return kept
