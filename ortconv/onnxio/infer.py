@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ortconv.onnxio.build import Symbol, TypeReader, merge
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
 from ortconv.onnxio.shield import hide, reveal
-from ortconv.onnxlib import IR_VERSION, ModelProto, get_schema, infer_shapes
+from ortconv.onnxlib import IR_VERSION, ModelProto, infer_shapes
 
 LARGEST_SHAPE_DATA = 1024
 """Constants of up to so many elements are shown to shape inference."""
@@ -167,7 +167,7 @@ def infer_node(node: Node) -> list[ValueType | None]:
     special = _CONTROL_FLOW.get(node.op) if node.domain == "" else None
     try:
         if rule is not None:
-            return list(rule(node))
+            return _completed(node, rule(node))
         if special is not None:
             for sub in node.subgraphs:
                 infer_missing(sub)
@@ -175,6 +175,15 @@ def infer_node(node: Node) -> list[ValueType | None]:
         return _infer_by_onnx(node)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         return [None] * len(node.outputs)
+
+
+def _completed(node: Node, types: Iterable[ValueType | None]) -> list[ValueType | None]:
+    """The types of a node's outputs, those not given as the schema declares them."""
+    given = [*types, *[None] * len(node.outputs)]
+    return [
+        None if value is None else type or _declared_type(node, value.index)
+        for value, type in zip(node.outputs, given, strict=False)
+    ]
 
 
 def _infer_by_onnx(node: Node) -> list[ValueType | None]:
@@ -216,9 +225,8 @@ def _declared_type(node: Node, slot: int) -> ValueType | None:
 def _only_type(found: Schema, declared: str) -> ValueType | None:
     """The tensor type that a fixed type, or a type parameter with a single choice, stands for."""
     if declared in found.type_parameters:
-        constraints = get_schema(found.op, found.since, found.domain).type_constraints
-        allowed = [t for c in constraints if c.type_param_str == declared for t in c.allowed_type_strs]
-        declared = allowed[0] if len(allowed) == 1 else ""
+        allowed = found.allowed[declared]
+        declared = next(iter(allowed)) if len(allowed) == 1 else ""
     element = re.fullmatch(r"tensor\((\w+)\)", declared)
     return TensorType(DType[element[1].upper()]) if element else None
 

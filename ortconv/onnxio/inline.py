@@ -1,7 +1,7 @@
 """Model-local functions, replaced by their bodies.
 
-This does what ONNX Runtime does: an operator goes before a function of the same name, and bodies are read under the operator sets of
-the model. Only bodies that are not valid there, which ONNX Runtime refuses, are converted by onnx.
+This does what ONNX Runtime does: an operator goes before a function of the same name, and bodies are read under the operator
+sets of the model. Only bodies that are not valid there, which ONNX Runtime refuses, are converted by onnx.
 """
 
 from __future__ import annotations

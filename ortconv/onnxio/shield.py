@@ -28,7 +28,10 @@ _NAMES = {op for _, op in HIDDEN}
 
 
 def hide(graph: GraphProto) -> bool:
-    """Rename the hidden operators, at any depth. True if there are any. GraphError for a node on which onnx ends the process."""
+    """Rename the hidden operators, at any depth. True if there are any, also renamed before.
+
+    GraphError for a node on which onnx ends the process.
+    """
     found = False
     for node in _walk(graph):
         op = node.op_type
@@ -37,7 +40,7 @@ def hide(graph: GraphProto) -> bool:
             raise GraphError(fault, node=f"{op} '{node.name or next(iter(node.output), '?')}'")
         if op in _NAMES and ("" if node.domain == "ai.onnx" else node.domain, op) in HIDDEN:
             node.op_type = MARK + op
-            found = True
+        found = found or node.op_type[:1] == MARK
     return found
 
 
