@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ortconv.errors import GraphError
-from ortconv.ir.types import Dim, Shape, TensorType, ValueType
-from ortconv.onnxio.build import TypeReader
+from ortconv.ir.types import Dim, SequenceType, Shape, TensorType, ValueType
+from ortconv.onnxio.build import TypeReader, check_text
+from ortconv.onnxio.imports import walk
 from ortconv.onnxio.infer import ContradictionError, infer_model
 from ortconv.onnxio.proto import type_proto
-from ortconv.onnxlib import GraphProto, ModelProto, TypeProto
+from ortconv.onnxlib import GraphProto, ModelProto, SparseTensorProto, TypeProto
 
 Types = list[dict[str, ValueType]]
 """By graph, in the order of `_graphs`: the types of values by name."""
@@ -28,21 +29,48 @@ def infer_declared(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto
 
     GraphError where an element type is declared that the node does not give.
     """
+    sparse = _densify(proto.graph)
+    inferred = _infer(proto, warn)
+    if sparse:
+        del inferred.graph.input[-len(sparse) :]
+        inferred.graph.sparse_initializer.extend(sparse)
+    return inferred
+
+
+def _densify(graph: GraphProto) -> list[SparseTensorProto]:
+    """Take out sparse constants, which ONNX Runtime makes dense, and leave dense inputs: onnx infers nothing or wrong shapes."""
+    sparse = list(graph.sparse_initializer)
+    for tensor in sparse:
+        check_text(tensor.values.name)
+        dense = graph.input.add(name=tensor.values.name).type.tensor_type
+        dense.elem_type = tensor.values.data_type
+        dense.shape.SetInParent()
+        for size in tensor.dims:
+            dense.shape.dim.add(dim_value=size)
+    del graph.sparse_initializer[:]
+    return sparse
+
+
+def _infer(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
     read = TypeReader()
     declared = _take(proto.graph, read)
     inferred = infer_model(proto)
     symbols = {d.dim_param for v in proto.graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
-    merged, wrong = _merge(declared, _found(inferred.graph, read), symbols)
+    found = _found(inferred.graph, declared, read)
+    merged, wrong = _merge(declared, found, symbols)
     if wrong:
-        merged = _only_ranks(declared, _found(inferred.graph, read))
-    elif merged is not None and any(merged):
+        merged = _only_ranks(declared, found)
+    elif any(merged):
+        if not _read(proto.graph, merged):
+            _state(inferred.graph, merged)
+            return inferred
         _state(proto.graph, merged)
         try:
             return infer_model(proto, strict=True)
         except ContradictionError as error:
             wrong = [str(error.message)]
             _take(proto.graph, read)
-            merged = _only_ranks(declared, _found(inferred.graph, read))
+            merged = _only_ranks(declared, found)
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         warn(f"declared shapes contradict the graph and are not used: {wrong[0]}{more}")
@@ -92,24 +120,37 @@ def _forget(tensor: TypeProto.Tensor, whole: bool) -> None:
                 dim.ClearField("dim_value")
 
 
-def _found(graph: GraphProto, read: TypeReader) -> Types:
-    return [
-        {
-            info.name: type
-            for info in (*sub.value_info, *sub.output, *sub.input)
-            if (type := read(info.type)) is not None
-        }
-        for sub in _graphs(graph)
-    ]
+def _found(graph: GraphProto, declared: Types, read: TypeReader) -> Types:
+    """The inferred types of the values that have declared ones."""
+    found: Types = []
+    for sub, stated in zip(_graphs(graph), declared, strict=True):
+        own: dict[str, ValueType] = {}
+        for infos in (sub.output, sub.input, sub.value_info):
+            if len(own) == len(stated):
+                break
+            for info in infos:
+                if info.name in stated and (type := read(info.type)) is not None:
+                    own[info.name] = type
+        found.append(own)
+    return found
+
+
+def _read(graph: GraphProto, types: Types) -> bool:
+    """True if nodes read any of these values, or a subgraph has some, whose types others depend on."""
+    return any(types[1:]) or any(name in types[0] for node in walk(graph) for name in node.input)
 
 
 def _state(graph: GraphProto, types: Types) -> None:
     """Declare types: of inputs and outputs in their place, of other values in addition."""
     for sub, own in zip(_graphs(graph), types, strict=True):
-        stated = {info.name: info for info in (*sub.output, *sub.input)}
-        for name, type in own.items():
-            info = stated.get(name) or sub.value_info.add(name=name)
-            info.type.CopyFrom(type_proto(type))
+        left = dict(own)
+        for infos in (sub.output, sub.input, sub.value_info) if own else ():
+            for info in infos:
+                if info.name in own:
+                    info.type.CopyFrom(type_proto(own[info.name]))
+                    left.pop(info.name, None)
+        for name, type in left.items():
+            sub.value_info.add(name=name).type.CopyFrom(type_proto(type))
 
 
 def _merge(declared: Types, inferred: Types, symbols: set[str]) -> tuple[Types, list[str]]:
@@ -126,12 +167,11 @@ def _merge(declared: Types, inferred: Types, symbols: set[str]) -> tuple[Types, 
                 own[name] = type
                 continue
             _check_element(name, type, other)
-            if isinstance(type, TensorType) and isinstance(other, TensorType) and type.shape is not None:
-                shape = _merge_shapes(type.shape, other.shape, symbols)
-                if shape is None:
-                    wrong.append(f"'{name}' is declared as {type}, but is {other}")
-                elif shape != other.shape:
-                    own[name] = TensorType(type.dtype, shape)
+            both = _merge_types(type, other, symbols)
+            if both is None:
+                wrong.append(f"'{name}' is declared as {type}, but is {other}")
+            elif both != other:
+                own[name] = both
         merged.append(own)
     return merged, wrong
 
@@ -143,6 +183,17 @@ def _check_element(name: str, declared: ValueType, inferred: ValueType) -> None:
             f"'{name}' is declared as {declared}, but its node makes {inferred}",
             hint="correct the declared type, or add a Cast",
         )
+
+
+def _merge_types(declared: ValueType, inferred: ValueType, symbols: set[str]) -> ValueType | None:
+    """What both say; None where they contradict."""
+    if isinstance(declared, SequenceType) and isinstance(inferred, SequenceType):
+        element = _merge_types(declared.element, inferred.element, symbols)
+        return None if element is None else SequenceType(element)
+    if not isinstance(declared, TensorType) or not isinstance(inferred, TensorType) or declared.shape is None:
+        return inferred
+    shape = _merge_shapes(declared.shape, inferred.shape, symbols)
+    return None if shape is None else TensorType(inferred.dtype, shape)
 
 
 def _merge_shapes(declared: Shape, inferred: Shape | None, symbols: set[str]) -> Shape | None:

@@ -15,7 +15,7 @@ from ortconv.ir.types import DType, SequenceType, TensorType, ValueType
 from ortconv.onnxio.build import Symbol, TypeReader, merge
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
-from ortconv.onnxio.shield import hide, reveal
+from ortconv.onnxio.shield import hide, may_need_hiding, reveal
 from ortconv.onnxlib import IR_VERSION, ModelProto, infer_shapes
 
 LARGEST_SHAPE_DATA = 1024
@@ -33,8 +33,10 @@ def infer_model(proto: ModelProto, *, strict: bool = False) -> ModelProto:
     followed unless that takes too much memory, as it does for ranges and shapes of millions of elements. What is declared is
     believed, but where `strict`: ContradictionError if it is not what inference finds.
     """
-    hidden = hide(proto.graph)
     message = proto.SerializeToString()
+    hidden = may_need_hiding(message) and hide(proto.graph)
+    if hidden:
+        message = proto.SerializeToString()
     allowance = MEMORY_BASE + MEMORY_FACTOR * len(message)
     for follow_values in (True, False):
         try:

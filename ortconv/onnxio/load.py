@@ -16,6 +16,7 @@ from ortconv.onnxio.build import Resolve, build
 from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
 from ortconv.onnxio.declared import infer_declared
 from ortconv.onnxio.external import ExternalData
+from ortconv.onnxio.imports import import_used
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
 from ortconv.onnxio.inline import inline_functions
 from ortconv.onnxlib import GraphProto, ModelProto, TensorProto
@@ -78,10 +79,11 @@ def _load(
     warnings: list[str] = []
     if inlines:
         inline_functions(proto, warnings.append)
+    import_used(proto, message, warnings.append)
     if fix_dims:
         _fix_dims(proto.graph, fix_dims)
     defaults = _hide_defaults(proto)
-    if _show_small(proto.graph, resolve) or inlines or fix_dims or defaults:
+    if _show_small(proto.graph, resolve) or inlines or fix_dims or defaults or warnings:
         message = proto.SerializeToString()
     symbol = anonymous_symbols(message)
     del message

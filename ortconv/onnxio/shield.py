@@ -8,9 +8,10 @@ takes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from ortconv.errors import GraphError
+from ortconv.onnxio.imports import walk
 from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto
 
 HIDDEN = frozenset(
@@ -27,13 +28,18 @@ MARK = "\1"
 _NAMES = {op for _, op in HIDDEN}
 
 
+def may_need_hiding(message: bytes) -> bool:
+    """False if a serialized model is sure to have no node that `hide` is for."""
+    return any(op.encode() in message for op in (*_NAMES, *_CHECKS))
+
+
 def hide(graph: GraphProto) -> bool:
     """Rename the hidden operators, at any depth. True if there are any, also renamed before.
 
     GraphError for a node on which onnx ends the process.
     """
     found = False
-    for node in _walk(graph):
+    for node in walk(graph):
         op = node.op_type
         check = _CHECKS.get(op)
         if check is not None and node.domain in ("", "ai.onnx") and (fault := check(node)):
@@ -46,17 +52,9 @@ def hide(graph: GraphProto) -> bool:
 
 def reveal(graph: GraphProto) -> None:
     """Undo `hide`."""
-    for node in _walk(graph):
+    for node in walk(graph):
         if node.op_type[:1] == MARK:
             node.op_type = node.op_type[1:]
-
-
-def _walk(graph: GraphProto) -> Iterator[NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for sub in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-                yield from _walk(sub)
 
 
 def _attribute(node: NodeProto, name: str) -> AttributeProto | None:
