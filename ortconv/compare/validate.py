@@ -11,7 +11,7 @@ from ortconv.compare.feeds import Feeds, first_run
 from ortconv.compare.tolerance import Difference, difference, limit, worst
 from ortconv.errors import BackendError, MismatchError, OrtconvError
 from ortconv.ir.model import Model
-from ortconv.ir.schema import NON_DETERMINISTIC
+from ortconv.ir.schema import draws
 from ortconv.session import Session
 
 PREFERENCE = ("numpy", "onnxruntime")
@@ -44,7 +44,7 @@ def reference(
     model: Model, source: Path, feeds: Mapping[str, Any] | None = None, custom_op_library: Path | None = None
 ) -> Reference | str:
     """Run a source model on the user's feeds, or on feeds made up for it; why not, where no backend can."""
-    drawing = next((n.label for n in model.graph.walk() if n.op in NON_DETERMINISTIC and n.domain == ""), None)
+    drawing = next((n.label for n in model.graph.walk() if draws(n)), None)
     if drawing is not None:
         return f"{drawing} draws random numbers"
     reasons = []

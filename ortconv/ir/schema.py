@@ -127,10 +127,24 @@ _OPEN = 2**31 - 1
 
 
 def is_deterministic(node: Node) -> bool:
-    """False for the operators that draw random numbers, at any depth."""
-    if node.op in NON_DETERMINISTIC or (node.op == "Dropout" and node.domain == ""):
-        return False
-    return all(is_deterministic(inner) for sub in node.subgraphs for inner in sub)
+    """False for nodes that draw random numbers, at any depth."""
+    return not draws(node) and all(is_deterministic(inner) for sub in node.subgraphs for inner in sub)
+
+
+def draws(node: Node) -> bool:
+    """True if a node itself draws random numbers: a Dropout only where its input training_mode is given and may be true."""
+    key = node.domain, node.op
+    if key in _TRAINING_MODE:
+        mode = node.input(_TRAINING_MODE[key])
+        return mode is not None and (mode.constant is None or bool(mode.constant.numpy().any()))
+    return key == ("com.microsoft", "Sampling") or (node.domain == "" and node.op in NON_DETERMINISTIC)
+
+
+_TRAINING_MODE = {
+    ("", "Dropout"): 2, ("com.microsoft", "BiasDropout"): 4, ("com.microsoft", "BitmaskBiasDropout"): 4,
+    ("com.microsoft", "BitmaskDropout"): 2,
+}  # fmt: skip
+"""The input that switches an operator between dropping at random and doing nothing. Dropout before opset 12 has none."""
 
 
 def default_attributes(node: Node) -> dict[str, Attribute]:

@@ -8,6 +8,7 @@ they fill in what inference cannot know.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from ortconv.errors import GraphError
 from ortconv.ir.types import Dim, SequenceType, Shape, TensorType, ValueType
@@ -15,7 +16,8 @@ from ortconv.onnxio.build import TypeReader, check_text
 from ortconv.onnxio.imports import walk
 from ortconv.onnxio.infer import ContradictionError, infer_model
 from ortconv.onnxio.proto import type_proto
-from ortconv.onnxlib import GraphProto, ModelProto, SparseTensorProto, TypeProto
+from ortconv.onnxio.shield import HIDDEN
+from ortconv.onnxlib import GraphProto, ModelProto, SchemaError, SparseTensorProto, TypeProto, get_schema
 
 Types = list[dict[str, ValueType]]
 """By graph, in the order of `_graphs`: the types of values by name."""
@@ -65,8 +67,10 @@ def _infer(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
             _state(inferred.graph, merged)
             return inferred
         _state(proto.graph, merged)
+        known = _without_unknown(proto)
         try:
-            return infer_model(proto, strict=True)
+            checked = infer_model(known, strict=True)
+            return checked if known is proto else infer_model(proto)
         except ContradictionError as error:
             wrong = [str(error.message)]
             _take(proto.graph, read)
@@ -210,6 +214,34 @@ def _merge_shapes(declared: Shape, inferred: Shape | None, symbols: set[str]) ->
         unknown = known is None or (isinstance(known, str) and not free)
         dims.append(stated if unknown and stated is not None else known)
     return tuple(dims)
+
+
+def _without_unknown(proto: ModelProto) -> ModelProto:
+    """The model with inputs in place of nodes that onnx does not know, next to which it overlooks contradictions."""
+    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    unknown = [
+        node for node in proto.graph.node if not _is_known(node.op_type, node.domain, opsets.get(node.domain, 1))
+    ]
+    if not unknown:
+        return proto
+    cut = ModelProto()
+    cut.CopyFrom(proto)
+    types = {info.name: info.type for info in (*proto.graph.value_info, *proto.graph.output)}
+    for name in (name for node in unknown for name in node.output if name in types):
+        cut.graph.input.add(name=name, type=types[name])
+    left = [node for node in proto.graph.node if _is_known(node.op_type, node.domain, opsets.get(node.domain, 1))]
+    del cut.graph.node[:]
+    cut.graph.node.extend(left)
+    return cut
+
+
+@cache
+def _is_known(op: str, domain: str, version: int) -> bool:
+    try:
+        get_schema(op, version, "" if domain == "ai.onnx" else domain)
+    except SchemaError:
+        return False
+    return ("" if domain == "ai.onnx" else domain, op) not in HIDDEN
 
 
 def _only_ranks(declared: Types, inferred: Types) -> Types:
