@@ -169,7 +169,7 @@ def test_subgraphs_found_by_name_keep_the_names_of_inputs_and_outputs() -> None:
     verify(model.graph)
     (sub,) = [g for node in model.graph for g in node.subgraphs]
     assert [v.name for v in (*sub.inputs, *sub.outputs)] == ["ids", "logits"]
-    assert [v.name for node in sub for v in node.outputs if v][0] != "t"
+    assert next(v.name for node in sub for v in node.outputs if v) != "t"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_inference_survives_random_nodes(first: int) -> None:
 @pytest.mark.skipif(not hasattr(sys, "getdlopenflags") or sys.platform == "darwin", reason="needs fork")
 @pytest.mark.parametrize("first", range(8))
 def test_inference_survives_many_random_nodes(first: int) -> None:
-    assert random_nodes(400, first, 8) == []
+    assert random_nodes(100, first, 8) == []
 
 
 BEHIND_UNKNOWN = {
@@ -93,10 +93,8 @@ def test_nodes_that_onnx_does_not_survive_are_refused(body: str, message: str) -
 
 @pytest.mark.parametrize("equation", ["ij->ji", "i j , jk -> ik", "...ij,...jk", "ii", "->", "bij,bjk->bik", "..."])
 def test_equations_that_are_well_formed(equation: str) -> None:
-    count = equation.count(",") + 1
-    reads = ", ".join(["x"] * count)
+    reads = ", ".join(["x"] * (equation.count(",") + 1))
+    node = f'y = Einsum<equation = "{equation}">({reads})'
     from_proto(
-        parser.parse_model(
-            f'<ir_version: 9, opset_import: ["" : 17]> g (float[2, 2] x) => (float y) {{ y = Einsum<equation = "{equation}">({reads}) }}'
-        )
+        parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]> g (float[2, 2] x) => (float y) {{ {node} }}')
     )
