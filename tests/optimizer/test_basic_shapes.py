@@ -23,7 +23,10 @@ CONSTANTS = (
 
 def graph(body: str, inputs: str = "float[N,4,unknown] x, int64[2] s", outputs: str = "float[] y") -> Graph:
     text = f'<ir_version: 8, opset_import: ["": 17]> g ({inputs}) => ({outputs}) <{CONSTANTS}> {{ {body} }}'
-    return from_proto(parser.parse_model(text)).graph
+    proto = parser.parse_model(text)
+    for output in proto.graph.output:
+        output.ClearField("type")
+    return from_proto(proto).graph
 
 
 def value(g: Graph, name: str) -> Value:
