@@ -218,6 +218,7 @@ def _merge_shapes(declared: Shape, inferred: Shape | None, symbols: set[str]) ->
 
 def _without_unknown(proto: ModelProto) -> ModelProto:
     """The model with inputs in place of nodes that onnx does not know, next to which it overlooks contradictions."""
+    check_text(*(text for node in proto.graph.node for text in (node.op_type, node.domain)))
     opsets = {entry.domain: entry.version for entry in proto.opset_import}
     unknown = [
         node for node in proto.graph.node if not _is_known(node.op_type, node.domain, opsets.get(node.domain, 1))

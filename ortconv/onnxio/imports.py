@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ortconv.ir.schema import schema
+from ortconv.onnxio.build import check_text
 from ortconv.onnxlib import GraphProto, ModelProto, NodeProto
 
 KNOWN = {"": 28, "ai.onnx.ml": 5, "com.microsoft": 1, "com.microsoft.nchwc": 1}
@@ -21,6 +22,7 @@ def import_used(proto: ModelProto, message: bytes, warn: Callable[[str], None]) 
         return
     used: dict[str, set[str]] = {}
     for node in walk(proto.graph):
+        check_text(node.op_type, node.domain)
         domain = _domain(node.domain)
         if domain not in imported and domain in KNOWN:
             used.setdefault(domain, set()).add(node.op_type)
