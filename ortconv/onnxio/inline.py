@@ -290,10 +290,12 @@ class _Inliner:
         self, graph: GraphProto, names: dict[str, str], attributes: Mapping[str, AttributeProto]
     ) -> None:
         constants = [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
+        holders = (*graph.input, *graph.output, *graph.value_info, *constants)
+        check_text(*(holder.name for holder in holders))
         own = [*(value.name for value in graph.input), *(tensor.name for tensor in constants)]
         for name in dict.fromkeys((*own, *(name for node in graph.node for name in node.output if name))):
             names[name] = self._fresh(name)
-        for holder in (*graph.input, *graph.output, *graph.value_info, *constants):
+        for holder in holders:
             holder.name = names.get(holder.name, holder.name)
         for node in graph.node:
             self._rewrite(node, names, attributes)
