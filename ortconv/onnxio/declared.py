@@ -59,7 +59,10 @@ def _infer(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
     inferred = infer_model(proto)
     symbols = {d.dim_param for v in proto.graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
     found = _found(inferred.graph, declared, read)
-    merged, wrong = _merge(declared, found, symbols)
+    try:
+        merged, wrong = _merge(declared, found, symbols)
+    except GraphError as error:
+        raise error.at(node=_producer(proto.graph, error.message)) from error
     if wrong:
         merged = _only_ranks(declared, found)
     elif any(merged):
@@ -95,7 +98,10 @@ def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
 
 
 def _take(graph: GraphProto, read: TypeReader) -> Types:
-    """Remove the types declared for what nodes make and the shapes declared for inputs of subgraphs, and return them."""
+    """Remove the types declared for what nodes make, and the shapes of inputs and outputs of subgraphs, and return them.
+
+    The element types of the latter stay: onnx infers nothing of an If without them.
+    """
     found: Types = []
     for i, sub in enumerate(_graphs(graph)):
         given = {tensor.name for tensor in sub.initializer}
@@ -105,9 +111,9 @@ def _take(graph: GraphProto, read: TypeReader) -> Types:
             if info.name not in given and (type := read(info.type)) is not None:
                 types[info.name] = type
         del sub.value_info[:]
-        for info in sub.output:
+        for info in sub.output if i == 0 else ():
             info.ClearField("type")
-        for info in sub.input:
+        for info in (*sub.input, *sub.output):
             if info.type.HasField("tensor_type"):
                 _forget(info.type.tensor_type, whole=i > 0)
         found.append(types)
@@ -181,12 +187,23 @@ def _merge(declared: Types, inferred: Types, symbols: set[str]) -> tuple[Types, 
 
 
 def _check_element(name: str, declared: ValueType, inferred: ValueType) -> None:
-    tensors = isinstance(declared, TensorType) and isinstance(inferred, TensorType)
-    if declared.__class__ is not inferred.__class__ or (tensors and declared.dtype is not inferred.dtype):  # type: ignore[union-attr]
+    if isinstance(declared, TensorType) and isinstance(inferred, TensorType):
+        stated, made = declared.dtype.name.lower(), inferred.dtype.name.lower()
+    else:
+        stated, made = declared.__class__.__name__, inferred.__class__.__name__
+    if stated != made:
         raise GraphError(
-            f"'{name}' is declared as {declared}, but its node makes {inferred}",
-            hint="correct the declared type, or add a Cast",
+            f"'{name}' is declared {stated}, but the operator makes {made}",
+            hint="declare the type that the operator makes, or insert a Cast",
         )
+
+
+def _producer(graph: GraphProto, message: str) -> str | None:
+    """The label of the node that makes the value which a message begins with."""
+    for node in walk(graph):
+        if any(message.startswith(f"'{name}' ") for name in node.output):
+            return f"{node.op_type} '{node.name or node.output[0]}'"
+    return None
 
 
 def _merge_types(declared: ValueType, inferred: ValueType, symbols: set[str]) -> ValueType | None:

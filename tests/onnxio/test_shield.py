@@ -94,7 +94,6 @@ def test_nodes_that_onnx_does_not_survive_are_refused(body: str, message: str) -
 @pytest.mark.parametrize("equation", ["ij->ji", "i j , jk -> ik", "...ij,...jk", "ii", "->", "bij,bjk->bik", "..."])
 def test_equations_that_are_well_formed(equation: str) -> None:
     reads = ", ".join(["x"] * (equation.count(",") + 1))
-    node = f'y = Einsum<equation = "{equation}">({reads})'
-    from_proto(
-        parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]> g (float[2, 2] x) => (float y) {{ {node} }}')
-    )
+    nodes = f'x = c.Custom(z) y = Einsum<equation = "{equation}">({reads})'
+    text = f'<ir_version: 9, opset_import: ["" : 17, "c" : 1]> g (float z) => (float y) {{ {nodes} }}'
+    assert len(from_proto(parser.parse_model(text)).graph) == 2
