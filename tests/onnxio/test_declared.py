@@ -153,8 +153,8 @@ def test_subgraphs_found_by_name_keep_the_names_of_inputs_and_outputs() -> None:
     body = helper.make_graph(
         [helper.make_node("Relu", ["ids"], ["t"]), helper.make_node("Neg", ["t"], ["logits"])],
         "decoder",
-        [helper.make_tensor_value_info("ids", TensorProto.FLOAT, [2])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("ids", TensorProto.INT32, [2])],
+        [helper.make_tensor_value_info("logits", TensorProto.INT32, [2])],
     )
     nodes = [
         helper.make_node("Abs", ["ids"], ["t"]),
@@ -163,7 +163,7 @@ def test_subgraphs_found_by_name_keep_the_names_of_inputs_and_outputs() -> None:
             "GreedySearch", ["ids", "t"], ["y"], domain="com.microsoft", decoder=body, eos_token_id=1, pad_token_id=1
         ),
     ]
-    values = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("ids", "y", "logits")}
+    values = {n: helper.make_tensor_value_info(n, TensorProto.INT32, [2]) for n in ("ids", "y", "logits")}
     graph = helper.make_graph(nodes, "g", [values["ids"]], [values["y"], values["logits"]])
     graph.output[0].ClearField("type")
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
