@@ -83,7 +83,7 @@ def newest_opsets() -> dict[str, int]:
     return {domain: versions[1] for domain, versions in native.defs.schema_version_map().items()}
 
 
-def infer_shapes(message: bytes, *, data_prop: bool) -> bytes:
-    """A serialized model with the types filled in that follow from others."""
-    inferred: bytes = native.shape_inference.infer_shapes(message, False, False, data_prop)
+def infer_shapes(message: bytes, *, data_prop: bool, strict: bool = False) -> bytes:
+    """A serialized model with the types filled in that follow from others. Where `strict`, nodes that are not valid raise."""
+    inferred: bytes = native.shape_inference.infer_shapes(message, False, strict, data_prop)
     return inferred

@@ -2,10 +2,10 @@
 
     python schemas/operators.py
 
-`schemas`: operators that onnx.defs has not (com.microsoft and the like): formal inputs and outputs, type parameters, attribute
-defaults. `without_kernel`: ONNX operators with a function body for which the CPU execution provider has no kernel, by
-since_version; they must be written to .ort files as their bodies. `float16`: operators that have a CPU kernel for float16, with the
-first and last since_version of each.
+`schemas`: operators that onnx.defs has not (com.microsoft and the like), or only as deprecated: formal inputs and outputs, their
+smallest numbers, the types of type parameters, types of attributes, which are required, and defaults. `without_kernel`: operators
+with a function body for which the CPU execution provider has no kernel, by since_version; they must be written to .ort files as
+their bodies. `float16`: operators that have a CPU kernel for float16, with the first and last since_version of each.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ TARGET = Path(__file__).parent.parent / "ortconv" / "ir" / "operators.json"
 OPTIONS = {"Single": "single", "Optional": "optional", "Variadic": "variadic"}
 
 
-def formals(parameters: Any) -> list[list[str]]:
-    return [[p.name, p.typeStr, OPTIONS[p.option.name]] for p in parameters]
+def formals(parameters: Any) -> list[list[Any]]:
+    return [[p.name, p.typeStr, OPTIONS[p.option.name], *([] if p.isHomogeneous else [False])] for p in parameters]
 
 
 def default(attribute: Any) -> Any:
@@ -43,15 +43,18 @@ def default(attribute: Any) -> Any:
 
 
 def schemas() -> dict[str, Any]:
-    known = {(s.domain, s.name, s.since_version) for s in defs.get_all_schemas_with_history()}
+    known = {(s.domain, s.name, s.since_version) for s in defs.get_all_schemas_with_history() if not s.deprecated}
     table = {}
     for s in ort.get_all_operator_schema():
-        if (s.domain, s.name, s.since_version) in known or s.domain == "com.ms.internal.nhwc":
+        if (s.domain, s.name, s.since_version) in known or s.deprecated or s.domain == "com.ms.internal.nhwc":
             continue
         table[f"{s.domain}:{s.name}:{s.since_version}"] = {
             "inputs": formals(s.inputs),
             "outputs": formals(s.outputs),
-            "types": [t.type_param_str for t in s.type_constraints],
+            "least": [s.min_input, s.min_output],
+            "types": {t.type_param_str: list(t.allowed_type_strs) for t in s.type_constraints},
+            "attributes": {n: a.type.name for n, a in sorted(s.attributes.items())},
+            "required": sorted(n for n, a in s.attributes.items() if a.required),
             "defaults": {n: default(a) for n, a in sorted(s.attributes.items()) if a._default_value},
         }
     return dict(sorted(table.items()))

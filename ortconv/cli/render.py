@@ -23,6 +23,7 @@ SHOWN_REFUSALS = 3
 def convert_summary(result: Result) -> str:
     """What a conversion did, in a few lines."""
     lines = [f"{click.style(result.source, bold=True)} -> {click.style(result.files[0], bold=True)}"]
+    lines += [_line("warning", click.style(printable(text), fg="yellow")) for text in result.warnings]
     lines.append(_line("nodes", f"{result.nodes_before} -> {result.nodes_after}   {_counts(result.operators)}"))
     if result.rewrites:
         lines.append(_line("rewrites", _counts(result.rewrites)))

@@ -23,7 +23,7 @@ from ortconv.errors import BackendError, MismatchError, OrtconvError
 from ortconv.executor.deadline import within
 from ortconv.ir.graph import Graph, Value, captures
 from ortconv.ir.model import Model
-from ortconv.ir.schema import NON_DETERMINISTIC
+from ortconv.ir.schema import draws
 from ortconv.models import load
 from ortconv.session import Session
 
@@ -389,16 +389,6 @@ def _random_outputs(graph: Graph) -> set[int]:
     for node in graph:
         reads = [*node.inputs, *(captures(node) if node.attrs and node.subgraphs else ())]
         inner = (n for sub in (node.subgraphs if node.attrs else ()) for n in sub.walk())
-        if any(map(_draws, (node, *inner))) or not drawn.isdisjoint(v for v in reads if v is not None):
+        if any(map(draws, (node, *inner))) or not drawn.isdisjoint(v for v in reads if v is not None):
             drawn.update(v for v in node.outputs if v is not None)
     return {k for k, v in enumerate(graph.outputs) if v in drawn}
-
-
-def _draws(node: Any) -> bool:
-    if node.op in NON_DETERMINISTIC and node.domain == "":
-        return True
-    if node.op in ("Dropout", "BiasDropout", "BitmaskDropout", "BitmaskBiasDropout"):
-        training = node.input(2 if node.op in ("Dropout", "BitmaskDropout") else 4)
-        known = None if training is None else training.constant
-        return training is not None and (known is None or bool(known.numpy().reshape(-1)[0]))
-    return False

@@ -7,7 +7,8 @@ Contract (checked by `ortconv.ir.verify`):
 * A node belongs to one graph; nodes of a graph form a list in topological order at the borders of passes.
 * A subgraph (an attribute of type Graph) reads outer values simply by holding them as inputs of its nodes. Its outputs
   are always values of its own.
-* Names are unique along every chain of nested graphs, and a name given by `fresh` is unique in the whole model.
+* Names are unique along every chain of nested graphs, and a name given by `fresh` is unique in the whole model. Only inputs and
+  outputs of a subgraph whose node finds them by name may have the name of an outer value, which nothing inside reads then.
 * Iterating over a graph survives insertion and removal, also of the node just visited.
 """
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attribute", "Floats", "Graph", "Graphs", "Ints", "Node", "Strings", "Tensors", "Types", "Value", "captures",
+    "finds_values_by_name",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -474,3 +476,8 @@ def captures(node: Node) -> list[Value]:
                 if value is not None and id(value.graph) not in inside:
                     found[value] = None
     return list(found)
+
+
+def finds_values_by_name(node: Node) -> bool:
+    """True if the inputs and outputs of the node's subgraphs are known by their names, as those of BeamSearch are."""
+    return node.domain == "com.microsoft"

@@ -72,3 +72,5 @@ class Model:
     """The file it came from, for messages."""
     file_bytes: int = 0
     """The size of that file and of those with weights of it."""
+    warnings: list[str] = field(default_factory=list)
+    """What was repaired when the file was read, one sentence each."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.errors import GraphError
-from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.graph import Graph, Node, Value, finds_values_by_name
 
 
 def verify(graph: Graph) -> None:
@@ -14,14 +14,18 @@ def verify(graph: Graph) -> None:
 def _verify_scope(graph: Graph, outer: dict[str, Value], outer_values: set[Value]) -> None:
     names = dict(outer)
     visible = set(outer_values)
+    named = graph.owner is not None and finds_values_by_name(graph.owner)
 
     def define(value: Value, where: str) -> None:
         if value.graph is not graph:
             raise GraphError(f"value '{value.name}' belongs to another graph", node=where)
         if not value.name:
             raise GraphError("a value has no name", node=where)
-        if names.get(value.name, value) is not value:
-            raise GraphError(f"name '{value.name}' is given twice", node=where)
+        known = names.get(value.name, value)
+        if known is not value:
+            if not (named and known in outer_values and (value.is_input or value.is_output)):
+                raise GraphError(f"name '{value.name}' is given twice", node=where)
+            visible.discard(known)
         names[value.name] = value
         visible.add(value)
 

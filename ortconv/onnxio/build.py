@@ -21,6 +21,7 @@ from ortconv.ir.graph import (
     Tensors,
     Types,
     Value,
+    finds_values_by_name,
 )
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
@@ -58,7 +59,10 @@ def build(proto: ModelProto, resolve: Resolve, symbol: Symbol = str) -> Model:
 
 
 class GraphBuilder:
-    """Fills one graph. `outer` maps the names of the enclosing scopes to their values."""
+    """Fills one graph. `outer` maps the names of the enclosing scopes to their values.
+
+    Values that would hide an outer one get another name, but for inputs and outputs where `named`: those are found by name.
+    """
 
     def __init__(
         self,
@@ -68,11 +72,14 @@ class GraphBuilder:
         *,
         overridable: bool,
         read_type: TypeReader | None = None,
+        named: bool = False,
     ) -> None:
         self.graph = graph
         self.outer = outer
         self.resolve = resolve
         self.overridable = overridable
+        self.named = named
+        self.kept: set[str] = set()
         self.read_type = read_type or TypeReader()
         self.own: dict[str, Value] = {}
         self.types: dict[str, ValueType] = {}
@@ -80,6 +87,8 @@ class GraphBuilder:
     def fill(self, proto: GraphProto) -> None:
         graph, read_type = self.graph, self.read_type
         check_text(proto.name, proto.doc_string)
+        if self.named:
+            self.kept = {value.name for value in (*proto.input, *proto.output)}
         graph.doc = proto.doc_string
         self.types = {v.name: t for v in proto.value_info if (t := read_type(v.type)) is not None}
         constants = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
@@ -107,7 +116,7 @@ class GraphBuilder:
     def _scoped(self, name: str) -> str:
         """The name itself, or a fresh one where it would hide an outer value."""
         check_text(name)
-        return self.graph.fresh(name) if name in self.outer else name
+        return self.graph.fresh(name) if name in self.outer and name not in self.kept else name
 
     def _declare(self, value: Value, name: str) -> None:
         if name in self.own:
@@ -241,9 +250,9 @@ class GraphBuilder:
         if kind == kinds.SPARSE_TENSOR:
             return self.sparse(message.sparse_tensor)
         if kind == kinds.GRAPH:
-            return self._subgraph(message.g)
+            return self._subgraph(message.g, node)
         if kind == kinds.GRAPHS:
-            return Graphs(map(self._subgraph, message.graphs))
+            return Graphs(self._subgraph(graph, node) for graph in message.graphs)
         if kind == kinds.TYPE_PROTO and (one := self.read_type(message.tp)) is not None:
             return one
         if kind == kinds.TYPE_PROTOS:
@@ -251,10 +260,12 @@ class GraphBuilder:
         name = kinds.AttributeType.Name(kind) if kind in kinds.AttributeType.values() else kind
         raise UnsupportedError(f"attribute '{message.name}' has type {name}", node=node.label)
 
-    def _subgraph(self, proto: GraphProto) -> Graph:
+    def _subgraph(self, proto: GraphProto, node: Node) -> Graph:
         sub = Graph(proto.name, parent=self.graph)
         outer = ChainMap(self.own, self.outer)
-        GraphBuilder(sub, outer, self.resolve, overridable=True, read_type=self.read_type).fill(proto)
+        named = finds_values_by_name(node)
+        builder = GraphBuilder(sub, outer, self.resolve, overridable=True, read_type=self.read_type, named=named)
+        builder.fill(proto)
         return sub
 
     # ------------------------------------------------------------------ constants

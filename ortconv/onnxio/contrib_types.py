@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ortconv.ir.graph import Node
-from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
-
-Rule = Callable[[Node], Iterable[ValueType | None]]
+from ortconv.onnxio.attention_types import ATTENTION_TYPES
+from ortconv.onnxio.standard_types import STANDARD_TYPES
+from ortconv.onnxio.type_rules import Rule, dtype_of, like, shape_of, tensor, times
 
 MICROSOFT = "com.microsoft"
 
 
-def like(slot: int, dtype_slot: int | None = None) -> Rule:
-    """Output 0 has the shape of one input and the element type of another."""
-
-    def rule(node: Node) -> list[ValueType | None]:
-        return [_tensor(_dtype(node, slot if dtype_slot is None else dtype_slot), _shape(node, slot))]
-
-    return rule
-
-
 def broadcast(slots: Sequence[int], dtype_slot: int) -> Rule:
     def rule(node: Node) -> list[ValueType | None]:
-        return [_tensor(_dtype(node, dtype_slot), broadcast_shapes([_shape(node, s) for s in slots]))]
+        return [tensor(dtype_of(node, dtype_slot), broadcast_shapes([shape_of(node, s) for s in slots]))]
 
     return rule
 
@@ -65,65 +56,65 @@ def _matmul(a: Shape | None, b: Shape | None, *, trans_a: bool = False, trans_b:
 
 
 def _fused_matmul(node: Node) -> list[ValueType | None]:
-    a, b = _shape(node, 0), _shape(node, 1)
+    a, b = shape_of(node, 0), shape_of(node, 1)
     if node.attr("transBatchA", 0) and a is not None:
         a = (*a[1:-1], a[0], a[-1])
     if node.attr("transBatchB", 0) and b is not None:
         b = (*b[1:-1], b[0], b[-1])
     shape = _matmul(a, b, trans_a=bool(node.attr("transA", 0)), trans_b=bool(node.attr("transB", 0)))
-    return [_tensor(_dtype(node, 0), shape)]
+    return [tensor(dtype_of(node, 0), shape)]
 
 
 def _gemm(dtype_slot: int, b_slot: int = 1) -> Rule:
     def rule(node: Node) -> list[ValueType | None]:
-        a, b = _shape(node, 0), _shape(node, b_slot)
-        dtype = _dtype(node, dtype_slot) or DType.FLOAT
+        a, b = shape_of(node, 0), shape_of(node, b_slot)
+        dtype = dtype_of(node, dtype_slot) or DType.FLOAT
         if a is None or b is None or len(a) != 2 or len(b) != 2:
-            return [_tensor(dtype, None)]
-        return [_tensor(dtype, (a[1 if node.attr("transA", 0) else 0], b[0 if node.attr("transB", 0) else 1]))]
+            return [tensor(dtype, None)]
+        return [tensor(dtype, (a[1 if node.attr("transA", 0) else 0], b[0 if node.attr("transB", 0) else 1]))]
 
     return rule
 
 
 def _matmul_as(dtype: DType, b_slot: int = 1) -> Rule:
     def rule(node: Node) -> list[ValueType | None]:
-        return [_tensor(dtype, _matmul(_shape(node, 0), _shape(node, b_slot)))]
+        return [tensor(dtype, _matmul(shape_of(node, 0), shape_of(node, b_slot)))]
 
     return rule
 
 
 def _qlinear_matmul_like(node: Node) -> list[ValueType | None]:
-    shape = _shape(node, 0)
+    shape = shape_of(node, 0)
     n: Any = node.attr("N", None)
-    return [_tensor(_dtype(node, 0), None if shape is None else (*shape[:-1], n))]
+    return [tensor(dtype_of(node, 0), None if shape is None else (*shape[:-1], n))]
 
 
 def _conv(weight_slot: int, dtype_slot: int) -> Rule:
     def rule(node: Node) -> list[ValueType | None]:
-        x, w = _shape(node, 0), _shape(node, weight_slot)
-        dtype = _dtype(node, dtype_slot)
+        x, w = shape_of(node, 0), shape_of(node, weight_slot)
+        dtype = dtype_of(node, dtype_slot)
         if x is None or w is None or len(x) != len(w):
-            return [_tensor(dtype, None)]
+            return [tensor(dtype, None)]
         last = bool(node.attr("channels_last", 0)) or node.op.startswith("Nhwc")
         spatial = x[1:-1] if last else x[2:]
         out = window_shape(node, spatial, w[2:])
-        return [_tensor(dtype, (x[0], *out, w[0]) if last else (x[0], w[0], *out))]
+        return [tensor(dtype, (x[0], *out, w[0]) if last else (x[0], w[0], *out))]
 
     return rule
 
 
 def _pool(node: Node) -> list[ValueType | None]:
-    x = _shape(node, 0)
-    dtype = _dtype(node, 0)
+    x = shape_of(node, 0)
+    dtype = dtype_of(node, 0)
     if x is None or len(x) < 3:
-        return [_tensor(dtype, None)]
+        return [tensor(dtype, None)]
     last = bool(node.attr("channels_last", 0)) or node.op.startswith("Nhwc")
     spatial, channels = (x[1:-1], x[-1]) if last else (x[2:], x[1])
     if "Global" in node.op:
         out: tuple[Dim, ...] = (1,) * len(spatial)
     else:
         out = window_shape(node, spatial, node.attr("kernel_shape", (None,) * len(spatial)))
-    return [_tensor(dtype, (x[0], *out, channels) if last else (x[0], channels, *out))]
+    return [tensor(dtype, (x[0], *out, channels) if last else (x[0], channels, *out))]
 
 
 def window_shape(node: Node, spatial: Shape, kernel: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -151,85 +142,150 @@ def window_shape(node: Node, spatial: Shape, kernel: Sequence[Dim]) -> tuple[Dim
 
 
 def _concat(node: Node) -> list[ValueType | None]:
-    shapes = [_shape(node, s) for s in range(2, len(node.inputs), 3)]
-    dtype = _dtype(node, 1)
+    shapes = [shape_of(node, s) for s in range(2, len(node.inputs), 3)]
+    dtype = dtype_of(node, 1)
     if any(s is None for s in shapes) or not shapes:
-        return [_tensor(dtype, None)]
+        return [tensor(dtype, None)]
     known = [s for s in shapes if s is not None]
     axis = node.attr("axis", 0) % max(1, len(known[0]))
     total: Dim = 0
     for shape in known:
         d = shape[axis]
         total = total + d if isinstance(d, int) and isinstance(total, int) else None
-    return [_tensor(dtype, (*known[0][:axis], total, *known[0][axis + 1 :]))]
+    return [tensor(dtype, (*known[0][:axis], total, *known[0][axis + 1 :]))]
 
 
 def _quantize(node: Node) -> list[ValueType | None]:
-    return [_tensor(_dtype(node, 2) or DType.UINT8, _shape(node, 0))]
+    return [tensor(dtype_of(node, 2) or DType.UINT8, shape_of(node, 0))]
 
 
 def _dequantize(node: Node) -> list[ValueType | None]:
-    return [_tensor(_dtype(node, 1) or DType.FLOAT, _shape(node, 0))]
+    return [tensor(dtype_of(node, 1) or DType.FLOAT, shape_of(node, 0))]
 
 
 def _skip_layer_norm(node: Node) -> Iterable[ValueType | None]:
-    whole = _tensor(_dtype(node, 0), _shape(node, 0))
-    row = _shape(node, 0)
-    stat = _tensor(DType.FLOAT, None if row is None else (*row[:-1], 1))
+    whole = tensor(dtype_of(node, 0), shape_of(node, 0))
+    row = shape_of(node, 0)
+    stat = tensor(DType.FLOAT, None if row is None else (*row[:-1], 1))
     return [whole, stat, stat, whole][: len(node.outputs)]
 
 
 def _layer_norm(node: Node) -> Iterable[ValueType | None]:
-    x = _shape(node, 0)
+    x = shape_of(node, 0)
     axis = node.attr("axis", -1)
     stat = None if x is None else tuple(1 if i >= axis % max(1, len(x)) else d for i, d in enumerate(x))
-    return [_tensor(_dtype(node, 0), x), _tensor(DType.FLOAT, stat), _tensor(DType.FLOAT, stat)][: len(node.outputs)]
-
-
-def _attention(node: Node) -> list[ValueType | None]:
-    x, w = _shape(node, 0), _shape(node, 1)
-    hidden: Dim = None
-    sizes: Any = node.attr("qkv_hidden_sizes", ())
-    if sizes:
-        hidden = sizes[2]
-    elif w is not None and isinstance(w[1], int):
-        hidden = w[1] // 3
-    out = None if x is None else (x[0], x[1], hidden)
-    return [_tensor(_dtype(node, 0), out), *[None] * (len(node.outputs) - 1)]
-
-
-def _multi_head_attention(node: Node) -> list[ValueType | None]:
-    q, v = _shape(node, 0), _shape(node, 2)
-    if q is None or len(q) != 3:
-        return [_tensor(_dtype(node, 0), None), *[None] * (len(node.outputs) - 1)]
-    hidden = q[2] if v is None or len(v) != 3 else v[2]
-    return [_tensor(_dtype(node, 0), (q[0], q[1], hidden)), *[None] * (len(node.outputs) - 1)]
+    return [tensor(dtype_of(node, 0), x), tensor(DType.FLOAT, stat), tensor(DType.FLOAT, stat)][: len(node.outputs)]
 
 
 def _embed_layer_norm(node: Node) -> Iterable[ValueType | None]:
-    ids, words = _shape(node, 0), _shape(node, 2)
-    dtype = _dtype(node, 2)
+    ids, words = shape_of(node, 0), shape_of(node, 2)
+    dtype = dtype_of(node, 2)
     out = None if ids is None or words is None else (*ids, words[1])
     mask = None if ids is None else (ids[0],)
-    return [_tensor(dtype, out), _tensor(DType.INT32, mask), _tensor(dtype, out)][: len(node.outputs)]
+    return [tensor(dtype, out), tensor(DType.INT32, mask), tensor(dtype, out)][: len(node.outputs)]
 
 
-def _dtype(node: Node, slot: int) -> DType | None:
-    value = node.input(slot)
-    return None if value is None else value.dtype
+def _gather_nd(node: Node) -> list[ValueType | None]:
+    return list(STANDARD_TYPES["", "GatherND"](node))
 
 
-def _shape(node: Node, slot: int) -> Shape | None:
-    value = node.input(slot)
-    if value is None:
-        return None
-    if value.shape is None and isinstance(value.const, Tensor):
-        return value.const.shape
-    return value.shape
+def _gather_block_quantized(node: Node) -> list[ValueType | None]:
+    data, indices = shape_of(node, 0), shape_of(node, 1)
+    if data is None or indices is None:
+        return [None]
+    axis = node.attr("gather_axis", 0) % max(1, len(data))
+    packed = dtype_of(node, 0) is DType.UINT8 and node.attr("bits", 4) == 4
+    data = (*data[:-1], times(data[-1], 2)) if packed else data
+    return [tensor(dtype_of(node, 2), (*data[:axis], *indices, *data[axis + 1 :]))]
 
 
-def _tensor(dtype: DType | None, shape: Shape | None) -> TensorType | None:
-    return None if dtype is None else TensorType(dtype, shape)
+def _gather_packed(node: Node) -> list[ValueType | None]:
+    return [TensorType(DType(node.attr("output_dtype", int(DType.BFLOAT16))))]
+
+
+def _murmur_hash(node: Node) -> list[ValueType | None]:
+    return [TensorType(DType.UINT32 if node.attr("positive", 1) else DType.INT32, shape_of(node, 0))]
+
+
+def _lstm(node: Node) -> list[ValueType | None]:
+    x = shape_of(node, 0)
+    length, batch = x[:2] if x is not None and len(x) == 3 else (None, None)
+    directions = 2 if node.attr("direction", "forward") == "bidirectional" else 1
+    hidden: Dim = node.attr("hidden_size", None)
+    state = tensor(dtype_of(node, 0), (directions, batch, hidden))
+    return [tensor(dtype_of(node, 0), (length, directions, batch, hidden)), state, state]
+
+
+def _unfold(node: Node) -> list[ValueType | None]:
+    x = shape_of(node, 0)
+    size: Dim = node.attr("size", None)
+    if not x or not isinstance(size, int):
+        return [None]
+    axis = node.attr("dim", -1) % len(x)
+    length = x[axis]
+    windows = (length - size) // max(1, node.attr("step", 1)) + 1 if isinstance(length, int) else None
+    return [tensor(dtype_of(node, 0), (*x[:axis], windows, *x[axis + 1 :], size))]
+
+
+def _unique(node: Node) -> list[ValueType | None]:
+    x = shape_of(node, 0)
+    return [
+        tensor(dtype_of(node, 0), (None,)),
+        TensorType(DType.INT64, (None,) if x is None else x[:1]),
+        TensorType(DType.INT64, (None,)),
+    ]
+
+
+def _tokenizer(node: Node) -> list[ValueType | None]:
+    x = shape_of(node, 0)
+    return [TensorType(DType.STRING, None if x is None else (*x, None))]
+
+
+def _expand_dims(node: Node) -> list[ValueType | None]:
+    x, axis = shape_of(node, 0), node.inputs[1]
+    if x is None or axis is None:
+        return [None]
+    if axis.constant is None:
+        return [tensor(dtype_of(node, 0), (None,) * (len(x) + 1))]
+    at = int(axis.constant.numpy().reshape(-1)[0]) % (len(x) + 1)
+    return [tensor(dtype_of(node, 0), (*x[:at], 1, *x[at:]))]
+
+
+def _ranks(*ranks: int) -> Rule:
+    """Outputs of the first input's element type and of these ranks."""
+
+    def rule(node: Node) -> list[ValueType | None]:
+        return [tensor(dtype_of(node, 0), (None,) * rank) for rank in ranks]
+
+    return rule
+
+
+def _same_rank(node: Node) -> list[ValueType | None]:
+    x = shape_of(node, 0)
+    return [tensor(dtype_of(node, 0), None if x is None else (None,) * len(x))]
+
+
+def _beam_search(node: Node) -> list[ValueType | None]:
+    """Sequences, their scores, and the scores of each step; all of them int32 and float, where no input says otherwise."""
+    dtype = dtype_of(node, 5) or dtype_of(node, 6) or DType.FLOAT
+    known = [TensorType(DType.INT32), tensor(dtype, None), tensor(dtype, None)]
+    return [*known, None, tensor(dtype, None)]
+
+
+def _q_embed_layer_norm(node: Node) -> list[ValueType | None]:
+    ids, words = shape_of(node, 0), shape_of(node, 2)
+    out = None if ids is None or words is None else (*ids, words[1])
+    return [tensor(dtype_of(node, 8), out), tensor(DType.INT32, None if ids is None else ids[:1])]
+
+
+def _grid_sample(node: Node) -> list[ValueType | None]:
+    x, grid = shape_of(node, 0), shape_of(node, 1)
+    known = x is not None and grid is not None and len(x) == len(grid)
+    return [tensor(dtype_of(node, 0), (*x[:2], *grid[1:-1]) if x and grid and known else None)]
+
+
+def _time_warping(node: Node) -> list[ValueType | None]:
+    return [TensorType(DType.INT32, (2, None))]
 
 
 _MICROSOFT_TYPES: dict[str, Rule] = {
@@ -243,6 +299,17 @@ _MICROSOFT_TYPES: dict[str, Rule] = {
             "QLinearSigmoid",
             "QLinearLeakyRelu",
             "QLinearSoftmax",
+            "BranchwiseRMSNorm",
+            "GatedAdd",
+            "GatedRMSNorm",
+            "Inverse",
+            "MoE",
+            "MRotaryEmbedding",
+            "QMoE",
+            "RotaryEmbedding",
+            "SampleOp",
+            "ScaledSiLU",
+            "Trilu",
         ),
         like(0),
     ),
@@ -261,15 +328,36 @@ _MICROSOFT_TYPES: dict[str, Rule] = {
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_layer_norm),
-    "Attention": _attention,
-    "MultiHeadAttention": _multi_head_attention,
     "EmbedLayerNormalization": _embed_layer_norm,
-    "RotaryEmbedding": like(0),
+    "QEmbedLayerNormalization": _q_embed_layer_norm,
+    **ATTENTION_TYPES,
+    **dict.fromkeys(("AttnLSTM", "DynamicQuantizeLSTM"), _lstm),
+    **dict.fromkeys(("BeamSearch", "WhisperBeamSearch"), _beam_search),
+    "DynamicTimeWarping": _time_warping,
+    "ExpandDims": _expand_dims,
+    "GatherBlockQuantized": _gather_block_quantized,
+    "GatherND": _gather_nd,
+    "GatherPacked": _gather_packed,
+    "GridSample": _grid_sample,
+    "MatMulInteger16": _matmul_as(DType.INT32),
+    "MaxpoolWithMask": _pool,
+    "MurmurHash3": _murmur_hash,
+    "NGramRepeatBlock": like(1),
+    "Pad": _same_rank,
+    "Range": _ranks(1),
+    "Tokenizer": _tokenizer,
+    "UnfoldTensor": _unfold,
+    "Unique": _unique,
 }
+
+_OLD = ("Affine", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh")
+"""Operators that ONNX has dropped and ONNX Runtime keeps; all of them give the shape of their input."""
 
 CONTRIB_TYPES: dict[tuple[str, str], Rule] = {
     **{(MICROSOFT, op): rule for op, rule in _MICROSOFT_TYPES.items()},
     ("", "SimplifiedLayerNormalization"): _layer_norm,
     ("", "LayerNormalization"): _layer_norm,
+    **{("", op): like(0) for op in _OLD},
+    **STANDARD_TYPES,
 }
 """By (domain, operator): the types of a node's outputs."""

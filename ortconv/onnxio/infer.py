@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,45 +15,49 @@ from ortconv.ir.types import DType, SequenceType, TensorType, ValueType
 from ortconv.onnxio.build import Symbol, TypeReader, merge
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
-from ortconv.onnxlib import IR_VERSION, GraphProto, ModelProto, get_schema, infer_shapes
+from ortconv.onnxio.shield import hide, may_need_hiding, reveal
+from ortconv.onnxlib import IR_VERSION, ModelProto, infer_shapes
 
 LARGEST_SHAPE_DATA = 1024
 """Constants of up to so many elements are shown to shape inference."""
 
 
-def infer_model(proto: ModelProto | bytes) -> ModelProto:
+class ContradictionError(GraphError):
+    """A declared type is not the inferred one."""
+
+
+def infer_model(proto: ModelProto, *, strict: bool = False) -> ModelProto:
     """The message with value types filled in wherever onnx can tell. GraphError if the model contradicts itself.
 
     Unknown dimensions that are sure to be equal get a name of the form INVENTED. Values of shape computations are
-    followed unless that takes too much memory, as it does for ranges and shapes of millions of elements.
+    followed unless that takes too much memory, as it does for ranges and shapes of millions of elements. What is declared is
+    believed, but where `strict`: ContradictionError if it is not what inference finds.
     """
-    if isinstance(proto, ModelProto):
-        proto = proto.SerializeToString()
-    if b"num_outputs" in proto:
-        _check_splits(ModelProto.FromString(proto).graph)
-    allowance = MEMORY_BASE + MEMORY_FACTOR * len(proto)
+    message = proto.SerializeToString()
+    hidden = may_need_hiding(message) and hide(proto.graph)
+    if hidden:
+        message = proto.SerializeToString()
+    allowance = MEMORY_BASE + MEMORY_FACTOR * len(message)
     for follow_values in (True, False):
         try:
             with memory_limit(allowance):
-                return ModelProto.FromString(infer_shapes(proto, data_prop=follow_values))
+                inferred = ModelProto.FromString(infer_shapes(message, data_prop=follow_values, strict=strict))
         except Exception as error:
-            out_of_memory = isinstance(error, MemoryError) or "bad_alloc" in str(error)
-            if not (out_of_memory and follow_values):
+            if strict:
+                if "existing" in str(error):
+                    raise ContradictionError(first_line(error)) from error
+                return infer_model(proto)
+            if not (follow_values and _out_of_memory(error)):
                 raise GraphError(f"shape inference: {first_line(error)}") from error
+        else:
+            if hidden:
+                reveal(inferred.graph)
+            return inferred
     raise AssertionError
 
 
-def _check_splits(graph: GraphProto) -> None:
-    """GraphError where a Split has more outputs than it says: onnx's inference ends the process there."""
-    for node in graph.node:
-        for attribute in node.attribute:
-            for sub in (attribute.g, *attribute.graphs) if attribute.HasField("g") or attribute.graphs else ():
-                _check_splits(sub)
-            if node.op_type == "Split" and attribute.name == "num_outputs" and attribute.i < len(node.output):
-                raise GraphError(
-                    f"num_outputs is {attribute.i}, but there are {len(node.output)} outputs",
-                    node=f"Split '{node.name or next(iter(node.output), '?')}'",
-                )
+def _out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or "bad_alloc" in str(error)
 
 
 MEMORY_BASE = 256 << 20
@@ -67,6 +71,7 @@ def memory_limit(allowance: int) -> Iterator[None]:
     try:
         import resource
 
+        _return_free_memory()
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except (ImportError, OSError):
         yield
@@ -81,6 +86,15 @@ def memory_limit(allowance: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _return_free_memory() -> None:
+    """Let the C library give unused memory back, which would count as in use otherwise."""
+    import ctypes
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 INVENTED = re.compile(r"unk__\d+")
@@ -155,7 +169,7 @@ def infer_node(node: Node) -> list[ValueType | None]:
     special = _CONTROL_FLOW.get(node.op) if node.domain == "" else None
     try:
         if rule is not None:
-            return list(rule(node))
+            return _completed(node, rule(node))
         if special is not None:
             for sub in node.subgraphs:
                 infer_missing(sub)
@@ -163,6 +177,15 @@ def infer_node(node: Node) -> list[ValueType | None]:
         return _infer_by_onnx(node)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         return [None] * len(node.outputs)
+
+
+def _completed(node: Node, types: Iterable[ValueType | None]) -> list[ValueType | None]:
+    """The types of a node's outputs, those not given as the schema declares them."""
+    given = [*types, *[None] * len(node.outputs)]
+    return [
+        None if value is None else type or _declared_type(node, value.index)
+        for value, type in zip(node.outputs, given, strict=False)
+    ]
 
 
 def _infer_by_onnx(node: Node) -> list[ValueType | None]:
@@ -181,6 +204,8 @@ def _infer_by_onnx(node: Node) -> list[ValueType | None]:
         else:
             model.graph.input.append(value_info(value))
     try:
+        if hide(model.graph):
+            return [None] * len(node.outputs)
         inferred = ModelProto.FromString(infer_shapes(model.SerializeToString(), data_prop=False))
     except Exception:  # whatever class of its own the C++ code raises, nothing is known
         return [None] * len(node.outputs)
@@ -202,9 +227,8 @@ def _declared_type(node: Node, slot: int) -> ValueType | None:
 def _only_type(found: Schema, declared: str) -> ValueType | None:
     """The tensor type that a fixed type, or a type parameter with a single choice, stands for."""
     if declared in found.type_parameters:
-        constraints = get_schema(found.op, found.since, found.domain).type_constraints
-        allowed = [t for c in constraints if c.type_param_str == declared for t in c.allowed_type_strs]
-        declared = allowed[0] if len(allowed) == 1 else ""
+        allowed = found.allowed[declared]
+        declared = next(iter(allowed)) if len(allowed) == 1 else ""
     element = re.fullmatch(r"tensor\((\w+)\)", declared)
     return TensorType(DType[element[1].upper()]) if element else None
 

@@ -1,46 +1,77 @@
-"""Model-local functions: checked, then inlined by onnx."""
+"""Model-local functions, replaced by their bodies.
+
+This does what ONNX Runtime does: an operator goes before a function of the same name, and bodies are read under the operator
+sets of the model. Only bodies that are not valid there, which ONNX Runtime refuses, are converted by onnx.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from ortconv.errors import GraphError, UnsupportedError
+from ortconv.ir.schema import schema
+from ortconv.onnxio.build import check_text
 from ortconv.onnxio.infer import first_line
-from ortconv.onnxlib import FunctionProto, ModelProto, NodeProto
+from ortconv.onnxlib import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SchemaError,
+    get_schema,
+)
 
 MAX_NODES = 1_000_000
 """Nodes that a model may have after inlining."""
 
-Key = tuple[str, str]
+MAX_NESTING = 64
+"""How deep calls of functions may lie inside of subgraphs of functions."""
 
 
-def inline_functions(proto: ModelProto) -> ModelProto:
-    """The same model without functions. GraphError if they are recursive, UnsupportedError if they cannot be inlined."""
-    functions = {(_domain(f.domain), f.name): f for f in proto.functions}
-    if len(functions) < len(proto.functions):
-        raise GraphError("two model-local functions have the same name")
+class Key(NamedTuple):
+    """What identifies a function. The overload is part of it from IR version 10 on."""
+
+    domain: str
+    name: str
+    overload: str
+
+    def __str__(self) -> str:
+        return f"{self.domain}:{self.name}" + (f":{self.overload}" if self.overload else "")
+
+
+def inline_functions(proto: ModelProto, warn: Callable[[str], None] = lambda text: None) -> None:
+    """Replace all calls of functions in a model by their bodies, and remove the functions.
+
+    GraphError if a function is recursive, defined twice or called with too many arguments, UnsupportedError if it cannot be
+    inlined. `warn` is called with what the user should know.
+    """
+    for function in proto.functions:
+        check_text(function.domain, function.name, function.overload, *function.input, *function.output)
+    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
+        for node in _walk(nodes):
+            check_text(node.domain, node.op_type, node.overload, node.name, *node.input, *node.output)
+            check_text(*(text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name)))
+    _import_domains(proto)
+    opsets = {_domain(entry.domain): entry.version for entry in proto.opset_import}
+    functions: dict[Key, FunctionProto] = {}
+    for function in proto.functions:
+        key = Key(_domain(function.domain), function.name, function.overload)
+        if functions.setdefault(key, function) is not function:
+            raise GraphError(f"the model has two functions {key}")
+    for key in [k for k in functions if schema(k.domain, k.name, opsets.get(k.domain, 1)) is not None]:
+        del functions[key]
     sizes = _sizes(functions)
     total = sum(sizes.get(_key(node), 1) for node in _walk(proto.graph.node))
     if total > MAX_NODES:
         raise UnsupportedError(f"inlining the model's functions would give {total} nodes, the limit is {MAX_NODES}")
-    _import_domains(proto)
-    own = {_domain(entry.domain): entry.version for entry in proto.opset_import}
-    convert = any(own[_domain(e.domain)] != e.version for f in proto.functions for e in f.opset_import)
-    from onnx.inliner import inline_local_functions
-
-    try:
-        inlined = inline_local_functions(proto, convert_version=convert)
-    except Exception as error:
-        raise GraphError(f"inlining functions: {first_line(error)}") from error
-    left = next((node for node in _walk(inlined.graph.node) if _key(node) in functions), None)
-    if left is not None:
-        raise UnsupportedError(
-            f"function {left.domain}:{left.op_type} cannot be inlined",
-            node=left.name or None,
-            hint="it uses another operator set version than the model: export all of it with one",
-        )
-    del inlined.functions[:]
-    return inlined
+    foreign = {key for key, function in functions.items() if not _fits(key, function, opsets, warn)}
+    inliner = _Inliner(functions, foreign, _names(proto.graph))
+    inliner.graph(proto.graph)
+    del proto.functions[:]
+    if inliner.left:
+        _convert(proto, inliner)
 
 
 def _import_domains(proto: ModelProto) -> None:
@@ -53,7 +84,247 @@ def _import_domains(proto: ModelProto) -> None:
                 proto.opset_import.add(domain=entry.domain, version=entry.version)
 
 
-def _sizes(functions: dict[Key, FunctionProto]) -> dict[Key, int]:
+# ---------------------------------------------------------------------- operator sets
+
+
+def _fits(key: Key, function: FunctionProto, opsets: Mapping[str, int], warn: Callable[[str], None]) -> bool:
+    """True if the operators of a function are valid under the model's operator sets.
+
+    Warns where the model's version of an operator has other defaults than the function's.
+    """
+    own = {_domain(entry.domain): entry.version for entry in function.opset_import}
+    for domain, version in own.items():
+        if version == opsets[domain]:
+            continue
+        for node in _walk(function.node):
+            if _domain(node.domain) == domain and not _valid(node, domain, version, opsets[domain]):
+                return False
+    for node in _walk(function.node):
+        domain = _domain(node.domain)
+        if own.get(domain, opsets.get(domain)) != opsets.get(domain) and _defaults_differ(
+            node, domain, own[domain], opsets[domain]
+        ):
+            warn(
+                f"function {key} is of opset {own[domain]}, the model of opset {opsets[domain]}: its {node.op_type} has the"
+                " model's defaults, as in ONNX Runtime"
+            )
+    return True
+
+
+def _valid(node: NodeProto, domain: str, version: int, target: int) -> bool:
+    """True if a node of one version of an operator set has the attributes and inputs of another version."""
+    try:
+        before = get_schema(node.op_type, version, domain)
+    except SchemaError:
+        return True
+    try:
+        found = get_schema(node.op_type, target, domain)
+    except SchemaError:
+        return False
+    if found.since_version == before.since_version:
+        return True
+    given = {attribute.name for attribute in node.attribute}
+    required = {name for name, attribute in found.attributes.items() if attribute.required}
+    return (
+        not found.deprecated
+        and required <= given <= set(found.attributes)
+        and found.min_input <= len(node.input) <= found.max_input
+        and found.min_output <= len(node.output) <= found.max_output
+    )
+
+
+def _defaults_differ(node: NodeProto, domain: str, version: int, target: int) -> bool:
+    before, after = schema(domain, node.op_type, version), schema(domain, node.op_type, target)
+    if before is None or after is None or before.since == after.since:
+        return False
+    given = {attribute.name for attribute in node.attribute}
+    names = (before.defaults.keys() & after.defaults.keys()) - given
+    return any(before.defaults[name] != after.defaults[name] for name in names)
+
+
+def _convert(proto: ModelProto, inliner: _Inliner) -> None:
+    """Let onnx convert and inline the functions that are not valid under the model's operator sets."""
+    from onnx.inliner import inline_local_functions
+
+    for key, function in inliner.left.items():
+        added = proto.functions.add()
+        added.CopyFrom(function)
+        del added.node[:]
+        added.node.extend(inliner.nodes(function.node))
+        added.name, added.overload = inliner.unique(key), ""
+        del added.attribute_proto[:]
+        added.attribute.extend(a.name for a in function.attribute_proto)
+    try:
+        inlined = inline_local_functions(proto, convert_version=True)
+        broken = None
+    except Exception as error:
+        inlined, broken = proto, error
+    names = {function.name for function in proto.functions}
+    left = next((node for node in _walk(inlined.graph.node) if node.op_type in names), None)
+    if left is not None:
+        key = next(key for key in inliner.left if inliner.unique(key) == left.op_type)
+        reason = f" ({first_line(broken)})" if broken else ""
+        raise UnsupportedError(
+            f"function {key} uses another operator set version than the model, and cannot be converted{reason}",
+            node=left.name or None,
+            hint="export all of the model with one operator set version",
+        )
+    proto.CopyFrom(inlined)
+    del proto.functions[:]
+
+
+# ---------------------------------------------------------------------- inlining
+
+
+class _Inliner:
+    """Copies bodies of functions to where they are called. `taken` are the names of values that exist already."""
+
+    def __init__(self, functions: Mapping[Key, FunctionProto], foreign: set[Key], taken: set[str]) -> None:
+        self.functions = functions
+        self.foreign = foreign
+        self.taken = taken
+        self.tried: dict[str, int] = {}
+        self.left: dict[Key, FunctionProto] = {}
+        """The functions of `foreign` that are called."""
+
+    def graph(self, graph: GraphProto, depth: int = 0) -> None:
+        """Inline all calls in a graph and in its subgraphs."""
+        if depth > MAX_NESTING:
+            raise UnsupportedError(f"functions nest subgraphs deeper than {MAX_NESTING} levels")
+        if any(_key(node) in self.functions or any(map(_graphs, node.attribute)) for node in graph.node):
+            nodes = self.nodes(graph.node, depth)
+            del graph.node[:]
+            graph.node.extend(nodes)
+
+    def nodes(self, nodes: Iterable[NodeProto], depth: int = 0) -> list[NodeProto]:
+        """Copies of nodes, with the bodies of functions in place of their calls."""
+        made: list[NodeProto] = []
+        pending = [iter(nodes)]
+        while pending:
+            node = next(pending[-1], None)
+            if node is None:
+                pending.pop()
+                continue
+            key = _key(node)
+            if key in self.functions and key not in self.foreign:
+                pending.append(iter(self.body(self.functions[key], node)))
+                continue
+            copy = NodeProto()
+            copy.CopyFrom(node)
+            if key in self.foreign:
+                self._leave(copy, key)
+            for attribute in copy.attribute:
+                for sub in _graphs(attribute):
+                    self.graph(sub, depth + 1)
+            made.append(copy)
+        return made
+
+    def body(self, function: FunctionProto, call: NodeProto) -> list[NodeProto]:
+        """The nodes of a function as one call needs them."""
+        for kind, formal, actual in (("inputs", function.input, call.input), ("outputs", function.output, call.output)):
+            if len(actual) > len(formal):
+                raise GraphError(
+                    f"{len(actual)} {kind}, but the function has {len(formal)}", node=f"{_key(call)} '{call.name}'"
+                )
+        names = dict(zip(function.input, [*call.input, *[""] * len(function.input)], strict=False))
+        returned: dict[str, str] = {}
+        aliases: list[NodeProto] = []
+        for formal, actual in zip(function.output, call.output, strict=False):
+            if actual and (formal in names or formal in returned):
+                source = returned.get(formal) or names[formal]
+                aliases.append(NodeProto(op_type="Identity", input=[source], output=[actual]))
+            elif actual:
+                returned[formal] = actual
+        names.update(returned)
+        attributes = _arguments(function, call)
+        made = []
+        self._define(names, function.node)
+        for node in function.node:
+            copy = NodeProto()
+            copy.CopyFrom(node)
+            self._rewrite(copy, names, attributes)
+            if call.name and copy.name:
+                copy.name = f"{call.name}/{copy.name}"
+            made.append(copy)
+        return made + aliases
+
+    def unique(self, key: Key) -> str:
+        """A name for a function that differs from that of its overloads."""
+        return f"{key.name}__{key.overload}" if key.overload else key.name
+
+    def _leave(self, call: NodeProto, key: Key) -> None:
+        function = self.left[key] = self.functions[key]
+        arguments = list(_arguments(function, call).values())
+        del call.attribute[:]
+        call.attribute.extend(arguments)
+        call.op_type, call.overload = self.unique(key), ""
+
+    def _define(self, names: dict[str, str], nodes: Iterable[NodeProto]) -> None:
+        for node in nodes:
+            for name in node.output:
+                if name and name not in names:
+                    names[name] = self._fresh(name)
+
+    def _fresh(self, hint: str) -> str:
+        name, n = hint, self.tried.get(hint, 0)
+        while name in self.taken:
+            n += 1
+            name = f"{hint}_{n}"
+        self.tried[hint] = n
+        self.taken.add(name)
+        return name
+
+    def _rewrite(self, node: NodeProto, names: Mapping[str, str], attributes: Mapping[str, AttributeProto]) -> None:
+        """Rename the values of a node and put attributes in place of references to them, in its subgraphs too."""
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        if any(attribute.ref_attr_name for attribute in node.attribute):
+            resolved = [_resolved(attribute, attributes) for attribute in node.attribute]
+            del node.attribute[:]
+            node.attribute.extend(attribute for attribute in resolved if attribute is not None)
+        for attribute in node.attribute:
+            for sub in _graphs(attribute):
+                self._rewrite_graph(sub, dict(names), attributes)
+
+    def _rewrite_graph(
+        self, graph: GraphProto, names: dict[str, str], attributes: Mapping[str, AttributeProto]
+    ) -> None:
+        constants = [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
+        holders = (*graph.input, *graph.output, *graph.value_info, *constants)
+        check_text(*(holder.name for holder in holders))
+        own = [*(value.name for value in graph.input), *(tensor.name for tensor in constants)]
+        for name in dict.fromkeys((*own, *(name for node in graph.node for name in node.output if name))):
+            names[name] = self._fresh(name)
+        for holder in holders:
+            holder.name = names.get(holder.name, holder.name)
+        for node in graph.node:
+            self._rewrite(node, names, attributes)
+
+
+def _arguments(function: FunctionProto, call: NodeProto) -> dict[str, AttributeProto]:
+    """The attributes of a call: those given, and the function's defaults for the others."""
+    found = {attribute.name: attribute for attribute in function.attribute_proto}
+    found.update((attribute.name, attribute) for attribute in call.attribute)
+    return found
+
+
+def _resolved(attribute: AttributeProto, values: Mapping[str, AttributeProto]) -> AttributeProto | None:
+    """An attribute of a body with the value that it refers to; None where the call leaves that out."""
+    if not attribute.ref_attr_name:
+        return attribute
+    value = values.get(attribute.ref_attr_name)
+    if value is None:
+        return None
+    copy = AttributeProto()
+    copy.CopyFrom(value)
+    copy.name = attribute.name
+    return copy
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def _sizes(functions: Mapping[Key, FunctionProto]) -> dict[Key, int]:
     """By function: its number of nodes when everything in it is inlined. GraphError on recursion."""
     calls = {key: [_key(node) for node in _walk(f.node)] for key, f in functions.items()}
     sizes: dict[Key, int] = {}
@@ -65,7 +336,7 @@ def _sizes(functions: dict[Key, FunctionProto]) -> dict[Key, int]:
             del active[key]
             sizes[key] = sum(sizes.get(called, 1) for called in calls[key])
         elif key in active:
-            raise GraphError(f"function {key[0]}:{key[1]} calls itself")
+            raise GraphError(f"function {key} calls itself")
         elif key not in sizes:
             active[key] = None
             stack.append((key, True))
@@ -73,19 +344,36 @@ def _sizes(functions: dict[Key, FunctionProto]) -> dict[Key, int]:
     return sizes
 
 
+def _names(graph: GraphProto) -> set[str]:
+    """The names of all values of a graph and of its subgraphs."""
+    names = {value.name for value in (*graph.input, *graph.output)}
+    names.update(tensor.name for tensor in graph.initializer)
+    names.update(sparse.values.name for sparse in graph.sparse_initializer)
+    for node in graph.node:
+        names.update(node.output)
+        for attribute in node.attribute:
+            for sub in _graphs(attribute):
+                names |= _names(sub)
+    return names
+
+
+def _graphs(attribute: AttributeProto) -> Sequence[GraphProto]:
+    if attribute.HasField("g"):
+        return (attribute.g, *attribute.graphs)
+    return attribute.graphs  # type: ignore[no-any-return]
+
+
 def _walk(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     """The nodes and all nodes in their subgraphs."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _walk(attribute.g.node)
-            for graph in attribute.graphs:
+            for graph in _graphs(attribute):
                 yield from _walk(graph.node)
 
 
 def _key(node: NodeProto) -> Key:
-    return _domain(node.domain), node.op_type
+    return Key(_domain(node.domain), node.op_type, node.overload)
 
 
 def _domain(name: str) -> str:

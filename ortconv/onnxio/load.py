@@ -14,8 +14,10 @@ from ortconv.ir.model import Model
 from ortconv.onnxio import wire
 from ortconv.onnxio.build import Resolve, build
 from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
+from ortconv.onnxio.declared import infer_declared
 from ortconv.onnxio.external import ExternalData
-from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing, infer_model
+from ortconv.onnxio.imports import import_used
+from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
 from ortconv.onnxio.inline import inline_functions
 from ortconv.onnxlib import GraphProto, ModelProto, TensorProto
 
@@ -81,22 +83,24 @@ def _load(
     check_versions(proto, oldest_opset)
     resolve = _resolver(payloads, external)
     inlines = bool(proto.functions)
+    warnings: list[str] = []
     if inlines:
-        proto = inline_functions(proto)
+        inline_functions(proto, warnings.append)
+    import_used(proto, message, warnings.append)
     if fix_dims:
         _fix_dims(proto.graph, fix_dims)
     defaults = _hide_defaults(proto)
-    if _show_small(proto.graph, resolve) or inlines or fix_dims or defaults:
+    if _show_small(proto.graph, resolve) or inlines or fix_dims or defaults or warnings:
         message = proto.SerializeToString()
-    del proto
     symbol = anonymous_symbols(message)
+    del message
     with without_collections():
-        proto = infer_model(message)
+        proto = infer_declared(proto, warnings.append)
         proto.graph.initializer.extend(defaults)
-        del message
         model = build(proto, resolve, symbol)
         del proto
         infer_missing(model.graph)
+    model.warnings += dict.fromkeys(warnings)
     return model
 
 

@@ -87,6 +87,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
     with result.timed("load"):
         model = load(source, options.fix_dims)
         tell(observer, "load", model)
+    result.warnings = model.warnings
     result.nodes_before = sum(1 for _ in model.graph.walk())
     result.bytes_before = model.file_bytes
     result.constants_before = constant_bytes(model)

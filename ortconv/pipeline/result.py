@@ -27,6 +27,8 @@ class Result:
 
     source: str
     files: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """What was repaired when the source was read."""
     nodes_before: int = 0
     nodes_after: int = 0
     saved_fusions: int = 0

@@ -1,0 +1,123 @@
+"""Type and shape rules for the attention operators of ONNX Runtime's own domain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ortconv.ir.graph import Node
+from ortconv.ir.types import Dim, Shape, ValueType
+from ortconv.onnxio.type_rules import Rule, dtype_of, plus, shape_of, tensor, times
+
+
+def attention(past_slot: int, dtype_slot: int) -> Rule:
+    """Attention over one packed projection of queries, keys and values; `present` is [2, batch, heads, length, head size]."""
+
+    def rule(node: Node) -> list[ValueType | None]:
+        x, w, past = shape_of(node, 0), shape_of(node, 1), shape_of(node, past_slot)
+        dtype = dtype_of(node, dtype_slot)
+        sizes: Any = node.attr("qkv_hidden_sizes", ())
+        hidden: Dim = sizes[2] if sizes else None
+        if not sizes and w is not None and len(w) == 2 and isinstance(w[1], int):
+            hidden = w[1] // 3
+        batch, length = x[:2] if x is not None and len(x) == 3 else (None, None)
+        heads: int = node.attr("num_heads", 0)
+        head_size = hidden // heads if isinstance(hidden, int) and heads else None
+        present: Shape = (2, batch, heads or None, length, head_size)
+        if past is not None and len(past) == 5:
+            share = node.attr("past_present_share_buffer", 0)
+            present = past if share else (*past[:3], plus(past[3], length), past[4])
+        elif node.input(past_slot) is not None:
+            present = (2, batch, heads or None, None, head_size)
+        return [tensor(dtype, None if x is None else (batch, length, hidden)), tensor(dtype, present)]
+
+    return rule
+
+
+def multi_head_attention(past_slot: int) -> Rule:
+    """Attention over queries, keys and values of their own, or over all three packed as [batch, length, heads, 3, head size].
+
+    Present keys and values are [batch, heads, length with the past, head size].
+    """
+
+    def rule(node: Node) -> list[ValueType | None]:
+        dtype = dtype_of(node, 0)
+        q, k, v = (shape_of(node, slot) for slot in range(3))
+        if q is None or len(q) not in (3, 5):
+            return [tensor(dtype, None), tensor(dtype, (None,) * 4), tensor(dtype, (None,) * 4)]
+        heads: Dim = node.attr("num_heads", 0) or None
+        hidden, v_hidden = _hidden(q, v)
+        length = k[1] if k is not None and len(k) in (3, 5) else k[2] if k is not None and len(k) == 4 else q[1]
+        present = [
+            _present(node, past_slot + i, (q[0], heads, length, _split(size, heads)))
+            for i, size in enumerate((hidden, v_hidden))
+        ]
+        return [tensor(dtype, (q[0], q[1], v_hidden)), *(tensor(dtype, shape) for shape in present)]
+
+    return rule
+
+
+def _hidden(q: Shape, v: Shape | None) -> tuple[Dim, Dim]:
+    """The sizes of all heads together, of queries and of values."""
+    if len(q) == 5:
+        both = times(q[2], q[4])
+        return both, both
+    if v is None:
+        return q[2], q[2]
+    return q[2], v[2] if len(v) == 3 else times(v[1], v[3]) if len(v) == 4 else q[2]
+
+
+def _split(size: Dim, parts: Dim) -> Dim:
+    return size // parts if isinstance(size, int) and isinstance(parts, int) and parts else None
+
+
+def _present(node: Node, past_slot: int, alone: Shape) -> Shape:
+    past = shape_of(node, past_slot)
+    if node.input(past_slot) is None:
+        return alone
+    if past is None or len(past) != 4:
+        return (*alone[:2], None, alone[3])
+    if node.attr("past_present_share_buffer", 0):
+        return past
+    return (*past[:2], plus(past[2], alone[2]), past[3])
+
+
+def group_query_attention(node: Node) -> list[ValueType | None]:
+    """Attention with fewer heads of keys and values. Without keys, queries hold all three, packed along the last axis."""
+    q, past = shape_of(node, 0), shape_of(node, 3)
+    dtype = dtype_of(node, 0)
+    cache = dtype_of(node, 3) or dtype
+    heads: int = node.attr("num_heads", 0)
+    kv_heads: int = node.attr("kv_num_heads", 0)
+    if q is None or len(q) != 3:
+        return [tensor(dtype, None), *[tensor(cache, (None,) * 4)] * 2, tensor(dtype, (None,) * 4)]
+    packed = node.input(1) is None
+    head_size = _split(q[2], heads + 2 * kv_heads if packed else heads)
+    hidden = times(head_size, heads) if packed else q[2]
+    present: Shape = (q[0], kv_heads or None, None, head_size)
+    if past is not None and len(past) == 4:
+        present = (*past[:2], None, past[3])
+    scores: Shape = (q[0], heads or None, q[1], None)
+    return [tensor(dtype, (q[0], q[1], hidden)), *[tensor(cache, present)] * 2, tensor(dtype, scores)]
+
+
+def sparse_attention(node: Node) -> list[ValueType | None]:
+    """Attention whose keys and values stay in the memory of the past ones."""
+    return [group_query_attention(node)[0], *(tensor(dtype_of(node, slot), shape_of(node, slot)) for slot in (3, 4))]
+
+
+def linear_attention(node: Node) -> list[ValueType | None]:
+    """Attention whose past is one state of fixed size."""
+    dtype = dtype_of(node, 0)
+    return [tensor(dtype, None), tensor(dtype_of(node, 3) or dtype, shape_of(node, 3))]
+
+
+ATTENTION_TYPES: dict[str, Rule] = {
+    "Attention": attention(4, 0),
+    "QAttention": attention(8, 3),
+    "MultiHeadAttention": multi_head_attention(6),
+    "DecoderMaskedMultiHeadAttention": multi_head_attention(5),
+    "GroupQueryAttention": group_query_attention,
+    "LinearAttention": linear_attention,
+    "SparseAttention": sparse_attention,
+}
+"""By operator of com.microsoft: the types of a node's outputs."""

@@ -1,0 +1,278 @@
+"""Declared types against inferred ones: what a model says of its inner values and outputs need not be true.
+
+Edits often leave shapes behind that values had before, such as a batch of 1. Inference therefore runs first without declared types.
+Where these contradict what it finds, all declared dimensions are dropped: those that nothing contradicts may be as old. Otherwise
+they fill in what inference cannot know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+
+from ortconv.errors import GraphError
+from ortconv.ir.types import Dim, SequenceType, Shape, TensorType, ValueType
+from ortconv.onnxio.build import TypeReader, check_text
+from ortconv.onnxio.imports import walk
+from ortconv.onnxio.infer import ContradictionError, infer_model
+from ortconv.onnxio.proto import type_proto
+from ortconv.onnxio.shield import HIDDEN
+from ortconv.onnxlib import GraphProto, ModelProto, SchemaError, SparseTensorProto, TypeProto, get_schema
+
+Types = list[dict[str, ValueType]]
+"""By graph, in the order of `_graphs`: the types of values by name."""
+
+_INFERRED_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""The operators whose subgraphs onnx infers."""
+
+
+def infer_declared(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
+    """The message with the types that inference finds, and those that it declares where they agree; `proto` is used up.
+
+    GraphError where an element type is declared that the node does not give.
+    """
+    sparse = _densify(proto.graph)
+    inferred = _infer(proto, warn)
+    if sparse:
+        del inferred.graph.input[-len(sparse) :]
+        inferred.graph.sparse_initializer.extend(sparse)
+    return inferred
+
+
+def _densify(graph: GraphProto) -> list[SparseTensorProto]:
+    """Take out sparse constants, which ONNX Runtime makes dense, and leave dense inputs: onnx infers nothing or wrong shapes."""
+    sparse = list(graph.sparse_initializer)
+    for tensor in sparse:
+        check_text(tensor.values.name)
+        dense = graph.input.add(name=tensor.values.name).type.tensor_type
+        dense.elem_type = tensor.values.data_type
+        dense.shape.SetInParent()
+        for size in tensor.dims:
+            dense.shape.dim.add(dim_value=size)
+    del graph.sparse_initializer[:]
+    return sparse
+
+
+def _infer(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
+    read = TypeReader()
+    declared = _take(proto.graph, read)
+    inferred = infer_model(proto)
+    symbols = {d.dim_param for v in proto.graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
+    found = _found(inferred.graph, declared, read)
+    try:
+        merged, wrong = _merge(declared, found, symbols)
+    except GraphError as error:
+        raise error.at(node=_producer(proto.graph, error.message)) from error
+    if wrong:
+        merged = _only_ranks(declared, found)
+    elif any(merged):
+        if not _read(proto.graph, merged):
+            _state(inferred.graph, merged)
+            return inferred
+        _state(proto.graph, merged)
+        known = _without_unknown(proto)
+        try:
+            checked = infer_model(known, strict=True)
+            return checked if known is proto else infer_model(proto)
+        except ContradictionError as error:
+            wrong = [str(error.message)]
+            _take(proto.graph, read)
+            merged = _only_ranks(declared, found)
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        warn(f"declared shapes contradict the graph and are not used: {wrong[0]}{more}")
+    if not any(merged):
+        return inferred
+    _state(proto.graph, merged)
+    return infer_model(proto)
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """The graph and the subgraphs that onnx infers, outer ones first."""
+    yield graph
+    for node in graph.node:
+        if node.op_type in _INFERRED_BODIES and node.domain in ("", "ai.onnx"):
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    yield from _graphs(attribute.g)
+
+
+def _take(graph: GraphProto, read: TypeReader) -> Types:
+    """Remove the types declared for what nodes make, and the shapes of inputs and outputs of subgraphs, and return them.
+
+    The element types of the latter stay: onnx infers nothing of an If without them.
+    """
+    found: Types = []
+    for i, sub in enumerate(_graphs(graph)):
+        given = {tensor.name for tensor in sub.initializer}
+        given.update(value.name for value in sub.input if i == 0)
+        types: dict[str, ValueType] = {}
+        for info in (*sub.value_info, *sub.output, *(sub.input if i else ())):
+            if info.name not in given and (type := read(info.type)) is not None:
+                types[info.name] = type
+        del sub.value_info[:]
+        for info in sub.output if i == 0 else ():
+            info.ClearField("type")
+        for info in (*sub.input, *sub.output):
+            if info.type.HasField("tensor_type"):
+                _forget(info.type.tensor_type, whole=i > 0)
+        found.append(types)
+    return found
+
+
+def _forget(tensor: TypeProto.Tensor, whole: bool) -> None:
+    """Remove the shape of a type, or its negative dimensions, which exporters write for unknown ones."""
+    if whole:
+        tensor.ClearField("shape")
+    elif any(d.dim_value < 0 for d in tensor.shape.dim):
+        for dim in tensor.shape.dim:
+            if dim.dim_value < 0:
+                dim.ClearField("dim_value")
+
+
+def _found(graph: GraphProto, declared: Types, read: TypeReader) -> Types:
+    """The inferred types of the values that have declared ones."""
+    found: Types = []
+    for sub, stated in zip(_graphs(graph), declared, strict=True):
+        own: dict[str, ValueType] = {}
+        for infos in (sub.output, sub.input, sub.value_info):
+            if len(own) == len(stated):
+                break
+            for info in infos:
+                if info.name in stated and (type := read(info.type)) is not None:
+                    own[info.name] = type
+        found.append(own)
+    return found
+
+
+def _read(graph: GraphProto, types: Types) -> bool:
+    """True if nodes read any of these values, or a subgraph has some, whose types others depend on."""
+    return any(types[1:]) or any(name in types[0] for node in walk(graph) for name in node.input)
+
+
+def _state(graph: GraphProto, types: Types) -> None:
+    """Declare types: of inputs and outputs in their place, of other values in addition."""
+    for sub, own in zip(_graphs(graph), types, strict=True):
+        left = dict(own)
+        for infos in (sub.output, sub.input, sub.value_info) if own else ():
+            for info in infos:
+                if info.name in own:
+                    info.type.CopyFrom(type_proto(own[info.name]))
+                    left.pop(info.name, None)
+        for name, type in left.items():
+            sub.value_info.add(name=name).type.CopyFrom(type_proto(type))
+
+
+def _merge(declared: Types, inferred: Types, symbols: set[str]) -> tuple[Types, list[str]]:
+    """The declared types that say more than the inferred ones, completed by these, and where both contradict."""
+    merged: Types = []
+    wrong: list[str] = []
+    for stated, known in zip(declared, inferred, strict=True):
+        own: dict[str, ValueType] = {}
+        for name, type in stated.items():
+            other = known.get(name)
+            if other is type:
+                continue
+            if other is None:
+                own[name] = type
+                continue
+            _check_element(name, type, other)
+            both = _merge_types(type, other, symbols)
+            if both is None:
+                wrong.append(f"'{name}' is declared as {type}, but is {other}")
+            elif both != other:
+                own[name] = both
+        merged.append(own)
+    return merged, wrong
+
+
+def _check_element(name: str, declared: ValueType, inferred: ValueType) -> None:
+    if isinstance(declared, TensorType) and isinstance(inferred, TensorType):
+        stated, made = declared.dtype.name.lower(), inferred.dtype.name.lower()
+    else:
+        stated, made = declared.__class__.__name__, inferred.__class__.__name__
+    if stated != made:
+        raise GraphError(
+            f"'{name}' is declared {stated}, but the operator makes {made}",
+            hint="declare the type that the operator makes, or insert a Cast",
+        )
+
+
+def _producer(graph: GraphProto, message: str) -> str | None:
+    """The label of the node that makes the value which a message begins with."""
+    for node in walk(graph):
+        if any(message.startswith(f"'{name}' ") for name in node.output):
+            return f"{node.op_type} '{node.name or node.output[0]}'"
+    return None
+
+
+def _merge_types(declared: ValueType, inferred: ValueType, symbols: set[str]) -> ValueType | None:
+    """What both say; None where they contradict."""
+    if isinstance(declared, SequenceType) and isinstance(inferred, SequenceType):
+        element = _merge_types(declared.element, inferred.element, symbols)
+        return None if element is None else SequenceType(element)
+    if not isinstance(declared, TensorType) or not isinstance(inferred, TensorType) or declared.shape is None:
+        return inferred
+    shape = _merge_shapes(declared.shape, inferred.shape, symbols)
+    return None if shape is None else TensorType(inferred.dtype, shape)
+
+
+def _merge_shapes(declared: Shape, inferred: Shape | None, symbols: set[str]) -> Shape | None:
+    """What both say; None where they contradict, also where a free dimension of the inputs is declared as a number."""
+    if inferred is None:
+        return declared
+    if len(declared) != len(inferred):
+        return None
+    dims: list[Dim] = []
+    for stated, known in zip(declared, inferred, strict=True):
+        free = known in symbols
+        if isinstance(stated, int) and (free or (isinstance(known, int) and known != stated)):
+            return None
+        unknown = known is None or (isinstance(known, str) and not free)
+        dims.append(stated if unknown and stated is not None else known)
+    return tuple(dims)
+
+
+def _without_unknown(proto: ModelProto) -> ModelProto:
+    """The model with inputs in place of nodes that onnx does not know, next to which it overlooks contradictions."""
+    check_text(*(text for node in proto.graph.node for text in (node.op_type, node.domain)))
+    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    unknown = [
+        node for node in proto.graph.node if not _is_known(node.op_type, node.domain, opsets.get(node.domain, 1))
+    ]
+    if not unknown:
+        return proto
+    cut = ModelProto()
+    cut.CopyFrom(proto)
+    types = {info.name: info.type for info in (*proto.graph.value_info, *proto.graph.output)}
+    for name in (name for node in unknown for name in node.output if name in types):
+        cut.graph.input.add(name=name, type=types[name])
+    left = [node for node in proto.graph.node if _is_known(node.op_type, node.domain, opsets.get(node.domain, 1))]
+    del cut.graph.node[:]
+    cut.graph.node.extend(left)
+    return cut
+
+
+@cache
+def _is_known(op: str, domain: str, version: int) -> bool:
+    try:
+        get_schema(op, version, "" if domain == "ai.onnx" else domain)
+    except SchemaError:
+        return False
+    return ("" if domain == "ai.onnx" else domain, op) not in HIDDEN
+
+
+def _only_ranks(declared: Types, inferred: Types) -> Types:
+    """The declared types where inference finds none, without their dimensions."""
+    kept: Types = []
+    for stated, known in zip(declared, inferred, strict=True):
+        own: dict[str, ValueType] = {}
+        for name, type in stated.items():
+            other = known.get(name)
+            vague = other is None or (isinstance(other, TensorType) and other.shape is None)
+            if vague and isinstance(type, TensorType):
+                own[name] = TensorType(type.dtype, None if type.shape is None else (None,) * len(type.shape))
+            elif vague:
+                own[name] = type
+        kept.append(own)
+    return kept

@@ -1,0 +1,46 @@
+"""Operator sets that a model uses without importing them: ONNX Runtime imports all that it knows by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ortconv.ir.schema import schema
+from ortconv.onnxio.build import check_text
+from ortconv.onnxlib import GraphProto, ModelProto, NodeProto
+
+KNOWN = {"": 28, "ai.onnx.ml": 5, "com.microsoft": 1, "com.microsoft.nchwc": 1}
+"""The operator sets that ONNX Runtime imports, and their newest version in the newest release that this table is held against."""
+
+
+def import_used(proto: ModelProto, message: bytes, warn: Callable[[str], None]) -> None:
+    """Import the operator sets of KNOWN that nodes use and the model does not import. `message` is the model, serialized.
+
+    The version is the oldest that gives each node the same operator as the newest does, which ONNX Runtime takes.
+    """
+    imported = {_domain(entry.domain) for entry in proto.opset_import}
+    if all(domain in imported or (domain and domain.encode() not in message) for domain in KNOWN):
+        return
+    used: dict[str, set[str]] = {}
+    for node in walk(proto.graph):
+        check_text(node.op_type, node.domain)
+        domain = _domain(node.domain)
+        if domain not in imported and domain in KNOWN:
+            used.setdefault(domain, set()).add(node.op_type)
+    for domain, ops in used.items():
+        found = [known.since for op in ops if (known := schema(domain, op, KNOWN[domain])) is not None]
+        version = max(found, default=KNOWN[domain])
+        proto.opset_import.add(domain=domain, version=version)
+        warn(f"the model uses operators of {domain or 'ai.onnx'} without importing it: version {version} is imported")
+
+
+def walk(graph: GraphProto) -> Iterator[NodeProto]:
+    """The nodes of a graph and of all its subgraphs."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for sub in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                yield from walk(sub)
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name

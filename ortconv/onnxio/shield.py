@@ -1,0 +1,90 @@
+"""Keeps onnx's C++ inference, which runs in this process, from ending it or from running on without end.
+
+tests/onnxio/test_shield.py runs the inference of every operator of onnx on random nodes, each in a process of its own. This module
+lists what crashed or hung there: operators that are hidden from onnx, whose types contrib_types.py gives, and nodes that no runtime
+takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ortconv.errors import GraphError
+from ortconv.onnxio.imports import walk
+from ortconv.onnxlib import AttributeProto, GraphProto, NodeProto
+
+HIDDEN = frozenset(
+    {
+        ("", "EyeLike"), ("", "GatherND"), ("", "RegexFullMatch"), ("ai.onnx.ml", "DictVectorizer"),
+        ("ai.onnx.ml", "LabelEncoder"), ("ai.onnx.ml", "TreeEnsemble"),
+    }
+)  # fmt: skip
+"""Operators that crash where the type of their input is not known; GatherND where a dimension or batch_dims is negative."""
+
+MARK = "\1"
+"""What the names of hidden operators begin with."""
+
+_NAMES = {op for _, op in HIDDEN}
+
+
+def may_need_hiding(message: bytes) -> bool:
+    """False if a serialized model is sure to have no node that `hide` is for."""
+    return any(op.encode() in message for op in (*_NAMES, *_CHECKS))
+
+
+def hide(graph: GraphProto) -> bool:
+    """Rename the hidden operators, at any depth. True if there are any, also renamed before.
+
+    GraphError for a node on which onnx ends the process.
+    """
+    found = False
+    for node in walk(graph):
+        op = node.op_type
+        check = _CHECKS.get(op)
+        if check is not None and node.domain in ("", "ai.onnx") and (fault := check(node)):
+            raise GraphError(fault, node=f"{op} '{node.name or next(iter(node.output), '?')}'")
+        if op in _NAMES and ("" if node.domain == "ai.onnx" else node.domain, op) in HIDDEN:
+            node.op_type = MARK + op
+        found = found or node.op_type[:1] == MARK
+    return found
+
+
+def reveal(graph: GraphProto) -> None:
+    """Undo `hide`."""
+    for node in walk(graph):
+        if node.op_type[:1] == MARK:
+            node.op_type = node.op_type[1:]
+
+
+def _attribute(node: NodeProto, name: str) -> AttributeProto | None:
+    return next((a for a in node.attribute if a.name == name), None)
+
+
+def _split(node: NodeProto) -> str:
+    parts = _attribute(node, "num_outputs")
+    if parts is None or parts.i >= len(node.output):
+        return ""
+    return f"num_outputs is {parts.i}, but there are {len(node.output)} outputs"
+
+
+def _layer_normalization(node: NodeProto) -> str:
+    axis = _attribute(node, "axis")
+    return "" if axis is None or -(1 << 31) <= axis.i < 1 << 31 else f"axis {axis.i} is out of range"
+
+
+_TERM = r"[A-Za-z ]*(?:\.\.\.)?[A-Za-z ]*"
+_EQUATION = re.compile(rf"{_TERM}(?:,{_TERM})*(?:->{_TERM})?".encode())
+
+
+def _einsum(node: NodeProto) -> str:
+    equation = _attribute(node, "equation")
+    if equation is None or _EQUATION.fullmatch(equation.s):
+        return ""
+    return f"the equation '{equation.s.decode(errors='replace')[:80]}' is malformed"
+
+
+_CHECKS: dict[str, Callable[[NodeProto], str]] = {
+    "Einsum": _einsum, "LayerNormalization": _layer_normalization, "Split": _split,
+}  # fmt: skip
+"""By standard operator: what is wrong with a node that onnx's inference does not survive."""

@@ -1,0 +1,104 @@
+"""Type and shape rules for standard operators of which onnx's own inference says nothing, or which it does not survive."""
+
+from __future__ import annotations
+
+from ortconv.ir.graph import Node
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import DType, MapType, SequenceType, Shape, TensorType, ValueType
+from ortconv.onnxio.type_rules import Rule, dtype_of, shape_of, tensor
+
+
+def _eye_like(node: Node) -> list[ValueType | None]:
+    dtype = DType(node.attrs["dtype"]) if "dtype" in node.attrs else dtype_of(node, 0)  # type: ignore[arg-type]
+    return [tensor(dtype, shape_of(node, 0))]
+
+
+def _gather_nd(node: Node) -> list[ValueType | None]:
+    data, indices = shape_of(node, 0), shape_of(node, 1)
+    shape: Shape | None = None
+    if data is not None and indices and isinstance(indices[-1], int):
+        first: int = node.attr("batch_dims", 0) + indices[-1]
+        shape = (*indices[:-1], *data[first:]) if 0 <= first <= len(data) else None
+    return [tensor(dtype_of(node, 0), shape)]
+
+
+def _regex_full_match(node: Node) -> list[ValueType | None]:
+    return [TensorType(DType.BOOL, shape_of(node, 0))]
+
+
+# ---------------------------------------------------------------------- ai.onnx.ml
+
+_KINDS = {"strings": DType.STRING, "int64s": DType.INT64, "floats": DType.FLOAT}
+
+
+def _label_encoder(node: Node) -> list[ValueType | None]:
+    """Version 1 maps strings to their positions and back; later ones state keys and values."""
+    values = node.attrs.get("values_tensor")
+    dtype = values.dtype if isinstance(values, Tensor) else None
+    if dtype is None:
+        dtype = next((kind for name, kind in _KINDS.items() if f"values_{name}" in node.attrs), None)
+    if dtype is None and "classes_strings" in node.attrs:
+        return _category_mapper(node)
+    return [tensor(dtype, shape_of(node, 0))]
+
+
+def _category_mapper(node: Node) -> list[ValueType | None]:
+    dtype = {DType.STRING: DType.INT64, DType.INT64: DType.STRING}.get(dtype_of(node, 0) or DType.UNDEFINED)
+    return [tensor(dtype, shape_of(node, 0))]
+
+
+def _dict_vectorizer(node: Node) -> list[ValueType | None]:
+    source = node.input(0)
+    of = source.type.value if source is not None and isinstance(source.type, MapType) else None
+    return [TensorType(of.dtype) if isinstance(of, TensorType) else None]
+
+
+def _cast_map(node: Node) -> list[ValueType | None]:
+    kinds = {"TO_FLOAT": DType.FLOAT, "TO_STRING": DType.STRING, "TO_INT64": DType.INT64}
+    return [tensor(kinds.get(node.attr("cast_to", "TO_FLOAT")), None)]
+
+
+def _zip_map(node: Node) -> list[ValueType | None]:
+    key = DType.STRING if "classlabels_strings" in node.attrs else DType.INT64
+    return [SequenceType(MapType(key, TensorType(DType.FLOAT, ())))]
+
+
+def _rows(node: Node) -> Shape:
+    """The shape of one result for each row of the input."""
+    x = shape_of(node, 0)
+    return (None,) if x is None or len(x) != 2 else x[:1]
+
+
+def _tree_ensemble(node: Node) -> list[ValueType | None]:
+    return [tensor(dtype_of(node, 0), (*_rows(node), node.attr("n_targets", None)))]
+
+
+def _classifier(strings: str) -> Rule:
+    """Labels, strings where the attribute `strings` lists them, and scores."""
+
+    def rule(node: Node) -> list[ValueType | None]:
+        label = DType.STRING if node.attrs.get(strings) else DType.INT64
+        return [TensorType(label, _rows(node)), TensorType(DType.FLOAT, (*_rows(node), None))]
+
+    return rule
+
+
+_ML_TYPES: dict[str, Rule] = {
+    "CastMap": _cast_map,
+    "CategoryMapper": _category_mapper,
+    "DictVectorizer": _dict_vectorizer,
+    "LabelEncoder": _label_encoder,
+    "LinearClassifier": _classifier("classlabels_strings"),
+    "SVMClassifier": _classifier("classlabels_strings"),
+    "TreeEnsemble": _tree_ensemble,
+    "TreeEnsembleClassifier": _classifier("classlabels_strings"),
+    "ZipMap": _zip_map,
+}
+
+STANDARD_TYPES: dict[tuple[str, str], Rule] = {
+    ("", "EyeLike"): _eye_like,
+    ("", "GatherND"): _gather_nd,
+    ("", "RegexFullMatch"): _regex_full_match,
+    **{("ai.onnx.ml", op): rule for op, rule in _ML_TYPES.items()},
+}
+"""By (domain, operator): the types of a node's outputs."""

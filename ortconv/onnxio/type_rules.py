@@ -1,0 +1,49 @@
+"""What the tables of type rules share: a rule gives the types of a node's outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ortconv.ir.graph import Node
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+
+Rule = Callable[[Node], Iterable[ValueType | None]]
+"""Gives the types of a node's outputs, more than there are or None where they follow from the schema alone."""
+
+
+def dtype_of(node: Node, slot: int) -> DType | None:
+    """The element type of an input, None where it is left out or not known."""
+    value = node.input(slot)
+    return None if value is None else value.dtype
+
+
+def shape_of(node: Node, slot: int) -> Shape | None:
+    """The shape of an input, None where it is left out or its rank is not known."""
+    value = node.input(slot)
+    if value is None:
+        return None
+    if value.shape is None and isinstance(value.const, Tensor):
+        return value.const.shape
+    return value.shape
+
+
+def tensor(dtype: DType | None, shape: Shape | None) -> TensorType | None:
+    return None if dtype is None else TensorType(dtype, shape)
+
+
+def plus(a: Dim, b: Dim) -> Dim:
+    return a + b if isinstance(a, int) and isinstance(b, int) else None
+
+
+def times(a: Dim, b: Dim) -> Dim:
+    return a * b if isinstance(a, int) and isinstance(b, int) else None
+
+
+def like(slot: int, dtype_slot: int | None = None) -> Rule:
+    """Output 0 has the shape of one input and the element type of another."""
+
+    def rule(node: Node) -> list[ValueType | None]:
+        return [tensor(dtype_of(node, slot if dtype_slot is None else dtype_slot), shape_of(node, slot))]
+
+    return rule

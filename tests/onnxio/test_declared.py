@@ -1,0 +1,202 @@
+"""Declared types against inferred ones, and operator sets that are used without an import."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, parser
+
+from ortconv.errors import GraphError
+from ortconv.ir.graph import Graph
+from ortconv.ir.model import Model
+from ortconv.ir.schema import is_deterministic
+from ortconv.ir.types import TensorType
+from ortconv.ir.verify import verify
+from ortconv.onnxio.imports import KNOWN
+from ortconv.onnxio.load import from_proto
+from ortconv.onnxio.proto import model_proto
+
+
+def loaded(text: str, header: str = 'ir_version: 9, opset_import: ["" : 17, "c" : 1]') -> Model:
+    model = from_proto(parser.parse_model(f"<{header}>\n{text}"))
+    verify(model.graph)
+    return model
+
+
+def shapes(graph: Graph) -> dict[str, str]:
+    return {v.name: str(v.type) for node in graph.walk() for v in node.outputs if v is not None}
+
+
+CONTRADICTIONS = {
+    "an inner value": ("float[4, 3] x", "float[4, 3] y", "float[1, 3] a", "a = Relu(x) y = Neg(a)"),
+    "an output": ("float[4, 3] x", "float[1, 3] y", "", "a = Relu(x) y = Neg(a)"),
+    "another rank": ("float[4, 3] x", "float[4, 3] y", "float[12] a", "a = Relu(x) y = Neg(a)"),
+    "a number for a free dimension": ("float[N, 3] x", "float[1, 3] y", "float[1, 3] a", "a = Relu(x) y = Neg(a)"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_contradictions_are_dropped_with_a_warning(name: str) -> None:
+    reads, returns, inner, body = CONTRADICTIONS[name]
+    model = loaded(f"g ({reads}) => ({returns}) <{inner}> {{ {body} }}")
+    expected = reads.removesuffix(" x").replace(", ", ",")
+    assert set(shapes(model.graph).values()) == {expected}
+    (warning,) = model.warnings
+    assert warning.startswith("declared shapes contradict the graph and are not used: '")
+
+
+def test_one_contradiction_makes_all_declared_dimensions_doubtful() -> None:
+    """What a custom operator makes keeps its declared rank alone."""
+    text = "g (float[N, 3] x) => (float[1, 3] y) <float[1, 3] a, float[1, 5] b> {{ a = Relu(x) b = c.Custom(a) y = {0}(b) }}"
+    assert shapes(loaded(text.format("Neg")).graph) == {"a": "float[N,3]", "b": "float[?,?]", "y": "float[?0,?1]"}
+    consistent = text.replace("N, 3", "1, 3").replace("1, 3] y", "1, 5] y").format("Neg")
+    assert shapes(loaded(consistent).graph) == {"a": "float[1,3]", "b": "float[1,5]", "y": "float[1,5]"}
+    assert loaded(consistent).warnings == []
+
+
+def test_declarations_that_contradict_each_other() -> None:
+    model = loaded("g (float x) => (float[2, 3] y) <float[1, 3] a> { a = c.Custom(x) y = Neg(a) }")
+    assert shapes(model.graph) == {"a": "float[?,?]", "y": "float[?0,?1]"}
+    assert len(model.warnings) == 1
+
+
+def test_declarations_fill_in_what_inference_cannot_know() -> None:
+    text = "g (float[2, 3] x, int64[K] s) => (float[P, 3] y, float[B, C] n) <float[P, 3] a> "
+    text += "{ a = Reshape(x, s) y = Neg(a) n = Abs(x) }"
+    model = loaded(text)
+    assert shapes(model.graph) == {"a": "float[P,3]", "y": "float[P,3]", "n": "float[2,3]"}
+    assert model.warnings == []
+
+
+def test_declared_dimensions_in_bodies_are_dropped_too() -> None:
+    model = loaded("""g (float[N, 3] x, bool c) => (float[N, 3] y) {
+        y = If(c) <
+            then_branch = t () => (float[1, 3] z) <float[1, 3] a> { a = Relu(x) z = Neg(a) },
+            else_branch = e () => (float[1, 3] w) { w = Exp(x) }
+        >
+    }""")
+    assert set(shapes(model.graph).values()) == {"float[N,3]"}
+    assert len(model.warnings) == 1
+
+
+def test_declared_elements_of_sequences() -> None:
+    model = loaded("g (float[B, 3] x, int64[K] s) => (seq(float[d, 3]) y) { y = SplitToSequence<axis = 0>(x, s) }")
+    assert str(model.graph.outputs[0].type) == "seq(float[d,3])"
+
+
+@pytest.mark.parametrize("where", ["float16[2, 3] y", "float[2, 3] y> <float16[2, 3] a"])
+def test_declared_element_types_must_hold(where: str) -> None:
+    """onnxruntime refuses these: Type Error."""
+    returns, _, inner = where.partition("> <")
+    with pytest.raises(GraphError, match=r"Relu '\w': '\w' is declared float16, but the operator makes float"):
+        loaded(f"g (float[2, 3] x) => ({returns}) <{inner}> {{ a = Relu(x) y = Relu(a) }}")
+
+
+def test_negative_dimensions_are_unknown_ones() -> None:
+    proto = parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 17]> g (float[2, 3] x) => (float[A, 3] y) { y = Relu(x) }'
+    )
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    model = from_proto(proto)
+    assert [v.type and v.type.shape for v in model.graph.inputs if isinstance(v.type, TensorType)] == [(None, 3)]
+
+
+# ---------------------------------------------------------------------- operator sets
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "domain", "version"),
+    [
+        ('["" : 17]', "y = com.microsoft.Gelu(x)", "com.microsoft", 1),
+        ('["" : 17]', 'y = ai.onnx.ml.Normalizer<norm = "MAX">(x)', "ai.onnx.ml", 1),
+        ('["com.microsoft" : 1]', "a = com.microsoft.Gelu(x) y = Softmax(a)", "", 13),
+        ('["" : 17]', "c = Constant<value = bool {1}>() y = If(c) <then_branch = t () => (z) { z = com.microsoft.Gelu(x) }, "
+         "else_branch = e () => (w) { w = Neg(x) }>", "com.microsoft", 1),
+    ],
+)  # fmt: skip
+def test_operator_sets_that_onnxruntime_imports_by_itself(header: str, body: str, domain: str, version: int) -> None:
+    proto = parser.parse_model(
+        f"<ir_version: 8, opset_import: {header}> g (float[2, 3] x) => (float[2, 3] y) {{ {body} }}"
+    )
+    model = from_proto(proto)
+    assert model.graph.opset(domain) == version
+    assert len(model.warnings) == 1
+    x = np.array([[1, -2, 3], [0, 5, -6]], np.float32)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    ran = [
+        onnxruntime.InferenceSession(m.SerializeToString(), options).run(None, {"x": x})[0]
+        for m in (proto, model_proto(model))
+    ]
+    np.testing.assert_allclose(ran[1], ran[0], rtol=1e-6)
+
+
+def test_domains_that_nobody_knows_are_not_imported() -> None:
+    with pytest.raises(GraphError, match="No opset import for domain"):
+        loaded("g (float x) => (float y) { y = other.Thing(x) }")
+
+
+def test_known_operator_sets() -> None:
+    newest: dict[str, int] = {}
+    for known in onnxruntime.capi.onnxruntime_pybind11_state.get_all_operator_schema():
+        newest[known.domain] = max(newest.get(known.domain, 0), known.since_version)
+    assert all(KNOWN[domain] <= version for domain, version in newest.items() if domain in KNOWN)
+    assert newest.keys() - {"com.ms.internal.nhwc"} <= KNOWN.keys()
+
+
+# ---------------------------------------------------------------------- names, random numbers
+
+
+def test_subgraphs_found_by_name_keep_the_names_of_inputs_and_outputs() -> None:
+    body = helper.make_graph(
+        [helper.make_node("Relu", ["ids"], ["t"]), helper.make_node("Neg", ["t"], ["logits"])],
+        "decoder",
+        [helper.make_tensor_value_info("ids", TensorProto.INT32, [2])],
+        [helper.make_tensor_value_info("logits", TensorProto.INT32, [2])],
+    )
+    nodes = [
+        helper.make_node("Abs", ["ids"], ["t"]),
+        helper.make_node("Abs", ["t"], ["logits"]),
+        helper.make_node(
+            "GreedySearch", ["ids", "t"], ["y"], domain="com.microsoft", decoder=body, eos_token_id=1, pad_token_id=1
+        ),
+    ]
+    values = {n: helper.make_tensor_value_info(n, TensorProto.INT32, [2]) for n in ("ids", "y", "logits")}
+    graph = helper.make_graph(nodes, "g", [values["ids"]], [values["y"], values["logits"]])
+    graph.output[0].ClearField("type")
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = from_proto(onnx.ModelProto(ir_version=8, graph=graph, opset_import=imports))
+    verify(model.graph)
+    (sub,) = [g for node in model.graph for g in node.subgraphs]
+    assert [v.name for v in (*sub.inputs, *sub.outputs)] == ["ids", "logits"]
+    assert next(v.name for node in sub for v in node.outputs if v) != "t"
+
+
+@pytest.mark.parametrize(
+    ("node", "deterministic"),
+    [
+        ("Dropout(x)", True),
+        ("Dropout(x, r)", True),
+        ("Dropout(x, r, no)", True),
+        ("Dropout(x, r, yes)", False),
+        ("Dropout(x, r, c)", False),
+        ("com.microsoft.BiasDropout(x, x, x, r, yes)", False),
+        ("com.microsoft.BiasDropout(x, x, x, r, no)", True),
+        ("com.microsoft.BitmaskDropout(x, r, yes)", False),
+        ("RandomNormalLike(x)", False),
+        (
+            "If(c) <then_branch = t () => (z) { z = Dropout(x, r, yes) }, else_branch = e () => (w) { w = Neg(x) }>",
+            False,
+        ),
+        ("Neg(x)", True),
+    ],
+)
+def test_nodes_that_draw_random_numbers(node: str, deterministic: bool) -> None:
+    model = loaded(
+        f"g (float[2] x, bool c) => (float[2] y) <float r = {{0.5}}, bool yes = {{1}}, bool no = {{0}}> {{ y = {node} }}",
+        'ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]',
+    )
+    (made,) = model.graph
+    assert is_deterministic(made) is deterministic

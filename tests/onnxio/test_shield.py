@@ -1,0 +1,99 @@
+"""onnx's inference does not end the process, whatever the nodes are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from onnx import parser
+
+from ortconv.errors import GraphError
+from ortconv.ir.types import TensorType
+from ortconv.onnxio.load import from_proto
+
+RANDOM = Path(__file__).with_name("random_nodes.py")
+
+
+def random_nodes(seeds: int, first: int, step: int) -> list[str]:
+    command = [sys.executable, str(RANDOM), str(seeds), str(first), str(step)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(not hasattr(sys, "getdlopenflags") or sys.platform == "darwin", reason="needs fork")
+@pytest.mark.parametrize("first", range(2))
+def test_inference_survives_random_nodes(first: int) -> None:
+    assert random_nodes(6, first, 2) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(sys, "getdlopenflags") or sys.platform == "darwin", reason="needs fork")
+@pytest.mark.parametrize("first", range(8))
+def test_inference_survives_many_random_nodes(first: int) -> None:
+    assert random_nodes(100, first, 8) == []
+
+
+BEHIND_UNKNOWN = {
+    "EyeLike": ("u = c.Custom(x) y = EyeLike<dtype = 1>(u)", "float[...]"),
+    "EyeLike of a known shape": ("u = Relu(x) y = EyeLike<dtype = 6>(u)", "int32[2,3]"),
+    "EyeLike without a type": ("y = EyeLike(x)", "float[2,3]"),
+    "RegexFullMatch": ('u = c.Custom(x) y = RegexFullMatch<pattern = "a">(u)', "bool[...]"),
+    "RegexFullMatch of a known shape": ('y = RegexFullMatch<pattern = "a">(s)', "bool[4]"),
+    "GatherND": ("y = GatherND(x, i)", "float[5]"),
+    "GatherND of slices": ("y = GatherND<batch_dims = 1>(z, j)", "float[2,4]"),
+    "GatherND of nothing known": ("u = c.Custom(x) y = GatherND(x, u)", "float[...]"),
+    "LabelEncoder": ('u = c.Custom(x) y = ai.onnx.ml.LabelEncoder<keys_floats = [1.0], values_strings = ["a"]>(u)', "string[...]"),
+    "LabelEncoder of a known shape": ('y = ai.onnx.ml.LabelEncoder<keys_strings = ["a"], values_int64s = [7]>(s)', "int64[4]"),
+    "DictVectorizer": ('u = c.Custom(x) y = ai.onnx.ml.DictVectorizer<int64_vocabulary = [1]>(u)', "None"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BEHIND_UNKNOWN)
+def test_types_of_operators_that_onnx_does_not_see(name: str) -> None:
+    body, expected = BEHIND_UNKNOWN[name]
+    proto = parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 20, "ai.onnx.ml" : 2, "c" : 1]> '
+        "g (float[2, 3] x, string[4] s, int64[5, 2] i, int64[2, 1] j, float[2, 3, 4] z) => (float y) { " + body + " }"
+    )
+    proto.graph.output[0].ClearField("type")
+    model = from_proto(proto)
+    (y,) = model.graph.outputs
+    assert str(y.type) == expected
+    assert all(not node.op.startswith("\1") for node in model.graph)
+
+
+def test_what_stands_behind_them_is_inferred() -> None:
+    model = from_proto(
+        parser.parse_model(
+            '<ir_version: 9, opset_import: ["" : 17]> g (float[2, 3] x) => (float[A, B] y) '
+            "{ e = EyeLike(x) a = Add(e, x) t = Transpose(a) y = MatMul(a, t) }"
+        )
+    )
+    assert model.graph.outputs[0].type == TensorType(model.graph.inputs[0].dtype, (2, 2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ('y = Einsum<equation = "int64s">(x)', "malformed"),
+        ('y = Einsum<equation = "a>b">(x)', "malformed"),
+        ('y = Einsum<equation = "a.b">(x)', "malformed"),
+        ("y, m, d = LayerNormalization<axis = 2147483648>(x, x)", "out of range"),
+    ],
+)
+def test_nodes_that_onnx_does_not_survive_are_refused(body: str, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        from_proto(
+            parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]> g (float[2, 3] x) => (float y) {{ {body} }}')
+        )
+
+
+@pytest.mark.parametrize("equation", ["ij->ji", "i j , jk -> ik", "...ij,...jk", "ii", "->", "bij,bjk->bik", "..."])
+def test_equations_that_are_well_formed(equation: str) -> None:
+    reads = ", ".join(["x"] * (equation.count(",") + 1))
+    nodes = f'x = c.Custom(z) y = Einsum<equation = "{equation}">({reads})'
+    text = f'<ir_version: 9, opset_import: ["" : 17, "c" : 1]> g (float z) => (float y) {{ {nodes} }}'
+    assert len(from_proto(parser.parse_model(text)).graph) == 2
