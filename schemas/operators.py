@@ -2,8 +2,8 @@
 
     python schemas/operators.py
 
-`schemas`: operators that onnx.defs has not (com.microsoft and the like): formal inputs and outputs, type parameters, attribute
-defaults. `without_kernel`: ONNX operators with a function body for which the CPU execution provider has no kernel, by
+`schemas`: operators that onnx.defs has not (com.microsoft and the like): formal inputs and outputs, their smallest numbers, the types
+of type parameters, the types of attributes, those that are required, and defaults. `without_kernel`: ONNX operators with a function body for which the CPU execution provider has no kernel, by
 since_version; they must be written to .ort files as their bodies. `float16`: operators that have a CPU kernel for float16, with the
 first and last since_version of each.
 """
@@ -24,8 +24,10 @@ TARGET = Path(__file__).parent.parent / "ortconv" / "ir" / "operators.json"
 OPTIONS = {"Single": "single", "Optional": "optional", "Variadic": "variadic"}
 
 
-def formals(parameters: Any) -> list[list[str]]:
-    return [[p.name, p.typeStr, OPTIONS[p.option.name]] for p in parameters]
+def formals(parameters: Any) -> list[list[Any]]:
+    return [
+        [p.name, p.typeStr, OPTIONS[p.option.name], *([] if p.isHomogeneous else [False])] for p in parameters
+    ]
 
 
 def default(attribute: Any) -> Any:
@@ -49,7 +51,10 @@ def schemas() -> dict[str, Any]:
         table[f"{s.domain}:{s.name}:{s.since_version}"] = {
             "inputs": formals(s.inputs),
             "outputs": formals(s.outputs),
-            "types": [t.type_param_str for t in s.type_constraints],
+            "least": [s.min_input, s.min_output],
+            "types": {t.type_param_str: list(t.allowed_type_strs) for t in s.type_constraints},
+            "attributes": {n: a.type.name for n, a in sorted(s.attributes.items())},
+            "required": sorted(n for n, a in s.attributes.items() if a.required),
             "defaults": {n: default(a) for n, a in sorted(s.attributes.items()) if a._default_value},
         }
     return dict(sorted(table.items()))

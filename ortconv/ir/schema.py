@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings
@@ -15,11 +17,15 @@ NON_DETERMINISTIC = frozenset(
 
 
 class Formal(NamedTuple):
-    """A formal parameter. `type` is a type parameter's name or a fixed type; `kind` is single, optional or variadic."""
+    """A formal parameter. `type` is a type parameter's name or a fixed type; `kind` is single, optional or variadic.
+
+    The values of a variadic parameter that is not homogeneous may have different types.
+    """
 
     name: str
     type: str
     kind: str
+    homogeneous: bool = True
 
 
 class Schema(NamedTuple):
@@ -32,6 +38,14 @@ class Schema(NamedTuple):
     defaults: dict[str, Attribute]
     has_function: bool
     """True if ONNX defines the operator by a function body."""
+    attributes: Mapping[str, str] = MappingProxyType({})
+    """By attribute: its type as AttributeProto.AttributeType names it."""
+    required: frozenset[str] = frozenset()
+    """The attributes that every node must state."""
+    allowed: Mapping[str, frozenset[str]] = MappingProxyType({})
+    """By type parameter: the types it may have, in ONNX's notation."""
+    least: tuple[int, int] = (0, 0)
+    """The smallest numbers of inputs and of outputs, those left out in between included."""
 
     @property
     def id(self) -> str:
@@ -55,6 +69,14 @@ def schema(domain: str, op: str, opset: int) -> Schema | None:
             return found
     versions = [since for since in _table_versions().get((domain, op), ()) if since <= max(opset, 1)]
     return _table_schema(domain, op, max(versions)) if versions else None
+
+
+def operators(domain: str) -> list[str]:
+    """The names of all operators of a domain that have a schema in any version, for nearest names in messages."""
+    from ortconv.onnxlib import native
+
+    known = {s.name for s in native.defs.get_all_schemas() if s.domain == domain}
+    return sorted(known.union(op for d, op in _table_versions() if d == domain))
 
 
 def schema_of_id(text: str) -> Schema | None:
@@ -140,11 +162,15 @@ def _onnx_schema(domain: str, op: str, opset: int) -> Schema | None:
         frozenset(t.type_param_str for t in found.type_constraints),
         defaults,
         bool(found.has_function or found.has_context_dependent_function),
+        {name: declared.type.name for name, declared in found.attributes.items()},
+        frozenset(name for name, declared in found.attributes.items() if declared.required),
+        {t.type_param_str: frozenset(t.allowed_type_strs) for t in found.type_constraints},
+        (found.min_input, found.min_output),
     )
 
 
 def _formal(parameter: Any) -> Formal:
-    return Formal(parameter.name, parameter.type_str, parameter.option.name.lower())
+    return Formal(parameter.name, parameter.type_str, parameter.option.name.lower(), parameter.is_homogeneous)
 
 
 def _default(attribute: Any) -> Attribute:
@@ -193,4 +219,8 @@ def _table_schema(domain: str, op: str, since: int) -> Schema:
         frozenset(row["types"]),
         {name: _attribute(value, kind) for name, (kind, value) in row["defaults"].items()},
         False,
+        row["attributes"],
+        frozenset(row["required"]),
+        {name: frozenset(types) for name, types in row["types"].items()},
+        tuple(row["least"]),
     )

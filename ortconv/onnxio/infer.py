@@ -8,23 +8,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ortconv.errors import GraphError
+from ortconv.errors import GraphError, OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import Schema, schema_of
 from ortconv.ir.types import DType, SequenceType, TensorType, ValueType
 from ortconv.onnxio.build import Symbol, TypeReader, merge
+from ortconv.onnxio.check import inference_error
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
-from ortconv.onnxlib import IR_VERSION, GraphProto, ModelProto, get_schema, infer_shapes
+from ortconv.onnxlib import IR_VERSION, GraphProto, InferenceError, ModelProto, get_schema, infer_shapes
 
 LARGEST_SHAPE_DATA = 1024
 """Constants of up to so many elements are shown to shape inference."""
 
 
-def infer_model(proto: ModelProto | bytes) -> ModelProto:
+def infer_model(proto: ModelProto | bytes, *, on_errors: Callable[[bytes], None] | None = None) -> ModelProto:
     """The message with value types filled in wherever onnx can tell. GraphError if the model contradicts itself.
 
-    Unknown dimensions that are sure to be equal get a name of the form INVENTED. Values of shape computations are
+    `on_errors` is called with the serialized model if onnx finds nodes that break the rules of their operators. Unknown dimensions that are sure to be equal get a name of the form INVENTED. Values of shape computations are
     followed unless that takes too much memory, as it does for ranges and shapes of millions of elements.
     """
     if isinstance(proto, ModelProto):
@@ -35,12 +36,23 @@ def infer_model(proto: ModelProto | bytes) -> ModelProto:
     for follow_values in (True, False):
         try:
             with memory_limit(allowance):
-                return ModelProto.FromString(infer_shapes(proto, data_prop=follow_values))
+                return ModelProto.FromString(_inferred(proto, follow_values, on_errors))
+        except OrtconvError:
+            raise
         except Exception as error:
             out_of_memory = isinstance(error, MemoryError) or "bad_alloc" in str(error)
             if not (out_of_memory and follow_values):
-                raise GraphError(f"shape inference: {first_line(error)}") from error
+                raise inference_error(first_line(error)) from error
     raise AssertionError
+
+
+def _inferred(message: bytes, follow_values: bool, on_errors: Callable[[bytes], None] | None) -> bytes:
+    if on_errors is not None:
+        try:
+            return infer_shapes(message, data_prop=follow_values, strict=True)
+        except InferenceError:
+            on_errors(message)
+    return infer_shapes(message, data_prop=follow_values)
 
 
 def _check_splits(graph: GraphProto) -> None:

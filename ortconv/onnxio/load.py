@@ -11,9 +11,10 @@ from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, Us
 from ortconv.files import let_go, mapped
 from ortconv.ir.garbage import without_collections
 from ortconv.ir.model import Model
+from ortconv.ir.signature import check_signatures
 from ortconv.onnxio import wire
 from ortconv.onnxio.build import Resolve, build
-from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
+from ortconv.onnxio.check import OLDEST_OPSET, check_rules, check_versions, not_onnx
 from ortconv.onnxio.external import ExternalData
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing, infer_model
 from ortconv.onnxio.inline import inline_functions
@@ -84,12 +85,13 @@ def _load(
     del proto
     symbol = anonymous_symbols(message)
     with without_collections():
-        proto = infer_model(message)
+        proto = infer_model(message, on_errors=check_rules)
         proto.graph.initializer.extend(defaults)
         del message
         model = build(proto, resolve, symbol)
         del proto
         infer_missing(model.graph)
+    check_signatures(model.graph)
     return model
 
 
