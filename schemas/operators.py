@@ -43,10 +43,10 @@ def default(attribute: Any) -> Any:
 
 
 def schemas() -> dict[str, Any]:
-    known = {(s.domain, s.name, s.since_version) for s in defs.get_all_schemas_with_history()}
+    known = {(s.domain, s.name, s.since_version) for s in defs.get_all_schemas_with_history() if not s.deprecated}
     table = {}
     for s in ort.get_all_operator_schema():
-        if (s.domain, s.name, s.since_version) in known or s.domain == "com.ms.internal.nhwc":
+        if (s.domain, s.name, s.since_version) in known or s.deprecated or s.domain == "com.ms.internal.nhwc":
             continue
         table[f"{s.domain}:{s.name}:{s.since_version}"] = {
             "inputs": formals(s.inputs),

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ortconv import __version__
-from ortconv.errors import OrtconvError
+from ortconv.errors import InternalError, OrtconvError, how_to_report
 
 VERBS = {
     "convert": ("ortconv.cli.convert", "Convert .onnx models to optimized, NNAPI-aware .ort files."),
@@ -68,6 +68,8 @@ def main(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except OrtconvError as error:
+        if isinstance(error, InternalError) and os.environ.get("ORTCONV_DEBUG"):
+            raise
         fail(error)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
@@ -82,14 +84,15 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("ORTCONV_DEBUG"):
             raise
-        click.echo(f"error: {type(error).__name__}: {error}", err=True)
-        click.echo("This is a bug in ortconv. Set ORTCONV_DEBUG=1 for the traceback and please report it.", err=True)
+        fail(InternalError(f"{type(error).__name__}: {error}"))
         return 1
 
 
 def fail(error: OrtconvError) -> None:
     """Print an error and its hint to stderr."""
     click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(str(error))}", err=True, color=color())
+    if isinstance(error, InternalError):
+        click.echo(how_to_report(), err=True)
     if error.hint:
         click.echo(f"{click.style('hint:', fg='cyan')} {printable(error.hint)}", err=True, color=color())
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ortconv.errors import OrtconvError, UsageError
+from ortconv.executor.guard import guarded
 from ortconv.files import replacing, write_text
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
@@ -86,7 +87,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             context.journal.close()
     result.tell(model, context, partitionings, gain)
     with replacing(output) as draft:
-        with result.timed("write"):
+        with result.timed("write"), guarded(model.graph, "writing"):
             write(model, draft)
         if options.validate:
             with result.timed("validate"):
