@@ -25,9 +25,7 @@ OPTIONS = {"Single": "single", "Optional": "optional", "Variadic": "variadic"}
 
 
 def formals(parameters: Any) -> list[list[Any]]:
-    return [
-        [p.name, p.typeStr, OPTIONS[p.option.name], *([] if p.isHomogeneous else [False])] for p in parameters
-    ]
+    return [[p.name, p.typeStr, OPTIONS[p.option.name], *([] if p.isHomogeneous else [False])] for p in parameters]
 
 
 def default(attribute: Any) -> Any:

@@ -216,7 +216,7 @@ class Decoder:
 
     def _references(self, element: str, at: int, where: str, depth: int) -> list[Any]:
         key = f"[{element}]", at
-        self._has_one_kind("a vector of references", at, where)
+        self._has_one_kind("a vector", at, where)
         count = self._length(at, 4, where, claim=key not in self._vectors)
         self._vectors[key] = True
         places = range(at + 4, at + 4 + 4 * count, 4)
@@ -228,7 +228,7 @@ class Decoder:
         known = self._vectors.get((element, at))
         if known is not None:
             return known
-        self._has_one_kind("a vector of numbers", at, where)
+        self._has_one_kind("a vector", at, where)
         if element in ("u8", "EdgeEnd"):
             width = EDGE_END_BYTES if element == "EdgeEnd" else 1
             count = self._length(at, width, where)
@@ -242,7 +242,7 @@ class Decoder:
     # ------------------------------------------------------------------ bounds
 
     def _has_one_kind(self, kind: str, at: int, where: str) -> None:
-        """FormatError for what is read as a string here and as a vector elsewhere: no writer shares memory between kinds."""
+        """FormatError for what is read as a string here and as a vector elsewhere: no writer shares memory between these."""
         known = self._kinds.setdefault(at, kind)
         if known != kind:
             raise FormatError(f"byte {at}, {where}: is {kind} here, but {known} elsewhere")

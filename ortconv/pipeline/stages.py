@@ -45,7 +45,16 @@ def optimize(
     """
     with guarded(model.graph, "optimizing"):
         return _optimize(
-            model, optimization_level, target, recipe, optimization_style, target_platform, context, observer, limits, told
+            model,
+            optimization_level,
+            target,
+            recipe,
+            optimization_style,
+            target_platform,
+            context,
+            observer,
+            limits,
+            told,
         )
 
 
