@@ -68,7 +68,8 @@ InferenceError: type[Exception] = native.shape_inference.InferenceError
 
 
 __all__ = [
-    "IR_VERSION", "AttributeProto", "FunctionProto", "GraphProto", "InferenceError", "ModelProto", "NodeProto", "OperatorSetIdProto",
+    "IR_VERSION", "AttributeProto", "FunctionProto", "GraphProto", "InferenceError", "ModelProto", "NodeProto",
+    "OperatorSetIdProto",
     "SchemaError", "SparseTensorProto", "TensorProto", "TypeProto", "ValueInfoProto", "get_schema", "infer_shapes",
     "messages", "native", "newest_opsets",
 ]  # fmt: skip

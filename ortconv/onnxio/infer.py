@@ -25,7 +25,8 @@ LARGEST_SHAPE_DATA = 1024
 def infer_model(proto: ModelProto | bytes, *, on_errors: Callable[[bytes], None] | None = None) -> ModelProto:
     """The message with value types filled in wherever onnx can tell. GraphError if the model contradicts itself.
 
-    `on_errors` is called with the serialized model if onnx finds nodes that break the rules of their operators. Unknown dimensions that are sure to be equal get a name of the form INVENTED. Values of shape computations are
+    `on_errors` is called with the serialized model if onnx finds nodes that break the rules of their operators.
+    Unknown dimensions that are sure to be equal get a name of the form INVENTED. Values of shape computations are
     followed unless that takes too much memory, as it does for ranges and shapes of millions of elements.
     """
     if isinstance(proto, ModelProto):
