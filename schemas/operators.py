@@ -3,7 +3,7 @@
     python schemas/operators.py
 
 `schemas`: operators that onnx.defs has not (com.microsoft and the like), or only as deprecated: formal inputs and outputs, their
-smallest numbers, the types of type parameters, types of attributes, which are required, and defaults. `without_kernel`: ONNX operators
+smallest numbers, the types of type parameters, types of attributes, which are required, and defaults. `without_kernel`: operators
 with a function body for which the CPU execution provider has no kernel, by since_version; they must be written to .ort files as
 their bodies. `float16`: operators that have a CPU kernel for float16, with the first and last since_version of each.
 """

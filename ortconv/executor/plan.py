@@ -16,7 +16,7 @@ from ortconv.executor.backend import Event
 from ortconv.executor.constants import Constants
 from ortconv.executor.foreseen import foreseen
 from ortconv.executor.fusion import Unit, units
-from ortconv.executor.guard import SMALLER, guarded
+from ortconv.executor.guard import SMALLER
 from ortconv.executor.heads import Bind
 from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.memory import return_freed_memory
@@ -74,10 +74,6 @@ class Plan:
         records: bool = True,
         reference: bool = False,
     ) -> None:
-        with guarded(nodes, "preparing the model for numpy"):
-            self._make(nodes, inputs, outputs, records)
-
-    def _make(self, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value], records: bool) -> None:
         # Nothing that a step holds leads back to the plan: its memory is free as soon as nobody needs the plan.
         constants = Constants()
         bind = partial(_bind, constants, align=constants.align, reference=reference)

@@ -93,7 +93,7 @@ def _check_opsets(imports: Iterable[OperatorSetIdProto], oldest_opset: int) -> N
 
 
 def check_rules(message: bytes) -> None:
-    """GraphError for a node that onnxruntime refuses when it infers types and shapes, or whose output has another type than declared.
+    """GraphError for a node that onnxruntime refuses when it infers types and shapes, or whose output is declared otherwise.
 
     Declared shapes are left out of it, since onnxruntime only warns where they contradict, and so is what follows from values.
     Nothing counts against a node whose inputs have no known type: it may stand behind a custom operator.
