@@ -213,5 +213,5 @@ def test_a_string_that_is_a_vector_elsewhere_is_refused() -> None:
         fields = ("opset_import", "graph")
         model = out.table(out.shape("Model", *fields), out.references([opset]), graph)
         root = out.table(out.shape("InferenceSession", "ort_version", "model"), out.string("4"), model)
-        with pytest.raises(FormatError if shared else GraphError, match="OperatorSetId|Graph.inputs|ValueInfo"):
+        with pytest.raises(FormatError if shared else GraphError, match=r"is a (string|vector)|ValueInfo"):
             verify(out.finish(root))
