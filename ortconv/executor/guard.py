@@ -2,7 +2,7 @@
 
 The nodes are asked. The first one whose own operator cannot compute with its attributes and constants, and with zeros of the types
 declared for its other inputs, breaks the rules of its operator: GraphError with its name. If all of them can, the bug is ours:
-InternalError. See decision 0012.
+InternalError. See decision 0013.
 """
 
 from __future__ import annotations
