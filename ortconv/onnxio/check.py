@@ -152,8 +152,8 @@ def _typed(graph: GraphProto) -> set[str]:
     return names
 
 
-_NO_COMPLAINT = ("Inference error(s):", "expected to have type but instead is null")
-"""A list of what is wrong inside, and an input whose type is not known yet since its node comes later."""
+_NO_COMPLAINT = ("Inference error(s):", "expected to have type but instead is null", "declared=0")
+"""A list of what is wrong inside, an input whose type is not known yet since its node comes later, an output without declared type."""
 
 _HEAD = re.compile(r"\(op_type:([^,()]+)(?:, node name: (.*?))?\): ")
 
