@@ -153,7 +153,7 @@ def _typed(graph: GraphProto) -> set[str]:
 
 
 _NO_COMPLAINT = ("Inference error(s):", "expected to have type but instead is null", "declared=0")
-"""A list of what is wrong inside, an input whose type is not known yet since its node comes later, an output without declared type."""
+"""A list of faults inside, an input whose type is not known yet since its node comes later, an output without a declaration."""
 
 _HEAD = re.compile(r"\(op_type:([^,()]+)(?:, node name: (.*?))?\): ")
 

@@ -95,7 +95,7 @@ def test_a_value_of_another_type_than_declared_is_refused(inner: bool) -> None:
     else:
         proto.graph.output[0].CopyFrom(declared)
     assert refusal_of_onnxruntime(proto) is not None
-    with pytest.raises(GraphError, match="'y' .*float16.* float"):
+    with pytest.raises(GraphError, match=r"'y' .*float16.* float"):
         from_proto(proto)
 
 
