@@ -1,6 +1,7 @@
 """Every error that ortconv raises on purpose, and the exit code each one ends the process with.
 
     OrtconvError            1   something in ortconv itself is wrong: please report it
+    ├── InternalError       1   an exception for which no part of the model accounts
     ├── UsageError          2   an option or argument is off
     │   └── UnknownDimError 2   a dimension to fix that no input has
     ├── ModelError          3   the model is invalid, or uses what ortconv does not support
@@ -45,6 +46,10 @@ class OrtconvError(Exception):
         self.file = self.file or (None if file is None else str(file))
         self.node = self.node or node
         return self
+
+
+class InternalError(OrtconvError):
+    """An exception that ortconv did not foresee, in work on a model that is right as far as can be told."""
 
 
 class UsageError(OrtconvError):
@@ -105,3 +110,21 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
     found = get_close_matches(name[:100], known, 3)
     return f"did you mean {', '.join(found)}?" if found else None
+
+
+def how_to_report() -> str:
+    """What a person needs to know to report a bug."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = []
+    for name in ("ortconv", "onnx", "onnxruntime", "numpy"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"{name} not installed")
+    return (
+        "This is a bug in ortconv. Please report it to whoever gave you ortconv: the command line, the traceback that "
+        "ORTCONV_DEBUG=1 shows, the model or the node named above, and "
+        f"{', '.join(found)}, Python {platform.python_version()}, {platform.platform()}."
+    )

@@ -64,10 +64,12 @@ IR_VERSION: int = messages.IR_VERSION
 """The newest IR version that the package knows."""
 
 SchemaError: type[Exception] = native.defs.SchemaError
+InferenceError: type[Exception] = native.shape_inference.InferenceError
 
 
 __all__ = [
-    "IR_VERSION", "AttributeProto", "FunctionProto", "GraphProto", "ModelProto", "NodeProto", "OperatorSetIdProto",
+    "IR_VERSION", "AttributeProto", "FunctionProto", "GraphProto", "InferenceError", "ModelProto", "NodeProto",
+    "OperatorSetIdProto",
     "SchemaError", "SparseTensorProto", "TensorProto", "TypeProto", "ValueInfoProto", "get_schema", "infer_shapes",
     "messages", "native", "newest_opsets",
 ]  # fmt: skip
@@ -84,6 +86,9 @@ def newest_opsets() -> dict[str, int]:
 
 
 def infer_shapes(message: bytes, *, data_prop: bool, strict: bool = False) -> bytes:
-    """A serialized model with the types filled in that follow from others. Where `strict`, nodes that are not valid raise."""
+    """A serialized model with the types filled in that follow from others.
+
+    If `strict`, an exception lists all nodes that break the rules of their operators or contradict declared types.
+    """
     inferred: bytes = native.shape_inference.infer_shapes(message, False, strict, data_prop)
     return inferred

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ortconv.choices import STUDIED
 from ortconv.errors import UsageError
+from ortconv.executor.guard import guarded
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.models import load
@@ -105,7 +106,8 @@ def study(
 def _divided(
     graph: Graph, target: Target, limits: Limits, device: Device | None, maximized: bool
 ) -> tuple[Partitioning, Estimate]:
-    partitioning = limit(partition(graph, target), limits)
-    if not maximized:
-        partitioning = hinted(partitioning)
-    return partitioning, estimate(partitioning, device)
+    with guarded(graph, "dividing the graph"):
+        partitioning = limit(partition(graph, target), limits)
+        if not maximized:
+            partitioning = hinted(partitioning)
+        return partitioning, estimate(partitioning, device)

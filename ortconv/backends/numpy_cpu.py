@@ -8,6 +8,7 @@ from typing import Any
 
 from ortconv.errors import UsageError
 from ortconv.executor.backend import Event, Program, Region
+from ortconv.executor.guard import guarded
 from ortconv.executor.memory import keep_freed_memory
 from ortconv.executor.plan import Plan, objection
 from ortconv.executor.threads import in_threads
@@ -38,7 +39,8 @@ class Numpy:
     def compile(self, region: Region) -> Program:
         keep_freed_memory()
         make = partial(Plan, reference=self._reference)
-        plan = in_threads(region.threads, make, region.nodes, region.inputs, region.outputs)
+        with guarded(region.nodes, "preparing the model for numpy"):
+            plan = in_threads(region.threads, make, region.nodes, region.inputs, region.outputs)
         return plan if region.threads == 1 else _InThreads(plan, region.threads)
 
 

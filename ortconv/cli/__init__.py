@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from ortconv import __version__
-from ortconv.errors import OrtconvError, UnsupportedError, UsageError, nearest
+from ortconv.errors import InternalError, OrtconvError, UnsupportedError, UsageError, how_to_report, nearest
 
 VERBS = {
     "convert": ("ortconv.cli.convert", "Convert .onnx models to optimized, NNAPI-aware .ort files."),
@@ -110,6 +110,8 @@ def main(arguments: Sequence[str]) -> int:
         error.show()
         return _ended(printed, error.format_message(), error.exit_code)
     except OrtconvError as error:
+        if isinstance(error, InternalError) and os.environ.get("ORTCONV_DEBUG"):
+            raise
         fail(error)
         return _ended(printed, error.message, error.exit_code, error)
     except (KeyboardInterrupt, click.Abort):
@@ -125,9 +127,9 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("ORTCONV_DEBUG"):
             raise
-        click.echo(f"error: {type(error).__name__}: {error}", err=True)
-        click.echo("This is a bug in ortconv. Set ORTCONV_DEBUG=1 for the traceback and please report it.", err=True)
-        return _ended(printed, f"{type(error).__name__}: {error}", 1)
+        unforeseen = InternalError(f"{type(error).__name__}: {error}")
+        fail(unforeseen)
+        return _ended(printed, unforeseen.message, 1, unforeseen)
 
 
 def _check_text(arguments: Sequence[str]) -> None:
@@ -170,6 +172,8 @@ def _by_system(error: MemoryError | OSError) -> OrtconvError:
 def fail(error: OrtconvError) -> None:
     """Print an error and its hint to stderr."""
     click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(str(error))}", err=True, color=color())
+    if isinstance(error, InternalError):
+        click.echo(how_to_report(), err=True)
     if error.hint:
         click.echo(f"{click.style('hint:', fg='cyan')} {printable(error.hint)}", err=True, color=color())
 

@@ -174,6 +174,7 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
         )
     if draw is not None and draw.shape is not None:
         shape = draw.shape
+    _check_possible(value, type.dtype, shape)
     if draw is not None and draw.low is not None and draw.high is not None:
         return _between(rng, value, type.dtype, shape, draw.low, draw.high)
     meant = parameter(value, shape)
@@ -184,6 +185,22 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
     if type.dtype in MASKS and bound == 2 and len(shape) > 1:
         made[..., :1] = 1
     return made
+
+
+LARGEST_RANK = 64
+LARGEST_INPUT = 1 << 40
+"""Axes and elements beyond which numpy makes no array."""
+
+
+def _check_possible(value: Value, dtype: DType, shape: tuple[int, ...]) -> None:
+    """UnsupportedError for an input that numpy cannot hold."""
+    if len(shape) > LARGEST_RANK:
+        raise UnsupportedError(f"input '{value.name}' has rank {len(shape)}, numpy's limit is {LARGEST_RANK}")
+    if math.prod(shape) > LARGEST_INPUT:
+        raise UnsupportedError(
+            f"input '{value.name}' of {math.prod(shape)} elements of {dtype.name.lower()} fits no memory",
+            hint="give inputs of your own, or correct the model's declared shape",
+        )
 
 
 def _between(

@@ -17,6 +17,7 @@ from ortconv.executor.constants import Constants
 from ortconv.executor.deadline import watched
 from ortconv.executor.foreseen import foreseen
 from ortconv.executor.fusion import Unit, units
+from ortconv.executor.guard import SMALLER
 from ortconv.executor.heads import Bind
 from ortconv.executor.kernels.blocks import Constant
 from ortconv.executor.memory import return_freed_memory
@@ -229,8 +230,8 @@ class Plan:
         try:
             with _products():
                 results = recording.record(steps, initial, self._inputs, inputs, self._outputs, small)
-        except MemoryError:
-            raise
+        except MemoryError as error:
+            raise BackendError("a run needs more memory than there is", backend="numpy", hint=SMALLER) from error
         except Exception:
             return None
         self._recordings[shapes] = recording
@@ -248,8 +249,11 @@ class Plan:
                         slots[slot] = value
                 for slot in dead:
                     slots[slot] = None
-        except (BackendError, ChangedError, MemoryError):
+        except (BackendError, ChangedError):
             raise
+        except MemoryError as error:
+            label = "?" if node is None else node.label
+            raise BackendError(f"{label} needs more memory than there is", backend="numpy", hint=SMALLER) from error
         except Exception as error:
             label = "?" if node is None else self._label(node)
             shapes = [getattr(v, "shape", None) for v in operands(slots)]
@@ -408,6 +412,19 @@ class Body:
 def _body_plan(graph: Graph, outer: Sequence[Value], reference: bool) -> Plan:
     # What has inputs runs many times in a row, with shapes that change from one time to the next.
     return Plan(list(graph), [*graph.inputs, *outer], graph.outputs, records=not graph.inputs, reference=reference)
+
+
+def evaluated(node: Node, operands: Sequence[Any]) -> Any:
+    """What a node's kernel makes of operands. UnsupportedError where there is no kernel; its errors pass."""
+    found = _kernel(node)
+    if isinstance(found, str):
+        raise UnsupportedError(found, node=node.label)
+    kernel, stated = found
+    attributes = {name: _argument(value) for name, value in stated.items()}
+    if kernel.wants_n_outputs:
+        attributes["n_outputs"] = len(node.outputs)
+    with np.errstate(all="ignore"):
+        return kernel.function(*operands, **attributes)
 
 
 def evaluate(node: Node) -> tuple[Any, ...]:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 from ortconv.errors import FormatError, GraphError, UnsupportedError
+from ortconv.ir.types import DType
 from ortconv.onnxio.build import check_text
-from ortconv.onnxlib import IR_VERSION, ModelProto, OperatorSetIdProto, newest_opsets
+from ortconv.onnxlib import (
+    IR_VERSION,
+    GraphProto,
+    InferenceError,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    infer_shapes,
+    newest_opsets,
+)
 
 OLDEST_OPSET = 7
 """The oldest that models made for ONNX Runtime may import."""
@@ -78,5 +89,105 @@ def _check_opsets(imports: Iterable[OperatorSetIdProto], oldest_opset: int) -> N
             )
 
 
+# ---------------------------------------------------------------------- rules of operators
+
+
+def check_rules(message: bytes) -> None:
+    """GraphError for a node that onnxruntime refuses when it infers types and shapes, or whose output is declared otherwise.
+
+    Declared shapes are left out of it, since onnxruntime only warns where they contradict, and so is what follows from values.
+    Nothing counts against a node whose inputs have no known type: it may stand behind a custom operator.
+    """
+    proto = ModelProto.FromString(message)
+    declared = {v.name: v.type.tensor_type.elem_type for v in (*proto.graph.value_info, *proto.graph.output)}
+    nodes = _undeclare(proto.graph)
+    del proto.graph.output[:]
+    bare = proto.SerializeToString()
+    inferred = ModelProto.FromString(infer_shapes(bare, data_prop=False))
+    try:
+        infer_shapes(bare, data_prop=False, strict=True)
+    except InferenceError as error:
+        typed = _typed(inferred.graph)
+        for op, name, why in _located(str(error)):
+            node = nodes.get((op, name))
+            if node is not None and all(i in typed for i in node.input if i):
+                raise broken_rule(op, name, why) from error
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    for value in inferred.graph.value_info:
+        made, stated = value.type.tensor_type.elem_type, declared.get(value.name)
+        if value.name in makers and made and stated and made != stated:
+            raise GraphError(
+                f"'{value.name}' is declared {_element(stated)}, but the operator makes {_element(made)}",
+                node=_label(makers[value.name].op_type, makers[value.name].name),
+                hint="declare the type that the operator makes, or insert a Cast",
+            )
+
+
+def _undeclare(graph: GraphProto) -> dict[tuple[str, str], NodeProto]:
+    """Forget what is declared of values that nodes make, name the nodes that have no name; all nodes by operator and name."""
+    nodes = {}
+    del graph.value_info[:]
+    for output in graph.output:
+        output.ClearField("type")
+    for node in graph.node:
+        node.name = node.name or next(filter(None, node.output), "?")
+        nodes[node.op_type, node.name] = node
+        for sub in _subgraphs(node):
+            nodes |= _undeclare(sub)
+    return nodes
+
+
+def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        yield from (attribute.g,) if attribute.HasField("g") else attribute.graphs
+
+
+def _typed(graph: GraphProto) -> set[str]:
+    """The names of values, those in subgraphs included, whose type is known."""
+    names = {v.name for v in (*graph.input, *graph.value_info, *graph.output) if v.type.WhichOneof("value")}
+    names |= {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    for node in graph.node:
+        for sub in _subgraphs(node):
+            names |= _typed(sub)
+    return names
+
+
+_NO_COMPLAINT = ("Inference error(s):", "expected to have type but instead is null", "declared=0")
+"""A list of faults inside, an input whose type is not known yet since its node comes later, an output without a declaration."""
+
+_HEAD = re.compile(r"\(op_type:([^,()]+)(?:, node name: (.*?))?\): ")
+
+
+def _located(text: str) -> Iterator[tuple[str, str, str]]:
+    """Operator, node name and reason of each complaint in a message of onnx's inference."""
+    heads = list(_HEAD.finditer(text))
+    ends = [head.start() for head in heads[1:]] + [len(text)]
+    for head, end in zip(heads, ends, strict=False):
+        why = text[head.end() : end].strip()
+        if head[1] != "Constant" and not why.endswith(_NO_COMPLAINT):
+            yield head[1], head[2] or "", why
+
+
+def broken_rule(op: str, name: str, why: str) -> GraphError:
+    """The error for a node that breaks a rule which onnx's inference states in these words."""
+    why = re.sub(r"^\[\w+\] ", "", why.removesuffix(f" in node {op} ({name})."))
+    return GraphError(f"breaks a rule of the operator: {why}", node=_label(op, name), hint=_RULES)
+
+
+def inference_error(text: str) -> GraphError:
+    """The error for a message with which onnx's inference has given up."""
+    located = next(_located(text), None)
+    return GraphError(f"shape inference: {text}") if located is None else broken_rule(*located)
+
+
+def _label(op: str, name: str) -> str:
+    return f"{op} '{name or '?'}'"
+
+
+def _element(number: int) -> str:
+    return DType(number).name.lower() if number in DType._value2member_map_ else str(number)
+
+
+_RULES = "onnxruntime refuses the model as well: mend it where it is exported"
 _CONVERT = "raise it with onnx.version_converter.convert_version"
 _UPGRADE = "upgrade the onnx package (pip install --upgrade onnx), or export with an older version"

@@ -13,6 +13,7 @@ from functools import cache
 from ortconv.errors import GraphError
 from ortconv.ir.types import Dim, SequenceType, Shape, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader, check_text
+from ortconv.onnxio.check import check_rules
 from ortconv.onnxio.imports import walk
 from ortconv.onnxio.infer import ContradictionError, infer_model
 from ortconv.onnxio.proto import type_proto
@@ -56,7 +57,7 @@ def _densify(graph: GraphProto) -> list[SparseTensorProto]:
 def _infer(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
     read = TypeReader()
     declared = _take(proto.graph, read)
-    inferred = infer_model(proto)
+    inferred = infer_model(proto, on_errors=check_rules)
     symbols = {d.dim_param for v in proto.graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
     found = _found(inferred.graph, declared, read)
     try:

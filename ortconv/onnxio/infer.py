@@ -8,15 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ortconv.errors import GraphError
+from ortconv.errors import GraphError, OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import Schema, schema_of
 from ortconv.ir.types import DType, SequenceType, TensorType, ValueType
 from ortconv.onnxio.build import Symbol, TypeReader, merge
+from ortconv.onnxio.check import inference_error
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
 from ortconv.onnxio.shield import hide, may_need_hiding, reveal
-from ortconv.onnxlib import IR_VERSION, ModelProto, infer_shapes
+from ortconv.onnxlib import IR_VERSION, InferenceError, ModelProto, infer_shapes
 
 LARGEST_SHAPE_DATA = 1024
 """Constants of up to so many elements are shown to shape inference."""
@@ -26,12 +27,15 @@ class ContradictionError(GraphError):
     """A declared type is not the inferred one."""
 
 
-def infer_model(proto: ModelProto, *, strict: bool = False) -> ModelProto:
+def infer_model(
+    proto: ModelProto, *, strict: bool = False, on_errors: Callable[[bytes], None] | None = None
+) -> ModelProto:
     """The message with value types filled in wherever onnx can tell. GraphError if the model contradicts itself.
 
     Unknown dimensions that are sure to be equal get a name of the form INVENTED. Values of shape computations are
     followed unless that takes too much memory, as it does for ranges and shapes of millions of elements. What is declared is
-    believed, but where `strict`: ContradictionError if it is not what inference finds.
+    believed, but where `strict`: ContradictionError if it is not what inference finds. `on_errors` is called with the
+    serialized model if onnx finds nodes that break the rules of their operators.
     """
     message = proto.SerializeToString()
     hidden = may_need_hiding(message) and hide(proto.graph)
@@ -41,19 +45,30 @@ def infer_model(proto: ModelProto, *, strict: bool = False) -> ModelProto:
     for follow_values in (True, False):
         try:
             with memory_limit(allowance):
-                inferred = ModelProto.FromString(infer_shapes(message, data_prop=follow_values, strict=strict))
+                inferred = ModelProto.FromString(_inferred(message, follow_values, strict, on_errors))
+        except OrtconvError:
+            raise
         except Exception as error:
             if strict:
                 if "existing" in str(error):
                     raise ContradictionError(first_line(error)) from error
                 return infer_model(proto)
             if not (follow_values and _out_of_memory(error)):
-                raise GraphError(f"shape inference: {first_line(error)}") from error
+                raise inference_error(first_line(error)) from error
         else:
             if hidden:
                 reveal(inferred.graph)
             return inferred
     raise AssertionError
+
+
+def _inferred(message: bytes, follow_values: bool, strict: bool, on_errors: Callable[[bytes], None] | None) -> bytes:
+    if on_errors is not None:
+        try:
+            return infer_shapes(message, data_prop=follow_values, strict=True)
+        except InferenceError:
+            on_errors(message)
+    return infer_shapes(message, data_prop=follow_values, strict=strict)
 
 
 def _out_of_memory(error: Exception) -> bool:

@@ -11,6 +11,7 @@ from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, Un
 from ortconv.files import let_go, mapped
 from ortconv.ir.garbage import without_collections
 from ortconv.ir.model import Model
+from ortconv.ir.signature import check_signatures
 from ortconv.onnxio import wire
 from ortconv.onnxio.build import Resolve, build
 from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
@@ -100,6 +101,7 @@ def _load(
         model = build(proto, resolve, symbol)
         del proto
         infer_missing(model.graph)
+    check_signatures(model.graph)
     model.warnings += dict.fromkeys(warnings)
     return model
 

@@ -200,8 +200,12 @@ class RulePass:
 
 def apply(r: Rule, root: Node, context: Context) -> list[Node] | None:
     """Try one rule at one node. None if it does not apply, else the nodes around the change, worth another look."""
-    found = find(r, root, context)
-    return None if found is None else _rewrite(r, *found, context)
+    try:
+        found = find(r, root, context)
+        return None if found is None else _rewrite(r, *found, context)
+    except Exception as error:
+        error.add_note(f"{r.name} at {root.label}")  # for whoever says what went wrong
+        raise
 
 
 def find(r: Rule, root: Node, context: Context) -> tuple[Match, Replacement] | None:

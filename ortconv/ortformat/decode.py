@@ -52,6 +52,7 @@ class Decoder:
         self._tables: dict[str, dict[int, tuple[Record, int, int]]] = {kind: {} for kind in TABLES}
         self._plans: dict[tuple[str, int], tuple[int, list[tuple[int, int, Read]]]] = {}
         self._vectors: dict[tuple[str, int], Any] = {}
+        self._kinds: dict[int, str] = {}
         self._readers = {kind: self._table_readers(kind) for kind in TABLES}
         self._defaults = {kind: [f.default for f in fields if f is not None] for kind, fields in TABLES.items()}
 
@@ -199,6 +200,7 @@ class Decoder:
         known = self._vectors.get((kind, at))
         if known is not None:
             return known
+        self._has_one_kind("a string", at, where)
         count = self._length(at, 1, where, extra=1)
         end = at + 4 + count
         if self.buffer[end]:
@@ -213,8 +215,10 @@ class Decoder:
         return text
 
     def _references(self, element: str, at: int, where: str, depth: int) -> list[Any]:
-        count = self._length(at, 4, where, claim=(element, at) not in self._vectors)
-        self._vectors[element, at] = True
+        key = f"[{element}]", at
+        self._has_one_kind("a vector", at, where)
+        count = self._length(at, 4, where, claim=key not in self._vectors)
+        self._vectors[key] = True
         places = range(at + 4, at + 4 + 4 * count, 4)
         if element in TABLES:
             return [self._table(element, self._target(place, where), depth + 1) for place in places]
@@ -224,6 +228,7 @@ class Decoder:
         known = self._vectors.get((element, at))
         if known is not None:
             return known
+        self._has_one_kind("a vector", at, where)
         if element in ("u8", "EdgeEnd"):
             width = EDGE_END_BYTES if element == "EdgeEnd" else 1
             count = self._length(at, width, where)
@@ -235,6 +240,12 @@ class Decoder:
         return found
 
     # ------------------------------------------------------------------ bounds
+
+    def _has_one_kind(self, kind: str, at: int, where: str) -> None:
+        """FormatError for what is read as a string here and as a vector elsewhere: no writer shares memory between these."""
+        known = self._kinds.setdefault(at, kind)
+        if known != kind:
+            raise FormatError(f"byte {at}, {where}: is {kind} here, but {known} elsewhere")
 
     def _target(self, at: int, where: str) -> int:
         """Where a reference leads to."""

@@ -11,6 +11,7 @@ from ortconv.files import mapped, opened
 from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
 from ortconv.ir.model import Model, SavedFusion
+from ortconv.ir.signature import check_signatures
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import Dim, DType, MapType, SequenceType, TensorType, ValueType
 from ortconv.ortformat import runtime
@@ -25,6 +26,7 @@ def load(path: str | Path) -> Model:
         with without_collections():
             data = map_file(path)
             model = parse(data)
+            check_signatures(model.graph)
     except OrtconvError as error:
         raise error.at(file=path) from error
     model.path, model.file_bytes = str(path), data.nbytes

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from ortconv.errors import OrtconvError, UnsupportedError, UsageError
+from ortconv.executor.guard import guarded
 from ortconv.files import renamed, replacing, write_bytes, write_text
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
@@ -107,7 +108,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             context.journal.close()
     result.tell(model, context, partitionings, gain)
     with replacing(output, ".ort") as draft:
-        with result.timed("write"):
+        with result.timed("write"), guarded(model.graph, "writing"):
             write(model, draft)
         if expected is not None:
             with result.timed("validate"):

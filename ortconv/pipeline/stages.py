@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ortconv.executor.guard import guarded
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.optimizer import recipe as recipes
@@ -42,6 +43,33 @@ def optimize(
     back with the trace of all rewrites. `limits` say which partitions count. With `told`, passes of the
     offload stage run only where they put more nodes on the target, and what came of it is told; without, they run everywhere.
     """
+    with guarded(model.graph, "optimizing"):
+        return _optimize(
+            model,
+            optimization_level,
+            target,
+            recipe,
+            optimization_style,
+            target_platform,
+            context,
+            observer,
+            limits,
+            told,
+        )
+
+
+def _optimize(
+    model: Model,
+    optimization_level: str,
+    target: Target | Sequence[Target] | None,
+    recipe: recipes.Recipe | None,
+    optimization_style: str,
+    target_platform: str | None,
+    context: Context | None,
+    observer: Observer | None,
+    limits: Limits | None,
+    told: Callable[[Gain], None] | None,
+) -> tuple[Context, tuple[Partitioning, ...]]:
     recipe = recipe or recipes.make(optimization_level)
     context = context or new_context(recipe)
     targets = target if isinstance(target, Sequence) else () if target is None else (target,)

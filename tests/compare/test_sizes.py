@@ -92,14 +92,6 @@ def test_the_first_inputs_fit(name: str) -> None:
     assert Session(Model(case)).run(None, next(candidates(case)))
 
 
-def test_a_branch_declares_what_its_input_must_have() -> None:
-    text = """<ir_version: 10, opset_import: ["": 17]> g (float[A,B] x, bool c) => (y) {
-        y = If(c) <then_branch = t () => (float[3,5] a) { a = Relu(x) }, else_branch = e () => (float[3,5] b) { b = Neg(x) }> }"""
-    case = from_proto(onnx.parser.parse_model(text)).graph
-    sizes, _ = next(sizes_to_try(free_problem(case, {}, {}), 2))
-    assert sizes == {"A": 3, "B": 5}
-
-
 def test_memory_is_counted_with_what_lives_at_one_time() -> None:
     case = graph("a = Relu(x) b = Relu(a) c = Relu(b) y = Add(c, x)", "float[1024] x")
     found = footprint(case, infer_shapes(free_problem(case, {}, {}), {}))

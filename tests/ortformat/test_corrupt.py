@@ -198,3 +198,20 @@ def test_impossible_opset_is_refused() -> None:
     message.graph.opsets["custom"] = 2**40
     with pytest.raises(GraphError, match="impossible"):
         verify(b"".join(serialize(message)))
+
+
+def test_a_string_that_is_a_vector_elsewhere_is_refused() -> None:
+    """The vector is read first, so that the string's place is known already."""
+    from ortconv.ortformat.emit import Emitter
+
+    for shared in (False, True):
+        out = Emitter()
+        names = out.references([out.string("x")])
+        domain = names if shared else out.string("own")
+        opset = out.table(out.shape("OperatorSetId", "domain", "version"), domain, 1)
+        graph = out.table(out.shape("Graph", "inputs"), names)
+        fields = ("opset_import", "graph")
+        model = out.table(out.shape("Model", *fields), out.references([opset]), graph)
+        root = out.table(out.shape("InferenceSession", "ort_version", "model"), out.string("4"), model)
+        with pytest.raises(FormatError if shared else GraphError, match=r"is a (string|vector)|ValueInfo"):
+            verify(out.finish(root))

@@ -7,6 +7,7 @@ import pytest
 from partition_graphs import SCALE, f32, i64, make, messages, u8
 
 from ortconv.backends.nnapi.backend import Nnapi, Options
+from ortconv.errors import GraphError
 from ortconv.executor.regions import make_region
 from ortconv.ir.types import DType
 from ortconv.partition import Target, partition
@@ -134,13 +135,11 @@ def test_what_is_given_to_nnapi_runs_there(name, rank, level):
     dims = [4] * rank
     dims[2:3] = [2] if rank > 3 else dims[2:3]
     shape = f"float[{','.join(map(str, dims))}]" if rank else "float"
-    graph = make(
-        f"{shape} x",
-        f"{NODES[name]}  r = Relu (y)  t = Abs (r)",
-        "t",
-        opset=11 if name == "Softmax before version 13" else 13,
-        **VALUES,
-    )
+    nodes = f"{NODES[name]}  r = Relu (y)  t = Abs (r)"
+    try:
+        graph = make(f"{shape} x", nodes, "t", opset=11 if name == "Softmax before version 13" else 13, **VALUES)
+    except GraphError:
+        return  # the operator has no such form
     unknown = any(value.static_shape is None for n in graph for value in n.outputs)
     if unknown or (name == "BatchNormalization" and rank < 2):
         return  # the operator has no such form

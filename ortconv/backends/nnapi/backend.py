@@ -19,6 +19,7 @@ from ortconv.backends.nnapi.claims import claim
 from ortconv.backends.nnapi.lower import Lowered, Place, lower
 from ortconv.errors import BackendError, UsageError
 from ortconv.executor.backend import Claim, Program, Region
+from ortconv.executor.guard import guarded
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import Device, FeatureLevel, NnapiError
@@ -114,7 +115,7 @@ class Nnapi:
     def claim(self, graph: Graph) -> Claim:
         """The partitions of a graph, without the nodes that the NNAPI runtime refuses."""
         target = Target(feature_level=self.level, stop_ops=self.options.stop_ops, use_nchw=self.options.nchw)
-        with self._phone():
+        with self._phone(), guarded(graph, "dividing the graph"):
             return claim(graph, target)
 
     def objections(self, node: Node) -> Iterator[str]:
@@ -133,7 +134,7 @@ class Nnapi:
 
     def lower(self, region: Region) -> Lowered:
         """The model that a partition becomes."""
-        with self._phone():
+        with self._phone(), guarded(region.nodes, "lowering to NNAPI"):
             return lower(region, self.level, self.options.nchw, self.options.fp16)
 
     @contextmanager

@@ -1,0 +1,105 @@
+"""One guard around all work on a model's nodes: who is to blame for an exception that nobody foresaw?
+
+The nodes are asked. The first one whose own operator cannot compute with its attributes and constants, and with zeros of the types
+declared for its other inputs, breaks the rules of its operator: GraphError with its name. If all of them can, the bug is ours:
+InternalError. See decision 0013.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ortconv.errors import GraphError, InternalError, OrtconvError, UnsupportedError
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.types import DType, TensorType
+
+LARGEST_OPERAND = 1 << 20
+"""Elements of an operand up to which a node is tried."""
+
+LARGEST_RANK = 64
+"""numpy's limit."""
+
+LARGEST_TENSOR = 1 << 40
+"""Elements that no tensor has."""
+
+SECONDS = 5.0
+"""How long nodes are tried at all."""
+
+_HINT = "onnxruntime would refuse the node when it runs, if not before: mend the model where it is exported"
+
+
+@contextmanager
+def guarded(nodes: Iterable[Node], doing: str) -> Iterator[None]:
+    """Turn what this block raises into an error of ours. `doing` says what the block does with the nodes, for messages."""
+    try:
+        yield
+    except OrtconvError:
+        raise
+    except MemoryError as error:
+        raise UnsupportedError(f"{doing} needs more memory than there is", hint=SMALLER) from error
+    except RecursionError as error:
+        raise UnsupportedError(f"{doing}: the graph is nested too deeply") from error
+    except Exception as error:
+        raise _blamed(error, list(nodes), doing) from error
+
+
+def _blamed(error: Exception, nodes: list[Node], doing: str) -> OrtconvError:
+    end = time.monotonic() + SECONDS
+    for node in nodes:
+        reason = _failure(node)
+        if reason is not None:
+            return GraphError(f"the operator cannot be computed: {reason}", node=node.label, hint=_HINT)
+        if time.monotonic() > end:
+            break
+    notes = getattr(error, "__notes__", ())
+    return InternalError(f"{doing} failed: {type(error).__name__}: {error}", node=next(iter(notes), None))
+
+
+def _failure(node: Node) -> str | None:
+    """Why a node cannot run on zeros in the place of its inputs; None if it can, or if that cannot be told."""
+    from ortconv.executor.plan import evaluated
+
+    if node.subgraphs or node.graph is None:
+        return None
+    operands: list[Any] = []
+    for value in node.inputs:
+        operand = None if value is None else _operand(value)
+        if isinstance(operand, str):
+            return operand
+        if value is not None and operand is None:
+            return None
+        operands.append(operand)
+    try:
+        evaluated(node, operands)
+    except (UnsupportedError, MemoryError):
+        return None
+    except Exception as error:
+        return f"{error or type(error).__name__}, with inputs of shapes {[getattr(o, 'shape', None) for o in operands]}"
+    return None
+
+
+def _operand(value: Value) -> Any:
+    """A constant, or zeros; None where that is not known or decides on shapes; a text where there can be no such tensor."""
+    if value.constant is not None:
+        return value.constant.numpy()
+    type = value.type
+    if not isinstance(type, TensorType) or type.shape is None or type.dtype in (DType.UNDEFINED, DType.STRING):
+        return None
+    shape = [d if isinstance(d, int) else 1 for d in type.shape]
+    if len(shape) > LARGEST_RANK:
+        return f"'{value.name}' has rank {len(shape)}, the limit is {LARGEST_RANK}"
+    size = math.prod(shape)
+    if size > LARGEST_TENSOR:
+        return f"'{value.name}' has {size} elements"
+    if size > LARGEST_OPERAND or (type.dtype in (DType.INT64, DType.INT32) and len(shape) < 2):
+        return None
+    return np.zeros(shape, type.dtype.numpy)
+
+
+SMALLER = "fix smaller dimensions with --fix-dim, or use a machine with more memory"

@@ -1,0 +1,155 @@
+"""Does a node fit the schema of its operator? Numbers of operands, attributes, and the types of both."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from difflib import get_close_matches
+
+from ortconv.errors import GraphError
+from ortconv.ir.attributes import Floats, Graphs, Ints, Strings, Tensors, Types
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.schema import Formal, Schema, operators, schema, schema_of
+from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.types import OptionalType, SequenceType, TensorType, ValueType
+
+STANDARD = frozenset({"", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft"})
+"""Domains all of whose operators have a schema here. Other domains are the user's own."""
+
+_KINDS: dict[type, str] = {
+    bool: "INT", int: "INT", float: "FLOAT", str: "STRING", Tensor: "TENSOR", SparseTensor: "SPARSE_TENSOR",
+    Graph: "GRAPH", Ints: "INTS", tuple: "INTS", Floats: "FLOATS", Strings: "STRINGS", Tensors: "TENSORS",
+    Graphs: "GRAPHS", Types: "TYPE_PROTOS",
+}  # fmt: skip
+"""The ONNX type of an attribute by the Python type of its value; TYPE_PROTO for all others."""
+
+Operand = tuple[str, Formal, Value]
+"""How messages call an operand, its formal parameter, the value."""
+
+
+def check_signatures(graph: Graph) -> None:
+    """GraphError for the first node, subgraphs included, that onnxruntime would refuse by its operator's schema.
+
+    Operators of a user's own domain, and of operator sets that the model does not import, are not looked at.
+    """
+    checked: set[Hashable] = set()
+    for node in graph.walk():
+        key = (
+            node.domain, node.op, *node.attrs, *map(type, node.attrs.values()),
+            *map(_type_key, node.inputs), *map(_type_key, node.outputs), len(node.inputs),
+        )  # fmt: skip
+        if key not in checked:
+            _check(node)
+            checked.add(key)
+
+
+def _type_key(value: Value | None) -> Hashable:
+    type = None if value is None else value.type
+    return type.dtype if isinstance(type, TensorType) else (value is None, type)
+
+
+def _check(node: Node) -> None:
+    assert node.graph is not None
+    if node.domain not in STANDARD or node.domain not in node.graph.opsets:
+        return
+    found = schema_of(node)
+    if found is None:
+        raise GraphError(_unknown(node), node=node.label, hint=_nearest(node.op, operators(node.domain)))
+    _check_counts(node, found)
+    _check_attributes(node, found)
+    _check_types(node, found)
+
+
+def _unknown(node: Node) -> str:
+    assert node.graph is not None
+    version, domain = node.graph.opset(node.domain), node.domain or "ai.onnx"
+    other = [v for v in range(1, version) if schema(node.domain, node.op, v) is not None]
+    if other:
+        return f"{node.op} was last defined in opset {other[-1]} of {domain}, the model imports opset {version}"
+    return f"opset {version} of {domain} has no operator '{node.op}'"
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    near = get_close_matches(name, [other for other in known if other != name], 3)
+    return f"did you mean {', '.join(near)}?" if near else None
+
+
+def _check_counts(node: Node, found: Schema) -> None:
+    for what, values, formals, least in (
+        ("input", node.inputs, found.inputs, found.least[0]),
+        ("output", node.outputs, found.outputs, found.least[1]),
+    ):
+        endless = bool(formals) and formals[-1].kind == "variadic"
+        if len(values) < least or (len(values) > len(formals) and not endless):
+            most = "or more" if endless else f"to {len(formals)}" if len(formals) > least else ""
+            raise GraphError(
+                f"{len(values)} {what}s, {found.op} of opset {found.since} has {' '.join(filter(None, (str(least), most)))}",
+                node=node.label,
+            )
+        for slot, (value, formal) in enumerate(zip(values, formals, strict=False)):
+            if value is None and formal.kind == "single":
+                raise GraphError(f"{what} {slot} ('{formal.name}') is left out, but is required", node=node.label)
+
+
+def _check_attributes(node: Node, found: Schema) -> None:
+    for name, value in node.attrs.items():
+        if name.startswith("__"):  # an implementation's own, by ONNX's convention
+            continue
+        wanted, given = found.attributes.get(name), _KINDS.get(type(value), "TYPE_PROTO")
+        if wanted is None:
+            raise GraphError(
+                f"{found.op} of opset {found.since} has no attribute '{name}'",
+                node=node.label,
+                hint=_nearest(name, list(found.attributes)) or "remove the attribute",
+            )
+        if wanted != given:
+            raise GraphError(f"attribute '{name}' is of type {given}, must be {wanted}", node=node.label)
+    missing = sorted(found.required - node.attrs.keys())
+    if missing:
+        raise GraphError(f"the required attribute '{missing[0]}' is missing", node=node.label)
+
+
+def _check_types(node: Node, found: Schema) -> None:
+    bound: dict[str, tuple[str, str]] = {}
+    for name, formal, value in _operands(node, found):
+        type = _notation(value.type)
+        if type is None:
+            continue
+        allowed = found.allowed.get(formal.type, (formal.type,))
+        if type not in allowed:
+            raise GraphError(
+                f"{name} is {type}, {found.op} of opset {found.since} takes {_listed(allowed, type)}",
+                node=node.label,
+                hint="insert a Cast, or export with another operator set version",
+            )
+        if formal.type in found.allowed and formal.homogeneous:
+            first, known = bound.setdefault(formal.type, (name, type))
+            if known != type:
+                raise GraphError(
+                    f"{first} is {known}, but {name} is {type}: both have the type parameter {formal.type} of {found.op}",
+                    node=node.label,
+                    hint="insert a Cast",
+                )
+
+
+def _listed(allowed: Collection[str], given: str) -> str:
+    """The types that are allowed: those of the kind that was given where there are some."""
+    kind = given.partition("(")[0]
+    near = [type for type in allowed if type.startswith(f"{kind}(")] or allowed
+    return ", ".join(sorted(near))
+
+
+def _operands(node: Node, found: Schema) -> Iterator[Operand]:
+    for what, values, formals in (("input", node.inputs, found.inputs), ("output", node.outputs, found.outputs)):
+        for slot, value in enumerate(values):
+            if value is not None and formals:
+                yield f"{what} '{value.name}'", formals[min(slot, len(formals) - 1)], value
+
+
+def _notation(type: ValueType | None) -> str | None:
+    """A type as schemas write it; None where it is unknown, or of a kind that is not compared: maps, sparse tensors."""
+    if isinstance(type, TensorType):
+        return f"tensor({type.dtype.name.lower()})"
+    if isinstance(type, SequenceType | OptionalType):
+        inner = _notation(type.element)
+        return inner and f"{'seq' if isinstance(type, SequenceType) else 'optional'}({inner})"
+    return None

@@ -1,0 +1,76 @@
+"""Who is to blame for an exception: the node that cannot compute by itself, or ortconv."""
+
+from __future__ import annotations
+
+import pytest
+from onnx import parser
+
+from ortconv import Session
+from ortconv.errors import GraphError, InternalError, UnsupportedError, UsageError
+from ortconv.executor.guard import guarded
+from ortconv.ir.graph import Graph
+from ortconv.onnxio.load import from_proto
+from ortconv.optimizer.engine import Context, RulePass, rule
+from ortconv.optimizer.pattern import P
+
+
+def graph(body: str, constants: str = "", inputs: str = "float[2,3] x") -> Graph:
+    text = f'<ir_version: 8, opset_import: ["": 17]> g ({inputs}) => (float y) <{constants}> {{ {body} }}'
+    return from_proto(parser.parse_model(text)).graph
+
+
+def test_a_node_that_cannot_compute_is_to_blame() -> None:
+    broken = graph("r = Relu(x) y = Reshape(r, s)", "int64[1] s = {5}")
+    with (
+        pytest.raises(GraphError, match="Reshape 'y': the operator cannot be computed") as raised,
+        guarded(broken, "x"),
+    ):
+        raise IndexError("somewhere else")
+    assert raised.value.exit_code == 3
+    assert isinstance(raised.value.__cause__, IndexError)
+
+
+@pytest.mark.parametrize(
+    "error", [IndexError("i"), KeyError("k"), TypeError("t"), ZeroDivisionError(), AssertionError()]
+)
+def test_what_no_node_accounts_for_is_a_bug(error: Exception) -> None:
+    right = graph("r = Relu(x) y = Reshape(r, s)", "int64[1] s = {6}")
+    message = f"testing failed: {type(error).__name__}"
+    with pytest.raises(InternalError, match=message) as raised, guarded(right, "testing"):
+        raise error
+    assert raised.value.exit_code == 1
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RecursionError()])
+def test_limits_are_no_bugs(error: Exception) -> None:
+    with pytest.raises(UnsupportedError, match="testing"), guarded(graph("y = Relu(x)"), "testing"):
+        raise error
+
+
+def test_errors_of_ours_pass() -> None:
+    mine = UsageError("mine")
+    with pytest.raises(UsageError) as raised, guarded(graph("y = Relu(x)"), "testing"):
+        raise mine
+    assert raised.value is mine
+
+
+def test_a_broken_rule_is_named_with_its_node() -> None:
+    @rule("BrokenRule", P("Relu", "x"))
+    def broken(m):
+        raise LookupError("no such thing")
+
+    found = graph("y = Relu(x)")
+    message = "BrokenRule at Relu 'y': optimizing failed: LookupError: no such thing"
+    with pytest.raises(InternalError, match=message), guarded(found, "optimizing"):
+        RulePass("Broken", broken).run(found, Context())
+
+
+def test_a_kernel_that_cannot_be_prepared() -> None:
+    numbers = ", ".join(["1"] * 16)
+    weights = f"float[1,8,2] w = {{{numbers}}}, float[1,8,2] r = {{{numbers}}}"
+    proto = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[3,1,2] x) => (float y) <{weights}>'
+        '{ y, h, c = LSTM<hidden_size = 2, direction = "forsard">(x, w, r) }'
+    )
+    with pytest.raises(GraphError, match="LSTM 'y': the operator cannot be computed"):
+        Session(from_proto(proto))

@@ -1,0 +1,152 @@
+"""Models that onnxruntime does not load are refused with the node, the rule and what may help; what it loads is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+from ortconv.errors import GraphError
+from ortconv.onnxio.load import from_proto
+
+IMAGE = "float[1,1,4,4] x"
+KERNEL = "float[1,1,1,1] w = {1}"
+
+
+def model(body: str, inputs: str = "float[2,3] x", constants: str = "", opset: int = 17) -> onnx.ModelProto:
+    header = f'<ir_version: 8, opset_import: ["": {opset}, "com.microsoft": 1, "ai.onnx.ml": 3, "own": 1]>'
+    proto = parser.parse_model(f"{header} g ({inputs}) => (float y) <{constants}> {{ {body} }}")
+    proto.graph.output[0].ClearField("type")
+    return proto
+
+
+def refusal_of_onnxruntime(proto: onnx.ModelProto) -> str | None:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        return str(error)
+    return None
+
+
+INVALID = [
+    ("y = Reluu(x)", "opset 17 of ai.onnx has no operator 'Reluu'", "Relu"),
+    ("y = com.microsoft.Gello(x)", "opset 1 of com.microsoft has no operator", "Gelu"),
+    ("y = ai.onnx.ml.Scaller(x)", "opset 3 of ai.onnx.ml has no operator", "Scaler"),
+    ("y = Upsample(x, x)", "last defined in opset 9", None),
+    ("y = LeakyRelu<alfa = 1.0>(x)", "has no attribute 'alfa'", "alpha"),
+    ("y = com.microsoft.Gelu<beta = 1>(x)", "has no attribute 'beta'", "remove"),
+    ("y = LeakyRelu<alpha = 1>(x)", "'alpha' is of type INT, must be FLOAT", None),
+    ('y = Softmax<axis = "1">(x)', "'axis' is of type STRING, must be INT", None),
+    ("y = LRN(x)", "required attribute 'size' is missing", None),
+    ("y = com.microsoft.Attention(x, x)", "required attribute 'num_heads' is missing", None),
+    ("y = Relu(x, x)", "2 inputs, Relu of opset 14 has 1", None),
+    ("y, z = Relu(x)", "2 outputs, Relu of opset 14 has 1", None),
+    ("y = Add(x)", "Input 1 is out of bounds", None),
+    ('y = Where(x, "", x)', "is left out, but is required|expected to have type", None),
+    ("k = Cast<to = 11>(x) t = Transpose(k) y = MatMul(x, t)", "T of MatMul", "Cast"),
+    ("k = Cast<to = 11>(x) y = Concat<axis = 0>(x, k)", "T of Concat", "Cast"),
+    ("k = Cast<to = 6>(x) y = Sigmoid(k)", r"is tensor\(int32\), Sigmoid of opset 13 takes tensor\(bfloat16\)", "Cast"),
+    ("k = Cast<to = 6>(x) y = com.microsoft.Gelu(k)", r"is tensor\(int32\), Gelu of opset 1 takes", "Cast"),
+    ("y = Cast<to = 77>(x)", "Cast 'y': breaks a rule of the operator: Attribute to does not", "onnxruntime"),
+    ("y = Concat<axis = -77>(x, x)", "axis must be in", "onnxruntime"),
+    ("y = Transpose<perm = [0, 0]>(x)", "perm for Transpose has repeated value", "onnxruntime"),
+    ("y = Transpose<perm = [-1, 5]>(x)", "Invalid attribute perm", "onnxruntime"),
+    ("y = Conv(x, x)", "at least 3 dimensions", "onnxruntime"),
+    ("y = MatMul(x, x)", "Incompatible dimensions for matrix multiplication", "onnxruntime"),
+    ("c = Equal(x, x) k = ReduceMin<keepdims = 0>(x) t = Less(k, k) "
+     "y = If<then_branch = a () => (float p) { p = MatMul(x, x) }, else_branch = b () => (float q) { q = Identity(x) }>(t)",
+     "MatMul 'p': breaks a rule", "onnxruntime"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "message", "hint"), INVALID)
+def test_refused(body: str, message: str, hint: str | None) -> None:
+    proto = model(body)
+    assert refusal_of_onnxruntime(proto) is not None
+    with pytest.raises(GraphError, match=message) as raised:
+        from_proto(proto)
+    assert hint is None or hint in (raised.value.hint or "")
+    assert raised.value.node is not None
+
+
+@pytest.mark.parametrize(
+    "attribute", ["strides = [0, 0]", "dilations = [0, 0]", "pads = [0, -1, 0, 0]", "strides = [1, 1, 1]"]
+)
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_impossible_windows_are_refused(op: str, attribute: str) -> None:
+    proto = model(f"y = {op}<{attribute}>(x, w)", IMAGE, KERNEL)
+    assert refusal_of_onnxruntime(proto) is not None
+    with pytest.raises(GraphError, match=f"{op} 'y': breaks a rule of the operator: Attribute"):
+        from_proto(proto)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_value_of_another_type_than_declared_is_refused(inner: bool) -> None:
+    proto = model("a = Relu(x) y = Cast<to = 1>(a)", "float16[2,3] x")
+    declared = helper.make_tensor_value_info("y", TensorProto.FLOAT16, [2, 3])
+    if inner:
+        proto.graph.node.append(helper.make_node("Identity", ["y"], ["z"]))
+        proto.graph.value_info.append(declared)
+        proto.graph.output[0].name = "z"
+    else:
+        proto.graph.output[0].CopyFrom(declared)
+    assert refusal_of_onnxruntime(proto) is not None
+    with pytest.raises(GraphError, match=r"'y' .*float16.* float"):
+        from_proto(proto)
+
+
+VALID = [
+    "y = Relu<__own = 1>(x)",
+    'y = Dropout(x, "", "")',
+    "k = own.Anything<what = 1>(x, x) y = Relu(k)",
+    "k = own.Anything(x) c = Concat<axis = 77>(k, k) y = Relu(c)",
+]
+
+
+@pytest.mark.parametrize("body", VALID)
+def test_accepted(body: str) -> None:
+    proto = model(body)
+    if "own." not in body:
+        assert refusal_of_onnxruntime(proto) is None
+    from_proto(proto)
+
+
+def test_declared_shapes_that_contradict_are_no_reason_to_refuse() -> None:
+    proto = model("a = Relu(x) y = Add(a, x)")
+    proto.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [7, 5]))
+    assert refusal_of_onnxruntime(proto) is None
+    from_proto(proto)
+
+
+def test_what_onnx_calls_deprecated_and_onnxruntime_does_not() -> None:
+    proto = model("y = GroupNormalization<num_groups = 2>(x, s, s)", "float[1,4,3] x", "float[2] s = {1, 1}", opset=18)
+    assert refusal_of_onnxruntime(proto) is None
+    from_proto(proto)
+
+
+def test_an_outer_value_that_a_branch_returns() -> None:
+    """What is declared of it is left out where a contradiction elsewhere makes inference run again."""
+    proto = model(
+        "k = ReduceMin<keepdims = 0>(x) t = Less(k, k) a = Relu(x) "
+        "y = If<then_branch = a () => (float p) { p = Identity(a) }, else_branch = b () => (float q) { q = Neg(a) }>(t)"
+    )
+    proto.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [7, 5]))
+    assert refusal_of_onnxruntime(proto) is None
+    from_proto(proto)
+
+
+def test_unsorted_nodes_are_no_reason_to_refuse() -> None:
+    proto = model("a = Relu(x) y = MatMul(a, t) t = Transpose(x)")
+    assert refusal_of_onnxruntime(proto) is None
+    from_proto(proto)
+
+
+def test_a_type_that_no_schema_compares() -> None:
+    proto = model("s = SequenceConstruct(x, x) n = SequenceLength(s) y = Cast<to = 1>(n)")
+    proto.graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.float32), "unused"))
+    assert refusal_of_onnxruntime(proto) is None
+    from_proto(proto)
