@@ -111,16 +111,15 @@ class _Program:
 def _session(region: Region, profile: str | None = None) -> Any:
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
+    from ortconv.backends.onnxruntime_custom import session_options
+
+    options = session_options(region.custom_op_library)
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
     options.intra_op_num_threads = region.threads
     options.add_session_config_entry("session.x64quantprecision", "1")
     if profile is not None:
         options.enable_profiling, options.profile_file_prefix = True, profile
     try:
-        if region.custom_op_library is not None:
-            options.register_custom_ops_library(str(region.custom_op_library))
         model = str(region.file) if region.file is not None else _serialized(region)
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:

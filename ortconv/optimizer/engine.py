@@ -277,6 +277,7 @@ def _make(new: New, root: Node, added: list[Node]) -> Node:
     assert graph is not None
     inputs = [_materialise(source, root, -1, added) for source in new.inputs]
     name = new.like.name if new.like is not None else graph.fresh(f"{root.name or root.out.name}/{new.op}")
+    import_operators(graph, new.domain)
     node = graph.add_node(
         new.op, inputs, new.outputs, new.attrs, domain=new.domain, name=name, types=new.types, before=root
     )
@@ -285,6 +286,11 @@ def _make(new: New, root: Node, added: list[Node]) -> Node:
     if any(v is not None and v.type is None for v in node.outputs):
         update_types(node)
     return node
+
+
+def import_operators(graph: Graph, domain: str) -> None:
+    """Import the operators of a domain in version 1, unless the model imports them; for a node about to be made."""
+    graph.opsets.setdefault(domain, 1)
 
 
 def constant(near: Node, content: Tensor | Array | Any) -> Value:

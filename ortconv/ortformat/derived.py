@@ -45,14 +45,14 @@ def type_arguments(schema: Schema) -> dict[str, list[tuple[int, int]]]:
 
 
 def resolved_schema(node: Node) -> Schema:
-    """The schema of a node; where nobody knows the operator, what onnxruntime assumes of one from a custom library:
-    version 1 and a type parameter for each input."""
+    """The schema of a node; where nobody knows the operator, what onnxruntime assumes of one from a custom library: version 1,
+    inputs named Input0, Input1, ... and outputs named Output0, Output1, ... of any type."""
     found = schema_of(node)
     if found is not None:
         return found
-    inputs = tuple(Formal(f"Input{i}", f"T{i}", "single") for i in range(len(node.inputs)))
+    inputs = tuple(Formal(f"Input{i}", "", "single") for i in range(len(node.inputs)))
     outputs = tuple(Formal(f"Output{i}", "", "single") for i in range(len(node.outputs)))
-    return Schema(node.domain, node.op, 1, inputs, outputs, frozenset(f.type for f in inputs), {}, False)
+    return Schema(node.domain, node.op, 1, inputs, outputs, frozenset(), {}, False)
 
 
 class Edges(NamedTuple):

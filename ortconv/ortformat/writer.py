@@ -18,7 +18,7 @@ from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType
 from ortconv.ortformat import runtime
 from ortconv.ortformat.derived import Edges, argument_counts, edges, resolved_schema, type_arguments
-from ortconv.ortformat.layout import CPU, LARGEST_NESTING, LARGEST_VISITS, NO_MODEL_VERSION
+from ortconv.ortformat.layout import ALWAYS_IMPORTED, CPU, LARGEST_NESTING, LARGEST_VISITS, NO_MODEL_VERSION
 from ortconv.ortformat.values import Segment, ValueWriter
 
 PIECE = 1 << 20
@@ -109,7 +109,7 @@ class _Writer(ValueWriter):
         out, model = self.out, self.model
         graph = self.graph(model.graph, 0)
         resolver = self.kernel_types()
-        domains = {op.schema.domain: 1 for op in self.operators.values()} | model.graph.opsets
+        domains = ALWAYS_IMPORTED | {op.schema.domain: 1 for op in self.operators.values()} | model.graph.opsets
         id_shape, pair_shape = (
             out.shape("OperatorSetId", "domain", "version"),
             out.shape("StringStringEntry", "key", "value"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ortconv.backends.onnxruntime_custom import infer_types
 from ortconv.errors import OrtconvError, UsageError
 from ortconv.files import replacing, write_text
 from ortconv.ir.journal import Journal
@@ -66,6 +67,8 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
     recipe = options.recipe()
     with result.timed("load"):
         model = load(source, options.fix_dims)
+        if options.custom_op_library is not None:
+            infer_types(model.graph, options.custom_op_library)
         tell(observer, "load", model)
     result.nodes_before = sum(1 for _ in model.graph.walk())
     result.bytes_before = model.file_bytes

@@ -12,7 +12,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.conditions import scalar
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context, FunctionPass, import_operators
 from ortconv.optimizer.extended import attention_mask, attention_past
 from ortconv.optimizer.extended.attention_heads import (
     Heads,
@@ -331,7 +331,7 @@ def _make(
 ) -> Node:
     graph = f.root.graph
     assert graph is not None
-    graph.opsets.setdefault(MICROSOFT, 1)
+    import_operators(graph, MICROSOFT)
     attrs = {"num_heads": f.query.count, "scale": float(np.float32(f.scale))} | attrs
     if f.padding is not None:
         attrs["mask_filter_value"] = f.padding.low
