@@ -13,7 +13,7 @@ from typing import Any
 from ortconv.errors import BackendError
 from ortconv.executor.backend import Event, Program, Region
 from ortconv.ir.graph import Node
-from ortconv.ir.schema import lacks_kernel, schema_of
+from ortconv.ir.schema import schema_of
 from ortconv.ir.types import DType, TensorType
 
 
@@ -44,7 +44,7 @@ def _objection(node: Node) -> str | None:
     schema = schema_of(node)
     if schema is None or node.domain not in {domain for domain, _ in kernels}:
         return None
-    if schema.has_function or lacks_kernel(node.domain, node.op, schema.since):
+    if schema.has_function:
         return None
     name = f"{node.domain + ':' if node.domain else ''}{node.op} version {schema.since}"
     fitting = [types for low, high, types in kernels.get((node.domain, node.op), ()) if low <= schema.since <= high]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.kernels import has_kernel, lacks_kernel
 from ortconv.ir.model import Model
-from ortconv.ir.schema import default_attributes, lacks_kernel, since_version
+from ortconv.ir.schema import default_attributes, since_version
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, ModelProto, NodeProto
@@ -23,7 +24,7 @@ DEEPEST = 8
 
 
 def expand_functions(model: Model) -> int:
-    """Replace every node that has a function body but no CPU kernel by that body, in subgraphs too; how many were replaced.
+    """Replace every node that has a function body but no CPU kernel for its types, in subgraphs too; how many were replaced.
 
     Nodes that an execution provider takes need no CPU kernel and stay.
 
@@ -42,19 +43,23 @@ def expand_functions(model: Model) -> int:
     )
 
 
+def without_kernel(graph: Graph) -> list[Node]:
+    """The nodes that no execution provider takes and the CPU provider has no kernel for, by operator, version and types."""
+    return [node for node in graph.walk() if not node.ep and not has_kernel(node)]
+
+
 def _unsupported(graph: Graph) -> list[Node]:
-    versions: dict[tuple[str, str], bool] = {}
-    found = []
-    for node in graph.walk():
-        if node.ep:
-            continue
-        key = node.domain, node.op
-        lacking = versions.get(key)
-        if lacking is None:
-            lacking = versions[key] = lacks_kernel(node.domain, node.op, since_version(node))
-        if lacking:
-            found.append(node)
-    return found
+    return [node for node in graph.walk() if not node.ep and lacks_kernel(node) and _has_body(node)]
+
+
+def _has_body(node: Node) -> bool:
+    from ortconv.onnxlib import SchemaError, get_schema
+
+    try:
+        found = get_schema(node.op, since_version(node), node.domain)
+    except SchemaError:
+        return False
+    return bool(found.has_function or found.has_context_dependent_function)
 
 
 def _expand(node: Node) -> None:

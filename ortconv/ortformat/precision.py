@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.kernels import has_kernel
 from ortconv.ir.model import Model
-from ortconv.ir.schema import has_float16_kernel, lacks_kernel, schema_of, since_version
+from ortconv.ir.schema import schema_of
 from ortconv.ir.types import DType, TensorType
 
 MADE_OF_FLOAT16 = frozenset({"Cast", "ConstantOfShape"})
@@ -28,10 +29,7 @@ def insert_casts(model: Model) -> int:
 
 def needs_provider(node: Node) -> bool:
     """True for a node that an execution provider takes and the CPU provider has no kernel for."""
-    if not node.ep or schema_of(node) is None:
-        return False
-    has_float16 = any(True for _ in _float16_values(node))
-    return lacks_kernel(node.domain, node.op, since_version(node)) or (has_float16 and not has_float16_kernel(node))
+    return bool(node.ep) and not has_kernel(node)
 
 
 def _widen(graph: Graph) -> int:
@@ -70,7 +68,7 @@ def _is_float16(node: Node) -> bool:
 
 
 def _lacks_kernel(node: Node) -> bool:
-    return not node.subgraphs and schema_of(node) is not None and not has_float16_kernel(node)
+    return not node.subgraphs and schema_of(node) is not None and not has_kernel(node)
 
 
 def _enclosed(graph: Graph, nodes: set[Node]) -> set[Node]:
