@@ -23,3 +23,6 @@ COREML_FORMATS = ("NeuralNetwork", "MLProgram")
 
 COREML_VERSION = 7
 """The version of CoreML of iOS 17 and macOS 14."""
+
+TARGET_ORT = "1.18"
+"""The release of ONNX Runtime that files are made for, unless said otherwise; see docs/decisions/0012."""

@@ -8,7 +8,8 @@ list their kernels are asked to load files of one node, one for each type of eac
 `releases` are names, which everything else refers to by position. `opsets` are operator sets by domain and version. `kernels` are
 those of the CPU execution provider by domain:operator: first and last since_version, types by type string, first and last release.
 `types` are the lists of types that these refer to. `attributes` and `inputs` are those that came after the operator itself, by
-domain:operator:version. `forms` are the models in release_forms/, whose first line says what each is about.
+domain:operator:version. `forms` are the models in release_forms/, each one use of an operator. `actions` are the
+names of saved fusions.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ortconv.ir.schema import OPEN, Schema, schema
 from ortconv.ir.types import TensorType
 from ortconv.onnxio.load import from_proto
 from ortconv.ortformat.writer import save
+from ortconv.pipeline import optimize
 
 HERE = Path(__file__).parent
 TARGET = HERE.parent / "ortconv" / "ir" / "releases.json"
@@ -269,6 +271,25 @@ def forms(folder: Path) -> dict[str, int]:
         return first_loading(folder, paths, "run")
 
 
+def actions(folder: Path) -> dict[str, int]:
+    """The first release that loads some model of the tests' in which an action is saved."""
+    sys.path += [str(HERE.parent / "tests" / name) for name in ("ortformat", "optimizer")]
+    import runtime_nets as nets
+
+    with TemporaryDirectory() as where:
+        paths: dict[str, Path] = {}
+        saved: dict[str, set[str]] = {}
+        for name, net in {**nets.QUANTIZED, **nets.UNREPLAYABLE}.items():
+            for kind in ("uint8", "int8"):
+                model = from_proto(net(kind).proto())
+                optimize(model, optimization_style="Runtime")
+                key = f"{name}_{kind}"
+                paths[key], saved[key] = Path(where, f"{key}.ort"), {fusion.action for fusion in model.saved}
+                save(model, paths[key])
+        first = first_loading(folder, paths)
+    return {a: min(first[key] for key in paths if a in saved[key]) for a in sorted(set().union(*saved.values()))}
+
+
 def main(folder: Path) -> None:
     listed = [json.loads(python(folder, release, LIST)) for release in WHEELS]
     types: dict[tuple[str, ...], int] = {}
@@ -279,7 +300,8 @@ def main(folder: Path) -> None:
         table.setdefault(kernel.op, []).append([*row, constraints, first, last])
     document = {
         "releases": [".".join(release.split(".")[:2]) for release in WHEELS],
-        "opsets": opsets(folder), "attributes": later(listed, 0), "inputs": later(listed, 1), "forms": forms(folder),
+        "opsets": opsets(folder), "attributes": later(listed, 0), "inputs": later(listed, 1),
+        "forms": forms(folder), "actions": actions(folder),
         "types": [" ".join(allowed) for allowed in types], "kernels": table,
     }  # fmt: skip
     TARGET.write_text(json.dumps(document, separators=(",", ":")) + "\n")

@@ -83,6 +83,11 @@ class ManyStyles(click.Command):
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Shared library with your own operators, for validation with onnxruntime.",
 )
+@click.option(
+    "--target-ort",
+    metavar="VERSION",
+    help="Oldest release of onnxruntime that must load the file.  [default: 1.18, or what MODEL itself needs]",
+)
 @add(FIX_DIM)
 @add(PASS_CHOICE)
 @click.option(

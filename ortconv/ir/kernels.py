@@ -74,19 +74,22 @@ def type_text(type: ValueType | None) -> str:
 # ---------------------------------------------------------------------- kernels
 
 
-def has_kernel(node: Node) -> bool:
-    """True if the newest release has a kernel for a node as it is, or may have one, where others define the operator."""
-    return node.domain not in _domains() or _has_kernel(use_of(node))
+def has_kernel(node: Node, release: int | None = None) -> bool:
+    """True if a release, by default the newest, and all later ones have a kernel for a node as it is.
+
+    Or may have one, where others define the operator.
+    """
+    return node.domain not in _domains() or _is_served(use_of(node), release)
 
 
-def lacks_kernel(node: Node) -> bool:
+def lacks_kernel(node: Node, release: int | None = None) -> bool:
     """True if there is no kernel for a node, nor one that computes it in float32 between Casts."""
-    return not has_kernel(node) and not _has_kernel(_widened(use_of(node)))
+    return not has_kernel(node, release) and not _is_served(_widened(use_of(node)), release)
 
 
-def _has_kernel(use: Use | None) -> bool:
-    newest = len(releases()) - 1
-    return use is not None and any(last == newest for _, last in _serving(use.schema.id, use.inputs, use.outputs))
+def _is_served(use: Use | None, release: int | None) -> bool:
+    first = None if use is None else first_release(use)
+    return first is not None and (release is None or first <= release)
 
 
 def _widened(use: Use | None) -> Use | None:
@@ -98,6 +101,15 @@ def _widened(use: Use | None) -> Use | None:
 
 
 @cache
+def _first_kernel(op_id: str, inputs: Types, outputs: Types) -> int | None:
+    """The first release with a kernel for an operator with these types, as all later ones have; None if the newest has none."""
+    served = _serving(op_id, inputs, outputs)
+    oldest = len(releases())
+    while (since := min((s for s, until in served if s < oldest <= until + 1), default=oldest)) < oldest:
+        oldest = since
+    return None if oldest == len(releases()) else oldest
+
+
 def _serving(op_id: str, inputs: Types, outputs: Types) -> list[tuple[int, int]]:
     """The first and last releases of the kernels that serve an operator with these types."""
     schema = schema_of_id(op_id)
@@ -136,11 +148,8 @@ def release_named(name: str) -> int:
 
 def first_release(use: Use) -> int | None:
     """The first release that runs this use of an operator, as all later ones do; None if not even the newest does."""
-    served = _serving(use.schema.id, use.inputs, use.outputs)
-    oldest = len(releases())
-    while (since := min((s for s, until in served if s < oldest <= until + 1), default=oldest)) < oldest:
-        oldest = since
-    if oldest == len(releases()):
+    oldest = _first_kernel(use.schema.id, use.inputs, use.outputs)
+    if oldest is None:
         return None
     document, key = _document(), use.schema.id
     attributes, inputs = later_attributes(use.schema), document["inputs"].get(key, {})
@@ -161,10 +170,17 @@ def later_attributes(found: Schema) -> Mapping[str, int]:
     return later
 
 
-def first_release_of(node: Node) -> int:
-    """The first release that runs a node; the oldest known one for operators that are not its own or run elsewhere."""
+def first_release_of(node: Node, *, cast: bool = False) -> int:
+    """The first release that runs a node; the oldest known one where none has a kernel, or others define the operator.
+
+    With `cast`, a node of float16 may be computed in float32.
+    """
     use = use_of(node)
-    return 0 if use is None else first_release(use) or 0
+    first = None if use is None else first_release(use)
+    if cast and (wide := _widened(use)) != use and wide is not None:
+        other = first_release(wide)
+        first = other if first is None or (other is not None and other < first) else first
+    return first or 0
 
 
 def first_release_of_imports(graph: Graph) -> int:
@@ -180,7 +196,7 @@ def first_release_of_imports(graph: Graph) -> int:
 
 def first_release_of_action(action: str) -> int:
     """The first release that knows a saved action."""
-    first: int = _document()["forms"].get(f"action_{action}", 0)
+    first: int = _document()["actions"].get(action, 0)
     return first
 
 

@@ -19,6 +19,7 @@ from ortconv.ortformat.decode import Record
 from ortconv.ortformat.derived import argument_counts
 from ortconv.ortformat.functions import without_kernel
 from ortconv.ortformat.reader import map_file, model_of
+from ortconv.ortformat.releases import oldest_release
 from ortconv.ortformat.verify import decode, edge_rows, node_label
 
 NO_KERNEL = "onnxruntime has no kernel for it, and does not expand functions or insert Casts when it loads .ort files"
@@ -54,12 +55,17 @@ class Report:
     saved_optimizations: int = 0
     operators: dict[str, int] = field(default_factory=dict)
     """How often each operator occurs, most frequent first."""
+    oldest_onnxruntime: str = ""
+    """The oldest release that loads the file."""
+    oldest_reason: str = ""
+    """What older ones lack, such as a kernel of a node."""
     findings: list[Finding] = field(default_factory=list)
 
     def __str__(self) -> str:
         return (
             f"format version {self.format_version}, {self.nodes} nodes in {self.graphs} graphs, "
-            f"{self.initializers} constants of {self.weight_bytes} bytes, {len(self.findings)} findings"
+            f"{self.initializers} constants of {self.weight_bytes} bytes, {len(self.findings)} findings, "
+            f"loads in onnxruntime {self.oldest_onnxruntime} and later{self.oldest_reason and f' ({self.oldest_reason})'}"
         )
 
 
@@ -85,6 +91,7 @@ def check(path: str | Path) -> Report:
         report.findings += _graph_findings(graph, opsets, seen)
     report.operators = dict(sorted(report.operators.items(), key=lambda item: (-item[1], item[0])))
     report.findings += _file_findings(root, seen)
+    _, report.oldest_onnxruntime, report.oldest_reason = oldest_release(model)
     report.findings += [Finding(node.label, NO_KERNEL) for node in without_kernel(model.graph)]
     return report
 

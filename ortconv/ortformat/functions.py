@@ -23,23 +23,24 @@ DEEPEST = 8
 """How deep functions may be nested in the bodies of functions."""
 
 
-def expand_functions(model: Model) -> int:
+def expand_functions(model: Model, release: int | None = None) -> int:
     """Replace every node that has a function body but no CPU kernel for its types, in subgraphs too; how many were replaced.
 
-    Nodes that an execution provider takes need no CPU kernel and stay.
+    Nodes that an execution provider takes need no CPU kernel and stay. A release is one that must have the kernels, by default the
+    newest.
 
     UnsupportedError, naming the node, where onnx gives no body for it.
     """
     expanded = 0
     for _ in range(DEEPEST):
-        found = _unsupported(model.graph)
+        found = _unsupported(model.graph, release)
         if not found:
             return expanded
         for node in reversed(found):
             _expand(node)
         expanded += len(found)
     raise UnsupportedError(
-        "the function body refers to functions again and again", node=_unsupported(model.graph)[0].label
+        "the function body refers to functions again and again", node=_unsupported(model.graph, release)[0].label
     )
 
 
@@ -48,11 +49,12 @@ def without_kernel(graph: Graph) -> list[Node]:
     return [node for node in graph.walk() if not node.ep and not has_kernel(node)]
 
 
-def _unsupported(graph: Graph) -> list[Node]:
-    return [node for node in graph.walk() if not node.ep and lacks_kernel(node) and _has_body(node)]
+def _unsupported(graph: Graph, release: int | None) -> list[Node]:
+    return [node for node in graph.walk() if not node.ep and lacks_kernel(node, release) and has_body(node)]
 
 
-def _has_body(node: Node) -> bool:
+def has_body(node: Node) -> bool:
+    """True if ONNX defines the operator of a node by a function."""
     from ortconv.onnxlib import SchemaError, get_schema
 
     try:

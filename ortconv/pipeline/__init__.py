@@ -11,6 +11,7 @@ from ortconv.files import replacing, write_text
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.models import load
+from ortconv.ortformat.releases import target_release
 from ortconv.pipeline.config import config_beside, config_name, ort_name, require, required_by, write_config
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result, constant_bytes
@@ -81,6 +82,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             expected = reference(model, source, options.validate_with, options.custom_op_library)
     with result.timed("optimize"):
         context = new_context(recipe)
+        context.release = target_release(model, options.target_ort)
         watch = watching(source, options, recipe, expected, context, observer)
         if options.details:
             context.journal = Journal(model.graph)

@@ -11,6 +11,7 @@ from ortconv.choices import COREML_FORMATS, COREML_VERSION, FEATURE_LEVELS, LEVE
 from ortconv.errors import UsageError
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
+from ortconv.ortformat.releases import check_target
 
 if TYPE_CHECKING:
     from ortconv.partition import Target
@@ -56,6 +57,8 @@ class Options:
     validate: bool = True
     validate_with: Mapping[str, Any] | None = None
     custom_op_library: Path | None = None
+    target_ort: str | None = None
+    """The oldest release of ONNX Runtime that must load the file, such as 1.18; by default TARGET_ORT, or what the source needs."""
 
     def __post_init__(self) -> None:
         if self.pipeline is not None:
@@ -72,6 +75,8 @@ class Options:
             raise UsageError(f"optimization style '{self.optimization_style}' is not one of {', '.join(STYLES)}")
         if self.target_platform not in (None, *PLATFORMS):
             raise UsageError(f"target platform '{self.target_platform}' is not one of {', '.join(PLATFORMS)}")
+        if self.target_ort is not None:
+            check_target(self.target_ort)
         if self.nnapi_feature_level not in FEATURE_LEVELS:
             low, high = FEATURE_LEVELS[0], FEATURE_LEVELS[-1]
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in {low}..{high}")

@@ -90,5 +90,5 @@ def test_first_release(text: str, release: str) -> None:
 def test_releases_are_found_by_name() -> None:
     assert releases()[release_named("1.18")] == releases()[release_named("1.18.1")] == "1.18"
     for name in ("1.1", "2.0", "x", ""):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="not in list"):
             release_named(name)

@@ -10,7 +10,7 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import axes_of, equal_shapes, same_dim
-from ortconv.optimizer.engine import Context, FunctionPass, import_operators
+from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
 from ortconv.optimizer.extended.split import slice_part
 
 MICROSOFT = "com.microsoft"
@@ -143,6 +143,8 @@ def _fuse(root: Node, tables: Tables, context: Context) -> bool:
     graph = root.graph
     found = None if graph is None or graph.opset() < SLICE_BY_INPUTS else _find(root)
     if graph is None or found is None or not context.may_touch(root, *found.nodes):
+        return False
+    if not context.may_make(graph, New("RotaryEmbedding", [found.x], domain=MICROSOFT)):
         return False
     inputs = tables.of(found)
     if inputs is None:
