@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import LEVELS, PLATFORMS, STYLES
+from ortconv.choices import LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import color, fail
 from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, PASS_CHOICE, Size, add
 from ortconv.cli.render import convert_summary
@@ -86,7 +86,7 @@ class ManyStyles(click.Command):
 @click.option(
     "--target-ort",
     metavar="VERSION",
-    help="Oldest release of onnxruntime that must load the file.  [default: 1.18, or what MODEL itself needs]",
+    help=f"Oldest release of onnxruntime that must load the file.  [default: {TARGET_ORT}, or what MODEL itself needs]",
 )
 @add(FIX_DIM)
 @add(PASS_CHOICE)
