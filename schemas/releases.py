@@ -187,10 +187,16 @@ def _probed(folder: Path, release: str, known: list[Kernel]) -> dict[Kernel, Ker
     return found
 
 
+LACKING = (
+    "Could not find an impl", "No Op registered", "No opset import", "No schema", "is not a registered", "Failed to find",
+    "Unrecognized attribute",
+)  # fmt: skip
+
+
 def _lacks(said: str | None) -> bool:
-    """True if a release says that it does not know an operator, a version of it, or a type; not if it wants attributes."""
-    return said is not None and any(t in said for t in ("Could not find an impl", "No Op registered", "No opset import",
-                                                        "No schema", "is not a registered", "Failed to find"))  # fmt: skip
+    """True if a release says that it does not know an operator, a version of it, a type or an attribute that we write; not if it
+    wants other attributes."""
+    return said is not None and any(text in said for text in LACKING)
 
 
 def _one_node(kernel: Kernel, chosen: Mapping[str, str], path: Path) -> bool:

@@ -64,6 +64,16 @@ def test_a_source_that_the_target_does_not_run_is_refused(text: str, tmp_path: P
         converted(text, tmp_path, "1.13")
 
 
+def test_a_node_without_any_kernel_is_refused(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["": 13]> g (double[2,2] x) => (double y) { y = Det (x) }'
+    with pytest.raises(UnsupportedError, match=r"no CPU kernel for this operator with tensor\(double\)") as caught:
+        converted(text, tmp_path)
+    assert caught.value.node == "Det 'y'"
+    assert not (tmp_path / "m.ort").exists()
+    converted(text, tmp_path, validate=False)
+    assert "no kernel" in str(check(tmp_path / "m.ort").findings)
+
+
 @pytest.mark.parametrize("target", ["1.12", "2.0", "newest", ""])
 def test_unknown_releases(target: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not one of the releases"):

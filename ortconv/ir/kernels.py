@@ -210,8 +210,10 @@ def _activation(use: Use) -> Iterator[str]:
 
 
 def _attention(use: Use) -> Iterator[str]:
-    """Scores with a bias, which may be the same for all heads, past keys, and projections without biases."""
+    """Attention with the attributes of today; scores with a bias, which may be the same for all heads; past keys; no biases."""
     op, heads = use.schema.op, use.attr("num_heads")
+    if op == "Attention":
+        yield f"{op}_today"
     if use.has_input(5):
         yield f"{op}_bias"
         if heads != 1 and use.dim(5, 1) != heads:

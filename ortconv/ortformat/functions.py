@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node, Value, captures
-from ortconv.ir.kernels import has_kernel, lacks_kernel
+from ortconv.ir.kernels import has_kernel, lacks_kernel, type_text
 from ortconv.ir.model import Model
 from ortconv.ir.schema import default_attributes, since_version
 
@@ -47,6 +47,17 @@ def expand_functions(model: Model, release: int | None = None) -> int:
 def without_kernel(graph: Graph) -> list[Node]:
     """The nodes that no execution provider takes and the CPU provider has no kernel for, by operator, version and types."""
     return [node for node in graph.walk() if not node.ep and not has_kernel(node)]
+
+
+def refuse_without_kernel(graph: Graph) -> None:
+    """UnsupportedError naming the first node that onnxruntime cannot run as it is."""
+    for node in without_kernel(graph):
+        types = ", ".join(type_text(v.type) or "a type that is not known" for v in node.inputs if v is not None)
+        raise UnsupportedError(
+            f"onnxruntime has no CPU kernel for this operator with {types or 'no inputs'}, nor a function body",
+            node=node.label,
+            hint="compute it in another type, such as float, between Casts; --allow-unchecked writes the file all the same",
+        )
 
 
 def _unsupported(graph: Graph, release: int | None) -> list[Node]:

@@ -11,6 +11,7 @@ from ortconv.files import replacing, write_text
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.models import load
+from ortconv.ortformat.functions import refuse_without_kernel
 from ortconv.ortformat.releases import target_release
 from ortconv.pipeline.config import config_beside, config_name, ort_name, require, required_by, write_config
 from ortconv.pipeline.options import Options
@@ -89,6 +90,8 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         partitionings, gain = optimize_as_asked(model, options, recipe, context, watch)
         if context.journal is not None:
             context.journal.close()
+    if options.validate and not getattr(options, "allow_unchecked", False):
+        refuse_without_kernel(model.graph)
     result.tell(model, context, partitionings, gain)
     with replacing(output) as draft:
         with result.timed("write"):
