@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
-from ortconv.ir.schema import Schema, schema_of, schema_of_id, serves, type_arguments
+from ortconv.ir.schema import Schema, schema, schema_of, schema_of_id, serves, type_arguments
 from ortconv.ir.types import Dim, DType, OptionalType, SequenceType, Shape, TensorType, ValueType
 
 UNKNOWN = ""
@@ -79,17 +79,35 @@ def has_kernel(node: Node, release: int | None = None) -> bool:
 
     Or may have one, where others define the operator.
     """
-    return node.domain not in _domains() or _is_served(use_of(node), release)
+    return node.domain not in _domains() or _is_served(_first(node), release)
 
 
 def lacks_kernel(node: Node, release: int | None = None) -> bool:
     """True if there is no kernel for a node, nor one that computes it in float32 between Casts."""
-    return not has_kernel(node, release) and not _is_served(_widened(use_of(node)), release)
+    return not has_kernel(node, release) and not _is_served(_first(node, cast=True), release)
 
 
-def _is_served(use: Use | None, release: int | None) -> bool:
-    first = None if use is None else first_release(use)
+def _is_served(first: int | None, release: int | None) -> bool:
     return first is not None and (release is None or first <= release)
+
+
+def _first(node: Node, *, cast: bool = False) -> int | None:
+    """The first release that runs a node, with `cast` if need be in float32 where it is in float16; None if none does."""
+    if node.domain == "":  # a version of an ONNX operator never changes
+        assert node.graph is not None
+        return _first_standard(node.op, node.graph.opset(), _texts(node.inputs), _texts(node.outputs), cast)
+    return _first_use(use_of(node), cast)
+
+
+@cache
+def _first_standard(op: str, opset: int, inputs: Types, outputs: Types, cast: bool) -> int | None:
+    found = schema("", op, opset)
+    return _first_use(None if found is None else Use(found, inputs, outputs, {}, ()), cast)
+
+
+def _first_use(use: Use | None, cast: bool) -> int | None:
+    firsts = [first_release(u) for u in ((use, _widened(use)) if cast else (use,)) if u is not None]
+    return min((first for first in firsts if first is not None), default=None)
 
 
 def _widened(use: Use | None) -> Use | None:
@@ -112,13 +130,13 @@ def _first_kernel(op_id: str, inputs: Types, outputs: Types) -> int | None:
 
 def _serving(op_id: str, inputs: Types, outputs: Types) -> list[tuple[int, int]]:
     """The first and last releases of the kernels that serve an operator with these types."""
-    schema = schema_of_id(op_id)
-    assert schema is not None
-    places = type_arguments(schema)
+    found = schema_of_id(op_id)
+    assert found is not None
+    places = type_arguments(found)
     return [
         (since, until)
-        for first, last, types, since, until in _document()["kernels"].get(f"{schema.domain}:{schema.op}", ())
-        if serves(schema.since, first, last)
+        for first, last, types, since, until in _document()["kernels"].get(f"{found.domain}:{found.op}", ())
+        if serves(found.since, first, last)
         and all(
             _type_at((inputs, outputs), places.get(name, ())) in (UNKNOWN, *_types(number))
             for name, number in types.items()
@@ -175,12 +193,7 @@ def first_release_of(node: Node, *, cast: bool = False) -> int:
 
     With `cast`, a node of float16 may be computed in float32.
     """
-    use = use_of(node)
-    first = None if use is None else first_release(use)
-    if cast and (wide := _widened(use)) != use and wide is not None:
-        other = first_release(wide)
-        first = other if first is None or (other is not None and other < first) else first
-    return first or 0
+    return _first(node, cast=cast) or 0
 
 
 def first_release_of_imports(graph: Graph) -> int:
