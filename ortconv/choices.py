@@ -26,3 +26,6 @@ COREML_VERSION = 7
 
 TARGET_ORT = "1.17"
 """The release of ONNX Runtime that files are made for, unless said otherwise; see docs/decisions/0012."""
+
+ENGINES = ("numpy", "onnxruntime", "both")
+"""Where validation runs source and result."""

@@ -14,7 +14,10 @@ from typing import Any
 
 import onnx
 from onnx import defs, helper
-from onnxruntime.capi import _pybind_state as ort
+
+from ortconv.backends.onnxruntime_cpu import runtime
+
+ort = runtime().capi._pybind_state
 
 TARGET = Path(__file__).parent.parent / "ortconv" / "ir" / "operators.json"
 OPTIONS = {"Single": "single", "Optional": "optional", "Variadic": "variadic"}

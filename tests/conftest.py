@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 from hypothesis import settings
 
 from ortconv.ir import garbage
+
+# Tests import onnxruntime themselves.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 # Collected tests are millions of objects that live until the end: looking through them after every model is a quarter of the time.
 gc.set_threshold(50_000, 20, 20)

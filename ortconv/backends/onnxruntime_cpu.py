@@ -1,28 +1,65 @@
-"""The backend "onnxruntime": the real runtime's CPU provider, its graph optimizations off."""
+"""The backend "onnxruntime": the real runtime's CPU provider.
+
+Its graph optimizations are off, so that it computes what the model says; "onnxruntime:default" leaves the session options as an
+app finds them. Both run on one thread, and log nothing.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Timer
 from typing import Any
 
-from ortconv.errors import BackendError
+from ortconv.errors import BackendError, UsageError
 from ortconv.executor.backend import Event, Program, Region
+from ortconv.executor.deadline import TimeLimitError, seconds_left
 from ortconv.ir.graph import Node
 from ortconv.ir.schema import schema_of
 from ortconv.ir.types import DType, TensorType
 
 
+def runtime() -> Any:
+    """The package onnxruntime; nothing else imports it.
+
+    Its telemetry writes files of its own and looks up a host as soon as a session exists. It is off unless the user has set
+    ORT_DISABLE_TELEMETRY to something else.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime
+
+    return onnxruntime
+
+
+def version() -> str:
+    """The release of onnxruntime, such as 1.32.0."""
+    return str(runtime().__version__)
+
+
+DEFAULT = "default"
+
+
 class OnnxRuntime:
+    """`settings` is empty, or "default" for the session options that an app gets when it sets none."""
+
     name = "onnxruntime"
+
+    def __init__(self, settings: str = "") -> None:
+        self._settings = settings
+
+    def configured(self, settings: str) -> OnnxRuntime:
+        if settings != DEFAULT:
+            raise UsageError(f"the backend 'onnxruntime' has no setting '{settings}'", hint=f"onnxruntime:{DEFAULT}")
+        return OnnxRuntime(settings)
 
     def available(self) -> str | None:
         try:
-            import onnxruntime  # noqa: F401
+            runtime()
         except ImportError as error:
             return f"onnxruntime cannot be imported: {error}"
         return None
@@ -35,7 +72,7 @@ class OnnxRuntime:
                 yield reason
 
     def compile(self, region: Region) -> Program:
-        return _Program(region)
+        return _Program(region, self._settings == DEFAULT)
 
 
 def _objection(node: Node) -> str | None:
@@ -68,24 +105,42 @@ def _type_name(dtype: DType) -> str:
 @cache
 def _kernels() -> dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]]]]]:
     """Version ranges and types of the CPU provider's kernels by domain and operator; empty where onnxruntime does not tell."""
-    try:
-        from onnxruntime.capi._pybind_state import get_all_opkernel_def
-    except ImportError:
+    kernel_defs = getattr(runtime().capi._pybind_state, "get_all_opkernel_def", None)
+    if kernel_defs is None:
         return {}
     found: dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]]]]] = {}
-    for k in get_all_opkernel_def():
+    for k in kernel_defs():
         if k.provider == "CPUExecutionProvider":
             found.setdefault((k.domain, k.op_name), []).append((*k.version_range, k.type_constraints))
     return found
 
 
+class ModelFile:
+    """A model file opened by onnxruntime: with the session options of an app, or as it is written, without optimizations.
+
+    BackendError with what onnxruntime says where it does not load or run the file.
+    """
+
+    def __init__(self, file: Path, *, default: bool, custom_op_library: Path | None = None) -> None:
+        self._session = _session(str(file), custom_op_library, default=default)
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """All outputs, in the order of the file."""
+        return _run(self._session, None, feeds)
+
+
 class _Program:
-    def __init__(self, region: Region) -> None:
-        self._region = region
+    def __init__(self, region: Region, default: bool) -> None:
+        self._region, self._default = region, default
         self._outputs = [v.name for v in region.outputs]
-        self._session = _session(region)
+        self._session = self._made()
         known = {i.name for i in (*self._session.get_inputs(), *self._session.get_overridable_initializers())}
         self._inputs = [v.name if v.name in known else None for v in region.inputs]
+
+    def _made(self, profile: str | None = None) -> Any:
+        region = self._region
+        model = str(region.file) if region.file is not None else _serialized(region)
+        return _session(model, region.custom_op_library, self._default, region.threads, profile)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         return self._run(self._session, inputs)
@@ -93,7 +148,7 @@ class _Program:
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
         """The same as `run`, in a session of its own that has run once before."""
         with TemporaryDirectory() as folder:
-            session = _session(self._region, profile=f"{folder}/run")
+            session = self._made(f"{folder}/run")
             self._run(session, inputs)
             start = time.perf_counter()
             results = self._run(session, inputs)
@@ -102,25 +157,39 @@ class _Program:
 
     def _run(self, session: Any, inputs: Sequence[Any]) -> list[Any]:
         feeds = {name: value for name, value in zip(self._inputs, inputs, strict=True) if name is not None}
-        try:
-            return list(session.run(self._outputs, feeds))
-        except Exception as error:
-            raise BackendError(_first_line(error), backend="onnxruntime") from error
+        return _run(session, self._outputs, feeds)
 
 
-def _session(region: Region, profile: str | None = None) -> Any:
-    import onnxruntime
+def _run(session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+    limit, options = seconds_left(), runtime().RunOptions()
+    timer = None if limit is None else Timer(limit, setattr, (options, "terminate", True))
+    try:
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        return list(session.run(names, feeds, options))
+    except Exception as error:
+        if options.terminate:
+            raise TimeLimitError("the run takes longer than it may", backend="onnxruntime") from error
+        raise BackendError(_first_line(error), backend="onnxruntime") from error
+    finally:
+        if timer is not None:
+            timer.cancel()
 
+
+def _session(
+    model: str | bytes, library: Path | None, default: bool, threads: int = 1, profile: str | None = None
+) -> Any:
     from ortconv.backends.onnxruntime_custom import session_options
 
-    options = session_options(region.custom_op_library)
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = region.threads
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    onnxruntime, options = runtime(), session_options(library)
+    options.intra_op_num_threads = threads
+    if not default:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.add_session_config_entry("session.x64quantprecision", "1")
     if profile is not None:
         options.enable_profiling, options.profile_file_prefix = True, profile
     try:
-        model = str(region.file) if region.file is not None else _serialized(region)
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise BackendError(_first_line(error), backend="onnxruntime") from error

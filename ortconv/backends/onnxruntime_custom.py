@@ -14,8 +14,9 @@ from ortconv.onnxio.proto import region_proto
 
 def session_options(library: Path | None = None) -> Any:
     """Quiet options of a session that has the operators of a library. UsageError where onnxruntime cannot use the library."""
-    import onnxruntime
+    from ortconv.backends.onnxruntime_cpu import runtime
 
+    onnxruntime = runtime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     if library is not None:
@@ -38,8 +39,9 @@ def infer_types(graph: Graph, library: Path) -> None:
 
 def _output_types(node: Node, options: Any) -> list[ValueType | None]:
     """What onnxruntime infers for a model of this one node; nothing if it refuses the node."""
-    import onnxruntime
+    from ortconv.backends.onnxruntime_cpu import runtime
 
+    onnxruntime = runtime()
     assert node.graph is not None
     outputs = [v for v in node.outputs if v is not None]
     reads = list(dict.fromkeys(v for v in node.inputs if v is not None))

@@ -50,6 +50,11 @@ def _show_layers(one: Comparison, verbose: bool) -> None:
         )
         for rewrite in one.suspects:
             console.print(Text(f"  rewritten by {printable(rewrite)}"))
+    loss = one.loss
+    if loss is not None and len(differing) > 1:
+        name, node = printable(loss.layer.name), printable(loss.layer.node.label)
+        grown = f"from scaled {loss.before:.3g} to {loss.layer.found.scaled:.3g}"
+        console.print(Text(f"largest loss: '{name}', made by {node}: {grown}"))
     shown = layers if verbose else differing
     if shown:
         rows = table("value", "node", ">max abs", ">scaled", ">snr dB", ">allowed", "")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import LEVELS, PLATFORMS, STYLES, TARGET_ORT
+from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import color, fail
 from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, PASS_CHOICE, Size, add
 from ortconv.cli.render import convert_summary
@@ -109,9 +109,26 @@ class ManyStyles(click.Command):
 )
 @click.option("--validate/--no-validate", default=True, help="Run source and result on the same inputs and compare.")
 @click.option(
+    "--validate-on",
+    type=click.Choice(ENGINES),
+    default="both",
+    help="Where: on our own kernels, in onnxruntime as an app opens the file, or both.",
+)
+@click.option(
     "--validate-with",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Inputs for that, as .npz; made up otherwise.",
+    multiple=True,
+    help="A set of inputs for that, as .npz; may be repeated. Made up otherwise.",
+)
+@click.option(
+    "--validate-budget",
+    metavar="BUDGET",
+    help="Time for all runs and memory for one, such as 1min or 30s,4GiB.  [default: 20s,2GiB]",
+)
+@click.option(
+    "--allow-unchecked",
+    is_flag=True,
+    help="Write the file even if nothing could be compared or onnxruntime does not load it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -158,6 +175,8 @@ def command(
                     continue
                 if not as_json and not quiet:
                     click.echo(convert_summary(done[-1]), color=color())
+                elif (check := done[-1].validation) is not None and check.skipped is not None:
+                    click.echo(f"warning: {source}: the result is not checked: {check.skipped}", err=True)
         if batch and done:
             write_config([Path(r.files[0]) for r in done], (folder or model) / config_name(options), options)
         results += done
@@ -178,7 +197,7 @@ def _options(flags: dict[str, Any], style: str, **settings: Any) -> Options:
     given["device"] = _device(given["device"])
     given["nnapi_partitioning_stop_ops"] = names(given["nnapi_partitioning_stop_ops"])
     given["fix_dims"] = dims(given["fix_dims"])
-    given["validate_with"] = _arrays(given["validate_with"])
+    given["validate_with"] = tuple(map(_arrays, given["validate_with"]))
     try:
         return Options(optimization_style=style, **given, **settings)
     except UsageError as error:
@@ -246,9 +265,7 @@ def _device(path: Path | None) -> Any:
     return read_device(path)
 
 
-def _arrays(path: Path | None) -> dict[str, Any] | None:
-    if path is None:
-        return None
+def _arrays(path: Path) -> dict[str, Any]:
     from ortconv.cli.arrays import read_npz
 
     return read_npz(path)

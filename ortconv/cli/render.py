@@ -10,6 +10,7 @@ import click
 from ortconv.cli import printable
 
 if TYPE_CHECKING:
+    from ortconv.compare.validate import Validation
     from ortconv.pipeline import Result
 
 
@@ -29,10 +30,8 @@ def convert_summary(result: Result) -> str:
         for provider in dict.fromkeys(p["provider"] for p in result.partitions):
             own = [len(p["nodes"]) for p in result.partitions if p["provider"] == provider]
             what = "partition" if len(own) == 1 else "partitions"
-            share = (
-                f"{sum(own)} of {result.nodes_after} nodes" if sum(own) <= result.nodes_after else f"{sum(own)} nodes"
-            )
-            lines.append(_line(provider, f"{len(own)} {what}, {share}"))
+            share = f"{sum(own)} of {result.nodes_divided} nodes"
+            lines.append(_line(provider, f"{len(own)} {what}, {share} before the fusions for the CPU"))
         if not result.partitions:
             lines.append(_line("taken", "nothing"))
         if result.without_fallback:
@@ -44,33 +43,43 @@ def convert_summary(result: Result) -> str:
             )
         if result.offload is not None:
             lines += [_line("offload" if i == 0 else "", printable(t)) for i, t in enumerate(gained(result.offload))]
+        if result.refusals:
+            counts = ", ".join(f"{row['nodes']} by {row['rule']}" for row in result.refusals)
+            lines.append(_line("", f"{sum(row['nodes'] for row in result.refusals)} left to the CPU: {counts}"))
         for row in result.refusals[:SHOWN_REFUSALS]:
             advice = f" ({row['advice']})" if row["advice"] else ""
-            lines.append(
-                _line("", f"{row['nodes']} refused by {row['rule']}, such as {printable(row['example'])}{advice}")
-            )
+            lines.append(_line("", f"{row['rule']}: such as {printable(row['example'])}{advice}"))
     if result.oldest_onnxruntime:
         release, reason = (printable(result.oldest_onnxruntime[key]) for key in ("release", "reason"))
         lines.append(_line("loads in", f"onnxruntime {release} and later{reason and f' ({reason})'}"))
     lines.append(_line("size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"))
     if result.bytes_after > result.bytes_before:
         lines.append(_line("", f"larger since {_why_larger(result)}"))
-    check = result.validation
-    if check is None:
-        lines.append(_line("numbers", click.style("not checked", fg="yellow")))
-    elif check.skipped:
-        lines.append(_line("numbers", click.style(f"not checked: {check.skipped}", fg="yellow")))
-    elif check.max_abs == 0:
-        lines.append(_line("numbers", click.style("equal to the source's", fg="green") + f" on {check.backend}"))
-    else:
-        text = f"max abs {check.max_abs:.1e}, scaled {check.scaled:.1e} of {check.limit:.1e} allowed"
-        tone = "green" if check.scaled <= check.limit else "yellow"
-        excuse = f", with {', '.join(check.excused)} asked for" if check.excused else ""
-        lines.append(_line("numbers", click.style(text, fg=tone) + f" on {check.backend}{excuse}"))
+    lines += proof(result.validation)
     if len(result.files) > 1:
         lines.append(_line("beside it", ", ".join(result.files[1:])))
     lines.append(_line("time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())))
     return "\n".join(lines)
+
+
+def proof(check: Validation | None) -> list[str]:
+    """What validation proved, in a line or more."""
+    if check is None:
+        return [_line("numbers", click.style("not checked", fg="yellow"))]
+    loads = [f"loads in {e.name} {e.version}" for e in check.engines if e.name == "onnxruntime" and e.loads]
+    if check.skipped:
+        text = click.style(f"not checked: {check.skipped}", fg="yellow")
+    elif check.max_abs == 0:
+        text = "; ".join([*loads, click.style("numbers equal", fg="green") + f" on {check.backend}"])
+    else:
+        tone = "green" if check.scaled <= check.limit else "yellow"
+        numbers = f"max abs {check.max_abs:.1e}, scaled {check.scaled:.1e} of {check.limit:.1e} allowed"
+        excuse = f", with {', '.join(check.excused)} asked for" if check.excused else ""
+        text = "; ".join([*loads, click.style(numbers, fg=tone) + f" on {check.backend}{excuse}"])
+    own = max((e.own for e in check.engines if e.own is not None), default=0.0)
+    more = [f"onnxruntime's own result differs by {own:.1e}"] if own and check.max_abs else []
+    more += [e.skipped for e in check.engines if e.skipped is not None and not check.skipped]
+    return [_line("numbers", text), *(_line("", printable(line)) for line in (*more, *check.notes))]
 
 
 def gained(offload: dict[str, Any]) -> list[str]:

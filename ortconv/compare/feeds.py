@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.errors import BackendError, UsageError
+from ortconv.compare.parameters import parameter
+from ortconv.compare.sizes import Problem, Sizes, footprint, solve
+from ortconv.errors import BackendError, UnsupportedError, UsageError
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, SequenceType, TensorType
@@ -19,7 +21,16 @@ from ortconv.session import Session
 Feeds = dict[str, Any]
 
 FREE_SIZES = (8, 32, 64, 224, 1, 2, 16)
-"""What an unknown dimension is tried with, in this order."""
+"""Where the search for the size of a free dimension begins, in this order."""
+
+MEMORY = 2 << 30
+"""Bytes that the values of a run may take where the sizes are made up."""
+
+KINDS = ("drawn", "negative", "zeros", "large")
+"""What the elements of made up inputs are like."""
+
+LARGE = {DType.FLOAT16: 100.0, DType.FLOAT: 1e4, DType.DOUBLE: 1e4, DType.BFLOAT16: 1e4}
+"""What floats are multiplied by where they are to be large."""
 
 PASSED_THROUGH = frozenset(
     {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Slice", "Concat", "Transpose", "Where",
@@ -68,24 +79,83 @@ def candidates(
     arrays: Mapping[str, Any] | None = None,
     draws: Mapping[str, Draw] | None = None,
 ) -> Iterator[Feeds]:
-    """Feeds for the required inputs, one set for each size that unknown dimensions may take; just one if all are known.
+    """Feeds for the required inputs, one set for each size that free dimensions may begin with; just one if all are known.
 
-    A first dimension that is free is taken as a batch of 1. The same seed gives the same feeds. `arrays` are fed as they are.
+    Free dimensions take the sizes that the graph implies, and first ones that are free are a batch of 1. The same seed gives
+    the same feeds. `arrays` are fed as they are. UnsupportedError where all sizes need more than MEMORY.
     """
     arrays, draws = arrays or {}, draws or {}
+    problem = free_problem(graph, arrays, draws)
+    needed = 0
+    for sizes, needed in sizes_to_try(problem, batch=1):
+        if needed <= MEMORY:
+            yield {**arrays, **make(problem, sizes, seed, draws)}
+    if problem.free and needed > MEMORY:
+        raise UnsupportedError(
+            f"the model needs {needed / 2**30:.3g} GiB with the sizes that fit it", hint="give inputs of your own"
+        )
+
+
+def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Draw]) -> Problem:
+    """The inputs that are to be made up, and their free dimensions; what is given fixes symbols. UsageError if it does not fit."""
     if arrays:
         from_arrays(graph, arrays, draws)
     made = [v for v in graph.inputs if v.name not in arrays and (v.const is None or v.name in draws)]
-    symbols: dict[str, int] = {}
+    fixed: Sizes = {}
     for value in graph.inputs:
         draw = draws.get(value.name)
         given = np.shape(arrays[value.name]) if value.name in arrays else None if draw is None else draw.shape
         if given is not None and value.shape is not None:
-            symbols.update((d, n) for d, n in zip(value.shape, given) if isinstance(d, str))
-    free = [v for v in made if (v.name not in draws or draws[v.name].shape is None) and _is_free(v, symbols)]
-    for size in FREE_SIZES if free else FREE_SIZES[:1]:
-        known = dict(symbols)
-        yield {**arrays, **{v.name: generate(v, _dims(v, size, known), seed, draws.get(v.name)) for v in made}}
+            fixed.update((d, n) for d, n in zip(value.shape, given) if isinstance(d, str))
+    shaped = [v for v in made if v.name not in draws or draws[v.name].shape is None]
+    return Problem(graph, shaped, fixed, tuple(v for v in made if v not in shaped))
+
+
+def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> Iterator[tuple[Sizes, int]]:
+    """Sizes of the free dimensions that meet what the graph demands, and the bytes that a run with them takes.
+
+    With `keep_batch`, nothing that the graph says changes the batch: models made dynamic late declare a batch of 1 inside.
+    """
+    seen: list[Sizes] = []
+    implied = frozenset(problem.batches) if keep_batch else frozenset()
+    for size in FREE_SIZES if problem.free else FREE_SIZES[:1]:
+        found = solve(problem, problem.first(size, batch), implied) if problem.free else None
+        sizes = problem.fixed if found is None else found.sizes
+        if sizes not in seen:
+            seen.append(sizes)
+            yield sizes, 0 if found is None else footprint(problem.graph, found.shapes).bytes
+
+
+def make(
+    problem: Problem, sizes: Sizes, seed: int = 0, draws: Mapping[str, Draw] | None = None, kind: str = "drawn"
+) -> Feeds:
+    """Content for the inputs that are to be made up, of these sizes and one of KINDS."""
+    made = {}
+    for value in (v for v in problem.graph.inputs if v in problem.made or v in problem.shaped):
+        shape = () if value in problem.shaped else problem.shape(value, sizes)
+        drawn = generate(value, shape, seed, (draws or {}).get(value.name))
+        made[value.name] = drawn if kind == "drawn" else changed(value, drawn, kind)
+    return made
+
+
+def changed(value: Value, drawn: Any, kind: str) -> Any:
+    """Content that was drawn for an input, as zeros, negative or large numbers. Indices and masks stay valid."""
+    dtype = value.dtype
+    if parameter(value, np.shape(drawn)) is not None:
+        return drawn
+    if isinstance(drawn, list) or dtype is None or dtype is DType.STRING or dtype.numpy.kind == "c":
+        return drawn
+    if dtype.is_float:
+        if kind == "zeros":
+            return np.zeros_like(drawn)
+        wide = np.asarray(drawn, np.float64)
+        made = -np.abs(wide) if kind == "negative" else wide * LARGE.get(dtype, 1.0)
+        return made.astype(dtype.numpy)
+    if kind == "zeros" and (dtype not in MASKS or _upper_bound(value) != 2):
+        return np.zeros_like(drawn)
+    if kind == "large" and dtype in (DType.UINT8, DType.INT8):
+        return np.full_like(drawn, np.iinfo(dtype.numpy).max)
+    return drawn
 
 
 def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | None = None) -> Any:
@@ -106,6 +176,9 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
         shape = draw.shape
     if draw is not None and draw.low is not None and draw.high is not None:
         return _between(rng, value, type.dtype, shape, draw.low, draw.high)
+    meant = parameter(value, shape)
+    if meant is not None:
+        return meant
     bound = _upper_bound(value)
     made = _array(rng, type.dtype, shape, bound)
     if type.dtype in MASKS and bound == 2 and len(shape) > 1:
@@ -165,22 +238,6 @@ def _upper_bound(value: Value) -> int:
                 seen.update(fresh)
                 stack += fresh
     return bound if found else 2
-
-
-def _is_free(value: Value, symbols: Mapping[str, int]) -> bool:
-    return value.shape is None or not all(isinstance(d, int) or d in symbols for d in value.shape)
-
-
-def _dims(value: Value, size: int, symbols: dict[str, int]) -> tuple[int, ...]:
-    shape = value.shape if value.shape is not None else (None,)
-    dims = []
-    for axis, dim in enumerate(shape):
-        if isinstance(dim, int):
-            dims.append(dim)
-            continue
-        batch = axis == 0 and len(shape) > 1
-        dims.append(symbols.setdefault(dim, 1 if batch else size) if dim is not None else 1 if batch else size)
-    return tuple(dims)
 
 
 def from_arrays(graph: Graph, arrays: Mapping[str, Any], others: Collection[str] = ()) -> Feeds:

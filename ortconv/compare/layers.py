@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import Allowance
 from ortconv.executor.backend import claims, get_backend, with_fallbacks
-from ortconv.executor.regions import last_uses, pieces, place, split
+from ortconv.executor.regions import last_uses, observed, pieces, place, reads, split
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.session import check_feeds
@@ -52,8 +53,8 @@ def compare_layers(
 ) -> Iterator[Layer]:
     """Every value that the nodes of both graphs make, in the second's order. `names` are the second's for those of the first.
 
-    Values that nothing reads are left out, and those of another shape or type than their counterpart, since they stand for
-    something else; outputs are not.
+    Values that nothing reads are left out, those that a backend never computes, and those of another shape or type than their
+    counterpart, since they stand for something else; outputs are not.
     """
     made = {v.name for node in second for v in node.outputs if v is not None and (v.uses or v.is_output)}
     names = names if names is not None else {name: name for name in made}
@@ -74,6 +75,8 @@ def compare_layers(
                 allowance.add(node)
             for name in counterparts.get(value.name, ()):
                 want = source.take(name)
+                if want is None or got is None:
+                    continue
                 found = measure(want, got)
                 if found.mismatch is None or value.is_output or not _differ_in_kind(want, got):
                     same = found.within(allowance.limit)
@@ -81,15 +84,23 @@ def compare_layers(
 
 
 def stream(
-    graph: Graph, backends: Sequence[str], feeds: Mapping[str, Any], custom_op_library: Path | None = None
+    graph: Graph,
+    backends: Sequence[str],
+    feeds: Mapping[str, Any],
+    custom_op_library: Path | None = None,
+    piece_size: int = PIECE,
 ) -> Iterator[tuple[Value, Any]]:
-    """Every value that the graph's nodes make, each let go as soon as no node needs it; but for those inside of a claimed group."""
+    """Every value that the graph's nodes make, each let go as soon as no node needs it.
+
+    A group that a backend claims runs as a whole, several times if it makes more than fits in memory; a value that the backend
+    never computes, since it does several operators as one, is None.
+    """
     found = {b.name: b for b in with_fallbacks(list(map(get_backend, backends)))}
     regions = split(graph, place(graph, list(found.values())), custom_op_library=custom_op_library)
     steps = [
         (found[name], piece)
         for name, region in regions
-        for piece in ([region] if claims(found[name]) else pieces(region, PIECE))
+        for piece in (observed(region, IN_MEMORY) if claims(found[name]) else pieces(region, piece_size))
     ]
     values = check_feeds(graph, feeds)
     for (backend, region), dead in zip(steps, last_uses([piece for _, piece in steps]), strict=True):
@@ -100,6 +111,41 @@ def stream(
             yield value, result
         for value in dead:
             del values[value]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A layer that differs, and the largest scaled distance among the layers that it is computed from."""
+
+    layer: Layer
+    before: float
+
+    @property
+    def added(self) -> float:
+        return _scaled(self.layer) - self.before
+
+
+def largest_loss(layers: Sequence[Layer]) -> Loss | None:
+    """The layer that adds most to the scaled distance; None where none differs."""
+    known = {layer.other: layer for layer in layers}
+    losses = [Loss(one, max(map(_scaled, _before(one.node, known)), default=0.0)) for one in layers if not one.same]
+    return max(losses, key=lambda loss: loss.added, default=None)
+
+
+def _scaled(layer: Layer) -> float:
+    return 0.0 if layer.permuted or math.isnan(layer.found.scaled) else layer.found.scaled
+
+
+def _before(node: Node, known: Mapping[str, Layer]) -> Iterator[Layer]:
+    """The nearest layers that a node is computed from, through values that are no layers."""
+    waiting, seen = [node], {node}
+    for one in waiting:
+        for value in reads(one):
+            if value.name in known:
+                yield known[value.name]
+            elif value.producer is not None and value.producer not in seen:
+                seen.add(value.producer)
+                waiting.append(value.producer)
 
 
 class _Lookup:

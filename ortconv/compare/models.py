@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ortconv.compare.feeds import Draw, Feeds, candidates
-from ortconv.compare.layers import Layer, compare_layers
+from ortconv.compare.layers import Layer, Loss, compare_layers, largest_loss
 from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import limit
 from ortconv.errors import BackendError, OrtconvError, UsageError
@@ -77,6 +77,11 @@ class Comparison:
     def first(self) -> Layer | None:
         """The first value that differs."""
         return next((layer for layer in self.layers or () if not layer.same), None)
+
+    @property
+    def loss(self) -> Loss | None:
+        """The value that adds most to the distance."""
+        return largest_loss(self.layers or ())
 
 
 def subject(text: str, backends: Sequence[str]) -> Subject:

@@ -1,25 +1,40 @@
-"""Proof by running: does a converted model still compute what the source computes?"""
+"""Proof by running: does a converted model load where it will be used, and compute what the source computes?"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ortconv.compare.feeds import Feeds, first_run
-from ortconv.compare.tolerance import Difference, difference, limit, worst
-from ortconv.errors import BackendError, MismatchError, OrtconvError
+from ortconv.compare.reference import Outputs, Reference, open_file, runtime_name, said
+from ortconv.compare.shrink import shrink
+from ortconv.errors import BackendError, UnsupportedError
+from ortconv.executor.deadline import TimeLimitError, within
 from ortconv.ir.model import Model
-from ortconv.ir.schema import NON_DETERMINISTIC
+from ortconv.models import load
 from ortconv.session import Session
 
-PREFERENCE = ("numpy", "onnxruntime")
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What was found on one engine. `own` is how far onnxruntime's own result of the source is from the source."""
+
+    name: str
+    version: str = ""
+    loads: bool = False
+    max_abs: float = 0.0
+    scaled: float = 0.0
+    own: float | None = None
+    skipped: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What a validation found. `skipped` says why there was none; `excused` names rewrites that may exceed the limit."""
+    """What a validation found, on each engine and as the worst of them.
+
+    `backend` names those on which numbers were compared. `skipped` says why there were none; `excused` names rewrites that may
+    exceed the limit; `notes` are what was left out, or found in the source.
+    """
 
     backend: str = ""
     max_abs: float = 0.0
@@ -27,79 +42,113 @@ class Validation:
     limit: float = 0.0
     skipped: str | None = None
     excused: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A source model's outputs for some feeds, by the first backend that runs it."""
-
-    backend: str
-    feeds: Feeds
-    outputs: list[Any]
-    names: list[str]
-    limit: float
-
-
-def reference(
-    model: Model, source: Path, feeds: Mapping[str, Any] | None = None, custom_op_library: Path | None = None
-) -> Reference | str:
-    """Run a source model on the user's feeds, or on feeds made up for it; why not, where no backend can."""
-    drawing = next((n.label for n in model.graph.walk() if n.op in NON_DETERMINISTIC and n.domain == ""), None)
-    if drawing is not None:
-        return f"{drawing} draws random numbers"
-    reasons = []
-    for name in PREFERENCE:
-        try:
-            session = Session(
-                model if name == "numpy" else source, backends=[name], custom_op_library=custom_op_library
-            )
-            return _first_that_runs(session, name, feeds)
-        except BackendError as error:
-            reasons.append(error.message)
-        except OrtconvError as error:
-            if feeds is not None and error.exit_code == 2:
-                raise
-            reasons.append(f"{name}: {error}")
-    return "; ".join(reasons)
-
-
-def _first_that_runs(session: Session, name: str, feeds: Mapping[str, Any] | None) -> Reference:
-    graph = session.model.graph
-    allowed = limit(graph, [v.dtype for v in graph.outputs])
-    names = [v.name for v in graph.outputs]
-    return Reference(name, *first_run(session, None, feeds), names, allowed)
+    engines: tuple[Engine, ...] = ()
+    inputs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def validate(
-    expected: Reference, converted: Path, custom_op_library: Path | None = None, excused: Collection[str] = ()
+    expected: Reference, converted: Path, excused: Collection[str] = (), needs_provider: bool = False
 ) -> Validation:
-    """Hold a converted file against the source's outputs.
+    """Hold a converted file against the source on every engine that was asked for.
 
-    MismatchError where they differ by more than rounding explains, unless rewrites are excused: then only where the types or
-    shapes differ.
+    MismatchError where numbers differ by more than rounding explains, unless rewrites are excused: then only where types or shapes
+    differ. UnsupportedError where onnxruntime does not load or run the file, but where it `needs_provider` for some nodes.
     """
-    session = Session(converted, backends=[expected.backend], custom_op_library=custom_op_library)
-    hint = "nothing was written; --verify-each names the pass at fault, --no-validate writes it all the same"
-    found = _held(expected, session, "", hint, excused)
-    return Validation(expected.backend, found.max_abs, found.scaled, expected.limit, excused=tuple(excused))
+    expected.wait()
+    with expected.clock:
+        found = [
+            check(expected, converted, tuple(excused), needs_provider)
+            for name, check in (("onnxruntime", _on_onnxruntime), ("numpy", _on_numpy))
+            if name in expected.settings.engines
+        ][::-1]
+    compared = [e for e in found if e.skipped is None]
+    reasons = [e.skipped for e in found if e.skipped is not None]
+    return Validation(
+        " and ".join(e.name for e in compared),
+        max((e.max_abs for e in compared), default=0.0),
+        max((e.scaled for e in compared), default=0.0),
+        expected.limit,
+        None if compared else "; ".join(dict.fromkeys(reasons)) or "no engine was asked",
+        tuple(excused),
+        tuple(found),
+        tuple(t.what for t in expected.trials),
+        (*expected.notes, *_about_random(expected)),
+    )
+
+
+def _about_random(expected: Reference) -> list[str]:
+    names = ", ".join(expected.names[k] for k in sorted(expected.random)[:4])
+    return [f"types and shapes alone were compared where random numbers are drawn: {names}"] if names else []
+
+
+HINT = "nothing was written; --verify-each names the pass at fault, --no-validate writes it all the same"
+
+
+def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool) -> Engine:
+    if "numpy" not in expected.outputs:
+        return Engine("numpy", skipped=expected.reasons.get("numpy", "numpy: not run"))
+    try:
+        model = load(converted)
+        if expected.is_shrunk:
+            shrink(model.graph)
+        session = Session(model, ["numpy"])
+        results = []
+        for trial in expected.trials:
+            with within(expected.clock.left):
+                results.append(session.run(None, trial.feeds))
+    except (BackendError, UnsupportedError) as error:
+        return Engine("numpy", skipped=f"numpy does not run the result: {error}")
+    except MemoryError:
+        return Engine("numpy", skipped="numpy: a run of the result takes more memory than there is")
+    found = expected.judge("numpy", results, "", HINT, bool(excused))
+    return Engine("numpy", loads=True, max_abs=found.max_abs, scaled=found.scaled)
+
+
+REFUSED = "try --optimization-level basic, which has standard operators only, or --target-ort; --allow-unchecked writes the file"
+
+
+def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ...], needs_provider: bool) -> Engine:
+    from ortconv.backends.onnxruntime_cpu import version
+
+    about_source = expected.reasons.get("onnxruntime")
+    try:
+        opened = open_file(converted, True, expected.settings.custom_op_library)
+    except ImportError as error:
+        return Engine("onnxruntime", skipped=f"onnxruntime cannot be imported: {error}")
+    except BackendError as error:
+        if needs_provider:
+            return Engine("onnxruntime", skipped="onnxruntime: some nodes run only where a provider takes them")
+        if about_source is not None and "onnxruntime" not in expected.outputs:
+            raise UnsupportedError(
+                about_source, hint="the result has the same fault: mend the model, or --allow-unchecked"
+            ) from error
+        raise UnsupportedError(
+            f"{runtime_name()} does not load the result: {said(error, converted)}", hint=REFUSED
+        ) from error
+    if "onnxruntime" not in expected.outputs:
+        reason = about_source or expected.reasons.get("numpy", "onnxruntime: not run")
+        return Engine("onnxruntime", version(), loads=True, skipped=reason)
+    results: list[Outputs | None] = []
+    for trial, want in zip(expected.trials, expected.outputs["onnxruntime"], strict=True):
+        try:
+            with within(expected.clock.left):
+                results.append(None if want is None else opened.run(trial.feeds))
+        except TimeLimitError as error:
+            return Engine("onnxruntime", version(), loads=True, skipped=error.message)
+        except BackendError as error:
+            message = f"{runtime_name()} runs the source, but not the result, {trial.what}: {said(error, converted)}"
+            raise UnsupportedError(message, hint=REFUSED) from error
+    found = expected.judge("onnxruntime", results, "", HINT, bool(excused))
+    return Engine(
+        "onnxruntime", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled, own=expected.own_scaled()
+    )
 
 
 def hold(expected: Reference, model: Model, stage: str, excused: Collection[str] = (), hint: str = "") -> None:
-    """Run a model as it is after a stage of the pipeline. MismatchError naming the stage where `validate` would raise one."""
-    _held(expected, Session(model), f"after {stage}: ", hint or f"leave it out with --disable-pass {stage}", excused)
-
-
-def _held(expected: Reference, session: Session, where: str, hint: str, excused: Collection[str]) -> Difference:
-    got = session.run(None, expected.feeds)
-    each = [difference(a, b) for a, b in zip(expected.outputs, got, strict=True)]
-    found = worst(each)
-    if found.mismatch is not None or not (excused or found.within(expected.limit)):
-        name, bad = max(zip(expected.names, each, strict=True), key=lambda p: (p[1].mismatch is not None, p[1].scaled))
-        raise MismatchError(
-            f"{where}output '{name}' differs from the source's: {_text(bad)}, allowed {expected.limit:.1e}", hint=hint
-        )
-    return found
-
-
-def _text(d: Difference) -> str:
-    return d.mismatch or f"max abs {d.max_abs:.3g}, scaled {d.scaled:.3g}"
+    """Run a model on numpy as it is after a stage of the pipeline. MismatchError naming the stage where it differs."""
+    session = Session(model)
+    results = [session.run(None, trial.feeds) for trial in expected.trials]
+    expected.judge(
+        "numpy", results, f"after {stage}: ", hint or f"leave it out with --disable-pass {stage}", bool(excused)
+    )

@@ -41,7 +41,10 @@ class Program(Protocol):
     """A compiled region."""
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The region's outputs for its inputs: arrays, lists for sequences, None for an empty optional."""
+        """The region's outputs for its inputs: arrays, lists for sequences, None for an empty optional.
+
+        None too for an output that nobody else reads, but is asked for, if the program never computes it.
+        """
         ...
 
 

@@ -34,8 +34,8 @@ class Constants:
         known: Array | None = self._arrays.get(value)
         if known is not None:
             return known
-        if value.constant is not None:
-            known = dense(value.constant)
+        if value.const is not None and not value.is_input:
+            known = dense(value.const)
             self._arrays[value] = known = aligned(known) if known.nbytes <= _SMALL else known
         elif value in self._folded:
             self.fold(*self._folded[value])

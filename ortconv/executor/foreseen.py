@@ -36,7 +36,7 @@ def foreseen(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[set[Node],
     folding, following = set(), set()
 
     def is_constant(v: Value | None) -> bool:
-        return v is None or v in constant or v.constant is not None
+        return v is None or v in constant or (v.const is not None and not v.is_input)
 
     def is_known(v: Value | None) -> bool:
         return is_constant(v) or v in known

@@ -60,12 +60,12 @@ def _gelu(root: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
     gone, made = [*inner, root], root.made
     while len(readers[id(made)]) == 1:
         line = readers[id(made)][0]
+        if line.function is not (np.add if made is root.made else np.multiply):
+            break
         other = line.operands[1 if line.operands[0] is made else 0]
         if made is root.made:
-            if line.function is not np.add or _number(other) != 1:
+            if _number(other) != 1:
                 return None
-        elif line.function is not np.multiply:
-            break
         elif _number(other) is not None:
             factor *= _number(other)  # type: ignore[operator]
         elif other is x and not has_x:

@@ -14,6 +14,7 @@ import numpy as np
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.executor.backend import Event
 from ortconv.executor.constants import Constants
+from ortconv.executor.deadline import watched
 from ortconv.executor.foreseen import foreseen
 from ortconv.executor.fusion import Unit, units
 from ortconv.executor.heads import Bind
@@ -151,6 +152,11 @@ class Plan:
         events: list[Event] = []
         return self.run(inputs, lambda steps: [(self._timed(step, events), *step[1:]) for step in steps]), events
 
+    def _label(self, node: Node) -> str:
+        """What runs where a node does: the node, or the first and last of the nodes that are one step."""
+        nodes = self._together.get(node, (node,))
+        return node.label if len(nodes) == 1 else f"{nodes[0].label} to {nodes[-1].label}"
+
     def _timed(self, step: Step, events: list[Event]) -> Function:
         function, node = step[0], step[-1]
         operators = "+".join(n.op for n in self._together.get(node, (node,)))
@@ -233,7 +239,7 @@ class Plan:
     def _execute(self, steps: list[Step], slots: list[Any]) -> None:
         node: Node | None = None
         try:
-            for function, operands, outs, dead, node in steps:  # noqa: B007
+            for function, operands, outs, dead, node in watched(steps, "numpy"):  # noqa: B007
                 result = function(*operands(slots))
                 if len(outs) == 1:
                     slots[outs[0]] = result[0] if type(result) is tuple else result
@@ -245,7 +251,7 @@ class Plan:
         except (BackendError, ChangedError, MemoryError):
             raise
         except Exception as error:
-            label = "?" if node is None else node.label
+            label = "?" if node is None else self._label(node)
             shapes = [getattr(v, "shape", None) for v in operands(slots)]
             raise BackendError(f"{label} failed on input shapes {shapes}: {error}", backend="numpy") from error
 

@@ -142,7 +142,7 @@ class BlockProgram:
             return None
         model = 0 if source is not None else max(range(len(read)), key=lambda i: (read[i].size, read[i].ndim))
         like = read[model] if source is None else source
-        if not like.size or (self._in_rows and not self._fills(like.shape, values)):
+        if not like.size or (self._in_rows and not (like.ndim and self._fills(like.shape, values))):
             return None
         order: Any = "C" if self._in_rows else "K"
         target = np.empty_like(like, order=order)

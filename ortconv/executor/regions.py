@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
+from math import prod
 from pathlib import Path
 
 from ortconv.errors import UnsupportedError
@@ -164,14 +165,13 @@ def make_region(graph: Graph, nodes: Sequence[Node], keep: Collection[Value] = (
         for value in reads(node):
             if value.producer not in inside and (value.const is None or value.is_input):
                 outer[value] = None
-    outputs = [
-        v
-        for n in nodes
-        for v in n.outputs
-        if v is not None
-        and (v.is_output or v in keep or any(_owner_in(graph, user) not in inside for user, _ in v.uses))
-    ]
+    outputs = [v for n in nodes for v in n.outputs if v is not None and (v in keep or is_needed(graph, v, inside))]
     return Region(graph, tuple(nodes), tuple(outer), tuple(outputs))
+
+
+def is_needed(graph: Graph, value: Value, inside: Collection[Node]) -> bool:
+    """Whether the graph returns a value, or a node that is not `inside` reads it."""
+    return value.is_output or any(_owner_in(graph, user) not in inside for user, _ in value.uses)
 
 
 def pieces(region: Region, most: int) -> Iterator[Region]:
@@ -180,6 +180,27 @@ def pieces(region: Region, most: int) -> Iterator[Region]:
         nodes = region.nodes[start : start + most]
         piece = make_region(region.graph, nodes, {v for n in nodes for v in n.outputs if v is not None})
         yield replace(piece, custom_op_library=region.custom_op_library, threads=region.threads)
+
+
+def observed(region: Region, most: int) -> Iterator[Region]:
+    """The region again and again, to put out all that its nodes make: each time at most so many bytes, or one value."""
+    inner = {v for n in region.nodes for v in n.outputs if v is not None}
+    outputs: list[Value] = []
+    held = 0
+    for value in make_region(region.graph, region.nodes, inner).outputs:
+        size = _bytes(value)
+        if outputs and held + size > most:
+            yield replace(region, outputs=tuple(outputs), file=None)
+            outputs, held = [], 0
+        outputs.append(value)
+        held += size
+    yield replace(region, outputs=tuple(outputs), file=None)
+
+
+def _bytes(value: Value) -> int:
+    """The size of a tensor; 0 where it is not known."""
+    shape = value.static_shape
+    return 0 if shape is None or value.dtype is None else prod(shape) * value.dtype.bits // 8
 
 
 def last_uses(regions: Sequence[Region], keep: Iterable[Value] = ()) -> list[tuple[Value, ...]]:

@@ -44,14 +44,29 @@ def _closing(value: Value) -> str:
     """What would make the shape of a value known."""
     if _inputs_are_fixed(value.graph):
         return "the inputs have fixed shapes, and what they hold decides this size: only the CPU can do it"
-    return "give the graph inputs fixed shapes: convert --fix-dim NAME=N"
+    return f"give the graph inputs fixed shapes: {_fix_dims(value.graph)}"
+
+
+def _fix_dims(graph: Graph | None) -> str:
+    """The options that fix the symbolic dimensions of the outermost graph's inputs, where these have names."""
+    inputs = () if (outer := _outermost(graph)) is None else outer.inputs
+    open_dims = [d for value in inputs for d in (value.shape or (None,)) if not isinstance(d, int)]
+    names = dict.fromkeys(d for d in open_dims if isinstance(d, str) and not d.startswith("?"))
+    if not names or None in open_dims:
+        return "export it with sizes for them"
+    return f"convert {' '.join(f'--fix-dim {name}=SIZE' for name in names)}"
+
+
+def _outermost(graph: Graph | None) -> Graph | None:
+    while graph is not None and graph.owner is not None:
+        graph = graph.owner.graph
+    return graph
 
 
 def _inputs_are_fixed(graph: Graph | None) -> bool:
     """Whether all inputs of the outermost graph have fixed shapes."""
-    while graph is not None and graph.owner is not None:
-        graph = graph.owner.graph
-    return graph is not None and all(v.static_shape is not None for v in graph.inputs)
+    outer = _outermost(graph)
+    return outer is not None and all(v.static_shape is not None for v in outer.inputs)
 
 
 def all_of(*checks: Check) -> Check:
@@ -71,8 +86,11 @@ def no_objection(unit: Unit, target: Target) -> Objections:
 # ---------------------------------------------------------------------- shapes
 
 
-def rank(low: int, high: int, *slots: int) -> Check:
-    """The ranks of these inputs (by default of the first) must lie between the limits."""
+def rank(low: int, high: int, *slots: int, fewer: str | None = None, more: str | None = None) -> Check:
+    """The ranks of these inputs (by default of the first) must lie between the limits.
+
+    `fewer` and `more` are what helps where there are too many or too few dimensions, other than Reshapes around the node.
+    """
     wanted = str(low) if low == high else f"at most {high}" if low == 0 else f"{low} to {high}"
 
     def check(unit: Unit, target: Target) -> Objections:
@@ -80,8 +98,12 @@ def rank(low: int, high: int, *slots: int) -> Check:
             found = unit.rank(slot)
             if found is not None and not low <= found <= high:
                 advice = f"merge dimensions with a Reshape before and part them after it, to {high} at most"
-                if found < low:
+                advice = advice if fewer is None else fewer
+                if found == 0 and more is None:
+                    advice = "give the tensor the shape [1] where it is made"
+                elif found < low:
                     advice = f"add dimensions of 1 with a Reshape before and remove them after it, to {low} at least"
+                    advice = advice if more is None else more
                 yield Objection(
                     "rank", f"{role(unit, slot)} has rank {found}: {target.name} takes {wanted} here", advice
                 )
@@ -104,6 +126,7 @@ TYPE_ADVICE: dict[str, dict[DType | None, str]] = {
         DType.FLOAT16: "export the model in float32: NNAPI computes it in half precision with USE_FP16",
         DType.DOUBLE: "export the model in float32",
         DType.INT8: "quantise activations to uint8",
+        DType.INT32: "compute it in float32",
         DType.INT64: "compute it in float32, or leave it to the CPU: NNAPI has no 64-bit integers",
         DType.BOOL: "write masks as float32 factors or summands",
     },
@@ -118,12 +141,10 @@ TYPE_ADVICE: dict[str, dict[DType | None, str]] = {
 }
 """What helps against an element type, by provider."""
 
-_FOLD = "fold what computes shapes and indices: convert --fix-dim NAME=N"
-
 
 def _type_advice(unit: Unit, found: DType | None, target: Target) -> str:
     if found is DType.INT64 and not _inputs_are_fixed(unit.target.graph):
-        return _FOLD
+        return f"fold what computes shapes and indices: {_fix_dims(unit.target.graph)}"
     return TYPE_ADVICE.get(target.ep, {}).get(found, "")
 
 
@@ -162,17 +183,23 @@ def not_constant(unit: Unit, slot: int, target: Target) -> Objection:
     return Objection("constant", f"{role(unit, slot)} is computed or fed: {target.name} needs a constant", advice)
 
 
-def attribute_is(name: str, *allowed: Any, since: int = 1) -> Check:
-    """An attribute, stated or default, must have one of these values; unchecked in older versions of the operator."""
+CHANGED = "which changes the numbers"
+"""The end of advice that makes another model of a model."""
+
+
+def attribute_is(name: str, *allowed: Any, since: int = 1, instead: str | None = None) -> Check:
+    """An attribute, stated or default, must have one of these values; unchecked in older versions of the operator.
+
+    `instead` is what helps and computes the same.
+    """
     wanted = " or ".join(map(str, allowed))
+    advice = f"export with {name} {wanted}, {CHANGED}" if instead is None else instead
 
     def check(unit: Unit, target: Target) -> Objections:
         if unit.since >= since:
             value = attribute(unit.target, name)
             if value is not None and value not in allowed:
-                yield Objection(
-                    "attribute", f"{name} is {value}: {target.name} takes {wanted}", f"export with {name} {wanted}"
-                )
+                yield Objection("attribute", f"{name} is {value}: {target.name} takes {wanted}", advice)
 
     return check
 

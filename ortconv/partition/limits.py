@@ -69,7 +69,7 @@ def too_little(p: Partition, estimated: Cost, limits: Limits) -> Objection | Non
 def _beyond(place: int, estimated: Cost, most: int) -> Objection:
     return Objection(
         "max-partitions",
-        f"the partition comes at place {place} by the time it saves ({_ms(estimated.gain)}): the most is {most}",
+        f"the partition saves {_ms(estimated.gain)}, which puts it at place {place}: the most is {most}",
     )
 
 

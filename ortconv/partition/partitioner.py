@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from hashlib import blake2b
 from importlib import import_module
 from typing import Any
 
+from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.schema import schema
 from ortconv.partition.checks import type_name
-from ortconv.partition.policy import Provider, Target, gate
+from ortconv.partition.nnapi.rules import ROWS
+from ortconv.partition.policy import MIN_OPSET, Provider, Target, gate
 from ortconv.partition.reasons import Objection
 from ortconv.partition.regions import group_by_wave, region_inputs, region_outputs
-from ortconv.partition.units import Unit, single_units, units
+from ortconv.partition.units import MS_DOMAIN, Unit, single_units, units
+
+NEWEST = 1 << 16
+"""A version of operator sets beyond all that exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +110,17 @@ def node_name(node: Node) -> str:
     return node.name or next((v.name for v in node.outputs if v is not None), "")
 
 
-def partition(graph: Graph, target: Target | None = None) -> Partitioning:
-    """Decide for every node of a graph, those in its subgraphs not included. The graph is not changed."""
+def partition(graph: Graph, target: Target | None = None, *, anew: bool = False) -> Partitioning:
+    """Decide for every node of a graph, those in its subgraphs not included. The graph is not changed.
+
+    Nodes that are assigned to another provider are refused, unless the graph is divided `anew`: ONNX Runtime ignores the
+    providers that a file stores when it loads it.
+    """
     target = target or Target()
     refused = tuple(gate(graph, target))
     if refused:
         return Partitioning(target, (), {node: Verdict(node, None, refused) for node in graph})
-    work = Grouping(graph, target)
+    work = Grouping(graph, target, anew=anew)
     against = dict(work.against)
     partitions: list[Partition] = []
     where: dict[int, int] = {}
@@ -152,12 +163,14 @@ class Grouping:
     `against` holds the objections to the refused units as the rules have them, `number` the unit of each node.
     """
 
-    def __init__(self, graph: Graph, target: Target) -> None:
+    def __init__(self, graph: Graph, target: Target, *, anew: bool = False) -> None:
         provider = target.provider
+        self.anew = anew
         self.units = units(graph) if provider.qdq_units else single_units(graph)
         self.number = {node: u for u, unit in enumerate(self.units) for node in unit.nodes}
         self.target = target
         self.rules = import_module(provider.rules).objections
+        check_stop_ops(graph, target.stop_ops)
         self.stopped_by = _downstream(graph, frozenset(target.stop_ops))
         self.producers = [_producers(unit, self.number) for unit in self.units]
         self.dependent: set[int] = set()
@@ -232,7 +245,7 @@ class Grouping:
         if unit.op in self.target.refused_ops:
             reasons.append(Objection("device", f"the driver of the device does not run {unit.op}"))
         for node in unit.nodes:
-            if node.ep not in ("", self.target.ep_type):
+            if not self.anew and node.ep not in ("", self.target.ep_type):
                 reasons.append(Objection("assigned", f"{node.label} is assigned to {node.ep} already"))
 
         def made_in_group(value: Value) -> bool:
@@ -263,6 +276,18 @@ def _producers(unit: Unit, number: Mapping[Node, int]) -> list[int]:
                 if p != own:
                     found.append(p)
     return found
+
+
+def check_stop_ops(graph: Graph, stop_ops: Iterable[str]) -> None:
+    """UsageError with the nearest name for a stop op that is no operator of ONNX, ONNX Runtime or the graph."""
+    for op in stop_ops:
+        if any(schema(domain, op, opset) for domain in ("", MS_DOMAIN) for opset in (MIN_OPSET, NEWEST)):
+            continue
+        used = {node.op for node in graph.walk()}
+        if op not in used:
+            near = get_close_matches(op, sorted({*used, *ROWS}), 1, 0.4)
+            hint = f"did you mean {near[0]}?" if near else "stop ops are operator types such as Conv, without a domain"
+            raise UsageError(f"there is no operator '{op}' to stop at", hint=hint)
 
 
 def _downstream(graph: Graph, stop_ops: frozenset[str]) -> dict[Node, Node]:

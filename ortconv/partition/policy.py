@@ -44,7 +44,9 @@ PROVIDERS = {
         reads_constants=False,
         internal=frozenset({DType.BOOL}),
         alone=frozenset(),
-        trivial=frozenset({"Ceil", "Identity", "Tile"}),
+        trivial=frozenset(
+            {"Cast", "Ceil", "Flatten", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+        ),
     ),
 }
 """What a model can be partitioned for, by short name, in the order in which ONNX Runtime asks them."""

@@ -211,7 +211,7 @@ def units(nodes: Iterable[Node]) -> list[Unit]:
         if node in groups:
             found.append(groups[node])
         elif node not in members:
-            found.append(_single(node))
+            found.append(single_unit(node))
     return found
 
 
@@ -358,7 +358,8 @@ _QLINEAR_OPERANDS = {
 """Operators that take (tensor, scale, zero point) so many times, then scale and zero point of the output, then a bias."""
 
 
-def _single(node: Node) -> Unit:
+def single_unit(node: Node) -> Unit:
+    """A node as a unit, its quantized operands with their scales and zero points."""
     count = _QLINEAR_OPERANDS.get(node.op)
     inputs = tuple(map(_plain, node.inputs))
     outputs = tuple(map(_plain, node.outputs))

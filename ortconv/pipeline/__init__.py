@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ortconv.backends.onnxruntime_custom import infer_types
-from ortconv.errors import OrtconvError, UsageError
+from ortconv.errors import OrtconvError, UnsupportedError, UsageError
 from ortconv.files import replacing, write_text
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
@@ -28,7 +28,8 @@ from ortconv.pipeline.stages import (
 from ortconv.pipeline.verify_each import watching
 
 if TYPE_CHECKING:
-    from ortconv.compare.validate import Reference, Validation
+    from ortconv.compare.reference import Reference
+    from ortconv.compare.validate import Validation
 
 __all__ = [
     "Observer", "Options", "Result", "config_name", "convert", "optimize", "optimize_traced", "ort_name", "required_by",
@@ -75,12 +76,12 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
     result.nodes_before = sum(1 for _ in model.graph.walk())
     result.bytes_before = model.file_bytes
     result.constants_before = constant_bytes(model)
-    expected: Reference | str = "switched off"
+    expected: Reference | None = None
     if options.validate:
-        from ortconv.compare.validate import reference
+        from ortconv.compare.reference import Reference
 
         with result.timed("validate"):
-            expected = reference(model, source, options.validate_with, options.custom_op_library)
+            expected = Reference(model, source, options.validation())
     with result.timed("optimize"):
         context = new_context(recipe)
         context.release = target_release(model, options.target_ort)
@@ -90,15 +91,15 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         partitionings, gain = optimize_as_asked(model, options, recipe, context, watch)
         if context.journal is not None:
             context.journal.close()
-    if options.validate and not getattr(options, "allow_unchecked", False):
+    if options.validate and not options.allow_unchecked:
         refuse_without_kernel(model.graph)
     result.tell(model, context, partitionings, gain)
     with replacing(output) as draft:
         with result.timed("write"):
             write(model, draft)
-        if options.validate:
+        if expected is not None:
             with result.timed("validate"):
-                result.validation = _validated(expected, draft, options.custom_op_library, excused(context, recipe))
+                result.validation = _validated(expected, draft, options, result, excused(context, recipe))
         result.bytes_after = draft.stat().st_size
         required = RequiredOperators(types=options.enable_type_reduction)
         with result.timed("config"):
@@ -111,10 +112,24 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         result.files.append(str(_save_onnx(model, output)))
 
 
-def _validated(expected: Reference | str, draft: Path, library: Path | None, excused: tuple[str, ...]) -> Validation:
+def _validated(
+    expected: Reference, draft: Path, options: Options, result: Result, excused: tuple[str, ...]
+) -> Validation:
+    """What validation found. UnsupportedError where it proved nothing, unless that is allowed."""
     from ortconv.compare.validate import Validation, validate
 
-    return Validation(skipped=expected) if isinstance(expected, str) else validate(expected, draft, library, excused)
+    try:
+        found = validate(expected, draft, excused, needs_provider=result.without_fallback > 0)
+    except UnsupportedError as error:
+        if not options.allow_unchecked:
+            raise
+        found = Validation(skipped=error.message)
+    if found.skipped is not None and not options.allow_unchecked:
+        hint = (
+            "--allow-unchecked writes the file all the same, --validate-with gives inputs, --validate-budget more room"
+        )
+        raise UnsupportedError(f"the result could not be checked: {found.skipped}", hint=hint)
+    return found
 
 
 def _save_onnx(model: Model, output: Path) -> Path:

@@ -12,7 +12,7 @@ from ortconv.models import load
 from ortconv.pipeline.options import Options
 
 if TYPE_CHECKING:
-    from ortconv.compare.validate import Reference
+    from ortconv.compare.reference import Reference
     from ortconv.ortformat.opconfig import RequiredOperators
 
 
@@ -55,9 +55,7 @@ def required_by(ort_files: Sequence[Path], *, types: bool, options: Options | No
     return required
 
 
-def require(
-    required: RequiredOperators, model: Model, options: Options, expected: Reference | str = "not asked for"
-) -> None:
+def require(required: RequiredOperators, model: Model, options: Options, expected: Reference | None = None) -> None:
     """Add what a model needs as it is and, in Runtime style, as onnxruntime makes it by replaying the saved fusions.
 
     The model is left as the latter; MismatchError where that computes something else than expected.
@@ -69,7 +67,7 @@ def require(
 
     replay(model, options.recipe(), options.target_platform)
     required.add(model)
-    if not isinstance(expected, str) and expected.backend == "numpy":
+    if expected is not None and expected.backend == "numpy":
         from ortconv.compare.validate import hold
 
         hold(expected, model, "the replay of saved fusions", hint="--optimization-style Fixed makes them at once")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ortconv.choices import COREML_FORMATS, COREML_VERSION, FEATURE_LEVELS, LEVELS, PLATFORMS, STYLES
+from ortconv.choices import COREML_FORMATS, COREML_VERSION, ENGINES, FEATURE_LEVELS, LEVELS, PLATFORMS, STYLES
 from ortconv.errors import UsageError
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
 from ortconv.ortformat.releases import check_target
 
 if TYPE_CHECKING:
+    from ortconv.compare.reference import Settings
     from ortconv.partition import Target
     from ortconv.partition.limits import Limits
     from ortconv.partition.profile import Device
@@ -55,7 +56,14 @@ class Options:
     """Trace what each rewrite changed."""
     verify_each: bool = False
     validate: bool = True
-    validate_with: Mapping[str, Any] | None = None
+    validate_on: str = "both"
+    """Where source and result are run: numpy, onnxruntime or both. onnxruntime opens the result as an app does."""
+    validate_with: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    """Inputs for that, one set or several; made up otherwise."""
+    validate_budget: str | None = None
+    """How much time and memory the runs may take, such as "30s,2GiB"; see `ortconv.compare.budget`."""
+    allow_unchecked: bool = False
+    """Write the file also where nothing could be compared, or onnxruntime does not load it; the result says so."""
     custom_op_library: Path | None = None
     target_ort: str | None = None
     """The oldest release of ONNX Runtime that must load the file, such as 1.18; by default TARGET_ORT, or what the source needs."""
@@ -80,6 +88,14 @@ class Options:
         if self.nnapi_feature_level not in FEATURE_LEVELS:
             low, high = FEATURE_LEVELS[0], FEATURE_LEVELS[-1]
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in {low}..{high}")
+        if self.validate_on not in ENGINES:
+            raise UsageError(f"validation on '{self.validate_on}' is not one of {', '.join(ENGINES)}")
+        if self.validate_budget is not None:
+            from ortconv.compare.budget import Budget
+
+            Budget.parse(self.validate_budget)
+        if self.nnapi_partitioning_stop_ops is not None and not self.use_nnapi:
+            raise UsageError("stop ops are given, but not --use-nnapi", hint="add --use-nnapi, or leave them out")
         if self.maximize_offload and self.use_nnapi == self.use_coreml:
             raise UsageError("nodes are rewritten for one accelerator", hint="give one of --use-nnapi and --use-coreml")
         if self.maximize_offload and self.optimization_level == "disable":
@@ -102,6 +118,20 @@ class Options:
             fold_limit=self.fold_limit,
             stop_after=self.stop_after,
             offload=self.maximize_offload,
+        )
+
+    def validation(self) -> Settings:
+        """How source and result are held against each other."""
+        from ortconv.compare.budget import Budget
+        from ortconv.compare.reference import Settings
+
+        given = self.validate_with or ()
+        return Settings(
+            engines=("numpy", "onnxruntime") if self.validate_on == "both" else (self.validate_on,),
+            given=(given,) if isinstance(given, Mapping) else tuple(given),
+            budget=Budget() if self.validate_budget is None else Budget.parse(self.validate_budget),
+            fix_dims=self.fix_dims,
+            custom_op_library=self.custom_op_library,
         )
 
     def targets(self) -> tuple[Target, ...]:

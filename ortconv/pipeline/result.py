@@ -33,10 +33,15 @@ class Result:
     rewrites: dict[str, int] = field(default_factory=dict)
     trace: list[Rewrite] = field(default_factory=list)
     partitions: list[dict[str, Any]] | None = None
+    nodes_divided: int = 0
+    """The nodes that were divided: those of the graph before the fusions for the CPU. Each is in a partition or in `refusals`."""
     offload: dict[str, Any] | None = None
     """With maximize_offload: what the accelerator took before and after, and the rewrites that made the difference."""
     refusals: list[dict[str, Any]] = field(default_factory=list)
-    """Why nodes were left to the CPU: rule, number of nodes, an example and what helps, most frequent first."""
+    """Why nodes were left to the CPU: rule, number of nodes, an example and what helps, most frequent first.
+
+    A node counts once, for the first objection to it.
+    """
     without_fallback: int = 0
     """How many of the nodes in partitions have no CPU kernel, so that the file loads only where a provider takes them."""
     oldest_onnxruntime: dict[str, str] = field(default_factory=dict)
@@ -88,6 +93,7 @@ class Result:
                 for found in partitionings
                 for p in found.partitions
             ]
+            self.nodes_divided = len({node for found in partitionings for node in found.verdicts})
             can_maximize = gain is None and len({found.target.ep for found in partitionings}) == 1
             self.refusals = _refusals([hinted(p) for p in partitionings] if can_maximize else partitionings)
             self.without_fallback = sum(map(needs_provider, model.graph.walk()))
@@ -121,9 +127,7 @@ def _refusals(partitionings: Sequence[Partitioning]) -> list[dict[str, Any]]:
             if node not in taken:
                 against.setdefault(node, []).extend(verdict.objections)
     found: dict[str, dict[str, Any]] = {}
-    for node, objections in against.items():
-        for rule in dict.fromkeys(o.rule for o in objections):
-            first = next(o for o in objections if o.rule == rule)
-            row = {"rule": rule, "nodes": 0, "example": f"{node.label}: {first.message}", "advice": first.advice}
-            found.setdefault(rule, row)["nodes"] += 1
+    for node, (first, *_) in against.items():
+        row = {"rule": first.rule, "nodes": 0, "example": f"{node.label}: {first.message}", "advice": first.advice}
+        found.setdefault(first.rule, row)["nodes"] += 1
     return sorted(found.values(), key=lambda row: -row["nodes"])

@@ -16,22 +16,23 @@ from ortconv.pipeline.options import Options
 from ortconv.pipeline.stages import Observer, excused, new_context, optimize_as_asked, tell
 
 if TYPE_CHECKING:
-    from ortconv.compare.validate import Reference
+    from ortconv.compare.reference import Reference
 
 
 def watching(
     source: Path,
     options: Options,
     recipe: Recipe,
-    expected: Reference | str,
+    expected: Reference | None,
     context: Context,
     observer: Observer | None,
 ) -> Observer | None:
     """The observer, and before it a run of the model after every pass, where that is wanted."""
     if not options.verify_each:
         return observer
-    if isinstance(expected, str):
-        raise UsageError(f"--verify-each needs a run of the source to compare with: {expected}")
+    if expected is None or expected.backend != "numpy":
+        why = "validation is switched off" if expected is None else expected.reasons.get("numpy", "numpy was not asked")
+        raise UsageError(f"--verify-each needs a run of the source on numpy to compare with: {why}")
     from ortconv.compare.validate import hold
 
     good = 0

@@ -33,6 +33,8 @@ def _comparison(one: Comparison) -> dict[str, Any]:
     described = {**_subject(one.subject), "outputs": outputs, "same": one.same}
     if one.layers is not None:
         described["layers"] = [_layer(layer) for layer in one.layers]
+        loss = one.loss
+        described["largest_loss"] = None if loss is None else {**_layer(loss.layer), "scaled_before": loss.before}
         described["first_divergence"] = None if one.first is None else {**_layer(one.first), "rewrites": one.suspects}
     return described
 

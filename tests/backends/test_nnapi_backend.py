@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,11 @@ from test_nnapi_operators import expected
 
 from ortconv import nnapi
 from ortconv.backends.nnapi.backend import Nnapi, NnapiProgram, Options, flags_of
+from ortconv.backends.nnapi.claims import refusals
 from ortconv.errors import BackendError, UsageError
+from ortconv.executor.regions import make_region
 from ortconv.ir.graph import Value
+from ortconv.models import load
 from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.session import Session
 
@@ -249,22 +253,85 @@ def test_a_closed_session_runs_no_more(split: Path, burst: bool) -> None:
         session.run(None, X)
 
 
-def test_disagreement_about_a_quantization_is_an_error(tmp_path: Path) -> None:
+def test_a_unit_that_disagrees_about_a_quantization_is_left(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
-        helper.make_node("DequantizeLinear", ["q", "t", "z"], ["y"]),
+        helper.make_node("DequantizeLinear", ["q", "t", "z"], ["d"]),
+        helper.make_node("Tanh", ["d"], ["y"]),
     ]
     weights = {"s": np.float32(0.1), "t": np.float32(0.2), "z": np.uint8(128)}
     path = saved(tmp_path, nodes, {k: np.asarray(v) for k, v in weights.items()})
-    with pytest.raises(BackendError, match="one quantization of a tensor"):
-        Session(path, ["nnapi"])
+    session = Session(path, ["nnapi"])
+    assert [(p.backend, p.claim) for p in session.plan] == [("nnapi", 0), ("numpy", None), ("nnapi", 1)]
+    assert "NNAPI knows one of each for a tensor" in session.plan[1].refused["nnapi"]
+    np.testing.assert_allclose(session.run(None, X)[0], expected(path, X)[0], atol=1e-5)
 
 
-def test_what_a_level_lacks_is_an_error(tmp_path: Path) -> None:
+def test_what_a_level_lacks_is_left(tmp_path: Path) -> None:
     """LeakyRelu is taken at level 28, but made of operations of level 29."""
-    path = saved(tmp_path, [helper.make_node("LeakyRelu", ["x"], ["y"])], {})
-    with pytest.raises(BackendError, match="feature level"):
-        Session(path, [Nnapi(Options(feature_level=28))])
+    nodes = [helper.make_node("Add", ["x", "x"], ["a"]), helper.make_node("LeakyRelu", ["a"], ["y"])]
+    session = Session(saved(tmp_path, nodes, {}), [Nnapi(Options(feature_level=28))])
+    assert [p.backend for p in session.plan] == ["nnapi", "numpy"]
+    assert "feature level" in session.plan[1].refused["nnapi"]
+
+
+def cube(folder: Path, *nodes: onnx.NodeProto, weights: dict[str, np.ndarray] | None = None) -> Path:
+    """Nodes on a float input x of five axes."""
+    path = saved(folder, list(nodes), weights or {})
+    model = onnx.load(path)
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 2, 2, 2, 3]))
+    onnx.save(model, path)
+    return path
+
+
+def test_operators_that_the_runtime_refuses_are_left(tmp_path: Path) -> None:
+    """Each alone, with what depends on it in a later partition, and with the reason."""
+    path = cube(
+        tmp_path,
+        helper.make_node("Tanh", ["x"], ["t"]),
+        helper.make_node("Reshape", ["t", "shape"], ["r"]),
+        helper.make_node("Exp", ["r"], ["e"]),
+        helper.make_node("Neg", ["e"], ["n"]),
+        helper.make_node("Sigmoid", ["x"], ["s"]),
+        helper.make_node("Reshape", ["s", "shape"], ["u"]),
+        helper.make_node("Add", ["n", "u"], ["y"]),
+        weights={"shape": np.array([4, 6])},
+    )
+    session = Session(path, ["nnapi"])
+    left = {p.node.op: p.refused["nnapi"] for p in session.plan if p.backend == "numpy"}
+    assert "Tanh" in left
+    assert all("rank 5" in reason for op, reason in left.items() if op in ("Tanh", "Sigmoid"))
+    assert next(p for p in session.plan if p.node.op == "Add").backend == "nnapi"
+    x = {"x": RNG.standard_normal((1, 2, 2, 2, 3)).astype(np.float32)}
+    np.testing.assert_allclose(session.run(None, x)[0], expected(path, x)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_refused_operators_are_found_at_once(tmp_path: Path) -> None:
+    names = ["x", *(f"v{i}" for i in range(40)), "y"]
+    path = cube(tmp_path, *(helper.make_node("Tanh", [a], [b]) for a, b in pairwise(names)))
+    graph = load(path).graph
+    reasons = refusals(make_region(graph, list(graph)), 31, False)
+    assert list(reasons) == list(graph)
+    assert all("TANH: x has rank 5" in reason for reason in reasons.values())
+
+
+SCALED = {
+    "linear": ((1.0, 1.0, 3.0, 1.3), {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}, "numpy"),
+    "half pixel": ((1.0, 1.0, 2.0, 1.3), {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}, "numpy"),
+    "corners": ((1.0, 1.0, 2.0, 1.3), {"mode": "linear", "coordinate_transformation_mode": "align_corners"}, "nnapi"),
+    "whole": ((1.0, 1.0, 1.5, 1.25), {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}, "nnapi"),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_resizing_by_fractional_lengths_is_left(name: str, tmp_path: Path) -> None:
+    """NNAPI knows lengths, not scales: 8 to 10 is a scale of 1.25, whatever the node says."""
+    scales, attributes, backend = SCALED[name]
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], **attributes)
+    path = saved(tmp_path, [node], {"scales": np.array(scales, np.float32)})
+    session = Session(path, ["nnapi"])
+    assert [p.backend for p in session.plan] == [backend]
+    np.testing.assert_allclose(session.run(None, X)[0], expected(path, X)[0], rtol=1e-5, atol=1e-5)
 
 
 def test_dynamic_dimensions_are_refused(tmp_path: Path) -> None:
@@ -279,8 +346,6 @@ def test_dynamic_dimensions_are_refused(tmp_path: Path) -> None:
 
 def test_outputs_of_unknown_shape_are_copied_out(split: Path) -> None:
     """They get more room where they need it."""
-    from ortconv.models import load
-
     model = load(split)
     output: Value = model.graph.outputs[0]
     output.type = type(output.type)(output.dtype)  # type: ignore[call-arg, arg-type, misc]
@@ -321,19 +386,20 @@ def test_empty_tensors_inside_of_a_partition(name: str, nchw: bool, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("level", "node", "reason"),
+    ("level", "node", "left", "reason"),
     [
-        (31, NODE("Neg", ["e"], ["y"]), "NEG takes no such tensor"),
-        (31, NODE("ReduceMean", ["e"], ["y"], axes=[1]), "MEAN takes no such tensor"),
-        (28, NODE("Relu", ["e"], ["y"]), "NNAPI knows no such tensors below level 29"),
+        (31, NODE("Neg", ["e"], ["y"]), 1, "the operations of Neg take no such tensor"),
+        (31, NODE("ReduceMean", ["e"], ["y"], axes=[1]), 1, "the operations of ReduceMean take no such tensor"),
+        (28, NODE("Relu", ["e"], ["y"]), 0, "the runtime has such tensors from feature level 29"),
     ],
 )
-def test_partitions_that_empty_tensors_make_fail_are_left(
-    level: int, node: onnx.NodeProto, reason: str, tmp_path: Path
+def test_nodes_that_empty_tensors_make_fail_are_left(
+    level: int, node: onnx.NodeProto, left: int, reason: str, tmp_path: Path
 ) -> None:
     path = empty_slice(2, node, folder=tmp_path)
     session = Session(path, [Nnapi(Options(feature_level=level))])
-    assert session.plan[0].refused["nnapi"] == f"'e' in this partition has no elements, and {reason}"
+    assert [p.backend for p in session.plan] == ["nnapi"] * left + ["numpy"] * (2 - left)
+    assert f"'e' has shape [1,3,0,8]: {reason}" in session.plan[1].refused["nnapi"]
     assert session.run(None, X)[0].size == expected(path, X)[0].size
 
 
@@ -343,5 +409,5 @@ def test_nnapi_is_not_fed_empty_tensors(tmp_path: Path) -> None:
     model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 0
     onnx.save(model, path)
     session = Session(path, ["nnapi"])
-    assert session.plan[0].refused["nnapi"] == "'x' in this partition has no elements, and NNAPI cannot be fed it"
+    assert "'x' has shape [1,3,0,8]: the runtime cannot be fed such a tensor" in session.plan[0].refused["nnapi"]
     assert session.run(None, {"x": np.zeros((1, 3, 0, 8), np.float32)})[0].shape == (2, 3, 0, 8)

@@ -28,6 +28,24 @@ def test_run_shows_what_float16_does(mnist: str, printed: Printed) -> None:
     assert {(p["backend"], p["partition"]) for p in half["plan"]} == {("nnapi", 0)}
 
 
+def test_flags_are_taken_as_the_documents_of_onnx_runtime_write_them(mnist: str, printed: Printed) -> None:
+    names = "NNAPI_FLAG_USE_FP16|NNAPI_FLAG_USE_NCHW"
+    found = [
+        printed("run", mnist, "--backend", "nnapi", "--nnapi_flags", flags) for flags in (names, "fp16+nchw", "nchw")
+    ]
+    first, same, other = (next(iter(document["outputs"].values()))["max"] for document in found)
+    assert first == same != other
+
+
+def test_providers_that_a_file_stores_are_ignored(samples: Path, tmp_path: Path, printed: Printed) -> None:
+    path = tmp_path / "mnist.ort"
+    flags = ["--use_coreml", "--optimization_level", "extended", "-q"]
+    assert main(["convert", str(samples / "mnist.onnx"), "-o", str(path), *flags]) == 0
+    assert printed("partition", path)["nodes_taken"] == 8
+    plan = printed("run", path, "--backend", "nnapi", "--plan")["plan"]
+    assert {p["backend"] for p in plan} == {"nnapi"}
+
+
 def test_run_on_devices_repeatedly_with_a_cache(mnist: str, tmp_path: Path, printed: Printed) -> None:
     flags = ["--nnapi-flags", "CPU_DISABLED", "--device", "gpu-fp16", "--nnapi-cache", str(tmp_path / "cache")]
     assert printed("run", mnist, "--backend", "nnapi,numpy", "--repeat", "3", *flags)["runs"] == 3

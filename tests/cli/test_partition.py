@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,47 @@ def model(tmp_path: Path) -> Path:
     path = tmp_path / "mnist.onnx"
     path.write_bytes(mnist("raw").SerializeToString())
     return path
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--max-partitions", "1"],
+        ["--stop-ops", "MaxPool"],
+        ["--use_coreml", "--stop-ops", "Conv"],
+        ["--min-nodes", "3"],
+    ],
+)
+def test_counts_of_a_conversion_add_up(
+    flags: list[str], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = str(tmp_path / "m.ort")
+    assert main(["convert", str(model), "-o", output, "--use_nnapi", "--optimization_level", "extended", *flags]) == 0
+    said = capsys.readouterr().out
+    taken = [(int(a), int(b)) for a, b in re.findall(r"(\d+) of (\d+) nodes", said)]
+    left = [int(n) for n in re.findall(r"(\d+) left to the CPU", said)]
+    by_rule = [int(n) for n in re.findall(r"(\d+) by [a-z-]+", said)]
+    assert {total for _, total in taken} == {8}
+    assert sum(n for n, _ in taken) + sum(left) == 8
+    assert sum(left) == sum(by_rule)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["partition", "--stop-ops", "Cov"], "did you mean Conv?"),
+        (["convert", "--use_nnapi", "--stop-ops", "Conv,Rleu"], "did you mean Relu?"),
+        (["convert", "--stop-ops", "Relu"], "but not --use-nnapi"),
+        (["convert", "--use_coreml", "--stop-ops", "Relu"], "but not --use-nnapi"),
+    ],
+)
+def test_wrong_stop_ops(
+    arguments: list[str], message: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *flags = arguments
+    assert main([command, str(model), *flags, *(["-o", str(tmp_path / "m.ort")] if command == "convert" else [])]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "m.ort").exists()
 
 
 def test_json(model: Path, printed: Printed) -> None:

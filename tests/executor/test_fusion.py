@@ -7,11 +7,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_graph
+from single_node import run_model
 
 from ortconv.compare.tolerance import difference, limit
 from ortconv.executor import fusion, plan, program
 from ortconv.executor.program import BlockProgram, Line
 from ortconv.executor.work import AT_ONCE
+from ortconv.onnxio.load import from_proto
 from ortconv.session import Session
 from tests.batches import batched
 
@@ -301,3 +303,44 @@ def test_pooling_before_what_rises(line, pool, bias, tmp_path):
         counts.append(len(session._programs[0][0].steps))
     np.testing.assert_array_equal(*results)
     assert counts == [2 if "2, 2]" in pool and "pads" in pool else POOLED[line], 2]
+
+
+SCALARS = {
+    "rows of scalars": (
+        "float[1] c = {-0.8}",
+        "s = Div(c, x) t = Sub(s, z) p = Softmax<axis = 0>(t) e = Div(p, z) f = Erf(e) a = Add(f, x) y = Mul(p, a)",
+    ),
+    "Gelu of a scalar": (
+        "float[1] r = {1.4142135}, float one = {1}, float[1,1] half = {0.5}",
+        "d = Div(x, r) e = Erf(d) a = Add(e, one) m = Mul(x, a) g = Mul(m, half) y = Mul(g, z)",
+    ),
+    "Gelu between quantizers": (
+        "float r = {1.4142135}, float s = {0.013}, uint8 o = {128}, float one = {1}, float half = {0.5}",
+        "d = Div(x, r) e = Erf(d) q = QuantizeLinear(e, s, o) f = DequantizeLinear(q, s, o) a = Add(f, one)"
+        "m = Mul(x, a) y = Mul(m, half)",
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", [(), (3, 4)])
+@pytest.mark.parametrize("name", SCALARS)
+def test_units_of_scalars_and_quantizers(name, shape):
+    constants, body = SCALARS[name]
+    dims = ",".join(map(str, shape))
+    kind = f"float[{dims}]" if shape else "float"
+    model = helper.make_model(
+        parse_graph(f"g ({kind} x, {kind} z) => ({kind} y) <{constants}> {{ {body} }}"),
+        opset_imports=[helper.make_opsetid("", 14)],
+        ir_version=8,
+    )
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    for value in model.graph.input:
+        value.type.tensor_type.shape.SetInParent()
+    feeds = {"x": f32(*shape), "z": f32(*shape)}
+    session = Session(from_proto(model))
+    want = run_model(model, feeds)[0]
+    for _ in range(3):
+        (got,) = session.run(None, feeds)
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, 1e-4, 1e-5)

@@ -106,3 +106,19 @@ def test_pools_keep_half_precision(rng, op):
     got = run_kernel(op, [x], {"kernel_shape": [2, 2]})[0]
     want = run_kernel(op, [x.astype(np.float32)], {"kernel_shape": [2, 2]})[0]
     assert_same(got, want.astype(np.float16), rtol=0, atol=0)
+
+
+def test_average_of_padding_alone(rng):
+    x = rng.standard_normal((1, 2, 1)).astype(np.float32)
+    compare("AveragePool", [x], {"kernel_shape": [2], "pads": [1, 1], "dilations": [2]}, opset=19)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "strides"),
+    [((1, 2, 2, 5), [3, 3], [1, 1]), ((1, 2, 2, 1), [3, 3], [2, 3]), ((1, 2, 1, 2), [3, 4], [2, 3])],
+)
+def test_windows_larger_than_the_image(rng, op, shape, kernel, strides):
+    """Nothing comes out, or what a window over all of the image sees, if the stride is larger than what is missing."""
+    x = rng.standard_normal(shape).astype(np.float32)
+    compare(op, [x], {"kernel_shape": kernel, "strides": strides}, opset=18)

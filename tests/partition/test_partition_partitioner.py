@@ -148,6 +148,29 @@ def test_nodes_of_another_provider_are_left_alone():
     assert messages(graph, "Tanh") == ["assigned: Tanh 'y' is assigned to CPUExecutionProvider already"]
     assign(graph, partition(graph))
     assert [n.ep for n in graph] == [NNAPI, "CPUExecutionProvider"]
+    assert partition(graph, anew=True).taken == 2
+
+
+@pytest.mark.parametrize(
+    ("stop_op", "hint"),
+    [
+        ("Cov", "did you mean Conv?"),
+        ("tanh", "did you mean Tanh?"),
+        ("Mnie", "did you mean Mine?"),
+        ("Zzz", "without a domain"),
+    ],
+)
+def test_stop_ops_that_are_no_operators_are_refused(stop_op, hint):
+    graph = make("float[2] x", "a = other.Mine (x)  y = Tanh (a)")
+    with pytest.raises(UsageError, match=f"no operator '{stop_op}'") as caught:
+        partition(graph, Target(stop_ops=("Conv", stop_op)))
+    assert hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("stop_op", ["Mine", "Upsample", "FusedConv", "NonMaxSuppression"])
+def test_stop_ops_need_not_be_in_the_model(stop_op):
+    graph = make("float[2] x", "y = Tanh (x)  z = other.Mine (y)", "z")
+    assert partition(graph, Target(stop_ops=(stop_op,))).taken == 1
 
 
 def test_qdq_groups_are_atomic():
@@ -199,7 +222,7 @@ def test_to_dict_is_json():
         {
             "rule": "operator",
             "message": "NNAPI has no operation for Erf",
-            "advice": "export GELU in its approximate form, by Tanh",
+            "advice": "export GELU in its approximate form, by Tanh, which changes the numbers",
         }
     ]
 

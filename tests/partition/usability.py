@@ -14,8 +14,8 @@ from ortconv.partition import Target, partition
 Checker = Callable[[onnx.ModelProto, bool], PartitioningInfo]
 
 NOT_LOOKED_AT = frozenset({
-    "attribute", "constant", "constant-inputs", "dimension", "dtype", "internal-type", "qdq", "quantization", "rank",
-    "static-shape", "stop-op", "trivial",
+    "attribute", "constant", "constant-inputs", "dimension", "dtype", "inputs", "internal-type", "numbers", "qdq", "quantization",
+    "rank", "runtime", "static-shape", "stop-op", "trivial",
 })  # fmt: skip
 """Rules of the EPs that the checker, which reads names of operators and whether shapes are fixed, leaves out."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,19 +15,19 @@ from typing import Any
 import numpy as np
 
 from ortconv import nnapi
-from ortconv.backends.nnapi.lower import Lowered, lower
+from ortconv.backends.nnapi.claims import claim
+from ortconv.backends.nnapi.lower import Lowered, Place, lower
 from ortconv.errors import BackendError, UsageError
 from ortconv.executor.backend import Claim, Program, Region
-from ortconv.executor.regions import make_region
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import Device, FeatureLevel, NnapiError
 from ortconv.nnapi.errors import OutputTooSmallError
-from ortconv.nnapi.operations import row_of
+from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.properties import override
 from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.nnapi.timing import mark
-from ortconv.partition import Target, partition
+from ortconv.partition import Target
 from ortconv.partition.policy import DEFAULT_STOP_OPS, FEATURE_LEVELS
 
 FLAGS = {"USE_FP16": "fp16", "USE_NCHW": "nchw", "CPU_DISABLED": "cpu_disabled", "CPU_ONLY": "cpu_only"}
@@ -63,10 +64,13 @@ class Options:
 
 
 def flags_of(names: str) -> dict[str, Any]:
-    """Options from flags with commas or + between them, with or without USE_, in any case. UsageError for an unknown one."""
+    """Options from flags with commas, + or | between them, with or without NNAPI_FLAG_ and USE_, in any case.
+
+    UsageError for an unknown one.
+    """
     found: dict[str, Any] = {}
-    for name in filter(None, (part.strip() for part in names.replace("+", ",").split(","))):
-        key = name.upper().replace("-", "_")
+    for name in filter(None, (part.strip() for part in re.split("[,+|]", names))):
+        key = name.upper().replace("-", "_").removeprefix("NNAPI_FLAG_")
         key = key if key in FLAGS else f"USE_{key}"
         if key not in FLAGS:
             raise UsageError(f"there is no NNAPI flag '{name}'", hint=f"flags: {', '.join(FLAGS)}")
@@ -108,41 +112,10 @@ class Nnapi:
         return runtime if runtime < 29 else min(runtime, max(int(d.level) for d in self.targets))
 
     def claim(self, graph: Graph) -> Claim:
-        """The partitions of a graph, but for those that tensors without elements would make fail."""
+        """The partitions of a graph, without the nodes that the NNAPI runtime refuses."""
         target = Target(feature_level=self.level, stop_ops=self.options.stop_ops, use_nchw=self.options.nchw)
-        found = partition(graph, target)
-        refused = {n: "; ".join(o.message for o in v.objections) for n, v in found.verdicts.items() if not v.taken}
-        groups = []
-        for part in found.partitions:
-            reason = self._empty_refused(graph, part.nodes)
-            if reason is None:
-                groups.append(part.nodes)
-            else:
-                refused |= dict.fromkeys(part.nodes, reason)
-        return Claim(tuple(groups), refused)
-
-    def _empty_refused(self, graph: Graph, nodes: tuple[Node, ...]) -> str | None:
-        """Why a partition with tensors without elements cannot run: to NNAPI a dimension of 0 is unknown until an operation
-        makes the tensor, and not all operations take such a tensor.
-        """
-        empty = {v: None for n in nodes for v in (*n.inputs, *n.outputs) if v is not None and _is_empty(v)}
-        if not empty:
-            return None
-        what = f"'{next(iter(empty)).name}' in this partition has no elements"
-        region = make_region(graph, nodes)
-        if self.level < 29 or not empty.keys().isdisjoint(region.inputs):
-            return (
-                f"{what}, and NNAPI {'knows no such tensors below level 29' if self.level < 29 else 'cannot be fed it'}"
-            )
-        try:
-            model = self.lower(region).model
-        except BackendError as error:
-            return f"{what}: {error.message}"
-        for operation in model.operations:
-            kinds = [model.operands[index].kind for index in operation.inputs]
-            if not row_of(operation.code).zero_sized and any(k.type.is_tensor and k.size == 0 for k in kinds):
-                return f"{what}, and {operation.code.name} takes no such tensor"
-        return None
+        with self._phone():
+            return claim(graph, target)
 
     def objections(self, node: Node) -> Iterator[str]:
         assert node.graph is not None
@@ -205,18 +178,24 @@ class NnapiProgram:
         self.executions = 0
 
     @mark("LA", "PE", "run")
-    def run(self, inputs: Sequence[Any]) -> list[Array]:
-        """One execution: inputs copied in, outputs copied back. BackendError where it fails."""
-        rooms = [_room(value) for value in self.lowered.outputs]
+    def run(self, inputs: Sequence[Any]) -> list[Array | None]:
+        """One execution: inputs copied in, outputs copied back; None for a value that the model does not compute.
+
+        BackendError where the execution fails.
+        """
+        rooms = [_room(kind) for kind in self.lowered.model.output_types]
         while True:
             try:
-                return self._executed(inputs, rooms)
+                results = self._executed(inputs, rooms)
+                break
             except OutputTooSmallError as error:
-                rooms = [
-                    room if fits else math.prod(dims) for room, (dims, fits) in zip(rooms, error.shapes, strict=True)
-                ]
+                rooms = [room if fits else dims for room, (dims, fits) in zip(rooms, error.shapes, strict=True)]
             except NnapiError as error:
                 raise BackendError(f"an execution failed: {error}", backend="nnapi") from error
+        return [
+            None if place is None else _shaped(results[place.output], place, value)
+            for value, place in zip(self.lowered.outputs, self.lowered.places, strict=True)
+        ]
 
     def close(self) -> None:
         """Free the compilation and what belongs to it. The program cannot run again."""
@@ -225,17 +204,17 @@ class NnapiProgram:
         self.compilation.close()
         self.lowered.model.close()
 
-    def _executed(self, inputs: Sequence[Any], rooms: Sequence[tuple[int, ...] | int]) -> list[Array]:
-        """The outputs, with so much room for each. OutputTooSmallError where that is not enough."""
-        outputs = self.lowered.outputs
-        results = [np.empty(room, _dtype(v)) for v, room in zip(outputs, rooms, strict=True)]
+    def _executed(self, inputs: Sequence[Any], rooms: Sequence[tuple[int, ...]]) -> list[Array]:
+        """The outputs of the model, with room for such shapes. OutputTooSmallError where that is not enough."""
+        kinds = self.lowered.model.output_types
+        results = [np.empty(room, kind.type.dtype) for kind, room in zip(kinds, rooms, strict=True)]
         with nnapi.Execution(self.compilation) as execution:
             for index, place in enumerate(self._places):
                 execution.set_input(index, np.ascontiguousarray(inputs[place]))
             for index, result in enumerate(results):
                 execution.set_output(index, result)
             self._compute(execution)
-            return [_shaped(execution, index, v, result) for index, (v, result) in enumerate(zip(outputs, results))]
+            return [_cut(result, execution.get_output_operand_dimensions(i)) for i, result in enumerate(results)]
 
     def _compute(self, execution: nnapi.Execution) -> None:
         """One at a time, as the execution provider does it."""
@@ -248,28 +227,21 @@ class NnapiProgram:
             self.executions += 1
 
 
-def _room(value: Value) -> tuple[int, ...] | int:
+def _room(kind: OperandType) -> tuple[int, ...]:
     """The shape of an output, or a number of elements to try where NNAPI does not know it."""
-    shape = value.static_shape
-    return DYNAMIC_ROOM if shape is None or 0 in shape else shape
+    return kind.dims if kind.is_known else (DYNAMIC_ROOM,)
 
 
-def _shaped(execution: nnapi.Execution, index: int, value: Value, result: Array) -> Array:
-    """A result in its shape; what NNAPI has as [1] may be a number."""
-    if result.shape == value.static_shape:
-        return result
-    dims = execution.get_output_operand_dimensions(index)
-    return result[: math.prod(dims)].reshape(() if value.rank == 0 else dims)
+def _cut(result: Array, dims: tuple[int, ...]) -> Array:
+    """The elements that were written, in their shape."""
+    return result if result.shape == dims else result.reshape(-1)[: math.prod(dims)].reshape(dims)
 
 
-def _is_empty(value: Value) -> bool:
-    """Whether a tensor has a dimension of 0; lists of axes and the like that are empty do no harm."""
-    return value.constant is None and 0 in (value.shape or ())
-
-
-def _dtype(value: Value) -> np.dtype[Any]:
-    assert value.dtype is not None
-    return value.dtype.numpy
+def _shaped(result: Array, place: Place, value: Value) -> Array:
+    """A result as ONNX has it; what NNAPI has as [1] may be a number."""
+    if place.order is not None:
+        return np.ascontiguousarray(result.transpose(place.order))
+    return result.reshape(()) if value.rank == 0 else result
 
 
 def _token(model: nnapi.Model) -> bytes:

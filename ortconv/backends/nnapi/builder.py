@@ -9,6 +9,7 @@ import numpy as np
 
 from ortconv import nnapi
 from ortconv.errors import BackendError
+from ortconv.executor.constants import dense
 from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -50,6 +51,7 @@ class Builder:
         self.model = nnapi.Model()
         self.names: dict[int, str] = {}
         """Of the values behind operands."""
+        self.constants: set[int] = set()
         self._quantization = dict(quantization or {})
         self._activations = activations or {}
         self._operands: dict[tuple[Value, bool], int] = {}
@@ -63,9 +65,9 @@ class Builder:
         image = image and not self.nchw
         found = self._operands.get((value, image))
         if found is None:
-            const = value.constant
-            if const is not None:
-                array = const.numpy()
+            if _is_constant(value):
+                assert value.const is not None
+                array = dense(value.const)
                 found = self.constant(array.transpose(TO_NHWC) if image else array, self._quantization.get(value))
             elif (value, not image) in self._operands:
                 source = self._operands[value, not image]
@@ -96,9 +98,14 @@ class Builder:
         self._bind(value, image, index)
         return index
 
-    def add_input(self, value: Value) -> int:
-        """The operand of a value that the model is fed."""
-        return self.make(value)
+    def found(self, value: Value) -> tuple[int | None, bool]:
+        """The operand of a value as it is, None where there is none, and whether it is an NHWC image."""
+        image = self.is_image(value)
+        return self._operands.get((value, image)), image
+
+    def lacks(self, value: Value) -> bool:
+        """Whether a value was not made yet, and is no constant."""
+        return not _is_constant(value) and self.found(value)[0] is None
 
     def alias(self, value: Value, source: Value) -> None:
         """Let a value be another one."""
@@ -107,16 +114,14 @@ class Builder:
             for image in (False, True)
             if (source, image) in self._operands
         }
-        if source.constant is not None:
+        if _is_constant(source):
             self._bind(value, False, self.operand(source))
 
-    def output(self, value: Value, taken: set[int]) -> int:
-        """The operand that the model returns for a value: not one of those that are inputs or returned already."""
-        index = self.operand(value)
-        if index in taken or value.constant is not None:
-            source, index = index, self.temporary(self.kind(index))
-            self.add(Operation.RESHAPE, [source, self.ints(self.dims(source))], [index])
-        return index
+    def copy(self, index: int) -> int:
+        """Another operand with the elements of one, which the model can return."""
+        made = self.temporary(self.kind(index))
+        self.add(Operation.RESHAPE, [index, self.ints(self.dims(index))], [made])
+        return made
 
     def _bind(self, value: Value, image: bool, index: int) -> None:
         self._operands[value, image] = index
@@ -160,11 +165,11 @@ class Builder:
     def tensor(self, kind: OperandType, array: Array, scales: tuple[int, Sequence[float]] | None = None) -> int:
         """A constant of any type; `scales` are a dimension and the scales along it. Large ones go to shared memory."""
         index = self.model.add_operand(kind)
+        self.constants.add(index)
         if scales is not None:
             self.model.set_operand_symm_per_channel_quant_params(index, *scales)
-        array = np.ascontiguousarray(array)
         if array.nbytes <= COPIED:
-            self.model.set_operand_value(index, array)
+            self.model.set_operand_value(index, np.ascontiguousarray(array))
         else:
             self._pool.append((index, array))
         return index
@@ -210,24 +215,21 @@ class Builder:
         fused = self._activations.get(made.value)
         return made.value if fused is None else fused[1]
 
-    def finish(self, inputs: Sequence[int], outputs: Sequence[int], relaxed: bool) -> None:
-        """The constants into one memory, and the model finished."""
-        self._share_constants()
+    def finish(self, inputs: Sequence[int], outputs: Sequence[int], relaxed: bool, to_run: bool = True) -> None:
+        """The model finished, its large constants in one memory. A model that is not `to_run` has zeros for them, and no copy."""
+        sizes = [-(-array.nbytes // PADDING) * PADDING for _, array in self._pool]
+        starts = np.cumsum([0, *sizes]).tolist() if to_run else [0] * len(sizes)
+        memory = np.zeros(sum(sizes) if to_run else max(sizes, default=0), np.uint8)
+        shared = nnapi.Memory.from_array(memory)
+        for (index, array), start in zip(self._pool, starts):
+            if to_run:
+                memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)[...] = array
+            self.model.set_operand_value_from_memory(index, shared, start, array.nbytes)
+        self._pool.clear()
         self.model.identify_inputs_and_outputs(inputs, outputs)
         if relaxed and self.level > 27:
             self.model.relax_computation_float32_to_float16(True)
         self.model.finish()
-
-    def _share_constants(self) -> None:
-        if not self._pool:
-            return
-        starts = np.cumsum([0, *(-(-array.nbytes // PADDING) * PADDING for _, array in self._pool)]).tolist()
-        blob = np.zeros(starts[-1], np.uint8)
-        memory = nnapi.Memory.from_array(blob)
-        for (index, array), start in zip(self._pool, starts):
-            blob[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
-            self.model.set_operand_value_from_memory(index, memory, start, array.nbytes)
-        self._pool.clear()
 
 
 Lowering = Callable[[Builder, Unit], None]
@@ -255,6 +257,11 @@ def constant_ints(unit: Unit, slot: int, attribute: str = "") -> list[int] | Non
         return [int(v) for v in const.numpy().ravel()]
     listed: tuple[int, ...] | None = unit.target.attr(attribute, None) if attribute else None
     return None if listed is None else list(listed)
+
+
+def _is_constant(value: Value) -> bool:
+    """Whether a value is always the same, in dense form or not."""
+    return value.const is not None and not value.is_input
 
 
 def _dims(value: Value, image: bool) -> tuple[int, ...]:

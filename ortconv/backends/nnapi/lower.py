@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ortconv import nnapi
@@ -16,12 +16,17 @@ from ortconv.backends.nnapi import (
     quantization,
     resize,
 )
-from ortconv.backends.nnapi.builder import Builder, Lowering, Quantization
+from ortconv.backends.nnapi.builder import TO_NCHW, Builder, Lowering, Quantization
 from ortconv.errors import BackendError
 from ortconv.executor.backend import Region
-from ortconv.ir.graph import Value
+from ortconv.executor.regions import is_needed
+from ortconv.ir.graph import Node, Value
 from ortconv.nnapi import FuseCode, NnapiError
+from ortconv.nnapi.model import ModelOperation
+from ortconv.nnapi.operations import row_of
+from ortconv.nnapi.properties import properties
 from ortconv.nnapi.timing import mark
+from ortconv.nnapi.validation import operation_level
 from ortconv.partition.nnapi.checks import is_quantized, parameters
 from ortconv.partition.units import Operand, Unit, units
 
@@ -38,66 +43,158 @@ FUSING = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a result of a region lies: the number of the model's output, and the order of its axes where that is another one."""
+
+    output: int
+    order: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Lowered:
-    """A finished model, and the values that its inputs and outputs are. `names` are values behind other operands."""
+    """A finished model. `inputs` are the values that it is fed, `names` are values behind operands.
+
+    `outputs` are the region's results, `places` say where each one lies: None for a value that the model does not compute.
+    """
 
     model: nnapi.Model
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
+    places: tuple[Place | None, ...]
     names: Mapping[int, str]
+
+
+class RefusedError(BackendError):
+    """NNAPI refuses some nodes of a region: a unit, or all of them where no unit is at fault."""
+
+    def __init__(self, nodes: Sequence[Node], reason: str) -> None:
+        super().__init__(f"{nodes[-1].label} cannot be lowered: {reason}", backend="nnapi")
+        self.nodes, self.reason = tuple(nodes), reason
 
 
 @mark("LA", "PP", "lower")
 def lower(region: Region, level: int, nchw: bool = False, relaxed: bool = False) -> Lowered:
-    """The model for a region that is a partition. BackendError where NNAPI cannot express it at this feature level."""
-    members = units(region.nodes)
-    fused = _fused(members, region.outputs)
-    builder = Builder(level, nchw, _quantization(members), fused)
-    read = {v for node in region.nodes for v in node.inputs}
-    fed = [v for v in region.inputs if v in read and _reaches(v, members)]
-    inputs = [builder.add_input(value) for value in fed]
-    absorbed = {result for _, result in fused.values()}
-    for unit in members:
-        if unit.target.out not in absorbed:
-            _lower_unit(builder, unit)
-    taken = set(inputs)
-    outputs: list[int] = []
-    for value in region.outputs:
-        outputs.append(builder.output(value, taken))
-        taken.add(outputs[-1])
-    try:
-        builder.finish(inputs, outputs, relaxed)
-    except NnapiError as error:
-        raise BackendError(
-            f"the partition with {region.nodes[0].label} is refused: {error}", backend="nnapi"
-        ) from error
-    return Lowered(builder.model, tuple(fed), region.outputs, builder.names)
+    """The model for a region that is a partition. RefusedError where NNAPI cannot express it at this feature level."""
+    draft = Draft(region, level, nchw)
+    if draft.refused:
+        raise draft.refused[0]
+    return draft.finished(relaxed)
 
 
-def _lower_unit(builder: Builder, unit: Unit) -> None:
-    try:
-        LOWERINGS[unit.op](builder, unit)
-    except (NnapiError, BackendError) as error:
-        message = error.message if isinstance(error, BackendError) else str(error)
-        raise BackendError(f"{unit.target.label} cannot be lowered: {message}", backend="nnapi") from error
+class Draft:
+    """A region that is being lowered. `refused` has an error for each unit that cannot be."""
 
+    def __init__(self, region: Region, level: int, nchw: bool = False) -> None:
+        self.region = region
+        self.refused: list[RefusedError] = []
+        self._members = units(region.nodes)
+        fused = _fused(self._members, region.outputs)
+        absorbed = {result for _, result in fused.values()}
+        self._builder = Builder(level, nchw, self._quantization(), fused)
+        self._makers: list[Unit] = []  # of the operations
+        self._inputs = self._fed()
+        at_fault = {node for error in self.refused for node in error.nodes}
+        for unit in self._members:
+            if unit.target.out not in absorbed and unit.target not in at_fault:
+                self._lower(unit)
 
-def _reaches(value: Value, members: Sequence[Unit]) -> bool:
-    """Whether a unit takes a value as a tensor, and not as a number that the model has within it."""
-    return any(operand is not None and operand.value is value for unit in members for operand in unit.inputs)
+    def finished(self, relaxed: bool = False, *, to_run: bool = True) -> Lowered:
+        """The model; one that is not `to_run` has zeros for large constants. RefusedError where NNAPI refuses it.
 
+        Results that nobody outside the region reads are only watched: they lie as the model has them, if it has them.
+        """
+        region, builder = self.region, self._builder
+        inputs = [builder.operand(value) for value in self._inputs]
+        outputs: dict[int, int] = {}  # numbers by operand
+        try:
+            places = self._places(inputs, outputs)
+            builder.finish(inputs, list(outputs), relaxed, to_run)
+        except NnapiError as error:
+            raise RefusedError(self._newest(), str(error)) from error
+        in_order = tuple(places[value] for value in region.outputs)
+        return Lowered(builder.model, self._inputs, region.outputs, in_order, builder.names)
 
-def _quantization(members: Sequence[Unit]) -> dict[Value, Quantization]:
-    """Scale and zero point of the quantized tensors. BackendError where units disagree about one that is no constant."""
-    found: dict[Value, Quantization] = {}
-    for unit in members:
-        for operand in (*unit.inputs, *unit.outputs):
-            stated = parameters(operand)
-            if operand is None or stated is None or found.setdefault(operand.value, stated) == stated:
+    def _places(self, inputs: Sequence[int], outputs: dict[int, int]) -> dict[Value, Place | None]:
+        """Where each result lies; the operands that the model returns for them are added to `outputs`."""
+        region, builder = self.region, self._builder
+        inside = set(region.nodes)
+        read = {value for value in region.outputs if is_needed(region.graph, value, inside)}
+        places: dict[Value, Place | None] = {}
+        for value in sorted(region.outputs, key=lambda v: v not in read):
+            index, image = (builder.operand(value), False) if value in read else builder.found(value)
+            if index is None:
+                places[value] = None
                 continue
-            if operand.value.constant is None:
-                raise _disagreement(operand, found[operand.value], stated)
-    return found
+            if index in inputs or index in builder.constants or (value in read and index in outputs):
+                index = builder.copy(index)
+            places[value] = Place(outputs.setdefault(index, len(outputs)), TO_NCHW if image else None)
+        return places
+
+    def without_elements(self) -> Iterator[tuple[Unit, str]]:
+        """The units of a finished model with an operation that is given a tensor without elements, and takes none; and why."""
+        model = self._builder.model
+        for operation, unit in self._made():
+            empty = [i for i in operation.inputs if (k := model.operands[i].kind).type.is_tensor and k.size == 0]
+            if empty and not row_of(operation.code).zero_sized:
+                name = self._builder.names.get(empty[0], unit.target.out.name)
+                yield unit, f"'{name}' has no elements, and {operation.code.name} takes no such tensor"
+
+    def _made(self) -> Iterator[tuple[ModelOperation, Unit]]:
+        """The operations of a finished model that units asked for. Those behind the last unit copy and turn results."""
+        model = self._builder.model
+        for operation, added in zip(model.operations, model.client_order):
+            if added < len(self._makers):
+                yield operation, self._makers[added]
+
+    def _newest(self) -> tuple[Node, ...]:
+        """The unit with the operation of the highest feature level, where that is too high; else all nodes."""
+        model = self._builder.model
+        if model.level > properties().feature_level:
+            for operation, unit in self._made():
+                if operation_level(operation, model.operands) == model.level:
+                    return unit.nodes
+        return self.region.nodes
+
+    def _lower(self, unit: Unit) -> None:
+        builder = self._builder
+        if self.refused and any(o is not None and builder.lacks(o.value) for o in unit.inputs):
+            return  # A unit before could not be lowered.
+        try:
+            LOWERINGS[unit.op](builder, unit)
+        except (NnapiError, BackendError) as error:
+            self._refuse(unit, error)
+        self._makers += [unit] * (len(builder.model.operations) - len(self._makers))
+
+    def _refuse(self, unit: Unit, error: NnapiError | BackendError) -> None:
+        self.refused.append(RefusedError(unit.nodes, str(error).removeprefix("backend nnapi: ")))
+
+    def _fed(self) -> tuple[Value, ...]:
+        """What the model is fed, and not only has within it as numbers."""
+        read = {v for node in self.region.nodes for v in node.inputs}
+        found = []
+        for value in self.region.inputs:
+            readers = [u for u in self._members if any(o is not None and o.value is value for o in u.inputs)]
+            if value not in read or not readers:
+                continue
+            try:
+                self._builder.make(value)
+                found.append(value)
+            except (NnapiError, BackendError) as error:
+                for unit in readers:
+                    self._refuse(unit, error)
+        return tuple(found)
+
+    def _quantization(self) -> dict[Value, Quantization]:
+        """Scale and zero point of the quantized tensors. A unit that disagrees about one that is no constant is refused."""
+        found: dict[Value, Quantization] = {}
+        for unit in self._members:
+            for operand in (*unit.inputs, *unit.outputs):
+                stated = parameters(operand)
+                if operand is None or stated is None or found.setdefault(operand.value, stated) == stated:
+                    continue
+                if operand.value.constant is None:
+                    self._refuse(unit, _disagreement(operand, found[operand.value], stated))
+        return found
 
 
 def _disagreement(operand: Operand, one: Quantization, other: Quantization) -> BackendError:

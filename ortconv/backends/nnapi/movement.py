@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.backends.nnapi.builder import Builder, Lowering, constant_ints, shape_of, value_of
+from ortconv.ir.slices import sliced
 from ortconv.nnapi import Operation
 from ortconv.partition.units import Unit
 
@@ -91,7 +92,7 @@ def _ranges(unit: Unit) -> list[range]:
     steps = constant_ints(unit, 4) or [1] * len(starts)
     ranges = [range(size) for size in shape]
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        ranges[axis] = range(*slice(start, end, step).indices(shape[axis]))
+        ranges[axis] = sliced(start, end, step, shape[axis])
     return ranges or [range(1)]
 
 

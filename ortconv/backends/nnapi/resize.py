@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ortconv.backends.nnapi.builder import Builder, Lowering, shape_of, value_of
+from ortconv.errors import BackendError
 from ortconv.ir.schema import attribute
 from ortconv.nnapi import Operation
 from ortconv.partition.units import Unit
@@ -11,6 +14,7 @@ from ortconv.partition.units import Unit
 def resize(b: Builder, unit: Unit) -> None:
     """To the size of the result. Where the channels come last already, the tensor is an NHWC image as it is."""
     value, out = value_of(unit), b.result(unit)
+    _check_scales(unit, shape_of(value), shape_of(out))
     first = shape_of(value)[1] == shape_of(out)[1]
     rows, columns = shape_of(out)[2:] if first else shape_of(out)[1:3]
     x = b.image(value) if first else b.operand(value)
@@ -27,6 +31,29 @@ def resize(b: Builder, unit: Unit) -> None:
         if coordinates == "half_pixel":
             inputs.append(b.boolean(True))
     b.add(Operation.RESIZE_BILINEAR, inputs, [made])
+
+
+def _check_scales(unit: Unit, shape: tuple[int, ...], resized: tuple[int, ...]) -> None:
+    """BackendError where elements come from other places than those of the lengths, which are all that NNAPI is told."""
+    scales = unit.constant(2)
+    corners = attribute(unit.target, "coordinate_transformation_mode") == "align_corners"
+    if scales is None or not scales.size or corners or shape == resized:
+        return
+    is_nearest = attribute(unit.target, "mode") == "nearest"
+    for size, length, scale in zip(shape, resized, scales.numpy().tolist(), strict=True):
+        index = np.arange(length)
+        stated, told = index / scale, index * (size / length)
+        if is_nearest:
+            stated, told = np.floor(stated + ROUNDING), np.floor(told + ROUNDING)
+        if not np.allclose(stated, told, 0, ROUNDING):
+            raise BackendError(
+                f"the node scales {size} by {scale:g}, NNAPI by {length}/{size}: it computes other numbers",
+                backend="nnapi",
+            )
+
+
+ROUNDING = 1e-3
+"""What a position in the image may be off."""
 
 
 LOWERINGS: dict[str, Lowering] = {"Resize": resize}

@@ -22,9 +22,9 @@ from ortconv.executor.kernels.windows import (
     Window,
     channels_first,
     channels_last,
+    convolution_window,
     pad_channels_last,
     to_last,
-    window,
 )
 from ortconv.executor.memory import once
 from ortconv.executor.registry import Function, kernel, prepare
@@ -189,7 +189,9 @@ def conv(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Array:
-    place = window(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
+    place = convolution_window(
+        x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad
+    )
     return _with_bias(convolve(x, filters(w, group), place), b)
 
 
@@ -266,7 +268,7 @@ def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Functio
 
     @lru_cache(maxsize=16)
     def bound(shape: tuple[int, ...]) -> Function:
-        w = window(shape[2:], size, **placement)
+        w = convolution_window(shape[2:], size, **placement)
         direct = cache(lambda: convolver(laid_out(), w, shape[1]))
         if tiled is None or shape[1] != channels or not winograd.suits_window(w):
             return direct()
@@ -333,7 +335,9 @@ def conv_integer(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Array:
-    place = window(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
+    place = convolution_window(
+        x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad
+    )
     return integer_filters(w, w_zero_point, group).convolve(centred(x, x_zero_point), place).astype(np.int32)
 
 
@@ -349,7 +353,7 @@ def prepare_conv_integer(operands: Sequence[Any], *, group: int = 1, **geometry:
     def run(x: Array, w: Array, x_zero_point: Array | None = None, zero_point: Array | None = None) -> Array:
         if (zero_point is None) != (w_zero_point is None):
             return np.asarray(conv_integer(x, w, x_zero_point, zero_point, group=group, **geometry))
-        place = window(x.shape[2:], weights.kernel, **options)
+        place = convolution_window(x.shape[2:], weights.kernel, **options)
         return weights.convolve(centred(x, x_zero_point), place).astype(np.int32)
 
     return run

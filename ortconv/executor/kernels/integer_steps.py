@@ -21,7 +21,14 @@ from ortconv.executor.kernels.matmul import INPUT_REACH
 from ortconv.executor.kernels.pool import sums_of_channels
 from ortconv.executor.kernels.quantize import round_to_codes
 from ortconv.executor.kernels.stripes import rows_per_stripe
-from ortconv.executor.kernels.windows import Window, channels_first, channels_last, pad_channels_last, sliding, window
+from ortconv.executor.kernels.windows import (
+    Window,
+    channels_first,
+    channels_last,
+    convolution_window,
+    pad_channels_last,
+    sliding,
+)
 from ortconv.executor.numerics import clip_to, f32
 from ortconv.executor.registry import Function
 from ortconv.executor.work import Finish, Work, copy_runs, recordable, spans
@@ -131,7 +138,7 @@ class Convolution(NamedTuple):
     """Of the operator. The functions here have channels first."""
 
     def window(self, size: tuple[int, ...]) -> Window:
-        return window(size, self.w.shape[2:], **self.geometry)
+        return convolution_window(size, self.w.shape[2:], **self.geometry)
 
 
 def convolution(c: Convolution) -> Function:

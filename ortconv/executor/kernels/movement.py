@@ -12,6 +12,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.executor.work import Work, copy_pixels, copy_to, recordable
+from ortconv.ir.slices import sliced
 from ortconv.ir.tensor import Array
 
 
@@ -180,21 +181,9 @@ def slice_(x: Array, starts: Array, ends: Array, axes: Array | None = None, step
 def _slice(x: Array, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> Array:
     index = [slice(None)] * x.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps):
-        index[axis] = _clamped(start, end, step, x.shape[axis])
+        taken = sliced(start, end, step, x.shape[axis])
+        index[axis] = slice(taken.start, taken.stop if taken.stop >= 0 else None, step) if taken else slice(0, 0)
     return x[tuple(index)]
-
-
-# Stepping backwards, onnxruntime takes these ends for the beginning, and exporters rely on it.
-_WHOLE = (2**31 - 1, 2**63 - 1)
-
-
-def _clamped(start: int, end: int, step: int, size: int) -> slice:
-    # Unlike Python's, a start before the first element counts as the first element when stepping backwards.
-    if step > 0:
-        return slice(start, end, step)
-    start = start + size if start < 0 else start
-    end = -1 if end in _WHOLE else end + size if end < 0 else end
-    return slice(min(max(start, 0), size - 1), end if end >= 0 else None, step) if size else slice(0, 0)
 
 
 @kernel("Pad", until=1)

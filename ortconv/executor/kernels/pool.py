@@ -194,7 +194,8 @@ def average_pool(
         ceil_mode=ceil_mode,
     )
     total = _reduce(work, x, w, np.add, 0)
-    work.do(np.divide, total, _counts(w, bool(count_include_pad)).astype(x.dtype), total)
+    counts = np.maximum(_counts(w, bool(count_include_pad)), 1)  # a window may lie in the padding alone
+    work.do(np.divide, total, counts.astype(x.dtype), total)
     return total
 
 

@@ -19,7 +19,7 @@ from ortconv.executor.kernels.quantize import (
     quantize_linear,
     round_to_integers,
 )
-from ortconv.executor.kernels.windows import channels_first, channels_last, window
+from ortconv.executor.kernels.windows import channels_first, channels_last, convolution_window
 from ortconv.executor.registry import Function, kernel, prepare
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -91,7 +91,7 @@ def _quantized_convolution(weights: IntegerFilters, is_channels_last: int, geome
         # Reordered while elements are bytes, so that the sums come channels last.
         x = channels_first(x if is_channels_last else channels_last(x))
         total = channels_last(
-            weights.convolve(centred(x, x_zero_point), window(x.shape[2:], weights.kernel, **geometry))
+            weights.convolve(centred(x, x_zero_point), convolution_window(x.shape[2:], weights.kernel, **geometry))
         )
         if b is not None:
             total = _add_bias(total, b, weights.reach)

@@ -25,14 +25,11 @@ class Axis(NamedTuple):
     start: float = 0.0
     end: float = 1.0
     """Region of interest, as fractions of the axis."""
-    by_size: bool = False
-    """The output's length counts as it is, not as the scale has it."""
 
 
 def _align_corners(i: Array, a: Axis) -> Array:
-    """With fractional scales opset 19 and later align the corner of the output before its length is rounded down."""
-    length = np.float32(a.output) if a.by_size else a.scale * np.float32(a.size)
-    return np.zeros_like(i) if a.output == 1 or length == 1 else i * np.float32(a.size - 1) / (length - 1)
+    """The corners are those of the result, as onnxruntime has them. ONNX's reference takes the length before it is rounded down."""
+    return np.zeros_like(i) if a.output == 1 else i * np.float32(a.size - 1) / np.float32(a.output - 1)
 
 
 def _half_pixel(i: Array, a: Axis) -> Array:
@@ -42,7 +39,7 @@ def _half_pixel(i: Array, a: Axis) -> Array:
 def _half_pixel_symmetric(i: Array, a: Axis) -> Array:
     adjustment = np.float32(a.output) / (a.scale * np.float32(a.size))
     offset = np.float32(a.size) / 2 * (1 - adjustment)
-    return np.asarray(offset + _half_pixel(i, a))
+    return np.asarray(offset + (i + np.float32(0.5)) / a.scale - np.float32(0.5))
 
 
 def _crop(i: Array, a: Axis) -> Array:
@@ -148,6 +145,8 @@ def _resampled(
     rounds = s.mode != "nearest" and x.dtype.kind != "f"
     if work is not AT_ONCE and (crops or rounds):
         return None
+    if not crops and all(a.size == a.output for a in axes):
+        return work.copied(x)  # as onnxruntime does, whatever the scales
     y = _sampled(work, x, axes, s)
     if crops:
         y = _extrapolated(y, axes, s, extrapolation_value)
@@ -195,13 +194,15 @@ def upsample(work: Work, x: Array, scales: Array, *, mode: str = "nearest") -> A
     return _before_11(work, x, scales, mode)
 
 
-def _resize(
+@kernel("Resize", since=11)
+@in_float32
+@recordable
+def resize(
     work: Work,
     x: Array,
-    roi: Array | None,
-    scales: Array | None,
-    sizes: Array | None,
-    whole_lengths: bool,
+    roi: Array | None = None,
+    scales: Array | None = None,
+    sizes: Array | None = None,
     *,
     antialias: int = 0,
     axes: Sequence[int] | None = None,
@@ -213,13 +214,12 @@ def _resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Array | None:
-    """`whole_lengths`: corners are those of the result, whatever its length was before it was rounded down."""
     chosen = [d % x.ndim for d in axes] if axes is not None else list(range(x.ndim))
     plan = [Axis(n, n, np.float32(1)) for n in x.shape]
     for d, a in zip(
         chosen, _axes(x, chosen, roi, scales, sizes, coordinate_transformation_mode, keep_aspect_ratio_policy)
     ):
-        plan[d] = a._replace(by_size=a.by_size or whole_lengths)
+        plan[d] = a
     sampling = Sampling(
         mode,
         coordinate_transformation_mode,
@@ -229,24 +229,6 @@ def _resize(
         bool(exclude_outside),
     )
     return _resampled(work, x, plan, sampling, extrapolation_value)
-
-
-def _resizer(whole_lengths: bool) -> Callable[..., Any]:
-    def resize(
-        work: Work,
-        x: Array,
-        roi: Array | None = None,
-        scales: Array | None = None,
-        sizes: Array | None = None,
-        **attributes: Any,
-    ) -> Array | None:
-        return _resize(work, x, roi, scales, sizes, whole_lengths, **attributes)
-
-    return in_float32(recordable(resize))
-
-
-resize = kernel("Resize", since=19)(_resizer(False))
-kernel("Resize", since=11, until=18)(_resizer(True))
 
 
 def _axes(
@@ -259,8 +241,7 @@ def _axes(
     policy: str,
 ) -> list[Axis]:
     lengths = [x.shape[d] for d in chosen]
-    by_scale = scales is not None and scales.size > 0
-    if scales is not None and by_scale:
+    if scales is not None and scales.size:
         factors = [np.float32(s) for s in scales]
         outputs = [int(np.floor(np.float32(n) * s)) for n, s in zip(lengths, factors)]
     elif sizes is not None and sizes.size:
@@ -280,7 +261,4 @@ def _axes(
         if roi is not None and roi.size and coordinates == "tf_crop_and_resize"
         else [0.0] * count + [1.0] * count
     )
-    return [
-        Axis(n, o, s, b, e, not by_scale)
-        for n, o, s, b, e in zip(lengths, outputs, factors, region[:count], region[count:])
-    ]
+    return [Axis(n, o, s, b, e) for n, o, s, b, e in zip(lengths, outputs, factors, region[:count], region[count:])]

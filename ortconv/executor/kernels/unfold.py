@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.executor.kernels.grid_sample import weighted
 from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.windows import window
+from ortconv.executor.kernels.windows import convolution_window, window
 from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -32,7 +32,7 @@ def deform_conv(
 ) -> Array:
     n, c, *size = x.shape
     k = w.shape[2:]
-    place = window(size, k, strides=strides, dilations=dilations, pads=pads)
+    place = convolution_window(size, k, strides=strides, dilations=dilations, pads=pads)
     taps, rank, out = prod(k), len(size), place.output
     offsets = offset.reshape(n, offset_group, taps, rank, *out)
     masks = None if mask is None else mask.reshape(n, offset_group, 1, taps, *out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -58,8 +58,9 @@ def window(
     pads: Sequence[int] | None = None,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
+    is_pool: bool = True,
 ) -> Window:
-    """The window of a convolution or pool over the spatial sizes `size`. GraphError if it does not fit."""
+    """The window of a pool or convolution over the spatial sizes `size`. GraphError if it does not fit."""
     rank = len(size)
     return _window(
         tuple(size),
@@ -69,7 +70,12 @@ def window(
         tuple(pads or ()),
         auto_pad,
         ceil_mode,
+        is_pool,
     )
+
+
+convolution_window = partial(window, is_pool=False)
+"""The window of a convolution: GraphError for an image that is empty or smaller than the window, as in onnxruntime."""
 
 
 @lru_cache(maxsize=256)
@@ -81,18 +87,20 @@ def _window(
     pads: tuple[int, ...],
     auto_pad: str,
     ceil_mode: int,
+    is_pool: bool,
 ) -> Window:
     extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
     begin, end = _padding(size, extent, strides, pads, auto_pad)
     output = []
     for n, e, s, b, a in zip(size, extent, strides, begin, end):
         room = n + b + a - e
-        steps = -(-room // s) if ceil_mode else room // s
+        # onnxruntime divides towards zero: a pool's window may be larger than all there is, by less than a stride.
+        steps = -(-room // s) if ceil_mode or room < 0 else room // s
         if ceil_mode and steps * s >= n + b:
             steps -= 1
         output.append(steps + 1)
-    if any(o < 0 for o in output):
-        raise GraphError(f"a window spanning {extent} does not fit into {list(size)} padded by {[*begin, *end]}")
+        if steps < -1 or (not is_pool and (room < 0 or n == 0)):
+            raise GraphError(f"a window spanning {extent} does not fit into {list(size)} padded by {[*begin, *end]}")
     return Window(size, kernel, strides, dilations, begin, end, tuple(output))
 
 

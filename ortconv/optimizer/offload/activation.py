@@ -54,6 +54,12 @@ def hard_swish(m: Match) -> Replacement:
     return mul(m.x, mul(clip6(add(m.x, number(3)), m.graph), number(1 / 6)))
 
 
+BROADCASTING_MIN = 8
+"""The operator set from which on Min and Max broadcast."""
+
+OLDEST_WITH_ERF = 9
+
+
 @rule("ClipToMinMax", P("Clip", "x", ...))
 def clip(m: Match) -> Replacement:
     """Clip(x, low, high)  ->  Min(Max(x, low), high), with constant bounds other than 0 and 6 or -1 and 1; Relu for Max(x, 0)
@@ -66,6 +72,8 @@ def clip(m: Match) -> Replacement:
         return None
     low, high = (None if b is None or math.isinf(b) else b for b in bounds)
     if any(b is not None and math.isnan(b) for b in (low, high)) or bounds[0] == math.inf or bounds[1] == -math.inf:
+        return None
+    if m.graph.opset() < BROADCASTING_MIN and (low not in (0, None) or high is not None):
         return None
     y: Source = m.x
     if low is not None:
@@ -154,7 +162,7 @@ def elu(m: Match) -> Replacement:
     Opt-in: more nodes, which pays only where an accelerator takes them and not Elu: NNAPI at feature level 29.
     """
     alpha = float(attribute(m.root, "alpha"))
-    if not is_float(m.x) or not alpha >= 0:
+    if not is_float(m.x) or not alpha >= 0 or m.graph.opset() < BROADCASTING_MIN:
         return None
     grown = sub(op("Exp", m.x), number(1))
     return add(op("Relu", m.x), op("Min", grown if alpha == 1 else mul(grown, number(alpha)), number(0)))
@@ -193,7 +201,7 @@ def gelu_by_erf(m: Match) -> Replacement:
     Counterpart: none: GeluFusion goes the other way
     Opt-in: more nodes; of use where ErfToExp takes the place of Erf.
     """
-    if not is_float(m.x, m.bound.get("bias")) or _is_tanh(m):
+    if not is_float(m.x, m.bound.get("bias")) or _is_tanh(m) or m.graph.opset() < OLDEST_WITH_ERF:
         return None
     x = _biased(m)
     return mul(mul(x, number(0.5)), add(op("Erf", mul(x, number(math.sqrt(0.5)))), number(1)))

@@ -10,7 +10,18 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import broadcasts_into, rounded, wide
 from ortconv.optimizer.engine import New, Replacement, Source, rule
-from ortconv.optimizer.offload.parts import MICROSOFT, add, is_float, mul, number, op, passes, reshape, transpose
+from ortconv.optimizer.offload.parts import (
+    MICROSOFT,
+    add,
+    is_float,
+    mul,
+    number,
+    op,
+    passes,
+    reshape,
+    summand,
+    transpose,
+)
 from ortconv.optimizer.pattern import C, Match, P
 
 # ---------------------------------------------------------------------- MatMul
@@ -94,7 +105,7 @@ def by_gemm(m: Match) -> Replacement:
         return None
     b = _matrix(m.b, (right[-2], right[-1]))
     a = m.a if len(left) == 2 else reshape(m.a, (math.prod(left[:-1]), left[-1]))
-    product = op("Gemm", a, transpose(b, (1, 0)), transB=1)
+    product = op("Gemm", a, transpose(b, (1, 0)), *summand(None, right[-1], m.graph), transB=1)
     return product if len(left) == 2 else reshape(product, (*left[:-1], right[-1]))
 
 
@@ -182,7 +193,7 @@ def plain_gemm(m: Match) -> Replacement:
         bias = c
     inside = bias is not None and (alpha == 1 or b.constant is not None)
     attrs = {"transB": 1} if computed or node.attr("transB", 0) else {}
-    result = New("Gemm", [a, weights, bias] if inside else [a, weights], attrs, like=node)
+    result = New("Gemm", [a, weights, *summand(bias if inside else None, out[1], m.graph)], attrs, like=node)
     if alpha != 1 and b.constant is None:
         result = mul(result, number(alpha))
     if c is None or inside:
@@ -210,7 +221,10 @@ def fused_gemm(m: Match) -> Replacement:
     Opt-in: undoes a fusion, for models that were optimized for the CPU before they came here.
     """
     attrs = {k: v for k, v in m.root.attrs.items() if not k.startswith("activation")}
-    gemm = New("Gemm", [v for v in (m.a, m.b, m.c) if v is not None], attrs, like=m.root)
+    columns = m.root.out.dim(1)
+    if not isinstance(columns, int):
+        return None
+    gemm = New("Gemm", [m.a, m.b, *summand(m.c, columns, m.graph)], attrs, like=m.root)
     alpha = m.root.attrs.get("activation_alpha")
     return _activated(gemm, m.root.attr("activation", ""), alpha if isinstance(alpha, float) else None, None)
 

@@ -67,6 +67,13 @@ def clip6(x: Source, graph: Graph) -> New:
     return op("Clip", x, number(0), number(6))
 
 
+def summand(c: Source, columns: int, graph: Graph) -> list[Source]:
+    """The third operand of a Gemm, if any: zeros for no c where the operator set demands one."""
+    if c is None and graph.opset() < 11:
+        return [np.zeros(columns, np.float32)]
+    return [] if c is None else [c]
+
+
 def reshape(x: Source, shape: Iterable[int]) -> New:
     return op("Reshape", x, integers(shape))
 

@@ -13,6 +13,8 @@ MAX_DIM = 16384
 
 MAX_RANK = 5
 
+OTHER_FORMAT = "take another format: --coreml-format MLProgram"
+
 SYSTEMS = {5: "iOS 15 or macOS 12", 6: "iOS 16 or macOS 13", 7: "iOS 17 or macOS 14"}
 
 
@@ -73,7 +75,14 @@ def typed(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
     return by_format(dtype(*allowed, slots=slots), dtype(*allowed, DType.FLOAT16, slots=slots))
 
 
-floats = typed(DType.FLOAT)
+floats = by_format(dtype(DType.FLOAT), dtype(DType.FLOAT, DType.FLOAT16, DType.INT64))
+"""What most operators take: MLProgram also has float16, and int64 as int32."""
+
+
+def float16_version(unit: Unit, target: Target) -> Objections:
+    """Operators that pick or repeat elements have float16 only in newer versions."""
+    if unit.dtype(0) is DType.FLOAT16 and target.is_mlprogram:
+        yield from needs_version(f"{unit.op} of float16", 6, target)
 
 
 def kernel_matches(unit: Unit, target: Target) -> Objections:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ortconv.ir.types import DType
-from ortconv.partition.checks import all_of, constant, dtype, rank, role
-from ortconv.partition.coreml.checks import by_format
+from ortconv.partition.checks import all_of, constant, dtype, rank, role, type_name
+from ortconv.partition.coreml.checks import by_format, floats
 from ortconv.partition.coreml.row import ML_PROGRAM, Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -28,6 +28,14 @@ def slope(unit: Unit, target: Target) -> Objections:
         yield Objection("shape", message, "reshape the slope to [C,1,1]")
 
 
+def same_types(unit: Unit, target: Target) -> Objections:
+    yield from floats(unit, target)
+    if unit.dtype(1) is not unit.dtype(0):
+        base, exponent = map(type_name, (unit.dtype(0), unit.dtype(1)))
+        message = f"{role(unit, 1)} is {exponent} and the base {base}: {target.name} takes equal types"
+        yield Objection("dtype", message, "cast the exponent to the type of the base")
+
+
 both_bool = dtype(DType.BOOL, slots=(0, 1))
 choice = all_of(dtype(DType.BOOL), dtype(DType.FLOAT, DType.FLOAT16, slots=(1, 2)))
 PRELU = all_of(rank(3, 4), by_format(constant(1), constant()), slope)
@@ -37,7 +45,7 @@ ROWS = (
     Row("Mul", since=7),
     Row("Sub", since=7),
     Row("Div", since=7),
-    Row("Pow", since=7, types=dtype(DType.FLOAT, slots=(0, 1))),
+    Row("Pow", since=7, types=same_types),
     Row("Max", formats=ML_PROGRAM),
     Row("And", formats=ML_PROGRAM, types=both_bool),
     Row("Where", formats=ML_PROGRAM, types=choice),

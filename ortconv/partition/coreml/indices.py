@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ortconv.ir.graph import Node
 from ortconv.ir.types import DType
-from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, type_name
-from ortconv.partition.coreml.checks import by_format, result_rank, typed
+from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, type_name
+from ortconv.partition.coreml.checks import by_format, float16_version, result_rank, typed
 from ortconv.partition.coreml.row import ML_PROGRAM, Row, judge
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -26,16 +26,8 @@ def alone_or_without_cast(unit: Unit, target: Target) -> Objections:
         yield Objection("outputs", message, "have all of them read the Cast")
 
 
-def before_cast(unit: Unit, target: Target) -> Objections:
-    """MLProgram gives int32, so the one reader must be a Cast to that."""
-    edges = list(unit.target.out.uses)
-    if len(edges) != 1 or not _casts_to_int32(edges[0][0]):
-        message = f"{len(edges)} nodes read the result: {target.name} needs 1, a Cast to int32"
-        yield Objection("outputs", message, "cast the result to int32 and have all nodes read that")
-
-
 ARGMAX = Row(
-    "ArgMax", check=all_of(attribute_is("select_last_index", 0), by_format(alone_or_without_cast, before_cast))
+    "ArgMax", check=all_of(attribute_is("select_last_index", 0), by_format(alone_or_without_cast, no_objection))
 )
 
 
@@ -77,7 +69,7 @@ def gather(unit: Unit, target: Target) -> Objections:
 ROWS = (
     ARGMAX,
     Row("Cast", types=by_format(dtype(DType.INT64), dtype(*CASTS)), check=by_format(after_argmax, cast)),
-    Row("Gather", types=typed(DType.FLOAT, DType.INT64), check=gather),
+    Row("Gather", types=typed(DType.FLOAT, DType.INT64), check=all_of(float16_version, gather)),
     Row("GatherND", formats=ML_PROGRAM, types=dtype(*CASTS),
         check=all_of(attribute_is("batch_dims", 0), constant(1))),
 )  # fmt: skip

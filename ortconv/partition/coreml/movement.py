@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.partition.checks import all_of, attribute_is, constant, dynamic, no_objection, rank, role
-from ortconv.partition.coreml.checks import by_format, needs_version, result_rank, static, typed
+from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, rank, role
+from ortconv.partition.coreml.checks import (
+    MAX_RANK,
+    OTHER_FORMAT,
+    by_format,
+    float16_version,
+    result_rank,
+    static,
+    typed,
+)
 from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -31,11 +40,6 @@ def unsqueeze(unit: Unit, target: Target) -> Objections:
     axes = numbers(unit, 1) if unit.since >= 13 else unit.target.attr("axes", ())
     if axes is not None and (found := unit.rank(0)) is not None:
         yield from result_rank(unit, found + len(axes), target)
-
-
-def slice_type(unit: Unit, target: Target) -> Objections:
-    if unit.dtype(0) is DType.FLOAT16 and target.is_mlprogram:
-        yield from needs_version("Slice of float16", 7, target)
 
 
 def kept(unit: Unit, target: Target) -> Objections:
@@ -89,6 +93,24 @@ def pad_amounts(unit: Unit, target: Target) -> Objections:
         yield Objection("attribute", message, "move the axis to the end with Transpose")
 
 
+def pad_form(unit: Unit, target: Target) -> Objections:
+    """NeuralNetwork pads images by a value that is given; what is reflected must be there."""
+    shape, pads = unit.shape(0), numbers(unit, 1)
+    if not target.is_mlprogram:
+        yield from rank(2, MAX_RANK)(unit, target)
+        if unit.input(2) is None and attribute(unit.target, "mode") == "constant":
+            message = f"the node has no constant_value: {target.name} needs one"
+            yield Objection("inputs", message, f"state the value 0, or {OTHER_FORMAT}")
+    elif unit.rank(0) == 0:
+        yield from rank(1, MAX_RANK)(unit, target)
+    if shape is not None and pads is not None and attribute(unit.target, "mode") == "reflect":
+        axes = [a % len(shape) for a in numbers(unit, 3) or range(len(shape))]
+        for axis, *amounts in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=False):
+            if max(amounts) >= shape[axis]:
+                message = f"axis {axis} of size {shape[axis]} is padded by {max(amounts)}"
+                yield Objection("shape", f"{message}: {target.name} reflects fewer elements than there are")
+
+
 def depth_to_space(unit: Unit, target: Target) -> Objections:
     """MLProgram has CRD order, but composes it of operations on known shapes."""
     if unit.since >= 11 and unit.target.attr("mode", "DCR") == "CRD":
@@ -109,12 +131,27 @@ def whole_shape(unit: Unit, target: Target) -> Objections:
         )
 
 
+def images_by_channel(unit: Unit, target: Target) -> Objections:
+    """NeuralNetwork joins channels of batches of images only."""
+    found = unit.rank(0)
+    yield from rank(4, 4)(unit, target)
+    axis = unit.target.attr("axis", 1)
+    if found == 4 and axis % 4 != 1:
+        yield Objection("attribute", f"axis is {axis}: {target.name} takes 1 of 4, the channels", OTHER_FORMAT)
+
+
+def several(unit: Unit, target: Target) -> Objections:
+    if len(unit.inputs) < 2:
+        yield Objection("inputs", f"the node has 1 input: {target.name} joins 2 at least", "leave it out")
+
+
 PAD = all_of(
     by_format(attribute_is("mode", "constant"), attribute_is("mode", "constant", "reflect")),
     constant(1, 2, 3),
+    pad_form,
     pad_amounts,
 )
-SLICE = all_of(static, constant(1, 2, 3, 4), slice_type, kept)
+SLICE = all_of(static, constant(1, 2, 3, 4), float16_version, kept)
 
 ROWS = (
     Row("Reshape", since=5, check=all_of(static, constant(1), reshape)),
@@ -122,11 +159,13 @@ ROWS = (
     Row("Squeeze", check=constant(1)),
     Row("Unsqueeze", formats=ML_PROGRAM, check=all_of(constant(1), unsqueeze)),
     Row("Transpose"),
-    Row("Concat"),
+    Row("Concat", check=all_of(several, by_format(images_by_channel, no_objection))),
     Row("Slice", since=10, types=typed(DType.FLOAT, DType.INT64), check=SLICE),
     Row("Split", since=13, check=all_of(constant(1), split)),
-    Row("Pad", since=11, check=PAD),
+    Row("Pad", since=11, types=typed(DType.FLOAT), check=PAD),
     Row("DepthToSpace", check=all_of(rank(4, 4), by_format(attribute_is("mode", "DCR", since=11), depth_to_space))),
-    Row("Tile", check=all_of(by_format(constant(1), no_objection), repeats)),
-    Row("Shape", check=by_format(whole_shape, no_objection)),
-)
+    Row("Tile", types=typed(DType.FLOAT, DType.INT32, DType.INT64, DType.BOOL),
+        check=all_of(by_format(constant(1), no_objection), float16_version, repeats)),
+    Row("Shape", types=by_format(dtype(DType.FLOAT), dtype(DType.FLOAT, DType.FLOAT16, DType.INT32, DType.INT64)),
+        check=by_format(whole_shape, no_objection)),
+)  # fmt: skip

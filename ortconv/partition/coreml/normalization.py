@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ortconv.partition.checks import all_of, attribute_is, constant, rank, single_output
+from ortconv.ir.types import DType
+from ortconv.partition.checks import all_of, attribute_is, constant, dtype, rank, single_output
 from ortconv.partition.coreml.checks import static
 from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, Row
 from ortconv.partition.policy import Target
@@ -23,15 +24,25 @@ def reduced_axes(unit: Unit, target: Target) -> Objections:
 BATCH = all_of(
     rank(4, 4), constant(1, 2, 3, 4), single_output, attribute_is("spatial", 1), attribute_is("training_mode", 0)
 )
+
+
+def one_type(unit: Unit, target: Target) -> Objections:
+    """float32 or float16, the same for scale and bias."""
+    yield from dtype(DType.FLOAT, DType.FLOAT16)(unit, target)
+    for slot in (1, 2):
+        if unit.input(slot) is not None and unit.dtype(slot) is not unit.dtype(0):
+            yield from dtype(unit.dtype(0) or DType.FLOAT, slots=(slot,))(unit, target)
+
+
 SCALED = all_of(constant(1, 2), attribute_is("stash_type", 1), single_output)
 REDUCED = all_of(constant(1), reduced_axes)
 
 ROWS = (
     Row("BatchNormalization", since=7, check=BATCH),
-    Row("LayerNormalization", formats=ML_PROGRAM, check=SCALED),
-    Row("InstanceNormalization", formats=ML_PROGRAM, check=SCALED),
-    Row("GroupNormalization", formats=ML_PROGRAM, check=SCALED),
-    Row("LRN", formats=NEURAL_NETWORK),
+    Row("LayerNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
+    Row("InstanceNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
+    Row("GroupNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
+    Row("LRN", formats=NEURAL_NETWORK, check=rank(3, 4)),
     Row("Softmax", check=static),
     Row("ReduceSum", check=REDUCED),
     Row("ReduceMean", check=REDUCED),

@@ -6,13 +6,11 @@ from math import floor
 
 from ortconv.ir.schema import attribute
 from ortconv.partition.checks import all_of, attribute_is, constant, dynamic, rank, role
-from ortconv.partition.coreml.checks import by_format
+from ortconv.partition.coreml.checks import OTHER_FORMAT, by_format
 from ortconv.partition.coreml.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import Unit
-
-OTHER_FORMAT = "take another format: --coreml-format MLProgram"
 
 
 def coordinates(unit: Unit, target: Target) -> Objections:
@@ -67,12 +65,23 @@ def extent(unit: Unit, target: Target) -> Objections:
         if not target.coreml_static_inputs:
             yield dynamic(value, target.name, "every dimension here")
         return
+    scales = (
+        [wanted for axis, wanted in zip(axes, given, strict=True) if axis >= len(shape) - 2] if slot == 2 else [1.0]
+    )
+    if target.is_mlprogram and min(scales, default=1) < 1 < max(scales, default=1):
+        message = f"one axis is scaled by {min(scales):g} and the other by {max(scales):g}"
+        yield Objection(
+            "shape", f"{message}: {target.name} makes images larger or smaller", "resize one axis at a time"
+        )
     for axis, wanted in zip(axes, given, strict=True):
         size = shape[axis]
         if axis < len(shape) - 2:
             yield from _unchanged(axis, wanted, 1 if slot == 2 else size, target)
         elif isinstance(size, int):
-            yield from _scaled(axis, wanted, size, target) if slot == 2 else _sized(axis, wanted, size, target)
+            if slot == 2:
+                yield from _scaled(axis, wanted, size, target)
+            elif not target.is_mlprogram:
+                yield from _sized(axis, wanted, size, target)
             yield from _half_pixel(unit, axis, floor(size * wanted) if slot == 2 else wanted, target)
 
 
@@ -83,22 +92,20 @@ def _unchanged(axis: int, wanted: float, kept: object, target: Target) -> Object
 
 
 def _scaled(axis: int, scale: float, size: int, target: Target) -> Objections:
-    """NeuralNetwork enlarges by whole numbers; MLProgram by any, and makes smaller to a divisor of the size."""
+    """Enlarged by whole numbers; MLProgram also makes smaller to a divisor of the size."""
     message = f"axis {axis} of size {size} is scaled by {scale:g}"
-    if not target.is_mlprogram:
-        if scale < 1 or scale != round(scale):
-            yield Objection("shape", f"{message}: {target.name} takes whole numbers", OTHER_FORMAT)
+    if scale > 1 and scale != round(scale):
+        yield Objection("shape", f"{message}: {target.name} takes whole numbers", "state sizes instead of scales")
+    elif scale < 1 and not target.is_mlprogram:
+        yield Objection("shape", f"{message}: {target.name} takes whole numbers", OTHER_FORMAT)
     elif scale < 1 and (scale <= 0 or abs(1 / scale - round(1 / scale)) > 1e-4 or size % round(1 / scale)):
         yield Objection("shape", f"{message}: {target.name} needs 1 over a divisor of the size")
 
 
 def _sized(axis: int, wanted: int, size: int, target: Target) -> Objections:
-    message = f"axis {axis} of size {size} becomes {wanted}"
-    if not target.is_mlprogram:
-        if size == 0 or wanted % size:
-            yield Objection("shape", f"{message}: {target.name} needs a multiple", OTHER_FORMAT)
-    elif wanted < size and (wanted <= 0 or size % wanted):
-        yield Objection("shape", f"{message}: {target.name} needs a divisor of the size")
+    if size == 0 or wanted % size:
+        message = f"axis {axis} of size {size} becomes {wanted}: {target.name} needs a multiple"
+        yield Objection("shape", message, OTHER_FORMAT)
 
 
 def _half_pixel(unit: Unit, axis: int, result: int, target: Target) -> Objections:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from ortconv.ir.types import DType
-from ortconv.partition.checks import Check, dtype, dynamic, role, type_name
+from ortconv.partition.checks import CHANGED, Check, dtype, dynamic, role, type_name
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import Operand, Unit
@@ -39,6 +43,29 @@ def nchw_level(what: str, level: int) -> Check:
             yield from needs_level(f"{what} in NCHW layout", level, target)
 
     return check
+
+
+def images(unit: Unit, target: Target) -> Objections:
+    """Images are transposed to NHWC and back."""
+    if not target.use_nchw and unit.rank(0) == 4:
+        yield from needs_level(f"{unit.op} between Transposes to NHWC and back", 28, target)
+
+
+def window(unit: Unit, size: Sequence[int]) -> Objections:
+    """Stated padding must be smaller than a window of this size with its dilations, which must fit into the padded image."""
+    shape, mode = unit.shape(0), unit.target.attr("auto_pad", "NOTSET")
+    if shape is None or len(shape) != len(size) + 2 or mode not in ("NOTSET", "VALID"):
+        return
+    dilations: tuple[int, ...] = unit.target.attr("dilations", (1,) * len(size))
+    spans = [(cells - 1) * by + 1 for cells, by in zip(size, dilations, strict=True)]
+    pads: tuple[int, ...] = unit.target.attr("pads", ()) if mode == "NOTSET" else ()
+    pads = pads or (0,) * (2 * len(size))
+    if any(pad >= span for pad, span in zip(pads, spans * 2, strict=True)):
+        message = f"pads are {list(pads)} around a window of {spans}: NNAPI takes padding smaller than the window"
+        yield Objection("attribute", message, "pad with Pad before")
+    padded = [n + a + b for n, a, b in zip(shape[2:], pads[: len(size)], pads[len(size) :], strict=True)]
+    if any(0 < n < span for n, span in zip(padded, spans, strict=True)):
+        yield Objection("shape", f"a window of {spans} does not fit into an image of {padded} with its padding")
 
 
 # ---------------------------------------------------------------------- quantisation
@@ -81,7 +108,11 @@ def _activation(operand: Operand | None, what: str) -> Objections:
         return
     if operand.value.dtype is not DType.UINT8:
         found = type_name(operand.value.dtype)
-        yield Objection("quantization", f"{what} is {found}: NNAPI takes uint8", "quantise activations to uint8")
+        yield Objection(
+            "quantization",
+            f"{what} is {found}: NNAPI takes uint8",
+            "quantise activations to uint8, with zero points greater by 128",
+        )
     yield from _per_tensor(operand, what)
 
 
@@ -96,7 +127,7 @@ def _per_tensor(operand: Operand, what: str) -> Objections:
             yield Objection(
                 "quantization",
                 f"the {name} of {what} has {const.size} elements: NNAPI takes 1 here",
-                "quantise per tensor",
+                f"quantise per tensor, {CHANGED}",
             )
 
 
@@ -107,7 +138,9 @@ def _weights(unit: Unit, slot: int, target: Target) -> Objections:
         yield from _activation(operand, what)
     elif operand.value.dtype is not DType.INT8:
         found = type_name(operand.value.dtype)
-        yield Objection("quantization", f"{what} is {found}: NNAPI takes uint8 or int8", "quantise weights to int8")
+        yield Objection(
+            "quantization", f"{what} is {found}: NNAPI takes uint8 or int8", f"quantise weights to int8, {CHANGED}"
+        )
     else:
         yield from _int8_weights(unit, operand, what, target)
 
@@ -121,7 +154,9 @@ def _int8_weights(unit: Unit, operand: Operand, what: str, target: Target) -> Ob
     elif scale is not None and scale.constant is not None and (count := scale.constant.size) != 1:
         if unit.op in ("MatMul", "QLinearMatMul"):
             yield Objection(
-                "quantization", f"the scale of {what} has {count} elements: NNAPI takes 1 here", "quantise per tensor"
+                "quantization",
+                f"the scale of {what} has {count} elements: NNAPI takes 1 here",
+                f"quantise per tensor, {CHANGED}",
             )
         else:
             yield from needs_level("per-channel quantisation", 29, target)
@@ -142,7 +177,7 @@ def _int8_weights(unit: Unit, operand: Operand, what: str, target: Target) -> Ob
         yield Objection(
             "quantization",
             f"the zero point of int8 {what} is {worst}: NNAPI takes 0",
-            "quantise the weights symmetrically",
+            f"quantise the weights symmetrically, {CHANGED}",
         )
 
 
@@ -155,6 +190,30 @@ def parameters(operand: Operand | None) -> tuple[float, int] | None:
     if scale is None or scale.size != 1 or (operand.zero_point is not None and (zero is None or zero.size != 1)):
         return None
     return float(scale.item()), 0 if zero is None else int(zero.item())
+
+
+def coarser_output(level: int | None = None) -> Check:
+    """The quantised form needs an output scale above the product of the first two inputs' scales, below `level` or at all."""
+
+    def check(unit: Unit, target: Target) -> Objections:
+        found = [parameters(operand) for operand in (*unit.inputs[:2], unit.outputs[0])]
+        a, b, out = (None if p is None else np.float32(p[0]) for p in found)
+        if (
+            a is None
+            or b is None
+            or out is None
+            or out > a * b
+            or (level is not None and target.feature_level >= level)
+        ):
+            return
+        limit = "" if level is None else f" below feature level {level} (the target has {target.feature_level})"
+        yield Objection(
+            "quantization",
+            f"the output has scale {out:.9g}, the inputs {a:.9g} and {b:.9g}: NNAPI needs a scale above {a * b:.9g}{limit}",
+            f"quantise the output with a wider range, {CHANGED}",
+        )
+
+    return check
 
 
 def is_quantized(unit: Unit) -> bool:
@@ -171,7 +230,7 @@ def output_parameters(scale: float, zero: int) -> Check:
             yield Objection(
                 "quantization",
                 f"the output has scale {found[0]:.9g} and zero point {found[1]}: NNAPI has scale {scale:.9g} and {zero}",
-                f"quantise this output with scale 1/{1 / scale:g} and zero point {zero}",
+                f"quantise this output with scale 1/{1 / scale:g} and zero point {zero}, {CHANGED}",
             )
 
     return check
@@ -189,5 +248,5 @@ def keeps_parameters(unit: Unit, target: Target) -> Objections:
                 "quantization",
                 f"{role(unit, slot)} has scale {found[0]:.9g} and zero point {found[1]}, "
                 f"the output {output[0]:.9g} and {output[1]}: NNAPI needs them equal",
-                "quantise input and output with the same range",
+                f"quantise input and output with the same range, {CHANGED}",
             )

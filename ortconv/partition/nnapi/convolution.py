@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from ortconv.partition.checks import all_of, constant, rank
-from ortconv.partition.nnapi.checks import is_quantized, nchw_level, needs_level, quantized
+from ortconv.partition.nnapi.checks import (
+    coarser_output,
+    is_quantized,
+    nchw_level,
+    needs_level,
+    quantized,
+    window,
+)
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -32,10 +39,27 @@ def dilations(unit: Unit, target: Target) -> Objections:
         )
 
 
+def groups(unit: Unit, target: Target) -> Objections:
+    """Groups of several channels are GROUPED_CONV_2D."""
+    weights, group = unit.shape(1), unit.target.attr("group", 1)
+    if group != 1 and weights is not None and len(weights) > 1 and weights[1] != 1:
+        yield from needs_level(f"a convolution of {group} groups of {weights[1]} channels", 29, target)
+
+
+def padding(unit: Unit, target: Target) -> Objections:
+    weights = unit.shape(1)
+    if weights is not None:
+        yield from window(unit, weights[2:])
+
+
+WIDER = "add a dimension of 1 to image and weights with Reshapes, and take it off behind"
 WEIGHTS = quantized((0,), weights=1)
-CHECK = all_of(nchw_level("convolution", 29), rank(4, 4, 1), constant(1), constant_bias, dilations)
+CHECK = all_of(
+    nchw_level("convolution", 29), rank(4, 4, 1, fewer="", more=WIDER), constant(1), constant_bias, dilations
+)
+RUNTIME = all_of(groups, padding, coarser_output(29))
 
 ROWS = (
-    Row("Conv", level=28, check=CHECK, qdq=WEIGHTS),
-    Row("QLinearConv", level=28, types=WEIGHTS, check=CHECK),
+    Row("Conv", level=28, check=CHECK, qdq=WEIGHTS, runtime=RUNTIME),
+    Row("QLinearConv", level=28, types=WEIGHTS, check=CHECK, runtime=RUNTIME),
 )

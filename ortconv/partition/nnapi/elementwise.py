@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ortconv.ir.types import DType
-from ortconv.partition.checks import dtype, rank
-from ortconv.partition.nnapi.checks import output_parameters, quantized
+from ortconv.partition.checks import dtype, rank, role
+from ortconv.partition.nnapi.checks import coarser_output, needs_level, output_parameters, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import MS_DOMAIN, Unit, clip_limits
 
+MIN_MAX = "write it as Max and Min, from feature level 29 on"
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
 
 
@@ -18,15 +19,29 @@ def clip(unit: Unit, target: Target) -> Objections:
     low, high = clip_limits(unit.target)
     for name, bound in (("min", low), ("max", high)):
         if bound is None:
-            yield Objection("constant", f"{name} is computed or fed: NNAPI needs a constant", "use Min and Max")
+            yield Objection("constant", f"{name} is computed or fed: NNAPI needs a constant", MIN_MAX)
     if low is not None and high is not None and (low, high) not in CLIP_RANGES:
-        advice = "clip from 0 to 6 or from -1 to 1, or use Relu, Min and Max"
+        advice = "write it as Relu" if (low, high) == (0.0, float("inf")) else MIN_MAX
         yield Objection("attribute", f"the bounds are {low:g} and {high:g}: NNAPI has 0 and 6, -1 and 1", advice)
 
 
 def two_inputs(unit: Unit, target: Target) -> Objections:
     if len(unit.inputs) != 2:
-        yield Objection("inputs", f"the node has {len(unit.inputs)} inputs: NNAPI takes 2", "chain nodes of two inputs")
+        advice = "chain nodes of two inputs" if len(unit.inputs) > 2 else "leave the node out"
+        yield Objection("inputs", f"the node has {len(unit.inputs)} inputs: NNAPI takes 2", advice)
+
+
+def slope(unit: Unit, target: Target) -> Objections:
+    """The result has the shape of both inputs broadcast, so the slope may not add dimensions."""
+    own, found = unit.rank(0), unit.rank(1)
+    if own is not None and found is not None and found > own:
+        message = f"{role(unit, 1)} has rank {found}: NNAPI takes at most {own} here, the rank of the first input"
+        yield Objection("rank", message, "drop leading dimensions of 1 from the slope")
+
+
+def select(unit: Unit, target: Target) -> Objections:
+    """LeakyRelu becomes LESS, MUL and SELECT."""
+    yield from needs_level("LeakyRelu by LESS and SELECT", 29, target)
 
 
 def cast(unit: Unit, target: Target) -> Objections:
@@ -36,17 +51,18 @@ def cast(unit: Unit, target: Target) -> Objections:
 
 
 BINARY_RANKS = rank(0, 4, 0, 1)
+SMALL = rank(0, 4)
 PAIR = quantized((0, 1))
 
 ROWS = (
     Row("Add", since=7, check=BINARY_RANKS, qdq=PAIR),
-    Row("Mul", since=7, check=BINARY_RANKS, qdq=PAIR),
+    Row("Mul", since=7, check=BINARY_RANKS, qdq=PAIR, runtime=coarser_output()),
     Row("Sub", since=7, level=28, check=BINARY_RANKS),
     Row("Div", since=7, level=28, check=BINARY_RANKS),
     Row("Pow", since=7, level=29, types=dtype(DType.FLOAT, slots=(0, 1)), check=BINARY_RANKS),
-    Row("PRelu", level=29, check=BINARY_RANKS),
+    Row("PRelu", level=29, check=BINARY_RANKS, runtime=slope),
     Row("QLinearAdd", types=PAIR, check=BINARY_RANKS, domains=(MS_DOMAIN,)),
-    Row("QLinearMul", types=PAIR, check=BINARY_RANKS, domains=(MS_DOMAIN,)),
+    Row("QLinearMul", types=PAIR, check=BINARY_RANKS, domains=(MS_DOMAIN,), runtime=coarser_output()),
     Row("Max", since=6, level=29, check=two_inputs),
     Row("Min", since=6, level=29, check=two_inputs),
     Row("Abs", since=6, level=29),
@@ -55,13 +71,14 @@ ROWS = (
     Row("Neg", since=6, level=29),
     Row("Sin", since=6, level=29),
     Row("Sqrt", since=6, level=29),
-    Row("Floor", since=6),
-    Row("Tanh", since=6),
+    Row("Floor", since=6, runtime=SMALL),
+    Row("Tanh", since=6, runtime=SMALL),
     Row("Sigmoid", since=6, check=rank(1, 4)),
-    Row("QLinearSigmoid", types=quantized(), check=output_parameters(1 / 256, 0), domains=(MS_DOMAIN,)),
+    Row("QLinearSigmoid", types=quantized(), check=output_parameters(1 / 256, 0), domains=(MS_DOMAIN,),
+        runtime=SMALL),
     Row("Elu", since=6, level=30),
-    Row("LeakyRelu", since=6, check=rank(1, 4)),
-    Row("Relu"),
-    Row("Clip", check=clip),
+    Row("LeakyRelu", since=6, check=rank(1, 4), runtime=select),
+    Row("Relu", runtime=SMALL),
+    Row("Clip", check=clip, runtime=SMALL),
     Row("Cast", since=6, level=29, check=cast),
 )  # fmt: skip

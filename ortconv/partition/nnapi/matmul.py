@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.types import DType
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, not_constant, rank, role
-from ortconv.partition.nnapi.checks import is_quantized, needs_level, quantized
+from ortconv.partition.nnapi.checks import coarser_output, is_quantized, needs_level, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -32,7 +32,7 @@ def gemm_bias(unit: Unit, target: Target) -> Objections:
         yield Objection(
             "shape",
             f"{role(unit, 2)} has shape {list(shape)}: NNAPI takes [{columns}] or [1,{columns}]",
-            f"expand it to [{columns}]",
+            "add it with Add behind the Gemm",
         )
     elif len(shape) != 1:
         yield from needs_level(f"a bias of rank {len(shape)}", 28, target)
@@ -54,9 +54,7 @@ def matmul(unit: Unit, target: Target) -> Objections:
         yield Objection(
             "rank",
             f"the inputs have ranks {len(a)} and {len(b)}: NNAPI takes 2 and 2, or equal ones from 3",
-            "put it between two Reshapes, from and to matrices"
-            if len(b) == 2 and len(a) > 2
-            else "give both the same rank",
+            _same_rank(unit, len(a), len(b)),
         )
     else:
         yield from needs_level(f"a MatMul of rank {len(a)}", 29, target)
@@ -65,11 +63,29 @@ def matmul(unit: Unit, target: Target) -> Objections:
             yield Objection("shape", message, "repeat the smaller one: fold an Expand of it, if it is constant")
 
 
+def _same_rank(unit: Unit, a: int, b: int) -> str:
+    if max(a, b) > 2 and min(a, b) > 2:
+        return "give both the same dimensions before the last 2"
+    if unit.constant(1) is None:
+        return ""
+    return "put it between Reshapes, from and to matrices" + (", and give it the matrix" if b == 1 else "")
+
+
 WEIGHTS = quantized((0,), weights=1)
-ONE_BETA = all_of(attribute_is("transA", 0), attribute_is("alpha", 1.0), attribute_is("beta", 1.0))
+ONE_BETA = all_of(
+    attribute_is("transA", 0, instead="put a Transpose before it"),
+    attribute_is("alpha", 1.0, instead="multiply B by alpha"),
+    attribute_is("beta", 1.0, instead="multiply C by beta"),
+)
 
 ROWS = (
-    Row("Gemm", since=7, check=all_of(rank(2, 2, 0, 1), ONE_BETA, gemm_weights, gemm_bias), qdq=WEIGHTS),
-    Row("MatMul", check=matmul, qdq=WEIGHTS),
-    Row("QLinearMatMul", types=WEIGHTS, check=matmul),
+    Row(
+        "Gemm",
+        since=7,
+        check=all_of(rank(2, 2, 0, 1), ONE_BETA, gemm_weights, gemm_bias),
+        qdq=WEIGHTS,
+        runtime=coarser_output(29),
+    ),
+    Row("MatMul", check=matmul, qdq=WEIGHTS, runtime=all_of(rank(0, 4, 0, 1), coarser_output(29))),
+    Row("QLinearMatMul", types=WEIGHTS, check=matmul, runtime=coarser_output(29)),
 )

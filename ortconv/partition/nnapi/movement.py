@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ortconv.ir.types import DType
-from ortconv.partition.checks import all_of, attribute_is, constant, not_constant, not_empty, rank
-from ortconv.partition.nnapi.checks import EVERY, float32_or_uint8, keeps_parameters, nchw_level, quantized
+from ortconv.partition.checks import all_of, attribute_is, constant, not_constant, not_empty, rank, role
+from ortconv.partition.nnapi.checks import EVERY, float32_or_uint8, images, keeps_parameters, nchw_level, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -49,6 +49,18 @@ def concat(unit: Unit, target: Target) -> Objections:
 def gather(unit: Unit, target: Target) -> Objections:
     if unit.dtype(1) is not DType.INT32:
         yield from constant(1)(unit, target)
+
+
+def no_negative_indices(unit: Unit, target: Target) -> Objections:
+    """GATHER counts from the start only."""
+    const = unit.constant(1)
+    least = min(const.numpy().ravel().tolist(), default=0) if const is not None else 0
+    if least < 0:
+        yield Objection(
+            "constant",
+            f"{role(unit, 1)} holds {least}: NNAPI takes indices from 0",
+            "add the size of the dimension to the indices below 0",
+        )
 
 
 def split(unit: Unit, target: Target) -> Objections:
@@ -96,19 +108,22 @@ def pad(unit: Unit, target: Target) -> Objections:
 
 
 SHAPED = rank(1, 4)
+MOVED = rank(1, 4, fewer="", more="")
+CONSTANT = attribute_is("mode", "constant", instead="write it as Slice nodes and Concat")
+CHANNELS = "reorder the channels with Gather before it, and take mode DCR"
 
 ROWS = (
     Row("Concat", types=float32_or_uint8, check=all_of(SHAPED, concat), qdq=quantized(EVERY)),
-    Row("Reshape", since=5, check=all_of(SHAPED, constant(1), reshape), qdq=quantized()),
-    Row("Flatten", check=all_of(SHAPED, flatten)),
-    Row("Squeeze", level=28, check=all_of(SHAPED, constant(1))),
-    Row("Unsqueeze", check=all_of(SHAPED, constant(1))),
+    Row("Reshape", since=5, check=all_of(MOVED, constant(1), reshape), qdq=quantized()),
+    Row("Flatten", check=all_of(MOVED, flatten)),
+    Row("Squeeze", level=28, check=all_of(MOVED, constant(1))),
+    Row("Unsqueeze", check=all_of(MOVED, constant(1))),
     Row("Transpose", level=28, types=float32_or_uint8, check=SHAPED, qdq=quantized()),
     Row("Identity"),
-    Row("Gather", level=29, check=all_of(SHAPED, not_empty, gather)),
+    Row("Gather", level=29, check=all_of(SHAPED, not_empty, gather), runtime=no_negative_indices),
     Row("Slice", since=10, level=28, check=all_of(rank(0, 4), not_empty, constant(1, 2, 3, 4))),
     Row("Split", since=13, level=29, check=split),
-    Row("Pad", since=11, level=29, check=all_of(SHAPED, not_empty, attribute_is("mode", "constant"), constant(1, 2), pad)),
+    Row("Pad", since=11, level=29, check=all_of(SHAPED, not_empty, CONSTANT, constant(1, 2), pad)),
     Row("DepthToSpace",
-        check=all_of(nchw_level("DepthToSpace", 29), rank(4, 4), attribute_is("mode", "DCR", since=11))),
+        check=all_of(nchw_level("DepthToSpace", 29), images, rank(4, 4), attribute_is("mode", "DCR", since=11, instead=CHANNELS))),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.partition.checks import all_of, attribute_is, constant, rank, role, single_output
-from ortconv.partition.nnapi.checks import nchw_level, output_parameters, quantized
+from ortconv.partition.nnapi.checks import images, nchw_level, output_parameters, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
@@ -11,22 +11,30 @@ from ortconv.partition.units import Unit
 
 
 def softmax(unit: Unit, target: Target) -> Objections:
-    """Below feature level 29 only the last axis of rank 2 or 4; from there up to rank 4, any rank before version 13."""
+    """Before version 13 any rank and axis, between Reshapes to a matrix and back.
+
+    From version 13 on up to rank 4, below feature level 29 only the last axis of rank 2 or 4.
+    """
     found = unit.rank(0)
-    if found is None:
+    if found is None or unit.since < 13:
         return
     if target.feature_level >= 29:
-        if unit.since >= 13 and found > 4:
-            yield Objection("rank", f"{role(unit, 0)} has rank {found}: NNAPI takes at most 4 here")
+        yield from rank(0, 4)(unit, target)
         return
     below = f"below feature level 29 (the target has {target.feature_level})"
     if found not in (2, 4):
-        yield Objection("rank", f"{role(unit, 0)} has rank {found}: NNAPI takes 2 or 4 {below}")
+        yield Objection(
+            "rank", f"{role(unit, 0)} has rank {found}: NNAPI takes 2 or 4 {below}", "reshape it to a matrix and back"
+        )
     # The default of 1 holds here in every version: the execution provider does not know that of version 13.
     axis = unit.target.attr("axis", 1)
     if axis not in (-1, found - 1):
         yield Objection(
-            "attribute", f"axis is {axis}: NNAPI takes {found - 1}, the last, {below}", "state the axis of the node"
+            "attribute",
+            f"axis is {axis}: NNAPI takes {found - 1}, the last, {below}",
+            "transpose the axis to the end and back"
+            if "axis" in unit.target.attrs
+            else f"state the axis, {found - 1}: ONNX Runtime's provider takes 1 for the default",
         )
 
 
@@ -40,12 +48,17 @@ def reduced_axes(unit: Unit, target: Target) -> Objections:
 
 
 BATCH = all_of(
-    rank(0, 4), constant(1, 2, 3, 4), single_output, attribute_is("spatial", 1), attribute_is("training_mode", 0)
+    images,
+    rank(0, 4),
+    constant(1, 2, 3, 4),
+    single_output,
+    attribute_is("spatial", 1),
+    attribute_is("training_mode", 0),
 )
 
 ROWS = (
     Row("BatchNormalization", since=7, check=BATCH),
     Row("LRN", level=28, check=all_of(nchw_level("LRN", 29), rank(4, 4))),
-    Row("Softmax", level=28, check=all_of(softmax, output_parameters(1 / 256, 0)), qdq=quantized()),
+    Row("Softmax", level=28, check=all_of(softmax, output_parameters(1 / 256, 0)), qdq=quantized(), runtime=rank(0, 4)),
     Row("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), reduced_axes)),
 )

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from ortconv.partition.checks import all_of, attribute_is, ones, rank, single_output
-from ortconv.partition.nnapi.checks import float32_or_uint8, keeps_parameters, nchw_level, quantized
+from ortconv.partition.nnapi.checks import (
+    float32_or_uint8,
+    keeps_parameters,
+    nchw_level,
+    quantized,
+    window,
+)
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import MS_DOMAIN, Unit
+
+WIDER = "pool over 2 dimensions, one of them 1, between Reshapes"
 
 
 def two_dimensional(unit: Unit, target: Target) -> Objections:
@@ -16,16 +24,27 @@ def two_dimensional(unit: Unit, target: Target) -> Objections:
         yield Objection("attribute", f"kernel_shape is {list(kernel)}: NNAPI pools over 2 dimensions")
 
 
-IMAGE = all_of(nchw_level("pooling", 29), rank(4, 4))
-WINDOW = all_of(IMAGE, two_dimensional, attribute_is("ceil_mode", 0), ones("dilations"))
-AVERAGE = all_of(WINDOW, attribute_is("count_include_pad", 0), keeps_parameters)
+def padding(unit: Unit, target: Target) -> Objections:
+    yield from window(unit, unit.target.attr("kernel_shape", ()))
+
+
+LEVEL = nchw_level("pooling", 29)
+WHOLE = all_of(LEVEL, rank(4, 4))
+WINDOW = all_of(
+    LEVEL, rank(4, 4, fewer="", more=WIDER), two_dimensional, attribute_is("ceil_mode", 0), ones("dilations")
+)
+AVERAGE = all_of(
+    WINDOW,
+    attribute_is("count_include_pad", 0, instead="pad with Pad before, from feature level 29 on"),
+    keeps_parameters,
+)
 MAXIMUM = all_of(WINDOW, attribute_is("storage_order", 0), single_output)
 
 ROWS = (
-    Row("AveragePool", level=28, check=AVERAGE, qdq=quantized()),
+    Row("AveragePool", level=28, check=AVERAGE, qdq=quantized(), runtime=padding),
     Row("QLinearAveragePool", level=28, types=quantized(), domains=(MS_DOMAIN,),
-        check=all_of(AVERAGE, attribute_is("channels_last", 0))),
-    Row("MaxPool", level=28, types=float32_or_uint8, check=MAXIMUM),
-    Row("GlobalAveragePool", level=28, check=IMAGE),
-    Row("GlobalMaxPool", level=28, check=IMAGE),
+        check=all_of(AVERAGE, attribute_is("channels_last", 0)), runtime=padding),
+    Row("MaxPool", level=28, types=float32_or_uint8, check=MAXIMUM, runtime=padding),
+    Row("GlobalAveragePool", level=28, check=WHOLE),
+    Row("GlobalMaxPool", level=28, check=WHOLE),
 )  # fmt: skip

@@ -6,19 +6,21 @@ import numpy as np
 
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
-from ortconv.partition.checks import all_of, attribute_is, constant, rank, role
+from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, rank, role
 from ortconv.partition.nnapi.checks import float32_or_uint8, needs_level, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import Unit
 
+WIDER = "add a dimension of 1 with a Reshape before and remove it after it; scale it by 1"
+
 
 def coordinates(unit: Unit, target: Target) -> Objections:
     """Linear in asymmetric coordinates, from feature level 30 also half_pixel and align_corners; nearest by floor."""
     mode = attribute(unit.target, "mode")
     transform = attribute(unit.target, "coordinate_transformation_mode")
-    advice = "export with asymmetric coordinates"
+    advice = f"export with asymmetric coordinates, {CHANGED}"
     if mode == "linear":
         if transform in ("half_pixel", "align_corners"):
             yield from needs_level(f"coordinate_transformation_mode {transform}", 30, target)
@@ -32,10 +34,12 @@ def coordinates(unit: Unit, target: Target) -> Objections:
                 "attribute",
                 f"mode nearest has coordinate_transformation_mode {transform} and nearest_mode {rounding}: "
                 "NNAPI takes asymmetric and floor",
-                advice,
+                f"export with asymmetric coordinates and nearest_mode floor, {CHANGED}",
             )
     else:
-        yield Objection("attribute", f"mode is {mode}: NNAPI takes linear or nearest", "resize with mode linear")
+        yield Objection(
+            "attribute", f"mode is {mode}: NNAPI takes linear or nearest", f"resize with mode linear, {CHANGED}"
+        )
 
 
 def no_axes(unit: Unit, target: Target) -> Objections:
@@ -94,12 +98,33 @@ def _divisible(shape: tuple[int, ...], scales: list[float], axes: tuple[int, int
             )
 
 
+def sampled_places(unit: Unit, target: Target) -> Objections:
+    """NNAPI knows the lengths alone, so scales that give no whole number sample other places."""
+    shape, const = unit.shape(0), unit.constant(2)
+    if shape is None or const is None or attribute(unit.target, "coordinate_transformation_mode") == "align_corners":
+        return
+    is_nearest = attribute(unit.target, "mode") == "nearest"
+    for axis, (size, scale) in enumerate(zip(shape, const.numpy().ravel().tolist(), strict=True)):
+        length = int(np.float32(size) * np.float32(scale))
+        index = np.arange(length)
+        stated, told = index / scale, index * (size / max(length, 1))
+        if is_nearest:
+            stated, told = np.floor(stated + ROUNDING), np.floor(told + ROUNDING)
+        if not np.allclose(stated, told, 0, ROUNDING):
+            message = f"dimension {axis} of size {size} is scaled by {scale:g} to {length}: NNAPI scales it by {length}/{size}"
+            yield Objection("numbers", message, f"state sizes instead of scales, {CHANGED}")
+
+
+ROUNDING = 1e-3
+"""What a position in the image may be off."""
+
+
 def least_level(unit: Unit) -> int:
     return 28 if unit.dtype(0) is DType.UINT8 else 29
 
 
 CHECK = all_of(
-    rank(4, 4),
+    rank(4, 4, fewer="", more=WIDER),
     coordinates,
     attribute_is("exclude_outside", 0),
     attribute_is("antialias", 0, since=18),
@@ -108,4 +133,14 @@ CHECK = all_of(
     extent,
 )
 
-ROWS = (Row("Resize", since=11, level=least_level, types=float32_or_uint8, check=CHECK, qdq=quantized()),)
+ROWS = (
+    Row(
+        "Resize",
+        since=11,
+        level=least_level,
+        types=float32_or_uint8,
+        check=CHECK,
+        qdq=quantized(),
+        runtime=sampled_places,
+    ),
+)

@@ -19,6 +19,7 @@ class Row:
 
     `since` is its least since_version, `level` the least feature level (of a unit where it varies), `types` the check
     of element types for a single node, `qdq` that for a QDQ group (None: groups are refused), `check` everything else.
+    `runtime` is what NNAPI itself refuses although ONNX Runtime's execution provider takes the node.
     """
 
     op: str
@@ -27,4 +28,5 @@ class Row:
     types: Check = float32
     check: Check = no_objection
     qdq: Check | None = None
+    runtime: Check = no_objection
     domains: tuple[str, ...] = ("",)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import DType
-from ortconv.partition.checks import type_name
+from ortconv.partition.checks import CHANGED, type_name
 from ortconv.partition.nnapi import (
     convolution,
     elementwise,
@@ -19,6 +19,7 @@ from ortconv.partition.nnapi import (
 )
 from ortconv.partition.nnapi.checks import needs_level, static_shapes
 from ortconv.partition.nnapi.row import MAX_SINCE_VERSION, Row
+from ortconv.partition.nnapi.runtime import INTERNAL_UINT8, refusals
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import Unit
@@ -28,42 +29,40 @@ FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, 
 ROWS: dict[str, Row] = {row.op: row for family in FAMILIES for row in family.ROWS}
 """The operators that NNAPI can run, by ONNX op type."""
 
-INTERNAL_UINT8 = frozenset({"Transpose", "Resize", "Concat", "MaxPool"})
-"""Operators that take raw uint8 tensors only from the partition they are in, which knows scale and zero point."""
-
-
-_FUSED = "NNAPI takes the operators that it was fused from: convert --use-nnapi"
+_FUSED = "write the operators that it was fused from, which NNAPI takes: convert --use-nnapi leaves them in parts"
+_STATICALLY = f"quantise statically, with QuantizeLinear and DequantizeLinear, {CHANGED}"
+_FIXED = "fix the shapes, so that it folds: convert --fix-dim"
 
 INSTEAD: dict[str, str] = {
-    "Erf": "export GELU in its approximate form, by Tanh",
-    "Gelu": "export GELU in its approximate form, by Tanh, or leave it in parts: convert --disable-pass GeluFusion",
-    "LayerNormalization": "leave it in parts: export with opset 16 or older, or convert --disable-pass LayerNormFusion",
-    "SpaceToDepth": "leave it as Slice and Concat: convert --disable-pass SliceConcatToSpaceToDepthFusion",
-    "HardSigmoid": "with alpha 1/6 and beta 1/2, write it as Add of 3, Clip from 0 to 6, and Mul by 1/6",
+    "Erf": f"export GELU in its approximate form, by Tanh, {CHANGED}",
+    "Gelu": f"export GELU in its approximate form, by Tanh, {CHANGED}",
+    "LayerNormalization": "write it as ReduceMean, Sub, Mul, Add, Sqrt and Div",
+    "SpaceToDepth": "write it as Slice and Concat",
+    "HardSigmoid": "write it as Mul, Add, Max and Min",
     "HardSwish": "write it as Add of 3, Clip from 0 to 6, Mul by 1/6, and Mul",
-    "Mish": "train with Relu, or with Mul and Sigmoid",
+    "Mish": "write it as Exp, Add, Log, Tanh and Mul",
     "Cos": "write it as Add of pi/2 and Sin",
     "LogSoftmax": "write it as Softmax and Log",
     "Softplus": "write it as Exp, Add and Log",
-    "ConvTranspose": "train or export with Resize and Conv",
+    "ConvTranspose": f"train or export with Resize and Conv, {CHANGED}",
     "InstanceNormalization": "write it as ReduceMean, Sub, Mul, Add, Sqrt and Div",
     "GroupNormalization": "write it as Reshape, ReduceMean, Sub, Mul, Add, Sqrt and Div",
     "Sum": "write it as Add nodes",
     "Mean": "write it as Add nodes and Mul",
     "Reciprocal": "write it as Div",
     "ReduceSum": "write it as ReduceMean and Mul",
-    "GlobalLpPool": "write it as Mul, ReduceMean and Sqrt",
+    "GlobalLpPool": "write it as Mul, ReduceMean, Mul and Sqrt",
     "ReduceL2": "write it as Mul, ReduceMean, Mul and Sqrt",
-    "Expand": "give the other operand the broadcast shape, or let Add and Mul broadcast",
-    "Shape": "fix the shapes, so that it folds: convert --fix-dim NAME=N",
-    "ConstantOfShape": "fix the shapes, so that it folds: convert --fix-dim NAME=N",
-    "Range": "fix the shapes, so that it folds: convert --fix-dim NAME=N",
+    "Expand": "leave it out where Add, Sub, Mul or Div read it, which broadcast",
+    "Shape": _FIXED,
+    "ConstantOfShape": _FIXED,
+    "Range": _FIXED,
     "Where": "write masks as float32 factors and summands, by Mul and Add",
     "NonMaxSuppression": "end the model before it, and select boxes in the app",
-    "Upsample": "export with opset 11 or newer, as Resize",
-    "DynamicQuantizeLinear": "quantise statically, with QuantizeLinear and DequantizeLinear",
-    "MatMulInteger": "quantise statically, with QuantizeLinear and DequantizeLinear",
-    "ConvInteger": "quantise statically, with QuantizeLinear and DequantizeLinear",
+    "Upsample": "export with opset 11 or newer, as Resize in asymmetric coordinates",
+    "DynamicQuantizeLinear": _STATICALLY,
+    "MatMulInteger": _STATICALLY,
+    "ConvInteger": _STATICALLY,
     "com.microsoft:QuickGelu": _FUSED,
     "com.microsoft:FusedConv": _FUSED,
     "com.microsoft:FusedGemm": _FUSED,
@@ -75,14 +74,22 @@ INSTEAD: dict[str, str] = {
 
 
 def objections(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
-    """Every reason against a unit. `in_group(value)`: a target node of the growing partition makes the value."""
+    """Every reason against a unit. `in_group(value)`: a target node of the growing partition makes the value.
+
+    Those with the rule "runtime" are against units that ONNX Runtime's execution provider takes, and NNAPI then refuses.
+    """
     row = ROWS.get(unit.op)
     if row is None:
         yield _no_row(unit.target)
-        return
-    if unit.target.domain not in row.domains:
+    elif unit.target.domain not in row.domains:
         yield Objection("domain", f"{unit.target.label} is not of domain {' or '.join(map(_domain_name, row.domains))}")
-        return
+    else:
+        found = tuple(_provider(row, unit, target, in_group))
+        yield from found or refusals(row, unit, target, in_group)
+
+
+def _provider(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+    """Every reason of the execution provider against a unit of the row's operator."""
     level = row.level(unit) if callable(row.level) else row.level
     yield from needs_level(unit.op, level, target)
     yield from static_shapes(unit, target)
@@ -122,7 +129,7 @@ def _no_qdq(unit: Unit) -> Objection:
         "qdq",
         f"NNAPI runs {unit.op} only in float: this QDQ group of {len(unit.nodes)} nodes computes in "
         f"{type_name(None if source is None else source.dtype)}",
-        f"leave {unit.op} unquantised",
+        f"leave {unit.op} unquantised, {CHANGED}",
     )
 
 
@@ -135,5 +142,5 @@ def _internal_uint8(unit: Unit, in_group: Callable[[Value], bool]) -> Objections
                 "internal-uint8",
                 f"input {slot} '{operand.value.name}' is uint8 and comes from outside of the partition: "
                 "its scale and zero point are unknown",
-                f"place {unit.op} between DequantizeLinear and QuantizeLinear",
+                f"place {unit.op} between DequantizeLinear and QuantizeLinear" if ROWS[unit.op].qdq else "",
             )

@@ -1,0 +1,86 @@
+"""What NNAPI is given of a graph: the provider's partitions, without the units that the NNAPI runtime refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from ortconv.backends.nnapi.lower import Draft, RefusedError
+from ortconv.executor.backend import Claim, Region
+from ortconv.executor.regions import make_region, reads
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.nnapi.timing import mark
+from ortconv.partition import Target, partition
+from ortconv.partition.partitioner import is_trivial
+from ortconv.partition.regions import group_by_wave
+from ortconv.partition.units import Unit, units
+
+OLDEST_WITH_EMPTY = 29
+"""The feature level from which on a tensor may have no elements."""
+
+
+def claim(graph: Graph, target: Target) -> Claim:
+    """The groups of nodes that become models, and why not each of the other nodes."""
+    found = partition(graph, target, anew=True)
+    refused = {node: "; ".join(o.message for o in v.objections) for node, v in found.verdicts.items() if not v.taken}
+    waiting = [part.nodes for part in reversed(found.partitions)]
+    groups = []
+    while waiting:
+        nodes = waiting.pop()
+        reasons = refusals(make_region(graph, nodes), target.feature_level, target.use_nchw)
+        refused |= reasons
+        if not reasons:
+            groups.append(nodes)
+            continue
+        for group in reversed(_regrouped(nodes, reasons)):
+            if is_trivial(group, target.provider):
+                refused |= dict.fromkeys(group, "what NNAPI leaves of the partition is not worth a model")
+            else:
+                waiting.append(group)
+    return Claim(tuple(groups), refused)
+
+
+@mark("LA", "PP", "draft")
+def refusals(region: Region, level: int, nchw: bool) -> dict[Node, str]:
+    """The nodes of a partition that the runtime refuses, and why: all that can be seen at once. Without them there may be more."""
+    empty = dict(_cannot_be_empty(region, level))
+    if empty:
+        return empty
+    draft = Draft(region, level, nchw)
+    refused = draft.refused
+    if not refused:
+        try:
+            draft.finished(to_run=False)
+        except RefusedError as error:
+            refused = [error]
+    found = {node: f"NNAPI cannot be given it: {one.reason}" for one in refused for node in one.nodes}
+    return found or {node: reason for unit, reason in draft.without_elements() for node in unit.nodes}
+
+
+def _cannot_be_empty(region: Region, level: int) -> Iterator[tuple[Node, str]]:
+    """The nodes that have a tensor without elements where NNAPI knows none: below a feature level, and among a model's inputs,
+    since to NNAPI a dimension of 0 is unknown until an operation makes the tensor.
+    """
+    is_old = level < OLDEST_WITH_EMPTY
+    why = f"knows no such tensors below level {OLDEST_WITH_EMPTY}" if is_old else "cannot be fed it"
+    fed = set(region.inputs)
+    for unit in units(region.nodes):
+        values = (
+            v for node in unit.nodes for v in (*node.inputs, *node.outputs) if v is not None and v.constant is None
+        )
+        empty = next((v for v in values if 0 in (v.shape or ()) and (is_old or v in fed)), None)
+        if empty is not None:
+            yield from dict.fromkeys(unit.nodes, f"'{empty.name}' has no elements, and NNAPI {why}").items()
+
+
+def _regrouped(nodes: Sequence[Node], refused: Collection[Node]) -> list[tuple[Node, ...]]:
+    """The groups that a partition falls into without the units of refused nodes. No path leads from a group back into it."""
+    members = units(nodes)
+    number = {node: u for u, unit in enumerate(members) for node in unit.nodes}
+    before = [sorted(_producers(unit, number) - {u}) for u, unit in enumerate(members)]
+    _, groups = group_by_wave(before, lambda u, in_group: members[u].target not in refused)
+    return [tuple(node for u in group for node in members[u].nodes) for group in groups if group]
+
+
+def _producers(unit: Unit, number: dict[Node, int]) -> set[int]:
+    values: list[Value] = [v for node in unit.nodes for v in reads(node)]
+    return {number[v.producer] for v in values if v.producer in number}

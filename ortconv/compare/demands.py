@@ -1,0 +1,283 @@
+"""What nodes demand of the shapes that they read: channels of a weight, inner dimensions of a product, room for a window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Tensor
+
+Numbers = tuple[int | None, ...]
+"""A shape; None for what is not known."""
+
+Shapes = Mapping[Value, Numbers]
+
+
+class Place(NamedTuple):
+    """A dimension of a value, or with no axis the number of its elements."""
+
+    value: Value
+    axis: int | None = None
+
+
+class Demand(NamedTuple):
+    """`have`, the size at a place, must be `want`; or at least that, or a multiple of it. `partner` is where `want` comes from."""
+
+    place: Place
+    have: int
+    want: int
+    kind: str = "equal"
+    partner: Place | None = None
+
+    @property
+    def is_met(self) -> bool:
+        if self.kind == "at least":
+            return self.have >= self.want
+        return self.have % self.want == 0 if self.kind == "multiple" else self.have == self.want
+
+
+Row = Callable[[Node, Shapes], Iterator[Demand]]
+
+
+def demands(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """Every demand of a node whose two sides are known, met or not, in an order that depends on the node alone."""
+    row = ROWS.get(node.op)
+    if row is not None and node.domain in ("", "com.microsoft"):
+        yield from row(node, shapes)
+
+
+def _shape(node: Node, slot: int, shapes: Shapes) -> Numbers | None:
+    value = node.input(slot)
+    return None if value is None else shapes.get(value)
+
+
+def _dim(node: Node, slot: int, axis: int, shapes: Shapes) -> int | None:
+    shape = _shape(node, slot, shapes)
+    return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+
+
+def _same(node: Node, a: tuple[int, int], b: tuple[int, int], shapes: Shapes, factor: int = 1) -> Iterator[Demand]:
+    """Dimension a = (slot, axis) equals b times a factor."""
+    have, want = _dim(node, *a, shapes), _dim(node, *b, shapes)
+    first, second = node.input(a[0]), node.input(b[0])
+    if have is not None and want is not None and first is not None and second is not None:
+        yield Demand(Place(first, a[1]), have, want * factor, partner=Place(second, b[1]) if factor == 1 else None)
+
+
+def _broadcast(a: Value | None, b: Value | None, shapes: Shapes, skip: int = 0) -> Iterator[Demand]:
+    """Dimensions that meet are equal or 1, but for the last ones to skip."""
+    x, y = (None if v is None else shapes.get(v) for v in (a, b))
+    if x is None or y is None or a is None or b is None:
+        return
+    for axis in range(-min(len(x), len(y)), -skip):
+        p, q = x[axis], y[axis]
+        if p is None or q is None:
+            continue
+        first, second = Place(a, axis), Place(b, axis)
+        if 1 in (p, q) and not (
+            (_may_grow(first, p) and b.const is not None) or (_may_grow(second, q) and a.const is not None)
+        ):
+            continue
+        yield Demand(second, q, p, partner=first) if a.const is not None else Demand(first, p, q, partner=second)
+
+
+def _may_grow(place: Place, size: int) -> bool:
+    """Whether a size of 1 is only one of those that the model allows: it is not meant to be repeated along a constant."""
+    return size == 1 and not isinstance(place.value.dim(place.axis or 0), int)
+
+
+def _elementwise(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    for value in node.inputs[1:]:
+        yield from _broadcast(node.inputs[0], value, shapes)
+    if len(node.inputs) == 3:
+        yield from _broadcast(node.inputs[1], node.inputs[2], shapes)
+
+
+def _windows(node: Node, kernel: Sequence[int], shapes: Shapes) -> Iterator[Demand]:
+    """The image is at least as long as the window, but for what is padded."""
+    image, shape = node.input(0), _shape(node, 0, shapes)
+    if image is None or shape is None or node.attr("auto_pad", "NOTSET").startswith("SAME"):
+        return
+    count = len(kernel)
+    pads = node.attr("pads", ()) or (0,) * 2 * count
+    dilations = node.attr("dilations", ()) or (1,) * count
+    for i in range(min(count, len(shape) - 2)):
+        have = shape[2 + i]
+        if have is not None:
+            room = (kernel[i] - 1) * dilations[i] + 1 - pads[i] - pads[i + count]
+            yield Demand(Place(image, 2 + i), have, max(room, 1), "at least")
+
+
+def _conv(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    slot = 3 if node.op == "QLinearConv" else 1
+    yield from _same(node, (0, 1), (slot, 1), shapes, node.attr("group", 1))
+    weight = _shape(node, slot, shapes)
+    if weight is not None and all(isinstance(d, int) for d in weight):
+        yield from _windows(node, [d for d in weight[2:] if d is not None], shapes)
+
+
+def _pool(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    yield from _windows(node, node.attr("kernel_shape", ()), shapes)
+
+
+def _matmul(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    slot = 3 if node.op == "QLinearMatMul" else 1
+    x, y = _shape(node, 0, shapes), _shape(node, slot, shapes)
+    if not x or not y:
+        return
+    yield from _same(node, (0, -1), (slot, -2 if len(y) > 1 else -1), shapes)
+    if len(x) > 2 and len(y) > 2:
+        yield from _broadcast(node.input(0), node.input(slot), shapes, 2)
+
+
+def _gemm(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    yield from _same(node, (0, 0 if node.attr("transA", 0) else 1), (1, 1 if node.attr("transB", 0) else 0), shapes)
+
+
+def _concat(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    first = _shape(node, 0, shapes)
+    if first is None:
+        return
+    joined = node.attr("axis", 0) % max(len(first), 1)
+    for slot in range(1, len(node.inputs)):
+        for axis in range(len(first)):
+            if axis != joined:
+                yield from _same(node, (slot, axis), (0, axis), shapes)
+
+
+def _channels(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    yield from _same(node, (0, 1), (1, 0), shapes)
+
+
+def _layer_norm(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    for slot in (1, 2):
+        yield from _broadcast(node.input(0), node.input(slot), shapes)
+
+
+def _recurrent(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    yield from _same(node, (0, 2), (1, 2), shapes)
+    for slot in (5, 6):
+        for axis, (other, other_axis) in enumerate(((1, 0), (0, 1), (2, 2))):
+            yield from _same(node, (slot, axis), (other, other_axis), shapes)
+
+
+def _integers(value: Value | None) -> list[int] | None:
+    const = None if value is None else value.constant
+    return [int(n) for n in const.numpy().reshape(-1)] if isinstance(const, Tensor) and const.size <= 64 else None
+
+
+def _reshape(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    value, shape, target = node.input(0), _shape(node, 0, shapes), _integers(node.input(1))
+    if value is None or shape is None or target is None or any(d is None for d in shape):
+        return
+    numbers = [d for d in shape if d is not None]
+    if not node.attr("allowzero", 0):
+        target = [numbers[i] if n == 0 and i < len(numbers) else n for i, n in enumerate(target)]
+    known = math.prod(n for n in target if n != -1)
+    if known > 0:
+        yield Demand(Place(value), math.prod(numbers), known, "multiple" if -1 in target else "equal")
+
+
+def _split(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    parts = list(node.attr("split", ())) or _integers(node.input(1))
+    axis = node.attr("axis", 0)
+    have, value = _dim(node, 0, axis, shapes), node.input(0)
+    if have is not None and value is not None:
+        count = node.attr("num_outputs", 0) or len(node.outputs)
+        yield (
+            Demand(Place(value, axis), have, sum(parts))
+            if parts
+            else Demand(Place(value, axis), have, count, "multiple")
+        )
+
+
+def _gather(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    axis, chosen = node.attr("axis", 0), _integers(node.input(1))
+    have, value = _dim(node, 0, axis, shapes), node.input(0)
+    if have is not None and value is not None and chosen:
+        yield Demand(Place(value, axis), have, max(max(n + 1, -n) for n in chosen), "at least")
+
+
+def _squeeze(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    for axis in list(node.attr("axes", ())) or _integers(node.input(1)) or []:
+        have, value = _dim(node, 0, axis, shapes), node.input(0)
+        if have is not None and value is not None:
+            yield Demand(Place(value, axis), have, 1)
+
+
+def _blocks(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    block = node.attr("blocksize", 1)
+    for axis in (1,) if node.op == "DepthToSpace" else (2, 3):
+        have, value = _dim(node, 0, axis, shapes), node.input(0)
+        if have is not None and value is not None:
+            yield Demand(Place(value, axis), have, block * block if axis == 1 else block, "multiple")
+
+
+def _expand(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    value, shape, target = node.input(0), _shape(node, 0, shapes), _integers(node.input(1))
+    if value is None or shape is None or target is None:
+        return
+    for axis in range(-min(len(shape), len(target)), 0):
+        have, want = shape[axis], target[axis]
+        if have not in (None, 1) and want > 1:
+            yield Demand(Place(value, axis), have or 0, want)
+
+
+def _attention(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """The past of com.microsoft:Attention and its kin: [..., heads, length, size of a head]."""
+    slots = {"Attention": (4,), "MultiHeadAttention": (6, 7), "GroupQueryAttention": (3, 4)}[node.op]
+    heads = node.attr("num_heads", 0)
+    if node.op == "Attention":
+        hidden = (_dim(node, 1, 1, shapes) or 0) // 3
+        yield from _same(node, (0, -1), (1, 0), shapes)
+    else:
+        hidden = _dim(node, 0, -1, shapes) or 0
+    if not heads or node.domain != "com.microsoft":
+        return
+    of_past = node.attr("kv_num_heads", heads)
+    for slot in slots:
+        value = node.input(slot)
+        for axis, want in ((-3, of_past), (-1, hidden // heads)):
+            have = _dim(node, slot, axis, shapes)
+            if value is not None and have is not None and want:
+                yield Demand(Place(value, axis), have, want)
+
+
+ROWS: dict[str, Row] = {
+    **dict.fromkeys(
+        ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Mean", "Sum", "And", "Or", "Xor", "Equal", "Greater", "Less",
+         "GreaterOrEqual", "LessOrEqual", "Where", "PRelu", "Mod", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
+         "BiasGelu", "FastGelu"),
+        _elementwise,
+    ),
+    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "FusedConv"), _conv),
+    "ConvTranspose": lambda node, shapes: _same(node, (0, 1), (1, 0), shapes),
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
+    **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
+    "Gemm": _gemm,
+    "Concat": _concat,
+    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channels),
+    **dict.fromkeys(("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"), _layer_norm),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
+    "Reshape": _reshape,
+    "Split": _split,
+    "Gather": _gather,
+    "Squeeze": _squeeze,
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
+    "Expand": _expand,
+    **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
+}  # fmt: skip
+
+
+def elements(shape: Numbers) -> int:
+    """How many elements there are, unknown dimensions counted as 1."""
+    return math.prod(1 if d is None else d for d in shape)
+
+
+def size_of(value: Value, shape: Numbers) -> int:
+    """Bytes of a value of this shape; 8 for each string."""
+    dtype = value.dtype
+    bits = 64 if dtype is None or not dtype.bits else dtype.bits
+    return elements(shape) * max(bits, 8) // 8

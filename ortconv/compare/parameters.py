@@ -1,0 +1,102 @@
+"""Content for inputs that say how a node works: shapes, axes, bounds, scales. Drawn at random, no node would accept them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
+
+Content = Callable[[Node, tuple[int, ...]], Array | None]
+
+
+def parameter(value: Value, shape: tuple[int, ...]) -> Array | None:
+    """What an input of this shape must hold for the first node that takes it as a parameter; None where none does."""
+    for node, slot in value.uses:
+        row = ROWS.get((node.op, slot)) if node.domain == "" else None
+        if row is None and slot == 1 and node.domain == "" and node.op.startswith("Reduce"):
+            row = _counting
+        found = None if row is None else row(node, shape)
+        if found is not None and value.dtype is not None and found.size == math.prod(shape):
+            return found.reshape(shape).astype(value.dtype.numpy)
+    return None
+
+
+def _number(number: float) -> Content:
+    return lambda node, shape: np.full(shape, number)
+
+
+def _counting(node: Node, shape: tuple[int, ...]) -> Array:
+    return np.arange(math.prod(shape))
+
+
+def _declared(node: Node, shape: tuple[int, ...]) -> Array | None:
+    """The shape that the node's output declares."""
+    found = node.out.static_shape
+    return None if found is None else np.array(found)
+
+
+def _reshape(node: Node, shape: tuple[int, ...]) -> Array | None:
+    declared = _declared(node, shape)
+    return declared if declared is not None else np.array([-1, *[1] * (math.prod(shape) - 1)])
+
+
+def _squeeze(node: Node, shape: tuple[int, ...]) -> Array | None:
+    source = node.inputs[0]
+    ones = [i for i, d in enumerate((source.shape if source is not None else None) or ()) if d == 1]
+    return np.array(ones[: math.prod(shape)])
+
+
+def _split(node: Node, shape: tuple[int, ...]) -> Array | None:
+    source = node.inputs[0]
+    whole = None if source is None else source.dim(node.attr("axis", 0))
+    count = math.prod(shape)
+    if not isinstance(whole, int) or not count:
+        return None
+    parts = np.full(count, whole // count)
+    parts[-1] += whole - parts.sum()
+    return parts
+
+
+def _depth(node: Node, shape: tuple[int, ...]) -> Array:
+    declared = node.out.dim(node.attr("axis", -1))
+    return np.full(shape, declared if isinstance(declared, int) else 4)
+
+
+def _region(node: Node, shape: tuple[int, ...]) -> Array:
+    """All of the image."""
+    return np.repeat((0.0, 1.0), math.prod(shape) // 2)
+
+
+ROWS: dict[tuple[str, int], Content] = {
+    ("Reshape", 1): _reshape,
+    **dict.fromkeys(
+        (("Expand", 1), ("ConstantOfShape", 0), ("Resize", 3), ("CenterCropPad", 1), ("MaxUnpool", 2)), _declared
+    ),
+    ("Unsqueeze", 1): _counting,
+    ("Squeeze", 1): _squeeze,
+    ("Slice", 1): _number(0),
+    ("Slice", 2): _number(1 << 30),
+    ("Slice", 3): _counting,
+    ("Slice", 4): _number(1),
+    ("Split", 1): _split,
+    ("SplitToSequence", 1): lambda node, shape: _split(node, shape) if shape else np.array(1),
+    ("Tile", 1): _number(2),
+    ("Pad", 1): _number(1),
+    ("TopK", 1): _number(1),
+    ("CumSum", 1): _number(0),
+    ("OneHot", 1): _depth,
+    ("Range", 0): _number(0),
+    ("Range", 1): _number(5),
+    ("Range", 2): _number(1),
+    ("Resize", 1): _region,
+    ("Resize", 2): _number(2),
+    ("Upsample", 1): _number(2),
+    ("STFT", 1): _number(8),
+    ("STFT", 3): _number(16),
+    **dict.fromkeys((("HannWindow", 0), ("HammingWindow", 0), ("BlackmanWindow", 0)), _number(8)),
+}
+"""By operator and slot."""

@@ -1,0 +1,404 @@
+"""What a source model computes for some inputs, on each engine, and whether a result is as good."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ortconv.compare.budget import Budget, Clock
+from ortconv.compare.feeds import Feeds
+from ortconv.compare.shrink import can_shrink, shrink
+from ortconv.compare.tolerance import Difference
+from ortconv.compare.trials import CannotTryError, Run, TooLargeError, Trial, trials
+from ortconv.compare.verdict import Gap, Tolerance, accepts, gap, nudge, nudged, tolerances, widest
+from ortconv.compare.widen import is_narrow, narrow, wide, widen
+from ortconv.errors import BackendError, MismatchError, OrtconvError
+from ortconv.executor.deadline import within
+from ortconv.ir.graph import Graph, Value, captures
+from ortconv.ir.model import Model
+from ortconv.ir.schema import NON_DETERMINISTIC
+from ortconv.models import load
+from ortconv.session import Session
+
+if TYPE_CHECKING:
+    from ortconv.backends.onnxruntime_cpu import ModelFile
+
+HEAVY = 100 << 20
+"""Sessions of models of more bytes are not kept, since each holds a copy of the weights."""
+
+MANY = 5000
+"""Of models of more nodes, onnxruntime's own result is made only where it has to explain a difference: optimizing takes long."""
+
+NUDGES = 2
+"""How often the source is run on inputs that are off by rounding, where that may explain a difference."""
+
+Outputs = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a validation is made: on which engines, on whose inputs, within which budget."""
+
+    engines: tuple[str, ...] = ("numpy", "onnxruntime")
+    given: tuple[Mapping[str, Any], ...] = ()
+    budget: Budget = field(default_factory=Budget)
+    fix_dims: Mapping[str, int] = field(default_factory=dict)
+    custom_op_library: Path | None = None
+
+
+class Reference:
+    """What a source model computes for some inputs, on each engine that runs it."""
+
+    def __init__(self, model: Model, source: Path, settings: Settings) -> None:
+        self.source, self.settings, self.clock = source, settings, Clock(settings.budget)
+        graph = model.graph
+        self.names = [v.name for v in graph.outputs]
+        self.tolerances = tolerances(graph)
+        self.limit = max((t.limit for t in self.tolerances), default=0.0)
+        self.random = _random_outputs(graph)
+        self.is_narrow = is_narrow(graph)
+        self.trials: list[Trial] = []
+        self.outputs: dict[str, list[Outputs | None]] = {}
+        self.reasons: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.is_shrunk = self._too_large = False
+        self._late: Future[None] | None = None
+        self._wide: dict[int, Outputs | None] = {}
+        self._nudging: list[Run] = []
+        self._moves: dict[int, list[tuple[Outputs, Outputs]]] = {}
+        self._own: dict[int, Outputs | None] = {}
+        self._own_file: ModelFile | None = None
+        self._is_heavy = model.file_bytes > HEAVY
+        self._shows_own = sum(1 for _ in graph.walk()) <= MANY
+        self._pool = ThreadPoolExecutor(1, "onnxruntime")
+        asked = "onnxruntime" in settings.engines
+        opening = self._pool.submit(self._open) if asked else None
+        with self.clock:
+            self._run_numpy(model)
+        if opening is not None:
+            self._run_onnxruntime(graph, opening)
+        self._pool.shutdown(wait=False)
+
+    @property
+    def backend(self) -> str:
+        """The engine whose numbers are at hand without waiting; empty if there is none."""
+        return "numpy" if "numpy" in self.outputs else "onnxruntime" if "onnxruntime" in self.outputs else ""
+
+    @property
+    def feeds(self) -> Feeds:
+        return self.trials[0].feeds
+
+    @property
+    def skipped(self) -> str | None:
+        """Why the source runs nowhere; None if it does."""
+        self.wait()
+        return None if self.outputs else "; ".join(dict.fromkeys(self.reasons.values())) or "no engine was asked"
+
+    def wait(self) -> None:
+        """Wait for what runs beside the conversion."""
+        if self._late is not None:
+            self._late.result()
+
+    # ------------------------------------------------------------------ running the source
+
+    def _collect(self, engine: str, graph: Graph, run: Run) -> None:
+        """Choose the inputs by what an engine accepts, and note its outputs."""
+        try:
+            for trial, results in trials(graph, run, self.settings.given, self.clock, self.notes):
+                self.trials.append(trial)
+                self.outputs.setdefault(engine, []).append(results)
+        except CannotTryError as error:
+            self.reasons[engine] = str(error)
+            self._too_large = isinstance(error, TooLargeError)
+        except OrtconvError as error:
+            if self.settings.given and error.exit_code == 2:
+                raise
+            self.reasons[engine] = error.message if isinstance(error, BackendError) else f"{engine}: {error}"
+        except MemoryError:
+            self.reasons[engine] = f"{engine}: a run takes more memory than there is"
+
+    def _run_numpy(self, model: Model) -> None:
+        if "numpy" not in self.settings.engines:
+            return
+        try:
+            session = Session(model, ["numpy"])
+        except OrtconvError as error:
+            self.reasons["numpy"] = f"numpy: {error}"
+        except MemoryError:
+            self.reasons["numpy"] = "numpy: constants alone take more memory than there is"
+        else:
+            self._collect("numpy", model.graph, lambda feeds: session.run(None, feeds))
+        if self._too_large and can_shrink(model.graph):
+            self._run_shrunk()
+
+    def _run_shrunk(self) -> None:
+        """Run the source on smaller inputs than it declares. onnxruntime would not take these."""
+        declared = self.reasons["numpy"]
+        self.is_shrunk = True
+        model = self._loaded()
+        session = Session(model, ["numpy"])
+        self._collect("numpy", model.graph, lambda feeds: session.run(None, feeds))
+        self.is_shrunk = bool(self.trials)
+        if self.trials:
+            self.reasons = {"onnxruntime": f"onnxruntime: {declared}"}
+            self.notes.append(f"compared on smaller inputs than declared: {declared}")
+
+    def _run_onnxruntime(self, graph: Graph, opening: Future[ModelFile | None]) -> None:
+        """Run the source on onnxruntime: beside the conversion where the inputs are chosen, else now."""
+        if self.is_shrunk or not (self.trials or _is_worth_trying(self.reasons.get("numpy"))):
+            return
+        if self.trials:
+            self._late = self._pool.submit(self._run_beside, opening)
+            return
+        opened = opening.result()
+        if opened is not None:
+            with self.clock:
+                self._collect("onnxruntime", graph, opened.run)
+
+    def _run_beside(self, opening: Future[ModelFile | None]) -> None:
+        opened = opening.result()
+        if opened is None:
+            return
+        found: list[Outputs | None] = []
+        for trial in self.trials:
+            try:
+                with within(self.clock.left / 2):
+                    found.append(opened.run(trial.feeds))
+            except BackendError as error:
+                self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not run the source: {said(error)}")
+                found.append(None)
+        if any(outputs is not None for outputs in found):
+            self.outputs["onnxruntime"] = found
+            if self._shows_own:
+                self.own_outputs(0)  # here it runs beside the conversion
+
+    def _open(self) -> ModelFile | None:
+        """The source as onnxruntime opens it; None if it does not, with the reason noted."""
+        try:
+            return open_file(self.source, False, self.settings.custom_op_library)
+        except BackendError as error:
+            self.reasons.setdefault("onnxruntime", f"{runtime_name()} does not load the source: {said(error)}")
+            return None
+
+    def own_outputs(self, i: int) -> Outputs | None:
+        """What onnxruntime makes of the source with the session options of an app; None where it fails."""
+        if i not in self._own:
+            self._own[i] = None
+            with suppress(BackendError), within(self.clock.left / 2):
+                if self._own_file is None:
+                    self._own_file = open_file(self.source, True, self.settings.custom_op_library)
+                self._own[i] = self._own_file.run(self.trials[i].feeds)
+                if self._is_heavy:
+                    self._own_file = None
+        return self._own[i]
+
+    # ------------------------------------------------------------------ judging results
+
+    def judge(self, engine: str, results: Sequence[Outputs | None], where: str, hint: str, excused: bool) -> Difference:
+        """Hold outputs against those of the source on the same engine. MismatchError where rounding does not explain them."""
+        worst = Difference()
+        for i, (trial, want, got) in enumerate(zip(self.trials, self.outputs[engine], results, strict=True)):
+            if want is None or got is None:
+                continue
+            for k, name in enumerate(self.names):
+                found = gap(want[k], got[k])
+                difference = found.difference()
+                if k in self.random and _has_same_form(want[k], got[k]):
+                    continue
+                fine = accepts(self.tolerances[k], found) or (excused and difference.mismatch is None)
+                if not fine and not self._is_explained(engine, i, k, got[k], found):
+                    raise self._mismatch(engine, trial, name, difference, self.tolerances[k], (i, k), where, hint)
+                worst = worst.worse(difference if difference.mismatch is None else Difference())
+        return worst
+
+    def _is_explained(self, engine: str, i: int, k: int, got: Any, found: Gap) -> bool:
+        if found.mismatch is not None and "elements" not in found.mismatch:
+            return False
+        if found.strays and self.trials[i].is_large and self._overflows(engine, i, k):
+            found = replace(found, strays=0)
+            if accepts(self.tolerances[k], found):
+                return True
+        return (
+            self._is_like_own(i, k, got, found)
+            or (self.is_narrow and self._is_nearer_to_wide(engine, i, k, got))
+            or found.explained_by(self._movement(i, k))
+        )
+
+    def _overflows(self, engine: str, i: int, k: int) -> bool:
+        """Whether the source itself leaves the range of floats: where it does so depends on the order of operations."""
+        want = self.outputs[engine][i]
+        array = None if want is None else want[k]
+        return (
+            isinstance(array, np.ndarray) and array.dtype != object and not np.isfinite(array.astype(np.float64)).all()
+        )
+
+    def _is_like_own(self, i: int, k: int, got: Any, found: Gap) -> bool:
+        """Whether onnxruntime makes the same of the source, or is as far from it."""
+        if "onnxruntime" not in self.outputs:
+            return False
+        want, own = self.outputs["onnxruntime"][i], self.own_outputs(i)
+        if own is None or want is None:
+            return False
+        theirs = gap(want[k], own[k])
+        as_far = self.tolerances[k].quantized and found.explained_by(theirs)
+        return accepts(self.tolerances[k], gap(own[k], got)) or as_far
+
+    def _is_nearer_to_wide(self, engine: str, i: int, k: int, got: Any) -> bool:
+        """Whether a result is as near to the computation in float32 as the source is, or within the limit of it."""
+        want, exact = self.outputs[engine][i], self._widened(i)
+        if exact is None or want is None:
+            return False
+        truth = narrow(exact[k], want[k])
+        ours, theirs = gap(truth, got), gap(truth, want[k])
+        if ours.mismatch is not None or theirs.mismatch is not None or ours.strays > theirs.strays:
+            return False
+        room = self.tolerances[k].limit * ours.magnitude + self.tolerances[k].floor
+        return accepts(self.tolerances[k], ours) or (
+            ours.largest <= theirs.largest + room and ours.rms <= theirs.rms + self.tolerances[k].limit * ours.average
+        )
+
+    def _widened(self, i: int) -> Outputs | None:
+        if i not in self._wide:
+            try:
+                model = self._loaded()
+                widen(model.graph)
+                with within(self.clock.left / 2):
+                    feeds = {name: wide(value) for name, value in self.trials[i].feeds.items()}
+                    self._wide[i] = Session(model, ["numpy"]).run(None, feeds)
+            except OrtconvError:
+                self._wide[i] = None
+        return self._wide[i]
+
+    def _movement(self, i: int, k: int) -> Gap:
+        """How far the source's own output moves when its inputs and constants move by rounding."""
+        if i not in self._moves:
+            self._moves[i] = self._nudged(self.trials[i].feeds)
+        gaps = [gap(want[k], got[k]) for want, got in self._moves[i]]
+        return widest(gaps) if gaps else Gap(mismatch="not run")
+
+    def _nudged(self, feeds: Feeds) -> list[tuple[Outputs, Outputs]]:
+        """Pairs of the source's outputs and those of a run that is off by rounding."""
+        found: list[tuple[Outputs, Outputs]] = []
+        with suppress(OrtconvError):
+            if not self._nudging:
+                self._nudging = self._nudging_runs()
+            plain = self._nudging[0](feeds)
+            for seed, run in enumerate(self._nudging[1:]):
+                rng = np.random.default_rng(seed)
+                with within(self.clock.left / 2):
+                    found.append((plain, run({name: nudged(value, rng) for name, value in feeds.items()})))
+        return found
+
+    def _nudging_runs(self) -> list[Run]:
+        """The source, and the source again with its constants off by rounding where numpy runs it."""
+        if "numpy" not in self.outputs:
+            return [open_file(self.source, False, self.settings.custom_op_library).run] * (1 + NUDGES)
+        runs: list[Run] = []
+        for seed in range(1 + NUDGES):
+            model = self._loaded()
+            if seed:
+                nudge(model.graph, np.random.default_rng(seed))
+            runs.append(partial(Session(model, ["numpy"]).run, None))
+        return runs
+
+    def _loaded(self) -> Model:
+        model = load(self.source, self.settings.fix_dims, only_to_run=True)
+        if self.is_shrunk:
+            shrink(model.graph)
+        return model
+
+    def _mismatch(
+        self,
+        engine: str,
+        trial: Trial,
+        name: str,
+        found: Difference,
+        tolerance: Tolerance,
+        place: tuple[int, int],
+        where: str,
+        hint: str,
+    ) -> MismatchError:
+        text = found.mismatch or f"max abs {found.max_abs:.3g}, scaled {found.scaled:.3g}"
+        own = self.own_difference(*place) if engine == "onnxruntime" else None
+        beside = "" if own is None else f"; onnxruntime's own result differs by {own.mismatch or f'{own.scaled:.3g}'}"
+        allowed = f"allowed {tolerance.limit:.1e}"
+        return MismatchError(
+            f"{where}output '{name}' differs from the source's on {engine}, {trial.what}: {text}, {allowed}{beside}",
+            hint=hint,
+        )
+
+    def own_difference(self, i: int, k: int) -> Difference | None:
+        """How far onnxruntime's result of the source with default options is from the source."""
+        want, own = self.outputs["onnxruntime"][i], self.own_outputs(i)
+        return None if want is None or own is None else gap(want[k], own[k]).difference()
+
+    def own_scaled(self) -> float | None:
+        """The largest of these differences for the inputs for which they are known, the first ones unless there are MANY nodes."""
+        if self._shows_own:
+            self.own_outputs(0)
+        own = [
+            self.own_difference(i, k) for i in list(self._own) for k in range(len(self.names)) if k not in self.random
+        ]
+        return max((d.scaled for d in own if d is not None and d.mismatch is None), default=None)
+
+
+def open_file(file: Path, default: bool, custom_op_library: Path | None) -> ModelFile:
+    from ortconv.backends.onnxruntime_cpu import ModelFile
+    from ortconv.executor.backend import get_backend
+
+    get_backend("onnxruntime")
+    return ModelFile(file, default=default, custom_op_library=custom_op_library)
+
+
+def runtime_name() -> str:
+    try:
+        from ortconv.backends.onnxruntime_cpu import version
+
+        return f"onnxruntime {version()}"
+    except ImportError:
+        return "onnxruntime"
+
+
+def said(error: BackendError, file: Path | None = None) -> str:
+    """What onnxruntime says, without the name of a file that is only a draft."""
+    text = error.message.removeprefix("backend onnxruntime: ")
+    return text if file is None else text.replace(str(file), "the file")
+
+
+def _is_worth_trying(reason: str | None) -> bool:
+    """Whether onnxruntime may run what numpy does not: not where it is memory or time that is missing."""
+    return reason is None or (
+        not reason.startswith(("a run needs", "one run takes", "Loop ")) and "turns" not in reason
+    )
+
+
+def _has_same_form(want: Any, got: Any) -> bool:
+    return type(want) is type(got) and all(getattr(want, a, None) == getattr(got, a, None) for a in ("shape", "dtype"))
+
+
+def _random_outputs(graph: Graph) -> set[int]:
+    """The outputs that depend on random numbers."""
+    drawn: set[Value] = set()
+    for node in graph:
+        reads = [*node.inputs, *(captures(node) if node.attrs and node.subgraphs else ())]
+        inner = (n for sub in (node.subgraphs if node.attrs else ()) for n in sub.walk())
+        if any(map(_draws, (node, *inner))) or not drawn.isdisjoint(v for v in reads if v is not None):
+            drawn.update(v for v in node.outputs if v is not None)
+    return {k for k, v in enumerate(graph.outputs) if v in drawn}
+
+
+def _draws(node: Any) -> bool:
+    if node.op in NON_DETERMINISTIC and node.domain == "":
+        return True
+    if node.op in ("Dropout", "BiasDropout", "BitmaskDropout", "BitmaskBiasDropout"):
+        training = node.input(2 if node.op in ("Dropout", "BitmaskDropout") else 4)
+        known = None if training is None else training.constant
+        return training is not None and (known is None or bool(known.numpy().reshape(-1)[0]))
+    return False

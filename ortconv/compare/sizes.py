@@ -1,0 +1,304 @@
+"""Sizes for the free dimensions of a model's inputs, and the memory that a run with them takes. Nothing is run for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ortconv.compare.demands import Demand, Numbers, Place, demands, size_of
+from ortconv.errors import GraphError
+from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import TensorType
+from ortconv.onnxio.infer import LARGEST_SHAPE_DATA, infer_model
+from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
+from ortconv.onnxlib import IR_VERSION, GraphProto, ModelProto, NodeProto, TypeProto
+
+Sizes = dict[str, int]
+"""The sizes of free dimensions by their names."""
+
+ROUNDS = 24
+"""How often sizes are changed to meet a demand before the rest is left to trial."""
+
+LARGEST_SIZE = 1 << 20
+"""No free dimension is made larger."""
+
+
+def dimensions(value: Value) -> tuple[int | str, ...]:
+    """The shape of an input with a name for each dimension that is not known: its symbol, or one made of the input's name."""
+    shape = value.shape
+    if shape is None:
+        shape = (None,) * _likely_rank(value)
+    return tuple(f"{value.name}[{axis}]" if d is None else d for axis, d in enumerate(shape))
+
+
+def _likely_rank(value: Value) -> int:
+    """The rank of an input that declares none: that of a weight that it meets."""
+    for node, slot in value.uses:
+        if slot == 0 and node.op in ("Conv", "ConvTranspose", "MatMul", "Gemm"):
+            weight = node.input(1)
+            return weight.rank if weight is not None and weight.rank else 2
+    return 1
+
+
+@dataclass
+class Problem:
+    """The free dimensions of the inputs `made`. `fixed` sizes are given, `batches` lead an input of several dimensions.
+
+    `shaped` are inputs whose shapes are given. `observe` tells shapes beyond those that are inferred for some sizes.
+    """
+
+    graph: Graph
+    made: list[Value]
+    fixed: Sizes = field(default_factory=dict)
+    shaped: tuple[Value, ...] = ()
+    observe: Callable[[Sizes, Mapping[Value, Numbers]], Mapping[Value, Numbers]] | None = None
+
+    def __post_init__(self) -> None:
+        self.shapes = {v: dimensions(v) for v in self.made if isinstance(v.type, TensorType)}
+        names = dict.fromkeys(d for shape in self.shapes.values() for d in shape if isinstance(d, str))
+        self.free = [name for name in names if name not in self.fixed]
+        self.batches = {s[0] for s in self.shapes.values() if len(s) > 1 and isinstance(s[0], str)}
+
+    def first(self, size: int, batch: int) -> Sizes:
+        """Every free dimension of one size, those that lead of another."""
+        return {**self.fixed, **{n: batch if n in self.batches else size for n in self.free}}
+
+    def shape(self, value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        named = self.shapes.get(value, ())
+        return tuple(d if isinstance(d, int) else sizes[d] for d in named)
+
+
+@dataclass
+class Solution:
+    """Sizes that meet what the graph demands as far as it can be told; those in `implied` leave no choice."""
+
+    sizes: Sizes
+    implied: set[str]
+    shapes: dict[Value, Numbers]
+
+
+def solve(problem: Problem, sizes: Sizes, implied: frozenset[str] = frozenset()) -> Solution:
+    """Change sizes until every demand is met, or no change helps."""
+    found = Solution(dict(sizes), set(implied), {})
+    hopeless: set[Key] = set()
+    for _ in range(ROUNDS):
+        found.shapes = infer_shapes(problem, found.sizes)
+        open_demands = ((key, d) for key, d in _all_demands(problem.graph, found.shapes) if not d.is_met)
+        key, demand = next(((k, d) for k, d in open_demands if k not in hopeless), (None, None))
+        if key is None or demand is None:
+            break
+        if not (_set_symbol(problem, found, demand) or _search(problem, found, key, demand)):
+            hopeless.add(key)
+    return found
+
+
+Key = tuple[Node | None, int]
+
+
+def _all_demands(graph: Graph, shapes: Mapping[Value, Numbers]) -> Iterator[tuple[Key, Demand]]:
+    """The demands of all nodes, and that inner values have the shapes that they declare and are not empty."""
+    for node in graph.walk():
+        for i, demand in enumerate(demands(node, shapes)):
+            yield (node, i), demand
+        for out, value in enumerate(node.outputs):
+            shape = None if value is None else shapes.get(value)
+            if value is None or shape is None or value.shape is None or len(shape) != len(value.shape):
+                continue
+            for axis, (have, want) in enumerate(zip(shape, value.shape, strict=True)):
+                if isinstance(want, int) and have is not None:
+                    yield (node, -1 - axis - 64 * out), Demand(Place(value, axis), have, want)
+                elif have is not None:
+                    yield (node, -1 - axis - 64 * out), Demand(Place(value, axis), have, 1, "at least")
+
+
+def _symbol(problem: Problem, place: Place | None) -> str | None:
+    """The free dimension that lies at a place, where its name is known there."""
+    if place is None or place.axis is None:
+        return None
+    named: tuple[int | str | None, ...] | None = problem.shapes.get(place.value) or place.value.shape
+    if named is None or not -len(named) <= place.axis < len(named):
+        return None
+    dim = named[place.axis]
+    return dim if isinstance(dim, str) and dim in problem.free else None
+
+
+def _set_symbol(problem: Problem, found: Solution, demand: Demand) -> bool:
+    for place, wanted in ((demand.place, demand.want), (demand.partner, demand.have)):
+        name = _symbol(problem, place)
+        if name is None or name in found.implied:
+            continue
+        if demand.kind == "multiple":
+            wanted = -(-found.sizes[name] // demand.want) * demand.want
+        if 0 < wanted <= LARGEST_SIZE:
+            found.sizes[name] = wanted
+            if demand.kind == "equal":
+                found.implied.add(name)
+            return True
+    return False
+
+
+def _search(problem: Problem, found: Solution, key: Key, demand: Demand) -> bool:
+    """Find a free dimension that moves the demanded size, and the size of it with which the demand is met."""
+    for name in problem.free:
+        if name in found.implied:
+            continue
+        before = found.sizes[name]
+        size, gap = before, demand.have - demand.want
+        trial, last = size + max(1, size), demand
+        for _ in range(8):
+            again = _demand_again(problem, {**found.sizes, name: trial}, key)
+            if again is None or (again.have, again.want) == (last.have, last.want):
+                break
+            if again.is_met:
+                found.sizes[name] = trial
+                found.implied.add(name)
+                return True
+            moved = (again.have - again.want) - gap
+            if demand.kind != "equal":
+                size, trial = trial, trial + (1 if demand.kind == "multiple" else trial)
+            elif moved == 0:
+                break
+            else:
+                slope = moved / (trial - size)
+                size, gap, trial = trial, gap + moved, max(1, round(trial - (gap + moved) / slope))
+            last = again
+            if trial == size or trial > LARGEST_SIZE:
+                break
+    return False
+
+
+def _demand_again(problem: Problem, sizes: Sizes, key: Key) -> Demand | None:
+    found = _all_demands(problem.graph, infer_shapes(problem, sizes))
+    return next((d for k, d in found if k == key), None)
+
+
+def is_solved(problem: Problem, sizes: Sizes) -> bool:
+    """Whether nothing speaks against these sizes."""
+    return all(d.is_met for _, d in _all_demands(problem.graph, infer_shapes(problem, sizes)))
+
+
+def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numbers]:
+    """The shapes of all values whose shape follows from these sizes."""
+    graph = problem.graph
+    fed = {v: problem.shape(v, sizes) for v in problem.made if v in problem.shapes}
+    if not sizes:
+        return {**_known(graph), **fed}
+    message = ModelProto(ir_version=IR_VERSION)
+    for domain, version in graph.opsets.items():
+        message.opset_import.add(domain=domain, version=version)
+    message.graph.name = "sizes"
+    for value in graph.inputs:
+        _declare(message.graph.input.add(), value, fed.get(value) or _substituted(value, sizes))
+    for name, value in graph.initializers.items():
+        const = value.const
+        if isinstance(const, Tensor) and const.size <= LARGEST_SHAPE_DATA and not value.is_input:
+            message.graph.initializer.append(tensor_proto(const, name))
+        elif not value.is_input:
+            message.graph.input.append(value_info(value))
+    for node in graph:
+        message.graph.node.append(_undeclared(node_proto(node)))
+        if node.domain not in ("", "ai.onnx.ml"):
+            for output in node.outputs:
+                if output is not None and output.type is not None:
+                    _declare(message.graph.value_info.add(), output, _substituted(output, sizes))
+    message.graph.output.extend(value_info(v) for v in graph.outputs if v.producer is None)
+    found: dict[Value, Numbers] = {**_constants(graph), **fed}
+    with suppress(GraphError):
+        _read(infer_model(message).graph, graph, found)
+    if problem.observe is not None:
+        found.update(problem.observe(dict(sizes), found))
+    return found
+
+
+def _undeclared(message: NodeProto) -> NodeProto:
+    """The node without the shapes that its subgraphs declare for what they make."""
+    for attribute in message.attribute:
+        for graph in (attribute.g,) if attribute.HasField("g") else attribute.graphs:
+            del graph.value_info[:]
+            for output in graph.output:
+                if output.type.HasField("tensor_type"):
+                    output.type.tensor_type.ClearField("shape")
+            for node in graph.node:
+                _undeclared(node)
+    return message
+
+
+def _known(graph: Graph) -> dict[Value, Numbers]:
+    """What the graph itself says."""
+    values = (v for g in graph.graphs() for v in (*g.inputs, *g.initializers.values(), *_made_by(g)))
+    return {v: tuple(d if isinstance(d, int) else None for d in v.shape) for v in values if v.shape is not None}
+
+
+def _made_by(graph: Graph) -> Iterator[Value]:
+    return (v for node in graph for v in node.outputs if v is not None)
+
+
+def _constants(graph: Graph) -> dict[Value, Numbers]:
+    found = (v for g in graph.graphs() for v in g.initializers.values())
+    return {v: v.static_shape for v in found if v.static_shape is not None}
+
+
+def _substituted(value: Value, sizes: Mapping[str, int]) -> Numbers | None:
+    if value.shape is None:
+        return None
+    return tuple(d if isinstance(d, int) else None if d is None else sizes.get(d) for d in value.shape)
+
+
+def _declare(info: object, value: Value, shape: Numbers | None) -> None:
+    made = value_info(value)
+    if isinstance(value.type, TensorType):
+        made.type.CopyFrom(TypeProto())
+        made.type.tensor_type.elem_type = int(value.type.dtype)
+        if shape is not None:
+            made.type.tensor_type.shape.SetInParent()
+            for d in shape:
+                dim = made.type.tensor_type.shape.dim.add()
+                if d is not None:
+                    dim.dim_value = d
+    info.CopyFrom(made)  # type: ignore[attr-defined]
+
+
+def _read(message: GraphProto, graph: Graph, found: dict[Value, Numbers]) -> None:
+    """Note the shapes of a message that was made of a graph, those of subgraphs included."""
+    types = {
+        v.name: v.type.tensor_type for v in (*message.value_info, *message.output) if v.type.HasField("tensor_type")
+    }
+    for value in (*graph.inputs, *_made_by(graph)):
+        type = types.get(value.name)
+        if type is not None and type.HasField("shape"):
+            found[value] = tuple(d.dim_value if d.HasField("dim_value") else None for d in type.shape.dim)
+    for node, said in zip(graph, message.node, strict=True):
+        if node.attrs and node.subgraphs:
+            attributes = [g for a in said.attribute for g in ((a.g,) if a.HasField("g") else a.graphs)]
+            for sub, inner in zip(node.subgraphs, attributes, strict=True):
+                _read(inner, sub, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """The most memory that values take at one time, and the node at which they do."""
+
+    bytes: int
+    node: str
+
+
+def footprint(graph: Graph, shapes: Mapping[Value, Numbers]) -> Footprint:
+    """The memory of a run, constants not counted, nor values of unknown shape."""
+    nodes = list(graph)
+    reads = [
+        {v for v in (*n.inputs, *(captures(n) if n.attrs and n.subgraphs else ())) if v is not None} for n in nodes
+    ]
+    last = {v: i for i, values in enumerate(reads) for v in values}
+    last |= dict.fromkeys(graph.outputs, len(nodes))
+    live = sum(size_of(v, shapes[v]) for v in graph.inputs if v in shapes and v.const is None)
+    most = Footprint(live, graph.inputs[0].name if graph.inputs else "")
+    for i, node in enumerate(nodes):
+        inner = max((footprint(sub, shapes).bytes for sub in node.subgraphs), default=0) if node.attrs else 0
+        live += sum(size_of(v, shapes[v]) for v in node.outputs if v is not None and v in shapes)
+        if live + inner > most.bytes:
+            most = Footprint(live + inner, node.label)
+        dead = {v for v in (*reads[i], *node.outputs) if v is not None and last.get(v, -1) <= i}
+        live -= sum(size_of(v, shapes[v]) for v in dead if v in shapes and v.const is None and v.graph is graph)
+    return most

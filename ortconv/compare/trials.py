@@ -1,0 +1,217 @@
+"""The inputs on which a validation runs source and result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice, zip_longest
+from typing import Any
+
+from ortconv.compare.budget import SHARE_OF_EXTRAS, Clock
+from ortconv.compare.demands import Numbers, Shapes
+from ortconv.compare.feeds import Feeds, free_problem, from_arrays, make, sizes_to_try
+from ortconv.compare.layers import stream
+from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_solved, solve
+from ortconv.errors import BackendError, OrtconvError
+from ortconv.executor.deadline import TimeLimitError, within
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.tensor import Tensor
+from ortconv.onnxio.infer import memory_limit
+
+Run = Callable[[Feeds], list[Any]]
+
+SIZES_TRIED = 10
+"""How many choices of sizes are run before a model counts as one that no made up inputs fit."""
+
+PAIRS = (("negative", 1), ("large", 0), ("zeros", 0))
+"""The sets beyond the first one: what the elements are like, and whether free dimensions are to be 1."""
+
+COPIES = 4
+"""A set of inputs is run about so many times: source and result, on two engines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A set of inputs, and what it is like, for messages."""
+
+    what: str
+    feeds: Feeds
+    sizes: Sizes
+
+    @property
+    def is_large(self) -> bool:
+        """Whether its elements are large numbers that were made up."""
+        return self.what.startswith("large")
+
+
+class CannotTryError(Exception):
+    """Why there are no inputs on which a model can be run."""
+
+
+class TooLargeError(CannotTryError):
+    """The declared inputs need more memory than the budget has."""
+
+
+def trials(
+    graph: Graph, run: Run, given: Sequence[Mapping[str, Any]], clock: Clock, notes: list[str]
+) -> Iterator[tuple[Trial, list[Any]]]:
+    """Sets of inputs that the source accepts, each with its outputs: the user's, or made up ones.
+
+    CannotTryError where there is none, `notes` get what was left out.
+    """
+    _refuse_endless(graph)
+    if given:
+        for i, arrays in enumerate(given):
+            feeds = from_arrays(graph, arrays)
+            yield Trial(f"given inputs {i + 1}", feeds, {}), _timed(run, feeds, clock)
+        return
+    problem = free_problem(graph, {}, {})
+    sizes, feeds, results, seconds = _first(problem, run, clock)
+    yield Trial(_text("drawn", sizes), feeds, sizes), results
+    yield from _others(problem, sizes, run, clock, seconds, notes)
+
+
+def _timed(run: Run, feeds: Feeds, clock: Clock) -> list[Any]:
+    with within(clock.left / 2), memory_limit(_most(clock)):
+        return run(feeds)
+
+
+def _most(clock: Clock) -> int:
+    """Bytes by which a run may make the process grow, where shapes that are not known beforehand need more than is counted."""
+    return 2 * clock.budget.bytes + (1 << 30)
+
+
+def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, Feeds, list[Any], float]:
+    """The first sizes with which the source runs, and how long; batches of 2 rather than of 1, which hides wrong shapes."""
+    failure: OrtconvError | None = None
+    for sizes in chain(_choices(problem, clock), _observed_choices(problem, clock)):
+        feeds = make(problem, sizes)
+        began = time.monotonic()
+        try:
+            return sizes, feeds, _timed(run, feeds, clock), time.monotonic() - began
+        except TimeLimitError as error:
+            raise CannotTryError(f"one run takes longer than half of {clock.budget.seconds:g} s") from error
+        except MemoryError as error:
+            raise CannotTryError(f"a run takes more memory than there is: {error}") from error
+        except BackendError as error:
+            failure = failure or error
+    raise failure or CannotTryError("no sizes of the free dimensions fit the model")
+
+
+def _observed_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
+    """Sizes for models whose shapes inference does not follow: the model is run as far as it goes, to see them."""
+    if not problem.free:
+        return
+    observing = replace(problem, observe=partial(_observed, problem, clock))
+    with within(clock.left / 4):
+        found = [solve(observing, problem.first(size, batch)) for size in (32, 64) for batch in (2, 1)]
+    for solution in found:
+        if footprint(problem.graph, solution.shapes).bytes <= clock.budget.bytes:
+            yield solution.sizes
+
+
+def _observed(problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes) -> Shapes:
+    """The shapes of all values before the first node that fails; none where the sizes need much memory."""
+    found: dict[Value, Numbers] = {}
+    if footprint(problem.graph, inferred).bytes > clock.budget.bytes // 4:
+        return found
+    with suppress(OrtconvError, MemoryError), memory_limit(_most(clock)):
+        for value, result in stream(problem.graph, ["numpy"], make(problem, sizes), piece_size=1):
+            if hasattr(result, "shape"):
+                found[value] = result.shape
+    return found
+
+
+def _choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
+    if not problem.free:
+        _check_room(problem, problem.fixed, clock)
+        yield problem.fixed
+        return
+    seen: list[Sizes] = []
+    most = 0
+    pairs = zip_longest(sizes_to_try(problem, 2), sizes_to_try(problem, 1) if problem.batches else ())
+    kept = islice(sizes_to_try(problem, 2, keep_batch=True), 1 if problem.batches else 0)
+    for sizes, needed in filter(None, chain(kept, chain.from_iterable(pairs))):
+        if needed > clock.budget.bytes:
+            most = max(most, needed)
+        elif sizes not in seen:
+            seen.append(sizes)
+            yield sizes
+        if len(seen) == SIZES_TRIED:
+            return
+    if not seen and most:
+        raise CannotTryError(f"a run needs {most / 2**30:.3g} GiB, and the budget is {clock.budget}")
+
+
+def _check_room(problem: Problem, sizes: Sizes, clock: Clock) -> None:
+    found = footprint(problem.graph, infer_shapes(problem, sizes))
+    if found.bytes > clock.budget.bytes:
+        raise TooLargeError(
+            f"a run needs {found.bytes / 2**30:.4g} GiB at {found.node}, and the budget is {clock.budget}"
+        )
+
+
+def _others(
+    problem: Problem, first: Sizes, run: Run, clock: Clock, seconds: float, notes: list[str]
+) -> Iterator[tuple[Trial, list[Any]]]:
+    """The sets beyond the first, as far as time allows: with other sizes, and with unusual elements."""
+    room = clock.budget.seconds * SHARE_OF_EXTRAS
+    left_out: list[str] = []
+    for kind, wants_ones in PAIRS:
+        if seconds * COPIES > room:
+            left_out.append(kind)
+            continue
+        for sizes in _smaller(problem, first) if wants_ones else (first,):
+            began = time.monotonic()
+            feeds = make(problem, sizes, 1 + wants_ones, kind=kind)
+            try:
+                results = _timed(run, feeds, clock)
+            except (BackendError, MemoryError):
+                continue
+            room -= (time.monotonic() - began) * COPIES
+            yield Trial(_text(kind, sizes), feeds, sizes), results
+            break
+    if left_out:
+        notes.append(f"{', '.join(left_out)} inputs were left out for time; --validate-budget gives more")
+
+
+def _smaller(problem: Problem, first: Sizes) -> Iterator[Sizes]:
+    """Other sizes than the first ones, where the model leaves a choice: 1 for all, 1 for batches, or the same again."""
+    for names in (problem.free, [n for n in problem.free if n in problem.batches]):
+        sizes = {**first, **dict.fromkeys(names, 1)}
+        if sizes != first and is_solved(problem, sizes):
+            yield sizes
+    yield first
+
+
+def _text(kind: str, sizes: Sizes) -> str:
+    return f"{kind} inputs" + (f" with {', '.join(f'{n}={s}' for n, s in list(sizes.items())[:4])}" if sizes else "")
+
+
+MOST_TURNS = 1 << 31
+"""Loops of so many turns do not end while somebody waits."""
+
+
+def _refuse_endless(graph: Graph) -> None:
+    for node in graph.walk():
+        if node.op == "Loop" and node.domain == "" and _is_endless(node):
+            raise CannotTryError(f"{node.label} has more than 2^31 turns")
+
+
+def _is_endless(node: Node) -> bool:
+    """Whether a Loop has a constant number of turns that nobody waits for, and no condition that ends it before."""
+    count, going = node.input(0), node.input(1)
+    turns = None if count is None else count.constant
+    if not isinstance(turns, Tensor) or turns.size != 1 or int(turns.numpy().reshape(())) < MOST_TURNS:
+        return False
+    if going is not None and (going.constant is None or not bool(going.constant.numpy().reshape(()))):
+        return False
+    body = node.subgraphs[0]
+    value = body.outputs[0]
+    while value.producer is not None and value.producer.op == "Identity" and value.producer.inputs[0] is not None:
+        value = value.producer.inputs[0]
+    stays = len(body.inputs) > 1 and value is body.inputs[1]
+    return stays or (value.constant is not None and bool(value.constant.numpy().reshape(())))

@@ -1,0 +1,225 @@
+"""Whether an output is as good as the reference: within rounding, or off by no more than what rounding does to the source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ortconv.compare.tolerance import QUANTIZED_LIMIT, Difference, limit
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.types import DType
+
+QUANTIZED_RMS = 0.01
+"""How large the error of quantized sums may be on average, over the average magnitude."""
+
+FLOORS = {DType.FLOAT16: 2.0**-23, DType.BFLOAT16: 1e-38, DType.FLOAT: 1e-37, DType.DOUBLE: 1e-300}
+"""Differences that mean nothing: two subnormals of float16, less than the smallest normal number of other types."""
+
+LAST_BITS = 2.0**-14
+"""Floats that are closer than this, relative to the largest, are not counted as different."""
+
+TIMES = 2.0
+"""A difference is explained by one of the source's own that is at least half as large."""
+
+MOVES = frozenset(
+    {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice", "Gather", "Concat", "Split", "MaxPool",
+     "DepthToSpace", "SpaceToDepth", "Pad", "Expand"}
+)  # fmt: skip
+"""Operators whose results are elements of their first input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What one output may differ by. `step` is the scale of its quantized values, where it has them."""
+
+    limit: float
+    dtype: DType | None = None
+    quantized: bool = False
+    step: float | None = None
+
+    @property
+    def floor(self) -> float:
+        return 0.0 if self.dtype is None else FLOORS.get(self.dtype, 0.0)
+
+
+def tolerances(graph: Graph) -> list[Tolerance]:
+    """The tolerance of each output of a source model."""
+    allowed = limit(graph, [v.dtype for v in graph.outputs])
+    quantized = allowed == QUANTIZED_LIMIT and any(map(_quantizes, graph.walk()))
+    return [Tolerance(allowed, v.dtype, quantized, _step(v) if quantized else None) for v in graph.outputs]
+
+
+def _quantizes(node: Node) -> bool:
+    return node.op in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op.startswith("QLinear")
+
+
+def _step(value: Value | None) -> float | None:
+    """How far two neighboring quantized values are apart behind an output; None where it holds no quantized values."""
+    for _ in range(64):
+        node = None if value is None else value.producer
+        if node is None:
+            return None
+        if node.op not in MOVES:
+            break
+        value = node.input(0)
+    else:
+        return None
+    if _quantizes(node) and node.op != "DynamicQuantizeLinear":
+        return 1.0
+    if node.op != "DequantizeLinear":
+        return None
+    scale, inner = node.input(1), node.input(0)
+    const = None if scale is None else scale.constant
+    made_by = None if inner is None else _step(inner)
+    return None if const is None or made_by is None else float(np.abs(const.numpy().astype(np.float64)).max(initial=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The distance between two results of one form: the largest and the average one, how many elements are off by more than the
+    last bits, and how many are infinite or NaN in one alone. `mismatch` says why they cannot be compared.
+    """
+
+    largest: float = 0.0
+    rms: float = 0.0
+    count: int = 0
+    strays: int = 0
+    magnitude: float = 0.0
+    average: float = 0.0
+    size: int = 0
+    mismatch: str | None = None
+
+    def explained_by(self, other: Gap) -> bool:
+        """Whether another gap between results of the source is as wide in every respect."""
+        if self.mismatch is not None or other.mismatch is not None:
+            return False
+        return (
+            self.largest <= TIMES * other.largest
+            and self.rms <= TIMES * other.rms
+            and self.count <= TIMES * other.count
+            and self.strays <= TIMES * other.strays
+        )
+
+    def difference(self) -> Difference:
+        if self.mismatch is not None:
+            return Difference(mismatch=self.mismatch)
+        if self.strays:
+            return Difference(mismatch="NaN or infinity in other places")
+        scaled = self.largest / self.magnitude if self.magnitude else 0.0 if not self.largest else math.inf
+        return Difference(self.largest, scaled)
+
+
+def gap(want: Any, got: Any) -> Gap:
+    """The distance between two outputs: arrays, None, or lists of arrays, of which the widest counts."""
+    if want is None or got is None or isinstance(want, list) or isinstance(got, list):
+        if want is None and got is None:
+            return Gap()
+        if not isinstance(want, list) or not isinstance(got, list) or len(want) != len(got):
+            return Gap(mismatch="one is a sequence or empty, the other is not of that form")
+        each = [gap(a, b) for a, b in zip(want, got, strict=True)]
+        return max(each, key=lambda g: (g.mismatch is not None, g.strays, g.largest), default=Gap())
+    if isinstance(want, dict) or isinstance(got, dict):
+        return Gap() if want == got else Gap(mismatch="maps differ")
+    a, b = np.asarray(want), np.asarray(got)
+    if a.dtype.kind in "OUST" and b.dtype.kind in "OUST":
+        a, b = a.astype(object), b.astype(object)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return Gap(mismatch=f"{a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}")
+    if a.dtype == object:
+        wrong = int(np.count_nonzero(a != b))
+        return Gap(mismatch=f"{wrong} of {a.size} elements differ" if wrong else None)
+    with np.errstate(all="ignore"):
+        return _numeric(a, b)
+
+
+def _numeric(a: Array, b: Array) -> Gap:
+    if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
+        apart = np.where(a > b, a - b, b - a).view(np.uint64).astype(np.float64)
+        x = a.astype(np.float64)
+        strays = 0
+    else:
+        wide = np.complex128 if a.dtype.kind == "c" else np.float64
+        x, y = a.astype(wide), b.astype(wide)
+        finite = np.isfinite(x) & np.isfinite(y)
+        strays = 0
+        if not finite.all():
+            outside = ~finite & ~((x == y) | (np.isnan(x) & np.isnan(y)))
+            strays, x, y = int(np.count_nonzero(outside)), x[finite], y[finite]
+        apart = np.abs(x - y)
+    magnitudes = np.abs(x)
+    largest = float(magnitudes.max(initial=0))
+    return Gap(
+        float(apart.max(initial=0)),
+        math.sqrt(float(np.mean(np.square(apart)))) if apart.size else 0.0,
+        int(np.count_nonzero(apart > (LAST_BITS * largest if a.dtype.kind in "fc" else 0))),
+        strays,
+        largest,
+        math.sqrt(float(np.mean(np.square(magnitudes)))) if apart.size else 0.0,
+        a.size,
+    )
+
+
+def accepts(tolerance: Tolerance, found: Gap) -> bool:
+    """Whether a gap between the reference and a result is rounding by the tolerance alone."""
+    if found.mismatch is not None or found.strays:
+        return False
+    if not found.largest:
+        return True
+    is_float = tolerance.dtype is None or tolerance.dtype.is_float or tolerance.dtype.name.startswith("COMPLEX")
+    if not is_float:
+        return tolerance.step is not None and found.largest <= 1 and found.count <= few(found.size)
+    if not tolerance.quantized:
+        return found.largest <= tolerance.limit * found.magnitude + tolerance.floor
+    if tolerance.step is not None:
+        return found.largest <= tolerance.step * (1 + 1e-4) and found.count <= few(found.size)
+    return found.largest <= tolerance.limit * found.magnitude and found.rms <= QUANTIZED_RMS * found.average
+
+
+def few(size: int) -> int:
+    """How many of so many quantized values may be a step off: those that lie at rounding ties."""
+    return min(2 + size // 50, -(-size // 4))
+
+
+UNITS = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8, DType.FLOAT: 2.0**-20, DType.DOUBLE: 2.0**-49}
+"""How far sums are off, relative to their size, for being added in another order."""
+
+
+def nudged(value: Any, rng: np.random.Generator) -> Any:
+    """An input or constant whose floats are off by about what rounding does to sums."""
+    if isinstance(value, list):
+        return [nudged(v, rng) for v in value]
+    if not isinstance(value, np.ndarray) or value.dtype == object:
+        return value
+    unit = UNITS.get(DType.of(value.dtype))
+    if unit is None:
+        return value
+    exact = value.astype(np.float64)
+    with np.errstate(all="ignore"):
+        return (exact + unit * rng.choice((-1.0, 1.0), exact.shape) * (np.abs(exact) + 2.0**-3)).astype(value.dtype)
+
+
+def nudge(graph: Graph, rng: np.random.Generator) -> None:
+    """Move all float constants by about what rounding does to sums, in place: quantized values at ties then fall elsewhere."""
+    for part in graph.graphs():
+        for value in part.initializers.values():
+            const = value.constant
+            if const is not None and const.dtype in UNITS:
+                exact = const.numpy().astype(np.float64)
+                factor = 1 + UNITS[const.dtype] * rng.uniform(-1, 1, exact.shape)
+                value.const = Tensor.of((exact * factor).astype(const.dtype.numpy))
+
+
+def widest(gaps: Sequence[Gap]) -> Gap:
+    """One gap that is as wide as each of several in every respect."""
+    return Gap(
+        max((g.largest for g in gaps), default=0.0),
+        max((g.rms for g in gaps), default=0.0),
+        max((g.count for g in gaps), default=0),
+        max((g.strays for g in gaps), default=0),
+        mismatch=next((g.mismatch for g in gaps if g.mismatch is not None), None),
+    )

@@ -1,0 +1,74 @@
+"""The same computation in float32: what float16 and bfloat16 results are held against where their rounding differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ortconv.ir.graph import Graph, Value
+from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import DType, OptionalType, SequenceType, TensorType, ValueType
+
+NARROW = frozenset({DType.FLOAT16, DType.BFLOAT16})
+
+TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+"""Attributes that say of which type a result is."""
+
+
+def is_narrow(graph: Graph) -> bool:
+    """Whether a graph computes anything in a narrow type."""
+    return any(v is not None and v.dtype in NARROW for node in graph.walk() for v in node.outputs)
+
+
+def widen(graph: Graph) -> None:
+    """Make every narrow value of a graph float32, constants included, in place."""
+    for part in graph.graphs():
+        for value in (*part.inputs, *part.initializers.values()):
+            _widen(value)
+        for node in part:
+            for output in node.outputs:
+                if output is not None:
+                    _widen(output)
+            for name, attribute in node.attrs.items():
+                if name in TYPE_ATTRIBUTES and attribute in NARROW:
+                    node.attrs[name] = int(DType.FLOAT)
+                elif isinstance(attribute, Tensor):
+                    node.attrs[name] = _wide_tensor(attribute)
+
+
+def _widen(value: Value) -> None:
+    value.type = None if value.type is None else _wide_type(value.type)
+    if isinstance(value.const, Tensor):
+        value.const = _wide_tensor(value.const)
+
+
+def _wide_type(type: ValueType) -> ValueType:
+    if isinstance(type, TensorType) and type.dtype in NARROW:
+        return TensorType(DType.FLOAT, type.shape)
+    if isinstance(type, SequenceType):
+        return SequenceType(_wide_type(type.element))
+    return OptionalType(_wide_type(type.element)) if isinstance(type, OptionalType) else type
+
+
+def _wide_tensor(tensor: Tensor) -> Tensor:
+    return Tensor.of(tensor.numpy().astype(np.float32)) if tensor.dtype in NARROW else tensor
+
+
+def wide(fed: Any) -> Any:
+    """What is fed for an input, as the widened graph takes it."""
+    if isinstance(fed, list):
+        return [wide(element) for element in fed]
+    if not isinstance(fed, np.ndarray) or fed.dtype == object:
+        return fed
+    return fed.astype(np.float32) if DType.of(fed.dtype) in NARROW else fed
+
+
+def narrow(result: Any, like: Any) -> Any:
+    """A result of the widened graph in the type of another one."""
+    if isinstance(result, list) and isinstance(like, list) and len(result) == len(like):
+        return [narrow(a, b) for a, b in zip(result, like, strict=True)]
+    if isinstance(result, np.ndarray) and isinstance(like, np.ndarray) and result.dtype == np.float32:
+        with np.errstate(all="ignore"):
+            return result.astype(like.dtype) if like.dtype != result.dtype else result
+    return result

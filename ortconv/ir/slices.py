@@ -1,0 +1,16 @@
+"""What a Slice takes along one axis."""
+
+from __future__ import annotations
+
+_WHOLE = (2**31 - 1, 2**63 - 1)
+"""Ends that reach the first element when the step is negative: onnxruntime reads them so, and exporters rely on it."""
+
+
+def sliced(start: int, end: int, step: int, size: int) -> range:
+    """The indices that a Slice takes of an axis of `size` elements. `stop` is negative where it goes on to the first element."""
+    if step > 0:
+        return range(*slice(start, end, step).indices(size))
+    start = start + size if start < 0 else start
+    end = -1 if end in _WHOLE else end + size if end < 0 else end
+    # Unlike in Python, a start before the first element is the first element.
+    return range(min(max(start, 0), size - 1), max(end, -1), step) if size else range(0)

@@ -1,0 +1,125 @@
+"""What the NNAPI runtime refuses of the nodes that ONNX Runtime's execution provider takes: sessions or runs fail with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ortconv.ir.graph import Value
+from ortconv.ir.types import DType
+from ortconv.partition.checks import CHANGED
+from ortconv.partition.nnapi.checks import parameters
+from ortconv.partition.nnapi.row import Row
+from ortconv.partition.policy import Target
+from ortconv.partition.reasons import Objection, Objections
+from ortconv.partition.units import Unit, single_unit
+
+RULE = "runtime"
+NUMBERS = "numbers"
+COMPUTES = "; ONNX Runtime's provider takes the node all the same"
+FAILS = "; ONNX Runtime's provider takes the node all the same, and its session or run fails"
+
+INTERNAL_UINT8 = frozenset({"Transpose", "Resize", "Concat", "MaxPool"})
+"""Operators that take raw uint8 tensors only from the partition they are in, which knows scale and zero point."""
+
+TAKES_EMPTY = frozenset({
+    "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "Conv", "DequantizeLinear", "Div", "Gemm", "GlobalAveragePool",
+    "GlobalMaxPool", "Identity", "MaxPool", "Mul", "QLinearAdd", "QLinearAveragePool", "QLinearConv", "QLinearMul",
+    "QLinearSigmoid", "QuantizeLinear", "Relu", "Resize", "Sigmoid", "Softmax", "Sub", "Tanh", "Transpose",
+})  # fmt: skip
+"""Operators whose operations take tensors without elements, from feature level 29."""
+
+
+def refusals(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+    """Every reason of the runtime against a unit to which the execution provider has no objection."""
+    for found in _refusals(row, unit, target, in_group):
+        rule, end = (NUMBERS, COMPUTES) if found.rule == NUMBERS else (RULE, FAILS)
+        yield Objection(rule, found.message + end, found.advice)
+
+
+def _refusals(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+    yield from row.runtime(unit, target)
+    yield from _empty(unit, target, in_group)
+    yield from _one_quantization(unit)
+    if unit.op == "Identity":
+        yield from _copied(unit, in_group)
+
+
+def _empty(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
+    """NNAPI reads a dimension of 0 as an unknown one until an operation of the model has made the tensor."""
+    read = [value for operand in unit.inputs if operand is not None and _is_empty(value := operand.value)]
+    if any(value.constant is not None for value in read) and unit.op != "Resize":
+        yield Objection(RULE, "a constant has no elements: NNAPI has no such constants", "leave the node out")
+    read = [value for value in read if value.constant is None]
+    made = [value for operand in unit.outputs if operand is not None and _is_empty(value := operand.value)]
+    for value in dict.fromkeys((*read, *made)):
+        why = ""
+        if target.feature_level < 29:
+            why = f"the runtime has such tensors from feature level 29: the target has {target.feature_level}"
+        elif value in read and not in_group(value):
+            why = "the runtime cannot be fed such a tensor"
+        elif value in read and (unit.op not in TAKES_EMPTY or (unit.op == "Softmax" and unit.since < 13)):
+            why = f"the operations of {unit.op} take no such tensor"
+        if why:
+            dims = ",".join(map(str, value.static_shape or ()))
+            yield Objection(RULE, f"'{value.name}' has shape [{dims}]: {why}")
+
+
+def _copied(unit: Unit, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
+    """A tensor is one input or output of a model, so one that Identity returns under another name is copied, by RESHAPE."""
+    out, source = unit.target.out, unit.target.inputs[0]
+    while source is not None and source.producer is not None and source.producer.is_op("Identity"):
+        source = source.producer.inputs[0]
+    if source is None or (source.rank or 0) <= 4:
+        return
+    if not in_group(source) or source.is_output or sum(user.is_op("Identity") for user, _ in source.uses) > 1:
+        message = (
+            f"'{out.name}' is '{source.name}' of rank {source.rank} under another name: NNAPI copies rank 4 at most"
+        )
+        yield Objection(RULE, message, "drop the Identity")
+
+
+def _is_empty(value: Value) -> bool:
+    """Whether a tensor, other than a list of axes and the like, has no elements."""
+    return value.dtype in (DType.FLOAT, DType.UINT8, DType.INT32) and 0 in (value.static_shape or ())
+
+
+def _one_quantization(unit: Unit) -> Iterator[Objection]:
+    """A tensor has one scale and zero point, those of its maker, else those of the first node that reads it."""
+    if unit.op == "Concat" and not unit.is_group and unit.dtype(0) is DType.UINT8:
+        found = [(operand.value, _made_with(operand.value)) for operand in unit.inputs if operand is not None]
+        for value, other in found[1:]:
+            if other != found[0][1]:
+                yield _differs(value, other, found[0][1])
+    for operand in unit.inputs:
+        stated = parameters(operand)
+        if operand is None or stated is None or operand.value.constant is not None:
+            continue
+        known = _made_with(operand.value) or _read_with(operand.value)
+        if known is not None and known != stated:
+            yield _differs(operand.value, stated, known)
+
+
+def _differs(value: Value, stated: tuple[float, int] | None, known: tuple[float, int] | None) -> Objection:
+    said, other = (f"scale {p[0]:.9g} and zero point {p[1]}" if p else "no scale" for p in (stated, known))
+    message = f"'{value.name}' has {said} here and {other} elsewhere: NNAPI knows one of each for a tensor"
+    return Objection(RULE, message, f"quantise all ends of a tensor with the same range, {CHANGED}")
+
+
+def _made_with(value: Value) -> tuple[float, int] | None:
+    """Scale and zero point that the node behind a tensor states, or hands on from its first input."""
+    maker = value.producer
+    while (
+        maker is not None and maker.op in INTERNAL_UINT8 and value.dtype is DType.UINT8 and maker.inputs[0] is not None
+    ):
+        value = maker.inputs[0]
+        maker = value.producer
+    return None if maker is None else parameters(single_unit(maker).outputs[0])
+
+
+def _read_with(value: Value) -> tuple[float, int] | None:
+    """Scale and zero point that the first node states that reads a tensor as a quantised one."""
+    for user, _ in value.uses:
+        for operand in single_unit(user).inputs:
+            if operand is not None and operand.value is value and (stated := parameters(operand)) is not None:
+                return stated
+    return None

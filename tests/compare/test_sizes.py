@@ -1,0 +1,112 @@
+"""Sizes for free dimensions follow from the graph, and their memory is counted before anything is run."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from ortconv.compare.feeds import candidates, free_problem, sizes_to_try
+from ortconv.compare.sizes import footprint, infer_shapes
+from ortconv.errors import UnsupportedError
+from ortconv.ir.graph import Graph
+from ortconv.ir.model import Model
+from ortconv.onnxio.load import from_proto
+from ortconv.session import Session
+
+
+def graph(body: str, x: str = "float[N,C,H,W] x", **weights: tuple[int, ...] | np.ndarray) -> Graph:
+    """A model of these inputs and constants: of the given shape, or of the given elements."""
+    text = f'<ir_version: 10, opset_import: ["": 17, "com.microsoft": 1]> g ({x}) => (y) {{ {body} }}'
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    for name, given in weights.items():
+        array = given if isinstance(given, np.ndarray) else rng.standard_normal(given).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return from_proto(model).graph
+
+
+def ints(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
+
+
+CASES = {
+    "channels": (graph("y = Conv(x, w)", w=(4, 3, 3, 3)), {"C": 3}),
+    "channels of groups": (graph("y = Conv<group = 4>(x, w)", w=(8, 2, 1, 1)), {"C": 8}),
+    "channels of a transposed convolution": (graph("y = ConvTranspose(x, w)", w=(5, 2, 2, 2)), {"C": 5}),
+    "inner dimension": (graph("y = MatMul(x, w)", w=(10, 6)), {"W": 10}),
+    "inner dimension behind a Transpose": (
+        graph("t = Transpose<perm = [0, 2, 3, 1]>(x) y = MatMul(t, w)", w=(10, 6)),
+        {"C": 10},
+    ),
+    "inner dimension of Gemm": (graph("y = Gemm<transB = 1>(x, w)", "float[N,K] x", w=(6, 7)), {"K": 7}),
+    "behind padding and a kernel": (
+        graph("c = Conv(x, w) y = MatMul(c, v)", w=(2, 3, 3, 3), v=(10, 6)),
+        {"C": 3, "W": 12},
+    ),
+    "behind a stride": (
+        graph("c = Conv<strides = [2, 2]>(x, w) y = Add(c, b)", w=(2, 3, 2, 2), b=(1, 2, 20, 1)),
+        {"H": 40},
+    ),
+    "broadcast": (graph("y = Mul(x, w)", w=(3, 1, 1)), {"C": 3}),
+    "norm": (graph("y = LayerNormalization(x, w)", w=(12,)), {"W": 12}),
+    "batch norm": (graph("y = BatchNormalization(x, w, w, w, w)", w=(6,)), {"C": 6}),
+    "partners of Concat": (graph("y = Concat<axis = 1>(x, z)", "float[N,C,H,W] x, float[N,D,7,W] z"), {"H": 7}),
+    "product": (graph("y = Reshape(x, s)", "float[2,K] x", s=ints(4, 9)), {"K": 18}),
+    "multiple": (graph("y = Reshape(x, s)", "float[2,K] x", s=ints(-1, 12)), {"K": 18}),
+    "window": (graph("y = MaxPool<kernel_shape = [20, 1]>(x)"), {"H": 20}),
+    "parts": (graph("y, z = Split<axis = 1>(x, s)", s=ints(3, 4)), {"C": 7}),
+    "table": (graph("y = Gather<axis = 1>(x, i)", i=ints(11)), {"C": 12}),
+    "recurrent": (graph("y = GRU<hidden_size = 2>(x, w, r)", "float[T,N,K] x", w=(1, 6, 5), r=(1, 6, 2)), {"K": 5}),
+    "blocks": (graph("y = DepthToSpace<blocksize = 3>(x)"), {"C": 9}),
+    "heads": (
+        graph(
+            "y, k, v = com.microsoft.MultiHeadAttention<num_heads = 4>(x, x, x, , , , p, q)",
+            "float[N,S,24] x, float[N,H,P,D] p, float[N,H,P,D] q",
+        ),
+        {"H": 4, "D": 6},
+    ),
+    "positions": (
+        graph(
+            "c = Conv<strides = [4, 4]>(x, w) r = Reshape(c, s) y = Add(r, p)",
+            w=(8, 3, 4, 4),
+            s=ints(0, 8, -1),
+            p=(1, 8, 36),
+        ),
+        {"C": 3},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sizes_follow_from_the_graph(name: str) -> None:
+    case, expected = CASES[name]
+    sizes, _ = next(sizes_to_try(free_problem(case, {}, {}), 2))
+    assert {n: sizes[n] for n in expected} == expected
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "heads"])
+def test_the_first_inputs_fit(name: str) -> None:
+    case, _ = CASES[name]
+    assert Session(Model(case)).run(None, next(candidates(case)))
+
+
+def test_a_branch_declares_what_its_input_must_have() -> None:
+    text = """<ir_version: 10, opset_import: ["": 17]> g (float[A,B] x, bool c) => (y) {
+        y = If(c) <then_branch = t () => (float[3,5] a) { a = Relu(x) }, else_branch = e () => (float[3,5] b) { b = Neg(x) }> }"""
+    case = from_proto(onnx.parser.parse_model(text)).graph
+    sizes, _ = next(sizes_to_try(free_problem(case, {}, {}), 2))
+    assert sizes == {"A": 3, "B": 5}
+
+
+def test_memory_is_counted_with_what_lives_at_one_time() -> None:
+    case = graph("a = Relu(x) b = Relu(a) c = Relu(b) y = Add(c, x)", "float[1024] x")
+    found = footprint(case, infer_shapes(free_problem(case, {}, {}), {}))
+    assert found.bytes == 3 * 4096
+
+
+def test_sizes_that_need_too_much_memory_are_not_made() -> None:
+    case = graph("e = Expand(x, s) y = ReduceSum(e)", "float[N,1] x", s=ints(1, 1 << 40))
+    with pytest.raises(UnsupportedError, match="GiB"):
+        next(candidates(case))

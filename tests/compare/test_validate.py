@@ -1,0 +1,363 @@
+"""What validation proves, on which engines and inputs, and what it says where it proves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import TensorProto, helper
+
+import ortconv
+from ortconv import cli
+from ortconv.compare.budget import Budget
+from ortconv.compare.reference import Reference, Settings
+from ortconv.compare.validate import validate
+from ortconv.errors import BackendError, MismatchError, UnsupportedError, UsageError
+from ortconv.executor.deadline import TimeLimitError, within
+from ortconv.ir.tensor import Tensor
+from ortconv.models import load
+from ortconv.ortformat.writer import write
+from ortconv.session import Session
+
+
+def save(path: Path, body: str, head: str = "float[batch,4] x", out: str = "y", domains: str = "") -> Path:
+    text = f'<ir_version: 8, opset_import: ["": 17{domains}]> g ({head}) => ({out}) {{ {body} }}'
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def endless(path: Path, turns: int, condition: str = "going") -> Path:
+    """A Loop that adds 1 to x so many times."""
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[1] x) => (float[1] y)
+        <int64 n = {{{turns}}}, bool t = {{1}}> {{
+        y = Loop(n, t, x) <body = b (int64 i, bool going, float[1] v) => (bool more, float[1] w) {{
+            more = Identity({condition}) one = Constant<value_floats = [1.0]>() w = Add(v, one) }}> }}"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"), [("numpy", {"numpy"}), ("onnxruntime", {"onnxruntime"}), ("both", {"numpy", "onnxruntime"})]
+)
+def test_engines(choice: str, names: set[str], samples: Path, tmp_path: Path) -> None:
+    found = ortconv.convert(samples / "mnist.onnx", tmp_path / "m.ort", validate_on=choice).validation
+    assert found is not None
+    assert {e.name for e in found.engines if e.skipped is None} == names
+    assert {e.name for e in found.engines if e.loads} == names
+    assert set(found.backend.split(" and ")) == names
+    assert (found.engines[-1].own is not None) == ("onnxruntime" in names)
+
+
+def test_the_summary_says_what_was_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = save(tmp_path / "m.onnx", "y = Relu(x)")
+    assert cli.main(["convert", str(source)]) == 0
+    out = capsys.readouterr().out
+    assert "loads in onnxruntime 1." in out
+    assert "numbers equal on numpy and onnxruntime" in out
+
+
+def test_what_onnxruntime_refuses_is_not_put_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ortconv.ortformat import writer
+
+    real = writer.write
+
+    def without_kernel(model: ortconv.ir.model.Model, path: Path) -> None:
+        node = next(iter(model.graph))
+        node.op, node.domain = "Celu", "com.microsoft.nchwc"
+        real(model, path)
+
+    monkeypatch.setattr(writer, "write", without_kernel)
+    source, target = save(tmp_path / "m.onnx", "y = Celu(x)"), tmp_path / "m.ort"
+    assert cli.main(["convert", str(source), "-o", str(target)]) == 3
+    error = capsys.readouterr().err
+    assert "does not load the result" in error
+    assert "Celu" in error
+    assert "--optimization-level" in error
+    assert not target.exists()
+    result = ortconv.convert(source, target, allow_unchecked=True)
+    assert result.validation is not None
+    assert "does not load the result" in (result.validation.skipped or "")
+
+
+def test_a_source_that_onnxruntime_refuses_is_said_to_be_so(tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", "y = Det(x)", "double[2,2] x")
+    with pytest.raises(UnsupportedError, match=r"onnxruntime 1\.\S+ does not load the source: .*Det"):
+        ortconv.convert(source, tmp_path / "m.ort")
+
+
+def test_what_is_not_checked_is_an_error_unless_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = save(tmp_path / "m.onnx", "y = mine.Mine(x)", out="float[batch,4] y", domains=', "mine": 1')
+    target = tmp_path / "m.ort"
+    assert cli.main(["convert", str(source), "-q"]) == 3
+    assert "Mine" in capsys.readouterr().err
+    assert not target.exists()
+    assert cli.main(["convert", str(source), "-q", "--allow-unchecked"]) == 0
+    assert "not checked" in capsys.readouterr().err
+    assert cli.main(["convert", str(source), "--json", "--allow-unchecked"]) == 0
+    assert json.loads(capsys.readouterr().out)["models"][0]["validation"]["skipped"]
+    assert cli.main(["convert", str(source), "-q", "--no-validate"]) == 0
+    assert not capsys.readouterr().err
+    assert target.exists()
+
+
+def test_sets_of_inputs(samples: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sets = [{"Input3": rng.standard_normal((1, 1, 28, 28)).astype(np.float32)} for _ in range(3)]
+    found = ortconv.convert(samples / "mnist.onnx", tmp_path / "m.ort", validate_with=sets).validation
+    assert found is not None
+    assert len(found.inputs) == 3
+    paths = []
+    for i, arrays in enumerate(sets[:2]):
+        paths += ["--validate-with", str(tmp_path / f"{i}.npz")]
+        np.savez(paths[-1], **arrays)
+    assert cli.main(["convert", str(samples / "mnist.onnx"), "-o", str(tmp_path / "n.ort"), "-q", *paths]) == 0
+
+
+def test_a_fault_that_only_one_set_shows_is_found(tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", "y = Relu(x)")
+    model = load(source)
+    next(iter(model.graph)).op = "Identity"
+    write(model, tmp_path / "m.ort")
+    sets = tuple({"x": np.full((1, 4), value, np.float32)} for value in (1, 2, -1))
+    for given, wrong in ((sets[:2], False), (sets, True)):
+        expected = Reference(load(source), source, Settings(given=given))
+        if wrong:
+            with pytest.raises(MismatchError, match="given inputs 3"):
+                validate(expected, tmp_path / "m.ort")
+        else:
+            assert validate(expected, tmp_path / "m.ort").skipped is None
+
+
+def test_a_batch_of_two_shows_a_shape_that_is_fixed_to_one(tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", "s = Constant<value_ints = [0, 2, 2]>() y = Reshape(x, s)")
+    model = load(source)
+    shape = next(iter(model.graph)).inputs[1]
+    assert shape is not None
+    shape.const = Tensor.of(np.array([1, 2, 2], np.int64))
+    write(model, tmp_path / "m.ort")
+    expected = Reference(load(source), source, Settings())
+    assert [dict(t.sizes) for t in expected.trials[:2]] == [{"batch": 2}, {"batch": 1}]
+    with pytest.raises((UnsupportedError, MismatchError)):
+        validate(expected, tmp_path / "m.ort")
+
+
+def test_elements_beyond_the_usual_ones(tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", "y = Relu(x)", "float[batch,4] x, int64[batch,4] i", "y")
+    onnx.save(onnx.load(source), source)
+    found = Reference(load(source), source, Settings(engines=("numpy",)))
+    floats = {t.what.split()[0]: t.feeds["x"] for t in found.trials}
+    assert set(floats) == {"drawn", "negative", "large", "zeros"}
+    assert (floats["negative"] < 0).all()
+    assert not floats["zeros"].any()
+    assert np.abs(floats["large"]).max() > 100
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "size"),
+    [
+        ("30s", 30, 2 << 30),
+        ("2min", 120, 2 << 30),
+        ("500M", 20, 500 << 20),
+        ("1.5s,4GiB", 1.5, 4 << 30),
+        ("1h 1GB", 3600, 10**9),
+    ],
+)
+def test_budgets(text: str, seconds: float, size: int) -> None:
+    assert Budget.parse(text) == Budget(seconds, size)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "30", "-1s", "0s", "5 parsecs", "1e9s"])
+def test_budgets_that_are_none(text: str) -> None:
+    if text == "30":
+        assert Budget.parse(text).bytes == 30
+        return
+    with pytest.raises(UsageError, match="budget"):
+        Budget.parse(text)
+
+
+def test_a_loop_without_end_is_not_tried(tmp_path: Path) -> None:
+    source = endless(tmp_path / "m.onnx", 1 << 62)
+    began = time.monotonic()
+    with pytest.raises(UnsupportedError, match="could not be checked: Loop 'y' has more than"):
+        ortconv.convert(source, tmp_path / "m.ort")
+    assert time.monotonic() - began < 10
+    assert ortconv.convert(source, tmp_path / "m.ort", allow_unchecked=True).validation is not None
+
+
+@pytest.mark.parametrize("backend", ["numpy", "onnxruntime"])
+def test_a_long_run_is_given_up(backend: str, tmp_path: Path) -> None:
+    session = Session(endless(tmp_path / "m.onnx", 1 << 31), [backend])
+    with within(0.2), pytest.raises(TimeLimitError, match="longer than it may"):
+        session.run(None, {"x": np.zeros(1, np.float32)})
+
+
+def test_without_a_deadline_nothing_is_given_up(tmp_path: Path) -> None:
+    session = Session(endless(tmp_path / "m.onnx", 3))
+    with within(60):
+        assert session.run(None, {"x": np.zeros(1, np.float32)})[0] == 3
+    assert session.run(None, {"x": np.zeros(1, np.float32)})[0] == 3
+
+
+def test_what_needs_too_much_memory_is_not_tried(tmp_path: Path) -> None:
+    source = save(
+        tmp_path / "m.onnx", "s = Constant<value_ints = [64, 100000]>() e = Expand(x, s) y = ReduceSum(e)", "float[1] x"
+    )
+    with pytest.raises(UnsupportedError, match=r"needs 0\.02\d* GiB at Expand"):
+        ortconv.convert(source, tmp_path / "m.ort", validate_budget="1M")
+    assert ortconv.convert(source, tmp_path / "m.ort").validation is not None
+
+
+def test_inputs_declared_too_large_are_made_smaller(tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", "y = Relu(x)", "float[2,1000000] x", "float[2,1000000] y")
+    found = ortconv.convert(source, tmp_path / "m.ort", validate_budget="1M").validation
+    assert found is not None
+    assert found.skipped is None
+    assert found.backend == "numpy"
+    assert any("smaller inputs than declared" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = RandomNormalLike(x)",
+        "t = Constant<value = bool {1}>() r = Constant<value = float {0.5}>() y = Dropout(x, r, t)",
+    ],
+)
+def test_random_numbers_are_compared_by_type_and_shape(body: str, tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", f"{body} z = Relu(x)", out="y, z")
+    found = ortconv.convert(source, tmp_path / "m.ort").validation
+    assert found is not None
+    assert found.skipped is None
+    assert any("random numbers are drawn: y" in note for note in found.notes)
+
+
+def test_float16_may_be_nearer_to_float32_than_the_source(tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", "a = Cos(x) b = Abs(a) y = Asin(b)", "float16[51,20] x")
+    found = ortconv.convert(source, tmp_path / "m.ort").validation
+    assert found is not None
+    assert found.skipped is None
+
+
+def test_one_subnormal_is_no_difference_in_float16() -> None:
+    from ortconv.compare.verdict import Tolerance, accepts, gap
+    from ortconv.ir.types import DType
+
+    zeros = np.zeros(4, np.float16)
+    other = np.array([0, 6e-8, 0, 0], np.float16)
+    assert accepts(Tolerance(1e-3, DType.FLOAT16), gap(zeros, other))
+    assert not accepts(Tolerance(1e-3, DType.FLOAT16), gap(zeros, other + np.float16(1e-3)))
+    assert not accepts(Tolerance(1e-3, DType.FLOAT), gap(zeros.astype(np.float32), other.astype(np.float32)))
+
+
+@pytest.mark.parametrize(("off", "step", "fine"), [(1, 2, True), (2, 2, False), (1, 40, False)])
+def test_quantized_outputs_may_be_a_step_off_at_few_places(off: int, step: int, fine: bool) -> None:
+    from ortconv.compare.verdict import Tolerance, accepts, gap
+    from ortconv.ir.types import DType
+
+    want = np.full(100, 7, np.uint8)
+    got = want.copy()
+    got[:step] += np.uint8(off)
+    tolerance = Tolerance(0.05, DType.UINT8, quantized=True, step=1.0)
+    assert accepts(tolerance, gap(want, got)) == fine
+    assert not accepts(Tolerance(1e-6, DType.UINT8), gap(want, got))
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_conversion_touches_nothing_but_its_output(samples: Path, tmp_path: Path) -> None:
+    home, out, trace = tmp_path / "home", tmp_path / "out", tmp_path / "trace"
+    home.mkdir()
+    environment = {k: v for k, v in os.environ.items() if k not in ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")}
+    environment |= {"HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+    calls = "trace=network,open,openat,creat,mkdir,mkdirat,rename,renameat,renameat2,unlink,unlinkat"
+    command = ["strace", "-f", "-o", str(trace), "-e", calls, sys.executable, "-m", "ortconv", "convert"]
+    done = subprocess.run(
+        [*command, str(samples / "mnist.onnx"), "-o", f"{out}/"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "ptrace" in done.stderr:
+        pytest.skip("strace may not trace here")
+    assert done.returncode == 0
+    assert "loads in onnxruntime" in done.stdout
+    lines = trace.read_text().splitlines()
+    assert not [line for line in lines if "socket(" in line or "connect(" in line]
+    changing = [
+        line
+        for line in lines
+        if any(word in line for word in ("O_WRONLY", "O_RDWR", "O_CREAT", "mkdir", "rename", "unlink"))
+    ]
+    outside = [line for line in changing if str(out) not in line and "/dev/" not in line]
+    assert not outside
+    assert changing
+    assert not list(home.rglob("*"))
+
+
+def test_telemetry_is_left_on_where_the_user_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ortconv.backends.onnxruntime_cpu import runtime
+
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    runtime()
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")
+    runtime()
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "0"
+
+
+def test_settings_of_the_onnxruntime_backend(samples: Path) -> None:
+    feeds = {"Input3": np.zeros((1, 1, 28, 28), np.float32)}
+    plain, default = (
+        Session(samples / "mnist.onnx", [name]).run(None, feeds)[0] for name in ("onnxruntime", "onnxruntime:default")
+    )
+    np.testing.assert_allclose(plain, default, rtol=1e-4, atol=1e-4)
+    with pytest.raises((UsageError, BackendError), match="no setting 'fast'"):
+        Session(samples / "mnist.onnx", ["onnxruntime:fast"])
+
+
+def test_a_fault_of_the_source_is_not_told_as_one_of_the_result(tmp_path: Path) -> None:
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    weight = helper.make_tensor("w", TensorProto.DOUBLE, [4, 2], [1.0] * 8)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 2])],
+        [weight],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    with pytest.raises(ortconv.errors.ModelError):
+        ortconv.convert(tmp_path / "m.onnx", tmp_path / "m.ort")
+
+
+def test_a_batch_that_inner_values_declare_as_one_is_tried_with_two(tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", "a = Relu(x) y = Neg(a)")
+    model = onnx.load(source)
+    model.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [1, 4]))
+    onnx.save(model, source)
+    expected = Reference(load(source), source, Settings(engines=("numpy",)))
+    assert {t.sizes["batch"] for t in expected.trials} == {1, 2}
+
+
+def test_sizes_are_seen_where_shapes_are_not_inferred(tmp_path: Path) -> None:
+    """The pads are computed: inference does not know what the convolution reads."""
+    body = """s = Shape(x) z = Constant<value_ints = [0]>() p = Mul(s, z) q = Concat<axis = 0>(p, p)
+        r = Cast<to = 1>(q) t = Cast<to = 7>(r) a = Pad(x, t) y = Conv(a, w)"""
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[N,C,H,W] x) => (y) {{ {body} }}'
+    model = onnx.parser.parse_model(text)
+    weight = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    expected = Reference(load(tmp_path / "m.onnx"), tmp_path / "m.onnx", Settings(engines=("numpy",)))
+    assert expected.trials[0].sizes["C"] == 3

@@ -1,0 +1,157 @@
+"""What ONNX Runtime's provider takes and NNAPI then refuses: an objection of its own, and none of it is given to NNAPI."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from partition_graphs import SCALE, f32, i64, make, messages, u8
+
+from ortconv.backends.nnapi.backend import Nnapi, Options
+from ortconv.executor.regions import make_region
+from ortconv.ir.types import DType
+from ortconv.partition import Target, partition
+from ortconv.partition.nnapi.runtime import FAILS
+from tests.batches import batched
+
+F = np.float32
+X = "float[1,4,8,8] x"
+R5 = "float[1,1,1,1,2] x"
+RANK5 = "input 0 'x' has rank 5: NNAPI takes at most 4 here"
+Q, P = "uint8[2,4] x", {"t": F(0.25), "so": F(0.25)}
+W = {"w": f32(4, 4, 3, 3)}
+
+# (inputs, the nodes, their constants and options of make and Target, the refusals of the last node)
+CASES = [
+    *((R5, f"y = {op} (x)", {}, [RANK5]) for op in ("Floor", "Relu", "Tanh")),
+    (R5, "y = Clip (x, lo, hi)", {"lo": F(0), "hi": F(6)}, [RANK5]),
+    (R5, "y = Softmax (x)", {"opset": 12}, [RANK5]),
+    ("uint8[1,1,1,1,2] x", "y = DequantizeLinear (x, s, z)", {}, [RANK5]),
+    (R5, "a = Abs (x)  y = Identity (a)", {}, []),
+    (R5, "a = Abs (x)  y = Identity (x)", {}, ["'y' is 'x' of rank 5 under another name: NNAPI copies rank 4 at most"]),
+    ("float[1,1,1,2,3] x", "y = MatMul (x, k)", {"k": f32(1, 1, 1, 3, 2)},
+     [RANK5, "input 1 'k' has rank 5: NNAPI takes at most 4 here"]),
+    ("float[2,3] x", "y = PRelu (x, k)", {"k": f32(1, 2, 3)},
+     ["input 1 'k' has rank 3: NNAPI takes at most 2 here, the rank of the first input"]),
+    ("float[2,3] x", "y = LeakyRelu (x)", {"feature_level": 28},
+     ["LeakyRelu by LESS and SELECT needs feature level 29: the target has 28"]),
+    (X, "y = Conv <group = 2> (x, w)", {"w": f32(4, 2, 3, 3), "feature_level": 28},
+     ["a convolution of 2 groups of 2 channels needs feature level 29: the target has 28"]),
+    (X, "y = Conv <group = 4> (x, w)", {"w": f32(4, 1, 3, 3), "feature_level": 28}, []),
+    (X, "y = Conv <pads = [3, 0, 0, 0]> (x, w)", W,
+     ["pads are [3, 0, 0, 0] around a window of [3, 3]: NNAPI takes padding smaller than the window"]),
+    (X, "y = Conv <pads = [3, 0, 0, 0], dilations = [2, 1]> (x, w)", W, []),
+    (X, "y = MaxPool <kernel_shape = [9, 9]> (x)", {},
+     ["a window of [9, 9] does not fit into an image of [8, 8] with its padding"]),
+    (X, 'y = MaxPool <kernel_shape = [9, 9], auto_pad = "SAME_UPPER"> (x)', {}, []),
+    ("float[2,6] x", "y = Gather <axis = 1> (x, i)", {"i": i64(0, -2)}, ["input 1 'i' holds -2: NNAPI takes indices from 0"]),
+    ("float[0,2] x", "y = Add (x, x)", {}, ["'x' has shape [0,2]: the runtime cannot be fed such a tensor"]),
+    ("float[0,2] x", "y = Add (x, x)", {"feature_level": 28},
+     [f"'{v}' has shape [0,2]: the runtime has such tensors from feature level 29: the target has 28" for v in "xy"]),
+    ("float[2,2] x", "e = Slice (x, i, i)  y = Add (e, k)", {"i": i64(1), "k": f32(0, 2)},
+     ["a constant has no elements: NNAPI has no such constants"]),
+    ("float[2,2] x", "e = Slice (x, i, i)  y = Neg (e)", {"i": i64(1)},
+     ["'e' has shape [0,2]: the operations of Neg take no such tensor"]),
+    ("float[2,2] x", "e = Slice (x, i, i)  y = Relu (e)", {"i": i64(1)}, []),
+    (Q, "y = com.microsoft.QLinearMul (x, s, z, x, s, z, so, z)", P,
+     ["the output has scale 0.25, the inputs 0.5 and 0.5: NNAPI needs a scale above 0.25"]),
+    (Q, "y = QLinearMatMul (x, s, z, w, s, z, so, z)", P | {"w": u8(4, 3), "feature_level": 28},
+     ["the output has scale 0.25, the inputs 0.5 and 0.5: NNAPI needs a scale above 0.25 "
+      "below feature level 29 (the target has 28)"]),
+    (Q, "y = QLinearMatMul (x, s, z, w, s, z, so, z)", P | {"w": u8(4, 3)}, []),
+    ("float[2] x", "q = QuantizeLinear (x, s, z)  y = DequantizeLinear (q, t, z)", P,
+     ["'q' has scale 0.25 and zero point 3 here and scale 0.5 and zero point 3 elsewhere: NNAPI knows one of each for a tensor"]),
+    ("float[2,1] x", "q = QuantizeLinear (x, s, z)  r = Transpose (q)  y = DequantizeLinear (r, t, z)", P,
+     ["'r' has scale 0.25 and zero point 3 here and scale 0.5 and zero point 3 elsewhere: NNAPI knows one of each for a tensor"]),
+    ("float[2] x", "q = QuantizeLinear (x, s, z)  r = QuantizeLinear (x, t, z)  y = Concat <axis = 0> (q, r)", P,
+     ["'r' has scale 0.25 and zero point 3 here and scale 0.5 and zero point 3 elsewhere: NNAPI knows one of each for a tensor"]),
+]  # fmt: skip
+
+
+@batched
+@pytest.mark.parametrize(("inputs", "nodes", "options", "expected"), CASES)
+def test_refusals_of_the_runtime(inputs, nodes, options, expected):
+    options = dict(options)
+    target = {k: options.pop(k) for k in ("feature_level",) if k in options}
+    graph = make(inputs, nodes, "y", **options)
+    assert messages(graph, list(graph)[-1].op, **target) == [f"runtime: {message}{FAILS}" for message in expected]
+
+
+LINEAR = '<mode = "linear", coordinate_transformation_mode = "asymmetric">'
+
+
+@pytest.mark.parametrize(("scale", "end"), [(1.5, "to 10: NNAPI scales it by 10/7"), (2.0, None)])
+def test_other_numbers(scale, end):
+    graph = make("float[1,1,7,7] x", f"y = Resize {LINEAR} (x, , k)", k=np.array([1, 1, 1, scale], F))
+    said = f"numbers: dimension 3 of size 7 is scaled by {scale:g} {end}; ONNX Runtime's provider takes the node all the same"
+    assert messages(graph, "Resize") == ([said] if end else [])
+
+
+def test_a_node_that_the_provider_refuses_is_not_said_to_be_taken():
+    found = messages(make("float[N,1,1,1,2] x", "y = Tanh (x)"), "Tanh")
+    assert found == ["static-shape: 'x' has shape [N,1,1,1,2]: NNAPI needs every dimension"]
+
+
+# ---------------------------------------------------------------------- against the runtime itself
+
+UNARY = "Abs Elu Exp Floor Identity LeakyRelu Log Neg Relu Sigmoid Sin Sqrt Tanh Softmax Transpose Flatten Squeeze ReduceMean"
+NODES = {
+    **{op: f"y = {op} (x)" for op in UNARY.split()},
+    **{op: f"y = {op} (x, x)" for op in ("Add", "Div", "Max", "Min", "Mul", "Pow", "PRelu", "Sub")},
+    "PRelu by a number": "y = PRelu (x, one)",
+    "Softmax before version 13": "y = Softmax (x)",
+    "Clip": "y = Clip (x, lo, hi)",
+    "Cast": "y = Cast <to = 6> (x)",
+    "Concat": "y = Concat <axis = -1> (x, x)",
+    "BatchNormalization": "y = BatchNormalization (x, k, k, k, k)",
+    "DepthToSpace": "y = DepthToSpace <blocksize = 2> (x)",
+    "Gather": "y = Gather (x, i)",
+    "Gather of one": "y = Gather <axis = -1> (x, j)",
+    "GlobalAveragePool": "y = GlobalAveragePool (x)",
+    "LRN": "y = LRN <size = 3> (x)",
+    "MatMul": "y = MatMul (x, x)",
+    "MaxPool": "y = MaxPool <kernel_shape = [2, 2]> (x)",
+    "Reshape": "y = Reshape (x, rows)",
+    "Reshape to rank 6": "y = Reshape (x, ones)",
+    "Slice": "y = Slice (x, i, j, i, i)",
+    "Unsqueeze": "y = Unsqueeze (x, i)",
+    "DequantizeLinear": "q = QuantizeLinear (x, s, z)  y = DequantizeLinear (q, s, z)",
+    "raw Transpose": "q = QuantizeLinear (x, s, z)  w = Transpose (q)  y = DequantizeLinear (w, s, z)",
+    "QDQ Add": "q = QuantizeLinear (x, s, z)  d = DequantizeLinear (q, s, z)  e = DequantizeLinear (q, s, z)"
+    "  a = Add (d, e)  p = QuantizeLinear (a, s, z)  y = DequantizeLinear (p, s, z)",
+}  # fmt: skip
+VALUES = {
+    "lo": F(0), "hi": F(6), "k": f32(4) + 2, "i": i64(1), "j": np.int64(2), "rows": i64(-1, 2), "ones": i64(1, 1, 1, 1, 1, -1),
+    "one": F(0.5), "s": SCALE,
+}  # fmt: skip
+
+
+@batched
+@pytest.mark.parametrize("level", range(27, 32))
+@pytest.mark.parametrize("rank", range(7))
+@pytest.mark.parametrize("name", NODES)
+def test_what_is_given_to_nnapi_runs_there(name, rank, level):
+    """Every operator at every rank: with a Relu, which has a limit of its own, and an Abs, which has none, behind it."""
+    dims = [4] * rank
+    dims[2:3] = [2] if rank > 3 else dims[2:3]
+    shape = f"float[{','.join(map(str, dims))}]" if rank else "float"
+    graph = make(
+        f"{shape} x",
+        f"{NODES[name]}  r = Relu (y)  t = Abs (r)",
+        "t",
+        opset=11 if name == "Softmax before version 13" else 13,
+        **VALUES,
+    )
+    unknown = any(value.static_shape is None for n in graph for value in n.outputs)
+    if unknown or (name == "BatchNormalization" and rank < 2):
+        return  # the operator has no such form
+    backend = Nnapi(Options(feature_level=level))
+    for found in partition(graph, Target(feature_level=level)).partitions:
+        region = make_region(graph, found.nodes)
+        program = backend.compile(region)
+        program.run([fed(value) for value in region.inputs])
+        program.close()
+
+
+def fed(value):
+    kinds = {DType.FLOAT: f32, DType.UINT8: u8}
+    return kinds.get(value.dtype, lambda *dims: np.ones(dims, np.int32))(*value.static_shape)
