@@ -91,8 +91,6 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         partitionings, gain = optimize_as_asked(model, options, recipe, context, watch)
         if context.journal is not None:
             context.journal.close()
-    if options.validate and not options.allow_unchecked:
-        refuse_without_kernel(model.graph)
     result.tell(model, context, partitionings, gain)
     with replacing(output) as draft:
         with result.timed("write"):
@@ -100,6 +98,8 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         if expected is not None:
             with result.timed("validate"):
                 result.validation = _validated(expected, draft, options, result, excused(context, recipe))
+        if options.validate and not options.allow_unchecked:
+            refuse_without_kernel(model.graph)
         result.bytes_after = draft.stat().st_size
         required = RequiredOperators(types=options.enable_type_reduction)
         with result.timed("config"):
