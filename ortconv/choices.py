@@ -24,5 +24,8 @@ COREML_FORMATS = ("NeuralNetwork", "MLProgram")
 COREML_VERSION = 7
 """The version of CoreML of iOS 17 and macOS 14."""
 
+TARGET_ORT = "1.17"
+"""The release of ONNX Runtime that files are made for, unless said otherwise; see docs/decisions/0012."""
+
 ENGINES = ("numpy", "onnxruntime", "both")
 """Where validation runs source and result."""

@@ -3,9 +3,7 @@
     python schemas/operators.py
 
 `schemas`: operators that onnx.defs has not (com.microsoft and the like), or only as deprecated: formal inputs and outputs, their
-smallest numbers, the types of type parameters, types of attributes, which are required, and defaults. `without_kernel`: operators
-with a function body for which the CPU execution provider has no kernel, by since_version; they must be written to .ort files as
-their bodies. `float16`: operators that have a CPU kernel for float16, with the first and last since_version of each.
+smallest numbers, the types of type parameters, types of attributes, which are required, and defaults.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ import onnx
 from onnx import defs, helper
 
 from ortconv.backends.onnxruntime_cpu import runtime
-from ortconv.ir.schema import serves
 
 ort = runtime().capi._pybind_state
 
@@ -60,40 +57,7 @@ def schemas() -> dict[str, Any]:
     return dict(sorted(table.items()))
 
 
-def without_kernel() -> dict[str, list[int]]:
-    ranges: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for k in ort.get_all_opkernel_def():
-        if k.provider == "CPUExecutionProvider":
-            ranges.setdefault((k.domain, k.op_name), []).append(k.version_range)
-    newest = {
-        d: max(s.since_version for s in ort.get_all_operator_schema() if s.domain == d) for d in ("", "ai.onnx.ml")
-    }
-    table: dict[str, list[int]] = {}
-    for s in defs.get_all_schemas_with_history():
-        if (
-            s.domain not in newest
-            or s.since_version > newest[s.domain]
-            or not (s.has_function or s.has_context_dependent_function)
-        ):
-            continue
-        if not any(serves(s.since_version, *known) for known in ranges.get((s.domain, s.name), ())):
-            table.setdefault(f"{s.domain}:{s.name}", []).append(s.since_version)
-    return {k: sorted(v) for k, v in sorted(table.items())}
-
-
-def float16() -> dict[str, list[list[int]]]:
-    table: dict[str, set[tuple[int, int]]] = {}
-    for k in ort.get_all_opkernel_def():
-        if k.provider == "CPUExecutionProvider" and any(
-            "tensor(float16)" in types for types in k.type_constraints.values()
-        ):
-            table.setdefault(f"{k.domain}:{k.op_name}", set()).add(tuple(k.version_range))
-    return {k: [list(r) for r in sorted(ranges)] for k, ranges in sorted(table.items())}
-
-
 if __name__ == "__main__":
-    document = {"schemas": schemas(), "without_kernel": without_kernel(), "float16": float16()}
+    document = {"schemas": schemas()}
     TARGET.write_text(json.dumps(document, indent=None, separators=(",", ":")) + "\n")
-    print(
-        f"{TARGET.name}: {len(document['schemas'])} schemas, {len(document['without_kernel'])} operators without kernel"
-    )
+    print(f"{TARGET.name}: {len(document['schemas'])} schemas")

@@ -20,7 +20,7 @@ from ortconv.errors import BackendError, UsageError
 from ortconv.executor.backend import Event, Program, Region
 from ortconv.executor.deadline import TimeLimitError, seconds_left
 from ortconv.ir.graph import Node
-from ortconv.ir.schema import lacks_kernel, schema_of
+from ortconv.ir.schema import schema_of
 from ortconv.ir.types import DType, TensorType
 
 
@@ -81,7 +81,7 @@ def _objection(node: Node) -> str | None:
     schema = schema_of(node)
     if schema is None or node.domain not in {domain for domain, _ in kernels}:
         return None
-    if schema.has_function or lacks_kernel(node.domain, node.op, schema.since):
+    if schema.has_function:
         return None
     name = f"{node.domain + ':' if node.domain else ''}{node.op} version {schema.since}"
     fitting = [types for low, high, types in kernels.get((node.domain, node.op), ()) if low <= schema.since <= high]
@@ -180,9 +180,9 @@ def _run(session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any]) ->
 def _session(
     model: str | bytes, library: Path | None, default: bool, threads: int = 1, profile: str | None = None
 ) -> Any:
-    onnxruntime = runtime()
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
+    from ortconv.backends.onnxruntime_custom import session_options
+
+    onnxruntime, options = runtime(), session_options(library)
     options.intra_op_num_threads = threads
     if not default:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -190,8 +190,6 @@ def _session(
     if profile is not None:
         options.enable_profiling, options.profile_file_prefix = True, profile
     try:
-        if library is not None:
-            options.register_custom_ops_library(str(library))
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise BackendError(_first_line(error), backend="onnxruntime") from error

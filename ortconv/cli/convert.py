@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES
+from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import color, fail, print_json
 from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, PASS_CHOICE, Library, Size, add
 from ortconv.cli.progress import progress_bar, stage_line
@@ -81,6 +81,11 @@ class ManyStyles(click.Command):
     "--custom-op-library",
     type=Library(),
     help="Shared library with your own operators, for validation with onnxruntime.",
+)
+@click.option(
+    "--target-ort",
+    metavar="VERSION",
+    help=f"Oldest release of onnxruntime that must load the file.  [default: {TARGET_ORT}, or what MODEL itself needs]",
 )
 @add(FIX_DIM)
 @add(PASS_CHOICE)

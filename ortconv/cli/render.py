@@ -52,6 +52,9 @@ def convert_summary(result: Result) -> str:
         for row in result.refusals[:SHOWN_REFUSALS]:
             advice = f" ({row['advice']})" if row["advice"] else ""
             lines.append(_line("", f"{row['rule']}: such as {printable(row['example'])}{advice}"))
+    if result.oldest_onnxruntime:
+        release, reason = (printable(result.oldest_onnxruntime[key]) for key in ("release", "reason"))
+        lines.append(_line("loads in", f"onnxruntime {release} and later{reason and f' ({reason})'}"))
     lines.append(_line("size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"))
     if result.bytes_after > result.bytes_before:
         lines.append(_line("", f"larger since {_why_larger(result)}"))

@@ -11,6 +11,11 @@ from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings
 
+OPEN = 2**31 - 1
+"""The last version of a kernel that has none."""
+
+INPUT, OUTPUT = 0, 1
+
 NON_DETERMINISTIC = frozenset(
     {"RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli"}
 )
@@ -107,23 +112,22 @@ def attribute(node: Node, name: str) -> Any:
     return found.defaults.get(name) if found is not None else None
 
 
-def lacks_kernel(domain: str, op: str, since: int) -> bool:
-    """True if ONNX Runtime's CPU provider runs this ONNX operator only through its function body."""
-    return since in _document()["without_kernel"].get(f"{domain}:{op}", ())
+def type_arguments(schema: Schema) -> dict[str, list[tuple[int, int]]]:
+    """Where a kernel finds the type of each type string: (INPUT or OUTPUT, formal index), keys in order of bytes.
 
-
-def has_float16_kernel(node: Node) -> bool:
-    """True if ONNX Runtime's CPU provider runs this operator on float16."""
-    since = since_version(node)
-    return any(serves(since, *known) for known in _document()["float16"].get(f"{node.domain}:{node.op}", ()))
+    A formal parameter of a fixed type is known by its own name.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    for side, formals in ((INPUT, schema.inputs), (OUTPUT, schema.outputs)):
+        for index, formal in enumerate(formals):
+            key = formal.type if formal.type in schema.type_parameters else formal.name
+            found.setdefault(key, []).append((side, index))
+    return dict(sorted(found.items(), key=lambda item: item[0].encode()))
 
 
 def serves(since: int, first: int, last: int) -> bool:
     """True if ONNX Runtime takes a kernel of these versions for an operator: one without a last version for its first alone."""
-    return since == first or first < since <= last != _OPEN
-
-
-_OPEN = 2**31 - 1
+    return since == first or first < since <= last != OPEN
 
 
 def is_deterministic(node: Node) -> bool:

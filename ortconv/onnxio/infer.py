@@ -137,18 +137,31 @@ def first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def infer_missing(graph: Graph) -> None:
-    """Infer the types that onnx's inference over the whole model could not: those behind operators that it does not know."""
+Infer = Callable[[Node], list[ValueType | None]]
+"""Gives the types of a node's outputs, None where they are not known."""
+
+
+def infer_missing(graph: Graph, infer_custom: Infer | None = None) -> None:
+    """Infer the types that onnx's inference over the whole model could not: those behind operators that it does not know.
+
+    `infer_custom` is asked for operators without a schema.
+    """
     learned: set[Value | None] = set()
-    _infer_missing(graph, learned)
+    _infer_missing(graph, learned, infer_custom)
 
 
-def _infer_missing(graph: Graph, learned: set[Value | None]) -> None:
+def _infer_missing(graph: Graph, learned: set[Value | None], infer_custom: Infer | None) -> None:
     for node in graph:
         vague = any(v is not None and _is_vague(v) for v in node.outputs)
         subgraphs = node.subgraphs if node.attrs else ()
         for sub in subgraphs:
-            _infer_missing(sub, learned)
+            _infer_missing(sub, learned, infer_custom)
+        if vague and infer_custom is not None and schema_of(node) is None:
+            for value, type in zip(node.outputs, infer_custom(node), strict=True):
+                if value is not None and type is not None:
+                    value.type = type
+                    learned.add(value)
+            continue
         unknown_to_onnx = vague and (
             subgraphs
             or (node.domain, node.op) in CONTRIB_TYPES

@@ -15,7 +15,7 @@ an inner value of the match has another reader, is returned or captured, or wher
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Union
 
@@ -23,8 +23,10 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.journal import Change, Journal
+from ortconv.ir.kernels import UNKNOWN, Use, first_release, type_text
+from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import ValueType
+from ortconv.ir.types import TensorType, ValueType
 from ortconv.optimizer.pattern import Match, P, matches
 
 
@@ -125,6 +127,8 @@ class Context:
     """Leave nodes alone that an execution provider other than the CPU has taken."""
     target_platform: str | None = None
     """Where the model is to run, arm or amd64, if that may decide what is written."""
+    release: int | None = None
+    """Make no node that this release of ONNX Runtime lacks (a position, see `ortconv.ir.kernels.releases`); None: any node."""
     limit: int | None = None
     """Stop after so many rewrites."""
     journal: Journal | None = None
@@ -140,6 +144,20 @@ class Context:
         """True if a pass may rewrite these nodes together."""
         ep = nodes[0].ep
         return not (self.only_cpu and ep) and all(n.ep == ep for n in nodes) and not self.exhausted
+
+    def may_make(self, graph: Graph, new: New) -> bool:
+        """True if the release has what runs a node, which is to be made in a graph, as have all later ones.
+
+        What no release has a kernel for is expanded or cast later.
+        """
+        found = None if self.release is None else schema(new.domain, new.op, max(1, graph.opset(new.domain)))
+        if self.release is None or found is None:
+            return True
+        types = [_type(source) for source in new.inputs]
+        inputs = tuple([None if source is None else type_text(t) for source, t in zip(new.inputs, types)])
+        outputs = tuple([type_text(new.types[i]) if i < len(new.types) else UNKNOWN for i in range(new.outputs)])
+        shapes = [t.shape if isinstance(t, TensorType) else None for t in types]
+        return (first_release(Use(found, inputs, outputs, new.attrs, shapes)) or 0) <= self.release
 
     @property
     def exhausted(self) -> bool:
@@ -213,9 +231,33 @@ def find(r: Rule, root: Node, context: Context) -> tuple[Match, Replacement] | N
     for m in matches(r.pattern, root):
         if context.may_touch(root, *(node for node, _ in m.nodes)) and _is_closed(m):
             replacement = r.build(m)
-            if replacement is not None:
+            if replacement is not None and all(context.may_make(m.graph, new) for new in _news(replacement)):
                 return m, replacement
     return None
+
+
+def _news(source: Replacement) -> Iterator[New]:
+    """The nodes that a replacement makes."""
+    if isinstance(source, tuple):
+        for part in source:
+            yield from _news(part)
+    elif isinstance(source, (New, Out)):
+        new = source if isinstance(source, New) else source.new
+        yield new
+        for part in new.inputs:
+            yield from _news(part)
+
+
+def _type(source: Source) -> ValueType | None:
+    """The type of what a node to be made reads, as far as it is known."""
+    if isinstance(source, Value):
+        return source.type
+    if isinstance(source, (New, Out)):
+        new, index = (source, 0) if isinstance(source, New) else (source.new, source.index)
+        return new.types[index] if index < len(new.types) else None
+    if isinstance(source, np.ndarray):
+        source = Tensor.of(source)
+    return None if source is None else TensorType(source.dtype, source.shape)
 
 
 def _rewrite(r: Rule, m: Match, replacement: Replacement, context: Context) -> list[Node]:
@@ -281,6 +323,7 @@ def _make(new: New, root: Node, added: list[Node]) -> Node:
     assert graph is not None
     inputs = [_materialise(source, root, -1, added) for source in new.inputs]
     name = new.like.name if new.like is not None else graph.fresh(f"{root.name or root.out.name}/{new.op}")
+    import_operators(graph, new.domain)
     node = graph.add_node(
         new.op, inputs, new.outputs, new.attrs, domain=new.domain, name=name, types=new.types, before=root
     )
@@ -289,6 +332,11 @@ def _make(new: New, root: Node, added: list[Node]) -> Node:
     if any(v is not None and v.type is None for v in node.outputs):
         update_types(node)
     return node
+
+
+def import_operators(graph: Graph, domain: str) -> None:
+    """Import the operators of a domain in version 1, unless the model imports them; for a node about to be made."""
+    graph.opsets.setdefault(domain, 1)
 
 
 def constant(near: Node, content: Tensor | Array | Any) -> Value:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.kernels import first_release_of_action
 from ortconv.ir.model import NODES_MADE, Arity, Model, SavedFusion
 from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Tensor
@@ -58,6 +59,13 @@ ACTIONS: dict[tuple[str, str], Action] = {
     ("MatMulNBitsFusion", "MatMulNBits"): Action("FuseBias", ()),
 }
 """By the name of the optimizer, which is the rule's, and the target's operator."""
+
+OLDER_NAMES = {
+    "1DQ_CPU": "1DQ",
+    "drop_no_int16_support_and_positive_scale": "drop_no_int16_support",
+    "drop_no_int16_support": "drop",
+}
+"""Actions that older releases lack, and those that do the same to the nodes that our rules match."""
 
 TARGETS = ("target", "conv", "product")
 """How rules name the node that is not their root but the target."""
@@ -182,19 +190,30 @@ def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> Sav
     clamp = [m.clamp] if "clamp" in m.bound else []
     if clamp and not any(find(c, m.root, context) for c in qdq_drop.CLAMP_RULES):
         return None
-    made = NODES_MADE[r.name, action.name]
+    name = _known_name(action.name, context)
+    if name is None:
+        return None
+    made = NODES_MADE[r.name, name]
     if not _is_made_of(new, [target, *behind, *(dq for dq in before if dq is not None)]):
         return None
     if made and target.attrs.keys() - new.attrs.keys() - ABSORBED:
         return None
     return SavedFusion(
         r.name,
-        action.name,
+        name,
         (*before, target, *behind, *clamp),
         Arity(len(before)) if action.slots is not None else Arity(1, len(before)),
         Arity(len(behind)) if target.op != "Split" else Arity(1, len(behind)),
         (_operator_id(new, m.graph),) * made,
     )
+
+
+def _known_name(action: str, context: Context) -> str | None:
+    """The name by which the release that must load the file knows an action; None if it does not."""
+    name: str | None = action
+    while name is not None and context.release is not None and first_release_of_action(name) > context.release:
+        name = OLDER_NAMES.get(name)
+    return name
 
 
 def _made(replacement: Replacement) -> New:

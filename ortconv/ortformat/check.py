@@ -10,14 +10,19 @@ import numpy as np
 
 from ortconv.errors import OrtconvError
 from ortconv.ir.garbage import without_collections
+from ortconv.ir.kernels import later_attributes
 from ortconv.ir.model import NODES_MADE
-from ortconv.ir.schema import Schema, lacks_kernel, schema, schema_of_id
+from ortconv.ir.schema import Schema, schema, schema_of_id, type_arguments
 from ortconv.ir.tensor import Array
 from ortconv.ortformat import runtime
 from ortconv.ortformat.decode import Record
-from ortconv.ortformat.derived import argument_counts, type_arguments
+from ortconv.ortformat.derived import argument_counts
+from ortconv.ortformat.functions import without_kernel
 from ortconv.ortformat.reader import map_file, model_of
+from ortconv.ortformat.releases import oldest_release
 from ortconv.ortformat.verify import decode, edge_rows, node_label
+
+NO_KERNEL = "onnxruntime has no kernel for it, and does not expand functions or insert Casts when it loads .ort files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,10 @@ class Report:
     saved_optimizations: int = 0
     operators: dict[str, int] = field(default_factory=dict)
     """How often each operator occurs, most frequent first."""
+    oldest_onnxruntime: str = ""
+    """The oldest release that loads the file."""
+    oldest_reason: str = ""
+    """What older ones lack, such as a kernel of a node."""
     findings: list[Finding] = field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -58,7 +67,8 @@ class Report:
     def __str__(self) -> str:
         return (
             f"format version {self.format_version}, {self.nodes} nodes in {self.graphs} graphs, "
-            f"{self.initializers} constants of {self.weight_bytes} bytes, {len(self.findings)} findings"
+            f"{self.initializers} constants of {self.weight_bytes} bytes, {len(self.findings)} findings, "
+            f"loads in onnxruntime {self.oldest_onnxruntime} and later{self.oldest_reason and f' ({self.oldest_reason})'}"
         )
 
 
@@ -68,7 +78,7 @@ def check(path: str | Path) -> Report:
         with without_collections():
             buffer = map_file(path)
             root = decode(buffer)
-            model_of(root)
+            model = model_of(root)
     except OrtconvError as error:
         raise error.at(file=path) from error
     message = root.model
@@ -84,6 +94,8 @@ def check(path: str | Path) -> Report:
         report.findings += _graph_findings(graph, opsets, seen)
     report.operators = dict(sorted(report.operators.items(), key=lambda item: (-item[1], item[0])))
     report.findings += _file_findings(root, seen)
+    _, report.oldest_onnxruntime, report.oldest_reason = oldest_release(model)
+    report.findings += [Finding(node.label, NO_KERNEL) for node in without_kernel(model.graph)]
     return report
 
 
@@ -157,9 +169,7 @@ def _node_findings(node: Record, domain: str, found: Schema | None, opsets: dict
         return
     if node.since_version != found.since:
         yield f"since_version is {node.since_version} instead of {found.since}"
-    if lacks_kernel(domain, node.op_type, found.since):
-        yield "onnxruntime has no kernel for it and does not expand functions when it loads .ort files"
-    missing = sorted(found.defaults.keys() - {a.name for a in node.attributes or ()})
+    missing = sorted(found.defaults.keys() - later_attributes(found).keys() - {a.name for a in node.attributes or ()})
     if missing:
         yield f"attributes are left to their defaults, which a minimal build does not know: {', '.join(missing)}"
     expected = argument_counts(found, len(node.inputs))

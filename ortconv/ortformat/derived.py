@@ -17,8 +17,6 @@ from ortconv.ir.schema import Formal, Schema, schema_of
 from ortconv.ir.tensor import Array, SparseTensor, Tensor
 from ortconv.ir.types import DType
 
-INPUT, OUTPUT = 0, 1
-
 
 def argument_counts(schema: Schema, actual: int) -> tuple[int, ...]:
     """How many of a node's inputs each formal input takes; the last one takes what is left."""
@@ -31,28 +29,15 @@ def argument_counts(schema: Schema, actual: int) -> tuple[int, ...]:
     return (*counts, max(0, actual - (formals - 1)))
 
 
-def type_arguments(schema: Schema) -> dict[str, list[tuple[int, int]]]:
-    """Where a kernel finds the type of each type string: (INPUT or OUTPUT, formal index), keys in order of bytes.
-
-    A formal parameter of a fixed type is known by its own name.
-    """
-    found: dict[str, list[tuple[int, int]]] = {}
-    for side, formals in ((INPUT, schema.inputs), (OUTPUT, schema.outputs)):
-        for index, formal in enumerate(formals):
-            key = formal.type if formal.type in schema.type_parameters else formal.name
-            found.setdefault(key, []).append((side, index))
-    return dict(sorted(found.items(), key=lambda item: item[0].encode()))
-
-
 def resolved_schema(node: Node) -> Schema:
-    """The schema of a node; where nobody knows the operator, what onnxruntime assumes of one from a custom library:
-    version 1 and a type parameter for each input."""
+    """The schema of a node; where nobody knows the operator, what onnxruntime assumes of one from a custom library: version 1,
+    inputs named Input0, Input1, ... and outputs named Output0, Output1, ... of any type."""
     found = schema_of(node)
     if found is not None:
         return found
-    inputs = tuple(Formal(f"Input{i}", f"T{i}", "single") for i in range(len(node.inputs)))
+    inputs = tuple(Formal(f"Input{i}", "", "single") for i in range(len(node.inputs)))
     outputs = tuple(Formal(f"Output{i}", "", "single") for i in range(len(node.outputs)))
-    return Schema(node.domain, node.op, 1, inputs, outputs, frozenset(f.type for f in inputs), {}, False)
+    return Schema(node.domain, node.op, 1, inputs, outputs, frozenset(), {}, False)
 
 
 class Edges(NamedTuple):

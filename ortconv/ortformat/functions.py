@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.kernels import has_kernel, lacks_kernel, type_text
 from ortconv.ir.model import Model
-from ortconv.ir.schema import default_attributes, lacks_kernel, since_version
+from ortconv.ir.schema import default_attributes, since_version
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, ModelProto, NodeProto
@@ -22,39 +23,56 @@ DEEPEST = 8
 """How deep functions may be nested in the bodies of functions."""
 
 
-def expand_functions(model: Model) -> int:
-    """Replace every node that has a function body but no CPU kernel by that body, in subgraphs too; how many were replaced.
+def expand_functions(model: Model, release: int | None = None) -> int:
+    """Replace every node that has a function body but no CPU kernel for its types, in subgraphs too; how many were replaced.
 
-    Nodes that an execution provider takes need no CPU kernel and stay.
+    Nodes that an execution provider takes need no CPU kernel and stay. A release is one that must have the kernels, by default the
+    newest.
 
     UnsupportedError, naming the node, where onnx gives no body for it.
     """
     expanded = 0
     for _ in range(DEEPEST):
-        found = _unsupported(model.graph)
+        found = _unsupported(model.graph, release)
         if not found:
             return expanded
         for node in reversed(found):
             _expand(node)
         expanded += len(found)
     raise UnsupportedError(
-        "the function body refers to functions again and again", node=_unsupported(model.graph)[0].label
+        "the function body refers to functions again and again", node=_unsupported(model.graph, release)[0].label
     )
 
 
-def _unsupported(graph: Graph) -> list[Node]:
-    versions: dict[tuple[str, str], bool] = {}
-    found = []
-    for node in graph.walk():
-        if node.ep:
-            continue
-        key = node.domain, node.op
-        lacking = versions.get(key)
-        if lacking is None:
-            lacking = versions[key] = lacks_kernel(node.domain, node.op, since_version(node))
-        if lacking:
-            found.append(node)
-    return found
+def without_kernel(graph: Graph) -> list[Node]:
+    """The nodes that no execution provider takes and the CPU provider has no kernel for, by operator, version and types."""
+    return [node for node in graph.walk() if not node.ep and not has_kernel(node)]
+
+
+def refuse_without_kernel(graph: Graph) -> None:
+    """UnsupportedError naming the first node that onnxruntime cannot run as it is."""
+    for node in without_kernel(graph):
+        types = ", ".join(type_text(v.type) or "a type that is not known" for v in node.inputs if v is not None)
+        raise UnsupportedError(
+            f"onnxruntime has no CPU kernel for this operator with {types or 'no inputs'}, nor a function body",
+            node=node.label,
+            hint="compute it in another type, such as float, between Casts; --allow-unchecked writes the file all the same",
+        )
+
+
+def _unsupported(graph: Graph, release: int | None) -> list[Node]:
+    return [node for node in graph.walk() if not node.ep and lacks_kernel(node, release) and has_body(node)]
+
+
+def has_body(node: Node) -> bool:
+    """True if ONNX defines the operator of a node by a function."""
+    from ortconv.onnxlib import SchemaError, get_schema
+
+    try:
+        found = get_schema(node.op, since_version(node), node.domain)
+    except SchemaError:
+        return False
+    return bool(found.has_function or found.has_context_dependent_function)
 
 
 def _expand(node: Node) -> None:

@@ -18,6 +18,13 @@ LARGEST_NESTING = 18
 """How deep subgraphs may nest so as to stay within that depth."""
 
 CPU = "CPUExecutionProvider"
+ALWAYS_IMPORTED = {
+    "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1, "ai.onnx.training": 1, "com.microsoft": 1,
+    "com.microsoft.experimental": 1, "com.microsoft.nchwc": 1, "org.pytorch.aten": 1,
+}  # fmt: skip
+"""Operator sets that onnxruntime imports in every file that it writes. Its NhwcTransformer, which runs when a file is loaded, makes
+operators of com.microsoft whether the model has some or not."""
+
 NO_MODEL_VERSION = 2**63 - 1
 """What onnxruntime writes for a model that states no version."""
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.kernels import has_kernel
 from ortconv.ir.model import Model
-from ortconv.ir.schema import has_float16_kernel, lacks_kernel, schema_of, since_version
+from ortconv.ir.schema import schema_of
 from ortconv.ir.types import DType, TensorType
 
 MADE_OF_FLOAT16 = frozenset({"Cast", "ConstantOfShape"})
@@ -21,21 +22,21 @@ TYPE_ATTRIBUTES = ("dtype", "output_datatype")
 """Attributes that say of which type the result is."""
 
 
-def insert_casts(model: Model) -> int:
-    """Let every node without a float16 kernel compute in float32, in subgraphs too; the number of Casts."""
-    return sum(map(_widen, model.graph.graphs()))
+def insert_casts(model: Model, release: int | None = None) -> int:
+    """Let every node without a float16 kernel compute in float32, in subgraphs too; the number of Casts.
+
+    A release is one that must have the kernels, by default the newest.
+    """
+    return sum(_widen(graph, release) for graph in model.graph.graphs())
 
 
 def needs_provider(node: Node) -> bool:
     """True for a node that an execution provider takes and the CPU provider has no kernel for."""
-    if not node.ep or schema_of(node) is None:
-        return False
-    has_float16 = any(True for _ in _float16_values(node))
-    return lacks_kernel(node.domain, node.op, since_version(node)) or (has_float16 and not has_float16_kernel(node))
+    return bool(node.ep) and not has_kernel(node)
 
 
-def _widen(graph: Graph) -> int:
-    nodes = {node for node in graph if _is_float16(node) and _lacks_kernel(node)}
+def _widen(graph: Graph, release: int | None) -> int:
+    nodes = {node for node in graph if _is_float16(node) and _lacks_kernel(node, release)}
     if not nodes:
         return 0
     nodes |= _enclosed(graph, nodes)
@@ -69,8 +70,8 @@ def _is_float16(node: Node) -> bool:
     return not node.ep and any(True for _ in _float16_values(node))
 
 
-def _lacks_kernel(node: Node) -> bool:
-    return not node.subgraphs and schema_of(node) is not None and not has_float16_kernel(node)
+def _lacks_kernel(node: Node, release: int | None) -> bool:
+    return not node.subgraphs and schema_of(node) is not None and not has_kernel(node, release)
 
 
 def _enclosed(graph: Graph, nodes: set[Node]) -> set[Node]:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from ortconv.errors import GraphError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import created, let_go, replacing
 from ortconv.ir.graph import Attribute, Floats, Graph, Graphs, Node, Strings, Tensors, Types, Value
+from ortconv.ir.kernels import later_attributes
 from ortconv.ir.model import Model
-from ortconv.ir.schema import Schema, schema_of, schema_of_id
+from ortconv.ir.schema import Schema, schema_of, schema_of_id, type_arguments
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType
 from ortconv.ortformat import runtime
-from ortconv.ortformat.derived import Edges, argument_counts, edges, resolved_schema, type_arguments
-from ortconv.ortformat.layout import CPU, LARGEST_NESTING, LARGEST_VISITS, NO_MODEL_VERSION
+from ortconv.ortformat.derived import Edges, argument_counts, edges, resolved_schema
+from ortconv.ortformat.layout import ALWAYS_IMPORTED, CPU, LARGEST_NESTING, LARGEST_VISITS, NO_MODEL_VERSION
 from ortconv.ortformat.values import Segment, ValueWriter
 
 PIECE = 1 << 20
@@ -78,6 +79,9 @@ class _Operator(NamedTuple):
     domain: int
     op: int
     defaults: dict[str, tuple[int, int]]
+    unstated: Mapping[str, int]
+    """Attributes that are not stated where they have the default: releases refuse those that they do not know, and later ones have
+    to do without in older files."""
     most_inputs: int
     """The number of inputs that the schema serves, which for an operator that nobody knows is what was seen so far."""
 
@@ -106,7 +110,7 @@ class _Writer(ValueWriter):
         out, model = self.out, self.model
         graph = self.graph(model.graph, 0)
         resolver = self.kernel_types()
-        domains = {op.schema.domain: 1 for op in self.operators.values()} | model.graph.opsets
+        domains = ALWAYS_IMPORTED | {op.schema.domain: 1 for op in self.operators.values()} | model.graph.opsets
         id_shape, pair_shape = (
             out.shape("OperatorSetId", "domain", "version"),
             out.shape("StringStringEntry", "key", "value"),
@@ -256,7 +260,8 @@ class _Writer(ValueWriter):
         schema = operator.schema
         attributes = dict(operator.defaults)
         for name, value in sorted(node.attrs.items()):
-            attributes[name] = self.attribute(name, value, node, nesting)
+            if name not in operator.unstated or value != schema.defaults.get(name):
+                attributes[name] = self.attribute(name, value, node, nesting)
         rows = tuple([attributes[name][0] for name in sorted(attributes)])
         self.visits += 1 + sum([below for _, below in attributes.values()])
         implicit = found.implicit.get(node)
@@ -278,9 +283,10 @@ class _Writer(ValueWriter):
 
     def operator(self, node: Node) -> _Operator:
         schema = resolved_schema(node)
-        defaults = {name: self.attribute(name, value, node, 0) for name, value in schema.defaults.items()}
+        later = later_attributes(schema)
+        defaults = {k: self.attribute(k, value, node, 0) for k, value in schema.defaults.items() if k not in later}
         most = len(schema.inputs) if schema_of(node) is None else sys.maxsize
-        made = _Operator(schema, self.text(node.domain), self.text(node.op), defaults, most)
+        made = _Operator(schema, self.text(node.domain), self.text(node.op), defaults, later, most)
         self.operators[node.domain, node.op] = made
         return made
 

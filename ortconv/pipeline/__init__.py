@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from ortconv.backends.onnxruntime_custom import infer_types
 from ortconv.errors import OrtconvError, UnsupportedError, UsageError
 from ortconv.executor.guard import guarded
 from ortconv.files import renamed, replacing, write_bytes, write_text
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.models import Source, as_file, load
+from ortconv.ortformat.functions import refuse_without_kernel
+from ortconv.ortformat.releases import target_release
 from ortconv.pipeline.config import beside, config_beside, config_name, ort_name, require, required_by, write_config
 from ortconv.pipeline.options import Options
 from ortconv.pipeline.result import Result, constant_bytes
@@ -87,6 +90,8 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
     recipe = options.recipe()
     with result.timed("load"):
         model = load(source, options.fix_dims)
+        if options.custom_op_library is not None:
+            infer_types(model.graph, options.custom_op_library)
         tell(observer, "load", model)
     result.warnings = model.warnings
     result.nodes_before = sum(1 for _ in model.graph.walk())
@@ -100,6 +105,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
             expected = Reference(model, source, options.validation())
     with result.timed("optimize"):
         context = new_context(recipe)
+        context.release = target_release(model, options.target_ort)
         watch = watching(source, options, recipe, expected, context, observer)
         if options.details:
             context.journal = Journal(model.graph)
@@ -113,6 +119,8 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         if expected is not None:
             with result.timed("validate"):
                 result.validation = _validated(expected, draft, options, result, excused(context, recipe))
+        if options.validate and not options.allow_unchecked:
+            refuse_without_kernel(model.graph)
         result.bytes_after = draft.stat().st_size
         required = RequiredOperators(types=options.enable_type_reduction)
         with result.timed("config"):

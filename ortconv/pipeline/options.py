@@ -11,6 +11,7 @@ from ortconv.choices import COREML_FORMATS, COREML_VERSION, ENGINES, FEATURE_LEV
 from ortconv.errors import UsageError
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
+from ortconv.ortformat.releases import check_target
 from ortconv.pipeline.settings import FeedSets, check_names, check_values
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Options:
     allow_unchecked: bool = False
     """Write the file also where nothing could be compared, or onnxruntime does not load it; the result says so."""
     custom_op_library: Path | None = None
+    target_ort: str | None = None
+    """The oldest release of ONNX Runtime that must load the file, such as 1.18; by default TARGET_ORT, or what the source needs."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Options:
@@ -90,6 +93,8 @@ class Options:
             raise UsageError(f"CoreML format '{self.coreml_format}' is not one of {', '.join(COREML_FORMATS)}")
         if self.target_platform not in (None, *PLATFORMS):
             raise UsageError(f"target platform '{self.target_platform}' is not one of {', '.join(PLATFORMS)}")
+        if self.target_ort is not None:
+            check_target(self.target_ort)
         if self.nnapi_feature_level not in FEATURE_LEVELS:
             low, high = FEATURE_LEVELS[0], FEATURE_LEVELS[-1]
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in {low}..{high}")

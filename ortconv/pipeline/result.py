@@ -46,6 +46,8 @@ class Result:
     """
     without_fallback: int = 0
     """How many of the nodes in partitions have no CPU kernel, so that the file loads only where a provider takes them."""
+    oldest_onnxruntime: dict[str, str] = field(default_factory=dict)
+    """The oldest release that loads the file, and the reason: what older ones lack."""
     seconds: dict[str, float] = field(default_factory=dict)
     validation: Validation | None = None
     operators: dict[str, int] = field(default_factory=dict)
@@ -87,6 +89,7 @@ class Result:
         """Note what the optimizer and the partitioner made of a model."""
         from ortconv.offload import hinted
         from ortconv.ortformat.precision import needs_provider
+        from ortconv.ortformat.releases import oldest_release
 
         self.offload = None if gain is None else gain.to_dict()
         self.rewrites = context.counts()
@@ -107,6 +110,8 @@ class Result:
         self.operators = operator_counts(model)
         self.nodes_after = sum(self.operators.values())
         self.saved_fusions = len(model.saved)
+        oldest = oldest_release(model)
+        self.oldest_onnxruntime = {"release": oldest.name, "reason": oldest.reason}
 
 
 def operator_counts(model: Model) -> dict[str, int]:

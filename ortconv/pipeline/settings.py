@@ -59,6 +59,7 @@ class Settings(TypedDict, total=False):
     validate_budget: str | None
     allow_unchecked: bool
     custom_op_library: str | Path | None
+    target_ort: str | None
 
 
 LEAST = {"min_nodes": 1, "coreml_version": 1}

@@ -11,6 +11,7 @@ from ortconv.ir.model import Model
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import Context, Rewrite
 from ortconv.optimizer.levels import AnyPass, inexact, run_passes
+from ortconv.ortformat.releases import target_release
 
 if TYPE_CHECKING:
     from ortconv.offload import Gain
@@ -91,7 +92,7 @@ def _optimize(
     context.only_cpu = True
     if _run(model, recipe.basic_for_cpu, context, observer):
         _run(model, recipe.basic, context, observer)
-    _prepare(model)
+    _prepare(model, context.release)
     if optimization_style == "Runtime":
         from ortconv.optimizer.runtime_style import passes, save_fusions
 
@@ -106,7 +107,8 @@ def _optimize(
 def optimize_traced(model: Model, optimization_level: str = "all") -> tuple[list[Rewrite], dict[str, str]]:
     """Optimize a model in place; its rewrites with what each one changed, and the names of values before and after."""
     journal = Journal(model.graph)
-    context, _ = optimize(model, optimization_level, context=Context(journal=journal))
+    context = Context(journal=journal, release=target_release(model, None))
+    optimize(model, optimization_level, context=context)
     journal.close()
     return context.trace, journal.names()
 
@@ -140,13 +142,13 @@ def excused(context: Context, recipe: recipes.Recipe) -> tuple[str, ...]:
     return tuple(name for name in context.counts() if name in names)
 
 
-def _prepare(model: Model) -> None:
+def _prepare(model: Model, release: int | None) -> None:
     """Rewrite what ONNX Runtime has kernels for in another form only."""
     from ortconv.ortformat.functions import expand_functions
     from ortconv.ortformat.precision import insert_casts
 
-    expand_functions(model)
-    insert_casts(model)
+    expand_functions(model, release)
+    insert_casts(model, release)
 
 
 def new_context(recipe: recipes.Recipe) -> Context:

@@ -14,6 +14,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.ortformat import derived, writer
 from ortconv.ortformat.check import Report, check
 from ortconv.ortformat.derived import Edges
+from ortconv.ortformat.layout import ALWAYS_IMPORTED
 from ortconv.ortformat.writer import save
 from tests.batches import batched
 
@@ -33,14 +34,16 @@ def test_our_files_are_faultless(name: str, tmp_path: Path) -> None:
 
 def test_statistics(tmp_path: Path) -> None:
     found = report("nested", tmp_path)
-    assert (found.format_version, found.ir_version, found.opsets) == ("5", 8, {"": 16})
+    assert (found.format_version, found.ir_version, found.opsets) == ("5", 8, ALWAYS_IMPORTED | {"": 16})
     assert (found.nodes, found.graphs, found.initializers, found.weight_bytes) == (8, 4, 0, 0)
     assert found.operators == {"Add": 2, "Identity": 2, "Exp": 1, "If": 1, "Loop": 1, "Sqrt": 1}
     assert list(found.operators)[:2] == ["Add", "Identity"]
     assert (found.inputs, found.outputs) == (["c", "x", "n"], ["y"])
     found = report("quantized", tmp_path)
     assert found.weight_bytes == 4 + 1 + 12 + 16 + 4
-    assert str(found) == "format version 5, 6 nodes in 1 graphs, 5 constants of 37 bytes, 0 findings"
+    assert str(found) == (
+        "format version 5, 6 nodes in 1 graphs, 5 constants of 37 bytes, 0 findings, loads in onnxruntime 1.13 and later"
+    )
     assert found.bytes == (tmp_path / "x.ort").stat().st_size
 
 

@@ -26,6 +26,7 @@ from ortconv.ir.verify import verify as verify_graph
 from ortconv.onnxio.load import from_proto
 from ortconv.ortformat import values, writer
 from ortconv.ortformat.decode import Decoder
+from ortconv.ortformat.layout import ALWAYS_IMPORTED
 from ortconv.ortformat.reader import load, parse
 from ortconv.ortformat.verify import decode
 from ortconv.ortformat.writer import save, serialize
@@ -75,7 +76,7 @@ def test_model_fields_survive() -> None:
     model = parse(bytes_of(from_proto(MODELS["conv"])))
     assert (model.ir_version, model.producer_name, model.producer_version) == (8, "tests", "1.2")
     assert (model.model_version, model.doc, model.metadata) == (7, "a doc string", {"a": "1", "b": "2"})
-    assert model.graph.opsets == {"": 13}
+    assert model.graph.opsets == ALWAYS_IMPORTED | {"": 13}
     assert parse(bytes_of(from_proto(MODELS["if"]))).model_version in (None, 0)
 
 
@@ -125,7 +126,7 @@ def test_custom_operators_get_type_strings_for_all_their_inputs() -> None:
     (entry,) = root.kernel_type_str_resolver.op_kernel_type_str_args
     assert entry.op_id == "my.ops:Mine:1"
     keys = {e.kernel_type_str: [(a.arg_type, a.index) for a in e.args] for e in entry.kernel_type_str_args}
-    assert keys == {"T0": [(0, 0)], "T1": [(0, 1)], "T2": [(0, 2)], "Output0": [(1, 0)]}
+    assert keys == {"Input0": [(0, 0)], "Input1": [(0, 1)], "Input2": [(0, 2)], "Output0": [(1, 0)]}
     assert [node.input_arg_counts for node in root.model.graph.nodes] == [(1,), (1, 1, 1)]
 
 
@@ -133,7 +134,13 @@ def test_used_domains_are_imported() -> None:
     model = from_proto(MODELS["microsoft"])
     del model.graph.opsets["com.microsoft"]
     imports = {o.domain: o.version for o in decode(bytes_of(model)).model.opset_import}
-    assert imports == {"": 17, "com.microsoft": 1}
+    assert imports == ALWAYS_IMPORTED | {"": 17}
+
+
+def test_imports_of_the_model_win() -> None:
+    model = from_proto(MODELS["maps"])
+    imports = {o.domain: o.version for o in decode(bytes_of(model)).model.opset_import}
+    assert imports == ALWAYS_IMPORTED | {"": 13, "ai.onnx.ml": 2}
 
 
 # ---------------------------------------------------------------------- refusals

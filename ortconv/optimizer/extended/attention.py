@@ -12,7 +12,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.conditions import scalar
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
 from ortconv.optimizer.extended import attention_mask, attention_past
 from ortconv.optimizer.extended.attention_heads import (
     Heads,
@@ -64,21 +64,27 @@ def fuse(graph: Graph, context: Context) -> int:
         return 0
     packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
     owners, pasts = _owners(found), attention_past.Pasts(graph, ((f.key, f.value) for f in found))
+    done = 0
     for f in reversed(found):  # so that what one finding names is not taken away with another
         if context.exhausted:
             break
         before, label = len(graph), f.root.label
         past = pasts.find(f.key, f.value, (f.query.source, *_masks(f)))
-        if f.projections is not None and _may_pack(f.projections, owners) and not _is_long(f):
+        packs = f.projections is not None and _may_pack(f.projections, owners)
+        apart = _may_make(f, "MultiHeadAttention", context)
+        if packs and not (apart and _is_long(f)) and _may_make(f, "Attention", context):
             fused = _attention(f, packed)
+        elif not apart:
+            continue
         elif past is not None and context.may_touch(f.root, *past.joins):
             fused = _with_past(f, past)
         else:
             fused = _multi_head_attention(f)
         _put(f, fused)
         context.record("AttentionFusion", label, before - len(graph) + 1, 1)
+        done += 1
     graph.sort()  # what attention returns of keys and values may be read before the place where they were multiplied
-    return len(found)
+    return done
 
 
 # ---------------------------------------------------------------------- finding
@@ -263,6 +269,14 @@ def _is_long(f: Found) -> bool:
 # ---------------------------------------------------------------------- making
 
 
+def _may_make(f: Found, op: str, context: Context) -> bool:
+    """True if the release that must run the model has an operator for the masks that there are."""
+    x, graph = f.query.source, f.root.graph
+    assert graph is not None
+    inputs = [x, x, x if op == "Attention" else None, None, None, f.bias]
+    return context.may_make(graph, New(op, inputs, {"num_heads": f.query.count}, domain=MICROSOFT))
+
+
 def _multi_head_attention(f: Found) -> Node:
     graph = f.root.graph
     assert graph is not None
@@ -331,7 +345,7 @@ def _make(
 ) -> Node:
     graph = f.root.graph
     assert graph is not None
-    graph.opsets.setdefault(MICROSOFT, 1)
+    import_operators(graph, MICROSOFT)
     attrs = {"num_heads": f.query.count, "scale": float(np.float32(f.scale))} | attrs
     if f.padding is not None:
         attrs["mask_filter_value"] = f.padding.low

@@ -64,7 +64,6 @@ def fuse_conv_activation(m: Match) -> Replacement:
     attrs = activation_attributes(m.root)
     if attrs is None or not is_float(m.conv.input(0)):
         return None
-    m.graph.opsets.setdefault("com.microsoft", 1)
     return New(
         "FusedConv",
         m.conv.inputs,
@@ -93,7 +92,6 @@ def fuse_conv_hard_swish(m: Match) -> Replacement:
     conv = m.conv
     if m.bound.get("again", conv) is not conv or not is_float(conv.input(0)):
         return None
-    m.graph.opsets.setdefault("com.microsoft", 1)
     attrs = {**conv.attrs, "activation": "HardSwish"}
     return New("FusedConv", conv.inputs, attrs, domain="com.microsoft", types=[m.root.out.type], like=conv)
 

@@ -33,7 +33,6 @@ def fuse_gemm_activation(m: Match) -> Replacement:
     attrs = {**m.gemm.attrs, "activation": m.root.op}
     for name in ACTIVATION_PARAMETERS[m.root.op]:
         attrs[f"activation_{name}"] = float(attribute(m.root, name))
-    m.graph.opsets.setdefault("com.microsoft", 1)
     return New("FusedGemm", m.gemm.inputs, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.gemm)
 
 

@@ -147,7 +147,6 @@ def _is_supported(matmul: Node) -> bool:
 
 
 def _fused(m: Match, operands: tuple[Source, Source], attrs: dict[str, Attribute]) -> New:
-    m.graph.opsets.setdefault("com.microsoft", 1)
     return New("FusedMatMul", operands, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.matmul)
 
 

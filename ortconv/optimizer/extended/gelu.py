@@ -23,7 +23,6 @@ Polynomial = dict[int, float]
 
 def microsoft(m: Match, op: str, inputs: list[Source], attrs: dict[str, Attribute] | None = None) -> New:
     """A node of ONNX Runtime's own domain in place of a match's root."""
-    m.graph.opsets.setdefault(MICROSOFT, 1)
     return New(op, inputs, attrs, domain=MICROSOFT, types=[m.root.out.type])
 
 

@@ -147,6 +147,4 @@ def quantize_patterns(*inner: P) -> tuple[P, ...]:
 
 def microsoft(op: str, inputs: list[Source], like: Node, attrs: dict[str, object] | None = None) -> New:
     """A node of ONNX Runtime's own domain, named after the node that it replaces."""
-    assert like.graph is not None
-    like.graph.opsets.setdefault(MICROSOFT, 1)
     return New(op, inputs, attrs or {}, domain=MICROSOFT, like=like)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import axes_of, equal_shapes, same_dim
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
 from ortconv.optimizer.extended.split import slice_part
 
 MICROSOFT = "com.microsoft"
@@ -144,6 +144,8 @@ def _fuse(root: Node, tables: Tables, context: Context) -> bool:
     found = None if graph is None or graph.opset() < SLICE_BY_INPUTS else _find(root)
     if graph is None or found is None or not context.may_touch(root, *found.nodes):
         return False
+    if not context.may_make(graph, New("RotaryEmbedding", [found.x], domain=MICROSOFT)):
+        return False
     inputs = tables.of(found)
     if inputs is None:
         return False
@@ -156,7 +158,7 @@ def _fuse(root: Node, tables: Tables, context: Context) -> bool:
 
 def _rotated(graph: Graph, r: Rotation, inputs: tuple[Value, Value, Value]) -> Value:
     """The rotated heads. Where they are not the second axis, rows are rotated, which are split into heads afterwards."""
-    graph.opsets.setdefault(MICROSOFT, 1)
+    import_operators(graph, MICROSOFT)
     x, type = r.x, r.root.out.type
     heads, size = r.x.dim(2), r.x.dim(3)
     if r.heads == 2:

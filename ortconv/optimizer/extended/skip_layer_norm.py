@@ -6,7 +6,7 @@ from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import equal_shapes
-from ortconv.optimizer.engine import Context, FunctionPass
+from ortconv.optimizer.engine import Context, FunctionPass, import_operators
 
 MICROSOFT = "com.microsoft"
 SUM_OUTPUT = 3
@@ -72,7 +72,7 @@ def _with_bias(add: Node, x: Value, skip: Value) -> tuple[Node, Value, Value, Va
 def _replace(norm: Node, add: Node, inputs: list[Value | None], context: Context, inner: Node | None) -> None:
     graph = norm.graph
     assert graph is not None
-    graph.opsets.setdefault(MICROSOFT, 1)
+    import_operators(graph, MICROSOFT)
     shared = add.out.is_output or len(add.out.consumers) > 1
     outputs: list[str | None] = [graph.fresh(f"{norm.out.name}_out")]
     outputs += [None, None, graph.fresh(f"{add.out.name}_out")] if shared else []

@@ -18,7 +18,6 @@ def fuse_conv_add(m: Match) -> Replacement:
     x, w, b = (m.conv.input(slot) for slot in range(3))
     if m.z is m.conv.out or not is_float(x) or not _same_shape(m.conv, m.z):
         return None
-    m.graph.opsets.setdefault("com.microsoft", 1)
     return New("FusedConv", [x, w, b, m.z], domain="com.microsoft", types=[m.root.out.type], like=m.conv)
 
 

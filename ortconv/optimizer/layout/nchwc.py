@@ -15,7 +15,7 @@ from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import ints, same_dim
-from ortconv.optimizer.engine import Context, FunctionPass, constant
+from ortconv.optimizer.engine import Context, FunctionPass, constant, import_operators
 from ortconv.optimizer.extended.fuse_conv import ACTIVATION_PARAMETERS, activation_attributes
 
 NAME = "NchwcTransformer"
@@ -80,8 +80,7 @@ class Blocks:
         domain: str = "",
     ) -> Value:
         """A new node in front of another one, named after it; what it returns."""
-        if domain:
-            self.graph.opsets.setdefault(domain, 1)
+        import_operators(self.graph, domain)
         type = TensorType(DType.FLOAT, shape)
         made = self.graph.add_node(
             op, inputs, 1, attrs, domain=domain, name=self.graph.fresh(node.name or op), types=[type], before=node

@@ -18,7 +18,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import optimize_transposes, permuted
 from ortconv.optimizer.basic.transpose_handlers import Perm
-from ortconv.optimizer.engine import Context, FunctionPass, constant
+from ortconv.optimizer.engine import Context, FunctionPass, constant, import_operators
 
 NAME = "NhwcTransformer"
 MICROSOFT = "com.microsoft"
@@ -262,7 +262,7 @@ def _border(chosen: dict[Node, None]) -> int:
 
 
 def _convert(graph: Graph, chosen: list[Node]) -> None:
-    graph.opsets.setdefault(MICROSOFT, 1)
+    import_operators(graph, MICROSOFT)
     last: dict[Value, Value] = {}
     for node in chosen:
         form, perm = FORMS[node.domain, node.op], _to_last(node.out.rank or 0)

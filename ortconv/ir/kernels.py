@@ -1,0 +1,264 @@
+"""Which kernels ONNX Runtime's CPU provider has, by operator, version and types, and since which release.
+
+`releases.json` holds what the released wheels say; `schemas/releases.py` writes it. Releases are positions in RELEASES.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ortconv.ir.graph import Attribute, Graph, Node, Value
+from ortconv.ir.schema import Schema, schema, schema_of, schema_of_id, serves, type_arguments
+from ortconv.ir.types import Dim, DType, OptionalType, SequenceType, Shape, TensorType, ValueType
+
+UNKNOWN = ""
+"""The type of a value of which it is not known."""
+
+TENSORS = {dtype: f"tensor({dtype.name.lower()})" for dtype in DType}
+"""Tensor types as kernels name them."""
+
+Types = tuple[str | None, ...]
+
+WIDER = {"tensor(float16)": "tensor(float)"}
+
+
+class Use(NamedTuple):
+    """How a node uses an operator: the types of its inputs and outputs, None where one is left out, shapes of the inputs."""
+
+    schema: Schema
+    inputs: Types
+    outputs: Types
+    attrs: Mapping[str, Attribute]
+    shapes: Sequence[Shape | None]
+
+    def attr(self, name: str) -> Attribute | None:
+        return self.attrs.get(name, self.schema.defaults.get(name))
+
+    def has_input(self, slot: int) -> bool:
+        return slot < len(self.inputs) and self.inputs[slot] is not None
+
+    def dim(self, slot: int, axis: int) -> Dim:
+        """A dimension of an input; None if it is not known."""
+        shape = self.shapes[slot] if slot < len(self.shapes) else None
+        return shape[axis] if shape is not None and axis < len(shape) else None
+
+
+def use_of(node: Node) -> Use | None:
+    """How a node uses its operator; None where nobody knows the operator."""
+    found = schema_of(node)
+    if found is None:
+        return None
+    shapes = [None if v is None else v.shape for v in node.inputs]
+    return Use(found, _texts(node.inputs), _texts(node.outputs), node.attrs, shapes)
+
+
+def _texts(values: Sequence[Value | None]) -> Types:
+    return tuple([None if v is None else type_text(v.type) for v in values])
+
+
+def type_text(type: ValueType | None) -> str:
+    """A type as kernels name it; maps and sparse tensors, of which few kernels have several, are not looked at."""
+    if isinstance(type, TensorType):
+        return TENSORS[type.dtype]
+    if isinstance(type, (SequenceType, OptionalType)):
+        inner = type_text(type.element)
+        kind = "seq" if isinstance(type, SequenceType) else "optional"
+        return f"{kind}({inner})" if inner else UNKNOWN
+    return UNKNOWN
+
+
+# ---------------------------------------------------------------------- kernels
+
+
+def has_kernel(node: Node, release: int | None = None) -> bool:
+    """True if a release, by default the newest, and all later ones have a kernel for a node as it is.
+
+    Or may have one, where others define the operator.
+    """
+    return node.domain not in _domains() or _is_served(_first(node), release)
+
+
+def lacks_kernel(node: Node, release: int | None = None) -> bool:
+    """True if there is no kernel for a node, nor one that computes it in float32 between Casts."""
+    return not has_kernel(node, release) and not _is_served(_first(node, cast=True), release)
+
+
+def _is_served(first: int | None, release: int | None) -> bool:
+    return first is not None and (release is None or first <= release)
+
+
+def _first(node: Node, *, cast: bool = False) -> int | None:
+    """The first release that runs a node, with `cast` if need be in float32 where it is in float16; None if none does."""
+    if node.domain == "":  # a version of an ONNX operator never changes
+        assert node.graph is not None
+        return _first_standard(node.op, node.graph.opset(), _texts(node.inputs), _texts(node.outputs), cast)
+    return _first_use(use_of(node), cast)
+
+
+@cache
+def _first_standard(op: str, opset: int, inputs: Types, outputs: Types, cast: bool) -> int | None:
+    found = schema("", op, opset)
+    return _first_use(None if found is None else Use(found, inputs, outputs, {}, ()), cast)
+
+
+def _first_use(use: Use | None, cast: bool) -> int | None:
+    firsts = [first_release(u) for u in ((use, _widened(use)) if cast else (use,)) if u is not None]
+    return min((first for first in firsts if first is not None), default=None)
+
+
+def _widened(use: Use | None) -> Use | None:
+    """The same in float32 where it is in float16."""
+    if use is None:
+        return None
+    inputs, outputs = (tuple([t and WIDER.get(t, t) for t in types]) for types in (use.inputs, use.outputs))
+    return use._replace(inputs=inputs, outputs=outputs)
+
+
+@cache
+def _first_kernel(op_id: str, inputs: Types, outputs: Types) -> int | None:
+    """The first release with a kernel for an operator with these types, as all later ones have; None if the newest has none."""
+    served = _serving(op_id, inputs, outputs)
+    oldest = len(releases())
+    while (since := min((s for s, until in served if s < oldest <= until + 1), default=oldest)) < oldest:
+        oldest = since
+    return None if oldest == len(releases()) else oldest
+
+
+def _serving(op_id: str, inputs: Types, outputs: Types) -> list[tuple[int, int]]:
+    """The first and last releases of the kernels that serve an operator with these types."""
+    found = schema_of_id(op_id)
+    assert found is not None
+    places = type_arguments(found)
+    return [
+        (since, until)
+        for first, last, types, since, until in _document()["kernels"].get(f"{found.domain}:{found.op}", ())
+        if serves(found.since, first, last)
+        and all(
+            _type_at((inputs, outputs), places.get(name, ())) in (UNKNOWN, *_types(number))
+            for name, number in types.items()
+        )
+    ]
+
+
+def _type_at(sides: tuple[Types, Types], places: Sequence[tuple[int, int]]) -> str:
+    """The type of the first input or output of these that the node has."""
+    types = (sides[side][slot] for side, slot in places if slot < len(sides[side]))
+    return next((type for type in types if type), UNKNOWN)
+
+
+# ---------------------------------------------------------------------- releases
+
+
+def releases() -> Sequence[str]:
+    """The releases of ONNX Runtime that are known, oldest first, such as "1.18"."""
+    names: list[str] = _document()["releases"]
+    return names
+
+
+def release_named(name: str) -> int:
+    """The position of a release, given as 1.18 or 1.18.1. ValueError for one that is not known."""
+    return list(releases()).index(".".join(name.split(".")[:2]))
+
+
+def first_release(use: Use) -> int | None:
+    """The first release that runs this use of an operator, as all later ones do; None if not even the newest does."""
+    oldest = _first_kernel(use.schema.id, use.inputs, use.outputs)
+    if oldest is None:
+        return None
+    document, key = _document(), use.schema.id
+    attributes, inputs = later_attributes(use.schema), document["inputs"].get(key, {})
+    count = max((i + 1 for i, type in enumerate(use.inputs) if type is not None), default=0)
+    find = FORMS.get((use.schema.domain, use.schema.op))
+    later: list[int] = [
+        oldest,
+        inputs.get(str(count), 0),
+        *(document["forms"][form] for form in (find(use) if find else ())),
+    ]
+    later += [attributes.get(name, 0) for name, value in use.attrs.items() if value != use.schema.defaults.get(name)]
+    return max(later)
+
+
+def later_attributes(found: Schema) -> Mapping[str, int]:
+    """The attributes that an operator got after the release that brought it, and the release."""
+    later: dict[str, int] = _document()["attributes"].get(found.id, {})
+    return later
+
+
+def first_release_of(node: Node, *, cast: bool = False) -> int:
+    """The first release that runs a node; the oldest known one where none has a kernel, or others define the operator.
+
+    With `cast`, a node of float16 may be computed in float32.
+    """
+    return _first(node, cast=cast) or 0
+
+
+def first_release_of_imports(graph: Graph) -> int:
+    """The first release that knows the versions of the operator sets that a model's nodes come from."""
+    found, domains = 0, {node.domain for node in graph.walk()}
+    for domain, versions in _document()["opsets"].items():
+        if domain in domains:
+            wanted = graph.opset(domain)
+            newer = [first for version, first in versions.items() if int(version) <= wanted]
+            found = max(found, *newer, 0)
+    return found
+
+
+def first_release_of_action(action: str) -> int:
+    """The first release that knows a saved action."""
+    first: int = _document()["actions"].get(action, 0)
+    return first
+
+
+# ---------------------------------------------------------------------- forms of operators
+
+
+def _activation(use: Use) -> Iterator[str]:
+    activation = use.attr("activation")
+    if activation in ("HardSwish", "HardSigmoid"):
+        yield f"{use.schema.op}_{activation}"
+
+
+def _attention(use: Use) -> Iterator[str]:
+    """Attention with the attributes of today; scores with a bias, which may be the same for all heads; past keys; no biases."""
+    op, heads = use.schema.op, use.attr("num_heads")
+    if op == "Attention":
+        yield f"{op}_today"
+    if use.has_input(5):
+        yield f"{op}_bias"
+        if heads != 1 and use.dim(5, 1) != heads:
+            yield f"{op}_broadcast_bias"
+    if op == "MultiHeadAttention":
+        if not use.has_input(3):
+            yield f"{op}_without_biases"
+        if use.has_input(6):
+            yield f"{op}_past"
+
+
+FORMS: dict[tuple[str, str], Callable[[Use], Iterable[str]]] = {
+    ("com.microsoft", "FusedConv"): _activation,
+    ("com.microsoft.nchwc", "Conv"): _activation,
+    ("com.microsoft", "Attention"): _attention,
+    ("com.microsoft", "MultiHeadAttention"): _attention,
+}
+"""Uses of operators that came later than the operator and are neither attributes nor inputs, by the name of the model that
+`schemas/releases.py` tries: schemas/release_forms/NAME.txt."""
+
+
+@cache
+def _document() -> dict[str, Any]:
+    text = Path(__file__).with_name("releases.json").read_text(encoding="utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+@cache
+def _types(number: int) -> frozenset[str]:
+    return frozenset(_document()["types"][number].split())
+
+
+@cache
+def _domains() -> frozenset[str]:
+    return frozenset(key.rpartition(":")[0] for key in _document()["kernels"])

@@ -1,0 +1,70 @@
+"""Which releases of ONNX Runtime load a model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ortconv.choices import TARGET_ORT
+from ortconv.errors import UnsupportedError, UsageError
+from ortconv.ir.kernels import (
+    first_release_of,
+    first_release_of_action,
+    first_release_of_imports,
+    release_named,
+    releases,
+)
+from ortconv.ir.model import Model
+from ortconv.ortformat.functions import has_body
+
+
+class Oldest(NamedTuple):
+    """The oldest release that loads a model, by position and by name, and what it has that older ones lack."""
+
+    position: int
+    name: str
+    reason: str
+
+
+def oldest_release(model: Model) -> Oldest:
+    """The oldest release of ONNX Runtime that loads a model and runs it on the CPU; the oldest known one if those before may, too.
+
+    Nodes that none has a kernel for do not count, nor do operators of libraries.
+    """
+    needs = [(first_release_of(node), node.label) for node in model.graph.walk()]
+    needs += [(first_release_of_action(f.action), f"saved action '{f.action}'") for f in model.saved]
+    return _oldest(model, needs)
+
+
+def target_release(model: Model, target: str | None) -> int:
+    """The position of the release that a source is converted for: the target, by default TARGET_ORT or what the source needs.
+
+    UnsupportedError if the target does not run the source, whatever is expanded or cast for it.
+    """
+    position = release_named(target or TARGET_ORT)
+    needs = [
+        (first_release_of(node, cast=True), node.label)
+        for node in model.graph.walk()
+        if target is None or not has_body(node)
+    ]
+    oldest = _oldest(model, needs)
+    if target is None or oldest.position <= position:
+        return max(oldest.position, position)
+    raise UnsupportedError(
+        f"the model itself needs onnxruntime {oldest.name} or later, and the target is {target}: {oldest.reason}",
+        hint=f"choose --target-ort {oldest.name}, or export the model with an older operator set",
+    )
+
+
+def check_target(target: str) -> None:
+    """UsageError for a release that is not known."""
+    try:
+        release_named(target)
+    except ValueError:
+        known = releases()
+        raise UsageError(f"onnxruntime {target} is not one of the releases {known[0]} to {known[-1]}") from None
+
+
+def _oldest(model: Model, needs: list[tuple[int, str]]) -> Oldest:
+    imports = (first_release_of_imports(model.graph), f"operator set {model.graph.opset()}")
+    position, reason = max([imports, *needs], key=lambda need: need[0])
+    return Oldest(position, releases()[position], reason if position else "")

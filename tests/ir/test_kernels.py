@@ -1,0 +1,94 @@
+"""What the table of releases says of uses of operators."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+
+from ortconv.ir.kernels import first_release_of, has_kernel, lacks_kernel, release_named, releases
+from ortconv.ir.model import Model
+from ortconv.onnxio.load import from_proto
+from ortconv.ortformat.functions import expand_functions, without_kernel
+
+
+def model(text: str, opset: int = 18) -> Model:
+    imports = f'"": {opset}, "ai.onnx.ml": 3, "com.microsoft": 1'
+    return from_proto(onnx.parser.parse_model(f"<ir_version: 9, opset_import: [{imports}]> {text}"))
+
+
+def only(text: str, opset: int = 18):  # type: ignore[no-untyped-def]
+    (node,) = model(text, opset).graph
+    return node
+
+
+BY_FUNCTION = {
+    "LeakyRelu": ("g (double[2] x) => (double[2] y) { y = LeakyRelu (x) }", 18),
+    "Elu": ("g (double[2] x) => (double[2] y) { y = Elu (x) }", 18),
+    "Clip": ("g (int16[2] x) => (int16[2] y) { y = Clip (x) }", 18),
+    "Attention": (
+        "g (double[1,2,4,4] q, double[1,2,4,4] k, double[1,2,4,4] v) => (double[1,2,4,4] y) { y = Attention (q, k, v) }",
+        23,
+    ),
+    "GroupNormalization": (
+        "g (float[1,4,3] x, float[2] s, float[2] b) => (float[1,4,3] y) { y = GroupNormalization <num_groups = 2> (x, s, b) }",
+        20,
+    ),
+}
+
+
+@pytest.mark.parametrize("op", BY_FUNCTION)
+def test_functions_are_expanded_by_operator_and_type(op: str) -> None:
+    found = model(*BY_FUNCTION[op])
+    assert all(map(lacks_kernel, found.graph))
+    if op == "Elu":  # its body came with operator set 22
+        return
+    assert expand_functions(found) >= 1
+    assert without_kernel(found.graph) == []
+
+
+def test_float16_is_left_to_casts() -> None:
+    node = only("g (float16[2] x) => (float16[2] y) { y = LeakyRelu (x) }")
+    assert not has_kernel(node)
+    assert not lacks_kernel(node)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (double[2,2] x) => (double y) { y = Det (x) }",
+        "g (int64[1,1,4,4] x, int64[1,1,2,2] w) => (int64[1,1,3,3] y) { y = Conv (x, w) }",
+    ],
+)
+def test_without_kernel(text: str) -> None:
+    found = model(text)
+    expand_functions(found)
+    assert without_kernel(found.graph) == list(found.graph)
+
+
+CONV = "g (float[1,3,8,8] x, float[4,3,3,3] w) => (float y) { y = com.microsoft.FusedConv <activation = %s> (x, w) }"
+HEADS = """g (float[2,3,8] q, float[2,3,8] k, float[2,3,8] v, float[24] b, float[2,%d,3,3] m) => (float y) {
+    y = com.microsoft.MultiHeadAttention <num_heads = 2> (%s) }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ("g (float[2] x) => (float[2] y) { y = Relu (x) }", "1.13"),
+        (CONV % '"Relu"', "1.13"),
+        (CONV % '"HardSwish"', "1.30"),
+        ("g (float[2] x) => (float[2] y) { y = com.microsoft.QuickGelu (x) }", "1.14"),
+        (HEADS % (2, "q, k, v, b"), "1.14"),
+        (HEADS % (2, "q, k, v"), "1.16"),
+        (HEADS % (2, "q, k, v, b, , m"), "1.15"),
+        (HEADS % (1, "q, k, v, b, , m"), "1.22"),
+    ],
+)
+def test_first_release(text: str, release: str) -> None:
+    assert releases()[first_release_of(only(text))] == release
+
+
+def test_releases_are_found_by_name() -> None:
+    assert releases()[release_named("1.18")] == releases()[release_named("1.18.1")] == "1.18"
+    for name in ("1.1", "2.0", "x", ""):
+        with pytest.raises(ValueError, match="not in list"):
+            release_named(name)
