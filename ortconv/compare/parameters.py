@@ -16,7 +16,7 @@ Content = Callable[[Node, tuple[int, ...]], Array | None]
 def parameter(value: Value, shape: tuple[int, ...]) -> Array | None:
     """What an input of this shape must hold for the first node that takes it as a parameter; None where none does."""
     for node, slot in value.uses:
-        row = ROWS.get((node.op, slot)) if node.domain == "" else None
+        row = ROWS.get((f"{node.domain}.{node.op}" if node.domain else node.op, slot))
         if row is None and slot == 1 and node.domain == "" and node.op.startswith("Reduce"):
             row = _counting
         found = None if row is None else row(node, shape)
@@ -71,6 +71,19 @@ def _region(node: Node, shape: tuple[int, ...]) -> Array:
     return np.repeat((0.0, 1.0), math.prod(shape) // 2)
 
 
+def _keys(node: Node, shape: tuple[int, ...]) -> Array | None:
+    """How many keys an attention reads: those of the past and those of this run."""
+    past, key = node.input(3), node.input(1) or node.input(0)
+    lengths = [0 if past is None else past.dim(2), None if key is None else key.dim(1)]
+    known = [n for n in lengths if isinstance(n, int)]
+    return np.full(shape, sum(known)) if len(known) == len(lengths) else None
+
+
+def _last_key(node: Node, shape: tuple[int, ...]) -> Array | None:
+    count = _keys(node, shape)
+    return None if count is None else count - 1
+
+
 ROWS: dict[tuple[str, int], Content] = {
     ("Reshape", 1): _reshape,
     **dict.fromkeys(
@@ -98,5 +111,7 @@ ROWS: dict[tuple[str, int], Content] = {
     ("STFT", 1): _number(8),
     ("STFT", 3): _number(16),
     **dict.fromkeys((("HannWindow", 0), ("HammingWindow", 0), ("BlackmanWindow", 0)), _number(8)),
+    ("com.microsoft.GroupQueryAttention", 5): _last_key,
+    ("com.microsoft.GroupQueryAttention", 6): _keys,
 }
 """By operator and slot."""
