@@ -99,7 +99,6 @@ def test_without_the_package_there_is_no_such_backend(model: Path, tmp_path: Pat
         ("y = Neg(x)", None),
         ("y = Det(x)", None),
         ("y = com.example.Own(x)", None),
-        ("y = com.microsoft.Nothing(x)", None),
         ("y = Cast<to=23>(x)", "no kernel for Cast version 25 on tensor(float4e2m1)"),
         ("b = Cast<to=11>(x) y = LpNormalization(b)", None),
         ("b = Cast<to=16>(x) y = Neg(b)", "no kernel for Neg version 13 on tensor(bfloat16)"),

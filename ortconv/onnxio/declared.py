@@ -32,19 +32,26 @@ def infer_declared(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto
 
     GraphError where an element type is declared that the node does not give.
     """
-    sparse = _densify(proto.graph)
+    sparse = [_densify(graph, outermost=i == 0) for i, graph in enumerate(_graphs(proto.graph))]
     inferred = _infer(proto, warn)
-    if sparse:
-        del inferred.graph.input[-len(sparse) :]
-        inferred.graph.sparse_initializer.extend(sparse)
+    for i, (graph, tensors) in enumerate(zip(_graphs(inferred.graph), sparse, strict=True)):
+        if tensors:
+            del (graph.initializer if i else graph.input)[-len(tensors) :]
+            graph.sparse_initializer.extend(tensors)
     return inferred
 
 
-def _densify(graph: GraphProto) -> list[SparseTensorProto]:
-    """Take out sparse constants, which ONNX Runtime makes dense, and leave dense inputs: onnx infers nothing or wrong shapes."""
+def _densify(graph: GraphProto, *, outermost: bool) -> list[SparseTensorProto]:
+    """Take out sparse constants, which ONNX Runtime makes dense, and leave dense ones: onnx infers nothing or wrong shapes.
+
+    Those of the outermost graph become inputs, those of subgraphs constants without content.
+    """
     sparse = list(graph.sparse_initializer)
     for tensor in sparse:
         check_text(tensor.values.name)
+        if not outermost:
+            graph.initializer.add(name=tensor.values.name, data_type=tensor.values.data_type, dims=tensor.dims)
+            continue
         dense = graph.input.add(name=tensor.values.name).type.tensor_type
         dense.elem_type = tensor.values.data_type
         dense.shape.SetInParent()

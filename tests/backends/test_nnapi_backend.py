@@ -249,7 +249,7 @@ def test_a_closed_session_runs_no_more(split: Path, burst: bool) -> None:
     session = Session(split, [Nnapi(Options(burst=burst))])
     session.run(None, X)
     session.close()
-    with pytest.raises(BackendError, match="BAD_STATE"):
+    with pytest.raises(UsageError, match="session is closed"):
         session.run(None, X)
 
 

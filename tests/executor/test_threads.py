@@ -138,7 +138,7 @@ def test_onnxruntime_gets_its_threads(tmp_path):
 
 def test_at_least_one_thread(tmp_path):
     onnx.save(_model(GRAPHS["product"]), tmp_path / "m.onnx")
-    with pytest.raises(UsageError, match="at least one thread, not 0"):
+    with pytest.raises(UsageError, match="at least one thread and at most 1024, not 0"):
         Session(tmp_path / "m.onnx", threads=0)
 
 

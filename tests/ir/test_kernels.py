@@ -56,7 +56,7 @@ def test_float16_is_left_to_casts() -> None:
     "text",
     [
         "g (double[2,2] x) => (double y) { y = Det (x) }",
-        "g (int64[1,1,4,4] x, int64[1,1,2,2] w) => (int64[1,1,3,3] y) { y = Conv (x, w) }",
+        "g (double[1,1,4,4] x, double[1,1,2,2] w) => (double[1,1,5,5] y) { y = ConvTranspose (x, w) }",
     ],
 )
 def test_without_kernel(text: str) -> None:

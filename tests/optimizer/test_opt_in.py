@@ -25,6 +25,7 @@ NAMES = {
     "LossyCastChainElimination",
     "WeightBiasQuantization",
     "SkipLayerNormFusion",
+    "QDQS8ToU8Shared",
     "GeluApproximation",
     "MatMulNBitsAccuracyLevel4",
     "ErfToExp",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from draw import Draw
-from random_graphs import FLOATS, Graph
+from random_units import FLOATS, Graph
 
 from ortconv.onnxio.load import from_proto
 from ortconv.session import Session

@@ -137,7 +137,7 @@ Made = tuple[str, tuple[int, ...]] | None
 
 
 def _unary(g: Graph, x: str, shape: tuple[int, ...]) -> Made:
-    op = g.d.pick(*UNARY)
+    op = g.d.pick(*(op for op in UNARY if g.dtype is not ml_dtypes.bfloat16 or op not in ("HardSigmoid", "HardSwish")))
     return g.node(op, g.node("Abs", x) if op == "Sqrt" else g.node("Tanh", x) if op == "Exp" else x), shape
 
 
@@ -173,7 +173,8 @@ def _gelu_by_tanh(g: Graph, x: str, shape: tuple[int, ...]) -> Made:
 
 
 def _swish(g: Graph, x: str, shape: tuple[int, ...]) -> Made:
-    gate = g.node("Sigmoid", x) if g.d.chance() else g.node("HardSigmoid", x, alpha=1 / 6, beta=0.5)
+    is_hard = g.dtype is not ml_dtypes.bfloat16 and g.d.chance()
+    gate = g.node("HardSigmoid", x, alpha=1 / 6, beta=0.5) if is_hard else g.node("Sigmoid", x)
     return g.either_way("Mul", x, gate), shape
 
 
@@ -224,7 +225,7 @@ def _product(g: Graph, x: str, shape: tuple[int, ...]) -> Made:
 
 
 def _convolution(g: Graph, x: str, shape: tuple[int, ...]) -> Made:
-    if len(shape) != 4:
+    if len(shape) != 4 or g.dtype is ml_dtypes.bfloat16:
         return None
     x = g.rounded(x) if g.quantized else x
     size, channels = g.d.pick((1, 6), (3, 6), (3, shape[1])), shape[1]
