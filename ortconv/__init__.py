@@ -29,7 +29,7 @@ if _TYPE_CHECKING:
     from ortconv.pipeline import optimize as optimize
     from ortconv.session import Session as Session
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ERRORS = ("BackendError", "FormatError", "GraphError", "MismatchError", "ModelError", "OrtconvError", "UnsafeInputError",
            "UnsupportedError", "UsageError")  # fmt: skip
