@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -156,7 +155,7 @@ def _draft(folder: Path, suffix: str, mode: int) -> tuple[Path, int]:
     """A new file with a random name, locked as long as this process has it open."""
     suffix = suffix if re.fullmatch(r"\.\w{1,32}", suffix) else ""
     while True:
-        draft = folder / f".ortconv-{secrets.token_hex(8)}{suffix}"
+        draft = folder / f".ortconv-{os.urandom(8).hex()}{suffix}"
         descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _FLAGS, mode)
         if os.name != "posix":
             os.close(descriptor)

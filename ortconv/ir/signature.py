@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
-from difflib import get_close_matches
+from collections.abc import Collection, Hashable, Iterator
 
-from ortconv.errors import GraphError
+from ortconv.errors import GraphError, nearest
 from ortconv.ir.attributes import Floats, Graphs, Ints, Strings, Tensors, Types
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import Formal, Schema, operators, schema, schema_of
@@ -53,7 +52,7 @@ def _check(node: Node) -> None:
         return
     found = schema_of(node)
     if found is None:
-        raise GraphError(_unknown(node), node=node.label, hint=_nearest(node.op, operators(node.domain)))
+        raise GraphError(_unknown(node), node=node.label, hint=nearest(node.op, operators(node.domain)))
     _check_counts(node, found)
     _check_attributes(node, found)
     _check_types(node, found)
@@ -66,11 +65,6 @@ def _unknown(node: Node) -> str:
     if other:
         return f"{node.op} was last defined in opset {other[-1]} of {domain}, the model imports opset {version}"
     return f"opset {version} of {domain} has no operator '{node.op}'"
-
-
-def _nearest(name: str, known: Sequence[str]) -> str | None:
-    near = get_close_matches(name, [other for other in known if other != name], 3)
-    return f"did you mean {', '.join(near)}?" if near else None
 
 
 def _check_counts(node: Node, found: Schema) -> None:
@@ -99,7 +93,7 @@ def _check_attributes(node: Node, found: Schema) -> None:
             raise GraphError(
                 f"{found.op} of opset {found.since} has no attribute '{name}'",
                 node=node.label,
-                hint=_nearest(name, list(found.attributes)) or "remove the attribute",
+                hint=nearest(name, found.attributes) or "remove the attribute",
             )
         if wanted != given:
             raise GraphError(f"attribute '{name}' is of type {given}, must be {wanted}", node=node.label)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from ortconv.backends.onnxruntime_custom import infer_types
 from ortconv.errors import OrtconvError, UnsupportedError, UsageError
 from ortconv.executor.guard import guarded
 from ortconv.files import renamed, replacing, write_bytes, write_text
@@ -91,6 +90,8 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
     with result.timed("load"):
         model = load(source, options.fix_dims)
         if options.custom_op_library is not None:
+            from ortconv.backends.onnxruntime_custom import infer_types
+
             infer_types(model.graph, options.custom_op_library)
         tell(observer, "load", model)
     result.warnings = model.warnings

@@ -146,6 +146,8 @@ class Options:
 
     def targets(self) -> tuple[Target, ...]:
         """The execution providers whose nodes are kept as they want them, in the order in which ONNX Runtime asks them."""
+        if not (self.use_nnapi or self.use_coreml):
+            return ()
         from ortconv.partition import Target
 
         found = []

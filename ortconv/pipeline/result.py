@@ -87,7 +87,6 @@ class Result:
 
     def tell(self, model: Model, context: Context, partitionings: Sequence[Partitioning], gain: Gain | None) -> None:
         """Note what the optimizer and the partitioner made of a model."""
-        from ortconv.offload import hinted
         from ortconv.ortformat.precision import needs_provider
         from ortconv.ortformat.releases import oldest_release
 
@@ -98,6 +97,8 @@ class Result:
         self.folded_bytes = context.grown
         self.folds = [{"node": node, "bytes": size} for size, node in sorted(context.folds, reverse=True)[:SHOWN_FOLDS]]
         if partitionings:
+            from ortconv.offload import hinted
+
             self.partitions = [
                 {"provider": found.target.provider.name, **p.to_dict()}
                 for found in partitionings
