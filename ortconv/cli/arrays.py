@@ -1,4 +1,4 @@
-"""Arrays in and out of .npy and .npz files. What a header says is checked before any memory is taken for it."""
+"""Reads and writes .npy and .npz files. A header is checked before any memory is allocated for it."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def compare_layers(
     """Every value that the nodes of both graphs make, in the second's order. `names` are the second's for those of the first.
 
     Values that nothing reads are left out, those that a backend never computes, and those of another shape or type than their
-    counterpart, since they stand for something else; outputs are not.
+    counterpart, since they mean something else; outputs are not.
     """
     made = {v.name for node in second for v in node.outputs if v is not None and (v.uses or v.is_output)}
     names = names if names is not None else {name: name for name in made}

@@ -72,7 +72,7 @@ class Problem:
 
 @dataclass
 class Solution:
-    """Sizes that meet what the graph demands as far as it can be told; those in `implied` leave no choice."""
+    """Sizes that meet all demands of the graph that are known; those in `implied` leave no choice."""
 
     sizes: Sizes
     implied: set[str]

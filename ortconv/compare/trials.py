@@ -30,7 +30,7 @@ PAIRS = (("negative", 1), ("large", 0), ("zeros", 0))
 """The sets beyond the first one: what the elements are like, and whether free dimensions are to be 1."""
 
 COPIES = 4
-"""A set of inputs is run about so many times: source and result, on two engines."""
+"""About how often a set of inputs is run: source and result, on two engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def _text(kind: str, sizes: Sizes) -> str:
 
 
 MOST_TURNS = 1 << 31
-"""Loops of so many turns do not end while somebody waits."""
+"""Loops with more turns than this do not end while somebody waits."""
 
 
 def _refuse_endless(graph: Graph) -> None:

@@ -181,7 +181,7 @@ def accepts(tolerance: Tolerance, found: Gap) -> bool:
 
 
 def few(size: int) -> int:
-    """How many of so many quantized values may be a step off: those that lie at rounding ties."""
+    """How many of `count` quantized values may be a step off: those that lie at rounding ties."""
     return min(2 + size // 50, -(-size // 4))
 
 

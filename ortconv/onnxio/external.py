@@ -14,7 +14,7 @@ from ortconv.ir.types import DType
 from ortconv.onnxlib import TensorProto
 
 SMALL = 1 << 16
-"""Files of up to so many bytes are read rather than mapped: a map holds a file descriptor."""
+"""Files up to this number of bytes are read rather than mapped: a map holds a file descriptor."""
 
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)

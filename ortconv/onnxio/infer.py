@@ -20,7 +20,7 @@ from ortconv.onnxio.shield import hide, may_need_hiding, reveal
 from ortconv.onnxlib import IR_VERSION, InferenceError, ModelProto, infer_shapes
 
 LARGEST_SHAPE_DATA = 1024
-"""Constants of up to so many elements are shown to shape inference."""
+"""Shape inference sees the content of constants up to this number of elements."""
 
 
 class ContradictionError(GraphError):
@@ -77,12 +77,12 @@ def _out_of_memory(error: Exception) -> bool:
 
 MEMORY_BASE = 256 << 20
 MEMORY_FACTOR = 64
-"""Shape inference may take so many bytes, and so many for each byte of the message."""
+"""Bytes that shape inference may allocate: a fixed part, and a part for each byte of the message."""
 
 
 @contextmanager
 def memory_limit(allowance: int) -> Iterator[None]:
-    """Let allocations fail, where the system can do that, once the process has grown by so many bytes."""
+    """Let allocations fail, where the system can do that, once the process has grown by this number of bytes."""
     try:
         import resource
 
@@ -253,7 +253,7 @@ def _declared_type(node: Node, slot: int) -> ValueType | None:
 
 
 def _only_type(found: Schema, declared: str) -> ValueType | None:
-    """The tensor type that a fixed type, or a type parameter with a single choice, stands for."""
+    """The tensor type of a fixed type, or of a type parameter with a single choice."""
     if declared in found.type_parameters:
         allowed = found.allowed[declared]
         declared = next(iter(allowed)) if len(allowed) == 1 else ""

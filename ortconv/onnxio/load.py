@@ -23,7 +23,7 @@ from ortconv.onnxio.inline import inline_functions
 from ortconv.onnxlib import GraphProto, ModelProto, TensorProto
 
 SMALL_EXTERNAL = 8 * wire.THRESHOLD
-"""External payloads of up to so many bytes are shown to shape inference."""
+"""Shape inference sees external payloads up to this number of bytes."""
 
 
 def load(path: str | Path, fix_dims: Mapping[str, int] | None = None, oldest_opset: int = OLDEST_OPSET) -> Model:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ortconv.errors import FormatError, UnsupportedError
 
 THRESHOLD = 1024
-"""Payloads of so many bytes and more are cut out."""
+"""Payloads of this number of bytes and more are cut out."""
 
 MAX_DEPTH = 100
 """Messages within messages, as in protobuf itself."""
@@ -197,7 +197,7 @@ def encode(number: int) -> bytes:
 
 
 def _reference(number: int) -> bytes:
-    """The fields data_location and external_data that stand for a payload."""
+    """The fields data_location and external_data that replace a payload."""
     location = (MARKER + str(number)).encode()
     entry = b"\x0a\x08location\x12" + encode(len(location)) + location
     return encode(_DATA_LOCATION << 3) + b"\x01" + encode(_EXTERNAL_DATA << 3 | _BYTES) + encode(len(entry)) + entry

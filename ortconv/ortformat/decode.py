@@ -123,7 +123,7 @@ class Decoder:
                 raise FormatError(f"byte {at}, {kind}.{record._fields[index]}: is missing")
 
     def _plan(self, kind: str, vtable: int, at: int) -> tuple[int, list[tuple[int, int, Read]]]:
-        """The size of a table and (field, offset, reader) of what is present."""
+        """The size of a table, and (field, offset, reader) for each field that is present."""
         where = f"{kind}'s vtable"
         self._check(vtable, 4, 2, where)
         length, size = _u16(self.buffer, vtable)[0], _u16(self.buffer, vtable + 2)[0]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onnx import FunctionProto, ModelProto, NodeProto
 
 SMALL_CONSTANT = 1024
-"""Constants up to so many elements are shown to shape inference."""
+"""Shape inference sees the content of constants up to this number of elements."""
 
 DEEPEST = 8
 """How deep functions may be nested in the bodies of functions."""

@@ -36,7 +36,7 @@ ENUMS = {"NodeType": ("i32", 2), "AttributeType": ("i32", 13), "TensorDataType":
 """Enumerations: how they are stored and how many values they have, counted from 0."""
 
 UNION = ("", "TensorTypeAndShape", "SequenceType", "MapType")
-"""The tables that the tag TypeInfo.value_type stands for."""
+"""The table for each tag TypeInfo.value_type."""
 
 EDGE_END_BYTES = 12
 """EdgeEnd is a struct: node_index u32, src_arg_index i32, dst_arg_index i32."""

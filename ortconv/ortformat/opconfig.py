@@ -188,9 +188,9 @@ class RequiredOperators:
         return {(d, op) for d, versions in self._operators.items() for ops in versions.values() for op in ops}
 
     def missing(self, needed: RequiredOperators) -> list[Missing]:
-        """What a build by this config lacks of what is needed, by kernel and type, in the order of a config.
+        """The kernels and types that are needed and that a build by this config lacks, in the order of a config.
 
-        A version stands for the kernel of the operator as of that version, be it the version of a model's operator set.
+        A version names the kernel that the operator has at that version, also if it is the version of a model's operator set.
         """
         has = {
             (domain, _since(domain, op, version), op)

@@ -22,7 +22,7 @@ Segment = bytes | memoryview
 
 
 class ValueWriter:
-    """Emits what stands for values. Large payloads gather in `payloads`, to be written behind the metadata.
+    """Emits the tables of values. Large payloads gather in `payloads`, to be written behind the metadata.
 
     `visits` counts the tables that onnxruntime's verifier follows; methods that emit something shared return (index, visits of
     what is below it). `where` is what messages blame, `float8` whether such a type occurred.

@@ -34,7 +34,7 @@ def resize(b: Builder, unit: Unit) -> None:
 
 
 def _check_scales(unit: Unit, shape: tuple[int, ...], resized: tuple[int, ...]) -> None:
-    """BackendError where elements come from other places than those of the lengths, which are all that NNAPI is told."""
+    """BackendError where the scales choose other elements than the lengths do: NNAPI knows the lengths only."""
     scales = unit.constant(2)
     corners = attribute(unit.target, "coordinate_transformation_mode") == "align_corners"
     if scales is None or not scales.size or corners or shape == resized:
@@ -42,10 +42,10 @@ def _check_scales(unit: Unit, shape: tuple[int, ...], resized: tuple[int, ...]) 
     is_nearest = attribute(unit.target, "mode") == "nearest"
     for size, length, scale in zip(shape, resized, scales.numpy().tolist(), strict=True):
         index = np.arange(length)
-        stated, told = index / scale, index * (size / length)
+        by_scale, by_length = index / scale, index * (size / length)
         if is_nearest:
-            stated, told = np.floor(stated + ROUNDING), np.floor(told + ROUNDING)
-        if not np.allclose(stated, told, 0, ROUNDING):
+            by_scale, by_length = np.floor(by_scale + ROUNDING), np.floor(by_length + ROUNDING)
+        if not np.allclose(by_scale, by_length, 0, ROUNDING):
             raise BackendError(
                 f"the node scales {size} by {scale:g}, NNAPI by {length}/{size}: it computes other numbers",
                 backend="nnapi",
