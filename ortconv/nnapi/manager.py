@@ -45,7 +45,7 @@ def _known() -> list[Device]:
 
 @checked
 def register_device(device: Device) -> None:
-    """Make a device known, in front of the CPU. BAD_DATA if another device has its name, or if its version, type or features are missing."""
+    """Make a device known, in front of the CPU. BAD_DATA if its name exists, or if its description is incomplete."""
     _check_driver(device)
     if device.name in (REFERENCE, *(other.name for other in _known())):
         raise bad_data(f"there is a device '{device.name}' already")
