@@ -28,7 +28,7 @@ check: $(VENV)/.dev ## lint, formatting, types and the fast tests (all but the s
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) -n auto --dist worksteal -m "not slow" -x --hypothesis-profile quick --ignore-glob 'tests/executor/test_node_cases*.py'
+	$(PYTEST) -n auto --dist worksteal -m "not slow" -x --hypothesis-profile quick --ignore-glob 'tests/executor/kernels/test_node_cases*.py'
 
 bench: $(VENV)/.dev ## run the benchmarks of tests/bench
 	@found=0; for file in tests/bench/*.py; do \

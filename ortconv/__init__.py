@@ -27,7 +27,7 @@ if _TYPE_CHECKING:
     from ortconv.pipeline import Result as Result
     from ortconv.pipeline import convert as convert
     from ortconv.pipeline import optimize as optimize
-    from ortconv.session import Session as Session
+    from ortconv.runtime.session import Session as Session
 
 __version__ = "0.2.0"
 
@@ -38,7 +38,7 @@ _PUBLIC = {
     **dict.fromkeys(_ERRORS, ("ortconv.errors", "")),
     "Options": ("ortconv.pipeline", ""),
     "Result": ("ortconv.pipeline", ""),
-    "Session": ("ortconv.session", ""),
+    "Session": ("ortconv.runtime.session", ""),
     "convert": ("ortconv.pipeline", ""),
     "load": ("ortconv.models", ""),
     "optimize": ("ortconv.pipeline", ""),

@@ -14,7 +14,7 @@ import pytest
 
 from ortconv.backends.onnxruntime_cpu import OnnxRuntime
 from ortconv.onnxio.load import from_proto
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 from tests.conftest import ROOT
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>

@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any
 
 from ortconv.errors import UsageError
-from ortconv.executor.backend import Event, Program, Region
 from ortconv.executor.guard import guarded
-from ortconv.executor.memory import keep_freed_memory
-from ortconv.executor.plan import Plan, objection
-from ortconv.executor.threads import in_threads
+from ortconv.executor.kernels.evaluate import objection
+from ortconv.executor.plan import Plan
+from ortconv.executor.replay.memory import keep_freed_memory
+from ortconv.executor.replay.threads import in_threads
 from ortconv.ir.graph import Node
+from ortconv.runtime.backend import Event, Program, Region
 
 
 class Numpy:

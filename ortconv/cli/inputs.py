@@ -100,7 +100,7 @@ def read_array(path: Path, value: Value, check: Check | None = None) -> Any:
 
 def _checking(values: Sequence[Value]) -> Check:
     """A check of arrays against the inputs of these names, before they are read."""
-    from ortconv.session import check_type
+    from ortconv.runtime.session import check_type
 
     known = {v.name: v for v in values}
 
@@ -232,7 +232,7 @@ def _check_shape(shape: tuple[int, ...], value: Value) -> None:
     """UsageError for a shape that the input does not take, or that memory does not hold."""
     from ortconv.cli.arrays import check_room
     from ortconv.ir.types import TensorType
-    from ortconv.session import check_type
+    from ortconv.runtime.session import check_type
 
     type = value.type
     if not isinstance(type, TensorType):

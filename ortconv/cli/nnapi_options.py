@@ -12,7 +12,7 @@ from ortconv.choices import FEATURE_LEVELS
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
-    from ortconv.executor.backend import Backend
+    from ortconv.runtime.backend import Backend
 
 LEVEL = click.option(
     "--nnapi-feature-level",

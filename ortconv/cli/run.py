@@ -21,7 +21,7 @@ from ortconv.errors import MismatchError, UsageError
 
 if TYPE_CHECKING:
     from ortconv.nnapi.timing import Summary, Trace
-    from ortconv.session import Session
+    from ortconv.runtime.session import Session
 
 
 @click.command(context_settings={"show_default": True})
@@ -78,7 +78,7 @@ def command(
 ) -> None:
     """Run MODEL (.onnx or .ort) once or several times and say what comes out."""
     from ortconv.cli.arrays import write_npz
-    from ortconv.session import Session
+    from ortconv.runtime.session import Session
 
     trace = click.get_current_context().with_resource(observed(backends, flags))
     start = time.perf_counter()
@@ -151,7 +151,7 @@ def _measured(
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """The feeds, how long the runs took, and the results by name. A first run that is not counted finds the feeds."""
     from ortconv.compare.feeds import first_run
-    from ortconv.executor.memory import forget_peak, peak_bytes
+    from ortconv.executor.replay.memory import forget_peak, peak_bytes
 
     wanted = given.read_inputs(session.model.graph, flags["inputs"], flags["texts"])
     forget_peak()

@@ -13,11 +13,11 @@ import numpy as np
 
 from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import Allowance
-from ortconv.executor.backend import claims, get_backend, with_fallbacks
-from ortconv.executor.regions import last_uses, observed, pieces, place, reads, split
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.session import check_feeds
+from ortconv.runtime.backend import claims, get_backend, with_fallbacks
+from ortconv.runtime.placement import last_uses, observed, pieces, place, reads, split
+from ortconv.runtime.session import check_feeds
 
 PIECE = 8
 """Nodes that run together, and whose results are held together."""

@@ -20,12 +20,12 @@ from ortconv.compare.trials import CannotTryError, Run, TooLargeError, Trial, tr
 from ortconv.compare.verdict import Gap, Tolerance, accepts, gap, nudge, nudged, tolerances, widest
 from ortconv.compare.widen import is_narrow, narrow, wide, widen
 from ortconv.errors import BackendError, MismatchError, OrtconvError
-from ortconv.executor.deadline import within
 from ortconv.ir.graph import Graph, Value, captures
 from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
 from ortconv.models import load
-from ortconv.session import Session
+from ortconv.runtime.deadline import within
+from ortconv.runtime.session import Session
 
 if TYPE_CHECKING:
     from ortconv.backends.onnxruntime_cpu import ModelFile
@@ -351,7 +351,7 @@ class Reference:
 
 def open_file(file: Path, default: bool, custom_op_library: Path | None) -> ModelFile:
     from ortconv.backends.onnxruntime_cpu import ModelFile
-    from ortconv.executor.backend import get_backend
+    from ortconv.runtime.backend import get_backend
 
     get_backend("onnxruntime")
     return ModelFile(file, default=default, custom_op_library=custom_op_library)

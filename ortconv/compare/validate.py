@@ -9,10 +9,10 @@ from pathlib import Path
 from ortconv.compare.reference import Outputs, Reference, open_file, runtime_name, said
 from ortconv.compare.shrink import shrink
 from ortconv.errors import BackendError, UnsupportedError
-from ortconv.executor.deadline import TimeLimitError, within
 from ortconv.ir.model import Model
 from ortconv.models import load
-from ortconv.session import Session
+from ortconv.runtime.deadline import TimeLimitError, within
+from ortconv.runtime.session import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,27 +11,26 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.errors import BackendError, UnsupportedError
-from ortconv.executor.backend import Event
+from ortconv.errors import BackendError
 from ortconv.executor.constants import Constants
-from ortconv.executor.deadline import watched
-from ortconv.executor.foreseen import foreseen
-from ortconv.executor.fusion import Unit, units
+from ortconv.executor.fusion.elementwise_ops import Constant
+from ortconv.executor.fusion.fuse import Unit, units
+from ortconv.executor.fusion.int8 import quantized_units
+from ortconv.executor.fusion.int8_patterns import is_of_weights
+from ortconv.executor.fusion.roots import Bind
 from ortconv.executor.guard import SMALLER
-from ortconv.executor.heads import Bind
-from ortconv.executor.kernels.blocks import Constant
-from ortconv.executor.memory import return_freed_memory
-from ortconv.executor.quantized import quantized_units
-from ortconv.executor.quantized_steps import is_of_weights
-from ortconv.executor.recording import ABSENT, Recording, Step
-from ortconv.executor.registry import Function, Kernel, lookup, preparer
-from ortconv.executor.threads import products_in, thread_count
-from ortconv.executor.work import ChangedError, with_attributes
+from ortconv.executor.kernels.evaluate import kernel_of
+from ortconv.executor.kernels.registry import preparer
+from ortconv.executor.replay.memory import return_freed_memory
+from ortconv.executor.replay.recorder import ABSENT, Recording, Step
+from ortconv.executor.replay.threads import products_in, thread_count
+from ortconv.executor.replay.work import ChangedError, Function, with_attributes
+from ortconv.executor.shape_dataflow import foreseen
 from ortconv.ir.garbage import without_collections
-from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
-from ortconv.ir.schema import schema_of, since_version
-from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
 from ortconv.ir.types import DType, TensorType
+from ortconv.runtime.backend import Event
+from ortconv.runtime.deadline import watched
 
 _Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
 """What to call, with which values, what it makes, and the node for messages."""
@@ -289,45 +288,6 @@ def _made(nodes: Iterable[Node]) -> set[Value]:
     return {v for node in nodes for v in node.outputs if v is not None}
 
 
-def objection(node: Node) -> str | None:
-    """Why the numpy executor cannot run a node; None if it can. Subgraphs are looked into."""
-    found = _kernel(node)
-    if isinstance(found, str):
-        return found
-    return next((reason for sub in node.subgraphs for n in sub if (reason := objection(n))), None)
-
-
-def _kernel(node: Node) -> tuple[Kernel, dict[str, Any]] | str:
-    """The kernel of a node and the attributes that it is given, or why there is none."""
-    since = since_version(node)
-    kernel = lookup(node.domain, node.op, since)
-    if kernel is None:
-        return f"no kernel for {node.domain + ':' if node.domain else ''}{node.op} version {since}"
-    stated = {name: node.attrs[name] for name in _stated(node, kernel)} if node.attrs else {}
-    unknown = [name for name in stated if kernel.attributes is not None and name not in kernel.attributes]
-    if unknown:
-        return f"the kernel of {node.op} does not take attribute {unknown[0]}={node.attrs[unknown[0]]}"
-    return kernel, stated
-
-
-_MEMORY_HINT = "consumed_inputs"
-"""Before opset 6 it told which inputs may be overwritten."""
-
-
-def _stated(node: Node, kernel: Kernel) -> list[str]:
-    """The attributes that the kernel must be given: all that a node has, but for unknown ones with their default."""
-    known = kernel.attributes
-    if known is None:
-        return [k for k in node.attrs if k != _MEMORY_HINT]
-    schema = schema_of(node)
-    defaults = {} if schema is None else schema.defaults
-    return [
-        k
-        for k, v in node.attrs.items()
-        if k in known or (k != _MEMORY_HINT and (k not in defaults or defaults[k] != v))
-    ]
-
-
 def _bind(
     constant: Constant, node: Node, align: Callable[[Value], object] = lambda _: None, reference: bool = False
 ) -> tuple[Function, list[Value | None]]:
@@ -335,13 +295,7 @@ def _bind(
 
     `align` is called for operands that are not prepared.
     """
-    found = _kernel(node)
-    if isinstance(found, str):
-        raise UnsupportedError(found, node=node.label)
-    kernel, stated = found
-    attributes = {name: _argument(value) for name, value in stated.items()}
-    if kernel.wants_n_outputs:
-        attributes["n_outputs"] = len(node.outputs)
+    kernel, attributes = kernel_of(node)
     reads = list(node.inputs)
     if node.subgraphs:
         outer = captures(node)
@@ -359,16 +313,6 @@ def _bind(
         if value is not None:
             align(value)
     return function, reads
-
-
-def _argument(value: Attribute) -> Any:
-    if isinstance(value, Tensor):
-        return value.numpy()
-    if isinstance(value, Tensors):
-        return tuple(t.numpy() for t in value)
-    if isinstance(value, SparseTensor):
-        return value.dense().numpy()
-    return value
 
 
 def _with_bodies(
@@ -412,25 +356,3 @@ class Body:
 def _body_plan(graph: Graph, outer: Sequence[Value], reference: bool) -> Plan:
     # What has inputs runs many times in a row, with shapes that change from one time to the next.
     return Plan(list(graph), [*graph.inputs, *outer], graph.outputs, records=not graph.inputs, reference=reference)
-
-
-def evaluated(node: Node, operands: Sequence[Any]) -> Any:
-    """What a node's kernel makes of operands. UnsupportedError where there is no kernel; its errors pass."""
-    found = _kernel(node)
-    if isinstance(found, str):
-        raise UnsupportedError(found, node=node.label)
-    kernel, stated = found
-    attributes = {name: _argument(value) for name, value in stated.items()}
-    if kernel.wants_n_outputs:
-        attributes["n_outputs"] = len(node.outputs)
-    with np.errstate(all="ignore"):
-        return kernel.function(*operands, **attributes)
-
-
-def evaluate(node: Node) -> tuple[Any, ...]:
-    """The outputs of a node whose inputs are all constants. UnsupportedError where there is no kernel; kernel errors pass."""
-    constants = Constants()
-    function, reads = _bind(constants, node, constants.align)
-    with np.errstate(all="ignore"):
-        result = function(*[None if v is None else constants(v) for v in reads])
-    return result if isinstance(result, tuple) else (result,)

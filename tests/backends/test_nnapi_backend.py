@@ -16,11 +16,11 @@ from ortconv import nnapi
 from ortconv.backends.nnapi.backend import Nnapi, NnapiProgram, Options, flags_of
 from ortconv.backends.nnapi.claims import refusals
 from ortconv.errors import BackendError, UsageError
-from ortconv.executor.regions import make_region
 from ortconv.ir.graph import Value
 from ortconv.models import load
 from ortconv.nnapi.simulated import SimulatedDevice
-from ortconv.session import Session
+from ortconv.runtime.placement import make_region
+from ortconv.runtime.session import Session
 
 RNG = np.random.default_rng(3)
 X = {"x": RNG.standard_normal((1, 3, 8, 8)).astype(np.float32)}

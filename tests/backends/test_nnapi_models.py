@@ -17,7 +17,7 @@ from ortconv.compare.feeds import candidates
 from ortconv.compare.tolerance import limit
 from ortconv.models import load
 from ortconv.partition import Target, partition
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
 MODELS = json.loads((SHARED / "INDEX.json").read_text())["models"] if SHARED.is_dir() else []

@@ -14,7 +14,7 @@ from ortconv.backends.nnapi.backend import Nnapi, NnapiProgram, Options
 from ortconv.backends.nnapi.lower import FUSING, LOWERINGS
 from ortconv.nnapi import Operation
 from ortconv.partition.nnapi.rules import ROWS
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 from tests.batches import batched
 
 CASES = all_cases()

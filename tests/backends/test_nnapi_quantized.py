@@ -25,7 +25,7 @@ from ortconv.nnapi import Operation
 from ortconv.nnapi.arithmetic import quantize_multiplier
 from ortconv.nnapi.cpu import Program, run_operation
 from ortconv.nnapi.operand import Tensor
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 SLACK = 2.0**-12
 """What onnxruntime's own sums of floats may be off, in codes."""

@@ -13,7 +13,7 @@ from ortconv.compare.layers import compare_layers, largest_loss, stream
 from ortconv.compare.models import Subject, compare
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 RNG = np.random.default_rng(0)
 

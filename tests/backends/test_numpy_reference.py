@@ -10,7 +10,7 @@ import pytest
 from ortconv.compare.feeds import first_run
 from ortconv.compare.tolerance import difference
 from ortconv.errors import UsageError
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 
 def test_a_step_is_a_node(sample: Path) -> None:

@@ -174,7 +174,7 @@ def test_memory_that_there_is_not(k: Path, capsys: pytest.CaptureFixture[str], m
     def refuse(*_: object, **__: object) -> None:
         raise MemoryError("Unable to allocate 3 TiB")
 
-    monkeypatch.setattr("ortconv.session.Session.run", refuse)
+    monkeypatch.setattr("ortconv.runtime.session.Session.run", refuse)
     assert main(["run", "k.onnx"]) == 3
     assert "out of memory: Unable to allocate 3 TiB" in capsys.readouterr().err
 

@@ -21,7 +21,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context, New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import Match, P
 from ortconv.pipeline import optimize_traced
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 
 def model(text: str) -> Model:

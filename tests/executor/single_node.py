@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from ortconv.executor import registry
+from ortconv.executor.kernels import registry
 
 OPSET = 22
 IR_VERSION = 10

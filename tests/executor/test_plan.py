@@ -11,10 +11,11 @@ from onnx.parser import parse_graph
 
 from ortconv.executor import plan
 from ortconv.executor.constants import Constants
-from ortconv.executor.memory import once
-from ortconv.executor.program import BlockProgram, Line
-from ortconv.executor.work import AT_ONCE
-from ortconv.session import Session
+from ortconv.executor.fusion.elementwise_program import BlockProgram, Line
+from ortconv.executor.kernels import evaluate
+from ortconv.executor.replay.memory import once
+from ortconv.executor.replay.work import AT_ONCE
+from ortconv.runtime.session import Session
 from tests.counting import calls
 
 RNG = np.random.default_rng(11)
@@ -51,7 +52,7 @@ def test_a_fused_step_costs_no_calls(tmp_path):
 
 def test_planning_looks_a_kernel_up_to_place_and_to_bind_it(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(plan, "lookup", lambda *key, old=plan.lookup: asked.append(key) or old(*key))
+    monkeypatch.setattr(evaluate, "lookup", lambda *key, old=evaluate.lookup: asked.append(key) or old(*key))
     nodes = " ".join(f"v{i + 1} = Sin(v{i})" for i in range(100))
     _session(tmp_path / "m.onnx", f"g (float[2] v0) => (float[2] v100) {{ {nodes} }}")
     assert len(asked) == 2 * 100

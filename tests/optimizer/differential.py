@@ -25,7 +25,7 @@ from ortconv.ortformat.functions import expand_functions
 from ortconv.ortformat.writer import serialize
 from ortconv.partition import Target
 from ortconv.pipeline import optimize
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 Feeds = Mapping[str, Any]
 VARIANTS: tuple[tuple[str, bool], ...] = (

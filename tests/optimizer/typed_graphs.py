@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ortconv.executor.registry import lookup
+from ortconv.executor.kernels.registry import lookup
 
 LARGEST = 4096
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 100.0)

@@ -11,7 +11,7 @@ from ortconv.ir.types import DType
 from ortconv.partition import Target, partition
 from ortconv.partition.checks import CHANGED
 from ortconv.partition.nnapi.rules import INSTEAD
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 from tests.batches import batched
 
 F = np.float32

@@ -8,10 +8,10 @@ from partition_graphs import SCALE, f32, i64, make, messages, u8
 
 from ortconv.backends.nnapi.backend import Nnapi, Options
 from ortconv.errors import GraphError
-from ortconv.executor.regions import make_region
 from ortconv.ir.types import DType
 from ortconv.partition import Target, partition
 from ortconv.partition.nnapi.runtime import FAILS
+from ortconv.runtime.placement import make_region
 from tests.batches import batched
 
 F = np.float32

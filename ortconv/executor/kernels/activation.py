@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import blockwise, erf, gelu_block, gelu_tanh_block, limit, ones
-from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
-from ortconv.executor.numerics import clip_to
-from ortconv.executor.registry import kernel
-from ortconv.executor.work import AT_ONCE, Work, recordable, with_record
+from ortconv.executor.algorithms.blockwise import blockwise, gelu_block, gelu_tanh_block, ones
+from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, rounding, widen
+from ortconv.executor.kernels.elementwise import erf, limit
+from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.numerics import clip_to
+from ortconv.executor.replay.work import AT_ONCE, Work, recordable, with_record
 from ortconv.ir.tensor import Array
 
 MICROSOFT = "com.microsoft"

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.attend import attend, attended
-from ortconv.executor.kernels.doubt import Doubt
-from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
-from ortconv.executor.kernels.products import by_weights
-from ortconv.executor.registry import Function, kernel, prepare
-from ortconv.executor.work import AT_ONCE, Work, with_record
+from ortconv.executor.algorithms.attention import attend, attended
+from ortconv.executor.algorithms.fallback import Doubt
+from ortconv.executor.algorithms.gemm import by_weights
+from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, rounding, widen
+from ortconv.executor.kernels.registry import kernel, prepare
+from ortconv.executor.replay.work import AT_ONCE, Function, Work, with_record
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.registry import kernel
-from ortconv.executor.work import Work, with_record
+from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import Work, with_record
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.precision import in_float32, is_narrow, widen
-from ortconv.executor.registry import kernel
-from ortconv.executor.work import Work, with_record
+from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
+from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import Work, with_record
 from ortconv.ir.tensor import Array
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import activation, matmul, normalization
-from ortconv.executor.registry import Function, kernel, lookup, table
+from ortconv.executor.kernels.registry import kernel, lookup, table
+from ortconv.executor.replay.work import Function
 from ortconv.ir.tensor import Array
 
 _BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Less", "Greater")

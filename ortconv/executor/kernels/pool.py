@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import ones
-from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.stripes import rows_per_stripe
-from ortconv.executor.kernels.windows import (
+from ortconv.executor.algorithms.blockwise import ones
+from ortconv.executor.algorithms.half_precision import in_float32
+from ortconv.executor.algorithms.sliding_window import (
     Place,
     Window,
     channels_first,
@@ -22,8 +21,9 @@ from ortconv.executor.kernels.windows import (
     sliding,
     window,
 )
-from ortconv.executor.registry import kernel
-from ortconv.executor.work import AT_ONCE, Work, copy_to, recordable, spans, with_attributes
+from ortconv.executor.algorithms.tiles import rows_per_stripe
+from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import AT_ONCE, Work, copy_to, recordable, spans, with_attributes
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64

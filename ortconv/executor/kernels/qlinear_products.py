@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import adder
-from ortconv.executor.kernels.matmul import centred, integer_product, integer_sums
-from ortconv.executor.kernels.precision import widen
+from ortconv.executor.algorithms.blockwise import adder
+from ortconv.executor.algorithms.gemm_exact import centred, integer_product, integer_sums
+from ortconv.executor.algorithms.half_precision import widen
+from ortconv.executor.algorithms.rounding import dynamic_centred_codes
 from ortconv.executor.kernels.qlinear import output_dtype, requantize
-from ortconv.executor.kernels.quantize import dynamic_centred_codes
-from ortconv.executor.registry import Function, kernel, prepare
-from ortconv.executor.work import Work, with_record
+from ortconv.executor.kernels.registry import kernel, prepare
+from ortconv.executor.replay.work import Function, Work, with_record
 from ortconv.ir.tensor import Array
 
 _MS = "com.microsoft"

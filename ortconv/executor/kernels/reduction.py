@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import ones, truncated_quotient
+from ortconv.executor.algorithms.blockwise import ones
+from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
+from ortconv.executor.algorithms.sliding_window import to_last
+from ortconv.executor.kernels.elementwise import truncated_quotient
 from ortconv.executor.kernels.movement import integers
-from ortconv.executor.kernels.precision import in_float32, is_narrow, widen
-from ortconv.executor.kernels.windows import to_last
-from ortconv.executor.registry import kernel
-from ortconv.executor.work import AT_ONCE, Work, with_record
+from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import AT_ONCE, Work, with_record
 from ortconv.ir.tensor import Array
 
 Axes = tuple[int, ...]
