@@ -27,6 +27,9 @@ class Numpy:
     def configured(self, settings: str) -> Numpy:
         if settings != "reference":
             raise UsageError(f"the backend 'numpy' has no setting '{settings}'", hint="its only setting is 'reference'")
+        return self.reference()
+
+    def reference(self) -> Numpy:
         return Numpy(reference=True)
 
     def available(self) -> str | None:

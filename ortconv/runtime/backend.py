@@ -120,6 +120,20 @@ def claims(backend: Backend) -> TypeGuard[Claiming]:
 
 
 @runtime_checkable
+class Accelerated(Backend, Protocol):
+    """A backend whose programs compute differently where more values are asked for, as far as rounding goes."""
+
+    def reference(self) -> Backend:
+        """The backend of the same name whose programs compute each node by itself."""
+        ...
+
+
+def reference_of(backend: Backend) -> Backend:
+    """The backend that computes what somebody looks at: the numbers do not depend on which values these are."""
+    return backend.reference() if isinstance(backend, Accelerated) else backend
+
+
+@runtime_checkable
 class Configurable(Protocol):
     """A backend that can be had with other settings, as text."""
 

@@ -18,9 +18,20 @@ from ortconv.errors import UsageError
 from ortconv.executor.replay.numerics import kernel_settings
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
+from ortconv.ir.schema import draws
 from ortconv.ir.types import DType, TensorType
 from ortconv.models import Source, load
-from ortconv.runtime.backend import Backend, Closeable, Event, Profiled, Program, get_backend, with_fallbacks
+from ortconv.runtime.backend import (
+    Backend,
+    Closeable,
+    Event,
+    Profiled,
+    Program,
+    Region,
+    get_backend,
+    reference_of,
+    with_fallbacks,
+)
 from ortconv.runtime.placement import last_uses, place, split
 
 MOST_THREADS = 1024
@@ -39,10 +50,13 @@ class Session:
     """Runs a model. The interface is that of onnxruntime's InferenceSession.
 
     `model` is what `load` takes, or what it returns. `backends` are names, or backends themselves, in order of preference, or a
-    single one: a node runs on the first one that has no objection to it. UnsupportedError names the node that none takes. `keep`
-    names values of the graph, or nodes, whose results `run` can return beside the outputs. A `custom_op_library` holds operators
-    of the user's own for onnxruntime. `threads` is how many threads a run may use: the numpy backend computes matrix products in
-    them. `close`, or the end of a `with` block, frees what backends hold.
+    single one: a node runs on the first one that has no objection to it. UnsupportedError names the node that none takes. A
+    `custom_op_library` holds operators of the user's own for onnxruntime. `threads` is how many threads a run may use: the numpy
+    backend computes matrix products in them. `close`, or the end of a `with` block, frees what backends hold.
+
+    `keep` names values of the graph, or nodes, whose results `run` can return beside the outputs. The outputs are the same, bit for
+    bit, whatever is kept: values that no region puts out are computed in a run of their own, on `numpy:reference` where their nodes
+    run on numpy. Where nodes draw random numbers without a seed, that run computes the outputs too, so that all values agree.
 
     `plan` says of each node where it runs, and why not on a backend that comes before; `regions` are what runs, in order.
     """
@@ -72,12 +86,16 @@ class Session:
             )
         self.kept = tuple(dict.fromkeys(v for name in keep for v in _named(self._graph, name)))
         self.plan = place(self._graph, self.backends)
-        self.regions = tuple(split(self._graph, self.plan, self.kept, self._file, library, threads))
-        by_name = {b.name: b for b in self.backends}
-        parts = [region for _, region in self.regions]
-        self._dead = last_uses(parts, (*self._graph.outputs, *self._graph.inputs, *self.kept))
-        with np.errstate(all="ignore"):
-            self._programs = [(by_name[name].compile(region), region) for name, region in self.regions]
+        self.regions = tuple(split(self._graph, self.plan, (), self._file, library, threads))
+        self._main = _Sequence(self._graph, self.regions, self.backends, self.kept)
+        self._observed = {v for v in self.kept if v not in self._main.makes}
+        self._observer: _Sequence | None = None
+        if self._observed:
+            regions = split(self._graph, self.plan, self._observed, None, library, threads)
+            references = [reference_of(b) for b in self.backends]
+            self._observer = _Sequence(self._graph, regions, references, self._observed)
+            if any(draws(node) and "seed" not in node.attrs for node in self._graph.walk()):
+                self._observed.update(self._graph.outputs)
 
     def __repr__(self) -> str:
         name = self.model.path or self.model.graph.name or "a model"
@@ -133,9 +151,9 @@ class Session:
         if self._closed:
             return
         self._closed = True
-        for program, _ in self._programs:
-            if isinstance(program, Closeable):
-                program.close()
+        for sequence in (self._main, self._observer):
+            if sequence is not None:
+                sequence.close()
 
     def _run(
         self,
@@ -154,12 +172,14 @@ class Session:
         wanted = self._graph.outputs if output_names is None else [self._output(name) for name in output_names]
         values = check_feeds(self._graph, input_feed)
         fed = list(values.values())
+        observed = self._observed.intersection(wanted)
         with kernel_settings():
-            for (program, region), dead in zip(self._programs, self._dead, strict=True):
-                results = run(program, [values[v] for v in region.inputs])
-                values.update(zip(region.outputs, results, strict=True))
-                for value in dead:
-                    del values[value]
+            found: dict[Value, Any] = {}
+            if observed and self._observer is not None:
+                found = self._observer.run(dict(values), lambda program, inputs: program.run(inputs))
+            if not wanted or len(observed) < len(set(wanted)):
+                values = self._main.run(values, run)
+        values |= {v: found[v] for v in observed if v in found}
         return [_result(values[v] if v in values else _default(v), fed) for v in wanted]
 
     def _output(self, name: str) -> Value:
@@ -169,6 +189,34 @@ class Session:
         raise UsageError(
             f"there is no output '{name}'", hint=f"outputs: {', '.join(v.name for v in self._graph.outputs)}"
         )
+
+
+class _Sequence:
+    """The programs of regions, in the order in which they run."""
+
+    def __init__(
+        self, graph: Graph, regions: Sequence[tuple[str, Region]], backends: Sequence[Backend], keep: Collection[Value]
+    ) -> None:
+        by_name = {b.name: b for b in backends}
+        parts = [region for _, region in regions]
+        self.makes = {v for region in parts for v in (*region.inputs, *region.outputs)}
+        self._dead = last_uses(parts, (*graph.outputs, *graph.inputs, *keep))
+        with np.errstate(all="ignore"):
+            self.programs = [(by_name[name].compile(region), region) for name, region in regions]
+
+    def run(self, values: dict[Value, Any], run: Callable[[Program, list[Any]], Sequence[Any]]) -> dict[Value, Any]:
+        """The values, which are changed in place: those that regions make are added, those that nobody needs are removed."""
+        for (program, region), dead in zip(self.programs, self._dead, strict=True):
+            results = run(program, [values[v] for v in region.inputs])
+            values.update(zip(region.outputs, results, strict=True))
+            for value in dead:
+                del values[value]
+        return values
+
+    def close(self) -> None:
+        for program, _ in self.programs:
+            if isinstance(program, Closeable):
+                program.close()
 
 
 def _named_file(model: Source | Model) -> Path | None:

@@ -51,7 +51,7 @@ def split(tmp_path: Path) -> Path:
 
 
 def programs(session: Session) -> list[NnapiProgram]:
-    return [p for p, _ in session._programs if isinstance(p, NnapiProgram)]
+    return [p for p, _ in session._main.programs if isinstance(p, NnapiProgram)]
 
 
 def codes(session: Session) -> list[str]:

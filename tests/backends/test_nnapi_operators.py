@@ -38,7 +38,7 @@ def program(session: Session) -> NnapiProgram:
     """The only program of a session, which must be an NNAPI model of all nodes."""
     assert [name for name, _ in session.regions] == ["nnapi"]
     assert len(session.regions[0][1].nodes) == len(session.model.graph)
-    ((found, _),) = session._programs
+    ((found, _),) = session._main.programs
     assert isinstance(found, NnapiProgram)
     return found
 

@@ -65,7 +65,7 @@ def layers(session: Session, source: onnx.ModelProto, values: dict[str, Array]) 
     """Walk a converted model; every operation and node is fed the source's values, where the source has them."""
     rounded = {node.output[0]: node.input[0] for node in source.graph.node if node.op_type == "QuantizeLinear"}
     known: dict[Any, Array] = {value: values[value.name] for value in session.model.graph.inputs}
-    for program, region in session._programs:
+    for program, region in session._main.programs:
         if isinstance(program, NnapiProgram):
             results = yield from _operations(program.lowered, known, values, rounded)
         else:

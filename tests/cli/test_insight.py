@@ -17,6 +17,7 @@ import ortconv
 from ortconv.cli import main
 from ortconv.cli.options import Size
 from ortconv.errors import MismatchError
+from ortconv.executor.plan import Plan
 from ortconv.files import byte_count
 from ortconv.optimizer import catalogue
 from ortconv.optimizer.engine import New, RulePass, rule
@@ -359,3 +360,20 @@ def test_verify_each_names_the_rewrite_that_is_wrong(
     assert caught.value.hint == "leave it out with --disable-pass SeldomWrong"
     right = ortconv.convert(source, tmp_path / "m.ort", stop_after=wrong_at - 1)
     assert len(right.trace) == wrong_at - 1
+
+
+def test_verify_each_compares_plain_kernels(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[bool] = []
+    init = Plan.__init__
+
+    def noted(self: Plan, *args: Any, reference: bool = False, **options: Any) -> None:
+        plans.append(reference)
+        init(self, *args, reference=reference, **options)
+
+    monkeypatch.setattr(Plan, "__init__", noted)
+    ortconv.convert(samples / "mnist.onnx", tmp_path / "m.ort", verify_each=True)
+    assert len(plans) > 4
+    assert all(plans)
+    plans.clear()
+    ortconv.convert(samples / "mnist.onnx", tmp_path / "m.ort")
+    assert plans == [False, False]

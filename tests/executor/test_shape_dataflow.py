@@ -29,7 +29,7 @@ def _run(session, *shape):
 def test_shapes_are_computed_once_per_shape(tmp_path):
     onnx.save(onnx.parser.parse_model(REPEATED), tmp_path / "m.onnx")
     session = Session(tmp_path / "m.onnx")
-    ((program, *_),) = session._programs
+    ((program, *_),) = session._main.programs
     _run(session, 2, 3)
     ((_, steps, _),) = program._remembered.values()
     assert [node.op for *_, node in steps] == ["Reshape"]
@@ -42,7 +42,7 @@ def test_remembers_few_signatures(tmp_path):
     session = Session(tmp_path / "m.onnx")
     for n in range(1, 40):
         _run(session, n, 2)
-    assert len(session._programs[0][0]._remembered) == 16
+    assert len(session._main.programs[0][0]._remembered) == 16
 
 
 def test_constants_are_computed_once(tmp_path):
@@ -53,7 +53,7 @@ def test_constants_are_computed_once(tmp_path):
     }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     session = Session(tmp_path / "m.onnx")
-    assert [node.op for *_, node in session._programs[0][0].steps] == ["Add"]
+    assert [node.op for *_, node in session._main.programs[0][0].steps] == ["Add"]
 
 
 def test_a_constant_step_that_fails_fails_in_the_run(tmp_path):

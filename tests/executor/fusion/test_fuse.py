@@ -198,7 +198,7 @@ def examples(name):
 def test_unit(name, tmp_path):
     path = model(name, tmp_path / "m.onnx")
     fused, reference = Session(path), plain(path)
-    steps = fused._programs[0][0].steps
+    steps = fused._main.programs[0][0].steps
     assert len(steps) == MODELS[name][2]
     allowed = limit(fused.model.graph, [])
     for x in examples(name):
@@ -301,7 +301,7 @@ def test_pooling_before_what_rises(line, pool, bias, tmp_path):
         )
         session = Session(tmp_path / "m.onnx")
         results.append(session.run(None, {"x": x})[0])
-        counts.append(len(session._programs[0][0].steps))
+        counts.append(len(session._main.programs[0][0].steps))
     np.testing.assert_array_equal(*results)
     assert counts == [2 if "2, 2]" in pool and "pads" in pool else POOLED[line], 2]
 

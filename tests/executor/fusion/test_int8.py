@@ -233,7 +233,7 @@ def test_operators_between_dequantized_and_quantized(name, zero_points, scales, 
     constants = zero_points | scales | FLOATS | SINGLE
     path = save(constants, f"{FLOAT_ENTER} {body} y = QuantizeLinear(r, ys, yz)", kind, tmp_path / "m.onnx")
     ours, reference = Session(path), plain(path)
-    assert len(ours._programs[0][0].steps) == steps
+    assert len(ours._main.programs[0][0].steps) == steps
     for x in examples():
         want, got = (s.run(None, {"x": x})[0].astype(int) for s in (reference, ours))
         for _ in range(2):
@@ -312,7 +312,7 @@ def test_products_between_dequantized_and_quantized(name, per_channel, zero_poin
         {product} y = QuantizeLinear(r, ys, yz)"""
     path = save(constants, body, kind, tmp_path / "m.onnx", "float[n, 12] x", "[n, 20]")
     ours, reference = Session(path), plain(path)
-    assert (len(ours._programs[0][0].steps) == 2) == is_on_codes
+    assert (len(ours._main.programs[0][0].steps) == 2) == is_on_codes
     for rows in (6,) if "e)" in product else (6, 2, 0):
         x = RNG.normal(0, 1.5, (rows, 12)).astype(np.float32)
         want, got = (s.run(None, {"x": x})[0].astype(int) for s in (reference, ours))
@@ -334,9 +334,9 @@ def test_inner_codes_stay_wide(tmp_path):
     results = []
     steps = [
         (lambda *a, f=step[0]: results.append(f(*a)) or results[-1], *step[1:])
-        for step in session._programs[0][0].steps
+        for step in session._main.programs[0][0].steps
     ]
-    session._programs[0][0].steps[:] = steps
+    session._main.programs[0][0].steps[:] = steps
     session.run(None, {"x": x})
     assert [r.dtype for r in results] == [np.float32] * (len(results) - 1) + [np.uint8]
 

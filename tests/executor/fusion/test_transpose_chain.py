@@ -48,7 +48,7 @@ def session_of(tmp_path):
 
 
 def step_count(session):
-    return len(session._programs[0][0].steps)
+    return len(session._main.programs[0][0].steps)
 
 
 def random_chain(rng, size):
@@ -111,7 +111,7 @@ def test_types(dtype, session_of):
 def test_unfolding_of_channels_last_images_is_one_copy_of_runs(session_of):
     """As in MobileViT, where the images come from a convolution."""
     steps = [([64 * 8, 2, 8, 2], 0), ([0, 2, 1, 3], None), ([1, 64, 64, 4], 0), ([0, 3, 2, 1], None), ([4, 64, 64], 0)]
-    function, *_ = session_of(model(steps))._programs[0][0].steps[0]
+    function, *_ = session_of(model(steps))._main.programs[0][0].steps[0]
     images = channels_first(np.arange(64 * 256, dtype=np.float32).reshape(1, 16, 16, 64))
     recorder = Recorder()
     np.testing.assert_array_equal(function.record(recorder, images), one_by_one(steps, images))

@@ -137,7 +137,7 @@ def _runs(path, inputs):
 
 
 def _plan(session):
-    return session._programs[0][0]
+    return session._main.programs[0][0]
 
 
 @pytest.mark.parametrize("small", [0, 1 << 16])

@@ -133,7 +133,7 @@ def test_products_are_whole_where_threads_share_them(monkeypatch):
 def test_onnxruntime_gets_its_threads(tmp_path):
     onnx.save(_model(GRAPHS["product"]), tmp_path / "m.onnx")
     session = Session(tmp_path / "m.onnx", ["onnxruntime"], threads=2)
-    assert session._programs[0][0]._session.get_session_options().intra_op_num_threads == 2
+    assert session._main.programs[0][0]._session.get_session_options().intra_op_num_threads == 2
 
 
 def test_at_least_one_thread(tmp_path):
