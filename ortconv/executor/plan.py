@@ -25,7 +25,7 @@ from ortconv.executor.replay.memory import return_freed_memory
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
 from ortconv.executor.replay.threads import products_in, thread_count
 from ortconv.executor.replay.work import ChangedError, Function, with_attributes
-from ortconv.executor.shape_dataflow import foreseen
+from ortconv.executor.shape_dataflow import shape_dataflow
 from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
 from ortconv.ir.types import DType, TensorType
@@ -39,7 +39,7 @@ _Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
 _MOST_SIGNATURES = 16
 """For how many combinations of input shapes a plan remembers what follows from them."""
 
-_FORESEEN_BYTES = 1 << 20
+_LARGEST_REMEMBERED = 1 << 20
 """Larger results are computed again rather than kept."""
 
 _SMALL_BYTES = 1 << 16
@@ -59,8 +59,8 @@ def _as_it_is(steps: list[Step]) -> list[Step]:
 class Plan:
     """Steps over numbered slots. One plan may run in several threads.
 
-    Constants fold at plan time, values that depend on shapes alone in the first run with these shapes; the second such run is
-    recorded, for all that follow. With `reference`, each node runs its plain kernel, and nothing is fused, prepared or recorded.
+    Constants fold at plan time, values that depend on shapes alone in the first run of a signature; the second run is recorded.
+    With `reference`, each node runs its plain kernel, and nothing is fused, prepared or recorded.
     """
 
     @without_collections()
@@ -78,13 +78,13 @@ class Plan:
         constants = Constants()
         bind = partial(_bind, constants, align=constants.align, reference=reference)
         fold = partial(constants.fold, bind=partial(_bind, constants, reference=reference))
-        folding, following = foreseen(nodes, inputs)
+        folding, following = shape_dataflow(nodes, inputs)
         kept = {*outputs, *_made(following)}
         late = {node for node in folding if is_of_weights(node)}
         left = [n for n in nodes if n in late or n not in folding or not fold(n)]
-        taken = {} if reference else quantized_units(left, constants, bind, kept)
-        left = [n for n in left if n in taken or n not in late or not fold(n)]
-        found = {} if reference else units(left, constants, bind, kept, taken)
+        claimed = {} if reference else quantized_units(left, constants, bind, kept)
+        left = [n for n in left if n in claimed or n not in late or not fold(n)]
+        found = {} if reference else units(left, constants, bind, kept, claimed)
         bound = self._bound(left, found, bind)
         last_use = {value: index for index, (_, reads, *_) in enumerate(bound) for value in reads if value is not None}
         last_use |= dict.fromkeys(outputs, len(bound))
@@ -266,7 +266,7 @@ class Plan:
         initial, steps = self._initial.copy(), []
         for index, step in enumerate(self.steps):
             results = [slots[i] for i in step[2]] if index in self._following else []
-            if results and all(isinstance(r, np.ndarray) and r.nbytes <= _FORESEEN_BYTES for r in results):
+            if results and all(isinstance(r, np.ndarray) and r.nbytes <= _LARGEST_REMEMBERED for r in results):
                 for slot, array in zip(step[2], results, strict=True):
                     initial[slot] = array
             else:

@@ -28,7 +28,7 @@ _SHAPED_BY_DATA = frozenset({
 _DOMAINS = ("", "com.microsoft")
 
 
-def foreseen(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[set[Node], set[Node]]:
+def shape_dataflow(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[set[Node], set[Node]]:
     """Of nodes in topological order: those that compute constants, and those whose results follow from the inputs' shapes alone."""
     constant: set[Value] = set()
     known: set[Value] = set()

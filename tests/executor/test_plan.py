@@ -11,7 +11,7 @@ from onnx.parser import parse_graph
 
 from ortconv.executor import plan
 from ortconv.executor.constants import Constants
-from ortconv.executor.fusion.elementwise_program import BlockProgram, Line
+from ortconv.executor.fusion.elementwise_program import BlockProgram, Instruction
 from ortconv.executor.kernels import evaluate
 from ortconv.executor.replay.memory import once
 from ortconv.executor.replay.work import AT_ONCE
@@ -145,7 +145,7 @@ def test_numbers_per_channel_repeat_in_short_rows(shape):
 
     x, y, z = Name(), Name(), Name()
     factor, summand = f32(1, shape[1], 1, 1), f32(1)
-    program = BlockProgram([Line(np.multiply, (x, factor), y), Line(np.add, (y, summand), z)], x, [])
+    program = BlockProgram([Instruction(np.multiply, (x, factor), y), Instruction(np.add, (y, summand), z)], x, [])
     image = f32(shape[0], *shape[2:], shape[1]).transpose(0, 3, 1, 2)
     expected = image * factor + summand
     np.testing.assert_array_equal(program.run(AT_ONCE, image, []), expected)

@@ -26,7 +26,7 @@ SHORTEST_ROW = 1 << 11
 
 
 def joint_row(period: int, lead: int) -> int | None:
-    """The length of rows in which what repeats after `period` elements, `lead` times in all, has its place; None for long ones."""
+    """Row length that is a multiple of `period`, divides `period * lead` and fits a block; None if there is none."""
     counts = (n for n in range(-(-SHORTEST_ROW // period), lead) if lead % n == 0)
     row = period * next(counts, lead)
     return row if row <= BLOCK else None

@@ -1,4 +1,4 @@
-"""Depthwise convolution of planes, channels last: one multiply-add over all of a stripe of rows for all kernel elements."""
+"""Depthwise convolution of planes, channels last: one multiply-add over a tile of rows for all kernel elements."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, strided, to_last
-from ortconv.executor.algorithms.tiles import Stripe, rows_per_stripe
 from ortconv.executor.replay.work import Finish, Function, Work, recordable, spans
 from ortconv.ir.tensor import Array
 
@@ -38,7 +38,7 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
     read = _copies_read(kw, sw, dw)
     width = ow + (kw - 1) * dw // sw
     places = [columns_held(w, width, phase, sw) for phase in read]
-    most = rows_per_stripe(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
+    most = rows_per_tile(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
         out = work.empty((len(x), oh, ow, c), dtype) if out is None else out
@@ -47,7 +47,7 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
             count = parts[0].stop - parts[0].start
             held = work.empty(((count - 1) * sh + (kh - 1) * dh + 1, len(places), width, c), dtype)
             copies = held.swapaxes(0, 1)
-            stripe = Stripe(copies, places, work)
+            row_tile = RowTile(copies, places, work)
             terms = [work.empty((count, ow // together, run_length), dtype) for _ in places[1:]]
             by_row, by_copy, by_column, item = held.strides
             steps = (sh * by_row, run_length * item, item)
@@ -62,7 +62,7 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
             ]
             for image, results in zip(images, out.reshape(len(x), oh, ow // together, run_length), strict=True):
                 for rows in parts:
-                    stripe.load(image, rows.start * sh - w.begin[0], work)
+                    row_tile.load(image, rows.start * sh - w.begin[0], work)
                     part = results[rows]
                     sums = [part, *(term[: len(part)] for term in terms)]
                     for columns, read_by_taps, total in zip(read.values(), taps, sums, strict=True):

@@ -1,4 +1,4 @@
-"""Fast forms that do not hold for all numbers: they notice, and what holds for all is done instead."""
+"""Runtime guards: a fast form flags inputs that it cannot handle, and the exact form computes the result again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 
 
-class Doubt:
-    """Whether a computation has met numbers for which it does not hold."""
+class Guard:
+    """A flag in memory of the work: set where a fast form met numbers that it cannot handle."""
 
     def __init__(self, work: Work = AT_ONCE) -> None:
         self._found = work.empty((1,), np.bool_)
@@ -24,7 +24,7 @@ class Doubt:
         return bool(self._found[0])
 
     def unless_finite(self, y: Array) -> None:
-        """Also where squares are not."""
+        """Set the flag where elements of y, or their squares, are not all finite."""
         if not has_finite_square(y.reshape(-1)):
             self._found[0] = True
 
@@ -32,8 +32,8 @@ class Doubt:
         if not test(*args):
             self._found[0] = True
 
-    def settle(self, instead: Callable[..., Any], *args: Any) -> None:
-        """Have something else write the result where there is doubt."""
+    def fall_back(self, instead: Callable[..., Any], *args: Any) -> None:
+        """Have `instead` write the result where the flag is set."""
         if self.found:
             instead(*args)
 

@@ -50,7 +50,7 @@ def product(a: Array, b: Array, out: Array, work: Work = AT_ONCE) -> None:
 
 @lru_cache(maxsize=1 << 10)
 def _pieces(rows: int, work: int, largest: int) -> tuple[int, int]:
-    """How many rows of so many multiplications a piece has, and all rows but what is left over after whole pieces."""
+    """Rows per piece, and rows that whole pieces cover. `work` is the multiplications of one row."""
     most = largest // max(work, 1)
     if rows <= most or most < _FEWEST_ROWS or not work:
         return rows, rows

@@ -1,4 +1,4 @@
-"""Convolutions as products with unfolded windows, a stripe of the image at a time.
+"""Convolutions as products with unfolded windows, a tile of the image at a time.
 
 Each function makes the function of a Work, x (N, C, spatial...) and out (N, output..., M) that writes windows of x @ matrix
 (kernel elements * C, M) to out.
@@ -11,8 +11,9 @@ from math import prod
 
 import numpy as np
 
-from ortconv.executor.algorithms import tiles
+from ortconv.executor.algorithms import row_tiles
 from ortconv.executor.algorithms.gemm import writer
+from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
 from ortconv.executor.algorithms.sliding_window import (
     Window,
     columns_held,
@@ -22,7 +23,6 @@ from ortconv.executor.algorithms.sliding_window import (
     strided,
     to_last,
 )
-from ortconv.executor.algorithms.tiles import Stripe, rows_per_stripe
 from ortconv.executor.replay.work import Finish, Work, copy_runs, spans
 from ortconv.ir.tensor import Array
 
@@ -46,9 +46,9 @@ def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded
 
     def run(work: Work, x: Array, out: Array) -> None:
         windows, count = _runs(pad_channels_last(x, w, work=work), w), len(x) * w.output[0]
-        if count * pixels * k * x.itemsize <= tiles.STRIPE_BYTES:
+        if count * pixels * k * x.itemsize <= row_tiles.TILE_BYTES:
             windows, out = (work.reshaped(v, (1, count, *v.shape[2:])) for v in (windows, out))
-        block = rows_per_stripe(windows.shape[1], pixels * (k + m) * x.itemsize)
+        block = rows_per_tile(windows.shape[1], pixels * (k + m) * x.itemsize)
         if parts := spans(windows.shape[1], block):
             rows = work.empty((parts[0].stop - parts[0].start, pixels, k), x.dtype)
             for image, target in zip(windows, out, strict=True):
@@ -105,7 +105,7 @@ def _of_patches(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
     c = k // (kh * kw)
     by_channel = np.ascontiguousarray(matrix.reshape(kh, kw, c, m).transpose(2, 0, 1, 3).reshape(k, m))
     multiply = _finisher(by_channel, finish)
-    count = rows_per_stripe(oh, (k + m) * ow * matrix.itemsize)
+    count = rows_per_tile(oh, (k + m) * ow * matrix.itemsize)
 
     def run(work: Work, x: Array, out: Array) -> None:
         x = work.contiguous(x)
@@ -127,7 +127,7 @@ def _along_width(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
     """Unfold only along the width; the rows of vertically overlapping windows are then strided views of that copy."""
     (kh, kw), (sh, sw), (oh, ow), (k, m) = w.kernel, w.strides, w.output, matrix.shape
     c = k // (kh * kw)
-    most = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
+    most = rows_per_tile(oh, (sh * kw * c + m) * ow * matrix.itemsize)
     width, multiply = w.padded[1], _finisher(matrix, finish)
     place = columns_held(w, width)
 
@@ -135,16 +135,16 @@ def _along_width(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
         if parts := spans(oh, most):
             count = parts[0].stop - parts[0].start
             rows = (count - 1) * sh + kh
-            stripe = Stripe(work.empty((1, rows, width, c), x.dtype), (place,), work)
-            _, by_row, by_column, item = stripe.copies.strides
+            row_tile = RowTile(work.empty((1, rows, width, c), x.dtype), (place,), work)
+            _, by_row, by_column, item = row_tile.copies.strides
             row_windows = (sw * by_column, by_row, w.dilations[1] * by_column, item)
             taps, run_length = (kw, c) if w.dilations[1] > 1 else (1, kw * c)
-            runs = strided(stripe.copies, (ow, rows, taps, run_length), row_windows)
+            runs = strided(row_tile.copies, (ow, rows, taps, run_length), row_windows)
             held = work.empty((ow, rows, taps, run_length), x.dtype)
             windows = strided(held, (count, ow, k), (sh * kw * c * item, rows * kw * c * item, item))
             for image, target in zip(to_last(x), out, strict=True):
                 for part in parts:
-                    stripe.load(image, part.start * sh - w.begin[0], work)
+                    row_tile.load(image, part.start * sh - w.begin[0], work)
                     work.do(copy_runs, runs, held)
                     multiply(windows[: part.stop - part.start], target[part], work)
 
@@ -155,7 +155,7 @@ def _of_few_channels(matrix: Array, w: Window, finish: Finish | None) -> Unfolde
     """The same from channels first: a run of one column is too short to be copied."""
     (kh, kw), sh, (oh, ow), (k, m) = w.kernel, w.strides[0], w.output, matrix.shape
     c = k // (kh * kw)
-    most = rows_per_stripe(oh, (sh * kw * c + m) * ow * matrix.itemsize)
+    most = rows_per_tile(oh, (sh * kw * c + m) * ow * matrix.itemsize)
     places, multiply = reached(w, 1), _finisher(matrix, finish)
 
     def run(work: Work, x: Array, out: Array) -> None:
@@ -163,12 +163,12 @@ def _of_few_channels(matrix: Array, w: Window, finish: Finish | None) -> Unfolde
         if parts := spans(oh, most):
             count = parts[0].stop - parts[0].start
             held = work.empty(((count - 1) * sh + kh, kw, c, ow), x.dtype)
-            stripe = Stripe(held.transpose(1, 0, 3, 2), places, work)
-            _, by_row, by_column, by_element = stripe.copies.strides
+            row_tile = RowTile(held.transpose(1, 0, 3, 2), places, work)
+            _, by_row, by_column, by_element = row_tile.copies.strides
             windows = strided(held, (count, ow, k), (sh * by_row, by_column, by_element))
             for image, target in zip(to_last(x), out, strict=True):
                 for part in parts:
-                    stripe.load(image, part.start * sh - w.begin[0], work)
+                    row_tile.load(image, part.start * sh - w.begin[0], work)
                     multiply(windows[: part.stop - part.start], target[part], work)
 
     return run

@@ -175,7 +175,7 @@ def reached(w: Window, axis: int) -> tuple[Place, ...]:
 
 
 def columns_held(w: Window, count: int, first: int = 0, step: int = 1) -> Place:
-    """Where a copy of so many padded columns, `step` apart from `first` on, holds columns of the image, and which of them."""
+    """A copy holds `count` padded columns from `first` on, `step` apart: where columns of the image lie in it, and which ones."""
     origin = first - w.begin[1]
     start, stop = (min(max(0, -(-edge // step)), count) for edge in (-origin, w.size[1] - origin))
     return slice(start, stop), slice(step * start + origin, step * stop + origin, step)

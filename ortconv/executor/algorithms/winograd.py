@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ortconv.executor.algorithms.fallback import Doubt
+from ortconv.executor.algorithms.fallback import Guard
 from ortconv.executor.algorithms.gemm import product
+from ortconv.executor.algorithms.row_tiles import RowTile
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, to_last
-from ortconv.executor.algorithms.tiles import Stripe
 from ortconv.executor.replay.work import Function, Work, copy_runs, copy_to, recordable, spans
 from ortconv.ir.tensor import Array
 
@@ -65,19 +65,19 @@ def convolver(weights: Callable[[], Array], w: Window, direct: Callable[[], Func
     """
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        doubt, tiled = Doubt(work), weights()
+        guard, tiled = Guard(work), weights()
 
         def combined(tiles: Array) -> Array:
             products = work.empty((*tiles.shape[:2], tiled.shape[2]))
             product(tiles, tiled, products, work)
             y = transformed(work, FROM_TILES, products.reshape(16, -1))
-            work.do(doubt.unless_finite, y)
+            work.do(guard.unless_finite, y)
             return y
 
         out = work.empty((len(x), *w.output, tiled.shape[2])) if out is None else out
         with np.errstate(all="ignore"):
             in_tiles(work, x, out, w, tiled.nbytes, combined)
-        work.do(doubt.settle, directly, direct, x, out)
+        work.do(guard.fall_back, directly, direct, x, out)
         return channels_first(out)
 
     return recordable(run)
@@ -110,13 +110,13 @@ def in_tiles(
     block = max(1, -(-rows // max(1, blocks)))
     if parts := spans(rows, block):
         held = work.empty((2 * (parts[0].stop - parts[0].start) + 2, 2, columns + 1, c))
-        stripe = Stripe(held.swapaxes(0, 1), [columns_held(w, columns + 1, first, 2) for first in range(2)], work)
+        row_tile = RowTile(held.swapaxes(0, 1), [columns_held(w, columns + 1, first, 2) for first in range(2)], work)
         for image, target in zip(to_last(x), whole):
             by_tile = target.reshape(rows, 2, columns, 2, m)
             for tiles in parts:
                 with work.scratch():
                     part = by_tile[tiles]
-                    stripe.load(image, 2 * tiles.start - w.begin[0], work)
+                    row_tile.load(image, 2 * tiles.start - w.begin[0], work)
                     y = combined(_transformed_tiles(work, held[: 2 * len(part) + 2]))
                     work.do(copy_runs, y.reshape(2, 2, len(part), columns, m).transpose(2, 0, 3, 1, 4), part)
     if not is_whole:

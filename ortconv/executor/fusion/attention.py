@@ -31,10 +31,10 @@ class Attention(NamedTuple):
 
 
 class Matcher:
-    """Finds attention among the nodes of a plan; values in `outside` must be made."""
+    """Finds attention among the nodes of a plan; values in `live_out` must be made."""
 
-    def __init__(self, nodes: set[Node], constant: Constant, outside: set[Value]) -> None:
-        self._nodes, self._constant, self._outside = nodes, constant, outside
+    def __init__(self, nodes: set[Node], constant: Constant, live_out: set[Value]) -> None:
+        self._nodes, self._constant, self._live_out = nodes, constant, live_out
 
     def match(self, last: Node) -> Attention | None:
         """The attention whose last product a node is, if it is one."""
@@ -55,7 +55,7 @@ class Matcher:
 
     def _made_for(self, value: Value | None, readers: set[Node]) -> Node | None:
         """The node that makes a value, if nothing but these nodes reads it."""
-        if value is None or value.producer not in self._nodes or value in self._outside:
+        if value is None or value.producer not in self._nodes or value in self._live_out:
             return None
         return value.producer if all(user in readers for user, _ in value.uses) else None
 

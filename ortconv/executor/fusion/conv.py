@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ortconv.executor.fusion.elementwise_ops import Clip, Constant
-from ortconv.executor.fusion.elementwise_program import Line
+from ortconv.executor.fusion.elementwise_program import Instruction
 from ortconv.executor.kernels.activation import MICROSOFT
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
@@ -66,18 +66,18 @@ def _sum(node: Node, amounts: tuple[int, ...]) -> tuple[int, ...] | None:
     return tuple(a + b for a, b in zip((*amounts[2:rank], *amounts[rank + 2 :]), own, strict=True))
 
 
-def pooled_first(lines: Sequence[Line], result: Value, outside: set[Value]) -> Node | None:
-    """The MaxPool that alone reads what lines make of images, where the largest element is the largest before these, too."""
-    reader = next(iter(result.uses))[0] if len(result.uses) == 1 and result not in outside else None
+def pooled_first(instructions: Sequence[Instruction], result: Value, live_out: set[Value]) -> Node | None:
+    """The MaxPool that alone reads what instructions make of images, where the largest element is the largest before these, too."""
+    reader = next(iter(result.uses))[0] if len(result.uses) == 1 and result not in live_out else None
     if reader is None or not reader.is_op("MaxPool") or len(reader.outputs) != 1 or result.rank != 4:
         return None
-    rises = all(isinstance(line.function, Clip) or _shifts_channels(line) for line in lines)
-    return reader if lines and rises and has_input_in_every_window(reader) else None
+    rises = all(isinstance(instruction.function, Clip) or _shifts_channels(instruction) for instruction in instructions)
+    return reader if instructions and rises and has_input_in_every_window(reader) else None
 
 
-def _shifts_channels(line: Line) -> bool:
-    added = [o for o in line.operands if isinstance(o, np.ndarray)]
-    return line.function is np.add and len(added) == 1 and added[0].size == prod(added[0].shape[-3:-2])
+def _shifts_channels(instruction: Instruction) -> bool:
+    added = [o for o in instruction.operands if isinstance(o, np.ndarray)]
+    return instruction.function is np.add and len(added) == 1 and added[0].size == prod(added[0].shape[-3:-2])
 
 
 def has_input_in_every_window(pool: Node) -> bool:

@@ -1,6 +1,6 @@
 """Elementwise operators on blocks: functions of contiguous float32 operands and of the result, which may be one of the operands.
 
-`instructions` says what a node does in these terms; chains of them run block by block, without leaving the cache.
+`operations` says what a node does in these terms; chains of them run block by block, without leaving the cache.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 Operand = Value | Array | int | None
-"""What an instruction reads: a value, a constant, or what the instruction of this index made."""
+"""What an operation reads: a value, a constant, or what the operation of this index made."""
 
-Instruction = tuple[Callable[..., Any], tuple[Operand, ...]]
+Operation = tuple[Callable[..., Any], tuple[Operand, ...]]
 
 Constant = Callable[[Value], Array | None]
 
@@ -231,7 +231,7 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 """Operators without attributes: a function of their operands and of the result."""
 
 
-def instructions(node: Node, constant: Constant) -> list[Instruction] | None:
+def operations(node: Node, constant: Constant) -> list[Operation] | None:
     """What a node does to float32 elements; None if that cannot be said. DequantizeLinear includes the QuantizeLinear before it."""
     if node.domain:
         of_microsoft = _MICROSOFT.get(node.op) if node.domain == "com.microsoft" else None
@@ -257,7 +257,7 @@ _ACTIVATIONS: dict[str, tuple[int, Callable[..., Callable[..., Any]]]] = {
 """Number of parameters, and the function that makes the function of them."""
 
 
-def _of_clip(node: Node, constant: Constant) -> list[Instruction] | None:
+def _of_clip(node: Node, constant: Constant) -> list[Operation] | None:
     largest = float(np.finfo(np.float32).max)
     low, high = node.attr("min", -largest), node.attr("max", largest)
     bounds = [f32(low), f32(high)]
@@ -270,35 +270,35 @@ def _of_clip(node: Node, constant: Constant) -> list[Instruction] | None:
     return [(Clip(*bounds), (node.inputs[0],))]
 
 
-def _of_hard_sigmoid(node: Node, constant: Constant) -> list[Instruction]:
+def _of_hard_sigmoid(node: Node, constant: Constant) -> list[Operation]:
     alpha, beta = node.attr("alpha", 0.2), node.attr("beta", 0.5)
     is_gate = math.isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5
     return [(hard_gate if is_gate else _hard_sigmoid(alpha, beta), (node.inputs[0],))]
 
 
-def _of_leaky_relu(node: Node, constant: Constant) -> list[Instruction]:
+def _of_leaky_relu(node: Node, constant: Constant) -> list[Operation]:
     return [(_leaky_relu(node.attr("alpha", 0.01)), (node.inputs[0],))]
 
 
-def _of_prelu(node: Node, constant: Constant) -> list[Instruction] | None:
+def _of_prelu(node: Node, constant: Constant) -> list[Operation] | None:
     slope = _known(node, 1, constant)
     if slope is None or not slope.size or not np.isfinite(slope).all():
         return None
     return [(_prelu(slope), (node.inputs[0], node.inputs[1]))]
 
 
-def _of_pow(node: Node, constant: Constant) -> list[Instruction] | None:
+def _of_pow(node: Node, constant: Constant) -> list[Operation] | None:
     exponent = _known(node, 1, constant)
     x = node.inputs[0]
     if exponent is None or exponent.size != 1 or exponent.reshape(()) not in (2, 3):
         return None
     if x is None or x.rank is None or exponent.ndim > x.rank:
         return None
-    squared: Instruction = (square, (x, _ONE))
+    squared: Operation = (square, (x, _ONE))
     return [squared] if exponent.reshape(()) == 2 else [squared, (np.multiply, (0, x))]
 
 
-def _of_batch_normalization(node: Node, constant: Constant) -> list[Instruction] | None:
+def _of_batch_normalization(node: Node, constant: Constant) -> list[Operation] | None:
     known = [_known(node, i, constant) for i in range(1, 5)]
     if node.attr("training_mode", 0) or not node.attr("spatial", 1) or len([v for v in node.outputs if v]) != 1:
         return None
@@ -315,7 +315,7 @@ def channel_affine(scale: Array, b: Array, mean: Array, var: Array, *, epsilon: 
     return factor, np.asarray(b - mean * factor)
 
 
-def _of_dequantize(node: Node, constant: Constant) -> list[Instruction] | None:
+def _of_dequantize(node: Node, constant: Constant) -> list[Operation] | None:
     before = quantizer_before(node)
     if before is None or len(node.inputs) != len(before.inputs) or len(node.inputs) != 3:
         return None
@@ -332,13 +332,13 @@ def _of_dequantize(node: Node, constant: Constant) -> list[Instruction] | None:
     return None if function is None else [(function, (before.inputs[0],))]
 
 
-def _of_sum(node: Node, constant: Constant) -> list[Instruction] | None:
+def _of_sum(node: Node, constant: Constant) -> list[Operation] | None:
     first, *others = node.inputs
     sums: list[Operand] = [first, *range(len(others) - 1)]
     return [(np.add, (so_far, other)) for so_far, other in zip(sums, others)] or None
 
 
-def _of_reduce_mean(node: Node, constant: Constant) -> list[Instruction] | None:
+def _of_reduce_mean(node: Node, constant: Constant) -> list[Operation] | None:
     axes = node.attr("axes", ())
     if len(node.inputs) > 1:
         known = _known(node, 1, constant)
@@ -348,7 +348,7 @@ def _of_reduce_mean(node: Node, constant: Constant) -> list[Instruction] | None:
     return [(row_mean, (node.inputs[0],))]
 
 
-def _of_softmax(node: Node, constant: Constant) -> list[Instruction] | None:
+def _of_softmax(node: Node, constant: Constant) -> list[Operation] | None:
     rank = node.out.rank
     if not rank or node.attr("axis", -1 if since_version(node) >= 13 else 1) not in (-1, rank - 1):
         return None
@@ -356,44 +356,44 @@ def _of_softmax(node: Node, constant: Constant) -> list[Instruction] | None:
     return [(_row_max, (x,)), (np.subtract, (x, 0)), (np.exp, (1,)), (_row_sum, (2,)), (np.divide, (2, 3))]
 
 
-def _of_layer_normalization(node: Node, constant: Constant) -> list[Instruction] | None:
+def _of_layer_normalization(node: Node, constant: Constant) -> list[Operation] | None:
     if len(node.outputs) != 1 or not node.out.rank or node.attr("axis", -1) not in (-1, node.out.rank - 1):
         return None
     return _normalized([], node.inputs[0], node.input(1), node.input(2), node.attr("epsilon", 1e-5), constant)
 
 
-def _of_skip_layer_normalization(node: Node, constant: Constant) -> list[Instruction] | None:
+def _of_skip_layer_normalization(node: Node, constant: Constant) -> list[Operation] | None:
     x, skip, scale, shift, bias = (node.input(i) for i in range(5))
     if len(node.outputs) != 1:
         return None
-    summed: list[Instruction] = [(np.add, (x, skip))]
+    summed: list[Operation] = [(np.add, (x, skip))]
     if bias is not None:
         summed.append((np.add, (0, bias)))
     return _normalized(summed, len(summed) - 1, scale, shift, node.attr("epsilon", 1e-5), constant)
 
 
 def _normalized(
-    before: list[Instruction], x: Operand, scale: Value | None, shift: Value | None, epsilon: float, constant: Constant
-) -> list[Instruction] | None:
+    before: list[Operation], x: Operand, scale: Value | None, shift: Value | None, epsilon: float, constant: Constant
+) -> list[Operation] | None:
     known = None if scale is None else constant(scale)
     if known is None or known.ndim != 1:
         return None
     last = len(before)
-    affine: list[Instruction] = [(standardize(epsilon), (x,)), (np.multiply, (last, scale))]
+    affine: list[Operation] = [(standardize(epsilon), (x,)), (np.multiply, (last, scale))]
     return [*before, *affine] + ([] if shift is None else [(np.add, (last + 1, shift))])
 
 
-def _of_gelu(node: Node, constant: Constant) -> list[Instruction]:
+def _of_gelu(node: Node, constant: Constant) -> list[Operation]:
     return [(gelu_tanh_block if node.attr("approximate", "none") == "tanh" else gelu_block, (node.inputs[0],))]
 
 
-def _of_bias_gelu(node: Node, constant: Constant) -> list[Instruction]:
+def _of_bias_gelu(node: Node, constant: Constant) -> list[Operation]:
     block = gelu_tanh_block if node.op == "FastGelu" else gelu_block
     x, bias = node.inputs[0], node.input(1)
     return [(block, (x,))] if bias is None else [(np.add, (x, bias)), (block, (0,))]
 
 
-def _of_swish(node: Node, constant: Constant) -> list[Instruction]:
+def _of_swish(node: Node, constant: Constant) -> list[Operation]:
     return [(swish(node.attr("alpha", 1.702 if node.domain else 1.0)), (node.inputs[0],))]
 
 
@@ -411,14 +411,14 @@ def _known(node: Node, slot: int, constant: Constant) -> Array | None:
     return None if value is None else constant(value)
 
 
-_SPECIAL: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
+_SPECIAL: dict[str, Callable[[Node, Constant], list[Operation] | None]] = {
     "Clip": _of_clip, "HardSigmoid": _of_hard_sigmoid, "LeakyRelu": _of_leaky_relu, "PRelu": _of_prelu, "Pow": _of_pow,
     "BatchNormalization": _of_batch_normalization, "DequantizeLinear": _of_dequantize,
     "LayerNormalization": _of_layer_normalization, "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax, "Gelu": _of_gelu,
     "Sum": _of_sum, "Swish": _of_swish,
 }  # fmt: skip
 
-_MICROSOFT: dict[str, Callable[[Node, Constant], list[Instruction] | None]] = {
+_MICROSOFT: dict[str, Callable[[Node, Constant], list[Operation] | None]] = {
     "Gelu": _of_gelu, "BiasGelu": _of_bias_gelu, "FastGelu": _of_bias_gelu, "QuickGelu": _of_swish,
     "SkipLayerNormalization": _of_skip_layer_normalization,
 }  # fmt: skip

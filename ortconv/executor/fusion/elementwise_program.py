@@ -15,7 +15,7 @@ from ortconv.executor.replay.work import AT_ONCE, Work, copy_to, spans
 from ortconv.ir.tensor import Array, aligned
 
 
-class Line(NamedTuple):
+class Instruction(NamedTuple):
     """One instruction: `function(*operands, result)`. Operands and what it makes are names (any objects) or constant arrays."""
 
     function: Callable[..., Any]
@@ -27,35 +27,40 @@ class Line(NamedTuple):
     """True for a function of whole rows that makes whole rows."""
 
 
-def columns(lines: Sequence[Line]) -> set[int]:
+def columns(instructions: Sequence[Instruction]) -> set[int]:
     """The ids of what is made with one element per row."""
     found: set[int] = set()
-    for line in lines:
-        narrow = [id(o) in found or (isinstance(o, np.ndarray) and o.size == 1) for o in line.operands]
-        if line.reduces or (all(narrow) and any(id(o) in found for o in line.operands)):
-            found.add(id(line.made))
+    for instruction in instructions:
+        narrow = [id(o) in found or (isinstance(o, np.ndarray) and o.size == 1) for o in instruction.operands]
+        if instruction.reduces or (all(narrow) and any(id(o) in found for o in instruction.operands)):
+            found.add(id(instruction.made))
     return found
 
 
 class BlockProgram:
-    """Lines over named operands. `source`, where there is one, names an operand whose memory the result takes."""
+    """Instructions over named operands. `source`, where there is one, names an operand whose memory the result takes."""
 
-    def __init__(self, lines: Sequence[Line], source: Any, operands: Sequence[Any]) -> None:
+    def __init__(self, instructions: Sequence[Instruction], source: Any, operands: Sequence[Any]) -> None:
         slots = {id(name): slot for slot, name in enumerate(operands)}
         constants: list[tuple[int, Array]] = []
-        for operand in (o for line in lines for o in line.operands):
+        for operand in (o for instruction in instructions for o in instruction.operands):
             if isinstance(operand, np.ndarray) and id(operand) not in slots:
                 constants.append((len(slots), aligned(operand)))
                 slots[id(operand)] = len(slots)
         self._constants, self._result = constants, len(slots)
         self._read = sorted(
-            {slots[id(o)] for line in lines for o in line.operands if slots.get(id(o), len(slots)) < len(operands)}
+            {
+                slots[id(o)]
+                for instruction in instructions
+                for o in instruction.operands
+                if slots.get(id(o), len(slots)) < len(operands)
+            }
         )
-        self._lines, self._source, self._slots = lines, source, slots
-        is_simple = all(isinstance(line.function, np.ufunc | Clip) for line in lines)
+        self._instructions, self._source, self._slots = instructions, source, slots
+        is_simple = all(isinstance(instruction.function, np.ufunc | Clip) for instruction in instructions)
         self._block = LARGE_BLOCK if is_simple else BLOCK
-        self._in_rows = any(line.reduces or line.in_rows for line in lines)
-        self._code, self._temporaries, self._columns = _allocate(lines, slots, source, self._result)
+        self._in_rows = any(instruction.reduces or instruction.in_rows for instruction in instructions)
+        self._code, self._temporaries, self._columns = _allocate(instructions, slots, source, self._result)
         self._recipes: dict[Any, _Recipe | None] = {}
 
     def run(self, work: Work, source: Array | None, operands: Sequence[Any]) -> Array | None:
@@ -119,18 +124,18 @@ class BlockProgram:
                 self._execute(work, slots)
 
     def _fills(self, shape: tuple[int, ...], values: Sequence[tuple[int, Array]]) -> bool:
-        """True if rows are reduced from whole rows of a result of that shape, and the last line makes all of it."""
+        """True if rows are reduced from whole rows of a result of that shape, and the last instruction makes all of it."""
         held = {slot: v.shape for slot, v in values}
         shapes = {name: held[slot] for name, slot in self._slots.items() if slot in held} | {id(self._source): shape}
         made: tuple[int, ...] = ()
         try:
-            for line in self._lines:
-                made = np.broadcast_shapes(*(shapes[id(o)] for o in line.operands))
-                if (line.reduces or line.in_rows) and (not made or made[-1] != shape[-1]):
+            for instruction in self._instructions:
+                made = np.broadcast_shapes(*(shapes[id(o)] for o in instruction.operands))
+                if (instruction.reduces or instruction.in_rows) and (not made or made[-1] != shape[-1]):
                     return False
-                if line.reduces:
+                if instruction.reduces:
                     made = (*made[:-1], 1)
-                shapes[id(line.made)] = made
+                shapes[id(instruction.made)] = made
         except ValueError:
             return False
         return made == shape
@@ -296,26 +301,26 @@ class _Placed(NamedTuple):
 
 
 def _allocate(
-    lines: Sequence[Line], slots: dict[int, int], source: Any, result: int
+    instructions: Sequence[Instruction], slots: dict[int, int], source: Any, result: int
 ) -> tuple[list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]], int, int]:
-    """The lines as functions with what takes their arguments out of the slots, and the numbers of full and of narrow temporaries.
+    """The instructions as functions with what takes their arguments out of the slots, and the numbers of full and of narrow temporaries.
 
-    These follow `result`, where the last line writes.
+    These follow `result`, where the last instruction writes.
     """
-    narrow = columns(lines)
-    last_use = {id(o): index for index, line in enumerate(lines) for o in line.operands}
+    narrow = columns(instructions)
+    last_use = {id(o): index for index, instruction in enumerate(instructions) for o in instruction.operands}
     # Buffers are (narrow, number); the result is the first of the full ones.
     buffers: dict[int, tuple[bool, int]] = {} if source is None else {id(source): (False, 0)}
     free: list[tuple[bool, int]] = [(False, 0)] if source is None else []
     count = {False: 1, True: 0}
     placed = []
-    for index, line in enumerate(lines):
-        names = {id(o) for o in line.operands}
-        ins = [buffers.get(id(o), slots.get(id(o))) for o in line.operands]
+    for index, instruction in enumerate(instructions):
+        names = {id(o) for o in instruction.operands}
+        ins = [buffers.get(id(o), slots.get(id(o))) for o in instruction.operands]
         free += [buffers[name] for name in names if name in buffers and last_use[name] == index]
-        kind = id(line.made) in narrow
+        kind = id(instruction.made) in narrow
         suitable = sorted(buffer for buffer in free if buffer[0] == kind)
-        if index == len(lines) - 1:
+        if index == len(instructions) - 1:
             out = (False, 0)
         elif suitable:
             out = suitable[0]
@@ -323,8 +328,8 @@ def _allocate(
         else:
             out = (kind, count[kind])
             count[kind] += 1
-        buffers[id(line.made)] = out
-        placed.append((line.function, ins, out))
+        buffers[id(instruction.made)] = out
+        placed.append((instruction.function, ins, out))
 
     def slot(where: Any) -> int:
         return where if isinstance(where, int) else result + where[1] + (count[False] if where[0] else 0)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.executor.algorithms.gemm import by_weights
-from ortconv.executor.fusion.elementwise_ops import Constant, instructions
+from ortconv.executor.fusion.elementwise_ops import Constant, operations
 from ortconv.executor.replay.work import Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
@@ -50,33 +50,33 @@ class Siblings(NamedTuple):
         return recordable(run)
 
 
-def siblings(nodes: Sequence[Node], constant: Constant, outside: set[Value]) -> list[Siblings]:
+def siblings(nodes: Sequence[Node], constant: Constant, live_out: set[Value]) -> list[Siblings]:
     """All groups of at least two branches among the nodes."""
     members = set(nodes)
     groups: defaultdict[tuple[Value, int], list[Branch]] = defaultdict(list)
     for node in nodes:
-        branch = _branch(node, members, constant, outside)
+        branch = _branch(node, members, constant, live_out)
         if branch is not None and node.inputs[0] is not None:
             groups[node.inputs[0], len(branch.weights)].append(branch)
     return [Siblings(x, tuple(branches)) for (x, _), branches in groups.items() if len(branches) > 1]
 
 
-def _branch(node: Node, members: set[Node], constant: Constant, outside: set[Value]) -> Branch | None:
+def _branch(node: Node, members: set[Node], constant: Constant, live_out: set[Value]) -> Branch | None:
     if not node.is_op("MatMul") or node.out.dtype is not DType.FLOAT or node.inputs[1] is None:
         return None
     weights = constant(node.inputs[1])
     if weights is None or weights.ndim != 2 or not weights.size or not node.out.rank or node.out.rank < 2:
         return None
     branch = Branch((node,), weights)
-    while (longer := _longer(branch, members, constant, outside)) is not None:
+    while (longer := _longer(branch, members, constant, live_out)) is not None:
         branch = longer
     # What is elementwise behind a product had better join it.
-    return None if any(instructions(reader, constant) is not None for reader, _ in branch.made.uses) else branch
+    return None if any(operations(reader, constant) is not None for reader, _ in branch.made.uses) else branch
 
 
-def _longer(branch: Branch, members: set[Node], constant: Constant, outside: set[Value]) -> Branch | None:
+def _longer(branch: Branch, members: set[Node], constant: Constant, live_out: set[Value]) -> Branch | None:
     """The branch with the bias or factor that follows it."""
-    node = _only_reader(branch.made, members, outside)
+    node = _only_reader(branch.made, members, live_out)
     if node is None or not (node.is_op("Add") or node.is_op("Mul")) or node.out.rank != branch.made.rank:
         return None
     other = node.inputs[1 if node.inputs[0] is branch.made else 0]
@@ -92,8 +92,8 @@ def _longer(branch: Branch, members: set[Node], constant: Constant, outside: set
     return None
 
 
-def _only_reader(value: Value, members: set[Node], outside: set[Value]) -> Node | None:
-    if value in outside or len(value.uses) != 1:
+def _only_reader(value: Value, members: set[Node], live_out: set[Value]) -> Node | None:
+    if value in live_out or len(value.uses) != 1:
         return None
     reader, _ = next(iter(value.uses))
     return reader if reader in members else None

@@ -31,11 +31,11 @@ def quantized_units(
     nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value]
 ) -> dict[Node, Unit | None]:
     """Units by their last node, None for the other nodes of a unit and for those that no step needs. `kept` are read outside."""
-    outside, inside = set(kept), set(nodes)
-    steps = Steps(nodes, constant, bind, outside)
-    units = _Units(steps, nodes, outside).made() if steps.found else {}
+    live_out, inside = set(kept), set(nodes)
+    steps = Steps(nodes, constant, bind, live_out)
+    units = _Units(steps, nodes, live_out).made() if steps.found else {}
     for node in nodes:
-        if node.is_op("DynamicQuantizeLinear") and node.outputs[0] is not None and node.outputs[0] not in outside:
+        if node.is_op("DynamicQuantizeLinear") and node.outputs[0] is not None and node.outputs[0] not in live_out:
             users = [user for user, _ in node.outputs[0].uses]
             if all(user in inside and _multiplies_codes(user, node, constant) for user in users):
                 units[node] = Unit((node,), list(node.inputs), dynamic_centred_codes, node.outputs)
@@ -81,7 +81,7 @@ class _Units:
         return units
 
     def _drop_entries(self) -> None:
-        """Leave bytes what no other step reads, or not only steps."""
+        """Keep bytes for values that have a reader outside of the int8 steps, or none among them."""
         entered = set[Value]()
         for node, step in self._found.items():
             if step.enters or (step.moves and step.reads[0][0] in entered):

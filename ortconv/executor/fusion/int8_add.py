@@ -77,7 +77,7 @@ def exact_sum(total: Sum, p: Codes, q: Codes, y: Codes) -> Function:
     ratio_a, ratio_b = _ratios(p, q, y)
     near, limits = f32(_near_half(p, q, y, 2.0**-21)), y.limits
 
-    def settle(is_near: Array, a: Array, b: Array, out: Array) -> None:
+    def fall_back(is_near: Array, a: Array, b: Array, out: Array) -> None:
         (at,) = is_near.nonzero()
         if at.size:
             out[at] = total(a[at], b[at]).clip(*limits)
@@ -104,7 +104,7 @@ def exact_sum(total: Sum, p: Codes, q: Codes, y: Codes) -> Function:
                 work.do(np.abs, sums, sums)
                 work.do(np.greater, sums, near, is_near[part])
                 work.do(clip_to, made, *limits, made)
-        work.do(settle, is_near, *flat)
+        work.do(fall_back, is_near, *flat)
         return out
 
     return recordable(run)

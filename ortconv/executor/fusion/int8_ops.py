@@ -19,6 +19,7 @@ from ortconv.executor.algorithms.conv import EXACT_SUM, by_shape, convolver, fil
 from ortconv.executor.algorithms.gemm_exact import INPUT_REACH
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
 from ortconv.executor.algorithms.rounding import round_to_codes
+from ortconv.executor.algorithms.row_tiles import rows_per_tile
 from ortconv.executor.algorithms.sliding_window import (
     Window,
     channels_first,
@@ -27,7 +28,6 @@ from ortconv.executor.algorithms.sliding_window import (
     pad_channels_last,
     sliding,
 )
-from ortconv.executor.algorithms.tiles import rows_per_stripe
 from ortconv.executor.kernels.pool import sums_of_channels
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import Finish, Function, Work, copy_runs, recordable, spans
@@ -183,10 +183,10 @@ def _pointwise(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
 
 
 def _unfolded(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
-    """Windows of a stripe of the image at a time."""
+    """Windows of a tile of the image at a time."""
     k, m = matrix.shape
     count, width = w.output[0], prod(w.output[1:])
-    block = rows_per_stripe(count, (k + m) * width * 4)
+    block = rows_per_tile(count, (k + m) * width * 4)
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
         out = work.empty((len(x), *w.output, m)) if out is None else out

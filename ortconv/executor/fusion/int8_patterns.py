@@ -15,7 +15,7 @@ from ortconv.executor.algorithms.gemm_exact import INPUT_REACH, one_sided
 from ortconv.executor.algorithms.gemm_int8 import codes_less
 from ortconv.executor.fusion.conv import has_input_in_every_window
 from ortconv.executor.fusion.elementwise_ops import Clip, Constant
-from ortconv.executor.fusion.elementwise_program import BlockProgram, Line
+from ortconv.executor.fusion.elementwise_program import BlockProgram, Instruction
 from ortconv.executor.fusion.int8_add import dequantized_sum, exact_sum, factors, qlinear_sum
 from ortconv.executor.fusion.int8_ops import (
     Codes,
@@ -366,17 +366,17 @@ def of_channels_last(function: Function) -> Function:
 _OPERANDS = object(), object()
 
 
-def _sum(first: Array, second: Array, divisor: Array | None, limits: Limits) -> list[Line]:
+def _sum(first: Array, second: Array, divisor: Array | None, limits: Limits) -> list[Instruction]:
     """rint((a * first + b * second) / divisor) within limits."""
     a, b, total, ratio, rounded, made = (object() for _ in range(6))
-    divided = [] if divisor is None else [Line(np.divide, (total, divisor), ratio)]
+    divided = [] if divisor is None else [Instruction(np.divide, (total, divisor), ratio)]
     return [
-        Line(np.multiply, (_OPERANDS[0], first), a),
-        Line(np.multiply, (_OPERANDS[1], second), b),
-        Line(np.add, (a, b), total),
+        Instruction(np.multiply, (_OPERANDS[0], first), a),
+        Instruction(np.multiply, (_OPERANDS[1], second), b),
+        Instruction(np.add, (a, b), total),
         *divided,
-        Line(np.rint, (ratio if divided else total,), rounded),
-        Line(Clip(*limits), (rounded,), made),
+        Instruction(np.rint, (ratio if divided else total,), rounded),
+        Instruction(Clip(*limits), (rounded,), made),
     ]
 
 
@@ -391,9 +391,9 @@ def _by_factors(usual: Function, known: Callable[[], tuple[Array, Array] | None]
     return recordable(lambda work, *operands: work.call(usual if work is AT_ONCE else lasting(), *operands))
 
 
-def _blocks(lines: list[Line]) -> Function:
-    """Lines on two arrays as a function of any two that broadcast."""
-    program = BlockProgram(lines, None, _OPERANDS)
+def _blocks(instructions: list[Instruction]) -> Function:
+    """Instructions on two arrays as a function of any two that broadcast."""
+    program = BlockProgram(instructions, None, _OPERANDS)
 
     def run(work: Work, *operands: Array) -> Any:
         y = program.run(work, None, operands)

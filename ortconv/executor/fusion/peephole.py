@@ -1,4 +1,4 @@
-"""Fewer lines for the same elements: Gelu, Swish, HardSwish and standard scores in operators as one line."""
+"""Fewer instructions for the same elements: Gelu, Swish, HardSwish and standard scores in operators as one instruction."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ from ortconv.executor.fusion.elementwise_ops import (
     standardize,
     swish,
 )
-from ortconv.executor.fusion.elementwise_program import Line
+from ortconv.executor.fusion.elementwise_program import Instruction
 from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
 
 
-def shortened(lines: Sequence[Line]) -> list[Line]:
-    """Lines that make the last result of these, float32 elements to rounding."""
-    for line in lines:
-        find = _FINDERS.get(line.function)
+def simplified(instructions: Sequence[Instruction]) -> list[Instruction]:
+    """Instructions that make the last result of these, float32 elements to rounding."""
+    for instruction in instructions:
+        find = _FINDERS.get(instruction.function)
         if find is not None:
-            found = find(line, lines)
+            found = find(instruction, instructions)
             if found is not None:
                 gone, made = found
                 dropped = {id(other.made) for other in gone[:-1]}
-                lines = [made if other is gone[-1] else other for other in lines if id(other.made) not in dropped]
-    return list(lines)
+                instructions = [
+                    made if other is gone[-1] else other for other in instructions if id(other.made) not in dropped
+                ]
+    return list(instructions)
 
 
 _GELU_FORMS: dict[Any, tuple[Callable[..., Any], tuple[float, ...]]] = {
@@ -45,13 +47,13 @@ _GELU_FORMS: dict[Any, tuple[Callable[..., Any], tuple[float, ...]]] = {
 """By the function of which Gelu is made: Gelu itself, and the polynomial in x that this function is applied to."""
 
 
-def _gelu(root: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
-    """The lines that multiply x, 1/2 and 1 + f(P(x)) in any order, the last one last, and the one for all of them."""
-    makers = {id(line.made): line for line in lines}
-    readers: defaultdict[int, list[Line]] = defaultdict(list)
-    for line in lines:
-        for operand in line.operands:
-            readers[id(operand)].append(line)
+def _gelu(root: Instruction, instructions: Sequence[Instruction]) -> tuple[list[Instruction], Instruction] | None:
+    """The instructions that multiply x, 1/2 and 1 + f(P(x)) in any order, the last one last, and the one for all of them."""
+    makers = {id(instruction.made): instruction for instruction in instructions}
+    readers: defaultdict[int, list[Instruction]] = defaultdict(list)
+    for instruction in instructions:
+        for operand in instruction.operands:
+            readers[id(operand)].append(instruction)
     gelu, wanted = _GELU_FORMS[root.function]
     found = _argument(root.operands[0], makers, wanted)
     if found is None:
@@ -59,10 +61,10 @@ def _gelu(root: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
     (x, inner), factor, has_x = found, 1.0, False
     gone, made = [*inner, root], root.made
     while len(readers[id(made)]) == 1:
-        line = readers[id(made)][0]
-        if line.function is not (np.add if made is root.made else np.multiply):
+        instruction = readers[id(made)][0]
+        if instruction.function is not (np.add if made is root.made else np.multiply):
             break
-        other = line.operands[1 if line.operands[0] is made else 0]
+        other = instruction.operands[1 if instruction.operands[0] is made else 0]
         if made is root.made:
             if _number(other) != 1:
                 return None
@@ -77,52 +79,58 @@ def _gelu(root: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
                 break
             gone.append(before)
             has_x, factor = True, factor * part[1]
-        gone.append(line)
-        made = line.made
+        gone.append(instruction)
+        made = instruction.made
         if has_x and factor == 0.5:
-            members = {id(line.made) for line in gone}
-            inside = all(id(reader.made) in members for line in gone[:-1] for reader in readers[id(line.made)])
-            return (gone, Line(gelu, (x,), made)) if inside and _have_one_rank(x, made) else None
+            members = {id(instruction.made) for instruction in gone}
+            inside = all(
+                id(reader.made) in members for instruction in gone[:-1] for reader in readers[id(instruction.made)]
+            )
+            return (gone, Instruction(gelu, (x,), made)) if inside and _have_one_rank(x, made) else None
     return None
 
 
-def _argument(operand: Any, makers: dict[int, Line], wanted: Sequence[float]) -> tuple[Any, list[Line]] | None:
-    """The x of which an operand is the polynomial with these coefficients, the constant first, and the lines that compute it."""
+def _argument(
+    operand: Any, makers: dict[int, Instruction], wanted: Sequence[float]
+) -> tuple[Any, list[Instruction]] | None:
+    """The x whose polynomial with these coefficients, constant first, an operand is, and the instructions that compute it."""
     candidates = [operand]
     expected = np.pad(wanted, (0, _TERMS - len(wanted)))
     for x in candidates:
-        lines: dict[int, Line] = {}
-        powers = _powers(operand, x, makers, lines)
+        instructions: dict[int, Instruction] = {}
+        powers = _powers(operand, x, makers, instructions)
         if powers is not None and np.allclose(powers, expected, 1e-5, 0):
-            return x, list(lines.values())
-        line = makers.get(id(x))
-        if line is not None and len(candidates) < _MOST_CANDIDATES:
+            return x, list(instructions.values())
+        instruction = makers.get(id(x))
+        if instruction is not None and len(candidates) < _MOST_CANDIDATES:
             known = {id(c) for c in candidates}
-            candidates += [o for o in line.operands if _number(o) is None and id(o) not in known]
+            candidates += [o for o in instruction.operands if _number(o) is None and id(o) not in known]
     return None
 
 
 _MOST_CANDIDATES, _DEEPEST = 12, 6
-"""How far the x of a polynomial is looked for. Gelu in operators has fewer values on the way, and no more lines in a row."""
+"""How far the x of a polynomial is looked for. Gelu in operators has fewer values on the way, and no more instructions in a row."""
 
 
 _TERMS = 8
 
 
-def _powers(operand: Any, x: Any, makers: dict[int, Line], lines: dict[int, Line], depth: int = 0) -> Array | None:
-    """The coefficients of an operand that is a polynomial in x, and the lines met on the way, by what they make."""
-    number, line = _number(operand), makers.get(id(operand))
+def _powers(
+    operand: Any, x: Any, makers: dict[int, Instruction], instructions: dict[int, Instruction], depth: int = 0
+) -> Array | None:
+    """The coefficients of an operand that is a polynomial in x, and the instructions met on the way, by what they make."""
+    number, instruction = _number(operand), makers.get(id(operand))
     if operand is x or number is not None:
         powers = np.zeros(_TERMS)
         powers[1 if number is None else 0] = 1 if number is None else number
         return powers
-    combine = None if line is None else _ARITHMETIC.get(line.function)
-    if line is None or combine is None or depth == _DEEPEST:
+    combine = None if instruction is None else _ARITHMETIC.get(instruction.function)
+    if instruction is None or combine is None or depth == _DEEPEST:
         return None
-    lines[id(operand)] = line
-    first, second = line.operands
-    a = _powers(first, x, makers, lines, depth + 1)
-    b = None if a is None else _powers(second, x, makers, lines, depth + 1)
+    instructions[id(operand)] = instruction
+    first, second = instruction.operands
+    a = _powers(first, x, makers, instructions, depth + 1)
+    b = None if a is None else _powers(second, x, makers, instructions, depth + 1)
     return None if a is None or b is None else combine(a, b)
 
 
@@ -140,29 +148,31 @@ _ARITHMETIC: dict[Any, Callable[[Array, Array], Array | None]] = {
 }
 
 
-def _gated(gate: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
-    """The lines of x * sigmoid(x), or of its piecewise linear form, and the one for both."""
+def _gated(gate: Instruction, instructions: Sequence[Instruction]) -> tuple[list[Instruction], Instruction] | None:
+    """The instructions of x * sigmoid(x), or of its piecewise linear form, and the one for both."""
     (x,) = gate.operands
-    readers = [line for line in lines if any(o is gate.made for o in line.operands)]
+    readers = [instruction for instruction in instructions if any(o is gate.made for o in instruction.operands)]
     if len(readers) != 1 or readers[0].function is not np.multiply:
         return None
     a, b = readers[0].operands
     other = b if a is gate.made else a
-    return ([gate, readers[0]], Line(_GATED[gate.function], (x,), readers[0].made)) if other is x else None
+    return ([gate, readers[0]], Instruction(_GATED[gate.function], (x,), readers[0].made)) if other is x else None
 
 
-def _standardize(root: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] | None:
-    """The lines of (x - mean) / sqrt(mean of squares + epsilon) in rows, and the one for all of them."""
-    readers: defaultdict[int, list[Line]] = defaultdict(list)
-    for line in lines:
-        for made in {id(o) for o in line.operands}:
-            readers[made].append(line)
+def _standardize(
+    root: Instruction, instructions: Sequence[Instruction]
+) -> tuple[list[Instruction], Instruction] | None:
+    """The instructions of (x - mean) / sqrt(mean of squares + epsilon) in rows, and the one for all of them."""
+    readers: defaultdict[int, list[Instruction]] = defaultdict(list)
+    for instruction in instructions:
+        for made in {id(o) for o in instruction.operands}:
+            readers[made].append(instruction)
 
-    def only_reader(line: Line, function: Any) -> Line | None:
-        found = readers[id(line.made)]
+    def only_reader(instruction: Instruction, function: Any) -> Instruction | None:
+        found = readers[id(instruction.made)]
         return found[0] if len(found) == 1 and found[0].function is function else None
 
-    makers = {id(line.made): line for line in lines}
+    makers = {id(instruction.made): instruction for instruction in instructions}
     shifted = makers.get(id(root.operands[0]))
     epsilon = None if shifted is None or shifted.function is not np.add else _number(shifted.operands[1])
     variance = None if shifted is None or epsilon is None else makers.get(id(shifted.operands[0]))
@@ -184,22 +194,22 @@ def _standardize(root: Line, lines: Sequence[Line]) -> tuple[list[Line], Line] |
     if not _have_one_rank(x, quotient.made):
         return None
     gone = [mean, centred, squares, variance, shifted, root, quotient]
-    return gone, Line(standardize(epsilon), (x,), quotient.made, in_rows=True)
+    return gone, Instruction(standardize(epsilon), (x,), quotient.made, in_rows=True)
 
 
-def after_factor(line: Line) -> list[Line]:
-    """A line, or one that multiplies by a constant and one that then costs less: for what is behind constant weights."""
-    if line.function not in OF_SCALED:
-        return [line]
-    factor, function = OF_SCALED[line.function]
+def after_factor(instruction: Instruction) -> list[Instruction]:
+    """An instruction, or one that multiplies by a constant and one that then costs less: for what is behind constant weights."""
+    if instruction.function not in OF_SCALED:
+        return [instruction]
+    factor, function = OF_SCALED[instruction.function]
     scaled = object()
-    product = Line(np.multiply, (*line.operands, np.asarray(factor, np.float32)), scaled)
-    return [product, line._replace(function=function, operands=(scaled,))]
+    product = Instruction(np.multiply, (*instruction.operands, np.asarray(factor, np.float32)), scaled)
+    return [product, instruction._replace(function=function, operands=(scaled,))]
 
 
 _GATED: dict[Any, Callable[..., Any]] = {sigmoid: swish(1), hard_gate: hard_swish}
 
-_FINDERS: dict[Any, Callable[[Line, Sequence[Line]], tuple[list[Line], Line] | None]] = {
+_FINDERS: dict[Any, Callable[[Instruction, Sequence[Instruction]], tuple[list[Instruction], Instruction] | None]] = {
     erf_block: _gelu,
     np.tanh: _gelu,
     **dict.fromkeys(_GATED, _gated),
@@ -207,14 +217,14 @@ _FINDERS: dict[Any, Callable[[Line, Sequence[Line]], tuple[list[Line], Line] | N
 }
 
 
-def _scaled(line: Line) -> tuple[Any, float] | None:
-    """What a line multiplies by which number."""
-    if line.function not in (np.multiply, np.divide):
+def _scaled(instruction: Instruction) -> tuple[Any, float] | None:
+    """What an instruction multiplies by which number."""
+    if instruction.function not in (np.multiply, np.divide):
         return None
-    a, b = line.operands
+    a, b = instruction.operands
     if (number := _number(b)) is not None:
-        return a, number if line.function is np.multiply else 1 / number if number else math.inf
-    if line.function is np.multiply and (number := _number(a)) is not None:
+        return a, number if instruction.function is np.multiply else 1 / number if number else math.inf
+    if instruction.function is np.multiply and (number := _number(a)) is not None:
         return b, number
     return None
 

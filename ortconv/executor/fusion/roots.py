@@ -1,4 +1,7 @@
-"""What leads a unit: a product, whose result others overwrite. Weights and bias take up what is done to each channel."""
+"""The root of a fusion group: a convolution or product whose result the rest of the group overwrites.
+
+Factors and summands per channel are folded into its weights and bias.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ortconv.executor.algorithms.conv import convolution
 from ortconv.executor.algorithms.gemm_exact import integer_sums
 from ortconv.executor.fusion.conv import has_constant_weights, merged_pad, total_padding, weights_and_bias
 from ortconv.executor.fusion.elementwise_ops import Constant, fused_activation
-from ortconv.executor.fusion.elementwise_program import Line
+from ortconv.executor.fusion.elementwise_program import Instruction
 from ortconv.executor.fusion.peephole import after_factor
 from ortconv.executor.kernels.activation import MICROSOFT
 from ortconv.executor.replay.work import Function, Work, recordable
@@ -24,32 +27,32 @@ Bind = Callable[[Node], tuple[Function, list[Value | None]]]
 """A node's kernel with what is constant bound, and the values that it is called with."""
 
 
-class Head(NamedTuple):
-    """What leads a unit."""
+class Root(NamedTuple):
+    """The kernel of a group's root, and what the group does to its result."""
 
     function: Function
-    """Of the unit's operands."""
+    """Of the group's operands."""
     made: Any
     """The name of its result."""
-    lines: list[Line]
+    instructions: list[Instruction]
     """What is left to do with that."""
 
 
-def headed(
+def root_of(
     node: Node,
-    turn: Node | None,
-    lines: list[Line],
+    layout_op: Node | None,
+    instructions: list[Instruction],
     nodes: set[Node],
     constant: Constant,
     place: dict[Value | None, int],
     bind: Bind,
-) -> Head:
-    """The head of a unit of some nodes, whose operands have a place."""
+) -> Root:
+    """The kernel of root `node`; `place` maps each operand of the group to its argument index."""
     if has_constant_weights(node, constant):
-        return _folded_convolution(node, turn, lines, nodes, constant, place)
+        return _folded_convolution(node, layout_op, instructions, nodes, constant, place)
     function, reads = _float_sums(node, constant) if node.op == "MatMulInteger" else bind(node)
     slots = [(place.get(v), None if v is None or v in place else constant(v)) for v in reads]
-    return Head(on_operands(function, slots), (turn or node).out, lines)
+    return Root(on_operands(function, slots), (layout_op or node).out, instructions)
 
 
 def on_operands(
@@ -67,9 +70,9 @@ def on_operands(
     return recordable(run)
 
 
-def pooled(head: Function, pool: Function) -> Function:
+def pooled(root: Function, pool: Function) -> Function:
     def run(work: Work, *operands: Any) -> Any:
-        y = work.call(head, *operands)
+        y = work.call(root, *operands)
         return None if y is None else work.call(pool, y)
 
     return recordable(run)
@@ -89,46 +92,46 @@ def _float_sums(node: Node, constant: Constant) -> tuple[Function, list[Value | 
 
 
 def is_fused(node: Node, constant: Constant) -> bool:
-    """True for a FusedConv whose sums and activation can be said as lines."""
+    """True for a FusedConv whose sums and activation can be written as instructions."""
     if not node.is_op("FusedConv", MICROSOFT) or not has_constant_weights(node, constant):
         return False
     return not node.attr("activation", "") or fused_activation(node) is not None
 
 
-def _own_lines(node: Node, constant: Constant) -> list[Line]:
+def _own_instructions(node: Node, constant: Constant) -> list[Instruction]:
     """What a FusedConv does to the product of its weights."""
     made: Any = object()
-    lines = []
+    instructions = []
     if node.input(3) is not None:
-        lines.append(Line(np.add, (made, known_or_name(node.input(3), constant)), object()))
+        instructions.append(Instruction(np.add, (made, known_or_name(node.input(3), constant)), object()))
     function = fused_activation(node)
     if function is not None:
-        lines.append(Line(function, (lines[-1].made if lines else made,), object()))
-    return [*lines[:-1], lines[-1]._replace(made=node.out)] if lines else []
+        instructions.append(Instruction(function, (instructions[-1].made if instructions else made,), object()))
+    return [*instructions[:-1], instructions[-1]._replace(made=node.out)] if instructions else []
 
 
 def _folded_convolution(
     node: Node,
-    turn: Node | None,
-    lines: list[Line],
+    layout_op: Node | None,
+    instructions: list[Instruction],
     nodes: set[Node],
     constant: Constant,
     place: dict[Value | None, int],
-) -> Head:
+) -> Root:
     """Factors and summands per channel behind a convolution become part of its weights and bias."""
     weights, shift = weights_and_bias(node, constant)
     assert weights is not None
     rank, channels = weights.ndim, weights.shape[0]
-    order: Sequence[int] = range(rank) if turn is None else turn.attr("perm", ())
+    order: Sequence[int] = range(rank) if layout_op is None else layout_op.attr("perm", ())
     shape = [1] * rank
     shape[list(order).index(1)] = channels
-    own = _own_lines(node, constant) if node.domain else []
-    lines = [*own, *lines]
-    readers = Counter(id(o) for line in lines for o in line.operands)
-    scale, made = None, own[0].operands[0] if own else (turn or node).out
-    while lines and readers[id(made)] == 1:
-        lines = [*after_factor(lines[0]), *lines[1:]]
-        affine = _channel_affine(lines[0], made, shape)
+    own = _own_instructions(node, constant) if node.domain else []
+    instructions = [*own, *instructions]
+    readers = Counter(id(o) for instruction in instructions for o in instruction.operands)
+    scale, made = None, own[0].operands[0] if own else (layout_op or node).out
+    while instructions and readers[id(made)] == 1:
+        instructions = [*after_factor(instructions[0]), *instructions[1:]]
+        affine = _channel_affine(instructions[0], made, shape)
         if affine is None:
             break
         factor, summand = affine
@@ -137,7 +140,7 @@ def _folded_convolution(
             shift = None if shift is None else shift * factor
         if summand is not None:
             shift = summand if shift is None else shift + summand
-        made, lines = lines[0].made, lines[1:]
+        made, instructions = instructions[0].made, instructions[1:]
     if scale is not None:
         weights = weights * scale.reshape(-1, *(1,) * (rank - 1))
     weights = np.asarray(weights, np.float32)
@@ -146,33 +149,40 @@ def _folded_convolution(
     x, pad = node.inputs[0], merged_pad(node, constant)
     if pad is not None and pad in nodes:
         x, geometry["pads"], geometry["auto_pad"] = pad.inputs[0], total_padding(node, pad, constant), "NOTSET"
-    function = on_operands(convolution(weights, group, geometry), [(place[x], None)], None if turn is None else order)
+    function = on_operands(
+        convolution(weights, group, geometry), [(place[x], None)], None if layout_op is None else order
+    )
     source: Any = made
     if shift is not None and shift.any():
         source = object()
-        lines = [Line(np.add, (source, np.asarray(shift, np.float32).reshape(shape)), made), *lines]
-    return Head(function, source, lines)
+        instructions = [
+            Instruction(np.add, (source, np.asarray(shift, np.float32).reshape(shape)), made),
+            *instructions,
+        ]
+    return Root(function, source, instructions)
 
 
-def _channel_affine(line: Line, made: Any, shape: Sequence[int]) -> tuple[Array | None, Array | None] | None:
-    """A line that scales or shifts `made` by constants that broadcast to `shape`, one per channel, as factor or summand."""
-    if line.function not in (np.add, np.subtract, np.multiply, np.divide):
+def _channel_affine(
+    instruction: Instruction, made: Any, shape: Sequence[int]
+) -> tuple[Array | None, Array | None] | None:
+    """An instruction that scales or shifts `made` by constants that broadcast to `shape`, one per channel, as factor or summand."""
+    if instruction.function not in (np.add, np.subtract, np.multiply, np.divide):
         return None
-    first = line.operands[0] is made
-    if not first and line.function in (np.subtract, np.divide):
+    first = instruction.operands[0] is made
+    if not first and instruction.function in (np.subtract, np.divide):
         return None
-    other = line.operands[1 if first else 0]
+    other = instruction.operands[1 if first else 0]
     if not isinstance(other, np.ndarray) or other.ndim > len(shape) or other.dtype != np.float32:
         return None
     own = (1,) * (len(shape) - other.ndim) + other.shape
     if other.size != 1 and own != tuple(shape):
         return None
     v = other.reshape(-1) if own == tuple(shape) else np.full(prod(shape), other.reshape(()))
-    if not np.isfinite(v).all() or (line.function is np.divide and not v.all()):
+    if not np.isfinite(v).all() or (instruction.function is np.divide and not v.all()):
         return None
-    if line.function in (np.multiply, np.divide):
-        return v if line.function is np.multiply else np.asarray(1 / v), None
-    return None, v if line.function is np.add else np.asarray(-v)
+    if instruction.function in (np.multiply, np.divide):
+        return v if instruction.function is np.multiply else np.asarray(1 / v), None
+    return None, v if instruction.function is np.add else np.asarray(-v)
 
 
 def known_or_name(operand: Any, constant: Constant) -> Any:

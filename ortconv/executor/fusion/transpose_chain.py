@@ -18,18 +18,18 @@ from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
 
 
-def rearrangements(nodes: Sequence[Node], outside: set[Value]) -> list[tuple[Node, ...]]:
+def transpose_chains(nodes: Sequence[Node], live_out: set[Value]) -> list[tuple[Node, ...]]:
     """Chains of nodes of which each alone reads the one before it, with a Transpose between Reshapes."""
     members = {
         node for node in nodes if node.is_op("Transpose") or (node.is_op("Reshape") and since_version(node) >= 5)
     }
     chains = []
     for node in nodes:
-        before = _only_reader_of(node, members, outside) if node in members else None
+        before = _only_reader_of(node, members, live_out) if node in members else None
         if node not in members or before is not None:
             continue
         chain = [node]
-        while (following := _follower(chain[-1], members, outside)) is not None:
+        while (following := _follower(chain[-1], members, live_out)) is not None:
             chain.append(following)
         turns = [i for i, one in enumerate(chain) if one.op == "Transpose"]
         shapes = [i for i, one in enumerate(chain) if one.op == "Reshape"]
@@ -38,24 +38,24 @@ def rearrangements(nodes: Sequence[Node], outside: set[Value]) -> list[tuple[Nod
     return chains
 
 
-def _only_reader_of(node: Node, members: set[Node], outside: set[Value]) -> Node | None:
+def _only_reader_of(node: Node, members: set[Node], live_out: set[Value]) -> Node | None:
     """The member that makes what a node rearranges, for it alone."""
     before = None if node.inputs[0] is None else node.inputs[0].producer
-    return before if before in members and _follower(before, members, outside) is node else None
+    return before if before in members and _follower(before, members, live_out) is node else None
 
 
-def _follower(node: Node, members: set[Node], outside: set[Value]) -> Node | None:
+def _follower(node: Node, members: set[Node], live_out: set[Value]) -> Node | None:
     """The member that alone reads what a node makes, to rearrange it."""
-    if node.out in outside or len(node.out.uses) != 1:
+    if node.out in live_out or len(node.out.uses) != 1:
         return None
     reader, slot = next(iter(node.out.uses))
     return reader if reader in members and slot == 0 else None
 
 
-def rearrangement(
-    nodes: Sequence[Node], reads: Sequence[Value | None], constant: Constant, plainly: Function
+def transpose_chain(
+    nodes: Sequence[Node], reads: Sequence[Value | None], constant: Constant, unfused: Function
 ) -> Function:
-    """A chain as a function of what it reads, its input first; `plainly` does the same where shapes do not divide evenly."""
+    """A chain as a function of what it reads, its input first; `unfused` does the same where shapes do not divide evenly."""
     shapes = [node.inputs[1] for node in nodes if node.op == "Reshape"]
     held = [None if v is None else constant(v) for v in shapes]
     slots = [None if array is not None else reads.index(v) for v, array in zip(shapes, held, strict=True)]
@@ -75,7 +75,7 @@ def rearrangement(
         targets = [known if slot is None else operands[slot] for slot, known in zip(slots, held, strict=True)]
         found = arranged(x.shape, tuple([integers(v) for v in targets if v is not None]))
         if found is None:
-            result: Array | None = work.call(plainly, *operands)
+            result: Array | None = work.call(unfused, *operands)
             return result
         return _in_good_order(work, x.reshape(found.split).transpose(found.order), found.groups)
 
@@ -91,7 +91,7 @@ class Arrangement(NamedTuple):
 
 
 class _Factor:
-    """A part of an axis: so many elements, in two parts of its own where something has cut it."""
+    """A factor of an axis. `parts` are its two halves once a Reshape has split it."""
 
     def __init__(self, size: int) -> None:
         self.size = size

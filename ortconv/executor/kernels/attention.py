@@ -12,7 +12,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.attention import attend, attended
-from ortconv.executor.algorithms.fallback import Doubt
+from ortconv.executor.algorithms.fallback import Guard
 from ortconv.executor.algorithms.gemm import by_weights
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, rounding, widen
 from ortconv.executor.kernels.registry import kernel, prepare
@@ -252,11 +252,11 @@ def _attend_fast(
     work: Work, q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float
 ) -> Array | None:
     """The same, which can be recorded; None where the fast form does not suit types or shapes."""
-    doubt = Doubt(work)
+    guard = Guard(work)
     summands = [x for x in (mask, bias) if x is not None]
-    y = attended(work, doubt, q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
+    y = attended(work, guard, q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
     if y is not None:
-        work.do(doubt.settle, _write_plainly, q, k, v, mask, bias, scale, y)
+        work.do(guard.fall_back, _write_plainly, q, k, v, mask, bias, scale, y)
     return y
 
 

@@ -12,7 +12,7 @@ from single_node import run_model
 from ortconv.compare.tolerance import difference, limit
 from ortconv.executor import plan
 from ortconv.executor.fusion import elementwise_program, fuse
-from ortconv.executor.fusion.elementwise_program import BlockProgram, Line
+from ortconv.executor.fusion.elementwise_program import BlockProgram, Instruction
 from ortconv.executor.replay.work import AT_ONCE
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
@@ -212,7 +212,9 @@ def test_unit(name, tmp_path):
 def test_gelu_in_one_line(name, tmp_path, monkeypatch):
     lengths = []
     monkeypatch.setattr(
-        fuse, "BlockProgram", lambda lines, *rest: lengths.append(len(lines)) or BlockProgram(lines, *rest)
+        fuse,
+        "BlockProgram",
+        lambda instructions, *rest: lengths.append(len(instructions)) or BlockProgram(instructions, *rest),
     )
     Session(model(name, tmp_path / "m.onnx"))
     assert (lengths == [2]) == (name in ONE_LINE)
@@ -254,8 +256,12 @@ def test_program_broadcasts_as_numpy(monkeypatch, shapes, order, owned, small):
     a, b = (
         np.asarray(np.random.default_rng(i).standard_normal(s), np.float32, order=order) for i, s in enumerate(shapes)
     )
-    lines = [Line(np.multiply, ("a", b), "p"), Line(np.subtract, ("p", "c"), "q"), Line(np.add, ("q", "a"), "r")]
-    run = BlockProgram(lines, "a" if owned else None, ["c"] if owned else ["a", "c"])
+    instructions = [
+        Instruction(np.multiply, ("a", b), "p"),
+        Instruction(np.subtract, ("p", "c"), "q"),
+        Instruction(np.add, ("q", "a"), "r"),
+    ]
+    run = BlockProgram(instructions, "a" if owned else None, ["c"] if owned else ["a", "c"])
     want, held = a * b - b + a, a.copy(order="K")
     got = run.run(AT_ONCE, held, [b]) if owned else run.run(AT_ONCE, None, [held, b])
     assert got is not None
@@ -266,7 +272,7 @@ def test_program_broadcasts_as_numpy(monkeypatch, shapes, order, owned, small):
 @pytest.mark.parametrize("shapes", [[(3, 1), (1, 4)], [(4, 60, 50), (4, 1, 50)], [(0, 3), (3,)]], ids=str)
 def test_program_declines_what_it_cannot_lay_out(shapes):
     a, b = (np.ones(s, np.float32) for s in shapes)
-    assert BlockProgram([Line(np.add, ("a", "b"), "c")], None, ["a", "b"]).run(AT_ONCE, None, [a, b]) is None
+    assert BlockProgram([Instruction(np.add, ("a", "b"), "c")], None, ["a", "b"]).run(AT_ONCE, None, [a, b]) is None
 
 
 POOLED = {
@@ -284,10 +290,10 @@ POOLED = {
 @pytest.mark.parametrize(
     "pool", ["", ", pads = [1, 1, 1, 1]", ", strides = [2, 2], ceil_mode = 1", ", pads = [0, 0, 2, 2]"]
 )
-@pytest.mark.parametrize("line", POOLED)
-def test_pooling_before_what_rises(line, pool, bias, tmp_path):
+@pytest.mark.parametrize("instruction", POOLED)
+def test_pooling_before_what_rises(instruction, pool, bias, tmp_path):
     """The largest element stays the largest: results are the same to the last bit, and one step makes them."""
-    body = f"c = Conv(x, w{bias}) r = {line} y = MaxPool<kernel_shape = [2, 2]{pool}>(r)"
+    body = f"c = Conv(x, w{bias}) r = {instruction} y = MaxPool<kernel_shape = [2, 2]{pool}>(r)"
     constants = {"w": f32(5, 3, 3, 3), "b": f32(5), "low": np.float32(-0.5), "high": np.float32(0.6)}
     constants |= {"per_channel": f32(5, 1, 1), "per_pixel": f32(1, 10)}
     x = f32(2, 3, 11, 12)
@@ -303,7 +309,7 @@ def test_pooling_before_what_rises(line, pool, bias, tmp_path):
         results.append(session.run(None, {"x": x})[0])
         counts.append(len(session._main.programs[0][0].steps))
     np.testing.assert_array_equal(*results)
-    assert counts == [2 if "2, 2]" in pool and "pads" in pool else POOLED[line], 2]
+    assert counts == [2 if "2, 2]" in pool and "pads" in pool else POOLED[instruction], 2]
 
 
 SCALARS = {

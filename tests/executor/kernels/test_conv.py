@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms import gemm, tiles
+from ortconv.executor.algorithms import gemm, row_tiles
 from ortconv.executor.kernels import registry
 from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
@@ -104,7 +104,7 @@ def test_conv_padded_side_by_side(rng, x, w, attributes, monkeypatch):
 def test_conv_in_many_stripes(rng, x, w, attributes, monkeypatch):
     inputs = [_numbers(rng, *x), _numbers(rng, *w)]
     want = run_kernel("Conv", inputs, attributes)[0]
-    monkeypatch.setattr(tiles, "STRIPE_BYTES", 2000)
+    monkeypatch.setattr(row_tiles, "TILE_BYTES", 2000)
     assert_same(run_kernel("Conv", inputs, attributes)[0], want, rtol=1e-4, atol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""Stripes of image rows, brought to where convolutions read them: padded, small enough to stay in the cache."""
+"""Tiles of image rows, copied to where convolutions read them: padded, small enough to stay in the cache."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ortconv.executor.algorithms.sliding_window import Place
 from ortconv.executor.replay.work import AT_ONCE, Work, copy_runs, copy_to
 from ortconv.ir.tensor import Array
 
-STRIPE_BYTES = 1 << 20
-"""What a stripe may read and write."""
+TILE_BYTES = 1 << 20
+"""Bytes that a tile may read and write."""
 
 
-class Stripe:
+class RowTile:
     """Copies of the same rows, (copies, rows, columns, C) in any memory order.
 
     Each has its place: columns of the copy, and the columns of the image that belong there.
@@ -45,6 +45,6 @@ class Stripe:
                     work.do(beside.fill, 0)
 
 
-def rows_per_stripe(rows: int, bytes_per_row: int) -> int:
-    """How many of the rows of an output one stripe makes."""
-    return max(1, min(rows, STRIPE_BYTES // max(1, bytes_per_row)))
+def rows_per_tile(rows: int, bytes_per_row: int) -> int:
+    """Output rows per tile."""
+    return max(1, min(rows, TILE_BYTES // max(1, bytes_per_row)))
