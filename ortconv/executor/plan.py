@@ -13,11 +13,9 @@ import numpy as np
 
 from ortconv.errors import BackendError
 from ortconv.executor.constants import Constants
-from ortconv.executor.fusion.elementwise_ops import Constant
-from ortconv.executor.fusion.fuse import Unit, units
-from ortconv.executor.fusion.int8 import quantized_units
+from ortconv.executor.fusion.group import Constant, Scope
 from ortconv.executor.fusion.int8_patterns import is_of_weights
-from ortconv.executor.fusion.roots import Bind
+from ortconv.executor.fusion.table import FLOAT, QUANTIZED, fuse
 from ortconv.executor.guard import SMALLER
 from ortconv.executor.kernels.evaluate import kernel_of
 from ortconv.executor.kernels.registry import preparer
@@ -82,10 +80,14 @@ class Plan:
         kept = {*outputs, *_made(following)}
         late = {node for node in folding if is_of_weights(node)}
         left = [n for n in nodes if n in late or n not in folding or not fold(n)]
-        claimed = {} if reference else quantized_units(left, constants, bind, kept)
-        left = [n for n in left if n in claimed or n not in late or not fold(n)]
-        found = {} if reference else units(left, constants, bind, kept, claimed)
-        bound = self._bound(left, found, bind)
+        scope = Scope(left, constants, bind, kept)
+        if not reference:
+            fuse(scope, QUANTIZED)
+        left = [n for n in left if n in scope.claimed or n not in late or not fold(n)]
+        scope.narrow(left)
+        if not reference:
+            fuse(scope, FLOAT)
+        bound = self._bound(scope)
         last_use = {value: index for index, (_, reads, *_) in enumerate(bound) for value in reads if value is not None}
         last_use |= dict.fromkeys(outputs, len(bound))
         # What follows from shapes stays until the end of the run, to be remembered.
@@ -108,15 +110,15 @@ class Plan:
             and all(_lies_in_memory(v) for node in nodes for v in node.outputs if v is not None)
         )
 
-    def _bound(self, nodes: list[Node], found: dict[Node, Unit | None], bind: Bind) -> list[_Bound]:
-        self._together = {node: unit.nodes for node, unit in found.items() if unit is not None}
+    def _bound(self, scope: Scope) -> list[_Bound]:
+        self._together = {node: group.nodes for node, group in scope.groups.items()}
         bound: list[_Bound] = []
-        for node in nodes:
-            unit = found.get(node)
-            if unit is not None:
-                bound.append((unit.function, unit.reads, unit.makes, node))
-            elif node not in found:
-                bound.append((*bind(node), node.outputs, node))
+        for node in scope.nodes:
+            group = scope.groups.get(node)
+            if group is not None and group.function is not None:
+                bound.append((group.function, group.reads, group.makes, node))
+            elif node not in scope.claimed:
+                bound.append((*scope.bind(node), node.outputs, node))
         return bound
 
     def _step(

@@ -1,14 +1,19 @@
-"""Attention in operators: MatMul, scale, masks, Softmax, MatMul. What a unit of them computes, in terms of its operands."""
+"""Attention in operators, as one step: MatMul, scale, masks, Softmax, MatMul."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.fusion.elementwise_ops import Constant
+from ortconv.executor.algorithms.attention import attended
+from ortconv.executor.algorithms.fallback import Guard
+from ortconv.executor.fusion.group import Constant, Group, Scope
+from ortconv.executor.replay.work import Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
+from ortconv.ir.tensor import Array, aligned
 from ortconv.ir.types import DType
 
 
@@ -111,3 +116,36 @@ class Matcher:
         number = float(known.reshape(()))
         factor = number if node.is_op("Mul") else 1 / (number or np.nan)
         return factor if np.isfinite(factor) else None
+
+
+def attention_groups(scope: Scope) -> Iterator[Group]:
+    matcher = Matcher(scope.index.keys() - scope.claimed, scope.constant, scope.live_out)
+    for node in scope.nodes:
+        attention = matcher.match(node)
+        if attention is not None:
+            yield _group(attention, scope)
+
+
+def _group(attention: Attention, scope: Scope) -> Group:
+    scores, nodes = attention.scores, attention.nodes
+    reads = scope.reads(nodes)
+    place = {v: i for i, v in enumerate(reads)}
+    operands: list[tuple[int | None, Any]] = [
+        (place.get(v), None if (array := scope.constant(v)) is None else aligned(array))
+        for v in (scores.q, scores.kt, attention.v, *scores.summands)
+    ]
+    unfused = scope.unfused(nodes, reads)
+
+    def run(work: Work, *given: Any) -> Any:
+        q, kt, v, *summands = [known if slot is None else given[slot] for slot, known in operands]
+        guard = Guard(work)
+        result = attended(work, guard, q, kt, v, scores.factor, summands)
+        if result is None:
+            return work.call(unfused, *given)
+        work.do(guard.fall_back, instead, given, result)
+        return result
+
+    def instead(given: Sequence[Any], result: Array) -> None:
+        np.copyto(result, unfused(*given))
+
+    return Group(nodes, reads, recordable(run), nodes[-1].outputs, nodes[-1])

@@ -7,8 +7,9 @@ from math import prod
 
 import numpy as np
 
-from ortconv.executor.fusion.elementwise_ops import Clip, Constant
+from ortconv.executor.fusion.elementwise_ops import Clip
 from ortconv.executor.fusion.elementwise_program import Instruction
+from ortconv.executor.fusion.group import Constant
 from ortconv.executor.kernels.activation import MICROSOFT
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array

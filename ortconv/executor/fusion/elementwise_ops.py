@@ -15,6 +15,7 @@ import numpy as np
 from ortconv.executor.algorithms.blockwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block, ones
 from ortconv.executor.algorithms.exponential import fast_exponential
 from ortconv.executor.algorithms.rounding import integer_range, round_to_codes
+from ortconv.executor.fusion.group import Constant
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import AT_ONCE, Work, recordable
 from ortconv.ir.graph import Node, Value
@@ -26,8 +27,6 @@ Operand = Value | Array | int | None
 """What an operation reads: a value, a constant, or what the operation of this index made."""
 
 Operation = tuple[Callable[..., Any], tuple[Operand, ...]]
-
-Constant = Callable[[Value], Array | None]
 
 
 _ZERO, _ONE, _INFINITY = f32(0), f32(1), f32(np.inf)

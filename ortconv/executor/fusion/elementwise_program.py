@@ -303,7 +303,7 @@ class _Placed(NamedTuple):
 def _allocate(
     instructions: Sequence[Instruction], slots: dict[int, int], source: Any, result: int
 ) -> tuple[list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]], int, int]:
-    """The instructions as functions with what takes their arguments out of the slots, and the numbers of full and of narrow temporaries.
+    """The instructions as functions and getters of their arguments from the slots, and how many full and narrow temporaries.
 
     These follow `result`, where the last instruction writes.
     """

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.executor.algorithms.gemm import by_weights
-from ortconv.executor.fusion.elementwise_ops import Constant, operations
-from ortconv.executor.replay.work import Work, recordable
+from ortconv.executor.fusion.elementwise_ops import operations
+from ortconv.executor.fusion.group import Constant, Group, Scope
+from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
@@ -28,37 +29,38 @@ class Branch(NamedTuple):
         return self.nodes[-1].out
 
 
-class Siblings(NamedTuple):
-    x: Value
-    branches: tuple[Branch, ...]
+def _product(branches: Sequence[Branch]) -> Function:
+    """From x to the result of each branch, all in one array."""
+    multiply = by_weights(*(b.weights for b in branches))
+    sizes = [b.weights.shape[1] for b in branches]
+    ends = np.cumsum(sizes).tolist()
+    parts = [slice(end - size, end) for end, size in zip(ends, sizes)]
+    biases = [np.zeros(n, np.float32) if b.bias is None else b.bias for b, n in zip(branches, sizes)]
+    bias = None if all(b.bias is None for b in branches) else np.concatenate(biases)
 
-    def function(self) -> Callable[[Array], tuple[Array, ...]]:
-        """From x to what each branch makes, all in one array."""
-        multiply = by_weights(*(b.weights for b in self.branches))
-        sizes = [b.weights.shape[1] for b in self.branches]
-        ends = np.cumsum(sizes).tolist()
-        parts = [slice(end - size, end) for end, size in zip(ends, sizes)]
-        biases = [np.zeros(n, np.float32) if b.bias is None else b.bias for b, n in zip(self.branches, sizes)]
-        bias = None if all(b.bias is None for b in self.branches) else np.concatenate(biases)
+    def run(work: Work, x: Array) -> tuple[Array, ...]:
+        y = work.call(multiply, x)
+        if bias is not None:
+            work.do(np.add, y, bias, y)
+        return tuple([y[..., part] for part in parts])
 
-        def run(work: Work, x: Array) -> tuple[Array, ...]:
-            y = work.call(multiply, x)
-            if bias is not None:
-                work.do(np.add, y, bias, y)
-            return tuple([y[..., part] for part in parts])
-
-        return recordable(run)
+    return recordable(run)
 
 
-def siblings(nodes: Sequence[Node], constant: Constant, live_out: set[Value]) -> list[Siblings]:
-    """All groups of at least two branches among the nodes."""
-    members = set(nodes)
-    groups: defaultdict[tuple[Value, int], list[Branch]] = defaultdict(list)
-    for node in nodes:
-        branch = _branch(node, members, constant, live_out)
+def horizontal_groups(scope: Scope) -> Iterator[Group]:
+    """Groups of at least two branches of one operand."""
+    members = set(scope.nodes)
+    found: defaultdict[tuple[Value, int], list[Branch]] = defaultdict(list)
+    for node in scope.nodes:
+        branch = _branch(node, members, scope.constant, scope.live_out)
         if branch is not None and node.inputs[0] is not None:
-            groups[node.inputs[0], len(branch.weights)].append(branch)
-    return [Siblings(x, tuple(branches)) for (x, _), branches in groups.items() if len(branches) > 1]
+            found[node.inputs[0], len(branch.weights)].append(branch)
+    for (x, _), branches in found.items():
+        if len(branches) > 1:
+            # In the place where the first of the results is made, which is before any of them is read.
+            first = min((branch.nodes[-1] for branch in branches), key=scope.index.__getitem__)
+            nodes = scope.sorted(node for branch in branches for node in branch.nodes)
+            yield Group(nodes, [x], _product(branches), [branch.made for branch in branches], first)
 
 
 def _branch(node: Node, members: set[Node], constant: Constant, live_out: set[Value]) -> Branch | None:

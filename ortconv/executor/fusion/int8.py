@@ -6,7 +6,7 @@ Readers that are no such step get bytes, or the float values that the codes stan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,11 +15,9 @@ from ortconv.executor.algorithms.gemm_exact import centred
 from ortconv.executor.algorithms.gemm_int8 import leave
 from ortconv.executor.algorithms.rounding import dynamic_centred_codes
 from ortconv.executor.algorithms.sliding_window import channels_first, to_last
-from ortconv.executor.fusion.elementwise_ops import Constant
-from ortconv.executor.fusion.fuse import Unit
+from ortconv.executor.fusion.group import Constant, Group, Scope
 from ortconv.executor.fusion.int8_ops import Codes, Rounding, convolution
 from ortconv.executor.fusion.int8_patterns import Step, Steps, is_dequantize, of_channels_last
-from ortconv.executor.fusion.roots import Bind
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
@@ -27,19 +25,24 @@ from ortconv.ir.tensor import Array
 _MS = "com.microsoft"
 
 
-def quantized_units(
-    nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value]
-) -> dict[Node, Unit | None]:
-    """Units by their last node, None for the other nodes of a unit and for those that no step needs. `kept` are read outside."""
-    live_out, inside = set(kept), set(nodes)
-    steps = Steps(nodes, constant, bind, live_out)
-    units = _Units(steps, nodes, live_out).made() if steps.found else {}
-    for node in nodes:
-        if node.is_op("DynamicQuantizeLinear") and node.outputs[0] is not None and node.outputs[0] not in live_out:
+def int8_groups(scope: Scope) -> list[Group]:
+    """Int8 steps, and the DequantizeLinear nodes beside them; those that no step needs do nothing."""
+    steps = Steps(scope.nodes, scope.constant, scope.bind, scope.live_out)
+    return _Groups(steps, scope.nodes, scope.live_out).made() if steps.found else []
+
+
+def dynamic_groups(scope: Scope) -> Iterator[Group]:
+    """DynamicQuantizeLinear whose readers all take integers in float32."""
+    inside = set(scope.nodes)
+    for node in scope.nodes:
+        if (
+            node.is_op("DynamicQuantizeLinear")
+            and node.outputs[0] is not None
+            and node.outputs[0] not in scope.live_out
+        ):
             users = [user for user, _ in node.outputs[0].uses]
-            if all(user in inside and _multiplies_codes(user, node, constant) for user in users):
-                units[node] = Unit((node,), list(node.inputs), dynamic_centred_codes, node.outputs)
-    return units
+            if all(user in inside and _multiplies_codes(user, node, scope.constant) for user in users):
+                yield Group((node,), list(node.inputs), dynamic_centred_codes, node.outputs, node)
 
 
 _ZERO_POINTS = {("", "MatMulInteger"): (2, 3), (_MS, "MatMulIntegerToFloat"): (4, 5)}
@@ -55,30 +58,29 @@ def _multiplies_codes(node: Node, quantize: Node, constant: Constant) -> bool:
     return b is not None and b.ndim == 2 and (b_zero_point is not None or node.input(of_b) is None)
 
 
-class _Units:
-    """The units for steps: which of them hand on codes, and which are one."""
+class _Groups:
+    """The groups for steps: which of them hand on codes, and which are one."""
 
     def __init__(self, steps: Steps, nodes: Sequence[Node], kept: set[Value]) -> None:
         self._steps, self._nodes, self._kept = steps, nodes, kept
         self._found = steps.found
 
-    def made(self) -> dict[Node, Unit | None]:
+    def made(self) -> list[Group]:
         self._drop_entries()
         handed = {node.out for node, step in self._found.items() if self._all_take(node.out, step.makes)}
-        units: dict[Node, Unit | None] = {}
         self._join(handed)
+        groups = []
         for node, step in self._found.items():
-            units |= dict.fromkeys(step.nodes)
             function = _on_codes(step, None if node.out in handed else step.makes)
-            units[node] = Unit(step.nodes, [v for v, _ in step.reads], function, node.outputs)
+            groups.append(Group(step.nodes, [v for v, _ in step.reads], function, node.outputs, node))
         bypassed = {(node, reader) for step in self._found.values() for node in step.bypassed for reader in step.nodes}
         for node in filter(is_dequantize, self._nodes):
             codes = self._steps.codes(node)
             if node.out not in self._kept and all((node, user) in bypassed for user, _ in node.out.uses):
-                units[node] = None
+                groups.append(Group((node,), [], None, (), node))
             elif node.inputs[0] in handed and codes is not None:
-                units[node] = Unit((node,), [node.inputs[0]], codes.dequantize, node.outputs)
-        return units
+                groups.append(Group((node,), [node.inputs[0]], codes.dequantize, node.outputs, node))
+        return groups
 
     def _drop_entries(self) -> None:
         """Keep bytes for values that have a reader outside of the int8 steps, or none among them."""

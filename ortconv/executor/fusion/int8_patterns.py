@@ -14,8 +14,9 @@ from ortconv.executor.algorithms.conv import EXACT_SUM
 from ortconv.executor.algorithms.gemm_exact import INPUT_REACH, one_sided
 from ortconv.executor.algorithms.gemm_int8 import codes_less
 from ortconv.executor.fusion.conv import has_input_in_every_window
-from ortconv.executor.fusion.elementwise_ops import Clip, Constant
+from ortconv.executor.fusion.elementwise_ops import Clip
 from ortconv.executor.fusion.elementwise_program import BlockProgram, Instruction
+from ortconv.executor.fusion.group import Bind, Constant
 from ortconv.executor.fusion.int8_add import dequantized_sum, exact_sum, factors, qlinear_sum
 from ortconv.executor.fusion.int8_ops import (
     Codes,
@@ -26,7 +27,6 @@ from ortconv.executor.fusion.int8_ops import (
     global_average,
     matrix_product,
 )
-from ortconv.executor.fusion.roots import Bind
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array

@@ -6,7 +6,7 @@ Factors and summands per channel are folded into its weights and bias.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,16 +15,14 @@ import numpy as np
 from ortconv.executor.algorithms.conv import convolution
 from ortconv.executor.algorithms.gemm_exact import integer_sums
 from ortconv.executor.fusion.conv import has_constant_weights, merged_pad, total_padding, weights_and_bias
-from ortconv.executor.fusion.elementwise_ops import Constant, fused_activation
+from ortconv.executor.fusion.elementwise_ops import fused_activation
 from ortconv.executor.fusion.elementwise_program import Instruction
+from ortconv.executor.fusion.group import Bind, Constant
 from ortconv.executor.fusion.peephole import after_factor
 from ortconv.executor.kernels.activation import MICROSOFT
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
-
-Bind = Callable[[Node], tuple[Function, list[Value | None]]]
-"""A node's kernel with what is constant bound, and the values that it is called with."""
 
 
 class Root(NamedTuple):

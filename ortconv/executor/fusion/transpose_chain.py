@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from ortconv.executor.fusion.elementwise_ops import Constant
+from ortconv.executor.fusion.group import Constant, Group, Scope
 from ortconv.executor.kernels.movement import integers
 from ortconv.executor.replay.work import Function, Work, copy_runs, copy_to, recordable
 from ortconv.ir.graph import Node, Value
@@ -18,7 +18,14 @@ from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
 
 
-def transpose_chains(nodes: Sequence[Node], live_out: set[Value]) -> list[tuple[Node, ...]]:
+def transpose_groups(scope: Scope) -> Iterator[Group]:
+    for chain in _chains(scope.nodes, scope.live_out):
+        reads = scope.reads(chain)
+        function = _function(chain, reads, scope.constant, scope.unfused(chain, reads))
+        yield Group(chain, reads, function, chain[-1].outputs, chain[-1])
+
+
+def _chains(nodes: Sequence[Node], live_out: set[Value]) -> list[tuple[Node, ...]]:
     """Chains of nodes of which each alone reads the one before it, with a Transpose between Reshapes."""
     members = {
         node for node in nodes if node.is_op("Transpose") or (node.is_op("Reshape") and since_version(node) >= 5)
@@ -52,9 +59,7 @@ def _follower(node: Node, members: set[Node], live_out: set[Value]) -> Node | No
     return reader if reader in members and slot == 0 else None
 
 
-def transpose_chain(
-    nodes: Sequence[Node], reads: Sequence[Value | None], constant: Constant, unfused: Function
-) -> Function:
+def _function(nodes: Sequence[Node], reads: Sequence[Value | None], constant: Constant, unfused: Function) -> Function:
     """A chain as a function of what it reads, its input first; `unfused` does the same where shapes do not divide evenly."""
     shapes = [node.inputs[1] for node in nodes if node.op == "Reshape"]
     held = [None if v is None else constant(v) for v in shapes]

@@ -1,34 +1,26 @@
-"""Fusion of steps: chains of elementwise operators run block by block in cache, in the memory of the product that they finish.
+"""Chains of elementwise operators as one step: block by block in cache, in the memory of the product that they finish.
 
-A unit is a set of nodes of which only the last result is read outside. At most one of them, the root, is more than elementwise: its
-result is an array of its own, which the others overwrite. What shapes and layouts a unit gets is known when it runs; where they do
-not suit, its nodes run one after the other.
+Only the last result of a group is read outside. At most one node, the root, is more than elementwise: its result is an array of its
+own, which the others overwrite. Shapes and layouts are known when the group runs; where they do not suit, its nodes run one by one.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from ortconv.executor.algorithms.attention import attended
-from ortconv.executor.algorithms.fallback import Guard
-from ortconv.executor.fusion.attention import Attention, Matcher
 from ortconv.executor.fusion.conv import has_constant_weights, merged_pad, pooled_first
-from ortconv.executor.fusion.elementwise_ops import ROW_REDUCTIONS, Constant, is_in_rows, operations, quantizer_before
+from ortconv.executor.fusion.elementwise_ops import ROW_REDUCTIONS, is_in_rows, operations, quantizer_before
 from ortconv.executor.fusion.elementwise_program import BlockProgram, Instruction, columns
-from ortconv.executor.fusion.horizontal import siblings
+from ortconv.executor.fusion.group import Constant, Group, Scope
 from ortconv.executor.fusion.peephole import simplified
-from ortconv.executor.fusion.roots import Bind, Root, is_fused, known_or_name, pooled, root_of
-from ortconv.executor.fusion.transpose_chain import transpose_chain, transpose_chains
+from ortconv.executor.fusion.roots import Root, is_fused, known_or_name, pooled, root_of
 from ortconv.executor.kernels.activation import MICROSOFT
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.tensor import Array, aligned
 from ortconv.ir.types import DType
 
 _ROOTS = {
@@ -44,121 +36,41 @@ _MOST_NODES = 32
 _FEWEST_ELEMENTS = 1 << 13
 
 _WORTHWHILE_IF_SMALL = 4
-"""Nodes from which a unit of few elements costs less than its nodes one by one."""
+"""Nodes from which a group of few elements costs less than its nodes one by one."""
 
 
 _Instructions = Callable[[Node], list[Instruction] | None]
 
 
-class Unit(NamedTuple):
-    """Nodes that run as one step, in topological order."""
-
-    nodes: tuple[Node, ...]
-    reads: list[Value | None]
-    function: Function
-    makes: Sequence[Value | None]
-
-
-def units(
-    nodes: Sequence[Node], constant: Constant, bind: Bind, kept: Iterable[Value], claimed: dict[Node, Unit | None]
-) -> dict[Node, Unit | None]:
-    """The units among the nodes of a plan, each by the node where it runs; None for its other nodes. `kept` are read outside.
-
-    Those `claimed` are left as they are.
-    """
-    place = {node: index for index, node in enumerate(nodes)}
-    live_out = set(kept)
-    found = dict(claimed)
-    for group in siblings(nodes, constant, live_out):
-        together = sorted((node for branch in group.branches for node in branch.nodes), key=place.__getitem__)
-        if not found.keys().isdisjoint(together):
-            continue
-        found |= dict.fromkeys(together)
-        # Where the first of the results is made, which is before any of them is read.
-        first = min((branch.nodes[-1] for branch in group.branches), key=place.__getitem__)
-        found[first] = Unit(tuple(together), [group.x], group.function(), [branch.made for branch in group.branches])
-    instructions: _Instructions = cache(lambda node: _instructions(node, constant))
-    matcher = Matcher(place.keys() - found.keys(), constant, live_out)
-    for node in nodes:
-        attention = matcher.match(node)
-        if attention is not None and found.keys().isdisjoint(attention.nodes):
-            found |= dict.fromkeys(attention.nodes)
-            found[node] = _attention_unit(attention, constant, bind)
-    for chain in transpose_chains(nodes, live_out):
-        if found.keys().isdisjoint(chain):
-            found |= dict.fromkeys(chain)
-            reads = _read_by(chain, constant)
-            function = transpose_chain(chain, reads, constant, _one_by_one(chain, reads, constant, bind))
-            found[chain[-1]] = Unit(chain, reads, function, chain[-1].outputs)
-    for node in reversed(nodes):
-        if node in found or not (len(node.outputs) == 1 and node.outputs[0] is not None):
+def elementwise_groups(scope: Scope) -> Iterator[Group]:
+    """Chains of elementwise operators behind their root, or without one, from the last node to the first."""
+    instructions: _Instructions = cache(lambda node: _instructions(node, scope.constant))
+    for node in reversed(scope.nodes):
+        if node in scope.claimed or not (len(node.outputs) == 1 and node.outputs[0] is not None):
             continue
         if instructions(node) is None and node.op not in ("Conv", "FusedConv"):
             continue
-        members = _Members(node, place, constant, live_out, found, instructions)
+        members = _Members(node, scope, instructions)
         if members.last_is_column:
-            members = _Members(node, place, constant, live_out, found, instructions, reductions=False)
+            members = _Members(node, scope, instructions, reductions=False)
         if members.are_worthwhile:
-            unit = members.unit(bind)
-            found |= dict.fromkeys(unit.nodes)
-            found[unit.nodes[-1]] = unit
-    return found
-
-
-def _attention_unit(attention: Attention, constant: Constant, bind: Bind) -> Unit:
-    scores, nodes = attention.scores, attention.nodes
-    reads = _read_by(nodes, constant)
-    place = {v: i for i, v in enumerate(reads)}
-    operands: list[tuple[int | None, Any]] = [
-        (place.get(v), None if (array := constant(v)) is None else aligned(array))
-        for v in (scores.q, scores.kt, attention.v, *scores.summands)
-    ]
-    unfused = _one_by_one(nodes, reads, constant, bind)
-
-    def run(work: Work, *given: Any) -> Any:
-        q, kt, v, *summands = [known if slot is None else given[slot] for slot, known in operands]
-        guard = Guard(work)
-        result = attended(work, guard, q, kt, v, scores.factor, summands)
-        if result is None:
-            return work.call(unfused, *given)
-        work.do(guard.fall_back, instead, given, result)
-        return result
-
-    def instead(given: Sequence[Any], result: Array) -> None:
-        np.copyto(result, unfused(*given))
-
-    return Unit(nodes, reads, recordable(run), [attention.nodes[-1].out])
-
-
-def _read_by(nodes: Sequence[Node], constant: Constant) -> list[Value | None]:
-    """What some nodes read of others, constants left out."""
-    made = {v for node in nodes for v in node.outputs if v is not None}
-    inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v is not None and v not in made)
-    return [v for v in inputs if constant(v) is None]
+            yield members.group()
 
 
 class _Members:
-    """The nodes of the unit that ends in `last`, gathered from the last to the first."""
+    """The nodes of the group that ends in `last`, gathered from the last to the first."""
 
-    def __init__(
-        self,
-        last: Node,
-        place: dict[Node, int],
-        constant: Constant,
-        live_out: set[Value],
-        claimed: dict[Node, Unit | None],
-        instructions: _Instructions,
-        reductions: bool = True,
-    ) -> None:
+    def __init__(self, last: Node, scope: Scope, instructions: _Instructions, reductions: bool = True) -> None:
         self._instructions_of = instructions
-        self._last, self._place, self._constant = last, place, constant
-        self._live_out, self._claimed, self._reductions = live_out, claimed, reductions
+        self._last, self._scope, self._place, self._constant = last, scope, scope.index, scope.constant
+        self._live_out, self._claimed, self._reductions = scope.live_out, scope.claimed, reductions
         self.root: Node | None = None
         self.layout_op: Node | None = None
         """A Transpose or Cast of what the root makes."""
         self.nodes: set[Node] = set()
         self._before: set[Value] = set()  # what the root reads
         self._instructions: dict[Node, list[Instruction]] = {}
+        place = self._place
         waiting = [-place[last]]
         by_place = {place[last]: last}
         while waiting and len(self.nodes) < _MOST_NODES:
@@ -285,7 +197,7 @@ class _Members:
 
     @property
     def are_worthwhile(self) -> bool:
-        """False for few small steps: to lay out a unit costs more than to run them."""
+        """False for few small steps: to lay out a group costs more than to run them."""
         shape = self._last.out.static_shape
         small = shape is not None and prod(shape) < _FEWEST_ELEMENTS
         if self.root is not None and self.root.op in ("Conv", "FusedConv"):
@@ -302,10 +214,10 @@ class _Members:
         instructions = self._in_order()
         return bool(instructions) and id(instructions[-1].made) in columns(instructions)
 
-    def unit(self, bind: Bind) -> Unit:
-        nodes = tuple(sorted(self.nodes, key=self._place.__getitem__))
+    def group(self) -> Group:
+        nodes, bind = self._scope.sorted(self.nodes), self._scope.bind
         instructions = simplified(self._in_order())
-        reads = _read_by(nodes, self._constant)
+        reads = self._scope.reads(nodes)
         place = {v: i for i, v in enumerate(reads)}
         root: Root | None = None
         if self.root is not None:
@@ -316,8 +228,8 @@ class _Members:
         if function is not None and pool is not None:
             nodes, function = (*nodes, pool), pooled(function, bind(pool)[0])
         program = BlockProgram(instructions, None if root is None else root.made, reads) if instructions else None
-        function = _fused(function, program, _one_by_one(nodes, reads, self._constant, bind))
-        return Unit(nodes, reads, function, nodes[-1].outputs)
+        function = _fused(function, program, self._scope.unfused(nodes, reads))
+        return Group(nodes, reads, function, nodes[-1].outputs, nodes[-1])
 
     def _pool(self, instructions: Sequence[Instruction]) -> Node | None:
         """A MaxPool behind a convolution that may come before the instructions: then they have less to do."""
@@ -356,18 +268,3 @@ def _instructions(node: Node, constant: Constant) -> list[Instruction] | None:
         named = tuple(instructions[o].made if isinstance(o, int) else known_or_name(o, constant) for o in operands)
         instructions.append(Instruction(function, named, made, function in ROW_REDUCTIONS, is_in_rows(function)))
     return instructions
-
-
-def _one_by_one(nodes: Sequence[Node], reads: Sequence[Value | None], constant: Constant, bind: Bind) -> Function:
-    """The nodes without fusion."""
-    bound = cache(lambda: [(*bind(node), node.out) for node in nodes])
-
-    def run(*operands: Any) -> Any:
-        known: dict[Value | None, Any] = {None: None, **dict(zip(reads, operands, strict=True))}
-        result = None
-        for function, needed, made in bound():
-            result = function(*[known[v] if v is None or v in known else constant(v) for v in needed])
-            known[made] = result = result[0] if type(result) is tuple else result
-        return result
-
-    return run

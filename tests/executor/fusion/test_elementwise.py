@@ -11,7 +11,7 @@ from single_node import run_model
 
 from ortconv.compare.tolerance import difference, limit
 from ortconv.executor import plan
-from ortconv.executor.fusion import elementwise_program, fuse
+from ortconv.executor.fusion import elementwise, elementwise_program
 from ortconv.executor.fusion.elementwise_program import BlockProgram, Instruction
 from ortconv.executor.replay.work import AT_ONCE
 from ortconv.onnxio.load import from_proto
@@ -176,7 +176,7 @@ def model(name, path):
 
 def plain(path):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "units", lambda *_: {})
+        patch.setattr(plan, "FLOAT", ())
         return Session(path)
 
 
@@ -212,7 +212,7 @@ def test_unit(name, tmp_path):
 def test_gelu_in_one_line(name, tmp_path, monkeypatch):
     lengths = []
     monkeypatch.setattr(
-        fuse,
+        elementwise,
         "BlockProgram",
         lambda instructions, *rest: lengths.append(len(instructions)) or BlockProgram(instructions, *rest),
     )
