@@ -18,7 +18,6 @@ from ortconv.executor.fusion.int8_patterns import is_of_weights
 from ortconv.executor.fusion.table import FLOAT, QUANTIZED, fuse
 from ortconv.executor.guard import SMALLER
 from ortconv.executor.kernels.evaluate import kernel_of
-from ortconv.executor.kernels.registry import preparer
 from ortconv.executor.replay.memory import return_freed_memory
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
 from ortconv.executor.replay.threads import products_in, thread_count
@@ -302,15 +301,14 @@ def _bind(
     if node.subgraphs:
         outer = captures(node)
         reads += outer
-        function = _with_bodies(kernel.function, attributes, len(node.inputs), outer, reference)
+        function = _with_bodies(kernel.reference, attributes, len(node.inputs), outer, reference)
     else:
-        prepare = None if reference else preparer(node.domain, node.op)
-        if prepare is not None:
+        if kernel.prepare is not None and not reference:
             operands = [None if v is None else constant(v) for v in reads]
-            prepared = prepare(operands, **attributes)
+            prepared = kernel.prepare(operands, **attributes)
             if prepared is not None:
                 return prepared, reads
-        function = with_attributes(kernel.function, attributes) if attributes else kernel.function
+        function = with_attributes(kernel.reference, attributes) if attributes else kernel.reference
     for value in reads:
         if value is not None:
             align(value)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.replay.work import Work, with_record
+from ortconv.executor.replay.work import Recordable, Work
 from ortconv.ir.tensor import Array
 
 
@@ -39,7 +39,7 @@ def rounding(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a kernel compute in float32 where its first operand is float16 or bfloat16; float32 results are rounded back."""
 
-    @wraps(function)
+    @wraps(function, updated=())
     def call(*operands: Any, **attributes: Any) -> Any:
         if not operands or not _is_half(operands[0]):
             return function(*operands, **attributes)
@@ -49,12 +49,14 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
             return tuple(_narrow(r, dtype) for r in result)
         return _narrow(result, dtype)
 
-    record = getattr(function, "record", None)
+    if not isinstance(function, Recordable):
+        return call
+    record = function.record
 
     def recorded(work: Work, x: Any, *others: Any, **attributes: Any) -> Any:
-        return None if record is None or _is_half(x) else record(work, x, *others, **attributes)
+        return None if _is_half(x) else record(work, x, *others, **attributes)
 
-    return with_record(call, None if record is None else recorded)
+    return Recordable(call, recorded)
 
 
 def _narrow(x: Any, dtype: np.dtype[Any]) -> Any:

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from ortconv.executor.fusion.conv import has_constant_weights, merged_pad, pooled_first
-from ortconv.executor.fusion.elementwise_ops import ROW_REDUCTIONS, is_in_rows, operations, quantizer_before
+from ortconv.executor.fusion.elementwise_ops import ROW_REDUCTIONS, RowWise, operations, quantizer_before
 from ortconv.executor.fusion.elementwise_program import BlockProgram, Instruction, columns
 from ortconv.executor.fusion.group import Constant, Group, Scope
 from ortconv.executor.fusion.peephole import simplified
@@ -266,5 +266,7 @@ def _instructions(node: Node, constant: Constant) -> list[Instruction] | None:
     for index, (function, operands) in enumerate(code):
         made = node.out if index == len(code) - 1 else object()
         named = tuple(instructions[o].made if isinstance(o, int) else known_or_name(o, constant) for o in operands)
-        instructions.append(Instruction(function, named, made, function in ROW_REDUCTIONS, is_in_rows(function)))
+        instructions.append(
+            Instruction(function, named, made, function in ROW_REDUCTIONS, isinstance(function, RowWise))
+        )
     return instructions

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ortconv.executor.algorithms.exponential import fast_exponential
 from ortconv.executor.algorithms.rounding import integer_range, round_to_codes
 from ortconv.executor.fusion.group import Constant
 from ortconv.executor.replay.numerics import clip_to, f32
-from ortconv.executor.replay.work import AT_ONCE, Work, recordable
+from ortconv.executor.replay.work import AT_ONCE, Recordable, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
@@ -33,17 +33,19 @@ _ZERO, _ONE, _INFINITY = f32(0), f32(1), f32(np.inf)
 _ROOT, _HALF_ROOT = f32(math.sqrt(6)), f32(math.sqrt(1.5))
 
 
-class Clip:
+class Clip(Recordable):
     """Elements between two bounds."""
 
-    def __init__(self, low: Array, high: Array) -> None:
-        self._low, self._high = low, high
+    def __new__(cls, low: Array, high: Array) -> Self:
+        return super().__new__(cls, partial(_clip, low, high, AT_ONCE), partial(_clip, low, high))
 
-    def __call__(self, x: Array, out: Array) -> None:
-        self.record(AT_ONCE, x, out)
 
-    def record(self, work: Work, x: Array, out: Array) -> None:
-        work.do(clip_to, x, self._low, self._high, out)
+def _clip(low: Array, high: Array, work: Work, x: Array, out: Array) -> None:
+    work.do(clip_to, x, low, high, out)
+
+
+class RowWise(Recordable):
+    """A function of whole rows, the last axis of what it reads, that makes whole rows."""
 
 
 _EXPONENTIAL, _UNIT = fast_exponential()
@@ -178,14 +180,7 @@ def standardize(epsilon: float) -> Callable[..., Any]:
         work.do(np.sqrt, deviation, deviation)
         work.do(np.divide, out, deviation[..., None], out)
 
-    function = recordable(run)
-    function.in_rows = True  # type: ignore[attr-defined]
-    return function
-
-
-def is_in_rows(function: Callable[..., Any]) -> bool:
-    """True for a function of whole rows, the last axis of what it reads, that makes whole rows."""
-    return getattr(function, "in_rows", False)
+    return RowWise(partial(run, AT_ONCE), run)
 
 
 @cache

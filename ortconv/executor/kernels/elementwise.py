@@ -11,7 +11,7 @@ import numpy as np
 from ortconv.executor.algorithms.blockwise import blockwise, erf_block
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
 from ortconv.executor.kernels.registry import kernel, table
-from ortconv.executor.replay.work import Function, Work, recordable, with_record
+from ortconv.executor.replay.work import Function, Recordable, Work, recordable
 from ortconv.ir.tensor import Array
 
 
@@ -41,7 +41,7 @@ def _recordable(run: Function, function: Function) -> Function:
         work.do(function, *operands, out)
         return out
 
-    return with_record(run, record)
+    return Recordable(run, record)
 
 
 def _comparison(function: Function) -> Function:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import UnsupportedError
-from ortconv.executor.kernels.registry import Kernel, lookup, preparer
+from ortconv.executor.kernels.registry import Kernel, lookup
 from ortconv.ir.graph import Attribute, Node, Tensors, Value
 from ortconv.ir.schema import schema_of, since_version
 from ortconv.ir.tensor import Array, SparseTensor, Tensor, aligned, dense
@@ -38,7 +38,7 @@ def evaluated(node: Node, operands: Sequence[Any]) -> Any:
     """What a node's kernel makes of operands. UnsupportedError where there is no kernel; its errors pass."""
     kernel, arguments = kernel_of(node)
     with np.errstate(all="ignore"):
-        return kernel.function(*operands, **arguments)
+        return kernel.reference(*operands, **arguments)
 
 
 def evaluate(node: Node) -> tuple[Any, ...]:
@@ -47,10 +47,9 @@ def evaluate(node: Node) -> tuple[Any, ...]:
     """
     kernel, arguments = kernel_of(node)
     operands = [None if v is None else _constant(v) for v in node.inputs]
-    prepare = preparer(node.domain, node.op)
     with np.errstate(all="ignore"):
-        prepared = None if prepare is None else prepare(operands, **arguments)
-        result = kernel.function(*operands, **arguments) if prepared is None else prepared(*operands)
+        prepared = None if kernel.prepare is None else kernel.prepare(operands, **arguments)
+        result = kernel.reference(*operands, **arguments) if prepared is None else prepared(*operands)
     return result if isinstance(result, tuple) else (result,)
 
 

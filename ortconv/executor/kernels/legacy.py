@@ -19,7 +19,7 @@ def _limited(op: str) -> Function:
     """An operator whose second operand broadcasts only where `broadcast` is set, from `axis` on or over the last axes."""
     found = lookup("", op, 7)
     assert found is not None
-    function = found.function
+    function = found.reference
 
     def run(a: Array, b: Array, *, broadcast: int = 0, axis: int | None = None) -> Any:
         return function(a, _aligned(a, b, axis) if broadcast else _equal_shape(a, b))

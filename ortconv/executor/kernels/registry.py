@@ -29,18 +29,24 @@ from typing import Any, NamedTuple
 
 from ortconv.executor.replay.work import Function
 
+Prepare = Callable[..., Function | None]
+"""Of operands, arrays where these are constant, else None, and attributes: the function to call instead; None for the kernel."""
+
 
 class Kernel(NamedTuple):
-    function: Function
+    reference: Function
+    """The operator's definition."""
     since: int
     until: int
     attributes: frozenset[str] | None
     """Names of the attributes it takes; None if it takes any."""
     wants_n_outputs: bool
+    prepare: Prepare | None = None
+    """Lays constant operands out, once."""
 
 
 _kernels: dict[tuple[str, str], list[Kernel]] = {}
-_preparers: dict[tuple[str, str], Function] = {}
+_preparers: dict[tuple[str, str], Prepare] = {}
 _ANY_VERSION = 1 << 30
 
 _NO_FAMILIES = {"evaluate", "registry"}
@@ -71,10 +77,10 @@ def table(functions: Mapping[str, Function], *, domain: str = "", since: int = 1
         kernel(op, domain=domain, since=since, until=until)(function)
 
 
-def prepare(*ops: str, domain: str = "") -> Callable[[Function], Function]:
-    """Register the function that prepares constant operands of one or more operators."""
+def prepare(*ops: str, domain: str = "") -> Callable[[Prepare], Prepare]:
+    """Register the function that prepares constant operands of one or more operators, in all of their versions."""
 
-    def register(function: Function) -> Function:
+    def register(function: Prepare) -> Prepare:
         for op in ops:
             _preparers[domain, op] = function
         return function
@@ -106,7 +112,7 @@ def lookup(domain: str, op: str, since: int) -> Kernel | None:
     while True:
         for entry in _kernels.get((domain, op), ()):
             if entry.since <= since <= entry.until:
-                return entry
+                return entry._replace(prepare=_preparers.get((domain, op)))
         if not pending:
             return None
         importlib.import_module(f"ortconv.executor.kernels.{pending.pop()}")
@@ -120,8 +126,3 @@ def _pending_families() -> list[str]:
     names = {module.name for module in pkgutil.iter_modules(kernels.__path__)} - _NO_FAMILIES
     first = [name for name in FOLDED_FIRST if name in names]
     return [*sorted(names.difference(first), reverse=True), *reversed(first)]
-
-
-def preparer(domain: str, op: str) -> Callable[..., Function | None] | None:
-    """The function that prepares constant operands of an operator, where there is one; valid after `lookup` of the operator."""
-    return _preparers.get((domain, op))

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.replay.work import Call, ChangedError, Function, Work, copy_pixels
+from ortconv.executor.replay.work import Call, ChangedError, Function, Recordable, Work, copy_pixels
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Array
 
@@ -106,13 +106,12 @@ class Recorder(Work):
         return out
 
     def do(self, function: Callable[..., Any], *args: Any) -> None:
-        record = getattr(function, "record", None)
-        if record is None:
+        if isinstance(function, Recordable):
+            with self.scratch():
+                function.record(self, *args)
+        else:
             function(*args)
             self._calls.append((function, args))
-        else:
-            with self.scratch():
-                record(self, *args)
 
     def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
         y = x.reshape(shape)
@@ -131,8 +130,7 @@ class Recorder(Work):
         return out
 
     def call(self, function: Function, *operands: Any) -> Any:
-        record = getattr(function, "record", None)
-        result = None if record is None else record(self, *operands)
+        result = function.record(self, *operands) if isinstance(function, Recordable) else None
         if result is None:
             y = function(*operands)
             if not _can_be_copied([y]):
@@ -321,7 +319,7 @@ def _wanted(steps: Sequence[Step], places: list[int], outputs: set[int]) -> set[
         if (
             not wanted.isdisjoint(outs)
             if _makes_views(node)
-            else hasattr(function, "record") and outputs.isdisjoint(outs)
+            else isinstance(function, Recordable) and outputs.isdisjoint(outs)
         ):
             wanted.update(operands(places))
     return wanted
@@ -345,9 +343,8 @@ def _recorded(
     makes_views = _makes_views(node)
     if (makes_views or node.op in _LOOKS) and not fixed:
         return None
-    record = getattr(function, "record", None)
-    if record is not None:
-        result, calls = record(recorder, *values), recorder.calls()
+    if isinstance(function, Recordable):
+        result, calls = function.record(recorder, *values), recorder.calls()
         return None if result is None else (result, calls)
     if not makes_views:
         return None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -83,22 +83,34 @@ Finish = Callable[[Work, Array], None]
 """What is done in place to a contiguous part of a result, channels last, as soon as it is made."""
 
 
-def recordable(function: Callable[..., Any]) -> Function:
+class Recordable(partial[Any]):
+    """A function of operands, and `record`, the function (work, *operands) that does the same in calls that can be recorded.
+
+    `record` returns None for operands that cannot be recorded.
+    """
+
+    record: Callable[..., Any]
+
+    def __new__(cls, function: Function, record: Callable[..., Any]) -> Self:
+        made = super().__new__(cls, function)
+        made.record = record
+        return made
+
+
+def recordable(function: Callable[..., Any]) -> Recordable:
     """A function (work, *operands) as one of operands alone that can be recorded."""
-    return with_record(partial(function, AT_ONCE), function)
+    return Recordable(partial(function, AT_ONCE), function)
 
 
-def with_record(function: Function, record: Callable[..., Any] | None) -> Function:
-    """A function of operands, and the function (work, *operands) that does the same where it is recorded, or None there."""
-    if record is not None:
-        function.record = record  # type: ignore[attr-defined]
-    return function
+def recorded_by(record: Callable[..., Any]) -> Callable[[Function], Recordable]:
+    """Decorates a function of operands whose recorded form is another function."""
+    return lambda function: Recordable(function, record)
 
 
 def with_attributes(function: Function, attributes: Mapping[str, Any]) -> Function:
     """A function with keyword arguments bound, recordable if it was."""
-    record = getattr(function, "record", None)
-    return with_record(partial(function, **attributes), None if record is None else partial(record, **attributes))
+    bound = partial(function, **attributes)
+    return Recordable(bound, partial(function.record, **attributes)) if isinstance(function, Recordable) else bound
 
 
 @recordable

@@ -76,7 +76,7 @@ def test_conv(rng, x, w, attributes, bias):
 
 def assert_prepared_equals_plain(rng, x, w, attributes):
     inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, w[0])]
-    prepare = registry.preparer("", "Conv")
+    prepare = registry.lookup("", "Conv", 22).prepare
     assert prepare is not None
     function = prepare([None, *inputs[1:]], **attributes)
     assert function is not None
@@ -143,7 +143,7 @@ def test_conv_does_not_spread_non_finite_values(rng):
     x, w = _numbers(rng, 1, 64, 12, 12), _numbers(rng, 64, 64, 3, 3)
     x[0, 0, 5, 5], x[0, 1, 9, 9] = np.nan, np.inf
     compare("Conv", [x, w], {"pads": [1, 1, 1, 1]}, rtol=1e-4, atol=1e-4)
-    prepare = registry.preparer("", "Conv")
+    prepare = registry.lookup("", "Conv", 22).prepare
     assert prepare is not None
     function = prepare([None, w], pads=(1, 1, 1, 1))
     assert function is not None
@@ -196,7 +196,7 @@ def test_fused_conv(rng, name, parameters, residual):
     if parameters:
         attributes["activation_params"] = parameters
     compare("FusedConv", inputs, attributes, domain="com.microsoft", atol=1e-5)
-    prepare = registry.preparer("com.microsoft", "FusedConv")
+    prepare = registry.lookup("com.microsoft", "FusedConv", 22).prepare
     assert prepare is not None
     function = prepare([None, *inputs[1:3]], **attributes)
     assert function is not None

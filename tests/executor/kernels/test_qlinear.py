@@ -76,7 +76,7 @@ def convolution(rng, x, w, types, per_channel, bias):
 def test_qlinear_conv(rng, x, w, attributes, types, bias):
     inputs = convolution(rng, x, w, types, types[1] is np.int8, bias)
     compare("QLinearConv", inputs, attributes, opset=10)
-    prepare = registry.preparer("", "QLinearConv")
+    prepare = registry.lookup("", "QLinearConv", 22).prepare
     assert prepare is not None
     function = prepare([None, *inputs[1:]], **attributes)
     assert function is not None
@@ -282,7 +282,9 @@ def test_constant_weights_make_the_same(rng):
         want = run_kernel(op, inputs, attributes, domain=domain)[0]
         for known in (constant, constant[:1]):
             operands = [v if i in known else None for i, v in enumerate(inputs)]
-            function = registry.preparer(domain, op)(operands, **attributes)
+            function = registry.lookup(domain, op, 22).prepare(operands, **attributes)
             if function is not None:
                 np.testing.assert_array_equal(function(*inputs), want, err_msg=op)
-        assert registry.preparer(domain, op)([v if i in constant else None for i, v in enumerate(inputs)], **attributes)
+        assert registry.lookup(domain, op, 22).prepare(
+            [v if i in constant else None for i, v in enumerate(inputs)], **attributes
+        )
