@@ -17,7 +17,7 @@ from ortconv.choices import COREML_FORMATS
 from ortconv.cli import VERBS, cli
 from ortconv.nnapi.operations import rows
 from ortconv.nnapi.operations.table import LETTERS
-from ortconv.optimizer.catalogue import entries
+from ortconv.optimizer.catalog import entries
 from ortconv.partition.coreml.rules import ROWS
 
 FOLDER = Path(__file__).parent

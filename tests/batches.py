@@ -22,7 +22,7 @@ class Case(NamedTuple):
 
 
 def batched(test: Callable[..., None]) -> Callable[..., None]:
-    """Runs the cases of a parametrised test `SIZE` at a time. All of them run, and a failure names each case that fails.
+    """Runs the cases of a parametrized test `SIZE` at a time. All of them run, and a failure names each case that fails.
 
     The cases of a batch share what other fixtures give; only `tmp_path` is a folder for each.
     """

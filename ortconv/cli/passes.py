@@ -13,7 +13,7 @@ from ortconv.cli.options import PASS_CHOICE, Size, add
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from ortconv.optimizer.catalogue import Entry
+    from ortconv.optimizer.catalog import Entry
     from ortconv.optimizer.pattern import Operand
 
 
@@ -37,7 +37,7 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
     Those that run only on request are marked opt-in.
     """
     from ortconv.optimizer import recipe
-    from ortconv.optimizer.catalogue import entries
+    from ortconv.optimizer.catalog import entries
 
     limit: dict[str, Any] = {} if fold_limit is None else {"fold_limit": fold_limit}
     chosen = recipe.make(
@@ -69,7 +69,7 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def explain(name: str, as_json: bool) -> None:
     """Say what the pass NAME does, in all its forms, and how it differs from ONNX Runtime's."""
-    from ortconv.optimizer.catalogue import find, patterns_of
+    from ortconv.optimizer.catalog import find, patterns_of
 
     entry = find(name)
     if as_json:
@@ -117,7 +117,7 @@ def _tree(operand: Operand, tree: Tree | None = None) -> Tree:
     from rich.markup import escape
     from rich.tree import Tree
 
-    from ortconv.optimizer.catalogue import operators, pattern_text
+    from ortconv.optimizer.catalog import operators, pattern_text
     from ortconv.optimizer.pattern import P
 
     if not isinstance(operand, P):

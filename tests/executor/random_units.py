@@ -182,10 +182,10 @@ def _standard_scores(g: Graph, x: str, shape: tuple[int, ...]) -> Made:
     if not shape:
         return None
     numbers = [g.number(2.0), g.number(1e-2)]
-    centred = g.node("Sub", x, g.node("ReduceMean", x, axes=[-1]))
-    squares = g.node("Mul", centred, centred) if g.d.chance() else g.node("Pow", centred, numbers[0])
+    centered = g.node("Sub", x, g.node("ReduceMean", x, axes=[-1]))
+    squares = g.node("Mul", centered, centered) if g.d.chance() else g.node("Pow", centered, numbers[0])
     deviation = g.node("Sqrt", g.node("Add", g.node("Abs", g.node("ReduceMean", squares, axes=[-1])), numbers[1]))
-    return g.node("Div", centred, deviation), _joint(g, shape, *numbers)
+    return g.node("Div", centered, deviation), _joint(g, shape, *numbers)
 
 
 def _softmax(g: Graph, x: str, shape: tuple[int, ...]) -> Made:

@@ -208,7 +208,7 @@ FLOAT_CASES = [
      ["attribute: storage_order is 1: NNAPI takes 0", "outputs: the node has 2 outputs: NNAPI makes 1"]),
     ("float[1,4,8] x", "y = GlobalAveragePool (x)", {}, [EXACTLY_4]),
     ("float[1,4,8] x", "y = GlobalMaxPool (x)", {}, [EXACTLY_4]),
-    # normalisation
+    # normalization
     ("float[1,4,8] x, float[4] k", "y = BatchNormalization (x, k, k2, k2, k2)", {"k2": f32(4)},
      [f"constant: input 1 'k' {CONST}"]),
     ("float[1,4,1,1,1] x", "y = BatchNormalization (x, k, k, k, k)", {"k": f32(4)}, [AT_MOST_4]),
@@ -320,7 +320,7 @@ def test_float_rules(inputs, nodes, options, expected):
     assert objections(inputs, nodes, options) == expected
 
 
-# ---------------------------------------------------------------------- quantised forms
+# ---------------------------------------------------------------------- quantized forms
 
 CONV = "y = QLinearConv (x, s, z, w, sw, zw, so, zo)"
 GOOD = {"w": u8(2, 4, 3, 3), "sw": SCALE, "zw": np.uint8(128), "so": SCALE, "zo": np.uint8(0)}
@@ -335,7 +335,7 @@ QUANTIZED_CASES = [
     (Q8, CONV, S8 | PER_CHANNEL, []),
     (Q8, CONV, S8 | {"sw": f32(2)}, []),
     (Q8, CONV, S8 | PER_CHANNEL | {"feature_level": 28},
-     ["feature-level: per-channel quantisation needs feature level 29: the target has 28"]),
+     ["feature-level: per-channel quantization needs feature level 29: the target has 28"]),
     (Q8, CONV, S8 | {"sw": f32(3)},
      ["quantization: the scale of input 1 'w' has 3 elements: dimension 0 of the weights is 2"]),
     (Q8, CONV, S8 | {"zw": np.int8(-5)}, ["quantization: the zero point of int8 input 1 'w' is -5: NNAPI takes 0"]),
@@ -408,7 +408,7 @@ GROUP_CASES = [
     ("uint8[2,4] x, int32[3] bias", f"{DQ} {BIAS} {GEMM} {END}", "Gemm", {"w": u8(4, 3)} | ZB,
      ["constant: input 2 'bias' is computed or fed: NNAPI needs a constant"]),
     ("uint8[2,4] x", f"{DQ} t = Gemm (a, b)  y = Neg (t)", "Gemm", {"w": u8(4, 3)},
-     ["quantization: output 't' is not quantised: NNAPI needs all tensors of this operator as uint8"]),
+     ["quantization: output 't' is not quantized: NNAPI needs all tensors of this operator as uint8"]),
     ("uint8[2] x", f"a = DequantizeLinear (x, s, z)  t = Sigmoid (a)  {END}", "Sigmoid", {},
      ["qdq: NNAPI runs Sigmoid only in float: this QDQ group of 3 nodes computes in uint8"]),
     ("uint8[2] x", f"a = DequantizeLinear (x, s, z)  t = Relu (a)  {END}", "Relu", {},
@@ -458,7 +458,7 @@ def test_newer_versions_of_operators_are_refused(monkeypatch):
 
 def test_advice_names_what_there_is():
     from ortconv.cli.convert import command
-    from ortconv.optimizer.catalogue import entries
+    from ortconv.optimizer.catalog import entries
 
     flags = {option for parameter in command.params for option in parameter.opts}
     passes = {e.name for e in entries()} | {e.group for e in entries()}
