@@ -1,4 +1,4 @@
-"""Write the generated documentation: the command reference from the program's own help, tables from what they are tables of.
+"""Write the generated documentation: the command reference from `--help`, tables from the code's own tables, pictures.
 
 python docs/generate.py [--check]
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 from click.testing import CliRunner
@@ -119,11 +121,22 @@ def nnapi_operations() -> str:
     return "".join(parts)
 
 
+def picture(*options: str) -> str:
+    """The partitions of the digit model, as `ortconv partition --svg` draws them."""
+    with TemporaryDirectory() as folder:
+        drawn = Path(folder) / "picture.svg"
+        arguments = ["partition", str(FOLDER.parent / "sample_models/mnist.onnx"), "--quiet", "--svg", str(drawn)]
+        CliRunner().invoke(cli, [*arguments, *options], catch_exceptions=False)
+        return drawn.read_text(encoding="utf-8")
+
+
 PAGES = {
     "commands.md": commands,
     "passes.md": passes,
     "nnapi_operations.md": nnapi_operations,
     "coreml_rules.md": coreml_rules,
+    "pictures/mnist.svg": picture,
+    "pictures/mnist-dark.svg": partial(picture, "--dark"),
 }
 
 if __name__ == "__main__":
@@ -131,5 +144,5 @@ if __name__ == "__main__":
         page, text = FOLDER / name, write()
         if "--check" not in sys.argv[1:]:
             page.write_text(text, encoding="utf-8")
-        elif page.read_text(encoding="utf-8") != text:
+        elif not page.exists() or page.read_text(encoding="utf-8") != text:
             sys.exit(f"{name} is out of date: run `make docs`")

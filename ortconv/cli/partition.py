@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     "--fail-on", metavar="CONDITIONS", help='Exit with 5 where one holds, such as "partitions>3,coverage<80%".'
 )
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the graph and its partitions.")
+@click.option("--dark", is_flag=True, help="Draw --svg in colors for a dark page.")
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), help="The same as a page to explore, all in one file."
 )
@@ -134,6 +135,6 @@ def _draw(found: Study, model: Path, flags: dict[str, Any]) -> None:
 
     drawn = scene(found.partitioning, found.estimate)
     if flags["svg"] is not None:
-        write_text(flags["svg"], drawing(drawn))
+        write_text(flags["svg"], drawing(drawn, dark=flags["dark"]))
     if flags["html"] is not None:
         write_text(flags["html"], page(drawn, title=model.name))
