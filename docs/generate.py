@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,8 @@ from ortconv.cli import VERBS, cli
 from ortconv.nnapi.operations import rows
 from ortconv.nnapi.operations.table import LETTERS
 from ortconv.optimizer.catalog import entries
-from ortconv.partition.coreml.rules import ROWS
+from ortconv.partition.coreml import rules as coreml
+from ortconv.partition.nnapi import rules as nnapi
 
 FOLDER = Path(__file__).parent
 NOTE = "This page is written by `make docs` from the program itself.\n"
@@ -73,17 +74,41 @@ def _lines(texts: tuple[str, ...]) -> str:
     return "<br>".join(text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*") for text in texts)
 
 
+def nnapi_rules() -> str:
+    """The page with its table of operators written anew."""
+    head = ("operator", "domain", "least version", "least feature level", "QDQ")
+    rows = (
+        (op, _domains(row.domains), str(row.since), _level(row), "yes" if row.qdq else "")
+        for op, row in sorted(nnapi.ROWS.items())
+    )
+    return _with_table("nnapi_rules.md", head, rows)
+
+
+def _level(row: nnapi.Row) -> str:
+    return "28 for uint8, else 29" if callable(row.level) else str(row.level)
+
+
 def coreml_rules() -> str:
-    """The page as it is, with the table below its heading "Operators" written anew."""
-    text = (FOLDER / "coreml_rules.md").read_text(encoding="utf-8")
-    before, heading, rest = text.partition("## Operators\n\n")
-    after = rest[rest.index("\n\n## ") :]
-    rows = ["| operator | domain | least version | NeuralNetwork | MLProgram |", "|---|---|---|---|---|"]
-    for op, row in sorted(ROWS.items()):
-        domains = ", ".join(domain or "ai.onnx" for domain in row.domains)
-        formats = ("yes" if name in row.formats else "" for name in COREML_FORMATS)
-        rows.append(f"| {' | '.join((op, domains, str(row.since), *formats))} |")
-    return before + heading + "\n".join(rows) + after
+    """The page with its table of operators written anew."""
+    rows = (
+        (op, _domains(row.domains), str(row.since), *("yes" if f in row.formats else "" for f in COREML_FORMATS))
+        for op, row in sorted(coreml.ROWS.items())
+    )
+    return _with_table("coreml_rules.md", ("operator", "domain", "least version", *COREML_FORMATS), rows)
+
+
+def _domains(domains: Iterable[str]) -> str:
+    return ", ".join(domain or "ai.onnx" for domain in domains)
+
+
+def _with_table(name: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A page whose only table with this head is replaced."""
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    start = text.index(f"| {' | '.join(head)} |\n")
+    end = text.index("\n\n", start)
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    lines.insert(1, "|" + "---|" * len(head))
+    return text[:start] + "\n".join(lines) + text[end:]
 
 
 NNAPI_HEAD = """
@@ -134,6 +159,7 @@ PAGES = {
     "commands.md": commands,
     "passes.md": passes,
     "nnapi_operations.md": nnapi_operations,
+    "nnapi_rules.md": nnapi_rules,
     "coreml_rules.md": coreml_rules,
     "pictures/mnist.svg": picture,
     "pictures/mnist-dark.svg": partial(picture, "--dark"),

@@ -17,19 +17,6 @@ from tests.batches import batched
 
 LEVELS = (27, 28, 29, 30, 31)
 
-REGISTERED = """
-Abs Add AveragePool BatchNormalization Cast Clip Concat Conv DepthToSpace DequantizeLinear Div Elu Exp Flatten Floor Gather
-Gemm GlobalAveragePool GlobalMaxPool Identity LRN LeakyRelu Log MatMul Max MaxPool Min Mul Neg PRelu Pad Pow QLinearAdd
-QLinearAveragePool QLinearConv QLinearMatMul QLinearMul QLinearSigmoid QuantizeLinear ReduceMean Relu Reshape Resize Sigmoid
-Sin Slice Softmax Split Sqrt Squeeze Sub Tanh Transpose Unsqueeze
-"""
-
-
-def test_all_registered_operators_have_a_row():
-    assert sorted(ROWS) == sorted(REGISTERED.split())
-    assert len(ROWS) == 54
-
-
 # Least feature level with NHWC and with NCHW layout, of a node that meets all other conditions. A second Tanh keeps
 # operators that are dropped alone in a partition of two.
 KERNEL = "<kernel_shape = [2, 2]>"
@@ -71,8 +58,9 @@ VALUES = {
 INPUTS = "float[1,4,8,8] x, float[2,4] m, uint8[1,4,8,8] q, uint8[2,4] qm, float[1,4] tail"
 
 
-def test_the_table_of_levels_is_complete():
+def test_all_operators_that_the_provider_registers_have_a_row():
     assert sorted(LEAST) == sorted(ROWS)
+    assert len(ROWS) == 54
 
 
 @batched
@@ -502,19 +490,3 @@ def test_per_channel_weights_are_refused_for_matmul_but_not_for_gemm():
     assert partition(make("uint8[2,4] x", nodes.format("Gemm"), **weights)).taken == 4
     assert partition(make("uint8[2,4] x", nodes.format("MatMul"), **weights)).taken == 0
     assert partition(make("uint8[2,4] x", nodes.format("Gemm"), **weights), Target(feature_level=28)).taken == 0
-
-
-def test_the_documented_table_is_the_table(request):
-    text = (request.config.rootpath / "docs" / "nnapi_rules.md").read_text()
-    table = text[text.index("| operator |") : text.index("## What NNAPI refuses")]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
-    documented = {op: (domains, since, level, qdq) for op, domains, since, level, qdq in rows[1:]}
-    assert documented == {
-        op: (
-            ", ".join(domain or "ai.onnx" for domain in row.domains),
-            str(row.since),
-            "28 for uint8, else 29" if callable(row.level) else str(row.level),
-            "yes" if row.qdq else "",
-        )
-        for op, row in ROWS.items()
-    }
