@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
-BIN    := $(VENV)/bin
+BIN    := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 OUT    ?= out
 PYTEST ?= $(BIN)/pytest
 
