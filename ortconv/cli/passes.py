@@ -19,22 +19,26 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """Say what the optimizer's passes do.
+    """List and explain the optimizer's passes.
 
-    Their names are what convert's --enable-pass, --disable-pass and --only-pass take, and what its summary counts.
+    convert takes their names in --enable-pass, --disable-pass and --only-pass, and counts them in its summary.
     """
 
 
 @command.command("list")
-@click.option("--level", type=click.Choice(LEVELS), help="Only the passes of this level; with --as-text, all up to it.")
+@click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    help="List only the passes of this level; with --as-text, those of all levels up to it.",
+)
 @click.option("--as-text", is_flag=True, help="Print the pipeline as text, for convert's --pipeline.")
 @add(PASS_CHOICE)
-@click.option("--fold-limit", type=Size(), metavar="SIZE", help="What --as-text says of it.")
+@click.option("--fold-limit", type=Size(), metavar="SIZE", help="Limit on constant folding to write with --as-text.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | None, **names: Any) -> None:
     """List all passes in the order in which they run.
 
-    Those that run only on request are marked opt-in.
+    Passes that run only on request are marked opt-in.
     """
     from ortconv.optimizer import recipe
     from ortconv.optimizer.catalog import entries
@@ -68,7 +72,7 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def explain(name: str, as_json: bool) -> None:
-    """Say what the pass NAME does, in all its forms, and how it differs from ONNX Runtime's."""
+    """Explain the pass NAME: its patterns, and how it differs from ONNX Runtime's."""
     from ortconv.optimizer.catalog import find, patterns_of
 
     entry = find(name)
