@@ -48,9 +48,9 @@ def _verbs() -> Iterator[list[str]]:
 
 
 PASSES_HEAD = """
-In the order in which the levels run them. Names in the second column are those of ONNX Runtime 1.31.
-`ortconv passes explain NAME` shows the patterns of one, `ortconv passes list --as-text` the pipeline as text that
-`ortconv convert --pipeline` takes.
+The passes stand in the order in which the levels run them. The second column has names of ONNX Runtime 1.31.
+`ortconv passes explain NAME` shows the patterns of a pass. `ortconv passes list --as-text` prints the pipeline as text, for
+`ortconv convert --pipeline`.
 """
 
 
@@ -112,9 +112,10 @@ def _with_table(name: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -
 
 
 NNAPI_HEAD = """
-Each row is what `ortconv/nnapi/operations/` says of one operation; the notation of operands is explained in its `table.py`.
+Each row describes one operation, as defined in `ortconv/nnapi/operations/`; its `table.py` explains the notation of operands.
 Types are those of the main operand T: F float32, H float16, Q and S quantized 8-bit without and with sign, I int32, B bool;
-a level behind one is the feature level that brought it. Vectors: how many of Android's conformance records with the operation pass.
+a level behind a type is the feature level that introduced it. Vectors: Android's conformance records with the operation, and how
+many of them pass.
 
 | code | operation | level | operands | results | types | vectors |
 |---|---|---|---|---|---|---|
