@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,7 @@ from ortconv.nnapi.operations.table import LETTERS
 from ortconv.optimizer.catalog import entries
 from ortconv.partition.coreml import rules as coreml
 from ortconv.partition.nnapi import rules as nnapi
+from ortconv.partition.nnapi.row import Row
 
 FOLDER = Path(__file__).parent
 NOTE = "This page is written by `make docs` from the program itself.\n"
@@ -84,7 +85,7 @@ def nnapi_rules() -> str:
     return _with_table("nnapi_rules.md", head, rows)
 
 
-def _level(row: nnapi.Row) -> str:
+def _level(row: Row) -> str:
     return "28 for uint8, else 29" if callable(row.level) else str(row.level)
 
 
@@ -156,7 +157,7 @@ def picture(*options: str) -> str:
         return drawn.read_text(encoding="utf-8")
 
 
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands,
     "passes.md": passes,
     "nnapi_operations.md": nnapi_operations,

@@ -65,7 +65,7 @@ def same_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
     """The module's generator RNG starts anew: the numbers of a test do not depend on which tests ran before."""
     generator = getattr(request.module, "RNG", None)
     if isinstance(generator, np.random.Generator):
-        first = _SEEDED.setdefault(request.module.__name__, copy.deepcopy(generator.bit_generator.state))
+        first = _SEEDED.setdefault(request.module.__name__, copy.deepcopy(dict(generator.bit_generator.state)))
         generator.bit_generator.state = first
 
 

@@ -88,14 +88,14 @@ class Graph:
         return scale.reshape(1) if self.d.chance(0.2) else np.asarray(scale)
 
     def some(self) -> str:
-        return self.d.pick(*self.values)
+        return str(self.d.pick(*self.values))
 
     def operand(self, shape: tuple[int, ...]) -> str:
         """A value, a constant or an input that broadcasts with one of a shape."""
         fitting = [name for name, other in self.values.items() if _fit(shape, other)]
         match self.d.pick("value", "value", "number", "constant", "input"):
             case "value" if fitting:
-                return self.d.pick(*fitting)
+                return str(self.d.pick(*fitting))
             case "constant":
                 return self.constant(self.d.floats(self.d.broadcastable(shape), self.dtype) + self.dtype(2))
             case "input":
