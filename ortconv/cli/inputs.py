@@ -27,14 +27,14 @@ OPTIONS = (
         type=click.Path(exists=True, path_type=Path),
         metavar="FILE",
         help="Inputs by name as .npz, a test_data_set folder of onnx, or the file of a model's only input. "
-        "Inputs are made up where there is none.",
+        "Without it, inputs are made up.",
     ),
     click.option(
         "--input",
         "texts",
         multiple=True,
         metavar="SPEC",
-        help="One input: NAME=FILE (.npy, .pb or an image; NAME=FILE:LOW..HIGH scales the pixels), or how to make it up: "
+        help="One input: NAME=FILE (.npy, .pb or an image; NAME=FILE:LOW..HIGH scales the pixels), or its made-up form: "
         "NAME:SHAPE, NAME:LOW..HIGH, NAME:SHAPE:LOW..HIGH, with a shape such as 1x3x224x224. May be repeated.",
     ),
     click.option("--seed", type=click.IntRange(0), default=0, help="Seed of made-up inputs."),

@@ -36,12 +36,12 @@ def convert_summary(result: Result) -> str:
             share = f"{sum(own)} of {result.nodes_divided} nodes"
             lines.append(_line(provider, f"{len(own)} {what}, {share} before the fusions for the CPU"))
         if not result.partitions:
-            lines.append(_line("taken", "nothing"))
+            lines.append(_line("partition", f"none, 0 of {result.nodes_divided} nodes"))
         if result.without_fallback:
             lines.append(
                 _line(
                     "",
-                    f"{result.without_fallback} of these have no CPU kernel: the file loads only where they are taken",
+                    f"{result.without_fallback} of these have no CPU kernel: the file loads only with their providers",
                 )
             )
         if result.offload is not None:

@@ -16,7 +16,7 @@ _made = 0
 def without_collections() -> Iterator[None]:
     """No garbage collection in this block, which makes many objects and no garbage.
 
-    They count as old ones afterwards. What such blocks made earlier, and has become garbage, goes at the beginning.
+    They count as old ones afterward. What such blocks made earlier, and has become garbage, goes at the beginning.
     """
     global _made
     if not gc.isenabled():

@@ -25,7 +25,7 @@ DOMAINS = frozenset({"", MS_DOMAIN, "com.ms.internal.nhwc"})
 
 
 class Operand(NamedTuple):
-    """A tensor that enters or leaves a unit, with its quantisation parameters where it has any."""
+    """A tensor that enters or leaves a unit, with its quantization parameters where it has any."""
 
     value: Value
     scale: Value | None = None
@@ -40,7 +40,7 @@ class Operand(NamedTuple):
 class Unit:
     """A node or QDQ group. `nodes` are the DQ nodes, the target, a redundant Clip or Relu, the Q nodes, in this order.
 
-    `inputs` and `outputs` follow the slots of the target; those of quantised forms carry scale and zero point.
+    `inputs` and `outputs` follow the slots of the target; those of quantized forms carry scale and zero point.
     """
 
     __slots__ = ("inputs", "nodes", "outputs", "since", "target")
@@ -150,7 +150,7 @@ def _any(target: Node, dqs: Members, qs: Members) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """When an operator and its neighbours form a QDQ group.
+    """When an operator and its neighbors form a QDQ group.
 
     `dq` lists the numbers of DQ inputs that fit (empty: one on every existing input). `q` says which outputs go to Q
     nodes: "all", "none", "first", or "optional" (all or none). `since` limits the target's versions (empty: any).
@@ -216,7 +216,7 @@ def units(nodes: Iterable[Node]) -> list[Unit]:
 
 
 def single_units(graph: Graph) -> list[Unit]:
-    """Every node of a graph as a unit of its own, QDQ groups not recognised."""
+    """Every node of a graph as a unit of its own, QDQ groups not recognized."""
     return [plain_unit(node) for node in graph]
 
 
@@ -285,7 +285,7 @@ def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[
 
 
 def _redundant_clip(node: Node, graph: Graph) -> tuple[Node, Node] | None:
-    """A Clip or Relu and the one Q node that reads it, where quantising saturates at least as early."""
+    """A Clip or Relu and the one Q node that reads it, where quantizing saturates at least as early."""
     if node.op not in ("Clip", "Relu") or node.domain != "" or node.out.is_output:
         return None
     edges = _readers(node.out, graph)

@@ -1,7 +1,7 @@
 """How far quantized models on NNAPI are from their source, and why.
 
 A sum is brought to the output's scale by a multiplier of 31 bits and a shift by n, and each of the two rounds. Numbers less than
-2**-(n+1) from the middle between two codes can so become the code that is farther away, which is the neighbour of the nearest
+2**-(n+1) from the middle between two codes can so become the code that is farther away, which is the neighbor of the nearest
 one. Nothing else separates NNAPI's arithmetic from ONNX's, which rounds once. That is shown operation by operation, on the codes
 of the source. What such flips of one code do to the result of a model is shown by flipping codes inside the source.
 """

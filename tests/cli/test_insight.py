@@ -19,7 +19,7 @@ from ortconv.cli.options import Size
 from ortconv.errors import MismatchError
 from ortconv.executor.plan import Plan
 from ortconv.files import byte_count
-from ortconv.optimizer import catalogue
+from ortconv.optimizer import catalog
 from ortconv.optimizer.engine import New, RulePass, rule
 from ortconv.optimizer.pattern import Match, P
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_enabled(
 def test_list_marks_what_is_opt_in(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["passes", "list"]) == 0
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
-    assert lines.keys() == {entry.name for entry in catalogue.entries()}
+    assert lines.keys() == {entry.name for entry in catalog.entries()}
     assert " opt-in " in lines["GeluApproximation"]
     assert " opt-in " not in lines["GeluFusion"]
     assert main(["passes", "list", "--only-pass", "GeluFusion", "--only-pass", "ConvAddFusion"]) == 0
@@ -196,7 +196,7 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_explain_knows_every_name_that_a_summary_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    for entry in catalogue.entries():
+    for entry in catalog.entries():
         for name in (entry.name, *entry.also):
             assert main(["passes", "explain", name, "--json"]) == 0
             assert json.loads(capsys.readouterr().out)["name"] == entry.name
@@ -208,7 +208,7 @@ def test_explain_knows_every_name_that_a_summary_counts(capsys: pytest.CaptureFi
 def test_every_pass_names_its_counterpart() -> None:
     """One that occurs in onnxruntime's library, or the statement that there is none."""
     library = b"".join(p.read_bytes() for p in (Path(onnxruntime.__file__).parent / "capi").glob("onnxruntime_pyb*"))
-    for entry in catalogue.entries():
+    for entry in catalog.entries():
         assert entry.counterpart, f"{entry.name}: no docstring of its rules says Counterpart:"
         for text in entry.counterpart:
             names = [] if text.startswith("none: ") else text.partition(" (")[0].split(", ")

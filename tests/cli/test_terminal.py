@@ -318,7 +318,7 @@ def test_a_dimension_that_some_models_lack(k: Path, capsys: pytest.CaptureFixtur
     assert "no input has a dimension named 'batch'" in capsys.readouterr().err
 
 
-def test_a_misspelt_pass_is_said_once(k: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelled_pass_is_said_once(k: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dynamic("in/a.onnx")
     dynamic("in/b.onnx")
     assert main(["convert", "in", "--output-dir", "out", "-q", "--disable-pass", "ConvBNFusoin"]) == 2

@@ -88,14 +88,14 @@ class Graph:
         return scale.reshape(1) if self.d.chance(0.2) else np.asarray(scale)
 
     def some(self) -> str:
-        return self.d.pick(*self.values)
+        return str(self.d.pick(*self.values))
 
     def operand(self, shape: tuple[int, ...]) -> str:
         """A value, a constant or an input that broadcasts with one of a shape."""
         fitting = [name for name, other in self.values.items() if _fit(shape, other)]
         match self.d.pick("value", "value", "number", "constant", "input"):
             case "value" if fitting:
-                return self.d.pick(*fitting)
+                return str(self.d.pick(*fitting))
             case "constant":
                 return self.constant(self.d.floats(self.d.broadcastable(shape), self.dtype) + self.dtype(2))
             case "input":
@@ -182,10 +182,10 @@ def _standard_scores(g: Graph, x: str, shape: tuple[int, ...]) -> Made:
     if not shape:
         return None
     numbers = [g.number(2.0), g.number(1e-2)]
-    centred = g.node("Sub", x, g.node("ReduceMean", x, axes=[-1]))
-    squares = g.node("Mul", centred, centred) if g.d.chance() else g.node("Pow", centred, numbers[0])
+    centered = g.node("Sub", x, g.node("ReduceMean", x, axes=[-1]))
+    squares = g.node("Mul", centered, centered) if g.d.chance() else g.node("Pow", centered, numbers[0])
     deviation = g.node("Sqrt", g.node("Add", g.node("Abs", g.node("ReduceMean", squares, axes=[-1])), numbers[1]))
-    return g.node("Div", centred, deviation), _joint(g, shape, *numbers)
+    return g.node("Div", centered, deviation), _joint(g, shape, *numbers)
 
 
 def _softmax(g: Graph, x: str, shape: tuple[int, ...]) -> Made:

@@ -18,7 +18,7 @@ from ortconv.partition.units import Unit
 
 
 def constant_bias(unit: Unit, target: Target) -> Objections:
-    """The quantised form needs a constant bias; that of the float form may be computed."""
+    """The quantized form needs a constant bias; that of the float form may be computed."""
     if is_quantized(unit):
         yield from constant(2)(unit, target)
 

@@ -1,4 +1,4 @@
-"""Sums of centred codes must be those of their definitions, for all pairs of codes."""
+"""Sums of centered codes must be those of their definitions, for all pairs of codes."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def parameters(seed):
 
 
 def pairs(p, q):
-    """All codes of both, and these centred."""
+    """All codes of both, and these centered."""
     codes = [np.arange(256, dtype=np.uint8).view(v.zero_point.dtype) for v in (p, q)]
     codes = [np.ascontiguousarray(v) for v in np.broadcast_arrays(codes[0][:, None], codes[1])]
     return codes, [c.astype(np.float32) - np.float32(v.zero_point) for c, v in zip(codes, (p, q), strict=True)]
