@@ -18,6 +18,7 @@ from ortconv.executor.algorithms.blockwise import LARGE_BLOCK, SHORTEST_ROW, blo
 from ortconv.executor.algorithms.conv import EXACT_SUM, by_shape, convolver, filters
 from ortconv.executor.algorithms.gemm_exact import INPUT_REACH
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
+from ortconv.executor.algorithms.pooling import sums_of_channels
 from ortconv.executor.algorithms.rounding import round_to_codes
 from ortconv.executor.algorithms.row_tiles import rows_per_tile
 from ortconv.executor.algorithms.sliding_window import (
@@ -28,7 +29,6 @@ from ortconv.executor.algorithms.sliding_window import (
     pad_channels_last,
     sliding,
 )
-from ortconv.executor.kernels.pool import sums_of_channels
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import Finish, Function, Work, copy_runs, recordable, spans
 from ortconv.ir.tensor import Array

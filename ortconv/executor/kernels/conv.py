@@ -1,4 +1,4 @@
-"""Convolutions. Float results lie channels last in memory behind their channels-first shape wherever that is the fast order."""
+"""Convolution operators."""
 
 from __future__ import annotations
 
