@@ -36,7 +36,7 @@ def suits(shape: tuple[int, ...], group: int, w: Window, images: int) -> bool:
 class TiledWeights:
     """Integer weights (M, C, 3, 3) for windows of strides and dilations 1.
 
-    With the lowest of centred 8-bit codes, sums of these are exact.
+    With the lowest of centered 8-bit values, sums of these are exact.
     """
 
     def __init__(self, w: Array, lowest: float | None) -> None:

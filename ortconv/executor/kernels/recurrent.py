@@ -107,8 +107,8 @@ def dynamic_quantize_lstm(
 def _dequantized(w: Array, scale: Array, zero_point: Array) -> Array:
     """(directions, inputs, gates) of integers as (directions, gates, inputs) of floats."""
     directions = w.shape[0]
-    centred = w.astype(np.float32) - zero_point.astype(np.float32).reshape(directions, 1, -1)
-    return np.ascontiguousarray((centred * scale.reshape(directions, 1, -1)).swapaxes(1, 2))
+    centered = w.astype(np.float32) - zero_point.astype(np.float32).reshape(directions, 1, -1)
+    return np.ascontiguousarray((centered * scale.reshape(directions, 1, -1)).swapaxes(1, 2))
 
 
 def _quantized(x: Array) -> Array:

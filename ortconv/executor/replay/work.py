@@ -41,7 +41,7 @@ class Work:
         function(*args)
 
     def scratch(self) -> AbstractContextManager[None]:
-        """What is taken inside is free again behind it."""
+        """Memory that is allocated inside the block is free again behind it."""
         return nullcontext()
 
     def contiguous(self, x: Array) -> Array:
