@@ -136,5 +136,5 @@ def copy_pixels(work: Work, x: Array, out: Array) -> None:
 
 @cache
 def _item(size: int) -> np.dtype[Any]:
-    """The type of so many bytes."""
+    """The type of items of `size` bytes."""
     return np.dtype((np.void, size))
