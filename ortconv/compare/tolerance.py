@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.types import DType
 
 QUANTIZED_LIMIT = 0.05
@@ -20,12 +21,6 @@ EPSILON = {
     DType.FLOAT8E5M2: 2.0**-2, DType.FLOAT8E5M2FNUZ: 2.0**-2,
 }  # fmt: skip
 """From 1 to the next number, for floats narrower than those that sums are kept in."""
-
-SUMMING = {
-    "MatMul": 1, "Gemm": 1, "FusedGemm": 1, "FusedMatMul": 1, "Conv": 1, "FusedConv": 1, "ConvTranspose": 1, "MatMulNBits": 1,
-    "Attention": 1, "MultiHeadAttention": 1,
-}  # fmt: skip
-"""Operators that sum products with a constant, and its slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +146,8 @@ class Allowance:
 
 def _sum_length(node: Node) -> int:
     """How many products one output element sums; 0 for operators that do not sum."""
-    if node.op in SUMMING:
-        weight = node.input(SUMMING[node.op])
+    if traits(node).has(Trait.SUMS):
+        weight = node.input(1)
         shape = None if weight is None else weight.static_shape
         if not shape:
             return 64

@@ -11,6 +11,7 @@ import numpy as np
 
 from ortconv.compare.tolerance import QUANTIZED_LIMIT, Difference, limit
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 
@@ -26,11 +27,8 @@ LAST_BITS = 2.0**-14
 TIMES = 2.0
 """A difference is explained by one of the source's own that is at least half as large."""
 
-MOVES = frozenset(
-    {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice", "Gather", "Concat", "Split", "MaxPool",
-     "DepthToSpace", "SpaceToDepth", "Pad", "Expand"}
-)  # fmt: skip
-"""Operators whose results are elements of their first input."""
+MOVES = frozenset((*named(Trait.MOVES, Trait.JOINS, Trait.PICKS), "Pad"))
+"""Operators whose first results are elements of their first input; a Pad fills up with a constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ def _step(value: Value | None) -> float | None:
         node = None if value is None else value.producer
         if node is None:
             return None
-        if node.op not in MOVES:
+        if node.op not in MOVES or (value is not node.outputs[0] and traits(node).has(Trait.PICKS)):
             break
         value = node.input(0)
     else:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import Trait, named
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.engine import Context, FunctionPass, constant
 
@@ -15,22 +16,8 @@ NAME = "SignedToUnsigned"
 
 STEP = 128
 
-PASSING = frozenset(
-    {
-        "Reshape",
-        "Transpose",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "MaxPool",
-        "Slice",
-        "Gather",
-        "Split",
-        "Concat",
-        "Identity",
-    }
-)
-"""Operators that keep or choose among the elements of their first input, of any type; Concat those of all."""
+PASSING = frozenset((*named(Trait.MOVES, Trait.JOINS), "MaxPool"))
+"""Operators whose results are elements of their first input, of any type; with Concat, of all inputs."""
 
 TENSORS = {"QLinearConv": 2, "QLinearMatMul": 2, "QLinearAdd": 2, "QLinearMul": 2, "QLinearSigmoid": 1, "QLinearLeakyRelu": 1,
            "QLinearAveragePool": 1, "QLinearGlobalAveragePool": 1}  # fmt: skip
