@@ -77,8 +77,10 @@ def traits(node: Node) -> Traits:
 
 
 def named(*any_of: Trait, domain: str = "", but: Collection[str] = ()) -> tuple[str, ...]:
-    """The operators of a domain that have one of the traits, except those named."""
-    return tuple(op for (d, op), row in _TABLE.items() if d == domain and op not in but and row.has(*any_of))
+    """The operators of a domain that have one of the traits, except those named, which must have one, too."""
+    found = [op for (d, op), row in _TABLE.items() if d == domain and row.has(*any_of)]
+    assert set(but) <= set(found), f"exceptions without the trait: {sorted(set(but) - set(found))}"
+    return tuple(op for op in found if op not in but)
 
 
 def operator(
@@ -339,7 +341,7 @@ operator("QuantizeLinear", domain=MICROSOFT)
 operator("QuickGelu", ELEMENTWISE, domain=MICROSOFT)
 operator("RotaryEmbedding", domain=MICROSOFT)
 operator("Sampling", RANDOM, domain=MICROSOFT)
-operator("SimplifiedLayerNormalization", domain=MICROSOFT)
+operator("SimplifiedLayerNormalization", KEEPS_SHAPE, domain=MICROSOFT)
 operator("SkipLayerNormalization", domain=MICROSOFT)
 operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 operator("TransposeMatMul", SUMS, domain=MICROSOFT)
