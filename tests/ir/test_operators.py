@@ -22,7 +22,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.basic.cse import merge_common
 from ortconv.optimizer.basic.qdq import MOVES_DATA
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended.qdq_drop import MOVERS
+from ortconv.optimizer.extended.qdq.drop import MOVERS
 from ortconv.optimizer.layout.nchwc import UNARY
 from ortconv.optimizer.propagation import _set_shape
 from ortconv.partition.units import SELECTORS

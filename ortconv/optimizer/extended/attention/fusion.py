@@ -13,8 +13,7 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
-from ortconv.optimizer.extended import attention_mask, attention_past
-from ortconv.optimizer.extended.attention_heads import (
+from ortconv.optimizer.extended.attention.heads import (
     Heads,
     alone,
     flattened,
@@ -25,7 +24,9 @@ from ortconv.optimizer.extended.attention_heads import (
     unflattened,
     unscaled,
 )
-from ortconv.optimizer.extended.attention_projection import Projection, packed_projections, projection_of
+from ortconv.optimizer.extended.attention.mask import Biased, Masks, Padding, leaves_a_key
+from ortconv.optimizer.extended.attention.past import Past, Pasts
+from ortconv.optimizer.extended.attention.projection import Projection, packed_projections, projection_of
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
 
 MICROSOFT = "com.microsoft"
@@ -44,7 +45,7 @@ class Found:
     scale: float
     bias: Value | None
     """What is added to the scores, (1 or batch, 1 or heads, queries, keys)."""
-    padding: attention_mask.Padding | None
+    padding: Padding | None
     nodes: tuple[Node, ...]
     projections: tuple[Projection, Projection, Projection] | None
     """How query, key and value come from one tensor, where they do."""
@@ -58,12 +59,12 @@ def fuse(graph: Graph, context: Context) -> int:
         MultiHeadAttention where query, key and value do not come from one tensor; heads in one axis with the batch; keys and
         values joined with earlier ones.
     """
-    masks = attention_mask.Masks(graph)
+    masks = Masks(graph)
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
     if not found:
         return 0
     packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
-    owners, pasts = _owners(found), attention_past.Pasts(graph, ((f.key, f.value) for f in found))
+    owners, pasts = _owners(found), Pasts(graph, ((f.key, f.value) for f in found))
     done = 0
     for f in reversed(found):  # so that what one finding names is not taken away with another
         if context.exhausted:
@@ -90,7 +91,7 @@ def fuse(graph: Graph, context: Context) -> int:
 # ---------------------------------------------------------------------- finding
 
 
-def _find(softmax: Node, masks: attention_mask.Masks, context: Context) -> Found | None:
+def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
     total = softmax.inputs[0]
     if not softmax.is_op("Softmax") or total is None or total.dtype is not DType.FLOAT or total.rank not in (3, 4):
         return None
@@ -112,7 +113,7 @@ def _find(softmax: Node, masks: attention_mask.Masks, context: Context) -> Found
     if not is_known(scale) or not context.may_touch(*nodes, *query.nodes, *key.nodes, *value.nodes, *biased.nodes):
         return None
     projections = _projections(query, key, value)
-    guarded = projections is not None and biased.layers is None and attention_mask.leaves_a_key(biased.mask)
+    guarded = projections is not None and biased.layers is None and leaves_a_key(biased.mask)
     if after.guard is not None and (biased.replaced or not guarded):
         return None
     bias, padding = None, None
@@ -161,7 +162,7 @@ def _scores(value: Value) -> tuple[Value, float, Node | None] | None:
     return (plain, factor * more, unstack) if alone(plain) is not None else None
 
 
-def _may_join(biased: attention_mask.Biased) -> bool:
+def _may_join(biased: Biased) -> bool:
     """False if a mask has batch and heads in one axis, or more axes than the scores."""
     mask, rank = biased.mask, biased.scores.rank
     if mask is None or rank == 4:
@@ -287,7 +288,7 @@ def _multi_head_attention(f: Found) -> Node:
     return _make(f, "MultiHeadAttention", [*inputs, *_masks(f)], {})
 
 
-def _with_past(f: Found, past: attention_past.Past) -> Node:
+def _with_past(f: Found, past: Past) -> Node:
     """The fused node, which joins what was computed earlier with what comes now, and returns that too."""
     graph = f.root.graph
     assert graph is not None

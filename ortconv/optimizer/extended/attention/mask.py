@@ -12,8 +12,8 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.basic.mask_index import UNSQUEEZE_BY_INPUT, is_true
 from ortconv.optimizer.conditions import RESHAPES, ints, scalar
-from ortconv.optimizer.extended.attention_heads import Heads, alone, length, row_sources
-from ortconv.optimizer.extended.attention_past import ROWS, joined
+from ortconv.optimizer.extended.attention.heads import Heads, alone, length, row_sources
+from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.shapes import Element, dim_of, elements
 from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to
 
