@@ -125,8 +125,7 @@ class Allowance:
         self._longest = 1
 
     def add(self, node: Node) -> None:
-        quantizes = node.op in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op.startswith("QLinear")
-        self._quantized = self._quantized or quantizes
+        self._quantized = self._quantized or quantizes(node)
         for value in node.outputs:
             if value is not None and value.dtype in EPSILON:
                 self._narrow = max(self._narrow, EPSILON[value.dtype])
@@ -142,6 +141,11 @@ class Allowance:
         if self._narrow:
             return min(self._narrow * (4 + math.sqrt(self._sums)), max(self._narrow, QUANTIZED_LIMIT))
         return float(np.finfo(np.float32).eps) * math.sqrt(self._longest) * (8 + 2 * math.sqrt(self._sums))
+
+
+def quantizes(node: Node) -> bool:
+    """True for operators that round results to quantized values."""
+    return node.op in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op.startswith("QLinear")
 
 
 def _sum_length(node: Node) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.tolerance import QUANTIZED_LIMIT, Difference, limit
-from ortconv.ir.graph import Graph, Node, Value
+from ortconv.compare.tolerance import QUANTIZED_LIMIT, Difference, limit, quantizes
+from ortconv.ir.graph import Graph, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
@@ -48,12 +48,8 @@ class Tolerance:
 def tolerances(graph: Graph) -> list[Tolerance]:
     """The tolerance of each output of a source model."""
     allowed = limit(graph, [v.dtype for v in graph.outputs])
-    quantized = allowed == QUANTIZED_LIMIT and any(map(_quantizes, graph.walk()))
+    quantized = allowed == QUANTIZED_LIMIT and any(map(quantizes, graph.walk()))
     return [Tolerance(allowed, v.dtype, quantized, _step(v) if quantized else None) for v in graph.outputs]
-
-
-def _quantizes(node: Node) -> bool:
-    return node.op in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op.startswith("QLinear")
 
 
 def _step(value: Value | None) -> float | None:
@@ -67,7 +63,7 @@ def _step(value: Value | None) -> float | None:
         value = node.input(0)
     else:
         return None
-    if _quantizes(node) and node.op != "DynamicQuantizeLinear":
+    if quantizes(node) and node.op != "DynamicQuantizeLinear":
         return 1.0
     if node.op != "DequantizeLinear":
         return None

@@ -23,7 +23,6 @@ from ortconv.optimizer.basic.cse import merge_common
 from ortconv.optimizer.basic.qdq import MOVES_DATA
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended.qdq.drop import MOVERS
-from ortconv.optimizer.layout.nchwc import UNARY
 from ortconv.optimizer.propagation import _set_shape
 from ortconv.partition.units import SELECTORS
 
@@ -156,7 +155,6 @@ def test_lists_that_follow_onnx_runtime_name_operators_of_the_kind() -> None:
     moving = set(named(Trait.MOVES, Trait.PICKS))
     assert set(MOVES_DATA) <= moving
     assert set(MOVERS) - moving == {"Resize"}, "Resize moves elements in its mode nearest alone"
-    assert set(UNARY) <= {*named(Trait.ELEMENTWISE), *named(Trait.ELEMENTWISE, domain=MICROSOFT)}
 
 
 def test_units_are_grouped_around_the_same_operators() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.basic.mask_index import UNSQUEEZE_BY_INPUT, is_true
@@ -305,7 +306,7 @@ def is_finite(mask: Value | None) -> bool:
         return False
     if node.op == "Where":
         return is_finite(node.inputs[1]) and is_finite(node.inputs[2])
-    return node.op in ("Expand", "Unsqueeze", "Reshape", "Slice", "Identity") and is_finite(node.inputs[0])
+    return traits(node).has(Trait.MOVES) and is_finite(node.inputs[0])
 
 
 def _common(a: Value, b: Value, rows: set[Element], columns: set[Element]) -> Shape | None:
