@@ -60,6 +60,8 @@ class Traits(NamedTuple):
     """The inputs whose values, not only shapes, decide the shapes of the outputs."""
     random_if: int | None = None
     """The input that makes the operator draw random numbers where it is true."""
+    quantized: int = 0
+    """The number of inputs that have a scale and a zero point behind them. Scale and zero point of the output follow."""
 
     def has(self, *any_of: Trait) -> bool:
         return any(trait in self.flags for trait in any_of)
@@ -84,13 +86,18 @@ def named(*any_of: Trait, domain: str = "", but: Collection[str] = ()) -> tuple[
 
 
 def operator(
-    op: str, *flags: Trait, domain: str = "", shaped_by: tuple[int, ...] = (), random_if: int | None = None
+    op: str,
+    *flags: Trait,
+    domain: str = "",
+    shaped_by: tuple[int, ...] = (),
+    random_if: int | None = None,
+    quantized: int = 0,
 ) -> None:
     """Add a row."""
     all_flags = Trait(0)
     for flag in flags:
         all_flags |= flag
-    _TABLE[domain, op] = Traits(all_flags, shaped_by, random_if)
+    _TABLE[domain, op] = Traits(all_flags, shaped_by, random_if, quantized)
 
 
 (ELEMENTWISE, BROADCASTS, COMMUTATIVE, REDUCES, MOVES, ORDERED, JOINS, PICKS, VIEW, KEEPS_SHAPE, NONNEGATIVE, SUMS, GROWS,
@@ -219,8 +226,8 @@ operator("Or", BROADCASTS, COMMUTATIVE)
 operator("PRelu", BROADCASTS, KEEPS_SHAPE, QDQ)
 operator("Pad", GROWS, QDQ, shaped_by=(1, 3))
 operator("Pow", BROADCASTS, QDQ)
-operator("QLinearConv")
-operator("QLinearMatMul")
+operator("QLinearConv", quantized=2)
+operator("QLinearMatMul", quantized=2)
 operator("QuantizeLinear", KEEPS_SHAPE)
 operator("RMSNormalization", KEEPS_SHAPE)
 operator("RNN", SUMS)
@@ -327,15 +334,15 @@ operator("NhwcMaxPool", domain=MICROSOFT)
 operator("QAttention", domain=MICROSOFT)
 operator("QEmbedLayerNormalization", domain=MICROSOFT)
 operator("QGemm", domain=MICROSOFT)
-operator("QLinearAdd", domain=MICROSOFT)
-operator("QLinearAveragePool", domain=MICROSOFT)
+operator("QLinearAdd", domain=MICROSOFT, quantized=2)
+operator("QLinearAveragePool", domain=MICROSOFT, quantized=1)
 operator("QLinearConcat", domain=MICROSOFT)
-operator("QLinearConv", domain=MICROSOFT)
-operator("QLinearGlobalAveragePool", domain=MICROSOFT)
-operator("QLinearLeakyRelu", domain=MICROSOFT)
-operator("QLinearMul", domain=MICROSOFT)
-operator("QLinearSigmoid", domain=MICROSOFT)
-operator("QLinearSoftmax", domain=MICROSOFT)
+operator("QLinearConv", domain=MICROSOFT, quantized=2)
+operator("QLinearGlobalAveragePool", domain=MICROSOFT, quantized=1)
+operator("QLinearLeakyRelu", domain=MICROSOFT, quantized=1)
+operator("QLinearMul", domain=MICROSOFT, quantized=2)
+operator("QLinearSigmoid", domain=MICROSOFT, quantized=1)
+operator("QLinearSoftmax", domain=MICROSOFT, quantized=1)
 operator("QLinearWhere", domain=MICROSOFT)
 operator("QuantizeLinear", domain=MICROSOFT)
 operator("QuickGelu", ELEMENTWISE, domain=MICROSOFT)

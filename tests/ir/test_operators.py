@@ -97,6 +97,18 @@ def test_every_input_that_shapes_exists() -> None:
         assert all(any(s.formal_input(slot) for s in formal) for slot in slots), op
 
 
+def test_scales_and_zero_points_stand_behind_quantized_inputs() -> None:
+    for (domain, op), row in _TABLE.items():
+        found = schema(domain, op, 21 if domain == "" else 1)
+        names = [] if found is None else [formal.name.lower() for formal in found.inputs]
+        for slot in range(row.quantized):
+            assert "scale" in names[3 * slot + 1], op
+            assert "zero" in names[3 * slot + 2], op
+        if row.quantized:
+            assert "scale" in names[3 * row.quantized], op
+            assert "zero" in names[3 * row.quantized + 1], op
+
+
 def test_facts_that_follow_from_others_stand_beside_them() -> None:
     assert set(named(Trait.ORDERED)) <= set(named(Trait.MOVES))
     assert not set(named(Trait.ELEMENTWISE)) & set(named(Trait.BROADCASTS, Trait.REDUCES))
