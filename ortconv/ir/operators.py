@@ -7,13 +7,13 @@ that none of them holds. What an operator maps to (a kernel, a support rule, a l
 from __future__ import annotations
 
 from collections.abc import Collection
-from enum import Flag, auto
+from enum import Enum, auto
 from typing import NamedTuple
 
 from ortconv.ir.graph import Node
 
 
-class Trait(Flag):
+class Trait(Enum):
     """What may hold of an operator, whatever its attributes."""
 
     ELEMENTWISE = auto()
@@ -55,7 +55,7 @@ class Trait(Flag):
 class Traits(NamedTuple):
     """The facts about one operator."""
 
-    flags: Trait = Trait(0)
+    flags: frozenset[Trait]
     shaped_by: tuple[int, ...] = ()
     """The inputs whose values, not only shapes, decide the shapes of the outputs."""
     random_if: int | None = None
@@ -64,13 +64,13 @@ class Traits(NamedTuple):
     """The number of inputs that have a scale and a zero point behind them. Scale and zero point of the output follow."""
 
     def has(self, *any_of: Trait) -> bool:
-        return any(trait in self.flags for trait in any_of)
+        return not self.flags.isdisjoint(any_of)
 
 
 MICROSOFT = "com.microsoft"
 
 _TABLE: dict[tuple[str, str], Traits] = {}
-_UNKNOWN = Traits(Trait.SHAPED_BY_DATA)
+_UNKNOWN = Traits(frozenset({Trait.SHAPED_BY_DATA}))
 
 
 def traits(node: Node) -> Traits:
@@ -94,10 +94,7 @@ def operator(
     quantized: int = 0,
 ) -> None:
     """Add a row."""
-    all_flags = Trait(0)
-    for flag in flags:
-        all_flags |= flag
-    _TABLE[domain, op] = Traits(all_flags, shaped_by, random_if, quantized)
+    _TABLE[domain, op] = Traits(frozenset(flags), shaped_by, random_if, quantized)
 
 
 (ELEMENTWISE, BROADCASTS, COMMUTATIVE, REDUCES, MOVES, ORDERED, JOINS, PICKS, VIEW, KEEPS_SHAPE, NONNEGATIVE, SUMS, GROWS,
