@@ -31,7 +31,7 @@ class Trait(Enum):
     JOINS = auto()
     """The output consists of the elements of all inputs."""
     PICKS = auto()
-    """The first output consists of elements of input 0, chosen by their values."""
+    """The first output consists of elements of input 0, chosen by their values, where there are any to choose from."""
     VIEW = auto()
     """numpy returns the outputs as views of input 0."""
     KEEPS_SHAPE = auto()

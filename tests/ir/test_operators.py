@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import parser
+from onnx.backend.test.case.node import collect_testcases
 
 from ortconv.compare.verdict import _step
 from ortconv.executor import kernels, registry
@@ -158,6 +160,46 @@ def test_commutative_operators(op: str) -> None:
 def test_nonnegative_operators(op: str) -> None:
     with np.errstate(all="ignore"):
         assert not (np.asarray(_function(op)(_operand(op))) < 0).any()
+
+
+def _elements(*arrays: Any) -> set[str]:
+    return {repr(element) for array in arrays for element in array.reshape(-1).tolist()}
+
+
+def _is_broadcast(x: list[Any], y: list[Any]) -> bool:
+    return y[0].shape == np.broadcast_shapes(*(v.shape for v in x if v is not None))
+
+
+CLAIMS: dict[Trait, Callable[[list[Any], list[Any]], bool]] = {
+    Trait.ELEMENTWISE: lambda x, y: bool(y[0].shape == x[0].shape),
+    Trait.KEEPS_SHAPE: lambda x, y: bool(y[0].shape == x[0].shape),
+    Trait.BROADCASTS: _is_broadcast,
+    Trait.MOVES: lambda x, y: _elements(*y) <= _elements(x[0]),
+    Trait.ORDERED: lambda x, y: bool(y[0].tobytes() == x[0].tobytes()),
+    Trait.PICKS: lambda x, y: _elements(y[0]) <= _elements(x[0]) or 0 in x[0].shape,
+    Trait.JOINS: lambda x, y: _elements(y[0]) <= _elements(*x),
+    Trait.NONNEGATIVE: lambda x, y: not bool((y[0] < 0).any()),
+}
+"""What each fact says of the inputs and the outputs of a node."""
+
+
+def test_facts_hold_in_the_cases_of_onnx() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = [c for c in collect_testcases(None) if c.data_sets]
+    seen: set[Trait] = set()
+    for case in cases:
+        node = case.model.graph.node[0]
+        given = dict(zip((v.name for v in case.model.graph.input), case.data_sets[0][0], strict=False))
+        x, y = [given.get(name) for name in node.input], case.data_sets[0][1]
+        alone = len(case.model.graph.node) == 1 and not node.domain
+        if not alone or not x or x[0] is None or not all(v is None or isinstance(v, np.ndarray) for v in (*x, *y)):
+            continue
+        row = _TABLE[node.domain, node.op_type]
+        for trait in row.flags & CLAIMS.keys():
+            seen.add(trait)
+            assert CLAIMS[trait](x, y), f"{case.name} {trait}"
+    assert seen == CLAIMS.keys()
 
 
 # ---------------------------------------------------------------------- lists of ONNX Runtime's own
