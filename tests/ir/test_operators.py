@@ -193,7 +193,12 @@ def test_facts_hold_in_the_cases_of_onnx() -> None:
         given = dict(zip((v.name for v in case.model.graph.input), case.data_sets[0][0], strict=False))
         x, y = [given.get(name) for name in node.input], case.data_sets[0][1]
         alone = len(case.model.graph.node) == 1 and not node.domain
-        if not alone or not x or x[0] is None or not all(v is None or isinstance(v, np.ndarray) for v in (*x, *y)):
+        if (
+            not alone
+            or not x
+            or x[0] is None
+            or not all(v is None or isinstance(v, (np.ndarray, np.generic)) for v in (*x, *y))
+        ):
             continue
         row = _TABLE[node.domain, node.op_type]
         for trait in row.flags & CLAIMS.keys():
