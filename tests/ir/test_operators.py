@@ -15,8 +15,9 @@ from onnx import parser
 from onnx.backend.test.case.node import collect_testcases
 
 from ortconv.compare.verdict import _step
-from ortconv.executor import kernels, registry
-from ortconv.executor.foreseen import foreseen
+from ortconv.executor import kernels
+from ortconv.executor.kernels import registry
+from ortconv.executor.shape_dataflow import shape_dataflow
 from ortconv.ir.operators import _TABLE, MICROSOFT, Trait, named, traits
 from ortconv.ir.schema import operators, schema
 from ortconv.ir.types import DType
@@ -44,7 +45,7 @@ def _function(op: str, domain: str = "") -> Callable[..., Any]:
     assert found is not None
     kernel = registry.lookup(domain, op, found.since)
     assert kernel is not None
-    return kernel.function
+    return kernel.reference
 
 
 def _operand(op: str, slot: int = 0) -> Any:
@@ -250,13 +251,13 @@ def test_the_cache_of_group_query_attention_is_as_long_as_its_input_says() -> No
             s = Shape(keys)
         }"""
     )
-    assert foreseen(graph, graph.inputs) == (set(), set())
+    assert shape_dataflow(graph, graph.inputs) == (set(), set())
 
 
 def test_operators_without_a_row_foretell_nothing() -> None:
     graph = _nodes("g (float[2, 2] x) => (int64[2] s) { y = com.microsoft.Inverse(x) s = Shape(y) }")
     assert traits(next(iter(graph))).has(Trait.SHAPED_BY_DATA)
-    assert foreseen(graph, graph.inputs) == (set(), set())
+    assert shape_dataflow(graph, graph.inputs) == (set(), set())
 
 
 @pytest.mark.parametrize(
