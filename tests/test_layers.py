@@ -24,9 +24,8 @@ LAYERS: list[set[str]] = [
     {"models"},
     {"session"},
     {"compare"},
-    {"report", "offload"},
+    {"report"},
     {"pipeline"},
-    {"study"},
     {"cli"},
     {"__main__"},
 ]

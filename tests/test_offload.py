@@ -25,7 +25,6 @@ from ortconv.ir.text import text
 from ortconv.ir.types import DType
 from ortconv.ir.verify import verify
 from ortconv.models import load
-from ortconv.offload import Gain, maximize
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer import catalogue
@@ -34,7 +33,8 @@ from ortconv.optimizer.recipe import make, names_of
 from ortconv.partition import Target, partition
 from ortconv.partition.limits import Limits
 from ortconv.partition.profile import Copies, Device
-from ortconv.pipeline import Options, convert, optimize
+from ortconv.pipeline import Offload, Options, convert, optimize
+from ortconv.pipeline.maximize_offload import Gain, maximize
 from tests.conftest import SMALL
 
 SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "models"
@@ -281,10 +281,9 @@ def test_shared_models(name: str) -> None:
     described = next(m for m in json.loads((SHARED / "INDEX.json").read_text())["models"] if m["name"] == name)
     dims = {d: n for i in described["inputs"] for d, n in zip(i["shape"], i["fixed_shape"]) if isinstance(d, str)}
     for level in (27, 29, 31):
-        gains: list[Gain] = []
         model = load(SHARED / described["file"], dims)
-        optimize(model, target=Target(feature_level=level), recipe=make("basic", offload=True), told=gains.append)
-        (gain,) = gains
+        gain = optimize(model, "basic", Target(feature_level=level), offload=Offload.WHERE_IT_HELPS).gain
+        assert gain is not None
         verify(model.graph)
         assert gain.after.refused <= gain.before.refused
         assert gain.after.taken >= gain.before.taken

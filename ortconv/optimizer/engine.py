@@ -14,8 +14,9 @@ an inner value of the match has another reader, is returned or captured, or wher
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Union
 
@@ -127,6 +128,8 @@ class Context:
     """Leave nodes alone that an execution provider other than the CPU has taken."""
     target_platform: str | None = None
     """Where the model is to run, arm or amd64, if that may decide what is written."""
+    optimization_style: str = "Fixed"
+    """Fixed: fusions above the basic level are made. Runtime: they are recorded in the model, and onnxruntime makes them."""
     release: int | None = None
     """Make no node that this release of ONNX Runtime lacks (a position, see `ortconv.ir.kernels.releases`); None: any node."""
     limit: int | None = None
@@ -139,6 +142,15 @@ class Context:
         """Note a rewrite that has just been made."""
         change = None if self.journal is None else self.journal.take()
         self.trace.append(Rewrite(rule, root, removed, added, change))
+
+    @contextmanager
+    def for_cpu(self) -> Iterator[None]:
+        """Within this, passes leave alone the nodes that another execution provider has taken."""
+        before, self.only_cpu = self.only_cpu, True
+        try:
+            yield
+        finally:
+            self.only_cpu = before
 
     def may_touch(self, *nodes: Node) -> bool:
         """True if a pass may rewrite these nodes together."""
@@ -165,10 +177,12 @@ class Context:
 
     def counts(self) -> dict[str, int]:
         """How often each rule fired, in order of first use."""
-        counts: dict[str, int] = {}
-        for rewrite in self.trace:
-            counts[rewrite.rule] = counts.get(rewrite.rule, 0) + 1
-        return counts
+        return rule_counts(self.trace)
+
+
+def rule_counts(trace: Iterable[Rewrite]) -> dict[str, int]:
+    """How often each rule fired, in order of first use."""
+    return dict(Counter(rewrite.rule for rewrite in trace))
 
 
 @dataclass(frozen=True, slots=True)

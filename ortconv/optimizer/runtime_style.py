@@ -125,13 +125,13 @@ def _saved_by(recipe: Recipe) -> set[str]:
 # ---------------------------------------------------------------------- what is saved
 
 
-def save_fusions(model: Model, recipe: Recipe, context: Context, target_platform: str | None) -> None:
+def save_fusions(model: Model, recipe: Recipe, context: Context) -> None:
     """Record the fusions of a model and all its subgraphs, in place of those that it had; below extended, none.
 
     The graph stays as it is, but nodes that onnxruntime takes the zero point from state it.
     """
     model.saved = []
-    groups = _rules(_saved_by(recipe), signed=target_platform == "arm")
+    groups = _rules(_saved_by(recipe), signed=context.target_platform == "arm")
     for graph in list(model.graph.graphs()):
         model.saved += [saved for _, _, saved in _fusions(graph, context, groups)]
     for saved in model.saved:

@@ -21,8 +21,10 @@ from ortconv.pipeline.result import Result, constant_bytes
 from ortconv.pipeline.settings import Settings
 from ortconv.pipeline.stages import (
     Observer,
+    Offload,
+    Optimized,
+    context_of,
     excused,
-    new_context,
     optimize,
     optimize_as_asked,
     optimize_traced,
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
     from ortconv.compare.validate import Validation
 
 __all__ = [
-    "Observer", "Options", "Result", "Settings", "config_name", "convert", "optimize", "optimize_traced", "ort_name", "required_by",
-    "write_config",
+    "Observer", "Offload", "Optimized", "Options", "Result", "Settings", "config_name", "convert", "optimize", "optimize_traced",
+    "ort_name", "required_by", "write_config",
 ]  # fmt: skip
 
 
@@ -105,15 +107,15 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         with result.timed("validate"):
             expected = Reference(model, source, options.validation())
     with result.timed("optimize"):
-        context = new_context(recipe)
+        context = context_of(options, recipe)
         context.release = target_release(model, options.target_ort)
         watch = watching(source, options, recipe, expected, context, observer)
         if options.details:
             context.journal = Journal(model.graph)
-        partitionings, gain = optimize_as_asked(model, options, recipe, context, watch)
+        optimized = optimize_as_asked(model, options, recipe, context, watch)
         if context.journal is not None:
             context.journal.close()
-    result.tell(model, context, partitionings, gain)
+    result.tell(model, context, optimized)
     with replacing(output, ".ort") as draft:
         with result.timed("write"), guarded(model.graph, "writing"):
             write(model, draft)
