@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from ortconv.errors import BackendError, UsageError, nearest
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.units import NodeUnit
 
 GROUP = "ortconv.backends"
 
@@ -33,6 +34,8 @@ class Region:
     file: Path | None = None
     custom_op_library: Path | None = None
     """A shared library with operators of the user's own, for backends that can load it."""
+    units: tuple[NodeUnit, ...] = ()
+    """The units that the nodes make up, as the backend claimed them; empty where it takes nodes one by one."""
     threads: int = 1
     """How many threads a run may use, for backends that can use more than one."""
 
@@ -97,9 +100,9 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a backend takes of a graph: groups of nodes, each to run as one region, and why not each of the other nodes."""
+    """What a backend takes of a graph: groups of units, each to run as one region, and why not each of the other nodes."""
 
-    groups: tuple[tuple[Node, ...], ...]
+    groups: tuple[tuple[NodeUnit, ...], ...]
     refused: Mapping[Node, str]
 
 

@@ -8,89 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import since_version
-from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.regions import enclosing
 
 MS_DOMAIN = "com.microsoft"
 
 DOMAINS = frozenset({"", MS_DOMAIN, "com.ms.internal.nhwc"})
 """Domains whose operators may be the target of a QDQ group."""
-
-
-class Operand(NamedTuple):
-    """A tensor that enters or leaves a unit, with its quantisation parameters where it has any."""
-
-    value: Value
-    scale: Value | None = None
-    zero_point: Value | None = None
-
-    @property
-    def parts(self) -> tuple[Value, ...]:
-        """The tensor and its parameters."""
-        return tuple(v for v in self if v is not None)
-
-
-class Unit:
-    """A node or QDQ group. `nodes` are the DQ nodes, the target, a redundant Clip or Relu, the Q nodes, in this order.
-
-    `inputs` and `outputs` follow the slots of the target; those of quantised forms carry scale and zero point.
-    """
-
-    __slots__ = ("inputs", "nodes", "outputs", "since", "target")
-
-    def __init__(
-        self,
-        target: Node,
-        nodes: tuple[Node, ...],
-        inputs: tuple[Operand | None, ...],
-        outputs: tuple[Operand | None, ...],
-    ) -> None:
-        self.target = target
-        self.nodes = nodes
-        self.inputs = inputs
-        self.outputs = outputs
-        self.since = since_version(target)
-
-    @property
-    def op(self) -> str:
-        return self.target.op
-
-    @property
-    def is_group(self) -> bool:
-        """True for a QDQ group."""
-        return len(self.nodes) > 1
-
-    def input(self, slot: int) -> Value | None:
-        """The tensor that enters at a slot of the view, in its stored type; None where there is none."""
-        operand = self.inputs[slot] if slot < len(self.inputs) else None
-        return None if operand is None else operand.value
-
-    def dtype(self, slot: int) -> DType | None:
-        value = self.input(slot)
-        return None if value is None else value.dtype
-
-    def rank(self, slot: int) -> int | None:
-        value = self.input(slot)
-        return None if value is None else value.rank
-
-    def shape(self, slot: int) -> tuple[int, ...] | None:
-        """The shape of an input where all of it is known."""
-        value = self.input(slot)
-        return None if value is None else value.static_shape
-
-    def constant(self, slot: int) -> Tensor | None:
-        value = self.input(slot)
-        return None if value is None else value.constant
-
-    def __repr__(self) -> str:
-        return f"Unit({', '.join(n.op for n in self.nodes)})"
 
 
 # ---------------------------------------------------------------------- selectors
@@ -193,12 +123,12 @@ _SELECTOR_OF = {op: selector for selector in SELECTORS for op in selector.ops}
 # ---------------------------------------------------------------------- groups
 
 
-def units(nodes: Iterable[Node]) -> list[Unit]:
+def units(nodes: Iterable[Node]) -> list[NodeUnit]:
     """The units of a graph, or of those of its nodes that make whole units, in topological order of their targets. Every node
     is in exactly one.
     """
     nodes = list(nodes)
-    groups: dict[Node, Unit] = {}
+    groups: dict[Node, NodeUnit] = {}
     members: set[Node] = set()
     for node in nodes:
         if node.op in _SELECTOR_OF and node.domain in DOMAINS:
@@ -215,14 +145,14 @@ def units(nodes: Iterable[Node]) -> list[Unit]:
     return found
 
 
-def single_units(graph: Graph) -> list[Unit]:
+def single_units(graph: Graph) -> list[NodeUnit]:
     """Every node of a graph as a unit of its own, QDQ groups not recognised."""
     return [plain_unit(node) for node in graph]
 
 
-def plain_unit(node: Node) -> Unit:
+def plain_unit(node: Node) -> NodeUnit:
     """A node as a unit, its inputs and outputs as they are."""
-    return Unit(node, (node,), tuple(map(_plain, node.inputs)), tuple(map(_plain, node.outputs)))
+    return NodeUnit(node, (node,), tuple(map(_plain, node.inputs)), tuple(map(_plain, node.outputs)))
 
 
 def _is_quantizer(node: Node | None, op: str, graph: Graph | None) -> bool:
@@ -235,7 +165,7 @@ def _readers(value: Value, graph: Graph) -> list[tuple[Node, int]]:
     return list(dict.fromkeys((node, slot) for node, slot in edges if node is not None))
 
 
-def _group(target: Node, selector: Selector) -> Unit | None:
+def _group(target: Node, selector: Selector) -> NodeUnit | None:
     graph = target.graph
     assert graph is not None
     by_slot: dict[int, Node] = {}
@@ -257,8 +187,8 @@ def _group(target: Node, selector: Selector) -> Unit | None:
         return None
     nodes = (*dqs, target, *clip, *qs)
     inputs = tuple(_dequantized(by_slot[i]) if i in by_slot else _plain(v) for i, v in enumerate(target.inputs))
-    made = [Operand(q.out, q.input(1), q.input(2)) for q in qs]
-    return Unit(target, nodes, inputs, (*made, *(_plain(v) for v in target.outputs[len(made) :])))
+    made = [UnitOperand(q.out, q.input(1), q.input(2)) for q in qs]
+    return NodeUnit(target, nodes, inputs, (*made, *(_plain(v) for v in target.outputs[len(made) :])))
 
 
 def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[list[Node], list[Node]] | None:
@@ -343,13 +273,13 @@ _INTEGER_LIMITS: dict[DType | None, tuple[int, int]] = {
 # ---------------------------------------------------------------------- views
 
 
-def _plain(value: Value | None) -> Operand | None:
-    return None if value is None else Operand(value)
+def _plain(value: Value | None) -> UnitOperand | None:
+    return None if value is None else UnitOperand(value)
 
 
-def _dequantized(dq: Node) -> Operand | None:
+def _dequantized(dq: Node) -> UnitOperand | None:
     value = dq.input(0)
-    return None if value is None else Operand(value, dq.input(1), dq.input(2))
+    return None if value is None else UnitOperand(value, dq.input(1), dq.input(2))
 
 
 _QLINEAR_OPERANDS = {
@@ -358,7 +288,7 @@ _QLINEAR_OPERANDS = {
 """Operators that take (tensor, scale, zero point) so many times, then scale and zero point of the output, then a bias."""
 
 
-def single_unit(node: Node) -> Unit:
+def single_unit(node: Node) -> NodeUnit:
     """A node as a unit, its quantized operands with their scales and zero points."""
     count = _QLINEAR_OPERANDS.get(node.op)
     inputs = tuple(map(_plain, node.inputs))
@@ -373,8 +303,8 @@ def single_unit(node: Node) -> Unit:
     elif node.op == "QuantizeLinear":
         inputs = inputs[:1]
         outputs = (_with_parameters(node.output(0), node, 1),)
-    return Unit(node, (node,), inputs, outputs)
+    return NodeUnit(node, (node,), inputs, outputs)
 
 
-def _with_parameters(value: Value | None, node: Node, slot: int) -> Operand | None:
-    return None if value is None else Operand(value, node.input(slot), node.input(slot + 1))
+def _with_parameters(value: Value | None, node: Node, slot: int) -> UnitOperand | None:
+    return None if value is None else UnitOperand(value, node.input(slot), node.input(slot + 1))

@@ -344,6 +344,6 @@ def _is_kept(work: Grouping, group: list[int], supposed: frozenset[int], limits:
     if not island and not limits:
         return True
     nodes = work.nodes(group)
-    estimated = Partition("", nodes, tuple(region_inputs(nodes)), tuple(region_outputs(nodes)))
+    estimated = Partition("", work.members(group), tuple(region_inputs(nodes)), tuple(region_outputs(nodes)))
     costs = cost(estimated, limits.device)
     return (not island or costs.is_worthwhile) and too_little(estimated, costs, limits) is None

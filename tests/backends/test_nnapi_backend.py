@@ -10,16 +10,18 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from quantized_models import quantized
 from test_nnapi_operators import expected
 
 from ortconv import nnapi
 from ortconv.backends.nnapi.backend import Nnapi, NnapiProgram, Options, flags_of
-from ortconv.backends.nnapi.claims import refusals
+from ortconv.backends.nnapi.claims import refusals, region_of
 from ortconv.errors import BackendError, UsageError
 from ortconv.executor.regions import make_region
 from ortconv.ir.graph import Value
 from ortconv.models import load
 from ortconv.nnapi.simulated import SimulatedDevice
+from ortconv.partition.units import units
 from ortconv.session import Session
 
 RNG = np.random.default_rng(3)
@@ -310,9 +312,27 @@ def test_refused_operators_are_found_at_once(tmp_path: Path) -> None:
     names = ["x", *(f"v{i}" for i in range(40)), "y"]
     path = cube(tmp_path, *(helper.make_node("Tanh", [a], [b]) for a, b in pairwise(names)))
     graph = load(path).graph
-    reasons = refusals(make_region(graph, list(graph)), 31, False)
+    reasons = refusals(region_of(graph, units(graph)), 31, False)
     assert list(reasons) == list(graph)
     assert all("TANH: x has rank 5" in reason for reason in reasons.values())
+
+
+def test_units_are_found_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ortconv.partition import partitioner
+
+    asked = []
+    monkeypatch.setattr(partitioner, "units", lambda nodes: asked.append(found := units(nodes)) or found)
+    session = Session(quantized(tmp_path, per_channel=False), ["nnapi"])
+    regions = {p.claim: p.units for p in session.plan if p.claim is not None}
+    assert len(asked) == 1
+    assert any(unit.is_group for members in regions.values() for unit in members)
+    assert all(unit in asked[0] for members in regions.values() for unit in members)
+
+
+def test_a_region_without_units_is_refused(split: Path) -> None:
+    graph = load(split).graph
+    with pytest.raises(BackendError, match="no claim says"):
+        Nnapi().compile(make_region(graph, list(graph)))
 
 
 SCALED = {

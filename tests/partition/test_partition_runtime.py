@@ -7,8 +7,8 @@ import pytest
 from partition_graphs import SCALE, f32, i64, make, messages, u8
 
 from ortconv.backends.nnapi.backend import Nnapi, Options
+from ortconv.backends.nnapi.claims import region_of
 from ortconv.errors import GraphError
-from ortconv.executor.regions import make_region
 from ortconv.ir.types import DType
 from ortconv.partition import Target, partition
 from ortconv.partition.nnapi.runtime import FAILS
@@ -145,7 +145,7 @@ def test_what_is_given_to_nnapi_runs_there(name, rank, level):
         return  # the operator has no such form
     backend = Nnapi(Options(feature_level=level))
     for found in partition(graph, Target(feature_level=level)).partitions:
-        region = make_region(graph, found.nodes)
+        region = region_of(graph, found.units)
         program = backend.compile(region)
         program.run([fed(value) for value in region.inputs])
         program.close()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, constant, dtype, rank, role, type_name
 from ortconv.partition.coreml.checks import by_format, floats
 from ortconv.partition.coreml.row import ML_PROGRAM, Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import MS_DOMAIN, Unit
+from ortconv.partition.units import MS_DOMAIN
 
 
-def slope(unit: Unit, target: Target) -> Objections:
+def slope(unit: NodeUnit, target: Target) -> Objections:
     """One value per channel, [C,1,1], or one value for more than one channel."""
     shape, found = unit.input(0), unit.shape(1)
     if found is None:
@@ -28,7 +29,7 @@ def slope(unit: Unit, target: Target) -> Objections:
         yield Objection("shape", message, "reshape the slope to [C,1,1]")
 
 
-def same_types(unit: Unit, target: Target) -> Objections:
+def same_types(unit: NodeUnit, target: Target) -> Objections:
     yield from floats(unit, target)
     if unit.dtype(1) is not unit.dtype(0):
         base, exponent = map(type_name, (unit.dtype(0), unit.dtype(1)))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, rank, role
 from ortconv.partition.coreml.checks import MAX_RANK, by_format
 from ortconv.partition.coreml.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 
-def gemm_bias(unit: Unit, target: Target) -> Objections:
+def gemm_bias(unit: NodeUnit, target: Target) -> Objections:
     """C must be a constant of one value or one row."""
     shape, weights = unit.shape(2), unit.shape(1)
     yield from constant(2)(unit, target)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from math import floor
 
 from ortconv.ir.schema import attribute
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dynamic, rank, role
 from ortconv.partition.coreml.checks import OTHER_FORMAT, by_format
 from ortconv.partition.coreml.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 
-def coordinates(unit: Unit, target: Target) -> Objections:
+def coordinates(unit: NodeUnit, target: Target) -> Objections:
     """Linear or nearest in the coordinates that the format has."""
     mode = attribute(unit.target, "mode")
     transform = attribute(unit.target, "coordinate_transformation_mode")
@@ -40,13 +40,13 @@ def coordinates(unit: Unit, target: Target) -> Objections:
         yield Objection("attribute", f"coordinate_transformation_mode is {transform}: {target.name} takes {wanted}")
 
 
-def given_by(unit: Unit) -> int:
+def given_by(unit: NodeUnit) -> int:
     """The slot that says how far: 2 for scales, else 3 for sizes; an empty tensor of scales stands for none."""
     const = unit.constant(2)
     return 2 if unit.input(2) is not None and (const is None or const.size) else 3
 
 
-def extent(unit: Unit, target: Target) -> Objections:
+def extent(unit: NodeUnit, target: Target) -> Objections:
     """Constant scales, else sizes, that change the last two dimensions only, and these by steps that the format has."""
     slot = given_by(unit)
     value, const = unit.input(0), unit.constant(slot)
@@ -108,7 +108,7 @@ def _sized(axis: int, wanted: int, size: int, target: Target) -> Objections:
         yield Objection("shape", message, OTHER_FORMAT)
 
 
-def _half_pixel(unit: Unit, axis: int, result: int, target: Target) -> Objections:
+def _half_pixel(unit: NodeUnit, axis: int, result: int, target: Target) -> Objections:
     """pytorch_half_pixel is half_pixel where the result has more than one row and column."""
     transform = attribute(unit.target, "coordinate_transformation_mode")
     if transform == "pytorch_half_pixel" and target.is_mlprogram and result <= 1:

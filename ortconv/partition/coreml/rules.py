@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.coreml import convolution, elementwise, image, indices, matmul, movement, normalization, resize
 from ortconv.partition.coreml.row import Row, judge
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 FAMILIES = (convolution, elementwise, image, indices, matmul, movement, normalization, resize)
 
@@ -50,7 +50,7 @@ INSTEAD: dict[str, str] = {
 """What to write or do instead of an operator that CoreML has not."""
 
 
-def objections(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """Every reason against a unit, which is a single node."""
     row = ROWS.get(unit.op)
     if row is None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, rank, role, single_output
 from ortconv.partition.nnapi.checks import images, nchw_level, output_parameters, quantized
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 
-def softmax(unit: Unit, target: Target) -> Objections:
+def softmax(unit: NodeUnit, target: Target) -> Objections:
     """Before version 13 any rank and axis, between Reshapes to a matrix and back.
 
     From version 13 on up to rank 4, below feature level 29 only the last axis of rank 2 or 4.
@@ -38,7 +38,7 @@ def softmax(unit: Unit, target: Target) -> Objections:
         )
 
 
-def reduced_axes(unit: Unit, target: Target) -> Objections:
+def reduced_axes(unit: NodeUnit, target: Target) -> Objections:
     """An empty list of axes must mean all axes."""
     if unit.target.attr("noop_with_empty_axes", 0) != 1:
         return

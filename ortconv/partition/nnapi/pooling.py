@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, ones, rank, single_output
 from ortconv.partition.nnapi.checks import (
     float32_or_uint8,
@@ -13,18 +14,18 @@ from ortconv.partition.nnapi.checks import (
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import MS_DOMAIN, Unit
+from ortconv.partition.units import MS_DOMAIN
 
 WIDER = "pool over 2 dimensions, one of them 1, between Reshapes"
 
 
-def two_dimensional(unit: Unit, target: Target) -> Objections:
+def two_dimensional(unit: NodeUnit, target: Target) -> Objections:
     kernel = unit.target.attr("kernel_shape", ())
     if len(kernel) != 2:
         yield Objection("attribute", f"kernel_shape is {list(kernel)}: NNAPI pools over 2 dimensions")
 
 
-def padding(unit: Unit, target: Target) -> Objections:
+def padding(unit: NodeUnit, target: Target) -> Objections:
     yield from window(unit, unit.target.attr("kernel_shape", ()))
 
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 
 from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED
 from ortconv.partition.nnapi.checks import parameters
 from ortconv.partition.nnapi.row import Row
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit, single_unit
+from ortconv.partition.units import single_unit
 
 RULE = "runtime"
 NUMBERS = "numbers"
@@ -29,14 +30,14 @@ TAKES_EMPTY = frozenset({
 """Operators whose operations take tensors without elements, from feature level 29."""
 
 
-def refusals(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+def refusals(row: Row, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """Every reason of the runtime against a unit to which the execution provider has no objection."""
     for found in _refusals(row, unit, target, in_group):
         rule, end = (NUMBERS, COMPUTES) if found.rule == NUMBERS else (RULE, FAILS)
         yield Objection(rule, found.message + end, found.advice)
 
 
-def _refusals(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+def _refusals(row: Row, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     yield from row.runtime(unit, target)
     yield from _empty(unit, target, in_group)
     yield from _one_quantization(unit)
@@ -44,7 +45,7 @@ def _refusals(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], 
         yield from _copied(unit, in_group)
 
 
-def _empty(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
+def _empty(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
     """NNAPI reads a dimension of 0 as an unknown one until an operation of the model has made the tensor."""
     read = [value for operand in unit.inputs if operand is not None and _is_empty(value := operand.value)]
     if any(value.constant is not None for value in read) and unit.op != "Resize":
@@ -64,7 +65,7 @@ def _empty(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Ite
             yield Objection(RULE, f"'{value.name}' has shape [{dims}]: {why}")
 
 
-def _copied(unit: Unit, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
+def _copied(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
     """A tensor is one input or output of a model, so one that Identity returns under another name is copied, by RESHAPE."""
     out, source = unit.target.out, unit.target.inputs[0]
     while source is not None and source.producer is not None and source.producer.is_op("Identity"):
@@ -83,7 +84,7 @@ def _is_empty(value: Value) -> bool:
     return value.dtype in (DType.FLOAT, DType.UINT8, DType.INT32) and 0 in (value.static_shape or ())
 
 
-def _one_quantization(unit: Unit) -> Iterator[Objection]:
+def _one_quantization(unit: NodeUnit) -> Iterator[Objection]:
     """A tensor has one scale and zero point, those of its maker, else those of the first node that reads it."""
     if unit.op == "Concat" and not unit.is_group and unit.dtype(0) is DType.UINT8:
         found = [(operand.value, _made_with(operand.value)) for operand in unit.inputs if operand is not None]
