@@ -16,7 +16,7 @@ PACKAGE = ROOT / "ortconv"
 
 LAYERS: list[set[str]] = [
     {"choices", "errors"},
-    {"files", "onnxlib"},
+    {"files", "onnxlib", "process"},
     {"ir"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},
     {"nnapi"},

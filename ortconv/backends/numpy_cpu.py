@@ -9,10 +9,10 @@ from typing import Any
 from ortconv.errors import UsageError
 from ortconv.executor.backend import Event, Program, Region
 from ortconv.executor.guard import guarded
-from ortconv.executor.memory import keep_freed_memory
 from ortconv.executor.plan import Plan, objection
 from ortconv.executor.threads import in_threads
 from ortconv.ir.graph import Node
+from ortconv.process import keep_freed_memory
 
 
 class Numpy:

@@ -151,7 +151,7 @@ def _measured(
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """The feeds, how long the runs took, and the results by name. A first run that is not counted finds the feeds."""
     from ortconv.compare.feeds import first_run
-    from ortconv.executor.memory import forget_peak, peak_bytes
+    from ortconv.process import forget_peak, peak_bytes
 
     wanted = given.read_inputs(session.model.graph, flags["inputs"], flags["texts"])
     forget_peak()

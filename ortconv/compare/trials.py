@@ -19,7 +19,7 @@ from ortconv.errors import BackendError, OrtconvError
 from ortconv.executor.deadline import TimeLimitError, within
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Tensor
-from ortconv.onnxio.infer import memory_limit
+from ortconv.process import memory_limit
 
 Run = Callable[[Feeds], list[Any]]
 

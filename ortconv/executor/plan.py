@@ -20,18 +20,17 @@ from ortconv.executor.fusion import Unit, units
 from ortconv.executor.guard import SMALLER
 from ortconv.executor.heads import Bind
 from ortconv.executor.kernels.blocks import Constant
-from ortconv.executor.memory import return_freed_memory
 from ortconv.executor.quantized import quantized_units
 from ortconv.executor.quantized_steps import is_of_weights
 from ortconv.executor.recording import ABSENT, Recording, Step
 from ortconv.executor.registry import Function, Kernel, lookup, preparer
 from ortconv.executor.threads import products_in, thread_count
 from ortconv.executor.work import ChangedError, with_attributes
-from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
 from ortconv.ir.schema import schema_of, since_version
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import DType, TensorType
+from ortconv.process import return_freed_memory, without_collections
 
 _Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
 """What to call, with which values, what it makes, and the node for messages."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ortconv.errors import GraphError, OrtconvError
@@ -18,6 +16,7 @@ from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
 from ortconv.onnxio.shield import hide, may_need_hiding, reveal
 from ortconv.onnxlib import IR_VERSION, InferenceError, ModelProto, infer_shapes
+from ortconv.process import memory_limit
 
 LARGEST_SHAPE_DATA = 1024
 """Shape inference sees the content of constants up to this number of elements."""
@@ -78,38 +77,6 @@ def _out_of_memory(error: Exception) -> bool:
 MEMORY_BASE = 256 << 20
 MEMORY_FACTOR = 64
 """Bytes that shape inference may allocate: a fixed part, and a part for each byte of the message."""
-
-
-@contextmanager
-def memory_limit(allowance: int) -> Iterator[None]:
-    """Let allocations fail, where the system can do that, once the process has grown by this number of bytes."""
-    try:
-        import resource
-
-        _return_free_memory()
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except (ImportError, OSError):
-        yield
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = pages * resource.getpagesize() + allowance
-    if any(other != resource.RLIM_INFINITY and other < limit for other in (soft, hard)):
-        yield
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-def _return_free_memory() -> None:
-    """Let the C library give unused memory back, which would count as in use otherwise."""
-    import ctypes
-
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 INVENTED = re.compile(r"unk__\d+")

@@ -8,7 +8,6 @@ from typing import Any
 
 from ortconv.errors import FormatError, GraphError, OrtconvError
 from ortconv.files import mapped, opened
-from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
 from ortconv.ir.model import Model, SavedFusion
 from ortconv.ir.signature import check_signatures
@@ -18,6 +17,7 @@ from ortconv.ortformat import runtime
 from ortconv.ortformat.decode import Record
 from ortconv.ortformat.layout import CPU, NO_MODEL_VERSION
 from ortconv.ortformat.verify import decode
+from ortconv.process import without_collections
 
 
 def load(path: str | Path) -> Model:

@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnx.parser import parse_graph
 
+from ortconv import process
 from ortconv.errors import BackendError, UsageError
-from ortconv.executor import threads
 from ortconv.executor.kernels import products
 from ortconv.executor.threads import in_threads, products_in, thread_count, threads_of_products
 from ortconv.session import Session
@@ -93,7 +93,7 @@ def test_recorded_runs_give_what_a_first_run_gives(text, count, tmp_path):
 
 
 def _blas_threads():
-    return [ask() for _, ask in threads._openblas()]
+    return [ask() for _, ask in process.openblas()]
 
 
 def test_blas_has_so_many_threads_and_then_its_own():
