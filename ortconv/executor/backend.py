@@ -18,6 +18,13 @@ from ortconv.ir.units import NodeUnit
 
 GROUP = "ortconv.backends"
 
+BUILT_IN = {
+    "numpy": "ortconv.backends.numpy_cpu:Numpy",
+    "onnxruntime": "ortconv.backends.onnxruntime_cpu:OnnxRuntime",
+    "nnapi": "ortconv.backends.nnapi.backend:Nnapi",
+}
+"""The entry points of ortconv itself, for a copy that is run without being installed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Region:
@@ -161,17 +168,11 @@ def discover() -> dict[str, str]:
     """The names of all backends and where each one lives, "module:Class". Nothing is imported."""
     from importlib.metadata import entry_points
 
-    found = {
-        "numpy": "ortconv.backends.numpy_cpu:Numpy",
-        "onnxruntime": "ortconv.backends.onnxruntime_cpu:OnnxRuntime",
-        "nnapi": "ortconv.backends.nnapi.backend:Nnapi",
-    }
-    for entry in entry_points(group=GROUP):
-        if found.get(entry.name, entry.value) != entry.value:
-            raise UsageError(
-                f"two packages offer a backend named '{entry.name}': {found[entry.name]} and {entry.value}"
-            )
-        found[entry.name] = entry.value
+    found: dict[str, str] = {}
+    for name, place in [*((e.name, e.value) for e in entry_points(group=GROUP)), *BUILT_IN.items()]:
+        if found.setdefault(name, place) != place:
+            message = f"two packages offer a backend named '{name}': {found[name]} and {place}"
+            raise UsageError(message, hint="uninstall one of them")
     return found
 
 
