@@ -89,7 +89,6 @@ class Result:
         """Note what the optimizer and the partitioner made of a model."""
         from ortconv.ortformat.precision import needs_provider
         from ortconv.ortformat.releases import oldest_release
-        from ortconv.pipeline.maximize_offload import hinted
 
         gain, partitionings = optimized.gain, optimized.partitionings
         self.offload = None if gain is None else gain.to_dict()
@@ -99,7 +98,7 @@ class Result:
         self.folded_bytes = context.grown
         self.folds = [{"node": node, "bytes": size} for size, node in sorted(context.folds, reverse=True)[:SHOWN_FOLDS]]
         if partitionings:
-            from ortconv.offload import hinted
+            from ortconv.pipeline.maximize_offload import hinted
 
             self.partitions = [
                 {"provider": found.target.provider.name, **p.to_dict()}
