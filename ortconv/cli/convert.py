@@ -13,7 +13,6 @@ from ortconv.cli import color, fail, print_json
 from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, PASS_CHOICE, Library, Size, add
 from ortconv.cli.progress import progress_bar, stage_line
 from ortconv.cli.render import convert_summary
-from ortconv.cli.trace import show as show_trace
 from ortconv.errors import BatchError, UsageError
 
 if TYPE_CHECKING:
@@ -160,9 +159,7 @@ def command(
                 failures.append(done)
                 continue
             results.append(done)
-            if verbose:
-                show_trace(Path(done.source).name, done.trace)
-            _show(done, summary=not (as_json or quiet))
+            _show(done, summary=not (as_json or quiet), trace=verbose)
     if as_json:
         print_json(
             {"version": 1, "models": [r.to_dict() for r in results], "failures": [f.to_dict() for f in failures]}
@@ -212,8 +209,12 @@ def _converted(
     yield result
 
 
-def _show(result: Result, *, summary: bool) -> None:
-    """Print the summary of a result, or at least that it was not checked."""
+def _show(result: Result, *, summary: bool, trace: bool) -> None:
+    """Print the trace of a result, and its summary or at least that it was not checked."""
+    if trace:
+        from ortconv.cli.trace import show
+
+        show(Path(result.source).name, result.trace)
     check = result.validation
     if summary:
         click.echo(convert_summary(result), color=color())
