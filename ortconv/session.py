@@ -21,7 +21,7 @@ from ortconv.executor.regions import last_uses, place, split
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.types import DType, TensorType
-from ortconv.models import Source, load
+from ortconv.models import ModelSource, load
 
 MOST_THREADS = 1024
 
@@ -49,7 +49,7 @@ class Session:
 
     def __init__(
         self,
-        model: Source | Model,
+        model: ModelSource | Model,
         backends: str | Backend | Sequence[str | Backend] = ("numpy",),
         *,
         keep: Collection[str] = (),
@@ -171,7 +171,7 @@ class Session:
         )
 
 
-def _named_file(model: Source | Model) -> Path | None:
+def _named_file(model: ModelSource | Model) -> Path | None:
     """The file of a model, where its suffix says what it is, so that onnxruntime can open it."""
     path = Path(model) if isinstance(model, str | os.PathLike) else None
     return path if path is not None and path.suffix.lower() in (".onnx", ".ort") else None

@@ -32,7 +32,7 @@ from ortconv.optimizer.engine import Context
 from ortconv.optimizer.recipe import make, names_of
 from ortconv.partition import Target, partition
 from ortconv.partition.limits import Limits
-from ortconv.partition.profile import Copies, Device
+from ortconv.partition.profile import Copies, DeviceProfile
 from ortconv.pipeline import Offload, Options, convert, optimize
 from ortconv.pipeline.maximize_offload import Gain, maximize
 from tests.conftest import SMALL
@@ -91,7 +91,7 @@ def _pruned(source: onnx.ModelProto) -> str:
 )  # fmt: skip
 def test_a_refused_operator(graph: str, opset: int, level: int, rewrites: list[str]) -> None:
     head = f"g (float[2,3,4] x) => (float y) <{WEIGHTS}, float[4] v = {{1, 2, 3, 4}}, float two = {{2}}, float low = {{-2}}>"
-    device = Device(copies=Copies(0.0, 1e30))
+    device = DeviceProfile(copies=Copies(0.0, 1e30))
     _, gain = maximized(f"{head} {{ {graph} }}", level, opset, limits=Limits(device=device))
     assert list(gain.rewrites) == rewrites
     assert (gain.before.taken < gain.before.nodes, gain.after.refused, gain.after.partitions) == (True, 0, 1)
@@ -173,7 +173,7 @@ ISLAND = "g (float[2,3,4] x) => (float y) { a = Erf(x) b = HardSigmoid(a) y = Er
 
 def test_an_island_is_left_unless_it_saves_time() -> None:
     assert maximized(ISLAND)[1].rewrites == {}
-    free = Device(copies=Copies(0.0, 1e30))
+    free = DeviceProfile(copies=Copies(0.0, 1e30))
     assert maximized(ISLAND, limits=Limits(device=free))[1].rewrites == {"HardSigmoidToClip": 1}
 
 
@@ -215,7 +215,7 @@ OFFLOAD = [case for case in golden.cases() if case.id.startswith("offload/") and
 @pytest.mark.parametrize("level", [*(pytest.param(level, marks=pytest.mark.slow) for level in (27, 28, 29)), 31])
 def test_golden_cases(level: int) -> None:
     """Every golden case as a model of its own: never less is taken, and the numbers are the source's."""
-    free = Limits(device=Device(copies=Copies(0.0, 1e30)))
+    free = Limits(device=DeviceProfile(copies=Copies(0.0, 1e30)))
     rewritten = 0
     for case in OFFLOAD:
         source, model = case.proto(), from_proto(case.proto())

@@ -78,7 +78,7 @@ def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Anal
     from ortconv.partition import Target
     from ortconv.partition.limits import Limits
     from ortconv.partition.policy import DEFAULT_STOP_OPS
-    from ortconv.partition.profile import Device, read_device
+    from ortconv.partition.profile import DeviceProfile, read_device
     from ortconv.pipeline.analysis import REWRITABLE_LEVELS, analyze
 
     stop_ops = names(flags["nnapi_partitioning_stop_ops"])
@@ -94,7 +94,7 @@ def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Anal
         coreml_static_inputs=flags["coreml_static_inputs"],
         coreml_on_subgraphs=flags["coreml_on_subgraphs"],
     )
-    device = Device() if flags["device"] is None else read_device(flags["device"])
+    device = DeviceProfile() if flags["device"] is None else read_device(flags["device"])
     limits = Limits(flags["max_partitions"], flags["min_nodes"], flags["only_worthwhile"], device)
     narrowed, fixed = device.narrow(target), dims(flags["fix_dims"])
     maximize = flags["maximize_offload"]

@@ -27,7 +27,7 @@ IN_MEMORY = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ComparedLayer:
     """A value that both graphs have: its name in the first, the nodes that make it, the distance and what is allowed."""
 
     name: str
@@ -50,7 +50,7 @@ def compare_layers(
     feeds: Mapping[str, Any],
     names: Mapping[str, str] | None = None,
     custom_op_library: Path | None = None,
-) -> Iterator[Layer]:
+) -> Iterator[ComparedLayer]:
     """Every value that the nodes of both graphs make, in the second's order. `names` are the second's for those of the first.
 
     Values that nothing reads are left out, those that a backend never computes, and those of another shape or type than their
@@ -80,7 +80,9 @@ def compare_layers(
                 found = measure(want, got)
                 if found.mismatch is None or value.is_output or not _differ_in_kind(want, got):
                     same = found.within(allowance.limit)
-                    yield Layer(name, value.name, node, found, allowance.limit, not same and _is_permuted(want, got))
+                    yield ComparedLayer(
+                        name, value.name, node, found, allowance.limit, not same and _is_permuted(want, got)
+                    )
 
 
 def stream(
@@ -117,7 +119,7 @@ def stream(
 class Loss:
     """A layer that differs, and the largest scaled distance among the layers that it is computed from."""
 
-    layer: Layer
+    layer: ComparedLayer
     before: float
 
     @property
@@ -125,18 +127,18 @@ class Loss:
         return _scaled(self.layer) - self.before
 
 
-def largest_loss(layers: Sequence[Layer]) -> Loss | None:
+def largest_loss(layers: Sequence[ComparedLayer]) -> Loss | None:
     """The layer that adds most to the scaled distance; None where none differs."""
     known = {layer.other: layer for layer in layers}
     losses = [Loss(one, max(map(_scaled, _before(one.node, known)), default=0.0)) for one in layers if not one.same]
     return max(losses, key=lambda loss: loss.added, default=None)
 
 
-def _scaled(layer: Layer) -> float:
+def _scaled(layer: ComparedLayer) -> float:
     return 0.0 if layer.permuted or math.isnan(layer.found.scaled) else layer.found.scaled
 
 
-def _before(node: Node, known: Mapping[str, Layer]) -> Iterator[Layer]:
+def _before(node: Node, known: Mapping[str, ComparedLayer]) -> Iterator[ComparedLayer]:
     """The nearest layers that a node is computed from, through values that are no layers."""
     waiting, seen = [node], {node}
     for one in waiting:

@@ -24,7 +24,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.journal import Change, Journal
-from ortconv.ir.kernels import UNKNOWN, Use, first_release, type_text
+from ortconv.ir.kernels import UNKNOWN, KernelUse, first_release, type_text
 from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import TensorType, ValueType
@@ -39,7 +39,7 @@ class New:
     def __init__(
         self,
         op: str,
-        inputs: Sequence[Source],
+        inputs: Sequence[NewInput],
         attrs: Mapping[str, Attribute] | None = None,
         *,
         domain: str = "",
@@ -65,7 +65,7 @@ class Out:
     index: int
 
 
-Source = Union[Value, New, Out, Tensor, Array, None]
+NewInput = Union[Value, New, Out, Tensor, Array, None]
 Replacement = Union[None, Value, New, Out, Tensor, Array, tuple[Union[Value, New, Out, Tensor, Array, None], ...]]
 
 
@@ -169,7 +169,7 @@ class Context:
         inputs = tuple([None if source is None else type_text(t) for source, t in zip(new.inputs, types)])
         outputs = tuple([type_text(new.types[i]) if i < len(new.types) else UNKNOWN for i in range(new.outputs)])
         shapes = [t.shape if isinstance(t, TensorType) else None for t in types]
-        return (first_release(Use(found, inputs, outputs, new.attrs, shapes)) or 0) <= self.release
+        return (first_release(KernelUse(found, inputs, outputs, new.attrs, shapes)) or 0) <= self.release
 
     @property
     def exhausted(self) -> bool:
@@ -262,7 +262,7 @@ def _news(source: Replacement) -> Iterator[New]:
             yield from _news(part)
 
 
-def _type(source: Source) -> ValueType | None:
+def _type(source: NewInput) -> ValueType | None:
     """The type of what a node to be made reads, as far as it is known."""
     if isinstance(source, Value):
         return source.type
@@ -315,7 +315,7 @@ def _is_closed(m: Match) -> bool:
     return True
 
 
-def _materialise(source: Source, root: Node, index: int, added: list[Node]) -> Value | None:
+def _materialise(source: NewInput, root: Node, index: int, added: list[Node]) -> Value | None:
     if source is None or isinstance(source, Value):
         return source
     if isinstance(source, (Tensor, np.ndarray)):

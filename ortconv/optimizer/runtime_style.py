@@ -18,7 +18,7 @@ from ortconv.ir.model import NODES_MADE, Arity, Model, SavedFusion
 from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Shape
-from ortconv.optimizer.engine import Context, New, Out, Replacement, Rule, RulePass, Source, apply, find
+from ortconv.optimizer.engine import Context, New, NewInput, Out, Replacement, Rule, RulePass, apply, find
 from ortconv.optimizer.extended import fuse_conv, qdq_drop, qdq_elementwise, qdq_nbits, qdq_product
 from ortconv.optimizer.extended.qdq import DOMAINS
 from ortconv.optimizer.levels import AnyPass, run_passes
@@ -248,7 +248,7 @@ def _is_made_of(new: New, nodes: list[Node]) -> bool:
     )
 
 
-def _is_zero_point(source: Source) -> bool:
+def _is_zero_point(source: NewInput) -> bool:
     return isinstance(source, np.ndarray) and source.itemsize < 4 and not source.any()
 
 

@@ -25,7 +25,7 @@ CPP_TYPES = {
 }  # fmt: skip
 
 
-Kernel = tuple[str, str]
+KernelName = tuple[str, str]
 """A domain, "ai.onnx" for that of ONNX, and an operator."""
 
 
@@ -49,7 +49,7 @@ _BY_OUTPUT = (
     "RandomUniform", "RandomUniformLike",
 )  # fmt: skip
 
-TRACKED: dict[Kernel, Tracked] = {
+TRACKED: dict[KernelName, Tracked] = {
     **{("ai.onnx", op): Tracked() for op in _BY_FIRST_INPUT.split()},
     **{("ai.onnx", op): Tracked((0, 1)) for op in _BY_TWO_INPUTS},
     **{("ai.onnx", op): Tracked((), (0,)) for op in _BY_OUTPUT},
@@ -64,7 +64,7 @@ ONE_HOT = ("ai.onnx", "OneHot")
 
 _WITH_INTEGERS = ("Add", "Concat", "Div", "Equal", "Greater", "Less", "Mul", "Neg", "Sub")
 
-ALWAYS: dict[Kernel, frozenset[str]] = {
+ALWAYS: dict[KernelName, frozenset[str]] = {
     **{("ai.onnx", op): frozenset({"int32_t", "int64_t"}) for op in _WITH_INTEGERS},
     ("ai.onnx", "DequantizeLinear"): frozenset({"int8_t", "int32_t", "uint8_t"}),
 }
@@ -104,7 +104,7 @@ class RequiredOperators:
         self.all_if_empty = False
         """Whether a config without operators asks for all of them."""
         self._operators: dict[str, dict[int, set[str]]] = {}
-        self._types: dict[Kernel, Slots] = {}
+        self._types: dict[KernelName, Slots] = {}
         self._track = types
 
     @classmethod
@@ -184,7 +184,7 @@ class RequiredOperators:
         """Whether all operators are asked for."""
         return self.all_if_empty and not self._operators
 
-    def _kernels(self) -> set[Kernel]:
+    def _kernels(self) -> set[KernelName]:
         return {(d, op) for d, versions in self._operators.items() for ops in versions.values() for op in ops}
 
     def missing(self, needed: RequiredOperators) -> list[Missing]:
@@ -213,7 +213,7 @@ class RequiredOperators:
                         found.append(Missing(domain, version, op, what))
         return found
 
-    def _missing_types(self, kernel: Kernel, needed: Slots) -> list[str]:
+    def _missing_types(self, kernel: KernelName, needed: Slots) -> list[str]:
         entry = self._types.get(kernel)
         lacks = []
         for (side, slot), types in sorted(needed.items()):

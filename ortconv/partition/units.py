@@ -26,7 +26,7 @@ DOMAINS = frozenset({"", MS_DOMAIN, "com.ms.internal.nhwc"})
 # ---------------------------------------------------------------------- selectors
 
 Members = Sequence[Node]
-Condition = Callable[[Node, Members, Members], bool]
+GroupCondition = Callable[[Node, Members, Members], bool]
 """condition(target, DQ nodes, Q nodes), asked after the counts were found right."""
 
 
@@ -89,7 +89,7 @@ class Selector:
     ops: tuple[str, ...]
     dq: tuple[int, ...]
     q: str
-    condition: Condition
+    condition: GroupCondition
     since: tuple[int, ...] = ()
 
 

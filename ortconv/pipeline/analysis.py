@@ -17,7 +17,7 @@ from ortconv.partition import Partitioning, Target, partition
 from ortconv.partition.advice import Merge, advise
 from ortconv.partition.cost import Estimate, estimate
 from ortconv.partition.limits import Limits, limit
-from ortconv.partition.profile import Device
+from ortconv.partition.profile import DeviceProfile
 from ortconv.pipeline.maximize_offload import Gain, hinted
 from ortconv.pipeline.stages import Offload, optimize
 
@@ -71,7 +71,7 @@ def analyze(
     level: str | None = None,
     *,
     limits: Limits | None = None,
-    device: Device | None = None,
+    device: DeviceProfile | None = None,
     fix_dims: Mapping[str, int] | None = None,
     maximize: bool = False,
 ) -> Analysis:
@@ -108,7 +108,7 @@ def analyze(
 
 
 def _divided(
-    graph: Graph, target: Target, limits: Limits, device: Device | None, maximized: bool
+    graph: Graph, target: Target, limits: Limits, device: DeviceProfile | None, maximized: bool
 ) -> tuple[Partitioning, Estimate]:
     with guarded(graph, "dividing the graph"):
         partitioning = limit(partition(graph, target), limits)

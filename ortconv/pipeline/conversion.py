@@ -12,7 +12,7 @@ from ortconv.executor.guard import guarded
 from ortconv.files import renamed, replacing, write_bytes, write_text
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
-from ortconv.models import Source, as_file, load
+from ortconv.models import ModelSource, as_file, load
 from ortconv.ortformat.functions import refuse_without_kernel
 from ortconv.ortformat.releases import target_release
 from ortconv.pipeline.config import beside, config_beside, ort_name, require
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def convert(
-    source: Source,
+    source: ModelSource,
     output: str | Path,
     *,
     options: Options | None = None,

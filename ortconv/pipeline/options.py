@@ -15,10 +15,10 @@ from ortconv.ortformat.releases import check_target
 from ortconv.pipeline.settings import FeedSets, check_names, check_values
 
 if TYPE_CHECKING:
-    from ortconv.compare.reference import Settings
+    from ortconv.compare.reference import ValidationSettings
     from ortconv.partition import Target
     from ortconv.partition.limits import Limits
-    from ortconv.partition.profile import Device
+    from ortconv.partition.profile import DeviceProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Options:
     coreml_version: int = COREML_VERSION
     coreml_static_inputs: bool = False
     coreml_on_subgraphs: bool = False
-    device: Device | None = None
+    device: DeviceProfile | None = None
     max_partitions: int | None = None
     min_nodes: int = 1
     only_worthwhile: bool = False
@@ -130,13 +130,13 @@ class Options:
             offload=self.maximize_offload,
         )
 
-    def validation(self) -> Settings:
+    def validation(self) -> ValidationSettings:
         """How source and result are held against each other."""
         from ortconv.compare.budget import Budget
-        from ortconv.compare.reference import Settings
+        from ortconv.compare.reference import ValidationSettings
 
         given = self.validate_with or ()
-        return Settings(
+        return ValidationSettings(
             engines=("numpy", "onnxruntime") if self.validate_on == "both" else (self.validate_on,),
             given=(given,) if isinstance(given, Mapping) else tuple(given),
             budget=Budget() if self.validate_budget is None else Budget.parse(self.validate_budget),
@@ -166,6 +166,6 @@ class Options:
         if not (self.use_nnapi or self.use_coreml):
             return None
         from ortconv.partition.limits import Limits
-        from ortconv.partition.profile import Device
+        from ortconv.partition.profile import DeviceProfile
 
-        return Limits(self.max_partitions, self.min_nodes, self.only_worthwhile, self.device or Device())
+        return Limits(self.max_partitions, self.min_nodes, self.only_worthwhile, self.device or DeviceProfile())

@@ -52,7 +52,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Inner:
+class InnerPicture:
     """The inner picture of a group: ports in, nodes, ports out, numbered in this order, and for each net its value."""
 
     boxes: tuple[Box, ...]
@@ -74,7 +74,7 @@ class Group:
     box: Box
     nodes: tuple[Node, ...] = ()
     label: str = ""
-    inner: Inner | None = None
+    inner: InnerPicture | None = None
 
     @property
     def opened_size(self) -> tuple[float, float]:
@@ -262,7 +262,7 @@ def _opened(
     last = range(len(ins) + len(group.nodes), len(boxes))
     layout = layered([b.size for b in boxes], inner_nets, first, last)
     shares = tuple(at for at, _ in arriving), tuple(at for at, _ in leaving)
-    return replace(group, inner=Inner(tuple(boxes), layout, tuple(inner_values), *shares))
+    return replace(group, inner=InnerPicture(tuple(boxes), layout, tuple(inner_values), *shares))
 
 
 def _port(value: Value) -> Box:

@@ -17,7 +17,7 @@ from ortconv.report.scene import (
     SMALL,
     Box,
     Group,
-    Inner,
+    InnerPicture,
     Scene,
     clean,
     headline,
@@ -141,11 +141,11 @@ def opened(group: Group, width: float, height: float) -> str:
     return "".join(parts)
 
 
-def _title(inner: Inner, net: int) -> str:
+def _title(inner: InnerPicture, net: int) -> str:
     return f"{inner.values[net].name}: {inner.values[net].type}"
 
 
-def _stubs(inner: Inner, left: float, top: float, width: float, height: float, *, copy: bool) -> Iterable[str]:
+def _stubs(inner: InnerPicture, left: float, top: float, width: float, height: float, *, copy: bool) -> Iterable[str]:
     """The lines between the border and the ports."""
     for i, share in enumerate(inner.ports_in):
         (x, y), (w, _) = inner.layout.corners[i], inner.layout.sizes[i]

@@ -43,7 +43,7 @@ FUSING = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OutputPlace:
     """Where a result of a region lies: the number of the model's output, and the order of its axes where that is another one."""
 
     output: int
@@ -60,7 +60,7 @@ class Lowered:
     model: nnapi.Model
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    places: tuple[Place | None, ...]
+    places: tuple[OutputPlace | None, ...]
     names: Mapping[int, str]
 
 
@@ -116,12 +116,12 @@ class Draft:
         in_order = tuple(places[value] for value in region.outputs)
         return Lowered(builder.model, self._inputs, region.outputs, in_order, builder.names)
 
-    def _places(self, inputs: Sequence[int], outputs: dict[int, int]) -> dict[Value, Place | None]:
+    def _places(self, inputs: Sequence[int], outputs: dict[int, int]) -> dict[Value, OutputPlace | None]:
         """Where each result lies; the operands that the model returns for them are added to `outputs`."""
         region, builder = self.region, self._builder
         inside = set(region.nodes)
         read = {value for value in region.outputs if is_needed(region.graph, value, inside)}
-        places: dict[Value, Place | None] = {}
+        places: dict[Value, OutputPlace | None] = {}
         for value in sorted(region.outputs, key=lambda v: v not in read):
             index, image = (builder.operand(value), False) if value in read else builder.found(value)
             if index is None:
@@ -129,7 +129,7 @@ class Draft:
                 continue
             if index in inputs or index in builder.constants or (value in read and index in outputs):
                 index = builder.copy(index)
-            places[value] = Place(outputs.setdefault(index, len(outputs)), TO_NCHW if image else None)
+            places[value] = OutputPlace(outputs.setdefault(index, len(outputs)), TO_NCHW if image else None)
         return places
 
     def without_elements(self) -> Iterator[tuple[NodeUnit, str]]:

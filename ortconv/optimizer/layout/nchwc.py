@@ -40,7 +40,7 @@ class Blocked(NamedTuple):
         return channels
 
 
-class Blocks:
+class BlockedValues:
     """The values of a graph that exist in blocks, and the making of more."""
 
     def __init__(self, graph: Graph, context: Context) -> None:
@@ -139,7 +139,7 @@ def _makes_images(node: Node) -> bool:
 # ---------------------------------------------------------------------- operators
 
 
-def _conv(node: Node, blocks: Blocks) -> bool:
+def _conv(node: Node, blocks: BlockedValues) -> bool:
     x, w, b, z = (node.input(i) for i in range(4))
     if x is None or w is None or w.constant is None or w.constant.rank != 4 or not _is_image(x):
         return False
@@ -177,7 +177,7 @@ def _pays_to_leave(x: Value, channels: int, block: int) -> bool:
     return 2 * channels <= block and x.shape is not None and x.shape[2:] != (1, 1)
 
 
-def _filters(node: Node, w: Value, blocks: Blocks, *, inputs: bool) -> Value:
+def _filters(node: Node, w: Value, blocks: BlockedValues, *, inputs: bool) -> Value:
     const = w.constant
     assert const is not None
     return blocks.constant(
@@ -185,14 +185,14 @@ def _filters(node: Node, w: Value, blocks: Blocks, *, inputs: bool) -> Value:
     )
 
 
-def _filled_bias(node: Node, b: Value, blocks: Blocks) -> Value:
+def _filled_bias(node: Node, b: Value, blocks: BlockedValues) -> Value:
     const = b.constant
     assert const is not None
     more = padded(const.size, blocks.block) - const.size
     return blocks.constant(node, b, "bias", lambda: np.pad(const.numpy(), (0, more))) if more else b
 
 
-def _batch_norm(node: Node, blocks: Blocks) -> bool:
+def _batch_norm(node: Node, blocks: BlockedValues) -> bool:
     """In inference mode it is a convolution of every channel with one number."""
     from ortconv.optimizer.basic.fold_conv import batch_norm
 
@@ -210,7 +210,7 @@ def _batch_norm(node: Node, blocks: Blocks) -> bool:
     return True
 
 
-def _pool(node: Node, blocks: Blocks) -> bool:
+def _pool(node: Node, blocks: BlockedValues) -> bool:
     x = node.inputs[0]
     if x is None or not _is_image(x) or any(v is not None for v in node.outputs[1:]):
         return False
@@ -232,7 +232,7 @@ UNARY = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Elu", "Selu", "
 """Elementwise operators that make something finite of the zeros that fill up blocks."""
 
 
-def _unary(node: Node, blocks: Blocks) -> bool:
+def _unary(node: Node, blocks: BlockedValues) -> bool:
     x = node.inputs[0]
     if x not in blocks.of or (node.op == "Clip" and any(v is not None and v.constant is None for v in node.inputs[1:])):
         return False
@@ -254,7 +254,7 @@ def _unary(node: Node, blocks: Blocks) -> bool:
     return True
 
 
-def _elementwise(node: Node, blocks: Blocks) -> bool:
+def _elementwise(node: Node, blocks: BlockedValues) -> bool:
     """Images in blocks of one shape and numbers, or an image and a number for every channel."""
     values = [v for v in node.inputs if v is not None]
     shapes = [blocks.of[v].shape for v in values if v in blocks.of]
@@ -276,7 +276,7 @@ def _is_number(value: Value) -> bool:
     return const is not None and const.size == 1 and const.rank <= 4 and bool(np.isfinite(const.numpy()).all())
 
 
-def _scaled(node: Node, blocks: Blocks) -> bool:
+def _scaled(node: Node, blocks: BlockedValues) -> bool:
     """One image times a number for each of its channels is a convolution of every channel with that number."""
     pair = [blocks.of[v] for v in node.inputs if v in blocks.of]
     if node.op != "Mul" or len(pair) != 2:
@@ -294,7 +294,7 @@ def _scaled(node: Node, blocks: Blocks) -> bool:
     return True
 
 
-def _whole_blocks(node: Node, values: tuple[Value | None, ...], blocks: Blocks) -> bool:
+def _whole_blocks(node: Node, values: tuple[Value | None, ...], blocks: BlockedValues) -> bool:
     """True for an operator along the channels whose parts are whole blocks."""
     channels = [None if v is None else v.dim(1) for v in values]
     return node.attr("axis", 0) in (1, -3) and all(
@@ -302,7 +302,7 @@ def _whole_blocks(node: Node, values: tuple[Value | None, ...], blocks: Blocks) 
     )
 
 
-def _concat(node: Node, blocks: Blocks) -> bool:
+def _concat(node: Node, blocks: BlockedValues) -> bool:
     if (
         not any(v in blocks.of for v in node.inputs)
         or not _whole_blocks(node, node.inputs, blocks)
@@ -315,7 +315,7 @@ def _concat(node: Node, blocks: Blocks) -> bool:
     return True
 
 
-def _split(node: Node, blocks: Blocks) -> bool:
+def _split(node: Node, blocks: BlockedValues) -> bool:
     x = node.inputs[0]
     if x not in blocks.of or not _whole_blocks(node, (x, *node.outputs), blocks) or len(node.inputs) > 2:
         return False
@@ -336,7 +336,7 @@ def _split(node: Node, blocks: Blocks) -> bool:
     return True
 
 
-def _resize(node: Node, blocks: Blocks) -> bool:
+def _resize(node: Node, blocks: BlockedValues) -> bool:
     """By whole factors: every element repeated, or linear interpolation."""
     x = node.inputs[0]
     mode = _upsampling_mode(node, blocks.graph.opset())
@@ -376,7 +376,7 @@ def _factors(node: Node, source: Shape, opset: int) -> Ints | None:
     return Ints(map(int, factors))
 
 
-HANDLERS: dict[tuple[str, str], Callable[[Node, Blocks], bool]] = {
+HANDLERS: dict[tuple[str, str], Callable[[Node, BlockedValues], bool]] = {
     ("", "Conv"): _conv,
     ("com.microsoft", "FusedConv"): _conv,
     ("", "BatchNormalization"): _batch_norm,
@@ -400,7 +400,7 @@ def block_channels(graph: Graph, context: Context) -> int:
     """
     if context.target_platform != "amd64" or graph.owner is not None:
         return 0
-    blocks = Blocks(graph, context)
+    blocks = BlockedValues(graph, context)
     for node in list(graph):
         handler = HANDLERS.get((node.domain, node.op))
         if handler is not None and _makes_images(node) and context.may_touch(node) and handler(node, blocks):
@@ -413,7 +413,7 @@ def block_channels(graph: Graph, context: Context) -> int:
     return len(blocks.replaced)
 
 
-def _leave(graph: Graph, value: Value, blocked: Blocked, blocks: Blocks) -> None:
+def _leave(graph: Graph, value: Value, blocked: Blocked, blocks: BlockedValues) -> None:
     """Give the readers of a value that want the usual order what they want."""
     node = value.producer
     assert node is not None

@@ -29,7 +29,7 @@ FEWEST = 3
 Attributes = dict[str, Attribute]
 
 
-class Form(NamedTuple):
+class NhwcForm(NamedTuple):
     """The channels-last counterpart of an operator: the inputs that are images, its operator and domain, its attributes.
 
     `on_reals` says that images may be float32 too; `gains` that a node is worth having even where it saves no Transpose.
@@ -79,23 +79,23 @@ def _without(*names: str) -> Callable[[Node], Attributes]:
     return lambda node: {k: v for k, v in node.attrs.items() if k not in names}
 
 
-FORMS: dict[tuple[str, str], Form] = {
-    ("", "QLinearConv"): Form(_first, "QLinearConv", MICROSOFT, _channels_last, gains=True),
-    ("", "MaxPool"): Form(_first, "NhwcMaxPool", MICROSOFT, _without("storage_order"), gains=True),
-    **{(MICROSOFT, op): Form(_first, op, MICROSOFT, _channels_last, gains=True)
+FORMS: dict[tuple[str, str], NhwcForm] = {
+    ("", "QLinearConv"): NhwcForm(_first, "QLinearConv", MICROSOFT, _channels_last, gains=True),
+    ("", "MaxPool"): NhwcForm(_first, "NhwcMaxPool", MICROSOFT, _without("storage_order"), gains=True),
+    **{(MICROSOFT, op): NhwcForm(_first, op, MICROSOFT, _channels_last, gains=True)
        for op in ("QLinearAveragePool", "QLinearGlobalAveragePool")},
-    **{(MICROSOFT, op): Form(_first, op, MICROSOFT, _same) for op in ("QLinearSigmoid", "QLinearLeakyRelu")},
-    **{(MICROSOFT, op): Form(lambda node: range(0, 4, 3), op, MICROSOFT, _same) for op in ("QLinearAdd", "QLinearMul")},
-    (MICROSOFT, "QLinearConcat"): Form(lambda node: range(2, len(node.inputs), 3), "QLinearConcat", MICROSOFT, _last_axis),
-    **{(domain, op): Form(_first, op, domain, _without("axis"), on_reals=True)
+    **{(MICROSOFT, op): NhwcForm(_first, op, MICROSOFT, _same) for op in ("QLinearSigmoid", "QLinearLeakyRelu")},
+    **{(MICROSOFT, op): NhwcForm(lambda node: range(0, 4, 3), op, MICROSOFT, _same) for op in ("QLinearAdd", "QLinearMul")},
+    (MICROSOFT, "QLinearConcat"): NhwcForm(lambda node: range(2, len(node.inputs), 3), "QLinearConcat", MICROSOFT, _last_axis),
+    **{(domain, op): NhwcForm(_first, op, domain, _without("axis"), on_reals=True)
        for op in ("QuantizeLinear", "DequantizeLinear") for domain in ("", MICROSOFT)},
-    **{("", op): Form(_first, op, "", _same, on_reals=True)
+    **{("", op): NhwcForm(_first, op, "", _same, on_reals=True)
        for op in ("Relu", "Clip", "LeakyRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Erf",
                   "Softplus", "Softsign", "Mish", "Gelu", "Sqrt", "Exp", "Log", "Abs", "Neg", "Reciprocal")},
-    ("", "Split"): Form(_first, "Split", "", _last_axis, on_reals=True),
-    ("", "Resize"): Form(_first, "Resize", "", _same, on_reals=True, vectors=(2, 3)),
-    (MICROSOFT, "QLinearSoftmax"): Form(_first, "QLinearSoftmax", MICROSOFT, _last_axis, gains=True),
-    **{("", op): Form(_all, op, "", _same, on_reals=True) for op in ("Add", "Sub", "Mul", "Div", "PRelu", "Max", "Min")},
+    ("", "Split"): NhwcForm(_first, "Split", "", _last_axis, on_reals=True),
+    ("", "Resize"): NhwcForm(_first, "Resize", "", _same, on_reals=True, vectors=(2, 3)),
+    (MICROSOFT, "QLinearSoftmax"): NhwcForm(_first, "QLinearSoftmax", MICROSOFT, _last_axis, gains=True),
+    **{("", op): NhwcForm(_all, op, "", _same, on_reals=True) for op in ("Add", "Sub", "Mul", "Div", "PRelu", "Max", "Min")},
 }  # fmt: skip
 HALVES = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 """Modes that put the elements of an image twice as large at halves of pixels."""

@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import broadcasts_into, rounded, wide
-from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     MICROSOFT,
     add,
@@ -40,7 +40,7 @@ def _stack_by_matrix(product: Node) -> tuple[tuple[int, ...], tuple[int, int]] |
     return left, (right[-2], right[-1])
 
 
-def _matrix(b: Value, shape: tuple[int, int]) -> Source:
+def _matrix(b: Value, shape: tuple[int, int]) -> NewInput:
     if b.rank == 2:
         return b
     return b.constant.numpy().reshape(shape) if b.constant is not None else reshape(b, shape)
@@ -142,7 +142,7 @@ def _by_vectors(m: Match, left: tuple[int, ...], right: tuple[int, ...]) -> Repl
     return reshape(op("MatMul", *sides), shape)
 
 
-def _reshaped(value: Value, shape: tuple[int, ...]) -> Source:
+def _reshaped(value: Value, shape: tuple[int, ...]) -> NewInput:
     return value.constant.numpy().reshape(shape) if value.constant is not None else reshape(value, shape)
 
 
@@ -150,7 +150,7 @@ LARGEST_REPEAT = 1 << 20
 """Elements to which a constant may grow when it is repeated."""
 
 
-def _repeated(value: Value, shape: tuple[int, ...]) -> Source:
+def _repeated(value: Value, shape: tuple[int, ...]) -> NewInput:
     """The value in that shape, into which it broadcasts; None if it is computed and would have to be repeated."""
     own = value.static_shape
     if own == shape:
@@ -183,10 +183,10 @@ def plain_gemm(m: Match) -> Replacement:
     if plain and (m.c is None or (row and beta == 1)):
         return None
     a = transpose(m.a, (1, 0)) if node.attr("transA", 0) else m.a
-    weights: Source = transpose(b, (1, 0)) if computed else b
+    weights: NewInput = transpose(b, (1, 0)) if computed else b
     if alpha != 1 and b.constant is not None:
         weights = rounded(alpha * wide(b), b.dtype)
-    bias: Source = None
+    bias: NewInput = None
     if c is not None and c.constant is not None and broadcasts_into(c.shape, (out[1],)):
         bias = np.broadcast_to(rounded(beta * wide(c), c.dtype), (out[1],))  # type: ignore[arg-type]
     elif row and beta == 1:
@@ -238,7 +238,7 @@ def fused_matmul(m: Match) -> Replacement:
     """
     if any(m.root.attr(f"transBatch{side}", 0) for side in "AB"):
         return None
-    sides: list[Source] = []
+    sides: list[NewInput] = []
     for value, flag in ((m.a, "transA"), (m.b, "transB")):
         if value.rank is None:
             return None

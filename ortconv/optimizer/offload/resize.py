@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Ints, Node
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, op, passes
 from ortconv.optimizer.pattern import Match, P
 
@@ -159,7 +159,7 @@ def nearest(m: Match) -> Replacement:
     found = _nearest(m.root) if is_float(m.x) else None
     if found is None:
         return None
-    y: Source = m.x
+    y: NewInput = m.x
     for axis, index in enumerate(found):
         if not np.array_equal(index, np.arange(m.x.dim(axis))):
             y = op("Gather", y, index, axis=axis)

@@ -6,7 +6,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, no_objection, ones, rank, single_output
 from ortconv.partition.coreml.checks import by_format
-from ortconv.partition.coreml.row import ML_PROGRAM, Row
+from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 
@@ -39,10 +39,10 @@ def reflection(unit: NodeUnit, target: Target) -> Objections:
 
 
 ROWS = (
-    Row("AveragePool", check=WINDOW),
-    Row("MaxPool", check=WINDOW),
-    Row("GlobalAveragePool", check=rank(4, 4)),
-    Row("GlobalMaxPool", check=rank(4, 4)),
-    Row("GridSample", formats=ML_PROGRAM,
+    CoremlRow("AveragePool", check=WINDOW),
+    CoremlRow("MaxPool", check=WINDOW),
+    CoremlRow("GlobalAveragePool", check=rank(4, 4)),
+    CoremlRow("GlobalMaxPool", check=rank(4, 4)),
+    CoremlRow("GridSample", formats=ML_PROGRAM,
         check=all_of(rank(4, 4), attribute_is("mode", "linear", "bilinear"), reflection)),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, type_name
 from ortconv.partition.coreml.checks import by_format, float16_version, result_rank, typed
-from ortconv.partition.coreml.row import ML_PROGRAM, Row, judge
+from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow, judge
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import plain_unit
@@ -27,7 +27,7 @@ def alone_or_without_cast(unit: NodeUnit, target: Target) -> Objections:
         yield Objection("outputs", message, "have all of them read the Cast")
 
 
-ARGMAX = Row(
+ARGMAX = CoremlRow(
     "ArgMax", check=all_of(attribute_is("select_last_index", 0), by_format(alone_or_without_cast, no_objection))
 )
 
@@ -69,8 +69,8 @@ def gather(unit: NodeUnit, target: Target) -> Objections:
 
 ROWS = (
     ARGMAX,
-    Row("Cast", types=by_format(dtype(DType.INT64), dtype(*CASTS)), check=by_format(after_argmax, cast)),
-    Row("Gather", types=typed(DType.FLOAT, DType.INT64), check=all_of(float16_version, gather)),
-    Row("GatherND", formats=ML_PROGRAM, types=dtype(*CASTS),
+    CoremlRow("Cast", types=by_format(dtype(DType.INT64), dtype(*CASTS)), check=by_format(after_argmax, cast)),
+    CoremlRow("Gather", types=typed(DType.FLOAT, DType.INT64), check=all_of(float16_version, gather)),
+    CoremlRow("GatherND", formats=ML_PROGRAM, types=dtype(*CASTS),
         check=all_of(attribute_is("batch_dims", 0), constant(1))),
 )  # fmt: skip

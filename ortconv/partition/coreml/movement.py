@@ -15,7 +15,7 @@ from ortconv.partition.coreml.checks import (
     static,
     typed,
 )
-from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, Row
+from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 
@@ -154,18 +154,18 @@ PAD = all_of(
 SLICE = all_of(static, constant(1, 2, 3, 4), float16_version, kept)
 
 ROWS = (
-    Row("Reshape", since=5, check=all_of(static, constant(1), reshape)),
-    Row("Flatten", formats=NEURAL_NETWORK),
-    Row("Squeeze", check=constant(1)),
-    Row("Unsqueeze", formats=ML_PROGRAM, check=all_of(constant(1), unsqueeze)),
-    Row("Transpose"),
-    Row("Concat", check=all_of(several, by_format(images_by_channel, no_objection))),
-    Row("Slice", since=10, types=typed(DType.FLOAT, DType.INT64), check=SLICE),
-    Row("Split", since=13, check=all_of(constant(1), split)),
-    Row("Pad", since=11, types=typed(DType.FLOAT), check=PAD),
-    Row("DepthToSpace", check=all_of(rank(4, 4), by_format(attribute_is("mode", "DCR", since=11), depth_to_space))),
-    Row("Tile", types=typed(DType.FLOAT, DType.INT32, DType.INT64, DType.BOOL),
+    CoremlRow("Reshape", since=5, check=all_of(static, constant(1), reshape)),
+    CoremlRow("Flatten", formats=NEURAL_NETWORK),
+    CoremlRow("Squeeze", check=constant(1)),
+    CoremlRow("Unsqueeze", formats=ML_PROGRAM, check=all_of(constant(1), unsqueeze)),
+    CoremlRow("Transpose"),
+    CoremlRow("Concat", check=all_of(several, by_format(images_by_channel, no_objection))),
+    CoremlRow("Slice", since=10, types=typed(DType.FLOAT, DType.INT64), check=SLICE),
+    CoremlRow("Split", since=13, check=all_of(constant(1), split)),
+    CoremlRow("Pad", since=11, types=typed(DType.FLOAT), check=PAD),
+    CoremlRow("DepthToSpace", check=all_of(rank(4, 4), by_format(attribute_is("mode", "DCR", since=11), depth_to_space))),
+    CoremlRow("Tile", types=typed(DType.FLOAT, DType.INT32, DType.INT64, DType.BOOL),
         check=all_of(by_format(constant(1), no_objection), float16_version, repeats)),
-    Row("Shape", types=by_format(dtype(DType.FLOAT), dtype(DType.FLOAT, DType.FLOAT16, DType.INT32, DType.INT64)),
+    CoremlRow("Shape", types=by_format(dtype(DType.FLOAT), dtype(DType.FLOAT, DType.FLOAT16, DType.INT32, DType.INT64)),
         check=by_format(whole_shape, no_objection)),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dynamic, rank, role
 from ortconv.partition.coreml.checks import OTHER_FORMAT, by_format
-from ortconv.partition.coreml.row import Row
+from ortconv.partition.coreml.row import CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 
@@ -125,4 +125,4 @@ CHECK = all_of(
     extent,
 )
 
-ROWS = (Row("Resize", since=11, check=CHECK, empty=True),)
+ROWS = (CoremlRow("Resize", since=11, check=CHECK, empty=True),)

@@ -18,7 +18,7 @@ NEURAL_NETWORK, ML_PROGRAM = COREML_FORMATS[:1], COREML_FORMATS[1:]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CoremlRow:
     """What an operator must meet.
 
     `since` is its least since_version, `formats` those that have it, `types` the check of element types, `check` everything
@@ -34,7 +34,7 @@ class Row:
     empty: bool = False
 
 
-def judge(row: Row, unit: NodeUnit, target: Target) -> Objections:
+def judge(row: CoremlRow, unit: NodeUnit, target: Target) -> Objections:
     """Every reason of a row against a unit."""
     wanted = "MLProgram" if target.is_mlprogram else "NeuralNetwork"
     if wanted not in row.formats:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.coreml import convolution, elementwise, image, indices, matmul, movement, normalization, resize
-from ortconv.partition.coreml.row import Row, judge
+from ortconv.partition.coreml.row import CoremlRow, judge
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 
 FAMILIES = (convolution, elementwise, image, indices, matmul, movement, normalization, resize)
 
-ROWS: dict[str, Row] = {row.op: row for family in FAMILIES for row in family.ROWS}
+ROWS: dict[str, CoremlRow] = {row.op: row for family in FAMILIES for row in family.ROWS}
 """The operators that CoreML can run, by ONNX op type."""
 
 _FLOAT = "convert the float model: CoreML computes in floats, and quantises weights with tools of its own"

@@ -12,7 +12,7 @@ from ortconv.partition.nnapi.checks import (
     quantized,
     window,
 )
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 
@@ -60,6 +60,6 @@ CHECK = all_of(
 RUNTIME = all_of(groups, padding, coarser_output(29))
 
 ROWS = (
-    Row("Conv", level=28, check=CHECK, qdq=WEIGHTS, runtime=RUNTIME),
-    Row("QLinearConv", level=28, types=WEIGHTS, check=CHECK, runtime=RUNTIME),
+    NnapiRow("Conv", level=28, check=CHECK, qdq=WEIGHTS, runtime=RUNTIME),
+    NnapiRow("QLinearConv", level=28, types=WEIGHTS, check=CHECK, runtime=RUNTIME),
 )

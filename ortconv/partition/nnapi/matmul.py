@@ -6,7 +6,7 @@ from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, not_constant, rank, role
 from ortconv.partition.nnapi.checks import coarser_output, is_quantized, needs_level, quantized
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 
@@ -79,13 +79,13 @@ ONE_BETA = all_of(
 )
 
 ROWS = (
-    Row(
+    NnapiRow(
         "Gemm",
         since=7,
         check=all_of(rank(2, 2, 0, 1), ONE_BETA, gemm_weights, gemm_bias),
         qdq=WEIGHTS,
         runtime=coarser_output(29),
     ),
-    Row("MatMul", check=matmul, qdq=WEIGHTS, runtime=all_of(rank(0, 4, 0, 1), coarser_output(29))),
-    Row("QLinearMatMul", types=WEIGHTS, check=matmul, runtime=coarser_output(29)),
+    NnapiRow("MatMul", check=matmul, qdq=WEIGHTS, runtime=all_of(rank(0, 4, 0, 1), coarser_output(29))),
+    NnapiRow("QLinearMatMul", types=WEIGHTS, check=matmul, runtime=coarser_output(29)),
 )

@@ -8,7 +8,7 @@ from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, not_constant, not_empty, rank, role
 from ortconv.partition.nnapi.checks import EVERY, float32_or_uint8, images, keeps_parameters, nchw_level, quantized
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 
@@ -113,17 +113,17 @@ CONSTANT = attribute_is("mode", "constant", instead="write it as Slice nodes and
 CHANNELS = "reorder the channels with Gather before it, and take mode DCR"
 
 ROWS = (
-    Row("Concat", types=float32_or_uint8, check=all_of(SHAPED, concat), qdq=quantized(EVERY)),
-    Row("Reshape", since=5, check=all_of(MOVED, constant(1), reshape), qdq=quantized()),
-    Row("Flatten", check=all_of(MOVED, flatten)),
-    Row("Squeeze", level=28, check=all_of(MOVED, constant(1))),
-    Row("Unsqueeze", check=all_of(MOVED, constant(1))),
-    Row("Transpose", level=28, types=float32_or_uint8, check=SHAPED, qdq=quantized()),
-    Row("Identity"),
-    Row("Gather", level=29, check=all_of(SHAPED, not_empty, gather), runtime=no_negative_indices),
-    Row("Slice", since=10, level=28, check=all_of(rank(0, 4), not_empty, constant(1, 2, 3, 4))),
-    Row("Split", since=13, level=29, check=split),
-    Row("Pad", since=11, level=29, check=all_of(SHAPED, not_empty, CONSTANT, constant(1, 2), pad)),
-    Row("DepthToSpace",
+    NnapiRow("Concat", types=float32_or_uint8, check=all_of(SHAPED, concat), qdq=quantized(EVERY)),
+    NnapiRow("Reshape", since=5, check=all_of(MOVED, constant(1), reshape), qdq=quantized()),
+    NnapiRow("Flatten", check=all_of(MOVED, flatten)),
+    NnapiRow("Squeeze", level=28, check=all_of(MOVED, constant(1))),
+    NnapiRow("Unsqueeze", check=all_of(MOVED, constant(1))),
+    NnapiRow("Transpose", level=28, types=float32_or_uint8, check=SHAPED, qdq=quantized()),
+    NnapiRow("Identity"),
+    NnapiRow("Gather", level=29, check=all_of(SHAPED, not_empty, gather), runtime=no_negative_indices),
+    NnapiRow("Slice", since=10, level=28, check=all_of(rank(0, 4), not_empty, constant(1, 2, 3, 4))),
+    NnapiRow("Split", since=13, level=29, check=split),
+    NnapiRow("Pad", since=11, level=29, check=all_of(SHAPED, not_empty, CONSTANT, constant(1, 2), pad)),
+    NnapiRow("DepthToSpace",
         check=all_of(nchw_level("DepthToSpace", 29), images, rank(4, 4), attribute_is("mode", "DCR", since=11, instead=CHANNELS))),
 )  # fmt: skip

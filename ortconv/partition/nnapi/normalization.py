@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, rank, role, single_output
 from ortconv.partition.nnapi.checks import images, nchw_level, output_parameters, quantized
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 
@@ -57,8 +57,10 @@ BATCH = all_of(
 )
 
 ROWS = (
-    Row("BatchNormalization", since=7, check=BATCH),
-    Row("LRN", level=28, check=all_of(nchw_level("LRN", 29), rank(4, 4))),
-    Row("Softmax", level=28, check=all_of(softmax, output_parameters(1 / 256, 0)), qdq=quantized(), runtime=rank(0, 4)),
-    Row("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), reduced_axes)),
+    NnapiRow("BatchNormalization", since=7, check=BATCH),
+    NnapiRow("LRN", level=28, check=all_of(nchw_level("LRN", 29), rank(4, 4))),
+    NnapiRow(
+        "Softmax", level=28, check=all_of(softmax, output_parameters(1 / 256, 0)), qdq=quantized(), runtime=rank(0, 4)
+    ),
+    NnapiRow("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), reduced_axes)),
 )

@@ -9,7 +9,7 @@ from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, rank, role
 from ortconv.partition.nnapi.checks import float32_or_uint8, needs_level, quantized
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 
@@ -134,7 +134,7 @@ CHECK = all_of(
 )
 
 ROWS = (
-    Row(
+    NnapiRow(
         "Resize",
         since=11,
         level=least_level,

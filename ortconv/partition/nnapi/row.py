@@ -14,7 +14,7 @@ MAX_SINCE_VERSION = 27
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class NnapiRow:
     """What an operator must meet.
 
     `since` is its least since_version, `level` the least feature level (of a unit where it varies), `types` the check

@@ -19,14 +19,14 @@ from ortconv.partition.nnapi import (
     resize,
 )
 from ortconv.partition.nnapi.checks import needs_level, static_shapes
-from ortconv.partition.nnapi.row import MAX_SINCE_VERSION, Row
+from ortconv.partition.nnapi.row import MAX_SINCE_VERSION, NnapiRow
 from ortconv.partition.nnapi.runtime import INTERNAL_UINT8, refusals
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 
 FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, quantization, resize)
 
-ROWS: dict[str, Row] = {row.op: row for family in FAMILIES for row in family.ROWS}
+ROWS: dict[str, NnapiRow] = {row.op: row for family in FAMILIES for row in family.ROWS}
 """The operators that NNAPI can run, by ONNX op type."""
 
 _FUSED = "write the operators that it was fused from, which NNAPI takes: convert --use-nnapi leaves them in parts"
@@ -88,7 +88,7 @@ def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]
         yield from found or refusals(row, unit, target, in_group)
 
 
-def _provider(row: Row, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+def _provider(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """Every reason of the execution provider against a unit of the row's operator."""
     level = row.level(unit) if callable(row.level) else row.level
     yield from needs_level(unit.op, level, target)

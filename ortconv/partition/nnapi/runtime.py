@@ -9,7 +9,7 @@ from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED
 from ortconv.partition.nnapi.checks import parameters
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 from ortconv.partition.units import single_unit
@@ -30,14 +30,14 @@ TAKES_EMPTY = frozenset({
 """Operators whose operations take tensors without elements, from feature level 29."""
 
 
-def refusals(row: Row, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+def refusals(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """Every reason of the runtime against a unit to which the execution provider has no objection."""
     for found in _refusals(row, unit, target, in_group):
         rule, end = (NUMBERS, COMPUTES) if found.rule == NUMBERS else (RULE, FAILS)
         yield Objection(rule, found.message + end, found.advice)
 
 
-def _refusals(row: Row, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+def _refusals(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     yield from row.runtime(unit, target)
     yield from _empty(unit, target, in_group)
     yield from _one_quantization(unit)
