@@ -280,27 +280,32 @@ def _rewrite(r: Rule, m: Match, replacement: Replacement, context: Context) -> l
     graph, label = m.graph, root.label
     added: list[Node] = []
     results = [_materialise(part, root, i, added) for i, part in enumerate(parts)]
-    around = [v.producer for v in root.inputs if v is not None and v.producer is not None]
-    around += [n for node, _ in m.nodes for v in node.inputs if v is not None and (n := v.producer) is not None]
-    for old, new in zip(root.outputs, results, strict=False):
-        if old is not None and new is not None and old is not new:
-            if new.type is None:
-                new.type = old.type
-            readers = old.consumers
-            graph.replace(old, new)
-            around += readers
+    matched = [root, *(node for node, _ in m.nodes)]
+    around = [v.producer for node in matched for v in node.inputs if v is not None and v.producer is not None]
+    around += _replace_outputs(root, results, graph)
     before = len(graph)
     graph.remove_dead(root)
     for node in added:
-        if not graph.remove_dead(node) and any(
-            other.name == node.name for other, _ in (*m.nodes, (root, False)) if other.graph is graph
-        ):
+        if not graph.remove_dead(node) and any(n.name == node.name for n in matched if n.graph is graph):
             node.name = graph.fresh(node.name)
     context.record(r.name, label, before - len(graph), len(added))
     for v in results:
         if v is not None:
             around += [*([v.producer] if v.producer is not None else ()), *(v.consumers if len(v.uses) <= FEW else ())]
     return added + around
+
+
+def _replace_outputs(root: Node, results: Sequence[Value | None], graph: Graph) -> list[Node]:
+    """Let the readers of a node's outputs read other values, which take the types of these; the readers."""
+    readers: list[Node] = []
+    for old, new in zip(root.outputs, results, strict=False):
+        if old is None or new is None or old is new:
+            continue
+        if new.type is None:
+            new.type = old.type
+        readers += old.consumers
+        graph.replace(old, new)
+    return readers
 
 
 def _is_closed(m: Match) -> bool:

@@ -168,14 +168,9 @@ def _readers(value: Value, graph: Graph) -> list[tuple[Node, int]]:
 def _group(target: Node, selector: Selector) -> NodeUnit | None:
     graph = target.graph
     assert graph is not None
-    by_slot: dict[int, Node] = {}
-    for slot, value in enumerate(target.inputs):
-        if value is not None and _is_quantizer(value.producer, "DequantizeLinear", graph):
-            assert value.producer is not None
-            by_slot[slot] = value.producer
+    by_slot = _dequantizers(target, graph)
     dqs = list(by_slot.values())
-    expected = selector.dq or (sum(v is not None for v in target.inputs),)
-    if not dqs or len(dqs) not in expected or (selector.since and since_version(target) not in selector.since):
+    if not _fits(target, selector, dqs):
         return None
     if any(dq.out.is_output or len(_readers(dq.out, graph)) != 1 for dq in dqs):
         return None
@@ -191,14 +186,29 @@ def _group(target: Node, selector: Selector) -> NodeUnit | None:
     return NodeUnit(target, nodes, inputs, (*made, *(_plain(v) for v in target.outputs[len(made) :])))
 
 
+def _dequantizers(target: Node, graph: Graph) -> dict[int, Node]:
+    """The DQ nodes that a node reads, by slot."""
+    found: dict[int, Node] = {}
+    for slot, value in enumerate(target.inputs):
+        if value is not None and _is_quantizer(value.producer, "DequantizeLinear", graph):
+            assert value.producer is not None
+            found[slot] = value.producer
+    return found
+
+
+def _fits(target: Node, selector: Selector, dqs: Members) -> bool:
+    """Whether a selector takes a node of this version with so many DQ nodes."""
+    expected = selector.dq or (sum(v is not None for v in target.inputs),)
+    if not dqs or len(dqs) not in expected:
+        return False
+    return not selector.since or since_version(target) in selector.since
+
+
 def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[list[Node], list[Node]] | None:
     """A redundant Clip or Relu behind the target and the Q nodes; None if the outputs do not fit the selector."""
-    if selector.q == "none":
-        feeds_q = any(
-            _is_quantizer(user, "QuantizeLinear", graph) for v in target.outputs if v is not None for user, _ in v.uses
-        )
-        return None if feeds_q else ([], [])
     watched = [v for v in target.outputs if v is not None]
+    if selector.q == "none":
+        return None if any(_feeds_quantizer(v, graph) for v in watched) else ([], [])
     if selector.q == "first":
         watched = watched[:1]
     edges = [_readers(v, graph) for v in watched]
@@ -212,6 +222,10 @@ def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[
     if any(v.is_output for v in watched) or any(flags != [True] for flags in to_q):
         return None
     return [], [e[0][0] for e in edges]
+
+
+def _feeds_quantizer(value: Value, graph: Graph) -> bool:
+    return any(_is_quantizer(user, "QuantizeLinear", graph) for user, _ in value.uses)
 
 
 def _redundant_clip(node: Node, graph: Graph) -> tuple[Node, Node] | None:

@@ -136,14 +136,12 @@ def fold_batch_norm_product(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    affine, product, w, c, shape = batch_norm(m.bn), m.root, m.w.constant, m.bound.get("c"), m.x.shape or ()
+    affine, product, w, c = batch_norm(m.bn), m.root, m.w.constant, m.bound.get("c")
     if affine is None or w.rank != 2 or w.dtype not in FLOATS or product.attr("transA", 0):
         return None
     rows = 1 if product.attr("transB", 0) else 0
-    pixels = [d for d in shape[2:] if isinstance(d, int)]
-    each = math.prod(pixels)
-    flat = m.bound.get("flat")
-    if len(pixels) != len(shape) - 2 or each * len(affine.scale) != w.shape[rows]:
+    each, flat = _pixels(m.x.shape or ()), m.bound.get("flat")
+    if each is None or each * len(affine.scale) != w.shape[rows]:
         return None
     if (m.x if flat is None else flat.out).rank != 2:
         return None
@@ -159,6 +157,12 @@ def fold_batch_norm_product(m: Match) -> Replacement:
         return New("MatMul", [x, scaled], like=product, types=(product.out.type,))
     attrs: dict[str, Attribute] = {**product.attrs, "beta": 1.0} if product.op == "Gemm" else {}
     return New("Gemm", [x, scaled, bias], attrs, like=product, types=(product.out.type,))
+
+
+def _pixels(shape: Shape) -> int | None:
+    """How many elements each channel has; None where that is not known."""
+    sizes = [d for d in shape[2:] if isinstance(d, int)]
+    return math.prod(sizes) if len(sizes) == len(shape) - 2 else None
 
 
 def _moved(product: P, *names: str) -> P:

@@ -330,23 +330,32 @@ def _row_dim(mask: Value, dim: Element, rows: set[Element], columns: set[Element
 
     As it is cut to the number of keys along the columns, too, the larger one has as many, or it fits no scores.
     """
-    value: Value | None = mask
-    while value is not None and (node := value.producer) is not None and (node.is_op("Where") or node.is_op("Cast")):
-        value = node.inputs[0]
-    across = None if value is None else _cut(value, 3)
-    along = None if across is None else _cut(across[0], 2)
     query = next((d for d in rows if isinstance(d, str)), None)
+    chosen = _unconditional(mask)
+    across = None if chosen is None else _cut(chosen, 3)
+    along = None if across is None else _cut(across[0], 2)
     if across is None or along is None or query is None or _is_one_of(dim, rows):
         return dim
     (_, first, width), (whole, start, end) = across, along
     ends = [elements(v) for v in (width, end)]
     keys = next((d for d in columns if isinstance(d, str) and ends == [(d,), (d,)]), None)
-    sizes = [whole.dim(axis) for axis in (2, 3)]
     if keys is None or query not in keys.split(PLUS) or elements(first) != (0,):
         return dim
-    if not isinstance(sizes[0], int) or sizes[0] != sizes[1] or sizes[0] < 2:
-        return dim
-    return query if _is_difference(start, keys, query) else dim
+    return query if _is_square(whole) and _is_difference(start, keys, query) else dim
+
+
+def _unconditional(mask: Value) -> Value | None:
+    """The condition that a mask was chosen by, before its casts."""
+    value: Value | None = mask
+    while value is not None and (node := value.producer) is not None and (node.is_op("Where") or node.is_op("Cast")):
+        value = node.inputs[0]
+    return value
+
+
+def _is_square(mask: Value) -> bool:
+    """Whether a mask has as many rows as columns, and more than one."""
+    rows, columns = (mask.dim(axis) for axis in (2, 3))
+    return isinstance(rows, int) and rows == columns and rows > 1
 
 
 def _cut(value: Value, axis: int) -> tuple[Value, Value, Value] | None:

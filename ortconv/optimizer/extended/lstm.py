@@ -57,7 +57,7 @@ def fuse(graph: Graph, context: Context) -> int:
     """
     if graph.opset() < OLDEST:
         return 0
-    changes = 0
+    before = len(context.trace)
     roots = [node for node in graph if node.is_op("Mul")]
     readers: dict[Value, list[LstmCell]] = {}
     while roots:
@@ -65,18 +65,23 @@ def fuse(graph: Graph, context: Context) -> int:
         for cell in cells:
             for operand in cell.operands:
                 readers.setdefault(operand, []).append(cell)
-        gone: dict[Value, None] = {}
-        again: list[LstmCell] = []
-        for chain in _chains(cells):
-            if any(state in gone for state in chain[0].states):
-                again += [link.cell for link in chain]
-            elif _pays(chain, context) and _replace(graph, chain, context):
-                gone.update(dict.fromkeys(v for link in chain for v in (link.cell.h, link.cell.c)))
-                changes += 1
+        gone, again = _fuse_chains(graph, cells, context)
         again += [cell for value in gone for cell in readers.get(value, ())]
         found = dict.fromkeys(cell.h.producer for cell in again)
         roots = [node for node in found if node is not None and node.graph is graph]
-    return changes
+    return len(context.trace) - before
+
+
+def _fuse_chains(graph: Graph, cells: Sequence[LstmCell], context: Context) -> tuple[dict[Value, None], list[LstmCell]]:
+    """Fuse the chains of some cells; the states that are gone by that, and the cells to look at again since they read such."""
+    gone: dict[Value, None] = {}
+    again: list[LstmCell] = []
+    for chain in _chains(cells):
+        if any(state in gone for state in chain[0].states):
+            again += [link.cell for link in chain]
+        elif _pays(chain, context) and _replace(graph, chain, context):
+            gone.update(dict.fromkeys(v for link in chain for v in (link.cell.h, link.cell.c)))
+    return gone, again
 
 
 def _pays(chain: Sequence[Link], context: Context) -> bool:

@@ -5,14 +5,14 @@ The result is bound to CPUs with the block length of this machine, so it is made
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import ints, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass, constant, import_operators
@@ -139,37 +139,63 @@ def _makes_images(node: Node) -> bool:
 # ---------------------------------------------------------------------- operators
 
 
+class ConvForm(NamedTuple):
+    """How a convolution in blocks reads its input: as an image in ONNX's layout, one channel for each filter, or blocks."""
+
+    direct: bool
+    depthwise: bool
+
+
 def _conv(node: Node, blocks: BlockedValues) -> bool:
     x, w, b, z = (node.input(i) for i in range(4))
-    if x is None or w is None or w.constant is None or w.constant.rank != 4 or not _is_image(x):
+    if x is None or w is None or not _fits(node, x, w.constant, b):
         return False
-    out, inner = w.constant.shape[:2]
-    group, block = node.attr("group", 1), blocks.block
-    if b is not None and (b.constant is None or b.constant.shape != (out,)):
+    assert w.constant is not None
+    form = _conv_form(node, x, w.constant.shape, blocks)
+    if form is None or not _takes_summand(z, w.constant.shape[0], blocks):
         return False
-    if not all(w.constant.shape) or x.dim(1) != inner * group or (set(node.attrs) - set(CONV_ATTRIBUTES)):
-        return False
-    direct = group == 1 and inner < block and (x not in blocks.of or _pays_to_leave(x, inner, block))
-    depthwise = inner == 1 and out == group > 1
-    if not (direct or depthwise or group == 1) and (inner % block or (out // group) % block):
-        return False
-    if depthwise and group % STEP:
-        return False
-    if z is not None and z not in blocks.of and (not _is_image(z) or out % STEP):
-        return False
-    image = x if direct else blocks.entering(x, node)
+    image = x if form.direct else blocks.entering(x, node)
     total = None if z is None else blocks.entering(z, node)
     if image is None or (z is not None and total is None):
         return False
-    weights = _filters(node, w, blocks, inputs=not (direct or depthwise))
+    weights = _filters(node, w, blocks, inputs=not (form.direct or form.depthwise))
     bias = None if b is None else _filled_bias(node, b, blocks)
     attrs = dict(node.attrs)
-    if depthwise:
-        attrs["group"] = padded(group, block)
+    if form.depthwise:
+        attrs["group"] = padded(node.attr("group", 1), blocks.block)
     inputs = [image, weights, bias, total]
     used = inputs if z is not None else inputs[: 2 + (b is not None)]
     blocks.make(node, "Conv", used, attrs)
     return True
+
+
+def _fits(node: Node, x: Value, filters: Tensor | None, b: Value | None) -> bool:
+    """Whether a convolution has images, and constant filters and bias that fit them."""
+    if not _is_image(x) or set(node.attrs) - set(CONV_ATTRIBUTES):
+        return False
+    if filters is None or filters.rank != 4 or not all(filters.shape):
+        return False
+    if b is not None and (b.constant is None or b.constant.shape != filters.shape[:1]):
+        return False
+    return x.dim(1) == filters.shape[1] * node.attr("group", 1)
+
+
+def _conv_form(node: Node, x: Value, filters: Sequence[int], blocks: BlockedValues) -> ConvForm | None:
+    """How a convolution reads its input; None where its groups do not fall into blocks."""
+    group, block = node.attr("group", 1), blocks.block
+    out, inner = filters[:2]
+    if group == 1:
+        return ConvForm(inner < block and (x not in blocks.of or _pays_to_leave(x, inner, block)), False)
+    if inner == 1 and out == group:
+        return None if group % STEP else ConvForm(False, True)
+    return None if inner % block or (out // group) % block else ConvForm(False, False)
+
+
+def _takes_summand(z: Value | None, channels: int, blocks: BlockedValues) -> bool:
+    """Whether what a convolution adds is in blocks, or can be brought into them."""
+    if z is None or z in blocks.of:
+        return True
+    return _is_image(z) and channels % STEP == 0
 
 
 def _pays_to_leave(x: Value, channels: int, block: int) -> bool:

@@ -6,7 +6,7 @@ nodes that all take channels last needs Transposes at its border only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple
 
@@ -184,19 +184,31 @@ def _images(node: Node) -> list[Value]:
     if not (_is_per_tensor(node) and _is_kept(node) and _is_of_channels(node)):
         return []
     types = (*BYTES, DType.FLOAT) if form.on_reals else BYTES
-    slots = form.images(node)
-    results = _results(node)
-    if len(results) < len(node.outputs) and node.op == "Split":
-        return []
     rank = node.out.rank
-    if rank is None or rank < FEWEST or any(v.rank != rank or v.dtype not in types for v in results):
+    if rank is None or rank < FEWEST or not _makes_images(node, rank, types):
         return []
-    if any(v is not None and v not in results and (v.uses or v.is_output) for v in node.outputs):
-        return []
-    images = [node.input(slot) for slot in slots]
-    if any(v is None or v.dtype not in types or (v.constant is None and v.rank != rank) for v in images):
+    images = [node.input(slot) for slot in form.images(node)]
+    if not all(_may_be_image(v, rank, types) for v in images):
         return []
     return [v for v in images if v is not None and v.constant is None]
+
+
+def _makes_images(node: Node, rank: int, types: Collection[DType]) -> bool:
+    """Whether all results that something reads are images."""
+    results = _results(node)
+    if len(results) < len(node.outputs) and node.op == "Split":
+        return False
+    if any(v.rank != rank or v.dtype not in types for v in results):
+        return False
+    others = [v for v in node.outputs if v is not None and v not in results]
+    return not any(v.uses or v.is_output for v in others)
+
+
+def _may_be_image(value: Value | None, rank: int, types: Collection[DType]) -> bool:
+    """Whether a value is an image, or a constant in place of one."""
+    if value is None or value.dtype not in types:
+        return False
+    return value.constant is not None or value.rank == rank
 
 
 def _regions(graph: Graph, context: Context) -> list[list[Node]]:

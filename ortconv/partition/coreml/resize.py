@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import floor
 
 from ortconv.ir.schema import attribute
@@ -65,24 +66,34 @@ def extent(unit: NodeUnit, target: Target) -> Objections:
         if not target.coreml_static_inputs:
             yield dynamic(value, target.name, "every dimension here")
         return
-    scales = (
-        [wanted for axis, wanted in zip(axes, given, strict=True) if axis >= len(shape) - 2] if slot == 2 else [1.0]
-    )
-    if target.is_mlprogram and min(scales, default=1) < 1 < max(scales, default=1):
-        message = f"one axis is scaled by {min(scales):g} and the other by {max(scales):g}"
-        yield Objection(
-            "shape", f"{message}: {target.name} makes images larger or smaller", "resize one axis at a time"
-        )
-    for axis, wanted in zip(axes, given, strict=True):
+    wanted_of = list(zip(axes, given, strict=True))
+    if slot == 2 and target.is_mlprogram:
+        yield from _one_direction([scale for axis, scale in wanted_of if axis >= len(shape) - 2], target)
+    for axis, wanted in wanted_of:
         size = shape[axis]
         if axis < len(shape) - 2:
             yield from _unchanged(axis, wanted, 1 if slot == 2 else size, target)
         elif isinstance(size, int):
-            if slot == 2:
-                yield from _scaled(axis, wanted, size, target)
-            elif not target.is_mlprogram:
-                yield from _sized(axis, wanted, size, target)
-            yield from _half_pixel(unit, axis, floor(size * wanted) if slot == 2 else wanted, target)
+            yield from _changed(unit, axis, wanted, size, target)
+
+
+def _one_direction(scales: Sequence[float], target: Target) -> Objections:
+    """Rows and columns become more, or both become fewer."""
+    if min(scales, default=1) < 1 < max(scales, default=1):
+        message = f"one axis is scaled by {min(scales):g} and the other by {max(scales):g}"
+        yield Objection(
+            "shape", f"{message}: {target.name} makes images larger or smaller", "resize one axis at a time"
+        )
+
+
+def _changed(unit: NodeUnit, axis: int, wanted: float, size: int, target: Target) -> Objections:
+    """The scale or size of one axis of an image."""
+    by_scale = given_by(unit) == 2
+    if by_scale:
+        yield from _scaled(axis, wanted, size, target)
+    elif not target.is_mlprogram:
+        yield from _sized(axis, int(wanted), size, target)
+    yield from _half_pixel(unit, axis, floor(size * wanted) if by_scale else int(wanted), target)
 
 
 def _unchanged(axis: int, wanted: float, kept: object, target: Target) -> Objections:
