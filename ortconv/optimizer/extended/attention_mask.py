@@ -106,35 +106,26 @@ class Masks:
             return None
         if biased.replaced is not None:
             return self._blended(biased, biased.replaced, query, key, before, bounded)
-        dims = (*(1,) * (4 - mask.rank), *(dim_of(mask, i) for i in range(mask.rank)))
-        dims = (*dims[:2], _row_dim(mask, dims[2], rows, columns), dims[3])
-        outer = (dims[0] == 1 or dims[0] in length(query, 0)) and dims[1] in (1, query.count)
-        if outer and _is_one_of(dims[2], rows) and _is_one_of(dims[3], columns):
+        dims: list[Element] = [1] * (4 - mask.rank)
+        batch, heads, row, column = dims + [dim_of(mask, i) for i in range(mask.rank)]
+        row = _row_dim(mask, row, rows, columns)
+        outer = _broadcasts(batch, length(query, 0)) and heads in (1, query.count)
+        if outer and _is_one_of(row, rows) and _is_one_of(column, columns):
             return mask if mask.rank == 4 else self._raised(mask, before)
-        inner = (dims[2] == 1 or dims[2] in rows) and (dims[3] == 1 or dims[3] in columns)
+        inner = _broadcasts(row, rows) and _broadcasts(column, columns)
         return self._expanded(mask, query, key, before) if bounded or (outer and inner) else None
 
     def padding(self, biased: Biased, query: Heads, key: Heads, before: Node) -> Padding | None:
         """The mask as a mask of keys, one row for each batch, where it is the same for all queries."""
-        condition, low, inverted = biased.mask, biased.replaced, biased.inverted
-        where = None if condition is None else condition.producer
-        if low is None and where is not None and where.is_op("Where"):
-            condition, *branches = where.inputs
-            numbers = [scalar(v) for v in branches]
-            inverted = numbers[1] == 0
-            low = numbers[0 if inverted else 1] if 0 in numbers else None
-        if (
-            biased.layers is not None
-            or biased.mask is None
-            or condition is None
-            or low is None
-            or condition.graph is not self.graph
-        ):
+        condition, low, inverted = _condition(biased)
+        if biased.layers is not None or biased.mask is None or low is None:
+            return None
+        if condition is None or condition.graph is not self.graph:
             return None
         keys = _masked_keys(condition, length(query, 0), length(key, 1))
         allowed: tuple[set[Element], ...] = (length(query, 0), {1}, length(query, 1), length(key, 1))
         dims: list[Element] = [dim_of(biased.mask, i) for i in range(biased.mask.rank or 0)]
-        if keys is None or len(dims) != 4 or not all(d == 1 or d in known for d, known in zip(dims, allowed)):
+        if keys is None or len(dims) != 4 or not all(map(_broadcasts, dims, allowed)):
             return None
         name = (keys, inverted)
         if name not in self.made:
@@ -323,6 +314,22 @@ def _common(a: Value, b: Value, rows: set[Element], columns: set[Element]) -> Sh
         else:
             dims.append(broadcast_dims([d if isinstance(d, (int, str)) else None for d in pair]))
     return None if None in dims else tuple(dims)
+
+
+def _broadcasts(dim: Element, known: set[Element]) -> bool:
+    """Whether a dimension of a mask fits scores of one of the known lengths."""
+    return dim == 1 or dim in known
+
+
+def _condition(biased: Biased) -> tuple[Value | None, float | None, bool]:
+    """The condition of a mask, the number that it puts in place of scores, and whether it does so where it is true."""
+    where = None if biased.mask is None else biased.mask.producer
+    if biased.replaced is not None or where is None or not where.is_op("Where"):
+        return biased.mask, biased.replaced, biased.inverted
+    condition, *branches = where.inputs
+    numbers = [scalar(v) for v in branches]
+    inverted = numbers[1] == 0
+    return condition, numbers[0 if inverted else 1] if 0 in numbers else None, inverted
 
 
 def _row_dim(mask: Value, dim: Element, rows: set[Element], columns: set[Element]) -> Element:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
-from ortconv.ir.units import NodeUnit
+from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.checks import CHANGED
 from ortconv.partition.nnapi.checks import parameters
 from ortconv.partition.nnapi.row import NnapiRow
@@ -45,20 +45,25 @@ def _refusals(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[
         yield from _copied(unit, in_group)
 
 
+def _empty_values(operands: Iterable[UnitOperand | None]) -> list[Value]:
+    return [operand.value for operand in operands if operand is not None and _is_empty(operand.value)]
+
+
 def _empty(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
     """NNAPI reads a dimension of 0 as an unknown one until an operation of the model has made the tensor."""
-    read = [value for operand in unit.inputs if operand is not None and _is_empty(value := operand.value)]
+    read = _empty_values(unit.inputs)
     if any(value.constant is not None for value in read) and unit.op != "Resize":
         yield Objection(RULE, "a constant has no elements: NNAPI has no such constants", "leave the node out")
     read = [value for value in read if value.constant is None]
-    made = [value for operand in unit.outputs if operand is not None and _is_empty(value := operand.value)]
+    made = _empty_values(unit.outputs)
+    takes = unit.op in TAKES_EMPTY and (unit.op != "Softmax" or unit.since >= 13)
     for value in dict.fromkeys((*read, *made)):
         why = ""
         if target.feature_level < 29:
             why = f"the runtime has such tensors from feature level 29: the target has {target.feature_level}"
         elif value in read and not in_group(value):
             why = "the runtime cannot be fed such a tensor"
-        elif value in read and (unit.op not in TAKES_EMPTY or (unit.op == "Softmax" and unit.since < 13)):
+        elif value in read and not takes:
             why = f"the operations of {unit.op} take no such tensor"
         if why:
             dims = ",".join(map(str, value.static_shape or ()))
