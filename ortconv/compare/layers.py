@@ -58,11 +58,7 @@ def compare_layers(
     """
     made = {v.name for node in second for v in node.outputs if v is not None and (v.uses or v.is_output)}
     names = names if names is not None else {name: name for name in made}
-    counterparts: dict[str, list[str]] = {}
-    for made_by in first:
-        for v in made_by.outputs:
-            if v is not None and (other := names.get(v.name)) in made and other is not None:
-                counterparts.setdefault(other, []).append(v.name)
+    counterparts = _counterparts(first, names, made)
     wanted = {name for group in counterparts.values() for name in group}
     allowance, counted = Allowance(), set[Node]()
     with TemporaryFile() as file:
@@ -79,10 +75,18 @@ def compare_layers(
                     continue
                 found = measure(want, got)
                 if found.mismatch is None or value.is_output or not _differ_in_kind(want, got):
-                    same = found.within(allowance.limit)
-                    yield ComparedLayer(
-                        name, value.name, node, found, allowance.limit, not same and _is_permuted(want, got)
-                    )
+                    permuted = not found.within(allowance.limit) and _is_permuted(want, got)
+                    yield ComparedLayer(name, value.name, node, found, allowance.limit, permuted)
+
+
+def _counterparts(first: Graph, names: Mapping[str, str], made: Collection[str]) -> dict[str, list[str]]:
+    """For the values of the second graph the names of the first's values that they stand for."""
+    found: dict[str, list[str]] = {}
+    for value in (v for node in first for v in node.outputs if v is not None):
+        other = names.get(value.name)
+        if other is not None and other in made:
+            found.setdefault(other, []).append(value.name)
+    return found
 
 
 def stream(

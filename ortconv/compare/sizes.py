@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -287,18 +287,27 @@ class Footprint:
 def footprint(graph: Graph, shapes: Mapping[Value, Numbers]) -> Footprint:
     """The memory of a run, constants not counted, nor values of unknown shape."""
     nodes = list(graph)
-    reads = [
-        {v for v in (*n.inputs, *(captures(n) if n.attrs and n.subgraphs else ())) if v is not None} for n in nodes
-    ]
+    reads = [_read_by(node) for node in nodes]
     last = {v: i for i, values in enumerate(reads) for v in values}
     last |= dict.fromkeys(graph.outputs, len(nodes))
-    live = sum(size_of(v, shapes[v]) for v in graph.inputs if v in shapes and v.const is None)
+
+    def total(values: Iterable[Value | None]) -> int:
+        """Bytes of the values of known shape."""
+        return sum(size_of(v, shapes[v]) for v in values if v is not None and v in shapes)
+
+    live = total(v for v in graph.inputs if v.const is None)
     most = Footprint(live, graph.inputs[0].name if graph.inputs else "")
     for i, node in enumerate(nodes):
         inner = max((footprint(sub, shapes).bytes for sub in node.subgraphs), default=0) if node.attrs else 0
-        live += sum(size_of(v, shapes[v]) for v in node.outputs if v is not None and v in shapes)
+        live += total(node.outputs)
         if live + inner > most.bytes:
             most = Footprint(live + inner, node.label)
         dead = {v for v in (*reads[i], *node.outputs) if v is not None and last.get(v, -1) <= i}
-        live -= sum(size_of(v, shapes[v]) for v in dead if v in shapes and v.const is None and v.graph is graph)
+        live -= total(v for v in dead if v.const is None and v.graph is graph)
     return most
+
+
+def _read_by(node: Node) -> set[Value]:
+    """What a node and its subgraphs read."""
+    inner = captures(node) if node.attrs and node.subgraphs else ()
+    return {v for v in (*node.inputs, *inner) if v is not None}

@@ -242,6 +242,23 @@ def run_operation(
         raise op_failed(f"operands do not fit: {error}", operation=operation.code) from error
 
 
+def _size_outputs(
+    found: Dims | list[Dims],
+    call: OperationCall,
+    declared: Sequence[OperandType],
+    images: Sequence[bool],
+    admit: Admit | None,
+) -> None:
+    """Give a call outputs of the inferred dimensions. NnapiError where these are not the declared ones."""
+    shapes = found if isinstance(found, list) else [found]
+    stored = [_permuted(dims, NCHW) if image else dims for dims, image in zip(shapes, images)]
+    for out, dims in zip(declared, stored):
+        agreed(out, dims)
+    if admit is not None:
+        admit(stored)
+    call.set_outputs([out.with_dims(dims) for out, dims in zip(declared, shapes)])
+
+
 def _run_row(
     row: OperationRow,
     operation: ModelOperation,
@@ -261,14 +278,7 @@ def _run_row(
             call.args[name] = _to_nhwc(call.args[name])
     images = [slot.name in turned for slot in call.output_slots]
     if row.infer is not None:
-        found = row.infer(call)
-        shapes = found if isinstance(found, list) else [found]
-        stored = [_permuted(dims, NCHW) if image else dims for dims, image in zip(shapes, images)]
-        for out, dims in zip(declared, stored):
-            agreed(out, dims)
-        if admit is not None:
-            admit(stored)
-        call.set_outputs([out.with_dims(dims) for out, dims in zip(declared, shapes)])
+        _size_outputs(row.infer(call), call, declared, images, admit)
     results = row.compute(call)
     arrays: Sequence[Array] = [results] if isinstance(results, np.ndarray) else results
     finished = [_finished(out, array, image) for out, array, image in zip(declared, arrays, images)]

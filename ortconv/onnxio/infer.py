@@ -119,7 +119,8 @@ def infer_missing(graph: Graph, infer_custom: Infer | None = None) -> None:
 
 def _infer_missing(graph: Graph, learned: set[Value | None], infer_custom: Infer | None) -> None:
     for node in graph:
-        vague = any(v is not None and _is_vague(v) for v in node.outputs)
+        made = [v for v in node.outputs if v is not None]
+        vague = any(map(_is_vague, made))
         subgraphs = node.subgraphs if node.attrs else ()
         for sub in subgraphs:
             _infer_missing(sub, learned, infer_custom)
@@ -129,13 +130,10 @@ def _infer_missing(graph: Graph, learned: set[Value | None], infer_custom: Infer
                     value.type = type
                     learned.add(value)
             continue
-        unknown_to_onnx = vague and (
-            subgraphs
-            or (node.domain, node.op) in CONTRIB_TYPES
-            or any(v is not None and v.type is None for v in node.outputs)
-        )
+        is_ours = bool(subgraphs) or (node.domain, node.op) in CONTRIB_TYPES
+        unknown_to_onnx = vague and (is_ours or any(v.type is None for v in made))
         if (unknown_to_onnx or not learned.isdisjoint(node.inputs)) and update_types(node):
-            learned.update(v for v in node.outputs if v is not None)
+            learned.update(made)
 
 
 def update_types(node: Node) -> bool:

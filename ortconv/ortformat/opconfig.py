@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,6 +91,12 @@ class Missing(NamedTuple):
         return f"{self.domain};{self.version};{self.op}: {self.what}"
 
 
+def _united(entries: Sequence[Slots]) -> Slots:
+    """The types that any of several entries for a kernel asks for, by slot."""
+    slots = {slot for entry in entries for slot in entry}
+    return {slot: set().union(*(entry.get(slot, ()) for entry in entries)) for slot in slots}
+
+
 class RequiredOperators:
     """What the models that were added need of a build; with `types`, also the types that they use operators with.
 
@@ -165,10 +171,7 @@ class RequiredOperators:
             entries = [c._types.get(kernel) for c, has in ((self, kernels), (other, others)) if kernel in has]
             self._types.pop(kernel, None)
             if all(entries):
-                slots = {slot for entry in entries if entry for slot in entry}
-                self._types[kernel] = {
-                    slot: set().union(*(entry.get(slot, ()) for entry in entries if entry)) for slot in slots
-                }
+                self._types[kernel] = _united([entry for entry in entries if entry])
         self.allowed = None if None in limits else (self.allowed or set()) | (other.allowed or set())
         if self.is_everything or other.is_everything:
             self._operators, self._types, self.all_if_empty = {}, {}, True

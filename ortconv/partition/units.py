@@ -213,15 +213,19 @@ def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[
         watched = watched[:1]
     edges = [_readers(v, graph) for v in watched]
     if len(edges) == 1 and len(edges[0]) == 1 and not watched[0].is_output:
-        found = _redundant_clip(edges[0][0][0], graph)
-        if found is not None:
-            return [found[0]], [found[1]]
-    to_q = [[_is_quantizer(user, "QuantizeLinear", graph) and slot == 0 for user, slot in e] for e in edges]
+        clip = _redundant_clip(edges[0][0][0], graph)
+        if clip is not None:
+            return [clip[0]], [clip[1]]
+    to_q = [[_quantizes(user, slot, graph) for user, slot in e] for e in edges]
     if selector.q == "optional" and not any(map(any, to_q)):
         return [], []
     if any(v.is_output for v in watched) or any(flags != [True] for flags in to_q):
         return None
     return [], [e[0][0] for e in edges]
+
+
+def _quantizes(user: Node, slot: int, graph: Graph) -> bool:
+    return slot == 0 and _is_quantizer(user, "QuantizeLinear", graph)
 
 
 def _feeds_quantizer(value: Value, graph: Graph) -> bool:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.basic.fold_conv import batch_norm
 from ortconv.optimizer.conditions import FLOATS, RESHAPES, broadcasts_into, count, rounded, same_dim, wide, with_shape
@@ -145,11 +146,7 @@ def fold_batch_norm_product(m: Match) -> Replacement:
         return None
     if (m.x if flat is None else flat.out).rank != 2:
         return None
-    with np.errstate(all="ignore"):
-        scale, shift = (np.repeat(part, each) for part in affine)
-        scaled = rounded(wide(m.w) * (scale if rows else scale[:, None]), w.dtype)
-        added = product.attr("alpha", 1.0) * (wide(m.w) @ shift if rows else shift @ wide(m.w))
-        bias = rounded(added if c is None else added + product.attr("beta", 1.0) * wide(c), w.dtype)
+    scaled, bias = _with_affine(product, m.w, c, *(np.repeat(part, each) for part in affine))
     if scaled is None or bias is None or (c is not None and bias.size > max(c.constant.size, w.shape[1 - rows])):
         return None
     x = m.x if flat is None else New(flat.op, [m.x, *flat.inputs[1:]], like=flat, types=(flat.out.type,))
@@ -157,6 +154,19 @@ def fold_batch_norm_product(m: Match) -> Replacement:
         return New("MatMul", [x, scaled], like=product, types=(product.out.type,))
     attrs: dict[str, Attribute] = {**product.attrs, "beta": 1.0} if product.op == "Gemm" else {}
     return New("Gemm", [x, scaled, bias], attrs, like=product, types=(product.out.type,))
+
+
+def _with_affine(
+    product: Node, weights: Value, c: Value | None, scale: Array, shift: Array
+) -> tuple[Array | None, Array | None]:
+    """The weights and the bias of a product of x * scale + shift; None where rounding gives no numbers."""
+    assert weights.constant is not None
+    w, rows, dtype = wide(weights), product.attr("transB", 0), weights.constant.dtype
+    with np.errstate(all="ignore"):
+        scaled = rounded(w * (scale if rows else scale[:, None]), dtype)
+        added = product.attr("alpha", 1.0) * (w @ shift if rows else shift @ w)
+        bias = rounded(added if c is None else added + product.attr("beta", 1.0) * wide(c), dtype)
+    return scaled, bias
 
 
 def _pixels(shape: Shape) -> int | None:
