@@ -212,16 +212,20 @@ def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[
     if selector.q == "first":
         watched = watched[:1]
     edges = [_readers(v, graph) for v in watched]
-    if len(edges) == 1 and len(edges[0]) == 1 and not watched[0].is_output:
-        clip = _redundant_clip(edges[0][0][0], graph)
-        if clip is not None:
-            return [clip[0]], [clip[1]]
+    clip = _redundant_clip(edges[0][0][0], graph) if _has_one_reader(watched, edges) else None
+    if clip is not None:
+        return [clip[0]], [clip[1]]
     to_q = [[_quantizes(user, slot, graph) for user, slot in e] for e in edges]
     if selector.q == "optional" and not any(map(any, to_q)):
         return [], []
     if any(v.is_output for v in watched) or any(flags != [True] for flags in to_q):
         return None
     return [], [e[0][0] for e in edges]
+
+
+def _has_one_reader(values: Sequence[Value], edges: Sequence[Sequence[tuple[Node, int]]]) -> bool:
+    """Whether there is one value, and one edge leaves it."""
+    return len(edges) == 1 and len(edges[0]) == 1 and not values[0].is_output
 
 
 def _quantizes(user: Node, slot: int, graph: Graph) -> bool:

@@ -85,25 +85,32 @@ class Options:
                 ("stop_after", found.stop_after),
             ):
                 object.__setattr__(self, name, value)
-        if self.optimization_level not in LEVELS:
-            raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
-        if self.optimization_style not in STYLES:
-            raise UsageError(f"optimization style '{self.optimization_style}' is not one of {', '.join(STYLES)}")
-        if self.coreml_format not in COREML_FORMATS:
-            raise UsageError(f"CoreML format '{self.coreml_format}' is not one of {', '.join(COREML_FORMATS)}")
-        if self.target_platform not in (None, *PLATFORMS):
-            raise UsageError(f"target platform '{self.target_platform}' is not one of {', '.join(PLATFORMS)}")
+        self._check_choices()
+        if self.validate_budget is not None:
+            from ortconv.compare.budget import Budget
+
+            Budget.parse(self.validate_budget)
+        self._check_together()
+
+    def _check_choices(self) -> None:
+        """Each option by itself."""
+        for what, value, known in (
+            ("optimization level", self.optimization_level, LEVELS),
+            ("optimization style", self.optimization_style, STYLES),
+            ("CoreML format", self.coreml_format, COREML_FORMATS),
+            ("target platform", self.target_platform, PLATFORMS),
+            ("validation on", self.validate_on, ENGINES),
+        ):
+            if value is not None and value not in known:
+                raise UsageError(f"{what} '{value}' is not one of {', '.join(known)}")
         if self.target_ort is not None:
             check_target(self.target_ort)
         if self.nnapi_feature_level not in FEATURE_LEVELS:
             low, high = FEATURE_LEVELS[0], FEATURE_LEVELS[-1]
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in {low}..{high}")
-        if self.validate_on not in ENGINES:
-            raise UsageError(f"validation on '{self.validate_on}' is not one of {', '.join(ENGINES)}")
-        if self.validate_budget is not None:
-            from ortconv.compare.budget import Budget
 
-            Budget.parse(self.validate_budget)
+    def _check_together(self) -> None:
+        """Options that need or exclude one another."""
         if self.nnapi_partitioning_stop_ops is not None and not self.use_nnapi:
             raise UsageError("stop ops are given, but not --use-nnapi", hint="add --use-nnapi, or leave them out")
         if self.maximize_offload and self.use_nnapi == self.use_coreml:
