@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
-BIN    := $(VENV)/bin
+BIN    := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 OUT    ?= out
 PYTEST ?= $(BIN)/pytest
 
@@ -28,7 +28,7 @@ check: $(VENV)/.dev ## lint, formatting, types and the fast tests (all but the s
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) -n auto --dist worksteal -m "not slow" -x --hypothesis-profile quick --ignore-glob 'tests/executor/test_node_cases*.py'
+	$(PYTEST) -n auto --dist worksteal -m "not slow" -x --hypothesis-profile quick --ignore-glob 'tests/executor/kernels/test_node_cases*.py'
 
 bench: $(VENV)/.dev ## run the benchmarks of tests/bench
 	@found=0; for file in tests/bench/*.py; do \
@@ -42,7 +42,7 @@ samples: $(VENV)/.dev ## rebuild every sample model, training included
 schema: $(VENV)/.dev ## rewrite ortconv/ir/operators.json from the installed onnx and onnxruntime
 	$(BIN)/python schemas/operators.py
 
-docs: $(VENV)/.dev ## regenerate the generated parts of the documentation
+docs: $(VENV)/.dev ## rewrite the generated pages of docs/, and its pictures
 	$(BIN)/python docs/generate.py
 
 clean: ## remove .venv, out/ and caches

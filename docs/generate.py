@@ -1,4 +1,4 @@
-"""Write the generated documentation: the command reference from the program's own help, tables from what they are tables of.
+"""Write the generated documentation: the command reference from `--help`, tables from the code's own tables, pictures.
 
 python docs/generate.py [--check]
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 from click.testing import CliRunner
@@ -17,8 +19,10 @@ from ortconv.choices import COREML_FORMATS
 from ortconv.cli import VERBS, cli
 from ortconv.nnapi.operations import rows
 from ortconv.nnapi.operations.table import LETTERS
-from ortconv.optimizer.catalogue import entries
-from ortconv.partition.coreml.rules import ROWS
+from ortconv.optimizer.catalog import entries
+from ortconv.partition.coreml import rules as coreml
+from ortconv.partition.nnapi import rules as nnapi
+from ortconv.partition.nnapi.row import NnapiRow
 
 FOLDER = Path(__file__).parent
 NOTE = "This page is written by `make docs` from the program itself.\n"
@@ -45,9 +49,9 @@ def _verbs() -> Iterator[list[str]]:
 
 
 PASSES_HEAD = """
-In the order in which the levels run them. Names in the second column are those of ONNX Runtime 1.31.
-`ortconv passes explain NAME` shows the patterns of one, `ortconv passes list --as-text` the pipeline as text that
-`ortconv convert --pipeline` takes.
+The passes stand in the order in which the levels run them. The second column has names of ONNX Runtime 1.31.
+`ortconv passes explain NAME` shows the patterns of a pass. `ortconv passes list --as-text` prints the pipeline as text, for
+`ortconv convert --pipeline`.
 """
 
 
@@ -71,23 +75,48 @@ def _lines(texts: tuple[str, ...]) -> str:
     return "<br>".join(text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*") for text in texts)
 
 
+def nnapi_rules() -> str:
+    """The page with its table of operators written anew."""
+    head = ("operator", "domain", "least version", "least feature level", "QDQ")
+    rows = (
+        (op, _domains(row.domains), str(row.since), _level(row), "yes" if row.qdq else "")
+        for op, row in sorted(nnapi.ROWS.items())
+    )
+    return _with_table("nnapi_rules.md", head, rows)
+
+
+def _level(row: NnapiRow) -> str:
+    return "28 for uint8, else 29" if callable(row.level) else str(row.level)
+
+
 def coreml_rules() -> str:
-    """The page as it is, with the table below its heading "Operators" written anew."""
-    text = (FOLDER / "coreml_rules.md").read_text(encoding="utf-8")
-    before, heading, rest = text.partition("## Operators\n\n")
-    after = rest[rest.index("\n\n## ") :]
-    rows = ["| operator | domain | least version | NeuralNetwork | MLProgram |", "|---|---|---|---|---|"]
-    for op, row in sorted(ROWS.items()):
-        domains = ", ".join(domain or "ai.onnx" for domain in row.domains)
-        formats = ("yes" if name in row.formats else "" for name in COREML_FORMATS)
-        rows.append(f"| {' | '.join((op, domains, str(row.since), *formats))} |")
-    return before + heading + "\n".join(rows) + after
+    """The page with its table of operators written anew."""
+    rows = (
+        (op, _domains(row.domains), str(row.since), *("yes" if f in row.formats else "" for f in COREML_FORMATS))
+        for op, row in sorted(coreml.ROWS.items())
+    )
+    return _with_table("coreml_rules.md", ("operator", "domain", "least version", *COREML_FORMATS), rows)
+
+
+def _domains(domains: Iterable[str]) -> str:
+    return ", ".join(domain or "ai.onnx" for domain in domains)
+
+
+def _with_table(name: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A page whose only table with this head is replaced."""
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    start = text.index(f"| {' | '.join(head)} |\n")
+    end = text.index("\n\n", start)
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    lines.insert(1, "|" + "---|" * len(head))
+    return text[:start] + "\n".join(lines) + text[end:]
 
 
 NNAPI_HEAD = """
-Each row is what `ortconv/nnapi/operations/` says of one operation; the notation of operands is explained in its `table.py`.
+Each row describes one operation, as defined in `ortconv/nnapi/operations/`; its `table.py` explains the notation of operands.
 Types are those of the main operand T: F float32, H float16, Q and S quantized 8-bit without and with sign, I int32, B bool;
-a level behind one is the feature level that brought it. Vectors: how many of Android's conformance records with the operation pass.
+a level behind a type is the feature level that introduced it. Vectors: Android's conformance records with the operation, and how
+many of them pass.
 
 | code | operation | level | operands | results | types | vectors |
 |---|---|---|---|---|---|---|
@@ -119,11 +148,23 @@ def nnapi_operations() -> str:
     return "".join(parts)
 
 
-PAGES = {
+def picture(*options: str) -> str:
+    """The partitions of the digit model, as `ortconv partition --svg` draws them."""
+    with TemporaryDirectory() as folder:
+        drawn = Path(folder) / "picture.svg"
+        arguments = ["partition", str(FOLDER.parent / "sample_models/mnist.onnx"), "--quiet", "--svg", str(drawn)]
+        CliRunner().invoke(cli, [*arguments, *options], catch_exceptions=False)
+        return drawn.read_text(encoding="utf-8")
+
+
+PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands,
     "passes.md": passes,
     "nnapi_operations.md": nnapi_operations,
+    "nnapi_rules.md": nnapi_rules,
     "coreml_rules.md": coreml_rules,
+    "pictures/mnist.svg": picture,
+    "pictures/mnist-dark.svg": partial(picture, "--dark"),
 }
 
 if __name__ == "__main__":
@@ -131,5 +172,5 @@ if __name__ == "__main__":
         page, text = FOLDER / name, write()
         if "--check" not in sys.argv[1:]:
             page.write_text(text, encoding="utf-8")
-        elif page.read_text(encoding="utf-8") != text:
+        elif not page.exists() or page.read_text(encoding="utf-8") != text:
             sys.exit(f"{name} is out of date: run `make docs`")

@@ -30,7 +30,7 @@ if _TYPE_CHECKING:
     from ortconv.pipeline import convert_all as convert_all
     from ortconv.pipeline import optimize as optimize
     from ortconv.pipeline.analysis import analyze as analyze
-    from ortconv.session import Session as Session
+    from ortconv.runtime.session import Session as Session
 
 __version__ = "0.2.0"
 
@@ -42,7 +42,7 @@ _PUBLIC = {
     "Failure": ("ortconv.pipeline", ""),
     "Options": ("ortconv.pipeline", ""),
     "Result": ("ortconv.pipeline", ""),
-    "Session": ("ortconv.session", ""),
+    "Session": ("ortconv.runtime.session", ""),
     "analyze": ("ortconv.pipeline.analysis", ""),
     "convert": ("ortconv.pipeline", ""),
     "convert_all": ("ortconv.pipeline", ""),

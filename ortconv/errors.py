@@ -105,7 +105,7 @@ class BatchError(OrtconvError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """A hint that names what a misspelt name may have meant; None where nothing is near."""
+    """A hint that names what a misspelled name may have meant; None where nothing is near."""
     from difflib import get_close_matches
 
     found = get_close_matches(name[:100], known, 3)

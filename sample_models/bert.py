@@ -30,10 +30,10 @@ class Bert:
 
     def layer_norm(self, name: str, x: str, output: str | None = None) -> str:
         g = self.g
-        centred = g.op("Sub", x, g.op("ReduceMean", x, axes=[-1]))
-        variance = g.op("ReduceMean", g.op("Pow", centred, g.constant(2.0, np.float32)), axes=[-1])
+        centered = g.op("Sub", x, g.op("ReduceMean", x, axes=[-1]))
+        variance = g.op("ReduceMean", g.op("Pow", centered, g.constant(2.0, np.float32)), axes=[-1])
         deviation = g.op("Sqrt", g.op("Add", variance, g.constant(1e-12, np.float32)))
-        scaled = g.op("Mul", g.op("Div", centred, deviation), self.vector(f"{name}.weight", HIDDEN, around=1.0))
+        scaled = g.op("Mul", g.op("Div", centered, deviation), self.vector(f"{name}.weight", HIDDEN, around=1.0))
         return g.op("Add", scaled, self.vector(f"{name}.bias", HIDDEN), output=output)
 
     def gelu(self, x: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterator
 from functools import wraps
 from itertools import chain, product
@@ -12,8 +13,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
+_BATCH_ID = re.compile(r"\[\d+-\d+\]$")
+
 SIZE = int(os.environ.get("BATCH", "64"))
-"""Cases in one test. `BATCH=1 pytest` gives each its own, with its own name."""
+"""Cases in one test. With 1, each has a test of its own, with its own name: `BATCH=1 pytest`, or see `select_by_name`."""
+
+
+def select_by_name(config: pytest.Config) -> None:
+    """One case per test where tests are selected by `-k` or a node id, unless that is the id of a batch."""
+    global SIZE
+    ids = [arg for arg in config.args if "::" in arg]
+    if "BATCH" not in os.environ and (config.option.keyword or (ids and not any(_BATCH_ID.search(i) for i in ids))):
+        SIZE = 1
 
 
 class Case(NamedTuple):
@@ -22,9 +33,9 @@ class Case(NamedTuple):
 
 
 def batched(test: Callable[..., None]) -> Callable[..., None]:
-    """Runs the cases of a parametrised test `SIZE` at a time. All of them run, and a failure names each case that fails.
+    """Run the cases of a parametrized test `SIZE` at a time. All of them run; a failure names each case that fails.
 
-    The cases of a batch share what other fixtures give; only `tmp_path` is a folder for each.
+    The cases of a batch share the values of other fixtures, except `tmp_path`: each case has its own folder.
     """
     if SIZE == 1:
         return test

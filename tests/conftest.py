@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from ortconv import process
+from tests import batches
 
 # Tests import onnxruntime themselves.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -49,8 +50,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    batches.select_by_name(config)
+
+
 def pytest_sessionfinish() -> None:
-    """Pytest collects garbage several times at its end: what is alive then need not be looked through again."""
+    """Pytest collects garbage several times at its end. Objects that are alive by then need not be scanned again."""
     gc.collect()
     gc.freeze()
 
@@ -63,7 +68,7 @@ def same_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
     """The module's generator RNG starts anew: the numbers of a test do not depend on which tests ran before."""
     generator = getattr(request.module, "RNG", None)
     if isinstance(generator, np.random.Generator):
-        first = _SEEDED.setdefault(request.module.__name__, copy.deepcopy(generator.bit_generator.state))
+        first = _SEEDED.setdefault(request.module.__name__, copy.deepcopy(dict(generator.bit_generator.state)))
         generator.bit_generator.state = first
 
 

@@ -118,7 +118,7 @@ def test_settings_that_are_refused(case: str, source: Path, tmp_path: Path) -> N
     assert not (tmp_path / "m.ort").exists()
 
 
-def test_a_misspelt_setting(source: Path, tmp_path: Path) -> None:
+def test_a_misspelled_setting(source: Path, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="no setting 'optimisation_level'; did you mean optimization_level"):
         ortconv.convert(source, tmp_path / "m.ort", optimisation_level="extended")  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="options and settings exclude each other: use_nnapi"):

@@ -17,9 +17,9 @@ import pytest
 
 from ortconv.backends.onnxruntime_cpu import OnnxRuntime
 from ortconv.errors import UsageError
-from ortconv.executor import backend
 from ortconv.onnxio.load import from_proto
-from ortconv.session import Session
+from ortconv.runtime import backend
+from ortconv.runtime.session import Session
 from tests.conftest import ROOT
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>

@@ -12,7 +12,7 @@ from ortconv import Session, convert
 from ortconv.backends.nnapi.backend import Nnapi
 from ortconv.cli import main
 from ortconv.errors import OrtconvError
-from ortconv.session import NodeArg
+from ortconv.runtime.session import NodeArg
 
 FILES = sorted(Path(__file__).with_name("damaged").iterdir())
 KINDS = {

@@ -18,6 +18,7 @@ LAYERS: list[set[str]] = [
     {"choices", "errors"},
     {"files", "onnxlib", "process"},
     {"ir"},
+    {"runtime"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},
     {"nnapi"},
     {"backends"},
@@ -30,6 +31,15 @@ LAYERS: list[set[str]] = [
     {"__main__"},
 ]
 RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
+
+PARTS = {"runtime/session": "session"}
+"""Modules that stand in another layer than the rest of their package."""
+
+ROOMS = ("replay", "algorithms", "kernels", "fusion", "")
+"""The rooms of `executor/`, from the lowest to the modules that stand outside of rooms. Each imports from itself and below."""
+
+KERNELS_ONLY = {"optimizer": "folding needs the operators, not what makes runs fast"}
+"""Packages that import from no room of the executor but `kernels`."""
 
 SIBLINGS = {
     ("optimizer", "executor"): "constant folding runs the operators' kernels",
@@ -64,14 +74,25 @@ class Import:
 
 def unit_of(path: str) -> str:
     """`ir/graph.py` -> ir, `errors.py` -> errors, `__init__.py` -> the package itself."""
-    first = path.split("/")[0].removesuffix(".py")
-    return "ortconv" if first == "__init__" else first
+    whole = path.removesuffix(".py")
+    first = whole.split("/")[0]
+    return "ortconv" if first == "__init__" else PARTS.get(whole, first)
 
 
 def target_unit(module: str) -> str | None:
     """The unit of ortconv that a module name lies in; None for other libraries and for the package itself."""
     parts = module.split(".")
-    return parts[1] if parts[0] == "ortconv" and len(parts) > 1 else None
+    if parts[0] != "ortconv" or len(parts) < 2:
+        return None
+    return PARTS.get("/".join(parts[1:3]), parts[1])
+
+
+def room_of(module: str) -> str | None:
+    """The room of the executor that a module lies in; None for modules of other packages."""
+    parts = module.split(".")
+    if parts[:2] != ["ortconv", "executor"]:
+        return None
+    return parts[2] if len(parts) > 2 and parts[2] in ROOMS else ""
 
 
 def absolute(node: ast.ImportFrom, path: str) -> str:
@@ -130,6 +151,19 @@ def misplaced(found: Import) -> str | None:
     return f"{found}: {target} is {relation} of {found.unit}"
 
 
+def out_of_room(found: Import) -> str | None:
+    """Why an import breaks the order of the executor's rooms, or None."""
+    target = room_of(found.module)
+    if target is None:
+        return None
+    if found.unit in KERNELS_ONLY:
+        return None if target == "kernels" else f"{found}: {found.unit} may import executor/kernels alone"
+    room = room_of(".".join(["ortconv", *found.path.removesuffix(".py").split("/")]))
+    if room is None or ROOMS.index(target) <= ROOMS.index(room):
+        return None
+    return f"{found}: {target or 'executor'} is a room above {room}"
+
+
 def forbidden(found: Import) -> str | None:
     """Why an import of another library is not allowed where it stands, or None."""
 
@@ -166,6 +200,11 @@ def test_imports_go_downwards(imports: list[Import]) -> None:
     assert [reason for one in imports if (reason := misplaced(one))] == []
 
 
+def test_imports_between_rooms_go_downwards(imports: list[Import]) -> None:
+    assert {room_of(one.module) for one in imports} == {None, *ROOMS}
+    assert [reason for one in imports if (reason := out_of_room(one))] == []
+
+
 def test_libraries_are_imported_where_they_belong(imports: list[Import]) -> None:
     assert [reason for one in imports if (reason := forbidden(one))] == []
 
@@ -179,7 +218,11 @@ def test_libraries_are_imported_where_they_belong(imports: list[Import]) -> None
         ("ir/graph.py", "from ..cli import main", "a layer above"),
         ("ir/graph.py", "from . import tensor", None),
         ("ir/graph.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import ortconv.cli", None),
-        ("optimizer/basic/fold.py", "from ortconv.executor import registry", None),
+        ("optimizer/basic/fold.py", "from ortconv.executor.kernels import evaluate", None),
+        ("executor/plan.py", "from ortconv.runtime.backend import Event", None),
+        ("executor/plan.py", "from ortconv.runtime.session import Session", "a layer above"),
+        ("runtime/session.py", "from ortconv.models import load", None),
+        ("runtime/placement.py", "from ortconv.executor import plan", "a layer above"),
         ("executor/plan.py", "from ortconv.optimizer import engine", "a sibling"),
         ("partition/nnapi/conv.py", "from ortconv import ortformat", "a sibling"),
         ("pipeline/stages.py", "from ortconv.backends import numpy_cpu", None),
@@ -190,6 +233,25 @@ def test_libraries_are_imported_where_they_belong(imports: list[Import]) -> None
 )  # fmt: skip
 def test_the_order_rule(path: str, source: str, refused: str | None) -> None:
     reasons = [reason for one in imports_of(source, path) if (reason := misplaced(one))]
+    assert [refused in reason for reason in reasons] == [True] if refused else reasons == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "refused"),
+    [
+        ("executor/kernels/conv.py", "from ortconv.executor.algorithms import conv", None),
+        ("executor/kernels/conv.py", "from ortconv.executor.kernels.registry import kernel", None),
+        ("executor/kernels/conv.py", "from ortconv.executor.fusion.fuse import groups", "a room above"),
+        ("executor/kernels/loop.py", "def f():\n    from ortconv.executor.plan import Plan", "a room above"),
+        ("executor/replay/work.py", "from ortconv.executor.kernels.registry import kernel", "a room above"),
+        ("executor/plan.py", "from ortconv.executor.fusion import fuse", None),
+        ("backends/numpy_cpu.py", "from ortconv.executor.plan import Plan", None),
+        ("optimizer/basic/fold.py", "from ortconv.executor.kernels import evaluate", None),
+        ("optimizer/basic/fold.py", "def f():\n    from ortconv.executor.plan import Plan", "kernels alone"),
+    ],
+)  # fmt: skip
+def test_the_room_rule(path: str, source: str, refused: str | None) -> None:
+    reasons = [reason for one in imports_of(source, path) if (reason := out_of_room(one))]
     assert [refused in reason for reason in reasons] == [True] if refused else reasons == []
 
 

@@ -27,7 +27,7 @@ from ortconv.ir.verify import verify
 from ortconv.models import load
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
-from ortconv.optimizer import catalogue
+from ortconv.optimizer import catalog
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.recipe import make, names_of
 from ortconv.partition import Target, partition
@@ -203,8 +203,8 @@ def test_choices_of_passes_hold() -> None:
 
 def test_none_runs_unasked() -> None:
     running = {n for passes in make("all").stages.values() for p in passes for n in names_of(p)}
-    assert not running & {e.name for e in catalogue.entries() if e.level == "offload"}
-    assert all(e.opt_in and e.why_opt_in and e.counterpart for e in catalogue.entries() if e.level == "offload")
+    assert not running & {e.name for e in catalog.entries() if e.level == "offload"}
+    assert all(e.opt_in and e.why_opt_in and e.counterpart for e in catalog.entries() if e.level == "offload")
 
 
 # ---------------------------------------------------------------------- properties

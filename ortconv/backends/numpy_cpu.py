@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any
 
 from ortconv.errors import UsageError
-from ortconv.executor.backend import Event, Program, Region
 from ortconv.executor.guard import guarded
-from ortconv.executor.plan import Plan, objection
-from ortconv.executor.threads import in_threads
+from ortconv.executor.kernels.evaluate import objection
+from ortconv.executor.plan import Plan
+from ortconv.executor.replay.threads import in_threads
 from ortconv.ir.graph import Node
 from ortconv.process import keep_freed_memory
+from ortconv.runtime.backend import Event, Program, Region
 
 
 class Numpy:
@@ -26,6 +27,9 @@ class Numpy:
     def configured(self, settings: str) -> Numpy:
         if settings != "reference":
             raise UsageError(f"the backend 'numpy' has no setting '{settings}'", hint="its only setting is 'reference'")
+        return self.reference()
+
+    def reference(self) -> Numpy:
         return Numpy(reference=True)
 
     def available(self) -> str | None:

@@ -16,12 +16,12 @@ from threading import Timer
 from typing import Any
 
 from ortconv.errors import BackendError, UsageError
-from ortconv.executor.backend import Event, Program, Region
-from ortconv.executor.deadline import TimeLimitError, seconds_left
 from ortconv.ir.graph import Node
 from ortconv.ir.schema import schema_of
 from ortconv.ir.types import DType, TensorType
 from ortconv.process import disable_telemetry
+from ortconv.runtime.backend import Event, Program, Region
+from ortconv.runtime.deadline import TimeLimitError, seconds_left
 
 
 def runtime() -> Any:

@@ -19,14 +19,14 @@ from ortconv.errors import InternalError, OrtconvError, UnsupportedError, UsageE
 
 VERBS = {
     "convert": ("ortconv.cli.convert", "Convert .onnx models to optimized, NNAPI-aware .ort files."),
-    "partition": ("ortconv.cli.partition", "Say which nodes an accelerator takes, and why not the others."),
+    "partition": ("ortconv.cli.partition", "Show which nodes an accelerator takes, and why it refuses the others."),
     "run": ("ortconv.cli.run", "Run an .onnx or .ort model on this machine."),
-    "compare": ("ortconv.cli.compare", "Say how far models are from each other, and where they part."),
-    "devices": ("ortconv.cli.devices", "List NNAPI devices: the CPU, and simulated ones."),
-    "nnapi": ("ortconv.cli.nnapi", "Look into NNAPI models: dump them, compare devices."),
-    "passes": ("ortconv.cli.passes", "Say what the optimizer's passes do."),
+    "compare": ("ortconv.cli.compare", "Compare the outputs of models and backends, and find where they differ."),
+    "devices": ("ortconv.cli.devices", "List NNAPI devices: the CPU and simulated ones."),
+    "nnapi": ("ortconv.cli.nnapi", "Show a model's NNAPI operations; compare NNAPI devices."),
+    "passes": ("ortconv.cli.passes", "List and explain the optimizer's passes."),
     "ops": ("ortconv.cli.ops", "Make, merge and check operator configs for reduced builds."),
-    "verify": ("ortconv.cli.verify", "Check an .ort file: structure, and what a minimal build would trust."),
+    "verify": ("ortconv.cli.verify", "Check an .ort file: its structure, and what a minimal build trusts."),
 }
 SETTINGS: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
@@ -82,7 +82,7 @@ def _checked(callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
 @click.group(cls=Verbs, context_settings=SETTINGS)
 @click.version_option(__version__, prog_name="ortconv")
 def cli() -> None:
-    """Convert ONNX models to NNAPI-aware ORT format, run them here, and prove them right.
+    """Convert ONNX models to NNAPI-aware ORT format, run them on this machine, and prove them right.
 
     Exit codes: 0 ok, 1 a bug in ortconv, 2 usage, 3 model invalid or unsupported, 4 numbers differ, 5 a gate failed, 6 unsafe input
     refused, 7 part of a batch failed, 130 interrupted.

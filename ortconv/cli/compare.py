@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 @add(given.OPTIONS)
 @add(BACKENDS)
 @click.option(
-    "--convert-with", "level", type=click.Choice(LEVELS), help="Compare A with what the optimizer makes of it, too."
+    "--convert-with", "level", type=click.Choice(LEVELS), help="Also compare A with A optimized at this level."
 )
 @click.option(
-    "--layers", is_flag=True, help="Compare every value that two graphs both have, and find the first that differs."
+    "--layers",
+    is_flag=True,
+    help="Compare the values inside both graphs; name the first that differs and the layer that loses most.",
 )
 @click.option(
     "--fail-on",
     metavar="CONDITIONS",
-    help='Exit with 4 where one holds, such as "max_abs>1e-3,cosine<0.999", instead of where rounding explains no more.',
+    help='Exit with 4 if one of these holds, such as "max_abs>1e-3,cosine<0.999", instead of judging by rounding.',
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-v", "--verbose", is_flag=True, help="With --layers, show all values, not only those that differ.")
@@ -44,10 +46,10 @@ def command(
     quiet: bool,
     **flags: Any,
 ) -> None:
-    """Run the same inputs through A and others, and say how far each one is from A.
+    """Run A and others on the same inputs, and show how far each one is from A.
 
-    Models are .onnx or .ort files, with the backends to run on behind an @, such as model.ort@onnxruntime. The same file on two
-    backends is a comparison, too. Exits with 4 where outputs differ by more than rounding explains.
+    Models are .onnx or .ort files. Backends follow an @, such as model.ort@onnxruntime; the same file may run on two backends.
+    Exits with 4 if outputs differ by more than rounding explains.
     """
     from ortconv.compare.models import compare, subject
     from ortconv.report.comparison import document, metrics

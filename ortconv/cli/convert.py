@@ -48,7 +48,9 @@ class ManyStyles(click.Command):
     type=click.Path(file_okay=False, path_type=Path),
     help="The directory to write to, keeping the folders below MODEL.",
 )
-@click.option("--optimization-level", type=click.Choice(LEVELS), default="all", help="How far to optimize.")
+@click.option(
+    "--optimization-level", type=click.Choice(LEVELS), default="all", help="Optimization level, as in ONNX Runtime."
+)
 @click.option(
     "--optimization-style",
     "styles",
@@ -56,26 +58,30 @@ class ManyStyles(click.Command):
     multiple=True,
     default=["Fixed"],
     metavar="STYLE...",
-    help="Fixed: all fusions are made. Runtime: those above basic are saved, for onnxruntime to make on what NNAPI leaves "
-    "if session.enable_saved_runtime_optimizations is 1. Both: one file each.",
+    help="Fixed makes all fusions. Runtime saves those above level basic; onnxruntime makes them on the device if the app sets "
+    "session.enable_saved_runtime_optimizations to 1. Both styles write one file each.",
 )
-@click.option("--use-nnapi", is_flag=True, help="Keep the nodes that NNAPI would take as NNAPI wants them.")
+@click.option(
+    "--use-nnapi", is_flag=True, help="Leave the nodes that NNAPI takes unfused; fuse only those for the CPU."
+)
 @add(NNAPI)
-@click.option("--use-coreml", is_flag=True, help="Keep the nodes that CoreML would take as CoreML wants them.")
+@click.option(
+    "--use-coreml", is_flag=True, help="Leave the nodes that CoreML takes unfused; fuse only those for the CPU."
+)
 @add(COREML)
 @add(LIMITS)
 @click.option(
     "--maximize-offload",
     is_flag=True,
-    help="Rewrite what the accelerator refuses into what it takes, where that puts more nodes in partitions.",
+    help="Rewrite nodes that the accelerator refuses into nodes that it takes, where that puts more nodes in partitions.",
 )
-@click.option("--enable-type-reduction", is_flag=True, help="List the types of operators in the operator config, too.")
-@click.option("--save-optimized-onnx-model", is_flag=True, help="Write the optimized graph as .onnx, too.")
+@click.option("--enable-type-reduction", is_flag=True, help="Also list the types of operators in the operator config.")
+@click.option("--save-optimized-onnx-model", is_flag=True, help="Also write the optimized graph as .onnx.")
 @click.option("--allow-conversion-failures", is_flag=True, help="Exit 0 even if some models of a directory fail.")
 @click.option(
     "--target-platform",
     type=click.Choice(PLATFORMS),
-    help="Where the model will run. arm: int8 activations stay int8. amd64: layout and all write layouts for CPUs like this one.",
+    help="CPU that will run the model. arm keeps int8 activations. amd64 allows this CPU's layouts at levels layout and all.",
 )
 @click.option(
     "--custom-op-library",
@@ -92,46 +98,46 @@ class ManyStyles(click.Command):
 @click.option(
     "--pipeline",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run exactly the passes of a file written by: ortconv passes list --as-text.",
+    help="Run exactly the passes in a file written by: ortconv passes list --as-text.",
 )
 @click.option(
     "--verify-each",
     is_flag=True,
-    help="Run the model after every pass and name the first pass and rewrite that change the numbers.",
+    help="Run the model after every pass; name the first pass and rewrite that change its numbers.",
 )
 @click.option(
     "--fold-limit",
     type=Size(),
     default="64MiB",
     metavar="SIZE",
-    help="How much constant folding may let the model grow, such as 64M, 1GiB or 0.",
+    help="Limit on the model's growth by constant folding, such as 64M, 1GiB or 0.",
 )
 @click.option("--validate/--no-validate", default=True, help="Run source and result on the same inputs and compare.")
 @click.option(
     "--validate-on",
     type=click.Choice(ENGINES),
     default="both",
-    help="Where: on our own kernels, in onnxruntime as an app opens the file, or both.",
+    help="Engines for validation: ortconv's numpy kernels, onnxruntime with an app's default options, or both.",
 )
 @click.option(
     "--validate-with",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
-    help="A set of inputs for that, as .npz; may be repeated. Made up otherwise.",
+    help="Inputs for validation by name, as .npz; may be repeated. Without it, inputs are made up.",
 )
 @click.option(
     "--validate-budget",
     metavar="BUDGET",
-    help="Time for all runs and memory for one, such as 1min or 30s,4GiB.  [default: 20s,2GiB]",
+    help="Validation's limits: time for all runs, memory for one run, such as 1min or 30s,4GiB.  [default: 20s,2GiB]",
 )
 @click.option(
     "--allow-unchecked",
     is_flag=True,
-    help="Write the file even if nothing could be compared or onnxruntime does not load it.",
+    help="Write the file even if it could not be compared or onnxruntime does not load it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Say what every pass and rewrite did.")
+@click.option("-v", "--verbose", is_flag=True, help="List every pass and rewrite with nodes, bytes and time.")
 def command(
     model: Path, output: Path | None, output_dir: Path | None, as_json: bool, quiet: bool, verbose: bool, **flags: Any
 ) -> None:

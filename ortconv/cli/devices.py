@@ -23,7 +23,7 @@ WIDTH = 110
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: bool) -> None:
-    """List the NNAPI devices of this machine: the CPU, and simulated ones.
+    """List the NNAPI devices of this machine: the CPU and simulated ones.
 
     Performance figures are execution time and power, relative to the CPU; smaller is better.
     """
@@ -46,7 +46,7 @@ def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: b
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_obj
 def show(outer: tuple[str, ...] | None, name: str, profiles: tuple[str, ...], vlog: str, as_json: bool) -> None:
-    """Say everything of the device NAME, which may also be the name or the file of a profile."""
+    """Show all properties of the device NAME. NAME may also be a profile's name or file."""
     with messages(vlog):
         documents = _documents((*(outer or ()), *profiles))
         found = [d for d in documents if name in (d["name"], d["profile"])]

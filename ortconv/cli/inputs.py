@@ -27,14 +27,14 @@ OPTIONS = (
         type=click.Path(exists=True, path_type=Path),
         metavar="FILE",
         help="Inputs by name as .npz, a test_data_set folder of onnx, or the file of a model's only input. "
-        "Inputs are made up where there is none.",
+        "Without it, inputs are made up.",
     ),
     click.option(
         "--input",
         "texts",
         multiple=True,
         metavar="SPEC",
-        help="One input: NAME=FILE (.npy, .pb or an image; NAME=FILE:LOW..HIGH scales the pixels), or how to make it up: "
+        help="One input: NAME=FILE (.npy, .pb or an image; NAME=FILE:LOW..HIGH scales the pixels), or its made-up form: "
         "NAME:SHAPE, NAME:LOW..HIGH, NAME:SHAPE:LOW..HIGH, with a shape such as 1x3x224x224. May be repeated.",
     ),
     click.option("--seed", type=click.IntRange(0), default=0, help="Seed of made-up inputs."),
@@ -100,7 +100,7 @@ def read_array(path: Path, value: Value, check: ArrayCheck | None = None) -> Any
 
 def _checking(values: Sequence[Value]) -> ArrayCheck:
     """A check of arrays against the inputs of these names, before they are read."""
-    from ortconv.session import check_type
+    from ortconv.runtime.session import check_type
 
     known = {v.name: v for v in values}
 
@@ -232,7 +232,7 @@ def _check_shape(shape: tuple[int, ...], value: Value) -> None:
     """UsageError for a shape that the input does not take, or that memory does not hold."""
     from ortconv.cli.arrays import check_room
     from ortconv.ir.types import TensorType
-    from ortconv.session import check_type
+    from ortconv.runtime.session import check_type
 
     type = value.type
     if not isinstance(type, TensorType):

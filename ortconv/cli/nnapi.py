@@ -21,7 +21,7 @@ DEFAULT_FLAGS = ("", "fp16", "nchw")
 
 @click.group()
 def command() -> None:
-    """Look into the NNAPI models that a model's partitions become: dump them, compare devices."""
+    """Show the NNAPI models of a model's partitions, and compare devices that run them."""
 
 
 @command.command()
@@ -66,7 +66,7 @@ def parsed(nnapi_flags: str) -> dict[str, Any]:
     default=DEFAULT_FLAGS,
     show_default="none, fp16, nchw",
     metavar="FLAGS",
-    help="Flags to compare, such as fp16, or fp16,nchw; may be repeated. None are an empty text.",
+    help="Flags to compare, such as fp16 or fp16,nchw; may be repeated. An empty text means no flags.",
 )
 @click.option(
     "--backend",
@@ -74,22 +74,19 @@ def parsed(nnapi_flags: str) -> dict[str, Any]:
     multiple=True,
     default=("numpy", "onnxruntime"),
     show_default=True,
-    help="CPU backends to compare with. The first one that runs the model is what all outputs are compared with.",
+    help="CPU backends to compare with; may be repeated. The first one that runs the model is the reference for all outputs.",
 )
 @add(given.OPTIONS)
-@click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Runs to take the median of.")
-@click.option("--timing", is_flag=True, help="Show where the time goes: application, runtime, driver and CPU by phase.")
+@click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Number of runs for each median.")
+@click.option("--timing", is_flag=True, help="Show the time of application, runtime, driver and CPU by phase.")
 @VLOG
-@click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as a page, all in one file."
-)
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as a page in one file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> None:
-    """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and how far outputs are apart.
+    """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and difference of the outputs.
 
-    Each device runs alone, and where there are several, all of them together; gpu-fp16 and npu-int8 if none is named. The
-    times of simulated devices are those of this machine's CPU by operation, times the figures of the profile, with the costs
-    of launches and copies.
+    Each device runs alone; several devices then run together. Without --device, they are gpu-fp16 and npu-int8. The time of a
+    simulated device is this machine's time of each operation, scaled by the profile, plus launches and copies.
     """
     from ortconv.report.benchmark import document
 

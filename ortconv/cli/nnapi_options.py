@@ -12,7 +12,7 @@ from ortconv.choices import FEATURE_LEVELS
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
-    from ortconv.executor.backend import Backend
+    from ortconv.runtime.backend import Backend
 
 LEVEL = click.option(
     "--nnapi-feature-level",
@@ -32,13 +32,13 @@ NNAPI = (
         "devices",
         multiple=True,
         metavar="PROFILE",
-        help="For backend nnapi: an accelerator of the phone, a TOML file or one that comes with ortconv; may be repeated.",
+        help="For backend nnapi: a simulated device, a TOML file or the name of a bundled profile; may be repeated.",
     ),
     click.option(
         "--nnapi-cache",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIRECTORY",
-        help="For backend nnapi: where devices keep what they compile.",
+        help="For backend nnapi: the directory of the devices' compilation caches.",
     ),
 )
 CHOICES = ("nnapi_flags", "nnapi_feature_level", "devices", "nnapi_cache")

@@ -45,19 +45,19 @@ DEVICES = click.option(
     "profiles",
     multiple=True,
     metavar="PROFILE",
-    help="A simulated device: a TOML file, or the name of a profile that comes along; may be repeated.",
+    help="A simulated device: a TOML file, or the name of a bundled profile; may be repeated.",
 )
 VLOG = click.option(
     "--vlog",
     type=Flags(),
     default="",
     metavar="FLAGS",
-    help="Messages of the runtime on stderr: model,compilation,execution,cpuexe,manager,driver,memory or all.",
+    help="Print the runtime's messages on stderr: model,compilation,execution,cpuexe,manager,driver,memory or all.",
 )
 
 
 OBSERVED = (
-    click.option("--timing", is_flag=True, help="For backend nnapi: say where the time goes, by layer and phase."),
+    click.option("--timing", is_flag=True, help="For backend nnapi: show the time by layer and phase."),
     VLOG,
 )
 
@@ -129,7 +129,7 @@ MODEL = (
     click.option(
         "--level",
         type=click.Choice(STUDIED),
-        help="How to optimize an .onnx model first; aware: as convert --use_nnapi does.  [default: basic]",
+        help="Level at which an .onnx model is optimized first; aware is what convert --use-nnapi does.  [default: basic]",
     ),
     *FIX_DIM,
     *NNAPI,

@@ -28,9 +28,9 @@ def command() -> None:
 @click.argument("configs", nargs=-1, required=True, type=FILE)
 @OUTPUT
 def merge(configs: tuple[Path, ...], output: Path | None) -> None:
-    """Write one config for all that CONFIGS ask for.
+    """Merge CONFIGS into one.
 
-    Types are united; an operator that one config lists without types is needed with all of them.
+    Types are united. An operator that one config lists without types keeps all types.
     """
     merged = _read(configs[0])
     for path in configs[1:]:
@@ -47,7 +47,7 @@ def merge(configs: tuple[Path, ...], output: Path | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def lint(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool) -> None:
-    """Say what a build by CONFIG lacks to run models, by kernel and type. Exits with 5 if there is anything."""
+    """List the kernels and types that models need and a build with CONFIG lacks. Exits with 5 if there are any."""
     listed = _read(config)
     missing = listed.missing(_needed(models, types=True))
     if as_json:
@@ -67,9 +67,9 @@ def lint(config: Path, models: tuple[Path, ...], as_json: bool, quiet: bool) -> 
 @command.command("from")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, path_type=Path))
 @OUTPUT
-@click.option("--types", is_flag=True, help="List the types of operators, too.")
+@click.option("--types", is_flag=True, help="Also list the types of operators.")
 def from_(folder: Path, output: Path | None, types: bool) -> None:
-    """Write the config of all .ort files below DIR, or of one such file."""
+    """Write the config of one .ort file, or of all those below DIR."""
     found = [folder]
     if folder.is_dir():
         found = sorted(p for p in folder.rglob("*") if p.suffix.lower() == ".ort" and not p.name.startswith("."))

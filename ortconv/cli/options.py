@@ -54,17 +54,21 @@ PASS_CHOICE = (
         "enable_passes",
         multiple=True,
         metavar="NAME",
-        help="Run an opt-in pass, too; may be repeated.",
+        help="Also run this opt-in pass; may be repeated.",
     ),
     click.option(
         "--disable-pass",
         "disable_passes",
         multiple=True,
         metavar="NAME",
-        help="Leave out a pass; see ortconv passes list.",
+        help="Leave out a pass; may be repeated. See: ortconv passes list.",
     ),
     click.option(
-        "--only-pass", "only_passes", multiple=True, metavar="NAME", help="Run this pass and no other; may be repeated."
+        "--only-pass",
+        "only_passes",
+        multiple=True,
+        metavar="NAME",
+        help="Run only the passes named so; may be repeated.",
     ),
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Stop optimizing after N rewrites."),
 )
@@ -73,13 +77,17 @@ LIMITS = (
     click.option(
         "--device",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Device profile: a TOML file with what a phone refuses, and its speeds.",
+        help="Device profile: a TOML file with the operators that a phone refuses, and its speeds.",
     ),
     click.option(
-        "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep the N partitions that save most time."
+        "--max-partitions", type=click.IntRange(0), metavar="N", help="Keep only the N partitions that save most time."
     ),
     click.option(
-        "--min-nodes", type=click.IntRange(1), default=1, metavar="N", help="Leave out partitions of fewer nodes."
+        "--min-nodes",
+        type=click.IntRange(1),
+        default=1,
+        metavar="N",
+        help="Leave out partitions of fewer than N nodes.",
     ),
     click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time."),
 )
@@ -90,7 +98,7 @@ FIX_DIM = (
         "fix_dims",
         multiple=True,
         metavar="NAME=N",
-        help="Give a symbolic input dimension a number; may be repeated.",
+        help="Set a symbolic input dimension to a number; may be repeated.",
     ),
 )
 
@@ -106,7 +114,7 @@ NNAPI = (
         "--nnapi-partitioning-stop-ops",
         "--stop-ops",
         metavar="OPS",
-        help="Operators, comma separated, from which on NNAPI gets nothing.  [default: NonMaxSuppression]",
+        help="Stop operators, comma separated: NNAPI gets neither these nor any node behind them.  [default: NonMaxSuppression]",
     ),
 )
 """The options of NNAPI, for every command that divides models."""
@@ -116,22 +124,25 @@ COREML = (
         "--coreml-format",
         type=click.Choice(COREML_FORMATS),
         default=COREML_FORMATS[0],
-        help="Model format that the CoreML provider is to make.",
+        help="Model format that the CoreML provider makes.",
     ),
     click.option(
-        "--coreml-version", type=click.IntRange(1), default=COREML_VERSION, help="CoreML version to assume; 7: iOS 17."
+        "--coreml-version",
+        type=click.IntRange(1),
+        default=COREML_VERSION,
+        help="CoreML version to assume; 7 is that of iOS 17.",
     ),
     click.option(
         "--coreml-only-static-input-shapes",
         "coreml_static_inputs",
         is_flag=True,
-        help="Give CoreML no node with dynamic shapes, as the provider's flag of that name does.",
+        help="Give CoreML no node with dynamic shapes, like the provider's flag of this name.",
     ),
     click.option(
         "--coreml-enable-on-subgraph",
         "coreml_on_subgraphs",
         is_flag=True,
-        help="Give CoreML nodes inside If, Loop and Scan, too.",
+        help="Also give CoreML nodes inside If, Loop and Scan.",
     ),
 )
 """The options of CoreML, for every command that divides models."""
@@ -143,12 +154,12 @@ BACKENDS = (
         "backends",
         multiple=True,
         default=["numpy"],
-        help="Backend to run on; several in order of preference.",
+        help="Backend to run on: numpy, numpy:reference, onnxruntime, nnapi or an installed one. Repeat it in order of preference.",
     ),
     click.option(
         "--custom-op-library",
         type=Library(),
-        help="Shared library with operators of your own, for onnxruntime.",
+        help="Shared library with your own operators, for onnxruntime.",
     ),
 )
 

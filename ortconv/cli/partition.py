@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"show_default": True})
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to divide for.")
+@click.option("--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to assume.")
 @add(NNAPI)
-@click.option("--use-nchw", is_flag=True, help="Keep the layout of ONNX, as the provider's flag of that name does.")
+@click.option("--use-nchw", is_flag=True, help="Assume the provider's flag USE_NCHW, which keeps ONNX's layout.")
 @add(COREML)
 @click.option(
     "--level",
     type=click.Choice(STUDIED),
-    help="How to optimize an .onnx model first; aware: as convert --use_nnapi or --use_coreml does.  [default: basic]",
+    help="Level at which an .onnx model is optimized first; aware is that of convert --use-nnapi.  [default: basic]",
 )
 @click.option("--compare-levels", is_flag=True, help="Show the partitions at every level side by side.")
 @add(FIX_DIM)
@@ -34,19 +34,22 @@ if TYPE_CHECKING:
 @click.option(
     "--maximize-offload",
     is_flag=True,
-    help="Rewrite what is refused as convert --maximize-offload does, and say what that gains.",
+    help="Rewrite refused nodes as convert --maximize-offload does, and show the gain.",
 )
 @click.option(
-    "--fail-on", metavar="CONDITIONS", help='Exit with 5 where one holds, such as "partitions>3,coverage<80%".'
+    "--fail-on", metavar="CONDITIONS", help='Exit with 5 if one of these holds, such as "partitions>3,coverage<80%".'
 )
-@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the graph and its partitions.")
 @click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), help="The same as a page to explore, all in one file."
+    "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the graph and its partitions into this file."
+)
+@click.option("--dark", is_flag=True, help="Use colors for dark pages in --svg.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the same as an interactive page in one file."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
-    """Say which nodes of MODEL (.onnx or .ort) an accelerator takes, why not the others, and what to do about it."""
+    """Show which nodes of MODEL (.onnx or .ort) an accelerator takes, why it refuses the others, and what helps."""
     from ortconv.report.gates import check_gates, parse_gates
     from ortconv.report.partitions import divided, document, metrics
 
@@ -135,6 +138,6 @@ def _draw(found: Analysis, model: Path, flags: dict[str, Any]) -> None:
 
     drawn = scene(found.partitioning, found.estimate)
     if flags["svg"] is not None:
-        write_text(flags["svg"], drawing(drawn))
+        write_text(flags["svg"], drawing(drawn, dark=flags["dark"]))
     if flags["html"] is not None:
         write_text(flags["html"], page(drawn, title=model.name))

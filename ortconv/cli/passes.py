@@ -13,31 +13,35 @@ from ortconv.cli.options import PASS_CHOICE, Size, add
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from ortconv.optimizer.catalogue import Entry
+    from ortconv.optimizer.catalog import Entry
     from ortconv.optimizer.pattern import PatternInput
 
 
 @click.group()
 def command() -> None:
-    """Say what the optimizer's passes do.
+    """List and explain the optimizer's passes.
 
-    Their names are what convert's --enable-pass, --disable-pass and --only-pass take, and what its summary counts.
+    convert takes their names in --enable-pass, --disable-pass and --only-pass, and counts them in its summary.
     """
 
 
 @command.command("list")
-@click.option("--level", type=click.Choice(LEVELS), help="Only the passes of this level; with --as-text, all up to it.")
+@click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    help="List only the passes of this level; with --as-text, those of all levels up to it.",
+)
 @click.option("--as-text", is_flag=True, help="Print the pipeline as text, for convert's --pipeline.")
 @add(PASS_CHOICE)
-@click.option("--fold-limit", type=Size(), metavar="SIZE", help="What --as-text says of it.")
+@click.option("--fold-limit", type=Size(), metavar="SIZE", help="Limit on constant folding to write with --as-text.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | None, **names: Any) -> None:
     """List all passes in the order in which they run.
 
-    Those that run only on request are marked opt-in.
+    Passes that run only on request are marked opt-in.
     """
     from ortconv.optimizer import recipe
-    from ortconv.optimizer.catalogue import entries
+    from ortconv.optimizer.catalog import entries
 
     limit: dict[str, Any] = {} if fold_limit is None else {"fold_limit": fold_limit}
     chosen = recipe.make(
@@ -68,8 +72,8 @@ def list_(level: str | None, as_text: bool, as_json: bool, fold_limit: int | Non
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def explain(name: str, as_json: bool) -> None:
-    """Say what the pass NAME does, in all its forms, and how it differs from ONNX Runtime's."""
-    from ortconv.optimizer.catalogue import find, patterns_of
+    """Explain the pass NAME: its patterns, and how it differs from ONNX Runtime's."""
+    from ortconv.optimizer.catalog import find, patterns_of
 
     entry = find(name)
     if as_json:
@@ -117,7 +121,7 @@ def _tree(operand: PatternInput, tree: Tree | None = None) -> Tree:
     from rich.markup import escape
     from rich.tree import Tree
 
-    from ortconv.optimizer.catalogue import operators, pattern_text
+    from ortconv.optimizer.catalog import operators, pattern_text
     from ortconv.optimizer.pattern import P
 
     if not isinstance(operand, P):

@@ -53,10 +53,10 @@ def _taken(result: Result) -> Iterator[str]:
         share = f"{sum(own)} of {result.nodes_divided} nodes"
         yield _line(provider, f"{len(own)} {what}, {share} before the fusions for the CPU")
     if not result.partitions:
-        yield _line("taken", "nothing")
+        yield _line("partition", f"none, 0 of {result.nodes_divided} nodes")
     if result.without_fallback:
         count = f"{result.without_fallback} of these have no CPU kernel"
-        yield _line("", f"{count}: the file loads only where they are taken")
+        yield _line("", f"{count}: the file loads only with their providers")
     for i, text in enumerate(gained(result.offload) if result.offload is not None else ()):
         yield _line("" if i else "offload", printable(text))
     if result.refusals:

@@ -21,7 +21,7 @@ from ortconv.errors import MismatchError, UsageError
 
 if TYPE_CHECKING:
     from ortconv.nnapi.timing import Summary, Trace
-    from ortconv.session import Session
+    from ortconv.runtime.session import Session
 
 
 @click.command(context_settings={"show_default": True})
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     "--nodes",
     multiple=True,
     metavar="NAME",
-    help="Beside the outputs, a value inside the graph, or what the node of that name makes; may be repeated.",
+    help="Also show and save this value inside the graph, or the results of the node with this name; may be repeated. Such a "
+    "value is computed in a run of its own, node by node, so that the outputs do not change.",
 )
-@click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write what comes out, as .npz.")
+@click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the results as .npz.")
 @click.option(
     "--top",
     type=click.IntRange(1),
@@ -45,27 +46,34 @@ if TYPE_CHECKING:
     "--check",
     type=click.Path(exists=True, path_type=Path),
     metavar="FILE",
-    help="Expect this to come out, and exit with 4 if it does not: .npz by name, a test_data_set folder, or the file of an "
-    "only output.",
+    help="Expected outputs; exit with 4 if the results differ. An .npz by name, a test_data_set folder, or the file of a "
+    "model's only output.",
 )
 @click.option(
     "--rtol",
     type=click.FloatRange(0),
     default=1e-3,
-    help="For --check: what floats may be off, relative to what is expected.",
+    help="For --check: relative tolerance of floats.",
 )
-@click.option("--atol", type=click.FloatRange(0), default=1e-5, help="For --check: what may be off in any case.")
-@click.option("--repeat", type=click.IntRange(1), default=1, help="Run so often and report the median time.")
-@click.option("--threads", type=click.IntRange(1), default=1, metavar="N", help="Threads that a run may use.")
+@click.option("--atol", type=click.FloatRange(0), default=1e-5, help="For --check: absolute tolerance of floats.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(1),
+    default=1,
+    help="Number of runs; several report the median and p90 of their times.",
+)
+@click.option(
+    "--threads", type=click.IntRange(1), default=1, metavar="N", help="Threads of numpy's BLAS and of onnxruntime."
+)
 @click.option(
     "--profile",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the time of every step as a Chrome trace, and show it by operator.",
+    help="Write the time of every step as a Chrome trace, and show the times by operator.",
 )
 @add(BACKENDS)
 @add(NNAPI)
 @add(OBSERVED)
-@click.option("--plan", "-v", "--verbose", is_flag=True, help="Say which node runs on which backend, and why.")
+@click.option("--plan", "-v", "--verbose", is_flag=True, help="Show which node runs on which backend, and why.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
@@ -76,9 +84,9 @@ def command(
     quiet: bool,
     **flags: Any,
 ) -> None:
-    """Run MODEL (.onnx or .ort) once or several times and say what comes out."""
+    """Run MODEL (.onnx or .ort) once or several times and show its outputs."""
     from ortconv.cli.arrays import write_npz
-    from ortconv.session import Session
+    from ortconv.runtime.session import Session
 
     trace = click.get_current_context().with_resource(observed(backends, flags))
     start = time.perf_counter()
@@ -165,10 +173,14 @@ def _measured(
     forget_peak()
     feeds, results = first_run(session, names, wanted.arrays, wanted.draws, flags["seed"])
     times = []
+    kept = {v.name for v in session.kept}
+    timed = [name for name in names if name not in kept] or names
+    found = dict(zip(names, results, strict=True))
     for _ in range(flags["repeat"]):
         start = time.perf_counter()
-        results = session.run(names, feeds)
+        results = session.run(timed, feeds)
         times.append(time.perf_counter() - start)
+        found |= zip(timed, results, strict=True)
     document = {
         "runs": len(times),
         "median_seconds": round(statistics.median(times), 9),
@@ -176,7 +188,7 @@ def _measured(
         "peak_bytes": peak_bytes(),
         "made_up": [name for name in feeds if name not in wanted.arrays],
     }
-    return feeds, document, dict(zip(names, results, strict=True))
+    return feeds, document, found
 
 
 def _summary(session: Session, trace: Trace) -> Summary:

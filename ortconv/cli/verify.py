@@ -16,7 +16,7 @@ from ortconv.errors import FormatError
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(model: Path, as_json: bool, quiet: bool) -> None:
-    """Check the .ort file MODEL: every offset, then all that a minimal build takes on trust.
+    """Check the .ort file MODEL: every offset, then everything that a minimal build trusts unseen.
 
     Exits with 3 if the file is damaged or would mislead a minimal build.
     """

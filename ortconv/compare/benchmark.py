@@ -19,7 +19,7 @@ from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageEr
 from ortconv.ir.model import Model
 from ortconv.nnapi import timing
 from ortconv.nnapi.simulated import metered
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 REFERENCE = "nnapi-reference"
 NAMES_DEVICES = 29

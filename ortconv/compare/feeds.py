@@ -16,7 +16,7 @@ from ortconv.errors import BackendError, UnsupportedError, UsageError
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, SequenceType, TensorType
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 Feeds = dict[str, Any]
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import Allowance
-from ortconv.executor.backend import claims, get_backend, with_fallbacks
-from ortconv.executor.regions import last_uses, observed, pieces, place, reads, split
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
-from ortconv.session import check_feeds
+from ortconv.runtime.backend import claims, get_backend, reference_of, with_fallbacks
+from ortconv.runtime.placement import last_uses, observed, pieces, place, reads, split
+from ortconv.runtime.session import check_feeds
 
 PIECE = 8
 """Nodes that run together, and whose results are held together."""
@@ -98,10 +98,10 @@ def stream(
 ) -> Iterator[tuple[Value, Any]]:
     """Every value that the graph's nodes make, each let go as soon as no node needs it.
 
-    A group that a backend claims runs as a whole, several times if it makes more than fits in memory; a value that the backend
-    never computes, since it does several operators as one, is None.
+    Nodes that run on numpy do so on `numpy:reference`. A group that a backend claims runs as a whole, several times if it makes
+    more than fits in memory; a value that the backend never computes, since it does several operators as one, is None.
     """
-    found = {b.name: b for b in with_fallbacks(list(map(get_backend, backends)))}
+    found = {b.name: reference_of(b) for b in with_fallbacks(list(map(get_backend, backends)))}
     regions = split(graph, place(graph, list(found.values())), custom_op_library=custom_op_library)
     steps = [
         (found[name], piece)

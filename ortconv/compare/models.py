@@ -12,12 +12,12 @@ from ortconv.compare.layers import ComparedLayer, Loss, compare_layers, largest_
 from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import limit
 from ortconv.errors import BackendError, OrtconvError, UsageError
-from ortconv.executor.backend import discover
-from ortconv.executor.regions import reads
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.model import Model
 from ortconv.models import load
-from ortconv.session import Session
+from ortconv.runtime.backend import discover
+from ortconv.runtime.placement import reads
+from ortconv.runtime.session import Session
 
 SUSPECTS = 3
 """How many rewrites a divergence names."""

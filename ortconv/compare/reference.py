@@ -20,12 +20,12 @@ from ortconv.compare.trials import CannotTryError, Run, TooLargeError, Trial, tr
 from ortconv.compare.verdict import Gap, Tolerance, accepts, gap, nudge, nudged, tolerances, widest
 from ortconv.compare.widen import is_narrow, narrow, wide, widen
 from ortconv.errors import BackendError, MismatchError, OrtconvError
-from ortconv.executor.deadline import within
 from ortconv.ir.graph import Graph, Value, captures
 from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
 from ortconv.models import load
-from ortconv.session import Session
+from ortconv.runtime.deadline import within
+from ortconv.runtime.session import Session
 
 if TYPE_CHECKING:
     from ortconv.backends.onnxruntime_cpu import ModelFile
@@ -51,6 +51,8 @@ class ValidationSettings:
     budget: Budget = field(default_factory=Budget)
     fix_dims: Mapping[str, int] = field(default_factory=dict)
     custom_op_library: Path | None = None
+    numpy: str = "numpy"
+    """The backend of the engine numpy. On `numpy:reference`, accelerated forms add no rounding to a difference."""
 
 
 class Reference:
@@ -128,11 +130,11 @@ class Reference:
         if "numpy" not in self.settings.engines:
             return
         try:
-            session = Session(model, ["numpy"])
+            session = Session(model, [self.settings.numpy])
         except OrtconvError as error:
-            self.reasons["numpy"] = f"numpy: {error}"
+            self.reasons[self.settings.numpy] = f"numpy: {error}"
         except MemoryError:
-            self.reasons["numpy"] = "numpy: constants alone take more memory than there is"
+            self.reasons[self.settings.numpy] = "numpy: constants alone take more memory than there is"
         else:
             self._collect("numpy", model.graph, lambda feeds: session.run(None, feeds))
         if self._too_large and can_shrink(model.graph):
@@ -140,10 +142,10 @@ class Reference:
 
     def _run_shrunk(self) -> None:
         """Run the source on smaller inputs than it declares. onnxruntime would not take these."""
-        declared = self.reasons["numpy"]
+        declared = self.reasons[self.settings.numpy]
         self.is_shrunk = True
         model = self._loaded()
-        session = Session(model, ["numpy"])
+        session = Session(model, [self.settings.numpy])
         self._collect("numpy", model.graph, lambda feeds: session.run(None, feeds))
         self.is_shrunk = bool(self.trials)
         if self.trials:
@@ -271,7 +273,7 @@ class Reference:
                 widen(model.graph)
                 with within(self.clock.left / 2):
                     feeds = {name: wide(value) for name, value in self.trials[i].feeds.items()}
-                    self._wide[i] = Session(model, ["numpy"]).run(None, feeds)
+                    self._wide[i] = Session(model, [self.settings.numpy]).run(None, feeds)
             except OrtconvError:
                 self._wide[i] = None
         return self._wide[i]
@@ -305,7 +307,7 @@ class Reference:
             model = self._loaded()
             if seed:
                 nudge(model.graph, np.random.default_rng(seed))
-            runs.append(partial(Session(model, ["numpy"]).run, None))
+            runs.append(partial(Session(model, [self.settings.numpy]).run, None))
         return runs
 
     def _loaded(self) -> Model:
@@ -351,7 +353,7 @@ class Reference:
 
 def open_file(file: Path, default: bool, custom_op_library: Path | None) -> ModelFile:
     from ortconv.backends.onnxruntime_cpu import ModelFile
-    from ortconv.executor.backend import get_backend
+    from ortconv.runtime.backend import get_backend
 
     get_backend("onnxruntime")
     return ModelFile(file, default=default, custom_op_library=custom_op_library)

@@ -16,10 +16,10 @@ from ortconv.compare.feeds import Feeds, free_problem, from_arrays, make, sizes_
 from ortconv.compare.layers import stream
 from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_solved, solve
 from ortconv.errors import BackendError, OrtconvError
-from ortconv.executor.deadline import TimeLimitError, within
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.process import memory_limit
+from ortconv.runtime.deadline import TimeLimitError, within
 
 Run = Callable[[Feeds], list[Any]]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from ortconv.compare.reference import Outputs, Reference, open_file, runtime_name, said
 from ortconv.compare.shrink import shrink
 from ortconv.errors import BackendError, UnsupportedError
-from ortconv.executor.deadline import TimeLimitError, within
 from ortconv.ir.model import Model
 from ortconv.models import load
-from ortconv.session import Session
+from ortconv.runtime.deadline import TimeLimitError, within
+from ortconv.runtime.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _on_numpy(expected: Reference, converted: Path, excused: tuple[str, ...], ne
         model = load(converted)
         if expected.is_shrunk:
             shrink(model.graph)
-        session = Session(model, ["numpy"])
+        session = Session(model, [expected.settings.numpy])
         results = []
         for trial in expected.trials:
             with within(expected.clock.left):
@@ -147,7 +147,7 @@ def _on_onnxruntime(expected: Reference, converted: Path, excused: tuple[str, ..
 
 def hold(expected: Reference, model: Model, stage: str, excused: Collection[str] = (), hint: str = "") -> None:
     """Run a model on numpy as it is after a stage of the pipeline. MismatchError naming the stage where it differs."""
-    session = Session(model)
+    session = Session(model, [expected.settings.numpy])
     results = [session.run(None, trial.feeds) for trial in expected.trials]
     expected.judge(
         "numpy", results, f"after {stage}: ", hint or f"leave it out with --disable-pass {stage}", bool(excused)

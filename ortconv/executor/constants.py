@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.registry import Function
+from ortconv.executor.replay.work import Function
 from ortconv.ir.graph import Node, Value
-from ortconv.ir.tensor import Array, SparseTensor, Tensor, aligned
+from ortconv.ir.tensor import Array, aligned, dense
 
 _LARGEST_RESULT = 1 << 20
 """Bytes up to which results are kept in any case; larger ones where operands of an eighth of that size stand for them."""
@@ -72,7 +72,3 @@ class Constants:
     def forget(self) -> None:
         """Let go of all arrays. Those that are asked for again are made again."""
         self._arrays.clear()
-
-
-def dense(const: Tensor | SparseTensor) -> Array:
-    return const.numpy() if isinstance(const, Tensor) else const.dense().numpy()

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError, InternalError, OrtconvError, UnsupportedError
+from ortconv.executor.kernels.evaluate import evaluated
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import DType, TensorType
 
@@ -63,8 +64,6 @@ def _blamed(error: Exception, nodes: list[Node], doing: str) -> OrtconvError:
 
 def _failure(node: Node) -> str | None:
     """Why a node cannot run on zeros in the place of its inputs; None if it can, or if that cannot be told."""
-    from ortconv.executor.plan import evaluated
-
     if node.subgraphs or node.graph is None:
         return None
     operands: list[Any] = []

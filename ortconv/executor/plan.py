@@ -11,26 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.errors import BackendError, UnsupportedError
-from ortconv.executor.backend import Event
+from ortconv.errors import BackendError
 from ortconv.executor.constants import Constants
-from ortconv.executor.deadline import watched
-from ortconv.executor.foreseen import foreseen
-from ortconv.executor.fusion import Unit, units
+from ortconv.executor.fusion.group import Constant, Scope
+from ortconv.executor.fusion.int8_patterns import is_of_weights
+from ortconv.executor.fusion.table import FLOAT, QUANTIZED, fuse
 from ortconv.executor.guard import SMALLER
-from ortconv.executor.heads import Bind
-from ortconv.executor.kernels.blocks import Constant
-from ortconv.executor.quantized import quantized_units
-from ortconv.executor.quantized_steps import is_of_weights
-from ortconv.executor.recording import ABSENT, Recording, Step
-from ortconv.executor.registry import Function, Kernel, lookup, preparer
-from ortconv.executor.threads import products_in, thread_count
-from ortconv.executor.work import ChangedError, with_attributes
-from ortconv.ir.graph import Attribute, Graph, Graphs, Node, Tensors, Value, captures
-from ortconv.ir.schema import schema_of, since_version
-from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.executor.kernels.evaluate import kernel_of
+from ortconv.executor.replay.recorder import ABSENT, Recording, Step
+from ortconv.executor.replay.threads import products_in, thread_count
+from ortconv.executor.replay.work import ChangedError, Function, with_attributes
+from ortconv.executor.shape_dataflow import shape_dataflow
+from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
 from ortconv.ir.types import DType, TensorType
 from ortconv.process import return_freed_memory, without_collections
+from ortconv.runtime.backend import Event
+from ortconv.runtime.deadline import watched
 
 _Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
 """What to call, with which values, what it makes, and the node for messages."""
@@ -39,7 +35,7 @@ _Bound = tuple[Function, list[Value | None], Sequence[Value | None], Node]
 _MOST_SIGNATURES = 16
 """For how many combinations of input shapes a plan remembers what follows from them."""
 
-_FORESEEN_BYTES = 1 << 20
+_LARGEST_REMEMBERED = 1 << 20
 """Larger results are computed again rather than kept."""
 
 _SMALL_BYTES = 1 << 16
@@ -59,8 +55,8 @@ def _as_it_is(steps: list[Step]) -> list[Step]:
 class Plan:
     """Steps over numbered slots. One plan may run in several threads.
 
-    Constants fold at plan time, values that depend on shapes alone in the first run with these shapes; the second such run is
-    recorded, for all that follow. With `reference`, each node runs its plain kernel, and nothing is fused, prepared or recorded.
+    Constants fold at plan time, values that depend on shapes alone in the first run of a signature; the second run is recorded.
+    With `reference`, each node runs its plain kernel, and nothing is fused, prepared or recorded.
     """
 
     @without_collections()
@@ -78,14 +74,18 @@ class Plan:
         constants = Constants()
         bind = partial(_bind, constants, align=constants.align, reference=reference)
         fold = partial(constants.fold, bind=partial(_bind, constants, reference=reference))
-        folding, following = foreseen(nodes, inputs)
+        folding, following = shape_dataflow(nodes, inputs)
         kept = {*outputs, *_made(following)}
         late = {node for node in folding if is_of_weights(node)}
         left = [n for n in nodes if n in late or n not in folding or not fold(n)]
-        taken = {} if reference else quantized_units(left, constants, bind, kept)
-        left = [n for n in left if n in taken or n not in late or not fold(n)]
-        found = {} if reference else units(left, constants, bind, kept, taken)
-        bound = self._bound(left, found, bind)
+        scope = Scope(left, constants, bind, kept)
+        if not reference:
+            fuse(scope, QUANTIZED)
+        left = [n for n in left if n in scope.claimed or n not in late or not fold(n)]
+        scope.narrow(left)
+        if not reference:
+            fuse(scope, FLOAT)
+        bound = self._bound(scope)
         last_use = {value: index for index, (_, reads, *_) in enumerate(bound) for value in reads if value is not None}
         last_use |= dict.fromkeys(outputs, len(bound))
         # What follows from shapes stays until the end of the run, to be remembered.
@@ -108,15 +108,15 @@ class Plan:
             and all(_lies_in_memory(v) for node in nodes for v in node.outputs if v is not None)
         )
 
-    def _bound(self, nodes: list[Node], found: dict[Node, Unit | None], bind: Bind) -> list[_Bound]:
-        self._together = {node: unit.nodes for node, unit in found.items() if unit is not None}
+    def _bound(self, scope: Scope) -> list[_Bound]:
+        self._together = {node: group.nodes for node, group in scope.groups.items()}
         bound: list[_Bound] = []
-        for node in nodes:
-            unit = found.get(node)
-            if unit is not None:
-                bound.append((unit.function, unit.reads, unit.makes, node))
-            elif node not in found:
-                bound.append((*bind(node), node.outputs, node))
+        for node in scope.nodes:
+            group = scope.groups.get(node)
+            if group is not None and group.function is not None:
+                bound.append((group.function, group.reads, group.makes, node))
+            elif node not in scope.claimed:
+                bound.append((*scope.bind(node), node.outputs, node))
         return bound
 
     def _step(
@@ -266,7 +266,7 @@ class Plan:
         initial, steps = self._initial.copy(), []
         for index, step in enumerate(self.steps):
             results = [slots[i] for i in step[2]] if index in self._following else []
-            if results and all(isinstance(r, np.ndarray) and r.nbytes <= _FORESEEN_BYTES for r in results):
+            if results and all(isinstance(r, np.ndarray) and r.nbytes <= _LARGEST_REMEMBERED for r in results):
                 for slot, array in zip(step[2], results, strict=True):
                     initial[slot] = array
             else:
@@ -288,45 +288,6 @@ def _made(nodes: Iterable[Node]) -> set[Value]:
     return {v for node in nodes for v in node.outputs if v is not None}
 
 
-def objection(node: Node) -> str | None:
-    """Why the numpy executor cannot run a node; None if it can. Subgraphs are looked into."""
-    found = _kernel(node)
-    if isinstance(found, str):
-        return found
-    return next((reason for sub in node.subgraphs for n in sub if (reason := objection(n))), None)
-
-
-def _kernel(node: Node) -> tuple[Kernel, dict[str, Any]] | str:
-    """The kernel of a node and the attributes that it is given, or why there is none."""
-    since = since_version(node)
-    kernel = lookup(node.domain, node.op, since)
-    if kernel is None:
-        return f"no kernel for {node.domain + ':' if node.domain else ''}{node.op} version {since}"
-    stated = {name: node.attrs[name] for name in _stated(node, kernel)} if node.attrs else {}
-    unknown = [name for name in stated if kernel.attributes is not None and name not in kernel.attributes]
-    if unknown:
-        return f"the kernel of {node.op} does not take attribute {unknown[0]}={node.attrs[unknown[0]]}"
-    return kernel, stated
-
-
-_MEMORY_HINT = "consumed_inputs"
-"""Before opset 6 it told which inputs may be overwritten."""
-
-
-def _stated(node: Node, kernel: Kernel) -> list[str]:
-    """The attributes that the kernel must be given: all that a node has, but for unknown ones with their default."""
-    known = kernel.attributes
-    if known is None:
-        return [k for k in node.attrs if k != _MEMORY_HINT]
-    schema = schema_of(node)
-    defaults = {} if schema is None else schema.defaults
-    return [
-        k
-        for k, v in node.attrs.items()
-        if k in known or (k != _MEMORY_HINT and (k not in defaults or defaults[k] != v))
-    ]
-
-
 def _bind(
     constant: Constant, node: Node, align: Callable[[Value], object] = lambda _: None, reference: bool = False
 ) -> tuple[Function, list[Value | None]]:
@@ -334,40 +295,23 @@ def _bind(
 
     `align` is called for operands that are not prepared.
     """
-    found = _kernel(node)
-    if isinstance(found, str):
-        raise UnsupportedError(found, node=node.label)
-    kernel, stated = found
-    attributes = {name: _argument(value) for name, value in stated.items()}
-    if kernel.wants_n_outputs:
-        attributes["n_outputs"] = len(node.outputs)
+    kernel, attributes = kernel_of(node)
     reads = list(node.inputs)
     if node.subgraphs:
         outer = captures(node)
         reads += outer
-        function = _with_bodies(kernel.function, attributes, len(node.inputs), outer, reference)
+        function = _with_bodies(kernel.reference, attributes, len(node.inputs), outer, reference)
     else:
-        prepare = None if reference else preparer(node.domain, node.op)
-        if prepare is not None:
+        if kernel.prepare is not None and not reference:
             operands = [None if v is None else constant(v) for v in reads]
-            prepared = prepare(operands, **attributes)
+            prepared = kernel.prepare(operands, **attributes)
             if prepared is not None:
                 return prepared, reads
-        function = with_attributes(kernel.function, attributes) if attributes else kernel.function
+        function = with_attributes(kernel.reference, attributes) if attributes else kernel.reference
     for value in reads:
         if value is not None:
             align(value)
     return function, reads
-
-
-def _argument(value: Attribute) -> Any:
-    if isinstance(value, Tensor):
-        return value.numpy()
-    if isinstance(value, Tensors):
-        return tuple(t.numpy() for t in value)
-    if isinstance(value, SparseTensor):
-        return value.dense().numpy()
-    return value
 
 
 def _with_bodies(
@@ -411,25 +355,3 @@ class Body:
 def _body_plan(graph: Graph, outer: Sequence[Value], reference: bool) -> Plan:
     # What has inputs runs many times in a row, with shapes that change from one time to the next.
     return Plan(list(graph), [*graph.inputs, *outer], graph.outputs, records=not graph.inputs, reference=reference)
-
-
-def evaluated(node: Node, operands: Sequence[Any]) -> Any:
-    """What a node's kernel makes of operands. UnsupportedError where there is no kernel; its errors pass."""
-    found = _kernel(node)
-    if isinstance(found, str):
-        raise UnsupportedError(found, node=node.label)
-    kernel, stated = found
-    attributes = {name: _argument(value) for name, value in stated.items()}
-    if kernel.wants_n_outputs:
-        attributes["n_outputs"] = len(node.outputs)
-    with np.errstate(all="ignore"):
-        return kernel.function(*operands, **attributes)
-
-
-def evaluate(node: Node) -> tuple[Any, ...]:
-    """The outputs of a node whose inputs are all constants. UnsupportedError where there is no kernel; kernel errors pass."""
-    constants = Constants()
-    function, reads = _bind(constants, node, constants.align)
-    with np.errstate(all="ignore"):
-        result = function(*[None if v is None else constants(v) for v in reads])
-    return result if isinstance(result, tuple) else (result,)

@@ -413,7 +413,7 @@ class Graph(Links):
     def absorb(self, sub: Graph, before: Node) -> list[Value]:
         """Move all nodes and constants of a subgraph without inputs into this graph, before a node; its former outputs.
 
-        Names that exist here already are replaced by fresh ones. The subgraph is empty afterwards.
+        Names that exist here already are replaced by fresh ones. The subgraph is empty afterward.
         """
         outputs = list(sub.outputs)
         sub.set_outputs(())

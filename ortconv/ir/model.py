@@ -29,7 +29,7 @@ NODES_MADE: dict[tuple[str, str], int] = {
     ("MatMulNBitsFusion", "FuseBias"): 0,
 }  # fmt: skip
 """The optimizers of onnxruntime that replay saved fusions, their actions, and how many nodes each makes; where it makes none,
-the target stays and loses its neighbours."""
+the target stays and loses its neighbors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,3 +158,8 @@ def _unpack(data: memoryview, dtype: DType, size: int) -> Array:
     if dtype in (DType.UINT4, DType.UINT2):
         return codes.astype(dtype.numpy)
     return codes.view(dtype.numpy)
+
+
+def dense(const: Tensor | SparseTensor) -> Array:
+    """The elements of a constant, those of a sparse one among its zeros."""
+    return const.numpy() if isinstance(const, Tensor) else const.dense().numpy()

@@ -121,5 +121,5 @@ def requantize(acc: Array, real: float | Array, out: OperandType, activation: in
 
 
 def exact_float(x: Array, terms: int) -> Array:
-    """Centred 8-bit numbers as floats, such that sums of `terms` products are exact."""
+    """Centered 8-bit numbers as floats, such that sums of `terms` products are exact."""
     return x.astype(np.float32 if terms * 255 * 255 < 1 << 24 else np.float64)

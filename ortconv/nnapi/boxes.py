@@ -55,10 +55,10 @@ def transformed(boxes: Array, deltas: Array, image: Array) -> Array:
     Shapes broadcast but for the last dimension.
     """
     sides = boxes[..., 2:] - boxes[..., :2]
-    centres = (boxes[..., :2] + boxes[..., 2:]) * HALF + deltas[..., :2] * sides
+    centers = (boxes[..., :2] + boxes[..., 2:]) * HALF + deltas[..., :2] * sides
     halves = np.exp(deltas[..., 2:]) * sides * HALF
     limits = np.asarray(image)[..., ::-1]
-    corners = centres - halves, centres + halves
+    corners = centers - halves, centers + halves
     return np.concatenate([np.clip(corner, np.float32(0), limits) for corner in corners], axis=-1)
 
 

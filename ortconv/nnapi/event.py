@@ -26,7 +26,7 @@ AS_DRIVERS_SAY = {
 
 
 class Fence:
-    """A file descriptor that becomes readable when it is signalled."""
+    """A file descriptor that becomes readable when it is signaled."""
 
     def __init__(self) -> None:
         self.fd, self._signal = os.pipe()

@@ -131,7 +131,7 @@ class Tensor(OperandType):
         return ((self.array.astype(np.int32) - self.zero_point) * np.float32(self.scale)).astype(np.float32)
 
     @property
-    def centred(self) -> Array:
+    def centered(self) -> Array:
         """Quantized elements minus the zero point, as int32."""
         return self.array.astype(np.int32) - np.int32(self.zero_point)
 

@@ -279,7 +279,7 @@ def _rewrite(r: Rule, m: Match, replacement: Replacement, context: Context) -> l
     parts = replacement if isinstance(replacement, tuple) else (replacement,)
     graph, label = m.graph, root.label
     added: list[Node] = []
-    results = [_materialise(part, root, i, added) for i, part in enumerate(parts)]
+    results = [_materialize(part, root, i, added) for i, part in enumerate(parts)]
     matched = [root, *(node for node, _ in m.nodes)]
     around = [v.producer for node in matched for v in node.inputs if v is not None and v.producer is not None]
     around += _replace_outputs(root, results, graph)
@@ -320,7 +320,7 @@ def _is_closed(m: Match) -> bool:
     return True
 
 
-def _materialise(source: NewInput, root: Node, index: int, added: list[Node]) -> Value | None:
+def _materialize(source: NewInput, root: Node, index: int, added: list[Node]) -> Value | None:
     if source is None or isinstance(source, Value):
         return source
     if isinstance(source, (Tensor, np.ndarray)):
@@ -340,7 +340,7 @@ def _make(new: New, root: Node, added: list[Node]) -> Node:
 
     graph = root.graph
     assert graph is not None
-    inputs = [_materialise(source, root, -1, added) for source in new.inputs]
+    inputs = [_materialize(source, root, -1, added) for source in new.inputs]
     name = new.like.name if new.like is not None else graph.fresh(f"{root.name or root.out.name}/{new.op}")
     import_operators(graph, new.domain)
     node = graph.add_node(

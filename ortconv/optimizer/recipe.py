@@ -84,10 +84,10 @@ def make(
         raise UsageError(f"optimization level '{level}' is not one of {', '.join(LEVELS)}")
     if not (enable or disable or only or offload):
         return Recipe(level, _without_empty(stages_of(level)), fold_limit, stop_after)
-    from ortconv.optimizer import catalogue
+    from ortconv.optimizer import catalog
 
-    disabled, wanted = catalogue.checked(disable), catalogue.checked(only)
-    enabled = _enabled(level, enable) | {name for name in wanted if catalogue.find(name).opt_in}
+    disabled, wanted = catalog.checked(disable), catalog.checked(only)
+    enabled = _enabled(level, enable) | {name for name in wanted if catalog.find(name).opt_in}
     if offload:
         enabled |= {n for p in opt_in_passes("offload") for n in names_of(p)} - inexact(["offload"])
     stages = {}
@@ -124,12 +124,12 @@ def names_of(p: AnyPass) -> set[str]:
 
 
 def _enabled(level: str, names: Iterable[str]) -> set[str]:
-    from ortconv.optimizer import catalogue
+    from ortconv.optimizer import catalog
 
     for name in names:
-        entry = catalogue.find(name)
+        entry = catalog.find(name)
         if not entry.opt_in:
-            others = ", ".join(e.name for e in catalogue.entries() if e.opt_in)
+            others = ", ".join(e.name for e in catalog.entries() if e.opt_in)
             raise UsageError(f"pass '{name}' runs without being enabled", hint=f"opt-in passes are {others}")
         if entry.level not in stages_of(level):
             raise UsageError(f"pass '{name}' belongs to level {entry.level}, which level {level} does not run")
@@ -255,7 +255,7 @@ def _known_passes(stage: str) -> dict[str, AnyPass]:
 
 
 def _runs(p: AnyPass) -> dict[str, list[Rule]]:
-    """The rules of a pass; neighbours of one name go together."""
+    """The rules of a pass; neighbors of one name go together."""
     if isinstance(p, FunctionPass):
         return {}
     groups = [list(group) for _, group in groupby(p.rules, lambda r: r.name)]

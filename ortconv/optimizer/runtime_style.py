@@ -29,7 +29,7 @@ QDQ = "QDQSelectorActionTransformer"
 
 
 class Action(NamedTuple):
-    """What onnxruntime calls the rewrite of a node, the target, and its neighbours.
+    """What onnxruntime calls the rewrite of a node, the target, and its neighbors.
 
     `slots` are the inputs of the target that may come from a DequantizeLinear, all of them where that is None.
     """

@@ -134,7 +134,7 @@ class Emitter:
     # ------------------------------------------------------------------ the whole
 
     def finish(self, root: int) -> memoryview:
-        """The bytes in their order, ending at a multiple of 16. Nothing may be added afterwards."""
+        """The bytes in their order, ending at a multiple of 16. Nothing may be added afterward."""
         self._align(2, ALIGNMENT)
         self._put(IDENTIFIER)
         self.words.append(4 * (len(self.words) - root))

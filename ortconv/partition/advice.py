@@ -69,7 +69,7 @@ class Merge:
 
 
 def _counted(nodes: tuple[Node, ...]) -> str:
-    """Nodes by operator; QDQ groups by what stands between their quantisers."""
+    """Nodes by operator; QDQ groups by what stands between their quantizers."""
     inner = [n for n in nodes if n.op not in ("DequantizeLinear", "QuantizeLinear")]
     ops = Counter(n.op for n in inner or nodes).most_common()
     rest = sum(count for _, count in ops[SHOWN_OPS:])

@@ -125,7 +125,7 @@ TYPE_ADVICE: dict[str, dict[DType | None, str]] = {
     "nnapi": {
         DType.FLOAT16: "export the model in float32: NNAPI computes it in half precision with USE_FP16",
         DType.DOUBLE: "export the model in float32",
-        DType.INT8: "quantise activations to uint8",
+        DType.INT8: "quantize activations to uint8",
         DType.INT32: "compute it in float32",
         DType.INT64: "compute it in float32, or leave it to the CPU: NNAPI has no 64-bit integers",
         DType.BOOL: "write masks as float32 factors or summands",
@@ -133,8 +133,8 @@ TYPE_ADVICE: dict[str, dict[DType | None, str]] = {
     "coreml": {
         DType.FLOAT16: "take the format that has it: --coreml-format MLProgram",
         DType.DOUBLE: "export the model in float32",
-        DType.UINT8: "leave the operator unquantised: CoreML computes in floats",
-        DType.INT8: "leave the operator unquantised: CoreML computes in floats",
+        DType.UINT8: "leave the operator unquantized: CoreML computes in floats",
+        DType.INT8: "leave the operator unquantized: CoreML computes in floats",
         DType.INT64: "compute it in float32, or leave it to the CPU",
         DType.BOOL: "write masks as float32 factors or summands",
     },

@@ -15,7 +15,7 @@ from ortconv.partition.profile import DeviceProfile, Speed
 ASSUMPTIONS = (
     "a node takes the longer of its multiply-adds and its bytes at the speeds of the profile",
     "a partition adds one start and a copy of every tensor that crosses its border",
-    "nodes run one after the other; caches, fusions and the vendor's own compiler are not modelled",
+    "nodes run one after the other; caches, fusions and the vendor's own compiler are not modeled",
     "unknown dimensions count as 1; subgraphs count once",
     "QDQ groups count as one 8-bit operator each",
 )
@@ -100,7 +100,7 @@ def _is_within_group(node: Node) -> bool:
 
 
 def _stored(value: Value | None) -> int:
-    """The bytes of a tensor, where it is quantised those of its quantised form."""
+    """The bytes of a tensor, where it is quantized those of its quantized form."""
     if value is None or value.producer is None or value.is_output:
         return size(value)
     if value.producer.op == "DequantizeLinear":

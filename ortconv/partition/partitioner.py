@@ -186,7 +186,7 @@ class Grouping:
         self.stopped_by = _downstream(graph, frozenset(target.stop_ops))
         self.producers = [_producers(unit, self.number) for unit in self.units]
         self.dependent: set[int] = set()
-        """Units whose judgement asked what is in the growing group, and so can change with it."""
+        """Units whose judgment asked what is in the growing group, and so can change with it."""
         self.against: dict[int, tuple[Objection, ...]] = {}
         _, self._groups = group_by_wave(self.producers, self._judge)
         while found := self._exposed():

@@ -80,7 +80,7 @@ def _any(target: Node, dqs: Members, qs: Members) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """When an operator and its neighbours form a QDQ group.
+    """When an operator and its neighbors form a QDQ group.
 
     `dq` lists the numbers of DQ inputs that fit (empty: one on every existing input). `q` says which outputs go to Q
     nodes: "all", "none", "first", or "optional" (all or none). `since` limits the target's versions (empty: any).
@@ -146,7 +146,7 @@ def units(nodes: Iterable[Node]) -> list[NodeUnit]:
 
 
 def single_units(graph: Graph) -> list[NodeUnit]:
-    """Every node of a graph as a unit of its own, QDQ groups not recognised."""
+    """Every node of a graph as a unit of its own, QDQ groups not recognized."""
     return [plain_unit(node) for node in graph]
 
 
@@ -237,7 +237,7 @@ def _feeds_quantizer(value: Value, graph: Graph) -> bool:
 
 
 def _redundant_clip(node: Node, graph: Graph) -> tuple[Node, Node] | None:
-    """A Clip or Relu and the one Q node that reads it, where quantising saturates at least as early."""
+    """A Clip or Relu and the one Q node that reads it, where quantizing saturates at least as early."""
     if node.op not in ("Clip", "Relu") or node.domain != "" or node.out.is_output:
         return None
     edges = _readers(node.out, graph)

@@ -149,6 +149,7 @@ class Options:
             budget=Budget() if self.validate_budget is None else Budget.parse(self.validate_budget),
             fix_dims=self.fix_dims,
             custom_op_library=self.custom_op_library,
+            numpy="numpy:reference" if self.verify_each else "numpy",
         )
 
     def targets(self) -> tuple[Target, ...]:

@@ -1,7 +1,7 @@
 """A layered drawing of a directed acyclic graph: layers from top to bottom, few crossings, straight long edges.
 
 A net goes from one node to several. Below its source it is one line, which passes the layers that it skips, and each target
-has a branch off it. Layers come from longest paths, their order from barycentres, positions from an exact least-squares fit.
+has a branch off it. Layers come from longest paths, their order from barycenters, positions from an exact least-squares fit.
 Time is linear in nodes and in layers that nets pass, but for sorting.
 """
 
@@ -76,7 +76,7 @@ def layered(
 
 @dataclass
 class _Work:
-    """Items are boxes, then lines that pass a layer. `up` and `down` hold the neighbours of each item in the layers around it."""
+    """Items are boxes, then lines that pass a layer. `up` and `down` hold the neighbors of each item in the layers around it."""
 
     sizes: list[tuple[float, float]]
     nets: Sequence[Net]
@@ -139,7 +139,7 @@ class _Work:
     # ------------------------------------------------------------------ order
 
     def order(self) -> None:
-        """Reorder the layers by barycentres, down and up in turn, and keep the order with the fewest crossings."""
+        """Reorder the layers by barycenters, down and up in turn, and keep the order with the fewest crossings."""
         best = [list(layer) for layer in self.layers]
         fewest = self.crossings()
         for sweep in range(SWEEPS):
@@ -156,9 +156,9 @@ class _Work:
                 best, fewest = [list(layer) for layer in self.layers], count
         self.layers = best
 
-    def _sort(self, i: int, neighbours: list[list[int]], place: list[int]) -> None:
+    def _sort(self, i: int, neighbors: list[list[int]], place: list[int]) -> None:
         def key(item: int) -> float:
-            near = neighbours[item]
+            near = neighbors[item]
             return sum(place[n] for n in near) / len(near) if near else place[item]
 
         self.layers[i].sort(key=key)
@@ -173,7 +173,7 @@ class _Work:
         return place
 
     def crossings(self) -> int:
-        """How many pairs of lines between neighbouring layers cross."""
+        """How many pairs of lines between neighboring layers cross."""
         place = self._places()
         total = 0
         for layer in self.layers:
@@ -188,7 +188,7 @@ class _Work:
     # ------------------------------------------------------------------ places
 
     def place(self) -> None:
-        """Horizontal centres: every layer in turn is fitted to its neighbours, lines that pass layers with more weight."""
+        """Horizontal centers: every layer in turn is fitted to its neighbors, lines that pass layers with more weight."""
         self.x = [0.0] * len(self.sizes)
         for layer in self.layers:
             self._fit(layer, [0.0] * len(layer), [1.0] * len(layer))
@@ -225,7 +225,7 @@ class _Work:
         return 8.0 if a >= self.boxes and b >= self.boxes else 1.0
 
     def _fit(self, layer: list[int], wanted: list[float], weights: list[float]) -> None:
-        """The centres nearest to the wanted ones that keep order and distance: isotonic regression by pooling."""
+        """The centers nearest to the wanted ones that keep order and distance: isotonic regression by pooling."""
         offset = 0.0
         offsets = []
         pools: list[list[float]] = []  # [weighted mean, weight, members]

@@ -6,10 +6,10 @@ from typing import Any
 
 from ortconv.backends.nnapi.backend import NnapiOptions, NnapiProgram
 from ortconv.backends.nnapi.recording import RecordingBackend
-from ortconv.executor.backend import Region
 from ortconv.ir.model import Model
 from ortconv.nnapi import dump
-from ortconv.session import Session
+from ortconv.runtime.backend import Region
+from ortconv.runtime.session import Session
 
 Compiled = list[tuple[Region, NnapiProgram]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ortconv.executor.backend import Event
+from ortconv.runtime.backend import Event
 
 
 class Share(NamedTuple):

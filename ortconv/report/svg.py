@@ -42,11 +42,30 @@ text { font-family: Helvetica, Arial, "Liberation Sans", sans-serif; font-size: 
 .label.cpu { fill: #1f5a29; stroke: none }
 .line { fill: none; stroke: #7c8494; stroke-width: 1.2 }
 .line.copy { stroke: #b45309; stroke-width: 1.9 }
+.head { fill: #7c8494 }
+.paper { fill: #fff }
 """
+
+DARK = """
+text { fill: #e6e6ea }
+.small { fill: #b0b0ba }
+.accelerator { fill: #5c2723; stroke: #e58a82 }
+.cpu { fill: #1f4527; stroke: #76b784 }
+.input, .output { fill: #33343d; stroke: #8d8f9b }
+.port { fill: #f0a04b }
+.line.copy { stroke: #f0a04b }
+.cpu-port { fill: #8d8f9b }
+.area.accelerator { fill: #2c1917; stroke: #8f4a44 }
+.area.cpu { fill: #14231a; stroke: #3f6b4a }
+.label.accelerator { fill: #f3b5af; stroke: none }
+.label.cpu { fill: #a9d7b3; stroke: none }
+.paper { fill: #15161a }
+"""
+"""Rules behind STYLE that draw the same picture on a dark ground."""
 
 DEFS = (
     '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" markerUnits="userSpaceOnUse"'
-    ' orient="auto"><path d="M0 0L8 4L0 8z" fill="#7c8494"/></marker></defs>'
+    ' orient="auto"><path class="head" d="M0 0L8 4L0 8z"/></marker></defs>'
 )
 
 EDGE = 20.0
@@ -59,8 +78,8 @@ LEGEND = (
 )
 
 
-def drawing(scene: Scene) -> str:
-    """The whole picture with all groups opened."""
+def drawing(scene: Scene, *, dark: bool = False) -> str:
+    """The whole picture with all groups opened, in colors for a light or a dark page."""
     legend, legend_width, top = _legend(scene)
     layout = scene.opened
     width = max(layout.width, legend_width) + 2 * EDGE
@@ -69,8 +88,8 @@ def drawing(scene: Scene) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{num(width)}" height="{num(height)}" '
         f'viewBox="0 0 {num(width)} {num(height)}">',
-        f"<style>{STYLE}</style>{DEFS}",
-        f'<rect width="{num(width)}" height="{num(height)}" fill="#fff"/>',
+        f"<style>{STYLE}{DARK if dark else ''}</style>{DEFS}",
+        f'<rect class="paper" width="{num(width)}" height="{num(height)}"/>',
         legend,
         f'<g transform="translate({num(left)} {num(top + EDGE)})">',
     ]

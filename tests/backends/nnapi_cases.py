@@ -308,7 +308,7 @@ def resizing() -> Iterator[Case]:
 
 def inside() -> Iterator[Case]:
     """Raw uint8 operators between QuantizeLinear and DequantizeLinear."""
-    scale = {"s": np.float32(0.02), "z": np.uint8(128)}
+    scale: dict[str, Any] = {"s": np.float32(0.02), "z": np.uint8(128)}
     nodes: dict[str, tuple[list[str], dict[str, Any], dict[str, np.ndarray]]] = {
         "Transpose": (["q"], {"perm": [0, 2, 3, 1]}, {}),
         "MaxPool": (["q"], {"kernel_shape": [2, 2]}, {}),

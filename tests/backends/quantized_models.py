@@ -36,7 +36,7 @@ def all_values(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[
 def quantized(folder: Path, per_channel: bool, seed: int = 0) -> Path:
     """A network of convolutions of all kinds, sums, products and a classifier: in QDQ form, with random weights."""
 
-    class Images(CalibrationDataReader):
+    class Images(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
             self.left = iter([{"x": rng.standard_normal(SHAPE).astype(np.float32)} for _ in range(8)])
 
@@ -100,7 +100,7 @@ def results_with_flips(
     for trial in range(trials):
         rng = np.random.default_rng(trial)
         flips = {
-            f"{name}/flip": rng.choice(np.int32([-1, 0, 1]), shapes[name], p=[rate / 2, 1 - rate, rate / 2])
+            f"{name}/flip": rng.choice(np.array([-1, 0, 1], np.int32), shapes[name], p=[rate / 2, 1 - rate, rate / 2])
             for name, rate in rates.items()
         }
         yield runner.run(None, {**feeds, **flips})[0]

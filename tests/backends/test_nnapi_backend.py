@@ -17,12 +17,12 @@ from ortconv import nnapi
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram, flags_of
 from ortconv.backends.nnapi.claims import refusals, region_of
 from ortconv.errors import BackendError, UsageError
-from ortconv.executor.regions import make_region
 from ortconv.ir.graph import Value
 from ortconv.models import load
 from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.partition.units import units
-from ortconv.session import Session
+from ortconv.runtime.placement import make_region
+from ortconv.runtime.session import Session
 
 RNG = np.random.default_rng(3)
 X = {"x": RNG.standard_normal((1, 3, 8, 8)).astype(np.float32)}
@@ -53,7 +53,7 @@ def split(tmp_path: Path) -> Path:
 
 
 def programs(session: Session) -> list[NnapiProgram]:
-    return [p for p, _ in session._programs if isinstance(p, NnapiProgram)]
+    return [p for p, _ in session._main.programs if isinstance(p, NnapiProgram)]
 
 
 def codes(session: Session) -> list[str]:

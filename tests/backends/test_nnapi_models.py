@@ -17,7 +17,7 @@ from ortconv.compare.feeds import candidates
 from ortconv.compare.tolerance import limit
 from ortconv.models import load
 from ortconv.partition import Target, partition
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "models"
 MODELS = json.loads((SHARED / "INDEX.json").read_text())["models"] if SHARED.is_dir() else []
@@ -70,7 +70,7 @@ def check(source: Path, feeds: dict[str, Any], dims: dict[str, int], folder: Pat
 
 def check_plan(session: Session, partitions: Any) -> None:
     """Every partition ran as one NNAPI model of its own."""
-    ran = [(p, region) for p, region in session._programs if isinstance(p, NnapiProgram)]
+    ran = [(p, region) for p, region in session._main.programs if isinstance(p, NnapiProgram)]
     assert sorted(len(r.nodes) for _, r in ran) == sorted(len(p.nodes) for p in partitions)
     assert {n for _, r in ran for n in r.nodes} == {n for p in partitions for n in p.nodes}
     assert [name for name, _ in session.regions].count("nnapi") == len(ran) == len(partitions)

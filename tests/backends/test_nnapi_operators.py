@@ -14,7 +14,7 @@ from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.backends.nnapi.lower import FUSING, LOWERINGS
 from ortconv.nnapi import Operation
 from ortconv.partition.nnapi.rules import ROWS
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 from tests.batches import batched
 
 CASES = all_cases()
@@ -38,7 +38,7 @@ def program(session: Session) -> NnapiProgram:
     """The only program of a session, which must be an NNAPI model of all nodes."""
     assert [name for name, _ in session.regions] == ["nnapi"]
     assert len(session.regions[0][1].nodes) == len(session.model.graph)
-    ((found, _),) = session._programs
+    ((found, _),) = session._main.programs
     assert isinstance(found, NnapiProgram)
     return found
 

@@ -1,7 +1,7 @@
 """How far quantized models on NNAPI are from their source, and why.
 
 A sum is brought to the output's scale by a multiplier of 31 bits and a shift by n, and each of the two rounds. Numbers less than
-2**-(n+1) from the middle between two codes can so become the code that is farther away, which is the neighbour of the nearest
+2**-(n+1) from the middle between two codes can so become the code that is farther away, which is the neighbor of the nearest
 one. Nothing else separates NNAPI's arithmetic from ONNX's, which rounds once. That is shown operation by operation, on the codes
 of the source. What such flips of one code do to the result of a model is shown by flipping codes inside the source.
 """
@@ -25,7 +25,7 @@ from ortconv.nnapi import Operation
 from ortconv.nnapi.arithmetic import quantize_multiplier
 from ortconv.nnapi.cpu import CpuProgram, run_operation
 from ortconv.nnapi.operand import Tensor
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 SLACK = 2.0**-12
 """What onnxruntime's own sums of floats may be off, in codes."""
@@ -65,7 +65,7 @@ def layers(session: Session, source: onnx.ModelProto, values: dict[str, Array]) 
     """Walk a converted model; every operation and node is fed the source's values, where the source has them."""
     rounded = {node.output[0]: node.input[0] for node in source.graph.node if node.op_type == "QuantizeLinear"}
     known: dict[Any, Array] = {value: values[value.name] for value in session.model.graph.inputs}
-    for program, region in session._programs:
+    for program, region in session._main.programs:
         if isinstance(program, NnapiProgram):
             results = yield from _operations(program.lowered, known, values, rounded)
         else:

@@ -22,7 +22,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime
 
 from ortconv.compare.feeds import candidates
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_models"
 

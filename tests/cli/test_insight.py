@@ -17,8 +17,9 @@ import ortconv
 from ortconv.cli import main
 from ortconv.cli.options import Size
 from ortconv.errors import MismatchError
+from ortconv.executor.plan import Plan
 from ortconv.files import byte_count
-from ortconv.optimizer import catalogue
+from ortconv.optimizer import catalog
 from ortconv.optimizer.engine import New, RulePass, rule
 from ortconv.optimizer.pattern import Match, P
 
@@ -165,7 +166,7 @@ def test_what_cannot_be_enabled(
 def test_list_marks_what_is_opt_in(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["passes", "list"]) == 0
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
-    assert lines.keys() == {entry.name for entry in catalogue.entries()}
+    assert lines.keys() == {entry.name for entry in catalog.entries()}
     assert " opt-in " in lines["GeluApproximation"]
     assert " opt-in " not in lines["GeluFusion"]
     assert main(["passes", "list", "--only-pass", "GeluFusion", "--only-pass", "ConvAddFusion"]) == 0
@@ -195,7 +196,7 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_explain_knows_every_name_that_a_summary_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    for entry in catalogue.entries():
+    for entry in catalog.entries():
         for name in (entry.name, *entry.also):
             assert main(["passes", "explain", name, "--json"]) == 0
             assert json.loads(capsys.readouterr().out)["name"] == entry.name
@@ -207,7 +208,7 @@ def test_explain_knows_every_name_that_a_summary_counts(capsys: pytest.CaptureFi
 def test_every_pass_names_its_counterpart() -> None:
     """One that occurs in onnxruntime's library, or the statement that there is none."""
     library = b"".join(p.read_bytes() for p in (Path(onnxruntime.__file__).parent / "capi").glob("onnxruntime_pyb*"))
-    for entry in catalogue.entries():
+    for entry in catalog.entries():
         assert entry.counterpart, f"{entry.name}: no docstring of its rules says Counterpart:"
         for text in entry.counterpart:
             names = [] if text.startswith("none: ") else text.partition(" (")[0].split(", ")
@@ -359,3 +360,20 @@ def test_verify_each_names_the_rewrite_that_is_wrong(
     assert caught.value.hint == "leave it out with --disable-pass SeldomWrong"
     right = ortconv.convert(source, tmp_path / "m.ort", stop_after=wrong_at - 1)
     assert len(right.trace) == wrong_at - 1
+
+
+def test_verify_each_compares_plain_kernels(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[bool] = []
+    init = Plan.__init__
+
+    def noted(self: Plan, *args: Any, reference: bool = False, **options: Any) -> None:
+        plans.append(reference)
+        init(self, *args, reference=reference, **options)
+
+    monkeypatch.setattr(Plan, "__init__", noted)
+    ortconv.convert(samples / "mnist.onnx", tmp_path / "m.ort", verify_each=True)
+    assert len(plans) > 4
+    assert all(plans)
+    plans.clear()
+    ortconv.convert(samples / "mnist.onnx", tmp_path / "m.ort")
+    assert plans == [False, False]

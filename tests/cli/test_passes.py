@@ -10,7 +10,7 @@ import pytest
 import ortconv
 from ortconv.cli import main
 from ortconv.errors import MismatchError
-from ortconv.optimizer import catalogue
+from ortconv.optimizer import catalog
 from ortconv.optimizer.engine import New, RulePass, rule
 from ortconv.optimizer.pattern import Match, P
 
@@ -25,8 +25,8 @@ def rewrites(capsys: pytest.CaptureFixture[str]) -> dict[str, int]:
 
 
 def test_every_pass_is_documented() -> None:
-    assert all(entry.doc and all(entry.doc) for entry in catalogue.entries())
-    assert len({entry.name for entry in catalogue.entries()}) > 50
+    assert all(entry.doc and all(entry.doc) for entry in catalog.entries())
+    assert len({entry.name for entry in catalog.entries()}) > 50
 
 
 def test_list_and_explain(capsys: pytest.CaptureFixture[str]) -> None:

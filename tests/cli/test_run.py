@@ -21,7 +21,7 @@ from onnx import numpy_helper
 from ortconv.cli import images, main
 from ortconv.compare.feeds import first_run
 from ortconv.errors import FormatError
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 from tests.cli.conftest import Printed
 from tests.conftest import examples
 

@@ -174,7 +174,7 @@ def test_memory_that_there_is_not(k: Path, capsys: pytest.CaptureFixture[str], m
     def refuse(*_: object, **__: object) -> None:
         raise MemoryError("Unable to allocate 3 TiB")
 
-    monkeypatch.setattr("ortconv.session.Session.run", refuse)
+    monkeypatch.setattr("ortconv.runtime.session.Session.run", refuse)
     assert main(["run", "k.onnx"]) == 3
     assert "out of memory: Unable to allocate 3 TiB" in capsys.readouterr().err
 
@@ -318,7 +318,7 @@ def test_a_dimension_that_some_models_lack(k: Path, capsys: pytest.CaptureFixtur
     assert "no input has a dimension named 'batch'" in capsys.readouterr().err
 
 
-def test_a_misspelt_pass_is_said_once(k: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelled_pass_is_said_once(k: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dynamic("in/a.onnx")
     dynamic("in/b.onnx")
     assert main(["convert", "in", "--output-dir", "out", "-q", "--disable-pass", "ConvBNFusoin"]) == 2

@@ -21,14 +21,14 @@ from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context, New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import Match, P
 from ortconv.pipeline import optimize_traced
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 
 def model(text: str) -> Model:
     return from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\n{text}'))
 
 
-@pytest.mark.parametrize("backends", [["numpy"], ["onnxruntime"]])
+@pytest.mark.parametrize("backends", [["numpy:reference"], ["onnxruntime"]])
 def test_a_stream_holds_what_a_run_computes(sample: Path, backends: list[str]) -> None:
     loaded = load(sample)
     session = Session(loaded, backends, keep=[v.name for n in loaded.graph for v in n.outputs if v is not None])

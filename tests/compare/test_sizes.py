@@ -13,7 +13,7 @@ from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.onnxio.load import from_proto
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 
 def graph(body: str, x: str = "float[N,C,H,W] x", **weights: tuple[int, ...] | np.ndarray) -> Graph:

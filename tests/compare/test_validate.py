@@ -22,11 +22,11 @@ from ortconv.compare.budget import Budget
 from ortconv.compare.reference import Reference, ValidationSettings
 from ortconv.compare.validate import validate
 from ortconv.errors import BackendError, MismatchError, UnsupportedError, UsageError
-from ortconv.executor.deadline import TimeLimitError, within
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
 from ortconv.ortformat.writer import write
-from ortconv.session import Session
+from ortconv.runtime.deadline import TimeLimitError, within
+from ortconv.runtime.session import Session
 
 
 def save(path: Path, body: str, head: str = "float[batch,4] x", out: str = "y", domains: str = "") -> Path:

@@ -80,7 +80,8 @@ class Draw:
 
     def types(self) -> tuple[Any, Any]:
         """Of activations and weights."""
-        return self.pick((np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8))
+        chosen: tuple[Any, Any] = self.pick((np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8))
+        return chosen
 
 
 def trimmed(inputs: Sequence[Any]) -> list[Any]:

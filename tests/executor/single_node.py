@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from ortconv.executor import registry
+from ortconv.executor.kernels import registry
 
 OPSET = 22
 IR_VERSION = 10
@@ -36,7 +36,7 @@ def run_kernel(
     if kernel.wants_n_outputs:
         arguments["n_outputs"] = n_outputs
     with np.errstate(all="ignore"):
-        result = kernel.function(*map(_frozen, inputs), **arguments)
+        result = kernel.reference(*map(_frozen, inputs), **arguments)
     outputs = list(result) if isinstance(result, tuple) else [result]
     assert all(isinstance(x, np.ndarray | list) or x is None for x in outputs)
     return outputs[:n_outputs]

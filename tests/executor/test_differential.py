@@ -15,7 +15,7 @@ from draw import Draw, Tolerance
 from onnx import TensorProto, helper, numpy_helper
 from single_node import run_kernel, run_model, run_onnxruntime
 
-from ortconv.executor import registry
+from ortconv.executor.kernels import registry
 from tests.batches import batched
 
 OPERATORS = float_cases.OPERATORS | quantized_cases.OPERATORS

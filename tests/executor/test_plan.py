@@ -11,10 +11,11 @@ from onnx.parser import parse_graph
 
 from ortconv.executor import plan
 from ortconv.executor.constants import Constants
-from ortconv.executor.memory import once
-from ortconv.executor.program import BlockProgram, Line
-from ortconv.executor.work import AT_ONCE
-from ortconv.session import Session
+from ortconv.executor.fusion.elementwise_program import BlockProgram, Instruction
+from ortconv.executor.kernels import evaluate
+from ortconv.executor.replay.memory import once
+from ortconv.executor.replay.work import AT_ONCE
+from ortconv.runtime.session import Session
 from tests.counting import calls
 
 RNG = np.random.default_rng(11)
@@ -51,7 +52,7 @@ def test_a_fused_step_costs_no_calls(tmp_path):
 
 def test_planning_looks_a_kernel_up_to_place_and_to_bind_it(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(plan, "lookup", lambda *key, old=plan.lookup: asked.append(key) or old(*key))
+    monkeypatch.setattr(evaluate, "lookup", lambda *key, old=evaluate.lookup: asked.append(key) or old(*key))
     nodes = " ".join(f"v{i + 1} = Sin(v{i})" for i in range(100))
     _session(tmp_path / "m.onnx", f"g (float[2] v0) => (float[2] v100) {{ {nodes} }}")
     assert len(asked) == 2 * 100
@@ -87,7 +88,7 @@ def test_weights_are_held_once(tmp_path, shift):
 def test_memory_is_free_as_soon_as_the_session_goes(tmp_path):
     session = _session(tmp_path / "m.onnx", CONVOLUTION, w=f32(1024, 256, 1, 1), m=f32(1024, 64))
     session.run(None, {"x": f32(1, 256, 8, 8)})
-    program = weakref.ref(session._programs[0][0].steps[0][0])
+    program = weakref.ref(session._main.programs[0][0].steps[0][0])
     gc.disable()
     try:
         del session
@@ -144,7 +145,7 @@ def test_numbers_per_channel_repeat_in_short_rows(shape):
 
     x, y, z = Name(), Name(), Name()
     factor, summand = f32(1, shape[1], 1, 1), f32(1)
-    program = BlockProgram([Line(np.multiply, (x, factor), y), Line(np.add, (y, summand), z)], x, [])
+    program = BlockProgram([Instruction(np.multiply, (x, factor), y), Instruction(np.add, (y, summand), z)], x, [])
     image = f32(shape[0], *shape[2:], shape[1]).transpose(0, 3, 1, 2)
     expected = image * factor + summand
     np.testing.assert_array_equal(program.run(AT_ONCE, image, []), expected)

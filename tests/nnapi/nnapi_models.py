@@ -34,7 +34,7 @@ class Builder:
         return index
 
     def int32(self, value: int) -> int:
-        return self.constant(np.int32(value), OperandType(Operand.INT32))
+        return self.constant(np.array(value, np.int32), OperandType(Operand.INT32))
 
     def operation(self, code: Operation, inputs: Sequence[int], kind: OperandType) -> int:
         output = self.operand(kind)

@@ -31,7 +31,7 @@ def test_rows_of_what_is_flattened(dims: tuple[int, ...]) -> None:
 def test_quantized(kind: Operand, zeros: tuple[int, int, int]) -> None:
     x = bytes_of(4, 300, scale=0.5, zero_point=zeros[0], kind=kind)
     w = bytes_of(6, 300, scale=0.25, zero_point=zeros[1], kind=kind)
-    sums = x.centred.astype(np.int64) @ w.centred.T.astype(np.int64) + 1000
+    sums = x.centered.astype(np.int64) @ w.centered.T.astype(np.int64) + 1000
     scale = float(np.abs(sums).max() / 8 / 100)
     got = dense(x, w, bias(np.full(6, 1000), 0.125), 0, kind=kind, scale=scale, zero_point=zeros[2])
     low, high = OperandType(kind).limits

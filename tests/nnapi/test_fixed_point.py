@@ -46,7 +46,7 @@ def test_inverse_root() -> None:
 
 
 def held(got: Array, exact: Array, kind: Operand, near: float) -> None:
-    """Elements are exact numbers rounded, but either neighbour where those are nearly in the middle between two."""
+    """Elements are exact numbers rounded, but either neighbor where those are nearly in the middle between two."""
     low, high = OperandType(kind).limits
     off = np.abs(got - np.clip(exact, low, high))
     assert off.max() <= 0.5 + near
@@ -58,7 +58,7 @@ def test_sigmoid_and_tanh_of_every_element(kind: Operand, scale: float) -> None:
     low, high = OperandType(kind).limits
     for zero_point in (low, low + 100, high):
         x = quantized(np.arange(low, high + 1), scale, zero_point, kind)
-        real = x.centred * float(x.scale)
+        real = x.centered * float(x.scale)
         (y,) = compute(Operation.LOGISTIC, x, out=OperandType(kind, (256,), 1 / 256, low))
         held(y, low + 128 * (1 + np.tanh(real / 2)), kind, 1e-4)
         (y,) = compute(Operation.TANH, x, out=OperandType(kind, (256,), 1 / 128, low + 128))
@@ -85,7 +85,7 @@ def test_softmax(kind: Operand, scale: float, size: int) -> None:
     low, high = OperandType(kind).limits
     x = quantized(RNG.integers(low, high + 1, (3, size)), scale, 0, kind)
     x.array[0] = high  # all the same
-    powers = np.exp((x.centred - x.centred.max(1, keepdims=True)) * float(np.float32(0.7)) * float(x.scale))
+    powers = np.exp((x.centered - x.centered.max(1, keepdims=True)) * float(np.float32(0.7)) * float(x.scale))
     sums = powers.sum(1, keepdims=True)
     (y,) = compute(Operation.SOFTMAX, x, 0.7, out=OperandType(kind, (3, size), 1 / 256, low))
     held(y, low + 256 * powers / sums, kind, float((256 / sums * (1e-6 + size / sums * 2.0**-20)).max()))
@@ -112,7 +112,7 @@ def test_l2_normalization(kind: Operand, size: int) -> None:
     """The multiplier and the shift behind it both round."""
     low, high = OperandType(kind).limits
     x = quantized(RNG.integers(low, high + 1, (200, size)), 1 / 128, low + 128, kind)
-    squares = np.square(x.centred.astype(np.int64)).sum(axis=1, keepdims=True)
+    squares = np.square(x.centered.astype(np.int64)).sum(axis=1, keepdims=True)
     (y,) = compute(Operation.L2_NORMALIZATION, x, out=OperandType(kind, (200, size), 1 / 128, low + 128))
-    exact = low + 128 + 128 * x.centred / np.sqrt(np.maximum(squares, 1))
+    exact = low + 128 + 128 * x.centered / np.sqrt(np.maximum(squares, 1))
     held(y, exact, kind, float(np.exp2(inverse_root(squares)[1] - 1.0).max()) + 1e-3)

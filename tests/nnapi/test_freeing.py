@@ -80,7 +80,7 @@ def begun(compilation: nnapi.Compilation, x: np.ndarray = X) -> tuple[nnapi.Exec
 
 
 def code_of(call: Callable[..., object], *given: object) -> ResultCode:
-    """How a call ends. The error, and all that its traceback holds, is gone afterwards."""
+    """How a call ends. The error, and all that its traceback holds, is gone afterward."""
     try:
         call(*given)
     except nnapi.NnapiError as error:
@@ -242,7 +242,7 @@ def test_what_waits_for_an_execution_that_fails_fails() -> None:
         assert [code_of(e.get_output_operand_rank, 0) for e in executions] == [ResultCode.BAD_STATE] * 4
         for fd, event in zip(fds, events):
             with nnapi.Event.from_sync_fence_fd(fd) as imported:
-                imported.wait()  # signalled all the same
+                imported.wait()  # signaled all the same
             os.close(fd)
             event.close()
         left = [weakref.ref(one) for one in (*executions, *events)]

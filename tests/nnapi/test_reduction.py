@@ -40,7 +40,7 @@ def test_mean_keeps_dimensions_for_positive_flags(keep: int, dims: tuple[int, ..
     assert compute(Operation.MEAN, X, axes(1), keep, out=F)[0].shape == dims
 
 
-def test_quantized_means_are_cut_off_towards_zero() -> None:
+def test_quantized_means_are_cut_off_toward_zero() -> None:
     kind = OperandType(Operand.TENSOR_QUANT8_ASYMM_SIGNED, (2, 2), 1.0, 3)
     x = Tensor(kind, np.array([[-3, -4], [3, 4]], np.int8))
     (found,) = compute(Operation.MEAN, x, axes(1), 0, out=kind.with_dims((2,)))

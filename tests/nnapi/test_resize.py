@@ -59,6 +59,6 @@ def test_sizes_must_be_positive(extra: tuple[float, float]) -> None:
         compute(Operation.RESIZE_BILINEAR, np.zeros((1, 3, 3, 1), np.float32), *extra, out=F)
 
 
-def test_corners_and_centres_exclude_each_other() -> None:
+def test_corners_and_centers_exclude_each_other() -> None:
     with pytest.raises(NnapiError, match="both"):
         compute(Operation.RESIZE_BILINEAR, np.zeros((1, 3, 3, 1), np.float32), 2, 2, False, True, True, out=F)

@@ -25,7 +25,7 @@ from ortconv.ortformat.functions import expand_functions
 from ortconv.ortformat.writer import serialize
 from ortconv.partition import Target
 from ortconv.pipeline import optimize
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 Feeds = Mapping[str, Any]
 VARIANTS: tuple[tuple[str, bool], ...] = (
@@ -169,11 +169,12 @@ def _compare(where: str, proto: onnx.ModelProto, run: tuple[Feeds, list[Any]], g
 
 def _inner(proto: onnx.ModelProto, feeds: Feeds) -> list[Any]:
     """What the nodes of the main graph compute."""
-    told = onnx.ModelProto()
-    told.CopyFrom(proto)
-    del told.graph.output[:]
-    told.graph.output.extend(onnx.ValueInfoProto(name=v) for n in proto.graph.node for v in n.output if v)
-    return session(told.SerializeToString()).run(None, feeds)
+    opened = onnx.ModelProto()
+    opened.CopyFrom(proto)
+    del opened.graph.output[:]
+    opened.graph.output.extend(onnx.ValueInfoProto(name=v) for n in proto.graph.node for v in n.output if v)
+    values: list[Any] = session(opened.SerializeToString()).run(None, feeds)
+    return values
 
 
 def _is_finite(value: Any) -> bool:
@@ -236,7 +237,7 @@ def _noisy(proto: onnx.ModelProto, op: str, rng: Random) -> onnx.ModelProto:
     noisy.CopyFrom(proto)
     typed = {v.name: v.type.tensor_type.elem_type for v in onnx.shape_inference.infer_shapes(proto).graph.value_info}
     typed |= {v.name: v.type.tensor_type.elem_type for v in proto.graph.output}
-    kinds = {1: np.float32, 10: np.float16, 11: np.float64}
+    kinds: dict[int, Any] = {1: np.float32, 10: np.float16, 11: np.float64}
     nodes = []
     for node in proto.graph.node:
         copy = onnx.NodeProto()

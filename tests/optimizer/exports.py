@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -45,7 +46,7 @@ class Export:
                 self.known[dim] = self("Gather", self("Shape", name), self.const(axis), axis=0)
         return name
 
-    def const(self, content: ArrayLike, dtype: object = np.int64) -> str:
+    def const(self, content: ArrayLike, dtype: Any = np.int64) -> str:
         name = f"c{len(self.constants)}"
         self.constants[name] = numpy_helper.from_array(np.asarray(content, dtype), name)
         return name
@@ -56,12 +57,12 @@ class Export:
     def weight(self, *shape: int, scale: float = 0.2) -> str:
         return self.f32(self.rng.normal(size=shape) * scale)
 
-    def __call__(self, op: str, *inputs: str, outputs: int = 1, **attrs: object) -> str:
+    def __call__(self, op: str, *inputs: str, outputs: int = 1, **attrs: Any) -> str:
         names = [f"{op}_{len(self.nodes)}" + (f"_{i}" if i else "") for i in range(outputs)]
         self.nodes.append(helper.make_node(op, list(inputs), names, **attrs))
         return names[0]
 
-    def several(self, op: str, *inputs: str, outputs: int, **attrs: object) -> list[str]:
+    def several(self, op: str, *inputs: str, outputs: int, **attrs: Any) -> list[str]:
         first = self(op, *inputs, outputs=outputs, **attrs)
         return [first, *(f"{first}_{i}" for i in range(1, outputs))]
 
@@ -106,7 +107,7 @@ class Export:
     def axes(self, axis: int) -> list[str]:
         return [self.const([axis])] if self.opset >= 18 else []
 
-    def axes_attribute(self, axis: int) -> dict[str, list[int]]:
+    def axes_attribute(self, axis: int) -> dict[str, Any]:
         return {} if self.opset >= 18 else {"axes": [axis]}
 
     def split_heads(self, x: str, heads: int | None = None, rows: Dim | None = None) -> str:

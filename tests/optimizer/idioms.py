@@ -200,8 +200,8 @@ def shape_arithmetic(b: Builder) -> None:
 def transpose(b: Builder) -> None:
     x = b.float((2, 3, 4))
     rank = len(b.shape(x))
-    usual = [[1, 0], [0, 2, 1], [0, 3, 1, 2], [0, 2, 3, 1]]
-    perm = b.pick(*([p for p in usual if len(p) == rank] or [None]), b.permutation(rank))
+    usual: list[list[int] | None] = [[1, 0], [0, 2, 1], [0, 3, 1, 2], [0, 2, 3, 1]]
+    perm = b.pick(*([p for p in usual if len(p or ()) == rank] or [None]), b.permutation(rank))
     b.op("Transpose", x, perm=perm)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from typed_graphs import Builder, ImpossibleError, clipped, padded, reduced, sliced, split, squeezed
@@ -17,7 +18,7 @@ def convolved(b: Builder, x: str, out: int | None = None) -> str:
     group = channels if b.chance(0.15) and channels else 1
     out = out or b.pick(1, 2, 4) * group
     size = b.pick(1, 1, 2, 3)
-    attrs: dict[str, object] = {"group": group} if group > 1 else {}
+    attrs: dict[str, Any] = {"group": group} if group > 1 else {}
     if b.chance(0.3):
         attrs["pads"] = [b.pick(0, 1) for _ in range(2 * spatial)]
     elif b.chance(0.15):
@@ -38,7 +39,7 @@ def convolved(b: Builder, x: str, out: int | None = None) -> str:
 def image(b: Builder) -> str:
     found = b.known(lambda a: a.dtype == b.dtype and a.ndim in (3, 4) and 0 < a.shape[1] <= 8 and min(a.shape[2:]) > 0)
     if found and b.chance(0.6):
-        return b.pick(*found[-3:])
+        return str(b.pick(*found[-3:]))
     return b.input(b.pick((1, 2, 4, 4), (2, 3, 5, 4), (1, 4, 6), (1, 1, 3, 3), (0, 2, 4, 4)))
 
 

@@ -60,8 +60,8 @@ def activations(b: Builder, *shapes: tuple[int, ...]) -> str:
     pairs = {n.output[0] for n in b.nodes if n.op_type == "DequantizeLinear"}
     found = [v for v in b.known(lambda a: a.shape == shape and a.dtype == np.float32) if v in pairs]
     if found and b.chance(0.7):
-        return b.pick(*found[-2:])
-    return b.near(qdq(b, b.x(*shape)), b.x(*shape))
+        return str(b.pick(*found[-2:]))
+    return str(b.near(qdq(b, b.x(*shape)), b.x(*shape)))
 
 
 def weights(b: Builder, *shape: int, axis: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,8 +18,8 @@ class UnchangedError(Exception):
     """A mutation has nothing to act on."""
 
 
-def pick(rng: Random, options: object) -> object:
-    found = list(options)  # type: ignore[call-overload]
+def pick(rng: Random, options: Any) -> Any:
+    found = list(options)
     if not found:
         raise UnchangedError
     return found[rng.randrange(len(found))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -34,26 +36,26 @@ class Net:
         self.count += 1
         return f"{hint}{self.count}"
 
-    def const(self, array: object) -> str:
+    def const(self, array: Any) -> str:
         name = self.name("c")
         self.constants.append(numpy_helper.from_array(np.asarray(array), name))
         return name
 
-    def add(self, op: str, *inputs: str, outputs: int = 1, domain: str = "", **attrs: object) -> str:
+    def add(self, op: str, *inputs: str, outputs: int = 1, domain: str = "", **attrs: Any) -> str:
         names = [self.name() for _ in range(outputs)]
         self.nodes.append(helper.make_node(op, inputs, names, domain=domain, **attrs))
         return names[0]
 
-    def parameters(self, scale: object, zero: object, kind: str | None) -> tuple[str, str]:
+    def parameters(self, scale: Any, zero: Any, kind: str | None) -> tuple[str, str]:
         return self.const(np.asarray(scale, np.float32)), self.const(np.asarray(zero).astype(kind or self.kind))
 
-    def q(self, x: str, scale: object, zero: object = 0, kind: str | None = None) -> str:
+    def q(self, x: str, scale: Any, zero: Any = 0, kind: str | None = None) -> str:
         return self.add("QuantizeLinear", x, *self.parameters(scale, zero, kind), domain=self.domain)
 
-    def dq(self, x: str, scale: object, zero: object = 0, kind: str | None = None, **attrs: object) -> str:
+    def dq(self, x: str, scale: Any, zero: Any = 0, kind: str | None = None, **attrs: Any) -> str:
         return self.add("DequantizeLinear", x, *self.parameters(scale, zero, kind), domain=self.domain, **attrs)
 
-    def qdq(self, x: str, scale: object, zero: object = 0, kind: str | None = None) -> str:
+    def qdq(self, x: str, scale: Any, zero: Any = 0, kind: str | None = None) -> str:
         return self.dq(self.q(x, scale, zero, kind), scale, zero, kind)
 
     def input(self, *shape: int, kind: int = TensorProto.FLOAT) -> str:
@@ -70,7 +72,7 @@ class Net:
         """A quantized input, dequantized."""
         return self.qdq(self.input(*shape), scale, self.zero(at))
 
-    def weights(self, *shape: int, scale: object = 0.02, kind: str = "int8", axis: int = 0, zero: object = 0) -> str:
+    def weights(self, *shape: int, scale: Any = 0.02, kind: str = "int8", axis: int = 0, zero: Any = 0) -> str:
         low, high = RANGES[kind]
         codes = self.const(self.rng.integers(low // 2, high // 2 + 1, shape).astype(kind))
         zero = np.broadcast_to(np.asarray(zero), np.shape(scale))

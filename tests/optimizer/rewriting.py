@@ -46,7 +46,8 @@ def run(proto: onnx.ModelProto, feeds: Feeds) -> list[Array]:
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     known = {i.name for i in session.get_inputs()} | {i.name for i in session.get_overridable_initializers()}
-    return session.run(None, {name: value for name, value in feeds.items() if name in known})
+    results: list[np.ndarray] = session.run(None, {name: value for name, value in feeds.items() if name in known})
+    return results
 
 
 def random_feeds(proto: onnx.ModelProto, seed: int = 0, **dims: int) -> dict[str, Array]:

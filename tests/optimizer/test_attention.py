@@ -15,7 +15,7 @@ from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.basic.reshape import PASSES as RESHAPE
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended import attention, matrix_transpose
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 from tests.batches import batched
 
 PASSES = (*RESHAPE, *matrix_transpose.PASSES, *attention.PASSES)

@@ -16,7 +16,7 @@ from ortconv.ir.graph import Graph
 from ortconv.ir.verify import verify
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 SYMBOLS = {"batch": 2, "rows": 5, "past": 3, "columns": 8}
 DECODE = {"batch": 1, "rows": 1, "past": 4, "columns": 5}

@@ -15,7 +15,7 @@ from rewriting import ops, optimized, parse, random_feeds, run
 from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
-from ortconv.optimizer import catalogue, levels, recipe
+from ortconv.optimizer import catalog, levels, recipe
 from ortconv.optimizer.basic import cast_chain, quantize_weights
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.extended import approximate
@@ -33,7 +33,7 @@ NAMES = {
 
 
 def test_only_on_request() -> None:
-    listed = {entry.name: entry for entry in catalogue.entries()}
+    listed = {entry.name: entry for entry in catalog.entries()}
     assert {name for name, entry in listed.items() if entry.opt_in} >= NAMES
     running = {n for passes in recipe.make("all").stages.values() for p in passes for n in recipe.names_of(p)}
     assert not {name for name, entry in listed.items() if entry.opt_in} & running

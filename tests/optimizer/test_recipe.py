@@ -6,7 +6,7 @@ import pytest
 
 from ortconv.choices import LEVELS
 from ortconv.errors import UsageError
-from ortconv.optimizer import catalogue, recipe
+from ortconv.optimizer import catalog, recipe
 from ortconv.optimizer.engine import RulePass
 from ortconv.optimizer.levels import STAGES
 from ortconv.optimizer.recipe import Recipe
@@ -33,7 +33,7 @@ def test_a_level_comes_back_as_it_was(level: str) -> None:
 
 
 def test_what_was_chosen_comes_back_as_it_was() -> None:
-    enabled = [entry.name for entry in catalogue.entries() if entry.opt_in]
+    enabled = [entry.name for entry in catalog.entries() if entry.opt_in]
     chosen = recipe.make(enable=enabled, disable=["EliminateSlice", "ConstantFolding"], fold_limit=1000, stop_after=7)
     text = recipe.text(chosen)
     again = recipe.parse(text)

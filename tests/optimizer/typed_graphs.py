@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ortconv.executor.registry import lookup
+from ortconv.executor.kernels.registry import lookup
 
 LARGEST = 4096
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 100.0)
@@ -48,7 +48,7 @@ def since_version(domain: str, op: str, opset: int) -> int:
     if domain == "com.microsoft":
         return 1
     try:
-        return onnx.defs.get_schema(op, 3 if domain else opset, domain).since_version
+        return int(onnx.defs.get_schema(op, 3 if domain else opset, domain).since_version)
     except onnx.defs.SchemaError:
         raise ImpossibleError from None
 
@@ -69,7 +69,7 @@ class Builder:
         self.taps: list[str] = []
         self.values: ChainMap[str, np.ndarray] = ChainMap() if outer is None else outer.values.new_child()
         self.made: list[str] = []
-        self.names = outer.names if outer else [0]
+        self.names: list[int] = outer.names if outer else [0]
 
     # ------------------------------------------------------------------ choices
 
@@ -115,7 +115,7 @@ class Builder:
         for tensor in self.constants:
             if self.values[tensor.name].dtype == array.dtype and np.array_equal(self.values[tensor.name], array):
                 if self.chance(0.5):
-                    return tensor.name
+                    return str(tensor.name)
                 break
         name = self.fresh("k")
         self.values[name] = array
@@ -219,7 +219,7 @@ class Builder:
         given = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
         try:
             with np.errstate(all="ignore"):
-                results = found.function(*arrays, **given, **extra)
+                results = found.reference(*arrays, **given, **extra)
         except Exception:
             raise ImpossibleError from None
         results = [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))][:outputs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ortconv.ortformat.layout import CPU
@@ -83,7 +84,7 @@ def edge(row: list[int], nodes: Any) -> tuple[str, int, str, str]:
 
 
 def attribute(record: Any) -> Json:
-    payload = {
+    payload: dict[int, Callable[[], Any]] = {
         1: lambda: record.f,
         2: lambda: record.i,
         3: lambda: record.s,

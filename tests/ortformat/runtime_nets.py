@@ -20,7 +20,7 @@ from ortconv.ortformat.verify import decode
 PICTURE = (1, 4, 6, 6)
 
 
-def unary(op: str, *shape: int, opset: int = 13, **attrs: object) -> Callable[[str], Net]:
+def unary(op: str, *shape: int, opset: int = 13, **attrs: Any) -> Callable[[str], Net]:
     def net(kind: str) -> Net:
         made = Net(kind, opset)
         return made.quantized(made.add(op, made.activations(*(shape or PICTURE)), **attrs))
@@ -28,7 +28,7 @@ def unary(op: str, *shape: int, opset: int = 13, **attrs: object) -> Callable[[s
     return net
 
 
-def mover(op: str, *constants: object, opset: int = 13, **attrs: object) -> Callable[[str], Net]:
+def mover(op: str, *constants: Any, opset: int = 13, **attrs: Any) -> Callable[[str], Net]:
     def net(kind: str) -> Net:
         made = Net(kind, opset)
         inputs = [made.const(np.asarray(c)) if c is not None else "" for c in constants]
@@ -37,7 +37,7 @@ def mover(op: str, *constants: object, opset: int = 13, **attrs: object) -> Call
     return net
 
 
-def binary(op: str, **attrs: object) -> Callable[[str], Net]:
+def binary(op: str, **attrs: Any) -> Callable[[str], Net]:
     def net(kind: str) -> Net:
         made = Net(kind)
         inputs = [made.activations(*PICTURE, scale=scale) for scale in (0.03, 0.02)]
@@ -65,7 +65,7 @@ def arg_max(kind: str) -> Net:
 
 
 def conv(
-    scale: object = 0.02, weights: str = "int8", biased: bool = False, act: str = "", at: float = 0.5
+    scale: Any = 0.02, weights: str = "int8", biased: bool = False, act: str = "", at: float = 0.5
 ) -> Callable[[str], Net]:
     def net(kind: str) -> Net:
         made = Net(kind)
@@ -85,7 +85,7 @@ def conv(
 
 
 def product(
-    op: str, *, to_float: bool = False, biased: bool = False, relu: bool = False, **attrs: object
+    op: str, *, to_float: bool = False, biased: bool = False, relu: bool = False, **attrs: Any
 ) -> Callable[[str], Net]:
     def net(kind: str) -> Net:
         made = Net(kind)

@@ -17,7 +17,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.ortformat.functions import expand_functions
 from ortconv.ortformat.reader import parse
 from ortconv.ortformat.writer import serialize
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 
 NEWEST = 26
 PREFIXES = (

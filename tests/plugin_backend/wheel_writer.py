@@ -1,4 +1,4 @@
-"""A build backend that needs nothing but Python, so that this package installs without a network. Yours will name hatchling."""
+"""A build backend that needs nothing but Python, so that this package installs without a network. Yours may name hatchling."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
     project = tomllib.loads((HERE / "pyproject.toml").read_text("utf-8"))["project"]
     stem = f"{project['name'].replace('-', '_')}-{project['version']}"
     info = f"{stem}.dist-info"
+    module = f"{project['name'].replace('-', '_')}.py"
     files = {
-        "ortconv_double.py": (HERE / "ortconv_double.py").read_text("utf-8"),
+        module: (HERE / module).read_text("utf-8"),
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: wheel_writer\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": "".join(

@@ -156,6 +156,15 @@ def test_samples(sample):
     assert parsed.open == []
 
 
+def test_a_dark_picture_differs_in_its_colors_alone():
+    found = of(branching())
+    light, dark = (svg.drawing(found, dark=dark) for dark in (False, True))
+    assert dark.replace(svg.DARK, "") == light
+    used = {name for names in re.findall(r'class="([^"]+)"', light) for name in names.split()}
+    painted = set(re.findall(r"\.([a-z-]+)", svg.STYLE))
+    assert used & painted - {"op", "box", "line", "head"} <= set(re.findall(r"\.([a-z-]+)", svg.DARK))
+
+
 def test_graph_without_nodes():
     graph = Graph()
     graph.opsets[""] = 13

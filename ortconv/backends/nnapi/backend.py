@@ -18,7 +18,6 @@ from ortconv import nnapi
 from ortconv.backends.nnapi.claims import claim
 from ortconv.backends.nnapi.lower import Lowered, OutputPlace, lower
 from ortconv.errors import BackendError, UsageError
-from ortconv.executor.backend import Claim, Program, Region
 from ortconv.executor.guard import guarded
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
@@ -30,6 +29,7 @@ from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.nnapi.timing import mark
 from ortconv.partition import Target
 from ortconv.partition.policy import DEFAULT_STOP_OPS, FEATURE_LEVELS
+from ortconv.runtime.backend import Claim, Program, Region
 
 FLAGS = {"USE_FP16": "fp16", "USE_NCHW": "nchw", "CPU_DISABLED": "cpu_disabled", "CPU_ONLY": "cpu_only"}
 """Flags of ONNX Runtime's execution provider, and the options that they set."""

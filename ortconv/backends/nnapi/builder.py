@@ -9,9 +9,8 @@ import numpy as np
 
 from ortconv import nnapi
 from ortconv.errors import BackendError
-from ortconv.executor.constants import dense
 from ortconv.ir.graph import Value
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import Array, dense
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import FuseCode, Operand, OperandType, Operation

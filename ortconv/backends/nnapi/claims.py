@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from ortconv.backends.nnapi.lower import Draft, RefusedError
-from ortconv.executor.backend import Claim, Region
-from ortconv.executor.regions import make_region, reads
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.units import NodeUnit
 from ortconv.nnapi.timing import mark
 from ortconv.partition import Target, partition
 from ortconv.partition.partitioner import is_trivial, nodes_of
 from ortconv.partition.regions import group_by_wave
+from ortconv.runtime.backend import Claim, Region
+from ortconv.runtime.placement import make_region, reads
 
 OLDEST_WITH_EMPTY = 29
 """The feature level from which on a tensor may have no elements."""

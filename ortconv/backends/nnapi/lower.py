@@ -18,8 +18,6 @@ from ortconv.backends.nnapi import (
 )
 from ortconv.backends.nnapi.builder import TO_NCHW, Builder, Lowering, Quantization
 from ortconv.errors import BackendError
-from ortconv.executor.backend import Region
-from ortconv.executor.regions import is_needed
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.nnapi import FuseCode, NnapiError
@@ -29,6 +27,8 @@ from ortconv.nnapi.properties import properties
 from ortconv.nnapi.timing import mark
 from ortconv.nnapi.validation import operation_level
 from ortconv.partition.nnapi.checks import is_quantized, parameters
+from ortconv.runtime.backend import Region
+from ortconv.runtime.placement import is_needed
 
 FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, quantization, resize)
 

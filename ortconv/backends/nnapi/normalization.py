@@ -1,4 +1,4 @@
-"""Normalisation, softmax and means."""
+"""Normalization, softmax and means."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
-from ortconv.executor.backend import Program, Region
+from ortconv.runtime.backend import Program, Region
 
 
 class RecordingBackend(Nnapi):

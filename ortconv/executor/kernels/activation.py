@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import blockwise, erf, gelu_block, gelu_tanh_block, limit, ones
-from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
-from ortconv.executor.numerics import clip_to
-from ortconv.executor.registry import kernel
-from ortconv.executor.work import AT_ONCE, Work, recordable, with_record
+from ortconv.executor.algorithms.blockwise import blockwise, gelu_block, gelu_tanh_block, ones
+from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, rounding, widen
+from ortconv.executor.kernels.elementwise import erf, limit
+from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.numerics import clip_to
+from ortconv.executor.replay.work import AT_ONCE, Work, recordable, recorded_by
 from ortconv.ir.tensor import Array
 
 MICROSOFT = "com.microsoft"
@@ -194,7 +195,15 @@ def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     return np.asarray(_where((x > lambd) & ~low, above) + _where(low, below))
 
 
+def _record_gelu(work: Work, x: Array, *, approximate: str = "none") -> Any:
+    return work.call(_OF_FLOAT32[approximate], x) if x.dtype == np.float32 else None
+
+
+_OF_FLOAT32 = {"none": blockwise(gelu_block), "tanh": blockwise(gelu_tanh_block)}
+
+
 @kernel("Gelu", since=20)
+@recorded_by(_record_gelu)
 @in_float32
 def gelu(x: Array, *, approximate: str = "none") -> Array:
     if approximate == "tanh":
@@ -218,17 +227,9 @@ def _gelu_tanh(x: Array) -> Array:
 
 
 @kernel("Gelu", domain=MICROSOFT)
+@recorded_by(_record_gelu)
 def microsoft_gelu(x: Array) -> Any:
     return gelu(x)
-
-
-def _record_gelu(work: Work, x: Array, *, approximate: str = "none") -> Any:
-    return work.call(_OF_FLOAT32[approximate], x) if x.dtype == np.float32 else None
-
-
-_OF_FLOAT32 = {"none": blockwise(gelu_block), "tanh": blockwise(gelu_tanh_block)}
-for _gelu in (gelu, microsoft_gelu):
-    with_record(_gelu, _record_gelu)
 
 
 @kernel("BiasGelu", domain=MICROSOFT)

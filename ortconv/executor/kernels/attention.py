@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.attend import attend, attended
-from ortconv.executor.kernels.doubt import Doubt
-from ortconv.executor.kernels.precision import in_float32, is_narrow, rounding, widen
-from ortconv.executor.kernels.products import by_weights
-from ortconv.executor.registry import Function, kernel, prepare
-from ortconv.executor.work import AT_ONCE, Work, with_record
+from ortconv.executor.algorithms.attention import attend, attended
+from ortconv.executor.algorithms.fallback import Guard
+from ortconv.executor.algorithms.gemm import by_weights
+from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, rounding, widen
+from ortconv.executor.kernels.registry import kernel, prepare
+from ortconv.executor.replay.work import AT_ONCE, Function, Recordable, Work, recorded_by
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -163,7 +163,32 @@ def _bias(
     return bias
 
 
+def _record_multi_head_attention(
+    work: Work,
+    query: Array,
+    key: Array | None = None,
+    value: Array | None = None,
+    bias: Array | None = None,
+    key_padding_mask: Array | None = None,
+    attention_bias: Array | None = None,
+    past_key: Array | None = None,
+    past_value: Array | None = None,
+    *,
+    num_heads: int,
+    mask_filter_value: float = -10000.0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+    n_outputs: int = 1,
+) -> Array | None:
+    """None with a bias, keys and values of earlier steps, or other types than float32."""
+    if bias is not None or past_key is not None or n_outputs > 1 or query.dtype != np.float32:
+        return None
+    q, k, v = _projected(query, key, value, None, num_heads)
+    return _record_heads(work, q, k, v, key_padding_mask, attention_bias, mask_filter_value, scale, unidirectional)
+
+
 @kernel("MultiHeadAttention", domain=_MS)
+@recorded_by(_record_multi_head_attention)
 def multi_head_attention(
     query: Array,
     key: Array | None = None,
@@ -189,33 +214,6 @@ def multi_head_attention(
     dtype = query.dtype
     outputs = (merge_heads(y).astype(dtype, copy=False), k.astype(dtype, copy=False), v.astype(dtype, copy=False))
     return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
-
-
-def _record_multi_head_attention(
-    work: Work,
-    query: Array,
-    key: Array | None = None,
-    value: Array | None = None,
-    bias: Array | None = None,
-    key_padding_mask: Array | None = None,
-    attention_bias: Array | None = None,
-    past_key: Array | None = None,
-    past_value: Array | None = None,
-    *,
-    num_heads: int,
-    mask_filter_value: float = -10000.0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
-    n_outputs: int = 1,
-) -> Array | None:
-    """None with a bias, keys and values of earlier steps, or other types than float32."""
-    if bias is not None or past_key is not None or n_outputs > 1 or query.dtype != np.float32:
-        return None
-    q, k, v = _projected(query, key, value, None, num_heads)
-    return _record_heads(work, q, k, v, key_padding_mask, attention_bias, mask_filter_value, scale, unidirectional)
-
-
-with_record(multi_head_attention, _record_multi_head_attention)
 
 
 def _projected(
@@ -252,11 +250,11 @@ def _attend_fast(
     work: Work, q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float
 ) -> Array | None:
     """The same, which can be recorded; None where the fast form does not suit types or shapes."""
-    doubt = Doubt(work)
+    guard = Guard(work)
     summands = [x for x in (mask, bias) if x is not None]
-    y = attended(work, doubt, q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
+    y = attended(work, guard, q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
     if y is not None:
-        work.do(doubt.settle, _write_plainly, q, k, v, mask, bias, scale, y)
+        work.do(guard.fall_back, _write_plainly, q, k, v, mask, bias, scale, y)
     return y
 
 
@@ -378,7 +376,7 @@ def prepare_attention_ms(operands: Sequence[Array | None], **attributes: Any) ->
     def record(work: Work, x: Array, _: Array, bias: Array | None = None, *others: Array | None) -> Array | None:
         return _record_self_attention(work, projection, x, bias, *others, **attributes)
 
-    return with_record(partial(attention_ms, projection=projection, **attributes), record)
+    return Recordable(partial(attention_ms, projection=projection, **attributes), record)
 
 
 def _record_self_attention(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from ortconv.executor.registry import kernel
-from ortconv.executor.work import Work, with_record
+from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import Work, recorded_by
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 
@@ -30,7 +30,7 @@ def _recorded_cast(work: Work, x: Array, *, to: int, **_: Any) -> Array | None:
 
 
 @kernel("Cast", since=6)
-@partial(with_record, record=_recorded_cast)
+@recorded_by(_recorded_cast)
 def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up") -> Array:
     return convert(x, DType(to), bool(saturate), round_mode)
 

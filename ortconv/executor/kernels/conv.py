@@ -2,164 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, partial
-from itertools import pairwise
-from math import prod
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ortconv.errors import GraphError
-from ortconv.executor.kernels import winograd
-from ortconv.executor.kernels.depthwise import depthwise
-from ortconv.executor.kernels.fused_activation import activation as named_activation
-from ortconv.executor.kernels.matmul import INPUT_REACH, centred, one_sided
-from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.products import writer
-from ortconv.executor.kernels.unfolding import FEW_CHANNELS, unfolded
-from ortconv.executor.kernels.windows import (
-    Window,
+from ortconv.executor.algorithms.activations import activation as named_activation
+from ortconv.executor.algorithms.conv import convolution, convolve, filters, integer_filters
+from ortconv.executor.algorithms.gemm_exact import centred
+from ortconv.executor.algorithms.half_precision import in_float32
+from ortconv.executor.algorithms.sliding_window import (
     channels_first,
     channels_last,
     convolution_window,
-    pad_channels_last,
     to_last,
 )
-from ortconv.executor.memory import once
-from ortconv.executor.registry import Function, kernel, prepare
-from ortconv.executor.work import Finish, Work, recordable
+from ortconv.executor.kernels.registry import kernel, prepare
+from ortconv.executor.replay.work import Function
 from ortconv.ir.tensor import Array
-
-EXACT_SUM = float(1 << 24)
-"""Integer sums up to this are exact in float32."""
-
-
-class Filters(NamedTuple):
-    """Weights (M, C/group, kernel...) laid out for rows of channels-last windows."""
-
-    kernel: tuple[int, ...]
-    group: int
-    matrix: Array
-    """(group, kernel elements * C/group, M/group); depthwise: (kernel elements, M)."""
-    channels: int
-    """Of the input."""
-    outputs: int
-    depthwise: bool
-
-
-def filters(w: Array, group: int) -> Filters:
-    """Lay out convolution weights. GraphError if `group` does not divide the output channels."""
-    m, c, *k = w.shape
-    if group < 1 or m % group:
-        raise GraphError(f"{m} output channels cannot be divided into {group} groups")
-    if c == 1 and group > 1:
-        return Filters(tuple(k), group, np.ascontiguousarray(w.reshape(m, -1).T), group, m, True)
-    if group == 1 and prod(k) == 1:
-        return Filters(tuple(k), group, w.reshape(m, c).T[None], c, m, False)
-    rows = np.moveaxis(w.reshape(group, m // group, c, *k), 2, -1).reshape(group, m // group, -1)
-    return Filters(tuple(k), group, np.ascontiguousarray(rows.transpose(0, 2, 1)), c * group, m, False)
-
-
-def convolve(x: Array, f: Filters, w: Window) -> Array:
-    """(N, C, spatial...) with laid out weights to (N, M, output...), without bias."""
-    result: Array = convolver(f, w, x.shape[1])(x)
-    return result
-
-
-def convolver(f: Filters, w: Window, channels: int, finish: Finish | None = None) -> Function:
-    """The function of x (N, channels, spatial...) that convolves with laid out weights to (N, M, output...), without bias.
-
-    It can also be given contiguous memory (N, output..., M) for the result, which is finished in parts.
-    """
-    if channels != f.channels:
-        raise GraphError(f"the weights expect {f.channels} channels, the input has {channels} (size {list(w.size)})")
-    if f.depthwise and f.outputs == channels and len(f.kernel) == 2 and all(w.output):
-        return depthwise(f.matrix, w, finish)
-    if not f.depthwise and not w.is_pointwise and f.group == 1:
-        return _windowed(f, w, finish)
-    whole = _depthwise(f, w) if f.depthwise else _pointwise(f.matrix, w) if w.is_pointwise else _windowed(f, w)
-    return whole if finish is None else _finished(whole, finish)
-
-
-def _finished(convolve: Function, finish: Finish) -> Function:
-    def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        y = channels_last(work.call(convolve, x, out), work)
-        finish(work, y)
-        return channels_first(y)
-
-    return recordable(run)
-
-
-def _windowed(f: Filters, w: Window, finish: Finish | None = None) -> Function:
-    c, m = f.channels // f.group, f.outputs // f.group
-    places = [(slice(g * c, (g + 1) * c), slice(g * m, (g + 1) * m)) for g in range(f.group)]
-    parts = [(*place, unfolded(a, w, finish)) for place, a in zip(places, f.matrix, strict=True)]
-
-    def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        x = work.contiguous(x) if c <= FEW_CHANNELS and f.group > 1 else x
-        out = work.empty((x.shape[0], *w.output, f.outputs), x.dtype) if out is None else out
-        for inputs, outputs, multiply in parts:
-            multiply(work, x[:, inputs], out[..., outputs])
-        return channels_first(out)
-
-    return recordable(run)
-
-
-def _pointwise(matrix: Array, w: Window) -> Function:
-    group = len(matrix)
-    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-    run = _of_pixels(matrix[0], w.output) if group == 1 else _of_grouped_pixels(matrix, w.output)
-    if not any(s > 1 for s in w.strides):
-        return recordable(run)
-    return recordable(lambda work, x, out=None: run(work, x[steps], out))
-
-
-def _of_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
-    multiply, (c, m), size = writer(matrix), matrix.shape, prod(output)
-
-    def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        n = len(x)
-        if size == 1:
-            rows = x.reshape(n, c)
-        elif n == 1 and x.flags.c_contiguous:
-            rows = x.reshape(c, size).T  # products read the transpose as it is
-        else:
-            rows = channels_last(x, work).reshape(n * size, c)
-        out = work.empty((n, *output, m), x.dtype) if out is None else out
-        multiply(rows, out.reshape(n * size, m), work)
-        return channels_first(out)
-
-    return run
-
-
-def _of_grouped_pixels(matrix: Array, output: tuple[int, ...]) -> Function:
-    group, c, m = matrix.shape
-
-    def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        rows = channels_last(x, work).reshape(-1, group, c)
-        out = work.empty((len(x), *output, group * m), x.dtype) if out is None else out
-        target = out.reshape(len(rows), group, m).swapaxes(0, 1)
-        work.do(np.matmul, rows.swapaxes(0, 1), matrix, target)
-        return channels_first(out)
-
-    return run
-
-
-def _depthwise(f: Filters, w: Window) -> Function:
-    by_rows = len(w.kernel) == 2 and all(w.output)
-    one: Function = depthwise(f.matrix, w) if by_rows else partial(_tap_by_tap, f.matrix, w)
-    multiplier = f.outputs // f.channels
-    return one if multiplier == 1 else lambda x, out=None: one(np.repeat(x, multiplier, axis=1), out)
-
-
-def _tap_by_tap(weights: Array, w: Window, x: Array, out: Array | None = None) -> Array:
-    x = pad_channels_last(x, w)
-    out = np.empty((x.shape[0], *w.output, x.shape[-1]), x.dtype) if out is None else out
-    out[...] = 0
-    for tap, factors in zip(w.taps(), weights):
-        out += x[(slice(None), *tap)] * factors
-    return channels_first(out)
 
 
 def _with_bias(y: Array, b: Array | None) -> Array:
@@ -255,70 +115,6 @@ def _prepared(
         return _finish(_with_bias(multiply(x), b), z, activation, parameters)
 
     return run
-
-
-def convolution(weights: Array, group: int, geometry: dict[str, Any]) -> Function:
-    """The function of x that convolves with constant weights, without bias. Its results are the caller's to overwrite."""
-    laid_out = once(filters, weights, group)
-    placement = {key: geometry[key] for key in ("strides", "dilations", "pads", "auto_pad") if key in geometry}
-    steps = {*geometry.get("strides", ()), *geometry.get("dilations", ())}
-    suits_winograd = winograd.suits(weights, group) and steps <= {1}
-    tiled = once(winograd.transform_weights, weights) if suits_winograd else None
-    _, channels, *size = weights.shape
-
-    @lru_cache(maxsize=16)
-    def bound(shape: tuple[int, ...]) -> Function:
-        w = convolution_window(shape[2:], size, **placement)
-        direct = cache(lambda: convolver(laid_out(), w, shape[1]))
-        if tiled is None or shape[1] != channels or not winograd.suits_window(w):
-            return direct()
-        return winograd.convolver(tiled, w, direct)
-
-    return by_shape(bound)
-
-
-def by_shape(bound: Callable[[tuple[int, ...]], Function]) -> Function:
-    """The function of x that another function makes for the shape of x."""
-    return recordable(lambda work, x: work.call(bound(x.shape), x))
-
-
-class IntegerFilters(NamedTuple):
-    """Integer weights less their zero points, in parts whose sums the floating-point type holds exactly."""
-
-    parts: tuple[tuple[slice, Filters], ...]
-    """Input channels, and the weights for them."""
-    kernel: tuple[int, ...]
-    reach: float
-    """No sum is further from zero than this."""
-
-    def convolve(self, x: Array, w: Window) -> Array:
-        """Centred integer-valued float32 input to exact sums, as float32 where that holds them and as int32 where not."""
-        sums = [
-            convolve(x[:, channels].astype(part.matrix.dtype, copy=False), part, w) for channels, part in self.parts
-        ]
-        if len(sums) == 1 and sums[0].dtype == np.float32:
-            return sums[0]
-        return np.asarray(sum(y.astype(np.int32) for y in sums))
-
-
-def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFilters:
-    """Lay out 8-bit weights for inputs that are at most 255 from their zero point."""
-    if zero_point is not None and zero_point.size > 1:
-        zero_point = zero_point.reshape(-1, *(1,) * (w.ndim - 1))
-    wide = centred(w, zero_point)
-    reach = INPUT_REACH * _largest_sum(wide)
-    for count in (1, 2, 4, 8, 16) if group == 1 else (1,):
-        edges = [w.shape[1] * i // count for i in range(count + 1)]
-        slices = [slice(a, b) for a, b in pairwise(edges)]
-        if all(INPUT_REACH * _largest_sum(wide[:, s]) <= EXACT_SUM for s in slices):
-            inputs = slices if count > 1 else [slice(None)]
-            parts = tuple((i, filters(wide[:, s], group)) for i, s in zip(inputs, slices))
-            return IntegerFilters(parts, w.shape[2:], reach)
-    return IntegerFilters(((slice(None), filters(wide.astype(np.float64), group)),), w.shape[2:], reach)
-
-
-def _largest_sum(w: Array) -> float:
-    return one_sided(w, tuple(range(1, w.ndim)))
 
 
 @kernel("ConvInteger")

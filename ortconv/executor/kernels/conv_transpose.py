@@ -1,4 +1,4 @@
-"""Transposed convolutions, channels last: products with every kernel element, added up where each lands."""
+"""Transposed convolutions, channels last: gemm with every kernel element, added up where each lands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels import products
-from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.windows import Window, channels_first, channels_last
-from ortconv.executor.registry import Function, kernel, prepare
-from ortconv.executor.work import AT_ONCE, Work, recordable
+from ortconv.executor.algorithms import gemm
+from ortconv.executor.algorithms.half_precision import in_float32
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, channels_last
+from ortconv.executor.kernels.registry import kernel, prepare
+from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 
@@ -108,8 +108,8 @@ def _tile_products(work: Work, x: Array, f: TransposedFilters, _: Window) -> Arr
     (n, height, width, _), (kh, kw) = x.shape, f.kernel
     out = work.empty((n, height, kh, width, kw * f.outputs), x.dtype)
     for i, matrix in enumerate(f.tiles):
-        if products.largest_piece():
-            products.product(x, matrix, out[:, :, i], work)
+        if gemm.largest_piece():
+            gemm.product(x, matrix, out[:, :, i], work)
         else:
             with work.scratch():
                 row = work.empty((n * height * width, matrix.shape[1]), x.dtype)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.algorithms.half_precision import is_narrow, widen
 from ortconv.executor.kernels.movement import integers
-from ortconv.executor.kernels.precision import is_narrow, widen
-from ortconv.executor.registry import kernel
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 

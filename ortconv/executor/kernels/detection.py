@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.kernels.precision import in_float32, widen
-from ortconv.executor.registry import kernel
+from ortconv.executor.algorithms.half_precision import in_float32, widen
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 

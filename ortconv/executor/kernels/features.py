@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.built import built
-from ortconv.executor.registry import kernel
+from ortconv.executor.kernels.registry import built, kernel
 from ortconv.ir.tensor import Array
 
 _ML = "ai.onnx.ml"

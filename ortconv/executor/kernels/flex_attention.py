@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.precision import widen
-from ortconv.executor.registry import kernel
+from ortconv.executor.algorithms.half_precision import widen
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 

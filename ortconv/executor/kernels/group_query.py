@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.kernels.attention import merge_heads, softmax_rows, split_heads
-from ortconv.executor.kernels.precision import widen
+from ortconv.executor.kernels.registry import kernel
 from ortconv.executor.kernels.rotary import rotated
-from ortconv.executor.registry import kernel
 from ortconv.ir.tensor import Array
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import BackendError
-from ortconv.executor.registry import kernel
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 _MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}

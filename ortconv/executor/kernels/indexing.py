@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.precision import in_float32, is_narrow, widen
-from ortconv.executor.registry import kernel
-from ortconv.executor.work import Work, with_record
+from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
+from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import Work, recorded_by
 from ortconv.ir.tensor import Array
 
 
@@ -22,7 +21,7 @@ def _recorded_gather(work: Work, x: Array, indices: Array, *, axis: int = 0) -> 
 
 
 @kernel("Gather")
-@partial(with_record, record=_recorded_gather)
+@recorded_by(_recorded_gather)
 def gather(x: Array, indices: Array, *, axis: int = 0) -> Array:
     if not indices.ndim:
         return x[(*(slice(None),) * (axis % x.ndim), indices.item(), ...)]

@@ -8,7 +8,8 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import activation, matmul, normalization
-from ortconv.executor.registry import Function, kernel, lookup, table
+from ortconv.executor.kernels.registry import kernel, lookup, table
+from ortconv.executor.replay.work import Function
 from ortconv.ir.tensor import Array
 
 _BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Less", "Greater")
@@ -18,7 +19,7 @@ def _limited(op: str) -> Function:
     """An operator whose second operand broadcasts only where `broadcast` is set, from `axis` on or over the last axes."""
     found = lookup("", op, 7)
     assert found is not None
-    function = found.function
+    function = found.reference
 
     def run(a: Array, b: Array, *, broadcast: int = 0, axis: int | None = None) -> Any:
         return function(a, _aligned(a, b, axis) if broadcast else _equal_shape(a, b))

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.algorithms.half_precision import in_float32, widen
 from ortconv.executor.kernels.attention import merge_heads, split_heads
-from ortconv.executor.kernels.precision import in_float32, widen
-from ortconv.executor.registry import kernel
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 _RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}

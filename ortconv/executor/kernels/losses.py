@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.registry import kernel
+from ortconv.executor.algorithms.half_precision import in_float32
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 

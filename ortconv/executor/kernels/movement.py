@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.registry import Function, kernel, prepare
-from ortconv.executor.work import Work, copy_pixels, copy_to, recordable
+from ortconv.executor.kernels.registry import kernel, prepare
+from ortconv.executor.replay.work import Function, Work, copy_pixels, copy_to, recordable
 from ortconv.ir.slices import sliced
 from ortconv.ir.tensor import Array
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ortconv.executor.kernels.conv import fused_conv
 from ortconv.executor.kernels.pool import average_pool, global_average_pool, global_max_pool, max_pool
+from ortconv.executor.kernels.registry import kernel
 from ortconv.executor.kernels.resize import resize
-from ortconv.executor.registry import kernel
 from ortconv.ir.nchwc import DOMAIN, block_length, filters_from_blocks, from_blocks, to_blocks
 from ortconv.ir.tensor import Array
 

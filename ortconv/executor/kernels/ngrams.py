@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.built import built
+from ortconv.executor.kernels.registry import built
 from ortconv.ir.tensor import Array
 
 _MODES = ("TF", "IDF", "TFIDF")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.elementwise import dot_of_rows
-from ortconv.executor.kernels.precision import in_float32, widen
-from ortconv.executor.registry import Function, kernel, prepare
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.algorithms.blockwise import dot_of_rows
+from ortconv.executor.algorithms.half_precision import in_float32, widen
+from ortconv.executor.kernels.registry import kernel, prepare
+from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import ones
-from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.stripes import rows_per_stripe
-from ortconv.executor.kernels.windows import (
+from ortconv.executor.algorithms.blockwise import ones
+from ortconv.executor.algorithms.half_precision import in_float32
+from ortconv.executor.algorithms.row_tiles import rows_per_tile
+from ortconv.executor.algorithms.sliding_window import (
     Place,
     Window,
     channels_first,
@@ -22,8 +22,8 @@ from ortconv.executor.kernels.windows import (
     sliding,
     window,
 )
-from ortconv.executor.registry import kernel
-from ortconv.executor.work import AT_ONCE, Work, copy_to, recordable, spans, with_attributes
+from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import AT_ONCE, Work, copy_to, recordable, spans, with_attributes
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64
@@ -32,14 +32,14 @@ _LONG_ROW = 64
 def _reduce(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
     """(N, C, spatial...) to (N, C, output...) with every window reduced by a binary ufunc, in the memory order of x.
 
-    Padding is not there to be read: it counts as the identity. The output is made in stripes along its first spatial axis.
+    Padding is not there to be read: it counts as the identity. The output is made in row tiles along its first spatial axis.
     """
     # Short rows are dear: their channels make longer ones, unless they are few.
     last = not x.flags.c_contiguous or x.shape[-1] < min(_LONG_ROW, 4 * x.shape[1])
     given, first = (channels_last(x, work), 1) if last else (x, 2)
     rank, rows = len(w.output), w.output[0]
     out = work.empty((*given.shape[:first], *w.output, *given.shape[first + rank :]), x.dtype)
-    most = rows_per_stripe(rows, 2 * given.nbytes // max(rows, 1))
+    most = rows_per_tile(rows, 2 * given.nbytes // max(rows, 1))
     if parts := spans(rows, most):
         for part in parts:
             with work.scratch():

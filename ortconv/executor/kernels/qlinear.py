@@ -8,19 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.algorithms.activations import leaky_relu, sigmoid
+from ortconv.executor.algorithms.conv import EXACT_SUM, IntegerFilters, integer_filters
+from ortconv.executor.algorithms.gemm_exact import centred
+from ortconv.executor.algorithms.rounding import integer_range, round_to_integers
+from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window
 from ortconv.executor.kernels.cast import convert
-from ortconv.executor.kernels.conv import EXACT_SUM, IntegerFilters, integer_filters
-from ortconv.executor.kernels.fused_activation import leaky_relu, sigmoid
-from ortconv.executor.kernels.matmul import centred
 from ortconv.executor.kernels.pool import average_pool
-from ortconv.executor.kernels.quantize import (
-    dequantize_linear,
-    integer_range,
-    quantize_linear,
-    round_to_integers,
-)
-from ortconv.executor.kernels.windows import channels_first, channels_last, convolution_window
-from ortconv.executor.registry import Function, kernel, prepare
+from ortconv.executor.kernels.quantize import dequantize_linear, quantize_linear
+from ortconv.executor.kernels.registry import kernel, prepare
+from ortconv.executor.replay.work import Function
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 

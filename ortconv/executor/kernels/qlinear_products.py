@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import adder
-from ortconv.executor.kernels.matmul import centred, integer_product, integer_sums
-from ortconv.executor.kernels.precision import widen
+from ortconv.executor.algorithms.blockwise import adder
+from ortconv.executor.algorithms.gemm_exact import centred, integer_product, integer_sums
+from ortconv.executor.algorithms.half_precision import widen
+from ortconv.executor.algorithms.rounding import dynamic_centred_codes
 from ortconv.executor.kernels.qlinear import output_dtype, requantize
-from ortconv.executor.kernels.quantize import dynamic_centred_codes
-from ortconv.executor.registry import Function, kernel, prepare
-from ortconv.executor.work import Work, with_record
+from ortconv.executor.kernels.registry import kernel, prepare
+from ortconv.executor.replay.work import Function, Recordable, Work
 from ortconv.ir.tensor import Array
 
 _MS = "com.microsoft"
@@ -59,7 +59,7 @@ def _prepared_sums(b: Array | None, b_zero_point: Array | None) -> Function | No
     def record(work: Work, a: Array, b: Array, a_zero_point: Array | None, zero_point: Array | None) -> Any:
         return None if (zero_point is None) != (b_zero_point is None) else work.call(sums, a, a_zero_point)
 
-    return with_record(run, record)
+    return Recordable(run, record)
 
 
 @kernel("QLinearMatMul")
@@ -148,7 +148,7 @@ def prepare_matmul_integer_to_float(operands: Sequence[Any]) -> Function | None:
     sums = _prepared_sums(b, b_zero_point)
     if sums is None:
         return None
-    return with_record(partial(matmul_integer_to_float, sums=sums), partial(_record_scaled, sums, _adder(b, bias)))
+    return Recordable(partial(matmul_integer_to_float, sums=sums), partial(_record_scaled, sums, _adder(b, bias)))
 
 
 def _adder(b: Array, bias: Array | None) -> Callable[[Work, Array], None] | None:
@@ -217,7 +217,7 @@ def prepare_dynamic_quantize_matmul(operands: Sequence[Any]) -> Function | None:
         codes, scale, _ = work.call(dynamic_centred_codes, a)
         return _record_scaled(sums, add_bias, work, codes, b, scale, b_scale, None, *others)
 
-    return with_record(partial(dynamic_quantize_matmul, sums=sums), record)
+    return Recordable(partial(dynamic_quantize_matmul, sums=sums), record)
 
 
 @kernel("MatMulNBits", domain=_MS)

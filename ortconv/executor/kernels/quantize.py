@@ -2,90 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import isfinite
-from typing import Any
-
 import numpy as np
 
-from ortconv.errors import GraphError
+from ortconv.executor.algorithms.half_precision import widen
+from ortconv.executor.algorithms.rounding import (
+    BYTE_LIMITS,
+    INTEGER_RANGES,
+    dynamic_quantization,
+    round_to_integers,
+    spread,
+    to_bytes,
+)
 from ortconv.executor.kernels.cast import convert
-from ortconv.executor.kernels.elementwise import blockwise
-from ortconv.executor.kernels.precision import widen
-from ortconv.executor.numerics import clip_to
-from ortconv.executor.registry import kernel
-from ortconv.executor.work import Work, recordable
+from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import Work, recordable
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-
-_INTEGER_RANGES = {
-    DType.UINT2: (0, 3), DType.INT2: (-2, 1), DType.UINT4: (0, 15), DType.INT4: (-8, 7),
-    DType.UINT8: (0, 255), DType.INT8: (-128, 127),
-    DType.UINT16: (0, 65535), DType.INT16: (-32768, 32767), DType.INT32: (-(2**31), 2**31 - 1),
-}  # fmt: skip
-
-
-def integer_range(dtype: DType) -> tuple[int, int] | None:
-    """Lowest and highest quantized value of an integer type; None for a float type."""
-    return _INTEGER_RANGES.get(dtype)
-
-
-def spread(parameter: Array, x: Array, axis: int, block_size: int = 0) -> Array:
-    """A scale or zero point (one, per axis, or per block) shaped to broadcast against x. GraphError if it cannot."""
-    if parameter.size == 1 and not block_size:
-        return parameter.reshape(())
-    axis = axis % x.ndim
-    if block_size:
-        return np.repeat(parameter, block_size, axis=axis)[(slice(None),) * axis + (slice(0, x.shape[axis]),)]
-    if parameter.ndim != 1 or parameter.size != x.shape[axis]:
-        raise GraphError(
-            f"scale or zero point {list(parameter.shape)} does not go with axis {axis} of shape {list(x.shape)}"
-        )
-    return parameter.reshape(-1, *(1,) * (x.ndim - 1 - axis))
-
-
-def round_to_integers(y: Array, zero_point: Any, dtype: DType) -> Array:
-    """float32 or float64 that may be overwritten: half to even, plus the zero point, saturated."""
-    low, high = _INTEGER_RANGES[dtype]
-    np.rint(y, out=y)
-    if dtype is DType.INT32:
-        y = y.astype(np.float64)
-    y += zero_point
-    np.clip(y, y.dtype.type(low), y.dtype.type(high), out=y)
-    if dtype.bits < 8:
-        return y.astype(np.int8).astype(dtype.numpy)
-    return y.astype(dtype.numpy)
-
-
-_BYTES = {
-    dtype: tuple(np.asarray(limit, np.float32) for limit in _INTEGER_RANGES[dtype])
-    for dtype in (DType.UINT8, DType.INT8)
-}
-
-
-def round_to_codes(x: Array, scale: Array, low: Array, high: Array, out: Array) -> None:
-    """float32 as QuantizeLinear has it, in codes less their zero point, between these two. NaN becomes the lowest."""
-    np.divide(x, scale, out)
-    np.rint(out, out)
-    if np.isnan(out.min()):
-        np.copyto(out, low, where=np.isnan(out))
-    clip_to(out, low, high, out)
-
-
-def _to_bytes(x: Array, scale: Array, zero_point: Array, dtype: DType) -> Array:
-    """float32 quantized with one scale, in parts that stay in cache. NaN becomes the lowest value."""
-    low, high = _BYTES[dtype]
-
-    def quantize(part: Array, out: Array) -> None:
-        y = np.divide(part, scale)
-        np.rint(y, out=y)
-        y += zero_point
-        if np.isnan(y.min()):
-            np.copyto(y, low, where=np.isnan(y))
-        clip_to(y, low, high, y)
-        np.copyto(out, y, casting="unsafe")
-
-    return np.asarray(blockwise(quantize, dtype.numpy)(x))
 
 
 @kernel("QuantizeLinear")
@@ -105,17 +37,17 @@ def quantize_linear(
     if (
         x.dtype == y_scale.dtype == np.float32
         and y_scale.size == 1
-        and target in _BYTES
+        and target in BYTE_LIMITS
         and not (precision or block_size)
     ):
         origin = np.zeros(()) if y_zero_point is None else y_zero_point.reshape(())
-        return _to_bytes(x, y_scale.reshape(()), np.asarray(origin, np.float32), target)
+        return to_bytes(x, y_scale.reshape(()), np.asarray(origin, np.float32), target)
     scale = spread(widen(y_scale), x, axis, block_size)
     compute = np.float64 if x.dtype == np.float64 else np.float32
     y = np.asarray(np.divide(x.astype(compute, copy=False), scale.astype(compute)))
     if precision:
         y = y.astype(DType(precision).numpy).astype(compute)
-    if target not in _INTEGER_RANGES:
+    if target not in INTEGER_RANGES:
         # Nobody adds a zero point to floats of 8 bits, where it stands for the type alone.
         if target.bits < 8 and y_zero_point is not None and y_zero_point.astype(compute).any():
             y += spread(y_zero_point, x, axis, block_size).astype(compute)
@@ -153,71 +85,7 @@ def dequantize_linear(
     return y if y.dtype == target else work.arranged(lambda y: y.astype(target), y)
 
 
-def _dynamic_range(low: float, high: float) -> tuple[float, int, bool]:
-    """The scale and zero point for float32 between two numbers, and whether they make numbers of all that lies there.
-
-    Doubles that are rounded each time give what float32 gives, sooner.
-    """
-    scale = _rounded(_rounded(high - low) / 255) if high > low else 1.0
-    if not (scale > 0 and isfinite(low) and isfinite(high)):
-        return scale, 255 if scale == 0 and low < 0 else 0, False
-    return scale, min(max(round(_rounded(-low / scale)), 0), 255), True
-
-
-def _rounded(number: float) -> float:
-    return float(np.float32(number))
-
-
-def _write_extremes(x: Array, low: Array, high: Array) -> None:
-    """The lowest and the highest element, or zero."""
-    axis = 0 if x.ndim == 1 else None  # None takes longer
-    _MINIMUM(x, axis, None, low, False, 0)
-    _MAXIMUM(x, axis, None, high, False, 0)
-
-
-_MINIMUM: Callable[..., Any] = np.minimum.reduce
-_MAXIMUM: Callable[..., Any] = np.maximum.reduce
-
-
-def dynamic_quantization(x: Array) -> tuple[Array, np.float32, np.uint8]:
-    """x as uint8 with the scale and zero point that cover its range and zero."""
-    low, high = np.empty((), np.float32), np.empty((), np.float32)
-    _write_extremes(x, low, high)
-    scale, zero, _ = _dynamic_range(float(low), float(high))
-    y = np.asarray(x / np.float32(scale))
-    np.rint(y, out=y)
-    np.add(y, np.float32(zero), out=y)
-    return y.clip(*_BYTES[DType.UINT8], out=y).astype(np.uint8), np.float32(scale), np.uint8(zero)
-
-
 @kernel("DynamicQuantizeLinear")
 def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
     y, scale, zero = dynamic_quantization(x)
     return y, np.asarray(scale), np.asarray(zero)
-
-
-@recordable
-def dynamic_centred_codes(work: Work, x: Array) -> tuple[Array, Array, Array]:
-    """DynamicQuantizeLinear with codes less their zero point, as float32."""
-    y, scale, zero = work.like(x), work.empty((), np.float32), work.empty((), np.uint8)
-    low, high, makes_numbers = work.empty(()), work.empty(()), work.empty((), np.bool_)
-    elements = x.reshape(-1) if x.flags.c_contiguous else x
-    work.do(_write_parameters, elements, scale, zero, low, high, makes_numbers)
-    work.do(np.divide, x, scale, y)
-    work.do(np.rint, y, y)
-    work.do(clip_to, y, low, high, y)
-    work.do(_write_again, x, y, zero, makes_numbers)
-    return y, scale, zero
-
-
-def _write_parameters(x: Array, scale: Array, zero: Array, low: Array, high: Array, makes_numbers: Array) -> None:
-    """The parameters for x, and the lowest and the highest of the codes less their zero point."""
-    _write_extremes(x, low, high)
-    scale[...], origin, makes_numbers[...] = _dynamic_range(float(low), float(high))
-    zero[...], low[...], high[...] = origin, -origin, 255 - origin
-
-
-def _write_again(x: Array, y: Array, zero: Array, makes_numbers: Array) -> None:
-    """The codes, where dividing by the scale does not make numbers of all of x."""
-    if not makes_numbers:
-        np.subtract(dynamic_quantization(x)[0], np.float32(zero), y)

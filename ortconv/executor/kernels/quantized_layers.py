@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.kernels.attention import self_attention
 from ortconv.executor.kernels.normalization import embed_layer_normalization
-from ortconv.executor.kernels.precision import widen
 from ortconv.executor.kernels.qlinear_products import matmul_integer_to_float, unpack_bits
 from ortconv.executor.kernels.quantize import dequantize_linear
-from ortconv.executor.registry import kernel
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 _MS = "com.microsoft"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ortconv.executor.kernels.precision import widen
-from ortconv.executor.registry import kernel
+from ortconv.executor.algorithms.half_precision import widen
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 

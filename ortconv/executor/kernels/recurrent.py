@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.fused_activation import ACTIVATIONS, Activation
-from ortconv.executor.kernels.fused_activation import activation as named_activation
-from ortconv.executor.kernels.precision import in_float32, is_narrow
-from ortconv.executor.kernels.quantize import dynamic_quantization
-from ortconv.executor.kernels.recurrent_loops import Loop, Weights, gru_loop, lstm_loop, rnn_loop
-from ortconv.executor.registry import Function, kernel, prepare
-from ortconv.executor.work import AT_ONCE, Work, with_record
+from ortconv.executor.algorithms.activations import ACTIVATIONS, Activation
+from ortconv.executor.algorithms.activations import activation as named_activation
+from ortconv.executor.algorithms.half_precision import in_float32, is_narrow
+from ortconv.executor.algorithms.recurrent import Loop, Weights, gru_loop, lstm_loop, rnn_loop
+from ortconv.executor.algorithms.rounding import dynamic_quantization
+from ortconv.executor.kernels.registry import kernel, prepare
+from ortconv.executor.replay.work import AT_ONCE, Function, Recordable, Work
 from ortconv.ir.tensor import Array
 
 Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
@@ -306,7 +306,7 @@ def _register(op: str) -> None:
                 return None
             return layer.run(work, x, None, _states(op, given.h, given.c), n_outputs)
 
-        return with_record(prepared, recorded)
+        return Recordable(prepared, recorded)
 
 
 class _Optional(NamedTuple):

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.kernels.elementwise import ones, truncated_quotient
+from ortconv.executor.algorithms.blockwise import ones
+from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
+from ortconv.executor.algorithms.sliding_window import to_last
+from ortconv.executor.kernels.elementwise import truncated_quotient
 from ortconv.executor.kernels.movement import integers
-from ortconv.executor.kernels.precision import in_float32, is_narrow, widen
-from ortconv.executor.kernels.windows import to_last
-from ortconv.executor.registry import kernel
-from ortconv.executor.work import AT_ONCE, Work, with_record
+from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import AT_ONCE, Work, recorded_by
 from ortconv.ir.tensor import Array
 
 Axes = tuple[int, ...]
@@ -147,17 +148,16 @@ def _register(op: str, reduction: Reduction) -> None:
         return _recorded(reduction, work, x, numbers, keepdims, noop_with_empty_axes)
 
     @kernel(op, until=first - 1)
+    @recorded_by(record_1)
     @in_float32
     def with_attribute(x: Array, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Array:
         return _reduce(reduction, x, axes, keepdims, 0)
 
     @kernel(op, since=first)
+    @recorded_by(record)
     @in_float32
     def with_input(x: Array, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
         return _reduce(reduction, x, None if axes is None else integers(axes), keepdims, noop_with_empty_axes)
-
-    with_record(with_attribute, record_1)
-    with_record(with_input, record)
 
 
 for _op, _reduction in _REDUCTIONS.items():

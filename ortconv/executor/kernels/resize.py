@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.resampling import Taps, resampled
-from ortconv.executor.registry import kernel
-from ortconv.executor.work import AT_ONCE, Work, recordable
+from ortconv.executor.algorithms.half_precision import in_float32
+from ortconv.executor.algorithms.resampling import Taps, resampled
+from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import AT_ONCE, Work, recordable
 from ortconv.ir.tensor import Array
 
 

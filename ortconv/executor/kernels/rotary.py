@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.kernels.attention import merge_heads, split_heads
-from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.registry import kernel
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.registry import kernel
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 _DOMAIN = "ai.onnx.preview.training"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.built import built
-from ortconv.executor.kernels.scores import TRANSFORMS, both_classes, class_labels, transformed
+from ortconv.executor.algorithms.class_scores import TRANSFORMS, both_classes, class_labels, transformed
+from ortconv.executor.kernels.registry import built
 from ortconv.ir.tensor import Array
 
 _ML = "ai.onnx.ml"

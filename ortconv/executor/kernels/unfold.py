@@ -7,10 +7,10 @@ from math import prod
 
 import numpy as np
 
+from ortconv.executor.algorithms.half_precision import in_float32
+from ortconv.executor.algorithms.sliding_window import convolution_window, window
 from ortconv.executor.kernels.grid_sample import weighted
-from ortconv.executor.kernels.precision import in_float32
-from ortconv.executor.kernels.windows import convolution_window, window
-from ortconv.executor.registry import kernel
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 

@@ -68,7 +68,7 @@ def operands(c: OperationCall) -> tuple[Array, Array]:
     if not c.x.is_quantized:
         return c.x.array, c.filter.array
     terms = c.filter.size // max(1, c.bias.size)
-    return exact_float(c.x.centred, terms), exact_float(c.filter.centred, terms)
+    return exact_float(c.x.centered, terms), exact_float(c.filter.centered, terms)
 
 
 def finished(c: OperationCall, acc: Array) -> Array:

@@ -46,7 +46,7 @@ def fully_connected(c: OperationCall) -> Array:
     size = c.filter.dims[1]
     if not c.out.is_quantized:
         return activate(c.x.array.reshape(-1, size) @ c.filter.array.T + c.bias.array, c.activation)
-    x, filter = exact_float(c.x.centred.reshape(-1, size), size), exact_float(c.filter.centred, size)
+    x, filter = exact_float(c.x.centered.reshape(-1, size), size), exact_float(c.filter.centered, size)
     scale = product_scale(c.x, c.filter) / c.out.scale
     return requantize((x @ filter.T).astype(np.int64) + c.bias.array, scale, c.out, c.activation)
 
@@ -67,7 +67,7 @@ def _turned_dims(dims: Dims, turn: bool) -> Dims:
     checks=(rank("a", 2, 3, 4), rank("b", 2, 3, 4), same_rank("a", "b")),
 )  # fmt: skip
 def batch_matmul(c: OperationCall) -> Array:
-    a, b = (x.centred if x.is_quantized else x.array for x in (c.a, c.b))
+    a, b = (x.centered if x.is_quantized else x.array for x in (c.a, c.b))
     a, b = np.swapaxes(a, -1, -2) if c.adjoint_a else a, np.swapaxes(b, -1, -2) if c.adjoint_b else b
     if not c.out.is_quantized:
         return a @ b

@@ -190,9 +190,9 @@ def from_anchors(deltas: Array, c: OperationCall) -> Array:
     """Boxes (y1, x1, y2, x2) from anchors (y, x, height, width) and deltas in the same order."""
     scales = np.array([c.scale_y, c.scale_x, c.scale_h, c.scale_w], np.float32)
     anchors = c.anchors.array
-    centres = anchors[:, :2] + anchors[:, 2:] * deltas[:, :2] / scales[:2]
+    centers = anchors[:, :2] + anchors[:, 2:] * deltas[:, :2] / scales[:2]
     halves = anchors[:, 2:] * np.exp(deltas[:, 2:4] / scales[2:]) * HALF
-    return np.concatenate([centres - halves, centres + halves], axis=1)
+    return np.concatenate([centers - halves, centers + halves], axis=1)
 
 
 def regular_detections(scores: Array, boxes: Array, c: OperationCall) -> tuple[Array, Array]:

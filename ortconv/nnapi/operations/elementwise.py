@@ -22,8 +22,8 @@ SMALL = rank_at_most(4, "a", "b")
 def quantized_sum(c: OperationCall, sign: int) -> Array:
     """Both sides brought to twice the larger scale, added, and scaled to the output."""
     twice = 2 * max(c.a.scale, c.b.scale)
-    a = scale_by(c.a.centred << LEFT_SHIFT, c.a.scale / twice)
-    b = scale_by(c.b.centred << LEFT_SHIFT, c.b.scale / twice)
+    a = scale_by(c.a.centered << LEFT_SHIFT, c.a.scale / twice)
+    b = scale_by(c.b.centered << LEFT_SHIFT, c.b.scale / twice)
     return requantize(a + sign * b, twice / ((1 << LEFT_SHIFT) * c.out.scale), c.out, c.activation)
 
 
@@ -69,7 +69,7 @@ def coarser_output(c: OperationCall) -> Iterator[str | FeatureLevel]:
 def mul(c: OperationCall) -> Array:
     if not c.out.is_quantized:
         return activated(c.a.array * c.b.array, c)
-    return requantize(c.a.centred * c.b.centred, product_scale(c.a, c.b) / c.out.scale, c.out, c.activation)
+    return requantize(c.a.centered * c.b.centered, product_scale(c.a, c.b) / c.out.scale, c.out, c.activation)
 
 
 @operation(
@@ -115,7 +115,7 @@ def prelu(c: OperationCall) -> Array:
     """Negative elements of a times b."""
     if not c.out.is_quantized:
         return np.where(c.a.array >= 0, c.a.array, c.a.array * c.b.array)
-    a, b = np.broadcast_arrays(c.a.centred, c.b.centred)
+    a, b = np.broadcast_arrays(c.a.centered, c.b.centered)
     positive = scale_by(a, float(np.float32(c.a.scale) / np.float32(c.out.scale)))
     negative = scale_by(a * b, product_scale(c.a, c.b) / c.out.scale)
     low, high = activation_limits(FuseCode.NONE, c.out)

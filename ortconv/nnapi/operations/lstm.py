@@ -101,8 +101,8 @@ class LstmDirection:
 
 def normalized(x: Array) -> Array:
     """Each row with mean 0 and variance 1."""
-    centred = x - x.mean(axis=-1, keepdims=True)
-    return centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(1e-8))
+    centered = x - x.mean(axis=-1, keepdims=True)
+    return centered / np.sqrt(np.square(centered).mean(axis=-1, keepdims=True) + np.float32(1e-8))
 
 
 def _array(value: Any) -> Array | None:

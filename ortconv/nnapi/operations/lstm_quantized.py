@@ -68,11 +68,11 @@ def quantized_16bit_lstm(c: OperationCall) -> list[Array]:
     The reference lays the columns of recurrent weights before those of the input's, but the input before the state,
     and the vectors say so too.
     """
-    joined = np.concatenate([c.x.centred, c.state.centred], axis=1).astype(np.int64)
+    joined = np.concatenate([c.x.centered, c.state.centered], axis=1).astype(np.int64)
 
     def gate(name: str) -> Array:
         w, r, b = (c.args[f"{kind}_{name}"] for kind in "wrb")
-        weights = np.concatenate([r.centred, w.centred], axis=1).astype(np.int64)
+        weights = np.concatenate([r.centered, w.centered], axis=1).astype(np.int64)
         return SHORT.limited(scale_by(joined @ weights.T + b.array, BEFORE * float(b.scale)))
 
     into, forget, output = (SHORT.sigmoid(gate(name), INTEGER_BITS) for name in "ifo")
@@ -120,10 +120,10 @@ def quantized_gate(c: OperationCall, name: str, cell: Array) -> Array:
     """What goes into the activation of a gate."""
     w, r, b, p, n = (c.get(f"{kind}_{name}") for kind in "wrbpn")
     scale = c.args[f"scale_{name}"] if n is not None else 1 / BEFORE
-    acc = c.x.centred.astype(np.int64) @ w.array.astype(np.int64).T
+    acc = c.x.centered.astype(np.int64) @ w.array.astype(np.int64).T
     acc = acc if n is not None else acc + b.array
     y = scale_by(acc, ratio(w.scale, c.x.scale, scale))
-    recurrent = c.state.centred.astype(np.int64) @ r.array.astype(np.int64).T
+    recurrent = c.state.centered.astype(np.int64) @ r.array.astype(np.int64).T
     y = SHORT.limited(y + scale_by(recurrent, ratio(r.scale, c.state.scale, scale)))
     if p is not None:
         y = SHORT.limited(

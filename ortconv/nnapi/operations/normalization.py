@@ -23,7 +23,7 @@ def along(c: OperationCall) -> int:
 )  # fmt: skip
 def l2_normalization(c: OperationCall) -> Array:
     """Divided by the root of the sum of squares; what is all zero stays so."""
-    x = c.x.centred.astype(np.int64) if c.x.is_quantized else c.x.array
+    x = c.x.centered.astype(np.int64) if c.x.is_quantized else c.x.array
     squares = np.sum(np.square(x), axis=along(c), keepdims=True)
     if not c.out.is_quantized:
         return x / np.maximum(np.sqrt(squares), np.float32(1e-6))
@@ -35,7 +35,7 @@ def l2_normalization(c: OperationCall) -> Array:
     checks=(rank_at_most(4, "x"), rank_needs(3, "x", 4)),
 )  # fmt: skip
 def local_response_normalization(c: OperationCall) -> Array:
-    """x * (bias + alpha * sum of squares of the neighbours within the radius) ** -beta"""
+    """x * (bias + alpha * sum of squares of the neighbors within the radius) ** -beta"""
     if c.radius < 0:
         raise op_failed(f"the radius {c.radius} is negative")
     axis = along(c)
@@ -52,9 +52,9 @@ def local_response_normalization(c: OperationCall) -> Array:
 def instance_normalization(c: OperationCall) -> Array:
     """Each image and channel by its own mean and variance; in the type of the input."""
     x = c.x.array
-    centred = x - x.mean(axis=(1, 2), keepdims=True)
-    variance = np.square(centred).mean(axis=(1, 2), keepdims=True)
-    return c.gamma * centred / np.sqrt(variance + x.dtype.type(c.epsilon)) + c.beta
+    centered = x - x.mean(axis=(1, 2), keepdims=True)
+    variance = np.square(centered).mean(axis=(1, 2), keepdims=True)
+    return c.gamma * centered / np.sqrt(variance + x.dtype.type(c.epsilon)) + c.beta
 
 
 @operation(
@@ -64,7 +64,7 @@ def instance_normalization(c: OperationCall) -> Array:
 def softmax(c: OperationCall) -> Array:
     if c.beta <= 0:
         raise op_failed(f"beta must be positive, not {c.beta:g}")
-    axis, x = along(c), c.x.centred if c.x.is_quantized else c.x.array
+    axis, x = along(c), c.x.centered if c.x.is_quantized else c.x.array
     if not x.size:
         return x
     x = x - x.max(axis=axis, keepdims=True)

@@ -53,7 +53,7 @@ def castable(c: OperationCall) -> Iterator[str | FeatureLevel]:
 
 @operation("CAST", "x:any", outputs="out:any", level=3, infer=like_x, checks=(castable,))
 def cast(c: OperationCall) -> Array:
-    """The stored numbers, rounded towards zero where integers are asked for, and limited to what the type holds."""
+    """The stored numbers, rounded toward zero where integers are asked for, and limited to what the type holds."""
     if c.x.type is c.out.type or c.out.type in (Operand.TENSOR_FLOAT32, Operand.TENSOR_FLOAT16):
         return c.x.array.astype(c.out.type.dtype)
     whole = np.nan_to_num(np.trunc(c.x.array.astype(np.float64)))

@@ -51,7 +51,7 @@ for _name, _types, _function in REDUCTIONS:
     quantization=(KEPT,)
 )  # fmt: skip
 def mean(c: OperationCall) -> Array:
-    """Means of quantized elements are rounded towards zero."""
+    """Means of quantized elements are rounded toward zero."""
     if not c.x.is_quantized:
         return reduced(c, np.mean)
     return np.trunc(reduced(c, np.mean)).astype(c.x.type.dtype)

@@ -14,7 +14,7 @@ from ortconv.nnapi.operations.checks import rank, same_quantization
 from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 SIZES = ("width:i height:i", "width:f height:f")
-CENTRES = "[corners:b=0 @4] [centres:b=0 @4]"
+CENTRES = "[corners:b=0 @4] [centers:b=0 @4]"
 
 
 def by_scale(c: OperationCall) -> Iterator[str | FeatureLevel]:
@@ -28,8 +28,8 @@ def resized_dims(c: OperationCall) -> Dims:
     rows, columns = _size(height, c.height), _size(width, c.width)
     if rows <= 0 or columns <= 0:
         raise op_failed(f"the output would have {rows} x {columns} pixels")
-    if c.corners and c.centres:
-        raise op_failed("corners and centres of pixels cannot both be aligned")
+    if c.corners and c.centers:
+        raise op_failed("corners and centers of pixels cannot both be aligned")
     return batch, rows, columns, depth
 
 
@@ -43,16 +43,16 @@ def _size(size: int, wanted: int | float) -> int:
 
 
 def positions(c: OperationCall, axis: int) -> Array:
-    """Where the output's pixels lie along an axis of the input; without `centres` the left edges are aligned."""
+    """Where the output's pixels lie along an axis of the input; without `centers` the left edges are aligned."""
     size, count = c.x.dims[axis], c.out.dims[axis]
     step = np.float32(size - 1) / np.float32(count - 1) if c.corners and count > 1 else np.float32(size / count)
     places = np.arange(count, dtype=np.float32)
-    return (places + np.float32(0.5)) * step if c.centres else places * step
+    return (places + np.float32(0.5)) * step if c.centers else places * step
 
 
-def neighbours(c: OperationCall, axis: int) -> tuple[Array, Array, Array]:
-    """Lower and upper neighbour of each pixel, and the weight of the upper."""
-    at = positions(c, axis) - np.float32(0.5) if c.centres else positions(c, axis)
+def neighbors(c: OperationCall, axis: int) -> tuple[Array, Array, Array]:
+    """Lower and upper neighbor of each pixel, and the weight of the upper."""
+    at = positions(c, axis) - np.float32(0.5) if c.centers else positions(c, axis)
     low = np.maximum(np.floor(at), np.float32(0))
     lower = np.minimum(low.astype(np.int64), c.x.dims[axis] - 1)
     return lower, np.minimum(lower + 1, c.x.dims[axis] - 1), np.maximum(at - low, np.float32(0))
@@ -66,8 +66,8 @@ def neighbours(c: OperationCall, axis: int) -> tuple[Array, Array, Array]:
 )  # fmt: skip
 def resize_bilinear(c: OperationCall) -> Array:
     x = c.x.array.astype(np.float32, copy=False)
-    top, bottom, down = neighbours(c, 1)
-    left, right, across = neighbours(c, 2)
+    top, bottom, down = neighbors(c, 1)
+    left, right, across = neighbors(c, 2)
     down, across = down[:, None, None], across[:, None]
     upper, lower = x[:, top], x[:, bottom]
     y = (

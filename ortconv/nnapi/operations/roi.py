@@ -57,7 +57,7 @@ def roi_align(c: OperationCall) -> Array:
     Quantized, weights are integers that add up to about 255.
     """
     exact = c.x.is_quantized
-    x = c.x.centred if exact else c.x.array
+    x = c.x.centered if exact else c.x.array
     y = np.zeros(c.out.dims, c.out.type.dtype)
     for index, (batch, (x1, y1, x2, y2)) in enumerate(zip(c.batches.array, regions(c))):
         rows, down = samples(y1, y2, c.height, c.samples_h, c.x.dims[1])
@@ -79,13 +79,13 @@ def average(c: OperationCall, count: int) -> float:
 
 
 def weights(down: Array, across: Array, exact: bool) -> Array:
-    """Of one neighbour of every sample; integers if they are to multiply quantized elements."""
+    """Of one neighbor of every sample; integers if they are to multiply quantized elements."""
     product = (down[:, None] * across)[..., None]
     return round_half_away(product / STEP).astype(np.int32) if exact else product
 
 
 def samples(start: Any, end: Any, count: int, asked: int, size: int) -> tuple[Array, Array]:
-    """Along one axis: lower and upper neighbour [2, samples] in an image of `size` pixels, and their weights.
+    """Along one axis: lower and upper neighbor [2, samples] in an image of `size` pixels, and their weights.
 
     The samples lie in the middle of equal parts of `count` cells from start to end.
     """

@@ -45,7 +45,7 @@ def rsqrt(c: OperationCall) -> Array:
     """Quantized: of what is not positive it is the largest element."""
     if not c.out.is_quantized:
         return 1 / np.sqrt(c.x.array)
-    real = np.where(c.x.centred > 0, 1 / np.sqrt(np.maximum(c.x.real, np.float32(c.x.scale))), np.inf)
+    real = np.where(c.x.centered > 0, 1 / np.sqrt(np.maximum(c.x.real, np.float32(c.x.scale))), np.inf)
     return quantize(real, c.out)
 
 
@@ -71,10 +71,10 @@ def _in_fixed_point(c: OperationCall, function: Callable[[Array, int], Array], f
     computed once for each element that there is.
     """
     low, high = c.out.limits
-    centred = np.arange(low, high + 1) - c.x.zero_point
-    x, radius = rescaled(centred, c.x.scale, INTEGER_BITS)
+    centered = np.arange(low, high + 1) - c.x.zero_point
+    x, radius = rescaled(centered, c.x.scale, INTEGER_BITS)
     y = c.out.zero_point + shift_right(function(x, INTEGER_BITS), LONG.bits - 1 - fraction_bits)
-    table = np.clip(np.where(centred <= -radius, low, np.where(centred >= radius, high, y)), low, high)
+    table = np.clip(np.where(centered <= -radius, low, np.where(centered >= radius, high, y)), low, high)
     return table[c.x.array.astype(np.int64) - low]
 
 
@@ -116,7 +116,7 @@ def hard_swish(c: OperationCall) -> Array:
 def _quantized_hard_swish(x: Tensor, out: OperandType) -> Array:
     """In 16-bit fixed point: elements with 7 more bits, times relu6(x + 3) / 6 brought to 15 bits."""
     fine_scale = np.float32(x.scale) / np.float32(128)
-    fine = x.centred.astype(np.int64) << 7
+    fine = x.centered.astype(np.int64) << 7
     to_output, output_shift = _multiplier_16(float(fine_scale / np.float32(out.scale)))
     to_reluish, reluish_shift = _multiplier_16(float(fine_scale / np.float32(3 / 32768)))
     reluish = fine

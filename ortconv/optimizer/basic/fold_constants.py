@@ -100,7 +100,7 @@ def _known_shape(node: Node) -> list[Tensor | None] | None:
 
 
 def _evaluate(node: Node, context: Context) -> list[Tensor | None] | None:
-    from ortconv.executor.plan import evaluate
+    from ortconv.executor.kernels.evaluate import evaluate
 
     try:
         results = evaluate(node)

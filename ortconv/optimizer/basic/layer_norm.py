@@ -75,20 +75,20 @@ def fuse_gelu(m: Match) -> Replacement:
 # ---------------------------------------------------------------------- LayerNormalization
 
 
-def _centred(mean: str) -> P:
+def _centered(mean: str) -> P:
     return P("Sub", "x", P("ReduceMean", "x", ..., name=mean))
 
 
 def _layer_norm_patterns() -> list[P]:
     squares = (
-        P("Pow", _centred("mean_of_square"), C("two", one=True, where=exactly(2.0))),
-        P("Mul", _centred("mean_of_square"), _centred("mean_of_factor")),
+        P("Pow", _centered("mean_of_square"), C("two", one=True, where=exactly(2.0))),
+        P("Mul", _centered("mean_of_square"), _centered("mean_of_factor")),
     )
     patterns = []
     for square in squares:
         variance = P("ReduceMean", square, ..., name="variance")
         deviation = P("Sqrt", P("Add", variance, C("epsilon", one=True), commutative=True))
-        patterns.append(P("Mul", P("Div", _centred("mean"), deviation), "scale", commutative=True))
+        patterns.append(P("Mul", P("Div", _centered("mean"), deviation), "scale", commutative=True))
     return patterns
 
 

@@ -1,4 +1,4 @@
-"""The transpose optimizer: Transposes move towards the outputs where that lets them cancel, merge or shrink.
+"""The transpose optimizer: Transposes move toward the outputs where that lets them cancel, merge or shrink.
 
 Sweeps in topological order. A Transpose moves behind a node if that costs less than it saves: the inputs that must be
 transposed back and the outputs that need one, unless they lead to a later Transpose, against the Transposes that vanish.

@@ -157,7 +157,7 @@ def _fuse(root: Node, tables: Tables, context: Context) -> bool:
 
 
 def _rotated(graph: Graph, r: Rotation, inputs: tuple[Value, Value, Value]) -> Value:
-    """The rotated heads. Where they are not the second axis, rows are rotated, which are split into heads afterwards."""
+    """The rotated heads. Where they are not the second axis, rows are rotated, which are split into heads afterward."""
     import_operators(graph, MICROSOFT)
     x, type = r.x, r.root.out.type
     heads, size = r.x.dim(2), r.x.dim(3)

@@ -40,7 +40,7 @@ def halves(perm: Perm, x: Value) -> tuple[Perm, Perm] | None:
 
 
 def _moves_one_axis(perm: Perm) -> bool:
-    """True if taking out one axis, or axes that stay neighbours, leaves the others in order."""
+    """True if taking out one axis, or axes that stay neighbors, leaves the others in order."""
     starts = [axis for i, axis in enumerate(perm) if i == 0 or perm[i - 1] != axis - 1]
     rests = (starts[:i] + starts[i + 1 :] for i in range(len(starts)))
     return any(rest == sorted(rest) for rest in rests)

@@ -30,7 +30,7 @@ from ortconv.optimizer.pattern import Match, P
 # ---------------------------------------------------------------------- normalizations
 
 
-def _centred(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
+def _centered(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
     """(x - mean) / sqrt(variance + epsilon)"""
     d = sub(x, mean(x, axes, graph))
     return div(d, _root(d, axes, epsilon, graph))
@@ -56,7 +56,7 @@ def layer_norm(m: Match) -> Replacement:
     if not is_float(m.x, m.scale, m.bias) or not rank or not _only_first(m):
         return None
     axes = range(attribute(m.root, "axis") % rank, rank)
-    y = mul(_centred(m.x, tuple(axes), float(attribute(m.root, "epsilon")), m.graph), m.scale)
+    y = mul(_centered(m.x, tuple(axes), float(attribute(m.root, "epsilon")), m.graph), m.scale)
     return y if m.bias is None else add(y, m.bias)
 
 
@@ -89,7 +89,7 @@ def instance_norm(m: Match) -> Replacement:
     scale, bias = trailing(m.scale, rank), trailing(m.bias, rank)
     if scale is None or bias is None:
         return None
-    y = _centred(m.x, tuple(range(2, rank)), float(attribute(m.root, "epsilon")), m.graph)
+    y = _centered(m.x, tuple(range(2, rank)), float(attribute(m.root, "epsilon")), m.graph)
     return add(mul(y, scale), bias)
 
 
@@ -109,7 +109,7 @@ def group_norm(m: Match) -> Replacement:
     if scale is None or bias is None:
         return None
     grouped = reshape(m.x, (shape[0], groups, math.prod(shape[1:]) // groups))
-    y = reshape(_centred(grouped, (2,), m.root.attr("epsilon", 1e-5), m.graph), shape)
+    y = reshape(_centered(grouped, (2,), m.root.attr("epsilon", 1e-5), m.graph), shape)
     return add(mul(y, scale), bias)
 
 

@@ -103,7 +103,7 @@ def _place(coordinates: str, size: int, scale: float, n: int, dtype: type) -> Ar
 
 
 def _nearest(node: Node) -> list[Array] | None:
-    """The sources of a Resize or Upsample by nearest neighbours."""
+    """The sources of a Resize or Upsample by nearest neighbors."""
     if attribute(node, "mode") != "nearest" or node.attr("antialias", 0):
         return None
     if node.op == "Upsample" or _version(node) < 11:
@@ -121,7 +121,7 @@ def _same(a: list[Array] | None, b: list[Array] | None) -> bool:
 def plain_resize(m: Match) -> Replacement:
     """Resize with empty inputs, of some axes, or in coordinates that come to the same here as plainer ones  ->  Resize in these
 
-    Nearest neighbours become asymmetric and rounded down; pytorch_half_pixel becomes half_pixel where no axis shrinks to 1.
+    Nearest neighbors become asymmetric and rounded down; pytorch_half_pixel becomes half_pixel where no axis shrinks to 1.
 
     Counterpart: none: CPU kernels take every form
     Opt-in: of no use but for an accelerator that has only the plain forms.

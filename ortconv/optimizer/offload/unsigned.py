@@ -77,7 +77,7 @@ def _is_signed(value: Value) -> bool:
     return value.dtype is DType.INT8
 
 
-def _neighbours(value: Value, graph: Graph) -> Iterator[Node | None]:
+def _neighbors(value: Value, graph: Graph) -> Iterator[Node | None]:
     """The nodes at both ends of a tensor; None for an end that is none of this graph's nodes."""
     yield value.producer
     for user, _ in value.uses:
@@ -93,7 +93,7 @@ def _component(start: Value, graph: Graph) -> tuple[list[Value], dict[tuple[Node
     while stack:
         value = stack.pop()
         fits = fits and value.const is None
-        for node in _neighbours(value, graph):
+        for node in _neighbors(value, graph):
             edges = None if node is None else _edges(node)
             if node is None or edges is None or all(e.value is not value for e in edges):
                 fits = False

@@ -1,4 +1,4 @@
-"""Normalisation, softmax and reductions."""
+"""Normalization, softmax and reductions."""
 
 from __future__ import annotations
 

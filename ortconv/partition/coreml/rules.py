@@ -16,7 +16,7 @@ FAMILIES = (convolution, elementwise, image, indices, matmul, movement, normaliz
 ROWS: dict[str, CoremlRow] = {row.op: row for family in FAMILIES for row in family.ROWS}
 """The operators that CoreML can run, by ONNX op type."""
 
-_FLOAT = "convert the float model: CoreML computes in floats, and quantises weights with tools of its own"
+_FLOAT = "convert the float model: CoreML computes in floats, and quantizes weights with tools of its own"
 _FOLD = "fix the shapes, so that it folds: convert --fix-dim NAME=N"
 
 INSTEAD: dict[str, str] = {

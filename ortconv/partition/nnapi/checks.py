@@ -1,4 +1,4 @@
-"""Checks of NNAPI alone: feature levels, static shapes, quantised forms."""
+"""Checks of NNAPI alone: feature levels, static shapes, quantized forms."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def window(unit: NodeUnit, size: Sequence[int]) -> Objections:
         yield Objection("shape", f"a window of {spans} does not fit into an image of {padded} with its padding")
 
 
-# ---------------------------------------------------------------------- quantisation
+# ---------------------------------------------------------------------- quantization
 
 
 def quantized(activations: tuple[int, ...] = (0,), weights: int | None = None) -> Check:
-    """The quantised form: uint8 activations and output, uint8 or int8 weights, constant parameters per tensor.
+    """The quantized form: uint8 activations and output, uint8 or int8 weights, constant parameters per tensor.
 
     Only int8 weights may have parameters per channel.
     """
@@ -104,14 +104,14 @@ EVERY = (-1,)
 
 def _activation(operand: UnitOperand | None, what: str) -> Objections:
     if operand is None or operand.scale is None:
-        yield Objection("quantization", f"{what} is not quantised: NNAPI needs all tensors of this operator as uint8")
+        yield Objection("quantization", f"{what} is not quantized: NNAPI needs all tensors of this operator as uint8")
         return
     if operand.value.dtype is not DType.UINT8:
         found = type_name(operand.value.dtype)
         yield Objection(
             "quantization",
             f"{what} is {found}: NNAPI takes uint8",
-            "quantise activations to uint8, with zero points greater by 128",
+            "quantize activations to uint8, with zero points greater by 128",
         )
     yield from _per_tensor(operand, what)
 
@@ -127,7 +127,7 @@ def _per_tensor(operand: UnitOperand, what: str) -> Objections:
             yield Objection(
                 "quantization",
                 f"the {name} of {what} has {const.size} elements: NNAPI takes 1 here",
-                f"quantise per tensor, {CHANGED}",
+                f"quantize per tensor, {CHANGED}",
             )
 
 
@@ -139,7 +139,7 @@ def _weights(unit: NodeUnit, slot: int, target: Target) -> Objections:
     elif operand.value.dtype is not DType.INT8:
         found = type_name(operand.value.dtype)
         yield Objection(
-            "quantization", f"{what} is {found}: NNAPI takes uint8 or int8", f"quantise weights to int8, {CHANGED}"
+            "quantization", f"{what} is {found}: NNAPI takes uint8 or int8", f"quantize weights to int8, {CHANGED}"
         )
     else:
         yield from _int8_weights(unit, operand, what, target)
@@ -156,10 +156,10 @@ def _int8_weights(unit: NodeUnit, operand: UnitOperand, what: str, target: Targe
             yield Objection(
                 "quantization",
                 f"the scale of {what} has {count} elements: NNAPI takes 1 here",
-                f"quantise per tensor, {CHANGED}",
+                f"quantize per tensor, {CHANGED}",
             )
         else:
-            yield from needs_level("per-channel quantisation", 29, target)
+            yield from needs_level("per-channel quantization", 29, target)
         if count != channels:
             yield Objection(
                 "quantization", f"the scale of {what} has {count} elements: dimension 0 of the weights is {channels}"
@@ -177,12 +177,12 @@ def _int8_weights(unit: NodeUnit, operand: UnitOperand, what: str, target: Targe
         yield Objection(
             "quantization",
             f"the zero point of int8 {what} is {worst}: NNAPI takes 0",
-            f"quantise the weights symmetrically, {CHANGED}",
+            f"quantize the weights symmetrically, {CHANGED}",
         )
 
 
 def parameters(operand: UnitOperand | None) -> tuple[float, int] | None:
-    """The scale and zero point of a tensor quantised by constants of one element."""
+    """The scale and zero point of a tensor quantized by constants of one element."""
     if operand is None or operand.scale is None:
         return None
     scale = operand.scale.constant
@@ -193,7 +193,7 @@ def parameters(operand: UnitOperand | None) -> tuple[float, int] | None:
 
 
 def coarser_output(level: int | None = None) -> Check:
-    """The quantised form needs an output scale above the product of the first two inputs' scales, below `level` or at all."""
+    """The quantized form needs an output scale above the product of the first two inputs' scales, below `level` or at all."""
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         found = [parameters(operand) for operand in (*unit.inputs[:2], unit.outputs[0])]
@@ -210,7 +210,7 @@ def coarser_output(level: int | None = None) -> Check:
         yield Objection(
             "quantization",
             f"the output has scale {out:.9g}, the inputs {a:.9g} and {b:.9g}: NNAPI needs a scale above {a * b:.9g}{limit}",
-            f"quantise the output with a wider range, {CHANGED}",
+            f"quantize the output with a wider range, {CHANGED}",
         )
 
     return check
@@ -222,7 +222,7 @@ def is_quantized(unit: NodeUnit) -> bool:
 
 
 def output_parameters(scale: float, zero: int) -> Check:
-    """The quantised form must give its output exactly these parameters."""
+    """The quantized form must give its output exactly these parameters."""
 
     def check(unit: NodeUnit, target: Target) -> Objections:
         found = parameters(unit.outputs[0]) if is_quantized(unit) else None
@@ -230,14 +230,14 @@ def output_parameters(scale: float, zero: int) -> Check:
             yield Objection(
                 "quantization",
                 f"the output has scale {found[0]:.9g} and zero point {found[1]}: NNAPI has scale {scale:.9g} and {zero}",
-                f"quantise this output with scale 1/{1 / scale:g} and zero point {zero}, {CHANGED}",
+                f"quantize this output with scale 1/{1 / scale:g} and zero point {zero}, {CHANGED}",
             )
 
     return check
 
 
 def keeps_parameters(unit: NodeUnit, target: Target) -> Objections:
-    """The quantised form must have the same scale and zero point on all inputs and the output."""
+    """The quantized form must have the same scale and zero point on all inputs and the output."""
     if not is_quantized(unit):
         return
     output = parameters(unit.outputs[0])
@@ -248,5 +248,5 @@ def keeps_parameters(unit: NodeUnit, target: Target) -> Objections:
                 "quantization",
                 f"{role(unit, slot)} has scale {found[0]:.9g} and zero point {found[1]}, "
                 f"the output {output[0]:.9g} and {output[1]}: NNAPI needs them equal",
-                f"quantise input and output with the same range, {CHANGED}",
+                f"quantize input and output with the same range, {CHANGED}",
             )

@@ -18,7 +18,7 @@ from ortconv.partition.reasons import Objection, Objections
 
 
 def constant_bias(unit: NodeUnit, target: Target) -> Objections:
-    """The quantised form needs a constant bias; that of the float form may be computed."""
+    """The quantized form needs a constant bias; that of the float form may be computed."""
     if is_quantized(unit):
         yield from constant(2)(unit, target)
 

@@ -18,7 +18,7 @@ def gemm_weights(unit: NodeUnit, target: Target) -> Objections:
 
 
 def gemm_bias(unit: NodeUnit, target: Target) -> Objections:
-    """C must be one row of N elements, with leading 1s from feature level 28; constant in the quantised form."""
+    """C must be one row of N elements, with leading 1s from feature level 28; constant in the quantized form."""
     shape, weights = unit.shape(2), unit.shape(1)
     if unit.input(2) is None:
         return

@@ -41,7 +41,7 @@ def flatten(unit: NodeUnit, target: Target) -> Objections:
 
 
 def concat(unit: NodeUnit, target: Target) -> Objections:
-    """Below feature level 29 the quantised form needs equal parameters throughout."""
+    """Below feature level 29 the quantized form needs equal parameters throughout."""
     if target.feature_level < 29:
         yield from keeps_parameters(unit, target)
 

@@ -30,7 +30,7 @@ ROWS: dict[str, NnapiRow] = {row.op: row for family in FAMILIES for row in famil
 """The operators that NNAPI can run, by ONNX op type."""
 
 _FUSED = "write the operators that it was fused from, which NNAPI takes: convert --use-nnapi leaves them in parts"
-_STATICALLY = f"quantise statically, with QuantizeLinear and DequantizeLinear, {CHANGED}"
+_STATICALLY = f"quantize statically, with QuantizeLinear and DequantizeLinear, {CHANGED}"
 _FIXED = "fix the shapes, so that it folds: convert --fix-dim"
 
 INSTEAD: dict[str, str] = {
@@ -129,7 +129,7 @@ def _no_qdq(unit: NodeUnit) -> Objection:
         "qdq",
         f"NNAPI runs {unit.op} only in float: this QDQ group of {len(unit.nodes)} nodes computes in "
         f"{type_name(None if source is None else source.dtype)}",
-        f"leave {unit.op} unquantised, {CHANGED}",
+        f"leave {unit.op} unquantized, {CHANGED}",
     )
 
 

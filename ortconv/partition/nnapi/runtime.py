@@ -108,7 +108,7 @@ def _one_quantization(unit: NodeUnit) -> Iterator[Objection]:
 def _differs(value: Value, stated: tuple[float, int] | None, known: tuple[float, int] | None) -> Objection:
     said, other = (f"scale {p[0]:.9g} and zero point {p[1]}" if p else "no scale" for p in (stated, known))
     message = f"'{value.name}' has {said} here and {other} elsewhere: NNAPI knows one of each for a tensor"
-    return Objection(RULE, message, f"quantise all ends of a tensor with the same range, {CHANGED}")
+    return Objection(RULE, message, f"quantize all ends of a tensor with the same range, {CHANGED}")
 
 
 def _made_with(value: Value) -> tuple[float, int] | None:
@@ -123,7 +123,7 @@ def _made_with(value: Value) -> tuple[float, int] | None:
 
 
 def _read_with(value: Value) -> tuple[float, int] | None:
-    """Scale and zero point that the first node states that reads a tensor as a quantised one."""
+    """Scale and zero point that the first node states that reads a tensor as a quantized one."""
     for user, _ in value.uses:
         for operand in single_unit(user).inputs:
             if operand is not None and operand.value is value and (stated := parameters(operand)) is not None:

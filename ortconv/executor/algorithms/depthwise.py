@@ -1,0 +1,92 @@
+"""Depthwise convolution of planes, channels last: one multiply-add over a tile of rows for all kernel elements."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, strided, to_last
+from ortconv.executor.replay.work import Finish, Function, Work, recordable, spans
+from ortconv.ir.tensor import Array
+
+_LONG_RUN = 1 << 10
+"""Elements from which the innermost loop is long enough. For more the weights only take more room in the cache."""
+
+
+class _Columns(NamedTuple):
+    """Kernel columns that read the same copy of the image's columns: those that are a stride apart."""
+
+    taps: slice
+    first: int
+    """The column of the copy that the first of them reads for the first output."""
+    step: int
+    """How much further on each next one reads."""
+
+
+def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Function:
+    """The function of x (N, C, H, W) that convolves with weights (kernel elements, C) to (N, C, output...), finished in parts."""
+    (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
+    c, dtype = weights.shape[1], weights.dtype
+    # For several columns at once, so that numpy's innermost loop is long.
+    together = next((n for n in range(1, ow) if ow % n == 0 and n * c >= _LONG_RUN), ow)
+    run_length = together * c
+    repeated = np.tile(weights, (1, together)).reshape(kh, kw, run_length)
+    read = _copies_read(kw, sw, dw)
+    width = ow + (kw - 1) * dw // sw
+    places = [columns_held(w, width, phase, sw) for phase in read]
+    most = rows_per_tile(oh, (sh * len(places) * width + ow) * c * dtype.itemsize)
+
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
+        out = work.empty((len(x), oh, ow, c), dtype) if out is None else out
+        images = to_last(x)
+        if parts := spans(oh, most):
+            count = parts[0].stop - parts[0].start
+            held = work.empty(((count - 1) * sh + (kh - 1) * dh + 1, len(places), width, c), dtype)
+            copies = held.swapaxes(0, 1)
+            row_tile = RowTile(copies, places, work)
+            terms = [work.empty((count, ow // together, run_length), dtype) for _ in places[1:]]
+            by_row, by_copy, by_column, item = held.strides
+            steps = (sh * by_row, run_length * item, item)
+            taps = [
+                strided(
+                    held,
+                    (kh, len(range(kw)[columns.taps]), count, ow // together, run_length),
+                    (dh * by_row, columns.step * by_column, *steps),
+                    copy * by_copy + columns.first * by_column,
+                )
+                for copy, columns in enumerate(read.values())
+            ]
+            for image, results in zip(images, out.reshape(len(x), oh, ow // together, run_length), strict=True):
+                for rows in parts:
+                    row_tile.load(image, rows.start * sh - w.begin[0], work)
+                    part = results[rows]
+                    sums = [part, *(term[: len(part)] for term in terms)]
+                    for columns, read_by_taps, total in zip(read.values(), taps, sums, strict=True):
+                        by_taps = repeated[:, columns.taps]
+                        work.do(partial(_einsum, "ijhwx,ijx->hwx", read_by_taps[:, :, : len(part)], by_taps, out=total))
+                    for term in sums[1:]:
+                        work.do(np.add, part, term, part)
+                    if finish is not None:
+                        finish(work, part)
+        return channels_first(out)
+
+    return recordable(run)
+
+
+def _copies_read(size: int, stride: int, dilation: int) -> dict[int, _Columns]:
+    """The copies that kernel columns read, each of padded columns a stride apart, by the first of these."""
+    period = stride // gcd(stride, dilation)
+    return {
+        tap * dilation % stride: _Columns(
+            slice(tap, size, period), tap * dilation // stride, period * dilation // stride
+        )
+        for tap in range(min(period, size))
+    }
+
+
+_einsum = getattr(getattr(getattr(np, "_core", None), "_multiarray_umath", None), "c_einsum", np.einsum)
+"""What np.einsum comes down to."""

@@ -1,0 +1,43 @@
+"""Runtime guards: a fast form flags inputs that it cannot handle, and the exact form computes the result again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.replay.work import AT_ONCE, Work
+from ortconv.ir.tensor import Array
+
+
+class Guard:
+    """A flag in memory of the work: set where a fast form met numbers that it cannot handle."""
+
+    def __init__(self, work: Work = AT_ONCE) -> None:
+        self._found = work.empty((1,), np.bool_)
+        work.do(self._found.fill, False)
+
+    @property
+    def found(self) -> bool:
+        return bool(self._found[0])
+
+    def unless_finite(self, y: Array) -> None:
+        """Set the flag where elements of y, or their squares, are not all finite."""
+        if not has_finite_square(y.reshape(-1)):
+            self._found[0] = True
+
+    def unless(self, test: Callable[..., bool], *args: Any) -> None:
+        if not test(*args):
+            self._found[0] = True
+
+    def fall_back(self, instead: Callable[..., Any], *args: Any) -> None:
+        """Have `instead` write the result where the flag is set."""
+        if self.found:
+            instead(*args)
+
+
+def has_finite_square(x: Array) -> bool:
+    """True if the sum of squares of a vector is finite: so are its elements then, and none is huge."""
+    return math.isfinite(np.dot(x, x))

@@ -1,0 +1,66 @@
+"""Half precision: arithmetic runs in float32 and is rounded once, at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.replay.work import Recordable, Work
+from ortconv.ir.tensor import Array
+
+
+def is_narrow(dtype: np.dtype[Any]) -> bool:
+    """True for float16 and bfloat16. Told by name, so that the package that defines bfloat16 is not imported for it."""
+    return dtype.char == "e" or (dtype.kind == "V" and dtype.name == "bfloat16")
+
+
+_ARRAYS = (np.ndarray, np.generic)
+
+
+def _is_half(x: Any) -> bool:
+    return isinstance(x, _ARRAYS) and is_narrow(x.dtype)
+
+
+def widen(x: Any) -> Any:
+    """float16 and bfloat16 arrays as float32, anything else unchanged."""
+    return x.astype(np.float32) if _is_half(x) else x
+
+
+def rounding(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
+    """What rounds a float32 intermediate result to float16 or bfloat16; for any other type, what does nothing."""
+    if not is_narrow(dtype):
+        return lambda x: x
+    return lambda x: x.astype(dtype).astype(np.float32)
+
+
+def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a kernel compute in float32 where its first operand is float16 or bfloat16; float32 results are rounded back."""
+
+    @wraps(function, updated=())
+    def call(*operands: Any, **attributes: Any) -> Any:
+        if not operands or not _is_half(operands[0]):
+            return function(*operands, **attributes)
+        dtype = operands[0].dtype
+        result = function(*map(widen, operands), **attributes)
+        if isinstance(result, tuple):
+            return tuple(_narrow(r, dtype) for r in result)
+        return _narrow(result, dtype)
+
+    if not isinstance(function, Recordable):
+        return call
+    record = function.record
+
+    def recorded(work: Work, x: Any, *others: Any, **attributes: Any) -> Any:
+        return None if _is_half(x) else record(work, x, *others, **attributes)
+
+    return Recordable(call, recorded)
+
+
+def _narrow(x: Any, dtype: np.dtype[Any]) -> Any:
+    if not isinstance(x, np.ndarray | np.generic) or x.dtype != np.float32:
+        return x
+    with np.errstate(over="ignore"):
+        return x.astype(dtype)

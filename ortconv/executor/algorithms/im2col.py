@@ -1,0 +1,174 @@
+"""Convolutions as products with unfolded windows, a tile of the image at a time.
+
+Each function makes the function of a Work, x (N, C, spatial...) and out (N, output..., M) that writes windows of x @ matrix
+(kernel elements * C, M) to out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from ortconv.executor.algorithms import row_tiles
+from ortconv.executor.algorithms.gemm import writer
+from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
+from ortconv.executor.algorithms.sliding_window import (
+    Window,
+    columns_held,
+    pad_channels_last,
+    reached,
+    sliding,
+    strided,
+    to_last,
+)
+from ortconv.executor.replay.work import Finish, Work, copy_runs, spans
+from ortconv.ir.tensor import Array
+
+Unfolded = Callable[[Work, Array, Array], None]
+
+FEW_CHANNELS = 4
+"""Up to this many are unfolded channels first."""
+
+_MANY_CHANNELS = 64
+
+
+def unfolded(matrix: Array, w: Window, finish: Finish | None = None) -> Unfolded:
+    """Parts of the result are finished as soon as they are made. That takes contiguous memory."""
+    k, m = matrix.shape
+    c = k // prod(w.kernel)
+    if all(w.output) and _overlaps_vertically(w, c):
+        return _of_few_channels(matrix, w, finish) if c <= FEW_CHANNELS else _along_width(matrix, w, finish)
+    if all(w.output) and c <= FEW_CHANNELS and _are_patches(w):
+        return _of_patches(matrix, w, finish)
+    multiply, pixels = _finisher(matrix, finish), prod(w.output[1:])
+
+    def run(work: Work, x: Array, out: Array) -> None:
+        windows, count = _runs(pad_channels_last(x, w, work=work), w), len(x) * w.output[0]
+        if count * pixels * k * x.itemsize <= row_tiles.TILE_BYTES:
+            windows, out = (work.reshaped(v, (1, count, *v.shape[2:])) for v in (windows, out))
+        block = rows_per_tile(windows.shape[1], pixels * (k + m) * x.itemsize)
+        if parts := spans(windows.shape[1], block):
+            rows = work.empty((parts[0].stop - parts[0].start, pixels, k), x.dtype)
+            for image, target in zip(windows, out, strict=True):
+                for part in parts:
+                    held = rows[: part.stop - part.start]
+                    work.do(copy_runs, image[part], held.reshape(len(held), *image.shape[1:]))
+                    multiply(held.reshape(len(held) * pixels, k), target[part].reshape(len(held) * pixels, m), work)
+
+    return run
+
+
+def _finisher(matrix: Array, finish: Finish | None) -> Callable[[Array, Array, Work], None]:
+    """Of rows and out: writes rows @ matrix to out, and finishes that."""
+    write = writer(matrix)
+    if finish is None:
+        return write
+
+    def run(rows: Array, out: Array, work: Work) -> None:
+        write(rows, out, work)
+        finish(work, out)
+
+    return run
+
+
+def _runs(x: Array, w: Window) -> Array:
+    """View (N, output..., kernel..., run) of a contiguous, padded channels-last array; runs are as long as they can be."""
+    windows = sliding(x, w)
+    if w.dilations[-1] > 1:
+        return windows
+    *shape, columns, c = windows.shape
+    return strided(x, (*shape, columns * c), (*windows.strides[:-2], x.itemsize))
+
+
+def _overlaps_vertically(w: Window, channels: int) -> bool:
+    """True where unfolding along the width alone pays: long rows of few channels that several windows share."""
+    if len(w.kernel) != 2 or w.dilations[0] != 1 or w.kernel[0] <= w.strides[0]:
+        return False
+    return w.output[1] >= (16 if channels <= FEW_CHANNELS else 32) and channels <= _MANY_CHANNELS
+
+
+def _are_patches(w: Window) -> bool:
+    """True for large windows of an image that has all their elements."""
+    inside = not any(w.begin) and all(p <= size for p, size in zip(w.padded, w.size))
+    return len(w.kernel) == 2 and inside and w.dilations[1] == 1 and w.kernel[1] >= _LONG_RUN
+
+
+_LONG_RUN = 8
+"""Elements of a row of a window that are worth a copy of their own."""
+
+
+def _of_patches(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
+    """Windows as they lie in an image with its channels first."""
+    (kh, kw), (oh, ow), (k, m) = w.kernel, w.output, matrix.shape
+    c = k // (kh * kw)
+    by_channel = np.ascontiguousarray(matrix.reshape(kh, kw, c, m).transpose(2, 0, 1, 3).reshape(k, m))
+    multiply = _finisher(by_channel, finish)
+    count = rows_per_tile(oh, (k + m) * ow * matrix.itemsize)
+
+    def run(work: Work, x: Array, out: Array) -> None:
+        x = work.contiguous(x)
+        if parts := spans(oh, count):
+            held = work.empty((parts[0].stop - parts[0].start, ow, c, kh, kw), x.dtype)
+            for image, target in zip(x, out, strict=True):
+                by_channel, by_row, item = image.strides
+                steps = (w.strides[0] * by_row, w.strides[1] * item, by_channel, w.dilations[0] * by_row, item)
+                windows = strided(image, (oh, ow, c, kh, kw), steps)
+                for part in parts:
+                    rows = held[: part.stop - part.start]
+                    work.do(copy_runs, windows[part], rows)
+                    multiply(rows.reshape(-1, k), target[part].reshape(-1, m), work)
+
+    return run
+
+
+def _along_width(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
+    """Unfold only along the width; the rows of vertically overlapping windows are then strided views of that copy."""
+    (kh, kw), (sh, sw), (oh, ow), (k, m) = w.kernel, w.strides, w.output, matrix.shape
+    c = k // (kh * kw)
+    most = rows_per_tile(oh, (sh * kw * c + m) * ow * matrix.itemsize)
+    width, multiply = w.padded[1], _finisher(matrix, finish)
+    place = columns_held(w, width)
+
+    def run(work: Work, x: Array, out: Array) -> None:
+        if parts := spans(oh, most):
+            count = parts[0].stop - parts[0].start
+            rows = (count - 1) * sh + kh
+            row_tile = RowTile(work.empty((1, rows, width, c), x.dtype), (place,), work)
+            _, by_row, by_column, item = row_tile.copies.strides
+            row_windows = (sw * by_column, by_row, w.dilations[1] * by_column, item)
+            taps, run_length = (kw, c) if w.dilations[1] > 1 else (1, kw * c)
+            runs = strided(row_tile.copies, (ow, rows, taps, run_length), row_windows)
+            held = work.empty((ow, rows, taps, run_length), x.dtype)
+            windows = strided(held, (count, ow, k), (sh * kw * c * item, rows * kw * c * item, item))
+            for image, target in zip(to_last(x), out, strict=True):
+                for part in parts:
+                    row_tile.load(image, part.start * sh - w.begin[0], work)
+                    work.do(copy_runs, runs, held)
+                    multiply(windows[: part.stop - part.start], target[part], work)
+
+    return run
+
+
+def _of_few_channels(matrix: Array, w: Window, finish: Finish | None) -> Unfolded:
+    """The same from channels first: a run of one column is too short to be copied."""
+    (kh, kw), sh, (oh, ow), (k, m) = w.kernel, w.strides[0], w.output, matrix.shape
+    c = k // (kh * kw)
+    most = rows_per_tile(oh, (sh * kw * c + m) * ow * matrix.itemsize)
+    places, multiply = reached(w, 1), _finisher(matrix, finish)
+
+    def run(work: Work, x: Array, out: Array) -> None:
+        x = x if x.strides[-1] == x.itemsize else work.contiguous(x)
+        if parts := spans(oh, most):
+            count = parts[0].stop - parts[0].start
+            held = work.empty(((count - 1) * sh + kh, kw, c, ow), x.dtype)
+            row_tile = RowTile(held.transpose(1, 0, 3, 2), places, work)
+            _, by_row, by_column, by_element = row_tile.copies.strides
+            windows = strided(held, (count, ow, k), (sh * by_row, by_column, by_element))
+            for image, target in zip(to_last(x), out, strict=True):
+                for part in parts:
+                    row_tile.load(image, part.start * sh - w.begin[0], work)
+                    multiply(windows[: part.stop - part.start], target[part], work)
+
+    return run

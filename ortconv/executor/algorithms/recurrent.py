@@ -1,0 +1,166 @@
+"""Recurrent layers with the usual activations and no options: all directions in one loop, which allocates nothing.
+
+sigmoid(x) is tanh(x / 2) / 2 + 1 / 2: with the weights of its gates halved, one tanh does for all gates. What a step works on lies
+gate by gate, (gates, D, B, H), as numpy is fastest on contiguous operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.executor.algorithms.gemm import by_weights
+from ortconv.executor.replay.work import Work
+from ortconv.ir.tensor import Array
+
+Steps = Callable[[Work, Array, Array, Sequence[Array]], tuple[Array, ...]]
+"""For some directions: from what the steps read of the input (T, n, D, B, H), the hidden states to fill (T, D, B, H), and the
+states before, each (D, B, H), hidden first, to the states after.
+"""
+
+
+class Weights(NamedTuple):
+    """Those of all directions: `w` (D, gates * H, I), `r` (D, gates * H, H), biases (D, gates * H)."""
+
+    w: Array
+    r: Array
+    input_bias: Array
+    hidden_bias: Array
+
+
+class Loop(NamedTuple):
+    multiply: Callable[[Array], Array]
+    """From x (T * B, I) to its products with the weights (T * B, D * gates * H)."""
+    bias: Array
+    """(D, gates, 1, H)"""
+    constant: Array
+    """(n, D, 1, H): what the steps read behind the gates' products with the input."""
+    steps: Steps
+
+    def run(self, work: Work, x: Array, states: Sequence[Array], backwards: Sequence[bool]) -> tuple[Array, ...]:
+        """Y (T, D, B, H) and the last state of each kind (D, B, H), for x (T, B, I)."""
+        length, batch, features = x.shape
+        directions, gates, _, hidden = self.bias.shape
+        products = work.call(self.multiply, work.contiguous(x).reshape(length * batch, features))
+        products = products.reshape(length, batch, directions, gates, hidden).transpose(0, 2, 3, 1, 4)
+        inputs = work.empty((length, gates + len(self.constant), directions, batch, hidden), x.dtype)
+        work.do(np.copyto, inputs[:, gates:], self.constant)
+        y, last = work.empty((length, *states[0].shape), x.dtype), tuple([work.empty(s.shape, x.dtype) for s in states])
+        for d, backward in enumerate(backwards):
+            work.do(np.add, products[:: -1 if backward else 1, d], self.bias[d], inputs[:, :gates, d])
+        for target, state in zip(last, self.steps(work, inputs, y, states), strict=True):
+            work.do(np.copyto, target, state)
+        for d, backward in enumerate(backwards):
+            if backward:
+                work.do(np.copyto, y[:, d], work.copied(y[::-1, d]))
+        return y, *last
+
+
+def rnn_loop(weights: Weights) -> Loop:
+    def steps(work: Work, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
+        (h,), columns = states, recurrent
+        for x, following in zip(inputs[:, 0], y):
+            work.do(np.matmul, h, columns, following)
+            work.do(np.add, following, x, following)
+            work.do(np.tanh, following, following)
+            h = following
+        return (h,)
+
+    recurrent = _columns(weights.r)
+    bias = (weights.input_bias + weights.hidden_bias)[:, None, None]
+    return Loop(_side_by_side(weights.w), bias, bias[:0], steps)
+
+
+def gru_loop(weights: Weights) -> Loop:
+    """The reset gate applied to the product. Gates lie in the order update, reset, candidate."""
+    directions, _, n = weights.r.shape
+
+    def steps(work: Work, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
+        (h,), columns = states, recurrent
+        product, products = _products(work, h, 3)
+        total, change, half = work.empty((3, *h.shape), h.dtype), work.like(h), np.asarray(0.5, h.dtype)
+        gates, (update, reset, candidate) = total[:2], total
+        for x, own, following in zip(inputs[:, 1:], inputs[:, 0], y):
+            work.do(np.matmul, h, columns, product)
+            work.do(np.add, products, x, total)
+            work.do(np.tanh, gates, gates)
+            work.do(np.multiply, gates, half, gates)
+            work.do(np.add, gates, half, gates)
+            work.do(np.multiply, candidate, reset, candidate)
+            work.do(np.add, candidate, own, candidate)
+            work.do(np.tanh, candidate, candidate)
+            work.do(np.subtract, h, candidate, change)
+            work.do(np.multiply, change, update, change)
+            work.do(np.add, change, candidate, following)
+            h = following
+        return (h,)
+
+    halved = _scaled(weights, (0.5, 0.5, 1))
+    bias, constant = (b.reshape(directions, 3, 1, n).copy() for b in (halved.input_bias, halved.hidden_bias))
+    bias[:, :2] += constant[:, :2]
+    # The candidate comes first, so that its other bias follows the gates.
+    order = np.r_[2 * n : 3 * n, : 2 * n]
+    columns, bias = _side_by_side(halved.w[:, order]), bias[:, [2, 0, 1]]
+    recurrent = _columns(halved.r)
+    return Loop(columns, bias, constant[None, :, 2], steps)
+
+
+def lstm_loop(weights: Weights) -> Loop:
+    """Without peepholes. Gates lie in the order input, output, forget, cell."""
+    directions, _, n = weights.r.shape
+
+    def steps(work: Work, inputs: Array, y: Array, states: Sequence[Array]) -> tuple[Array, ...]:
+        (h, c), columns = states, recurrent
+        product, products = _products(work, h, 4)
+        # The gates input, forget, output, cell, then the cell state: one product makes both of its summands.
+        held, summands = work.empty((5, *h.shape), h.dtype), work.empty((2, *h.shape), h.dtype)
+        curved, half = work.like(h), np.asarray(0.5, h.dtype)
+        gates, sigmoids, output, cell, factors, others = held[:4], held[:3], held[2], held[4], held[:2], held[3:]
+        added, kept = summands
+        work.do(np.copyto, cell, c)
+        for x, following in zip(inputs, y):
+            work.do(np.matmul, h, columns, product)
+            work.do(np.add, products, x, gates)
+            work.do(np.tanh, gates, gates)
+            work.do(np.multiply, sigmoids, half, sigmoids)
+            work.do(np.add, sigmoids, half, sigmoids)
+            work.do(np.multiply, factors, others, summands)
+            work.do(np.add, added, kept, cell)
+            work.do(np.tanh, cell, curved)
+            work.do(np.multiply, curved, output, following)
+            h = following
+        return h, cell
+
+    order = np.r_[:n, 2 * n : 3 * n, n : 2 * n, 3 * n : 4 * n]
+    halved = _scaled(weights, (0.5, 0.5, 0.5, 1))
+    recurrent = _columns(halved.r[:, order])
+    bias = (halved.input_bias + halved.hidden_bias)[:, order].reshape(directions, 4, 1, n)
+    return Loop(_side_by_side(halved.w[:, order]), bias, bias[:0, 0, None], steps)
+
+
+def _products(work: Work, h: Array, gates: int) -> tuple[Array, Array]:
+    """Memory for the products of the hidden state (D, B, H) with the weights of all gates, and a view of it gate by gate."""
+    product = work.empty((*h.shape[:2], gates * h.shape[2]), h.dtype)
+    return product, product.reshape(*h.shape[:2], gates, h.shape[2]).transpose(2, 0, 1, 3)
+
+
+def _scaled(weights: Weights, factors: Sequence[float]) -> Weights:
+    """Each gate's weights times its factor."""
+    row = np.repeat(np.array(factors, weights.w.dtype), weights.r.shape[-1])
+    column = row[:, None]
+    return Weights(weights.w * column, weights.r * column, weights.input_bias * row, weights.hidden_bias * row)
+
+
+def _columns(r: Array) -> Array:
+    """(D, gates, H) as (D, H, gates), contiguous."""
+    return np.ascontiguousarray(r.swapaxes(1, 2))
+
+
+def _side_by_side(w: Array) -> Callable[[Array], Array]:
+    """From x (n, I) to its products with w (D, gates, I), (n, D * gates)."""
+    rows = w.reshape(-1, w.shape[-1])
+    if w.dtype == np.float32:
+        return by_weights(rows.T)
+    return lambda x: np.asarray(x @ rows.T)

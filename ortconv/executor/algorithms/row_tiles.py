@@ -1,0 +1,50 @@
+"""Tiles of image rows, copied to where convolutions read them: padded, small enough to stay in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ortconv.executor.algorithms.sliding_window import Place
+from ortconv.executor.replay.work import AT_ONCE, Work, copy_runs, copy_to
+from ortconv.ir.tensor import Array
+
+TILE_BYTES = 1 << 20
+"""Bytes that a tile may read and write."""
+
+
+class RowTile:
+    """Copies of the same rows, (copies, rows, columns, C) in any memory order.
+
+    Each has its place: columns of the copy, and the columns of the image that belong there.
+    """
+
+    def __init__(self, copies: Array, places: Sequence[Place], work: Work = AT_ONCE) -> None:
+        self.copies, self.places = copies, places
+        self._pad_columns(slice(None), work)
+
+    def load(self, image: Array, first: int, work: Work = AT_ONCE) -> None:
+        """Bring rows of an image (H, W, C) from `first` on; those that lie outside are zero."""
+        count = self.copies.shape[1]
+        begin = min(max(-first, 0), count)
+        end = max(min(len(image) - first, count), begin)
+        for outside in (self.copies[:, :begin], self.copies[:, end:]):
+            if outside.size:
+                work.do(outside.fill, 0)
+        rows = image[begin + first : end + first]
+        for copy, (target, source) in zip(self.copies, self.places, strict=True):
+            self._write(rows[:, source], copy[begin:end, target], source.step, work)
+
+    def _write(self, rows: Array, target: Array, step: int, work: Work) -> None:
+        whole = step == 1 or rows.strides[-1] != rows.itemsize or target.strides[-1] != target.itemsize
+        work.do(copy_to if whole else copy_runs, rows, target)
+
+    def _pad_columns(self, rows: slice, work: Work) -> None:
+        for copy, (target, _) in zip(self.copies, self.places, strict=True):
+            for beside in (copy[rows, : target.start], copy[rows, target.stop :]):
+                if beside.size:
+                    work.do(beside.fill, 0)
+
+
+def rows_per_tile(rows: int, bytes_per_row: int) -> int:
+    """Output rows per tile."""
+    return max(1, min(rows, TILE_BYTES // max(1, bytes_per_row)))

@@ -1,0 +1,211 @@
+"""Geometry of convolution and pooling: output sizes, padding, and views of sliding windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ortconv.errors import GraphError
+from ortconv.executor.replay.work import AT_ONCE, Work, copy_to
+from ortconv.ir.tensor import Array
+
+
+class Window(NamedTuple):
+    """A sliding window over `size`; every field has one number per spatial axis."""
+
+    size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    """Padding as declared. A window that ceil_mode adds may reach beyond it."""
+    output: tuple[int, ...]
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        """Elements that a dilated kernel spans."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations))
+
+    @property
+    def is_pointwise(self) -> bool:
+        return all(k == 1 for k in self.kernel) and not any(self.begin) and not any(self.end)
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Elements that all windows together reach over, padding included."""
+        return tuple((o - 1) * s + e if o else 0 for o, s, e in zip(self.output, self.strides, self.extent))
+
+    def taps(self) -> Iterator[tuple[slice, ...]]:
+        """Per kernel element in row-major order, the slices of the padded spatial axes that it visits."""
+        for tap in product(*map(range, self.kernel)):
+            yield tuple(
+                slice(t * d, t * d + (o - 1) * s + 1 if o else 0, s)
+                for t, d, o, s in zip(tap, self.dilations, self.output, self.strides)
+            )
+
+
+def window(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    *,
+    strides: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    is_pool: bool = True,
+) -> Window:
+    """The window of a pool or convolution over the spatial sizes `size`. GraphError if it does not fit."""
+    rank = len(size)
+    return _window(
+        tuple(size),
+        tuple(kernel),
+        tuple(strides or (1,) * rank),
+        tuple(dilations or (1,) * rank),
+        tuple(pads or ()),
+        auto_pad,
+        ceil_mode,
+        is_pool,
+    )
+
+
+convolution_window = partial(window, is_pool=False)
+"""The window of a convolution: GraphError for an image that is empty or smaller than the window, as in onnxruntime."""
+
+
+@lru_cache(maxsize=256)
+def _window(
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    pads: tuple[int, ...],
+    auto_pad: str,
+    ceil_mode: int,
+    is_pool: bool,
+) -> Window:
+    extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    begin, end = _padding(size, extent, strides, pads, auto_pad)
+    output = []
+    for n, e, s, b, a in zip(size, extent, strides, begin, end):
+        room = n + b + a - e
+        # onnxruntime divides towards zero: a pool's window may be larger than all there is, by less than a stride.
+        steps = -(-room // s) if ceil_mode or room < 0 else room // s
+        if ceil_mode and steps * s >= n + b:
+            steps -= 1
+        output.append(steps + 1)
+        if steps < -1 or (not is_pool and (room < 0 or n == 0)):
+            raise GraphError(f"a window spanning {extent} does not fit into {list(size)} padded by {[*begin, *end]}")
+    return Window(size, kernel, strides, dilations, begin, end, tuple(output))
+
+
+def _padding(
+    size: Sequence[int], extent: Sequence[int], strides: Sequence[int], pads: Sequence[int], auto_pad: str
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    rank = len(size)
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        total = [max(0, (-(-n // s) - 1) * s + e - n) for n, s, e in zip(size, strides, extent)]
+        less, more = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+        return (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+    if auto_pad == "VALID" or not pads:
+        return (0,) * rank, (0,) * rank
+    return tuple(pads[:rank]), tuple(pads[rank:])
+
+
+def pad_channels_last(
+    x: Array, w: Window, fill: Any = 0, work: Work = AT_ONCE, sizes: tuple[int, ...] | None = None
+) -> Array:
+    """(N, C, spatial...) as a contiguous (N, sizes..., C); never writes to x.
+
+    Without sizes it covers exactly what the windows reach.
+    """
+    x = to_last(x)
+    padding = _padding_places(w, w.padded if sizes is None else sizes)
+    if padding is None:
+        return work.contiguous(x)
+    shape, border, source, target = padding
+    out = work.empty((len(x), *shape, x.shape[-1]), x.dtype)
+    for part in border if out.size > _FILLED_WHOLE else [()]:
+        work.do(out[part].fill, fill)
+    work.do(copy_to, x[source], out[target])
+    return out
+
+
+_FILLED_WHOLE = 1 << 14
+"""Elements up to which one write to all of them costs less than one to each side."""
+
+_Index = tuple[slice, ...]
+
+
+@lru_cache(maxsize=256)
+def _padding_places(w: Window, padded: tuple[int, ...]) -> tuple[tuple[int, ...], list[_Index], _Index, _Index] | None:
+    """The padded sizes, what lies outside the input, what is read of the input, and where it goes. None if nothing moves."""
+    if padded == w.size and not any(w.begin):
+        return None
+    border, source, target = [], [slice(None)], [slice(None)]
+    for size, b, p in zip(w.size, w.begin, padded):
+        start, stop = max(b, 0), max(min(b + size, p), 0)
+        target.append(slice(start, max(stop, start)))
+        source.append(slice(start - b, max(stop, start) - b))
+        outside = slice(None, start), slice(target[-1].stop, p)
+        border += [(*target[:-1], part) for part in outside if part.start != part.stop and part.stop]
+    return padded, border, tuple(source), tuple(target)
+
+
+Place = tuple[slice, slice]
+"""Outputs along an axis, and the inputs that a kernel element meets there."""
+
+
+@lru_cache(maxsize=256)
+def reached(w: Window, axis: int) -> tuple[Place, ...]:
+    """Per kernel element along a spatial axis, the outputs that it has an input for, and these inputs."""
+    places = []
+    for t in range(w.kernel[axis]):
+        shift, step = t * w.dilations[axis] - w.begin[axis], w.strides[axis]
+        first = max(0, -(shift // step))
+        stop = max(first, min(w.output[axis], (w.size[axis] - 1 - shift) // step + 1))
+        source = slice(first * step + shift, (stop - 1) * step + shift + 1, step) if stop > first else slice(0, 0)
+        places.append((slice(first, stop), source))
+    return tuple(places)
+
+
+def columns_held(w: Window, count: int, first: int = 0, step: int = 1) -> Place:
+    """A copy holds `count` padded columns from `first` on, `step` apart: where columns of the image lie in it, and which ones."""
+    origin = first - w.begin[1]
+    start, stop = (min(max(0, -(-edge // step)), count) for edge in (-origin, w.size[1] - origin))
+    return slice(start, stop), slice(step * start + origin, step * stop + origin, step)
+
+
+def sliding(x: Array, w: Window) -> Array:
+    """View (N, output..., kernel..., C) of a contiguous, padded channels-last array."""
+    n, *spatial, c = x.strides
+    return strided(
+        x,
+        (x.shape[0], *w.output, *w.kernel, x.shape[-1]),
+        (n, *(b * s for b, s in zip(spatial, w.strides)), *(b * d for b, d in zip(spatial, w.dilations)), c),
+    )
+
+
+def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Array:
+    """View of the memory of a contiguous array, from some bytes on. Many times faster to make than by numpy's as_strided."""
+    return np.ndarray(shape, x.dtype, x, offset, strides)
+
+
+def channels_last(x: Array, work: Work = AT_ONCE) -> Array:
+    """(N, C, spatial...) as a contiguous (N, spatial..., C); no copy where the memory is laid out so already."""
+    return work.contiguous(to_last(x))
+
+
+def to_last(x: Array) -> Array:
+    """(N, C, spatial...) as a view (N, spatial..., C)."""
+    return x.transpose(0, *range(2, x.ndim), 1)
+
+
+def channels_first(x: Array) -> Array:
+    """(N, spatial..., C) as a view (N, C, spatial...)."""
+    return x.transpose(0, -1, *range(1, x.ndim - 1))

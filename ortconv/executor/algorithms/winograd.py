@@ -1,0 +1,140 @@
+"""Winograd's F(2x2, 3x3): 16 multiplications where the direct form takes 36.
+
+Its error is that of the direct form for the largest of the 4 x 4 elements of a tile, in all four windows that the tile has.
+
+The input is transformed by sums and differences of rows, then of columns; products are transformed back by one more product, with a
+Kronecker matrix. Weights grow by 16/9, so this pays where they are transformed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ortconv.executor.algorithms.fallback import Guard
+from ortconv.executor.algorithms.gemm import product
+from ortconv.executor.algorithms.row_tiles import RowTile
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, to_last
+from ortconv.executor.replay.work import Function, Work, copy_runs, copy_to, recordable, spans
+from ortconv.ir.tensor import Array
+
+_BT = ((np.subtract, 0, 2), (np.add, 1, 2), (np.subtract, 2, 1), (np.subtract, 1, 3))
+"""What four elements are transformed to, each from two of them."""
+
+_G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32)
+_AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
+_WEIGHTS, FROM_TILES = np.kron(_G, _G), np.kron(_AT, _AT)
+"""(4, 16): transforms products of tiles back."""
+
+_BLOCK_BYTES = 640 << 10
+"""About the size of blocks of rows of tiles, where a quarter of the weights, which every block reads, is not more."""
+
+_FEWEST_CHANNELS = 16
+_FEWEST_PAIRS = 256
+"""With fewer channels, or pairs of output channels and as many or less input channels, the transforms cost more than they save."""
+
+
+def suits(w: Array, group: int) -> bool:
+    """True for weights (M, C, 3, 3) whose convolution is faster this way."""
+    return w.dtype == np.float32 and suits_shape(w.shape, group)
+
+
+def suits_shape(shape: tuple[int, ...], group: int) -> bool:
+    """The same of their shape."""
+    m, c = shape[:2]
+    enough = min(m, c) >= _FEWEST_CHANNELS and m * min(m, c) >= _FEWEST_PAIRS
+    return group == 1 and shape[2:] == (3, 3) and enough
+
+
+def suits_window(w: Window) -> bool:
+    """True for the windows that can be computed this way."""
+    return {*w.strides, *w.dilations} == {1} and min(*w.begin, *w.end) >= 0 and all(w.output)
+
+
+def transform_weights(w: Array) -> Array:
+    """(M, C, 3, 3) to (16, C, M)."""
+    m, c = w.shape[:2]
+    return np.asarray(_WEIGHTS @ w.transpose(2, 3, 1, 0).reshape(9, c * m)).reshape(16, c, m)
+
+
+def convolver(weights: Callable[[], Array], w: Window, direct: Callable[[], Function]) -> Function:
+    """The function of x (N, C, H, W) that convolves with transformed weights to (N, M, OH, OW).
+
+    It does so by the direct form where values are not finite. It can also be given contiguous memory (N, OH, OW, M).
+    """
+
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
+        guard, tiled = Guard(work), weights()
+
+        def combined(tiles: Array) -> Array:
+            products = work.empty((*tiles.shape[:2], tiled.shape[2]))
+            product(tiles, tiled, products, work)
+            y = transformed(work, FROM_TILES, products.reshape(16, -1))
+            work.do(guard.unless_finite, y)
+            return y
+
+        out = work.empty((len(x), *w.output, tiled.shape[2])) if out is None else out
+        with np.errstate(all="ignore"):
+            in_tiles(work, x, out, w, tiled.nbytes, combined)
+        work.do(guard.fall_back, directly, direct, x, out)
+        return channels_first(out)
+
+    return recordable(run)
+
+
+def directly(direct: Callable[[], Function], x: Array, out: Array) -> None:
+    direct()(x, out)
+
+
+def transformed(work: Work, matrix: Array, x: Array) -> Array:
+    """matrix @ x for few long rows."""
+    out = work.empty((len(matrix), x.shape[1]))
+    product(x.T, matrix.T, out.T, work)
+    return out
+
+
+def in_tiles(
+    work: Work, x: Array, out: Array, w: Window, weight_bytes: int, combined: Callable[[Array], Array]
+) -> None:
+    """(N, C, H, W) for a window of strides and dilations 1 to contiguous (N, OH, OW, M).
+
+    `combined` makes (4, T * M) of transformed tiles (16, T, C): products with transformed weights, transformed back.
+    """
+    n, c = x.shape[:2]
+    (oh, ow), m = w.output, out.shape[-1]
+    rows, columns = -(-oh // 2), -(-ow // 2)
+    is_whole = (oh, ow) == (2 * rows, 2 * columns)
+    whole = out if is_whole else work.empty((n, 2 * rows, 2 * columns, m))
+    blocks = round(16 * 4 * rows * columns * max(c, m) / max(_BLOCK_BYTES, weight_bytes // 4))
+    block = max(1, -(-rows // max(1, blocks)))
+    if parts := spans(rows, block):
+        held = work.empty((2 * (parts[0].stop - parts[0].start) + 2, 2, columns + 1, c))
+        row_tile = RowTile(held.swapaxes(0, 1), [columns_held(w, columns + 1, first, 2) for first in range(2)], work)
+        for image, target in zip(to_last(x), whole):
+            by_tile = target.reshape(rows, 2, columns, 2, m)
+            for tiles in parts:
+                with work.scratch():
+                    part = by_tile[tiles]
+                    row_tile.load(image, 2 * tiles.start - w.begin[0], work)
+                    y = combined(_transformed_tiles(work, held[: 2 * len(part) + 2]))
+                    work.do(copy_runs, y.reshape(2, 2, len(part), columns, m).transpose(2, 0, 3, 1, 4), part)
+    if not is_whole:
+        work.do(copy_to, whole[:, :oh, :ow], out)
+
+
+def _transformed_tiles(work: Work, rows: Array) -> Array:
+    """Padded rows (2 * R + 2, 2, columns + 1, C), even columns before odd ones, to (16, R * columns, C)."""
+    count, columns, c = len(rows) // 2 - 1, rows.shape[2] - 1, rows.shape[3]
+    tiles = work.empty((4, 4, count, columns, c))
+    with work.scratch():
+        by_row = work.empty((4, count, *rows.shape[1:]))
+        _combine(work, [rows[k : k + 2 * count : 2] for k in range(4)], by_row)
+        even, odd = by_row[:, :, 0], by_row[:, :, 1]
+        _combine(work, [even[:, :, :-1], odd[:, :, :-1], even[:, :, 1:], odd[:, :, 1:]], tiles.swapaxes(0, 1))
+    return tiles.reshape(16, -1, c)
+
+
+def _combine(work: Work, parts: list[Array], out: Array) -> None:
+    for (function, a, b), target in zip(_BT, out, strict=True):
+        work.do(function, parts[a], parts[b], target)

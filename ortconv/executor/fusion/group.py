@@ -1,0 +1,78 @@
+"""Fusion groups, and the scope in which they are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from ortconv.executor.replay.work import Function
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
+
+Constant = Callable[[Value], Array | None]
+"""The array of a value; None where it is no constant."""
+
+Bind = Callable[[Node], tuple[Function, list[Value | None]]]
+"""A node's kernel with everything constant bound, and the values that it is called with."""
+
+
+class Group(NamedTuple):
+    """Nodes that run as one step, in topological order."""
+
+    nodes: tuple[Node, ...]
+    reads: list[Value | None]
+    function: Function | None
+    """Of the values that the group reads; None where nothing is left to do."""
+    makes: Sequence[Value | None]
+    place: Node
+    """The node in whose place the step runs."""
+
+
+class Scope:
+    """The nodes of a plan, in topological order, and the groups that have claimed some of them.
+
+    Values in `live_out` are read by others than these nodes.
+    """
+
+    def __init__(self, nodes: Sequence[Node], constant: Constant, bind: Bind, live_out: Iterable[Value]) -> None:
+        self.constant, self.bind, self.live_out = constant, bind, set(live_out)
+        self.groups: dict[Node, Group] = {}
+        """By their place."""
+        self.claimed: set[Node] = set()
+        self.narrow(nodes)
+
+    def narrow(self, nodes: Sequence[Node]) -> None:
+        """Leave only these nodes in the scope."""
+        self.nodes = nodes
+        self.index = {node: index for index, node in enumerate(nodes)}
+
+    def claim(self, group: Group) -> None:
+        """Have a group run, unless one of its nodes belongs to another one already."""
+        if self.claimed.isdisjoint(group.nodes):
+            self.claimed.update(group.nodes)
+            self.groups[group.place] = group
+
+    def sorted(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
+        return tuple(sorted(nodes, key=self.index.__getitem__))
+
+    def reads(self, nodes: Sequence[Node]) -> list[Value | None]:
+        """The values that some nodes read of others, constants left out."""
+        made = {v for node in nodes for v in node.outputs if v is not None}
+        inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v is not None and v not in made)
+        return [v for v in inputs if self.constant(v) is None]
+
+    def unfused(self, nodes: Sequence[Node], reads: Sequence[Value | None]) -> Function:
+        """The reference of a group that makes one value: its nodes one by one."""
+        constant, bind = self.constant, self.bind
+        bound = cache(lambda: [(*bind(node), node.out) for node in nodes])
+
+        def run(*operands: Any) -> Any:
+            known: dict[Value | None, Any] = {None: None, **dict(zip(reads, operands, strict=True))}
+            result = None
+            for function, needed, made in bound():
+                result = function(*[known[v] if v is None or v in known else constant(v) for v in needed])
+                known[made] = result = result[0] if type(result) is tuple else result
+            return result
+
+        return run

@@ -1,0 +1,163 @@
+"""Quantized graphs: convolutions, sums and what lies between them hand on centred codes instead of bytes.
+
+Readers that are no such step get bytes, or the float values that the codes stand for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from ortconv.executor.algorithms.gemm_exact import centred
+from ortconv.executor.algorithms.gemm_int8 import leave
+from ortconv.executor.algorithms.rounding import dynamic_centred_codes
+from ortconv.executor.algorithms.sliding_window import channels_first, to_last
+from ortconv.executor.fusion.group import Constant, Group, Scope
+from ortconv.executor.fusion.int8_ops import Codes, Rounding, convolution
+from ortconv.executor.fusion.int8_patterns import Step, Steps, is_dequantize, of_channels_last
+from ortconv.executor.replay.work import Function, Work, recordable
+from ortconv.ir.graph import Node, Value
+from ortconv.ir.tensor import Array
+
+_MS = "com.microsoft"
+
+
+def int8_groups(scope: Scope) -> list[Group]:
+    """Int8 steps, and the DequantizeLinear nodes beside them; those that no step needs do nothing."""
+    steps = Steps(scope.nodes, scope.constant, scope.bind, scope.live_out)
+    return _Groups(steps, scope.nodes, scope.live_out).made() if steps.found else []
+
+
+def dynamic_groups(scope: Scope) -> Iterator[Group]:
+    """DynamicQuantizeLinear whose readers all take integers in float32."""
+    inside = set(scope.nodes)
+    for node in scope.nodes:
+        if (
+            node.is_op("DynamicQuantizeLinear")
+            and node.outputs[0] is not None
+            and node.outputs[0] not in scope.live_out
+        ):
+            users = [user for user, _ in node.outputs[0].uses]
+            if all(user in inside and _multiplies_codes(user, node, scope.constant) for user in users):
+                yield Group((node,), list(node.inputs), dynamic_centred_codes, node.outputs, node)
+
+
+_ZERO_POINTS = {("", "MatMulInteger"): (2, 3), (_MS, "MatMulIntegerToFloat"): (4, 5)}
+"""Where products of codes have the zero points of their operands."""
+
+
+def _multiplies_codes(node: Node, quantize: Node, constant: Constant) -> bool:
+    """True for a product of what a DynamicQuantizeLinear makes, and of constant weights."""
+    of_a, of_b = _ZERO_POINTS.get((node.domain, node.op), (0, 0))
+    if not of_a or node.inputs[0] is not quantize.outputs[0] or node.input(of_a) is not quantize.outputs[2]:
+        return False
+    b, b_zero_point = (None if v is None else constant(v) for v in (node.input(1), node.input(of_b)))
+    return b is not None and b.ndim == 2 and (b_zero_point is not None or node.input(of_b) is None)
+
+
+class _Groups:
+    """The groups for steps: which of them hand on codes, and which are one."""
+
+    def __init__(self, steps: Steps, nodes: Sequence[Node], kept: set[Value]) -> None:
+        self._steps, self._nodes, self._kept = steps, nodes, kept
+        self._found = steps.found
+
+    def made(self) -> list[Group]:
+        self._drop_entries()
+        handed = {node.out for node, step in self._found.items() if self._all_take(node.out, step.makes)}
+        self._join(handed)
+        groups = []
+        for node, step in self._found.items():
+            function = _on_codes(step, None if node.out in handed else step.makes)
+            groups.append(Group(step.nodes, [v for v, _ in step.reads], function, node.outputs, node))
+        bypassed = {(node, reader) for step in self._found.values() for node in step.bypassed for reader in step.nodes}
+        for node in filter(is_dequantize, self._nodes):
+            codes = self._steps.codes(node)
+            if node.out not in self._kept and all((node, user) in bypassed for user, _ in node.out.uses):
+                groups.append(Group((node,), [], None, (), node))
+            elif node.inputs[0] in handed and codes is not None:
+                groups.append(Group((node,), [node.inputs[0]], codes.dequantize, node.outputs, node))
+        return groups
+
+    def _drop_entries(self) -> None:
+        """Keep bytes for values that have a reader outside of the int8 steps, or none among them."""
+        entered = set[Value]()
+        for node, step in self._found.items():
+            if step.enters or (step.moves and step.reads[0][0] in entered):
+                entered.add(node.out)
+        read = {v for node, step in self._found.items() if node.out not in entered for v, _ in step.reads}
+        for node in [node for node in reversed(self._nodes) if node in self._found and node.out in entered]:
+            step = self._found[node]
+            if node.out in read and self._all_take(node.out, step.makes):
+                read.add(step.reads[0][0])
+            else:
+                del self._found[node]
+
+    def _join(self, handed: set[Value]) -> None:
+        """Make one step of a convolution and of a pool that alone reads it."""
+        readers = Counter(value for step in self._found.values() for value, _ in step.reads)
+        for node, step in list(self._found.items()):
+            value = step.reads[0][0]
+            before = None if value is None or value.producer is None else self._found.get(value.producer)
+            if value is None or before is None or value not in handed or readers[value] > 1:
+                continue
+            users = [user for user, _ in value.uses if user not in step.nodes]
+            inside = all(user in step.bypassed and self._is_inside(user.out, step.nodes) for user in users)
+            joined = _pooled(before, step) if inside else None
+            if joined is not None:
+                del self._found[before.nodes[-1]]
+                self._found[node] = joined
+
+    def _is_inside(self, value: Value, nodes: Sequence[Node]) -> bool:
+        return value not in self._kept and all(user in nodes for user, _ in value.uses)
+
+    def _all_take(self, value: Value, codes: Codes) -> bool:
+        """True if every reader of a quantized value can do with centred codes."""
+        return value not in self._kept and all(self._takes(user, value, codes) for user, _ in value.uses)
+
+    def _takes(self, user: Node, value: Value, codes: Codes) -> bool:
+        step = self._found.get(user)
+        if step is not None:
+            taken = [other for v, other in step.reads if v is value]
+        else:
+            own = self._steps.codes(user) if is_dequantize(user) and user in self._steps.inside else None
+            taken = [] if own is None or user.inputs[0] is not value else [own]
+        return bool(taken) and all(other.zero_point == codes.zero_point for other in taken)
+
+
+def _pooled(first: Step, second: Step) -> Step | None:
+    """A convolution and a pool as one step, which rounds only the largest sums: they make the largest codes."""
+    c, pool = first.convolution, second.pool
+    if c is None or pool is None or not isinstance(c.finish, Rounding) or not c.finish.rises:
+        return None
+    finish, convolve = c.finish, convolution(c._replace(finish=leave))
+    if c.is_channels_last:
+        convolve = of_channels_last(convolve)
+
+    def run(work: Work, x: Array) -> Array:
+        y = work.call(pool, work.call(convolve, x))
+        rows = work.contiguous(y if c.is_channels_last else to_last(y))
+        finish(work, rows)
+        return rows if c.is_channels_last else channels_first(rows)
+
+    nodes, bypassed = first.nodes + second.nodes, first.bypassed + second.bypassed
+    return Step(nodes, first.reads, second.makes, recordable(run), bypassed)
+
+
+def _on_codes(step: Step, as_bytes: Codes | None) -> Function:
+    """A step's function of codes or bytes."""
+    function, zeros = step.function, [codes.zero_point for _, codes in step.reads]
+    finish = None if as_bytes is None else as_bytes.to_bytes
+
+    def run(work: Work, *operands: Array) -> Array | None:
+        codes = [
+            x if x.dtype == np.float32 else work.arranged(partial(centred, zero_point=z), x)
+            for x, z in zip(operands, zeros, strict=True)
+        ]
+        y: Array | None = work.call(function, *codes)
+        return y if y is None or finish is None else work.call(finish, y)
+
+    return recordable(run)

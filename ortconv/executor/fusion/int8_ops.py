@@ -1,0 +1,241 @@
+"""Quantized operators on centred codes: 8-bit codes less their zero point, held as float32.
+
+The functions made here take centred codes and return them in an array of their own. Float32 sums of such products are exact up to
+`EXACT_SUM`.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache, partial
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ortconv.errors import GraphError
+from ortconv.executor.algorithms import winograd_int8
+from ortconv.executor.algorithms.blockwise import LARGE_BLOCK, SHORTEST_ROW, blockwise
+from ortconv.executor.algorithms.conv import EXACT_SUM, by_shape, convolver, filters
+from ortconv.executor.algorithms.gemm_exact import INPUT_REACH
+from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
+from ortconv.executor.algorithms.rounding import round_to_codes
+from ortconv.executor.algorithms.row_tiles import rows_per_tile
+from ortconv.executor.algorithms.sliding_window import (
+    Window,
+    channels_first,
+    channels_last,
+    convolution_window,
+    pad_channels_last,
+    sliding,
+)
+from ortconv.executor.kernels.pool import sums_of_channels
+from ortconv.executor.replay.numerics import clip_to, f32
+from ortconv.executor.replay.work import Finish, Function, Work, copy_runs, recordable, spans
+from ortconv.ir.tensor import Array
+
+Limits = tuple[Array, Array]
+"""The lowest and the highest centred code."""
+
+
+class Codes(NamedTuple):
+    """How an 8-bit tensor is quantized; both scalars."""
+
+    scale: Array
+    zero_point: Array
+
+    @property
+    def limits(self) -> Limits:
+        info = np.iinfo(self.zero_point.dtype)
+        return f32(info.min - int(self.zero_point)), f32(info.max - int(self.zero_point))
+
+    def same(self, other: Codes) -> bool:
+        """True if the same codes stand for the same numbers."""
+        own, others = (np.asarray(v.zero_point) for v in (self, other))
+        return bool(self.scale == other.scale and own == others and own.dtype == others.dtype)
+
+    @property
+    def to_bytes(self) -> Function:
+        """Of centred codes: the codes that they stand for."""
+        zero = f32(self.zero_point)
+
+        def run(work: Work, part: Array, out: Array) -> None:
+            codes = work.like(part)
+            work.do(np.add, part, zero, codes)
+            work.do(np.copyto, out, codes, "unsafe")
+
+        return blockwise(recordable(run), self.zero_point.dtype)
+
+    @property
+    def quantize(self) -> Function:
+        """Of float32: centred codes as by QuantizeLinear. NaN becomes the lowest."""
+        (low, high), scale = self.limits, self.scale
+
+        def run(work: Work, part: Array, out: Array) -> None:
+            work.do(round_to_codes, part, scale, low, high, out)
+
+        return blockwise(recordable(run))
+
+    @property
+    def dequantize(self) -> Function:
+        """Of centred codes: the float32 that they stand for."""
+        scale = self.scale
+
+        def run(work: Work, part: Array, out: Array) -> None:
+            work.do(np.multiply, part, scale, out)
+            work.do(np.add, out, _ZERO, out)  # codes have no negative zero
+
+        return blockwise(recordable(run))
+
+
+_ZERO = f32(0)
+
+
+class Rounding:
+    """rint((sums + bias) * factor) within limits, in place. Bias and factor have one number, or one per channel."""
+
+    def __init__(self, bias: Array | None, factor: Array, limits: Limits, channels: int) -> None:
+        repeats = max(1, SHORTEST_ROW // max(1, channels))
+        self._width = max(1, repeats * channels)
+        self._bias = None if bias is None or not bias.any() else np.tile(f32(bias).reshape(-1), repeats)
+        self._factor = f32(factor).reshape(()) if factor.size == 1 else np.tile(f32(factor).reshape(-1), repeats)
+        self._limits = limits
+        self.rises = bool((factor > 0).all())
+        """True where larger sums make no smaller results."""
+
+    def __call__(self, work: Work, sums: Array) -> None:
+        flat, width = sums.reshape(-1), self._width
+        if parts := spans(-(-flat.size // width), max(1, LARGE_BLOCK // width)):
+            for part in parts:
+                y = flat[part.start * width : part.stop * width]
+                even = y.size // width * width
+                if even:
+                    self._by_channel(work, y[:even].reshape(-1, width), width)
+                if even < y.size:
+                    self._by_channel(work, y[even:], y.size - even)
+                if not self._factor.ndim:
+                    work.do(np.multiply, y, self._factor, y)
+                work.do(np.rint, y, y)
+                work.do(clip_to, y, *self._limits, y)
+
+    def _by_channel(self, work: Work, y: Array, width: int) -> None:
+        if self._bias is not None:
+            work.do(np.add, y, self._bias[:width], y)
+        if self._factor.ndim:
+            work.do(np.multiply, y, self._factor[:width], y)
+
+
+class Convolution(NamedTuple):
+    """Integer weights (M, C / group, kernel...), where windows lie, and what becomes of the sums."""
+
+    w: Array
+    group: int
+    geometry: dict[str, Any]
+    finish: Finish
+    lowest: float | None
+    """The lowest centred code of the input, where every sum that float32 can hold has to be exact."""
+    is_channels_last: bool
+    """Of the operator. The functions here have channels first."""
+
+    def window(self, size: tuple[int, ...]) -> Window:
+        return convolution_window(size, self.w.shape[2:], **self.geometry)
+
+
+def convolution(c: Convolution) -> Function:
+    """The function of centred codes (N, C, spatial...) that convolves with integer weights and finishes the sums."""
+    w, group, finish = c.w, c.group, c.finish
+    channels = w.shape[1] * group
+    laid_out = cache(lambda: filters(w.astype(np.float32), group))
+    matrix = cache(lambda: IntegerWeights(w.transpose(*range(2, w.ndim), 1, 0).reshape(-1, len(w))))
+    tiled = cache(lambda: winograd_int8.TiledWeights(w, c.lowest))
+
+    @lru_cache(maxsize=16)
+    def bound(shape: tuple[int, ...]) -> Function:
+        if shape[1] != channels:
+            raise GraphError(f"the weights expect {channels} channels, the input has {shape[1]} (shape {list(shape)})")
+        place = c.window(shape[2:])
+        if winograd_int8.suits(w.shape, group, place, shape[0]):
+            return tiled().convolver(place, finish, cache(lambda: _unfolded(matrix(), place, finish)))
+        if group == 1 and place.is_pointwise:
+            return _pointwise(matrix(), place, finish)
+        if group == 1 and w.size > _MANY_WEIGHTS:
+            return _unfolded(matrix(), place, finish)
+        return convolver(laid_out(), place, channels, finish)
+
+    return by_shape(bound)
+
+
+_MANY_WEIGHTS = 1 << 16
+"""Weights beyond this are widened while they are multiplied."""
+
+
+def _pointwise(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
+    """Rows of pixels are finished as soon as they are multiplied, while they are in the cache."""
+    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
+    is_strided, size, (c, m) = any(s > 1 for s in w.strides), prod(w.output), matrix.shape
+
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
+        rows = channels_last(x[steps] if is_strided else x, work)
+        out = work.empty((len(rows), *w.output, m)) if out is None else out
+        matrix.multiply(rows.reshape(len(rows) * size, c), out.reshape(-1, m), finish, work)
+        return channels_first(out)
+
+    return recordable(run)
+
+
+def _unfolded(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
+    """Windows of a tile of the image at a time."""
+    k, m = matrix.shape
+    count, width = w.output[0], prod(w.output[1:])
+    block = rows_per_tile(count, (k + m) * width * 4)
+
+    def run(work: Work, x: Array, out: Array | None = None) -> Array:
+        out = work.empty((len(x), *w.output, m)) if out is None else out
+        windows = sliding(pad_channels_last(x, w, 0, work), w)
+        if parts := spans(count, block):
+            held = work.empty((parts[0].stop - parts[0].start, *w.output[1:], *w.kernel, k // prod(w.kernel)))
+            for image, result in zip(windows, out, strict=True):
+                for part in parts:
+                    rows = held[: part.stop - part.start]
+                    work.do(copy_runs, image[part], rows)
+                    matrix.multiply(rows.reshape(-1, k), result[part].reshape(-1, m), finish, work)
+        return channels_first(out)
+
+    return recordable(run)
+
+
+def matrix_product(w: Array, finish: Finish) -> Function:
+    """The function of centred codes (..., K) that multiplies by integer weights (K, N) and then calls `finish`."""
+    weights = cache(lambda: IntegerWeights(w))
+    depth, columns = w.shape
+
+    def run(work: Work, x: Array) -> Array:
+        if x.shape[-1] != depth:
+            raise GraphError(f"the weights have {depth} rows, the input is {list(x.shape)}")
+        out = work.empty((*x.shape[:-1], columns))
+        rows, size = work.contiguous(x), prod(x.shape[:-1])
+        weights().multiply(rows.reshape(size, depth), out.reshape(size, columns), finish, work)
+        return out
+
+    return recordable(run)
+
+
+def global_average(p: Codes, y: Codes) -> Function:
+    """The function of centred codes (N, C, spatial...) that QLinearGlobalAveragePool is."""
+
+    @lru_cache(maxsize=16)
+    def rounding(size: int, channels: int) -> Rounding:
+        return Rounding(None, p.scale / (y.scale * np.float32(size)), y.limits, channels)
+
+    def run(work: Work, x: Array) -> Array:
+        n, c, *spatial = x.shape
+        size = prod(spatial)
+        if size * INPUT_REACH <= EXACT_SUM:
+            total = sums_of_channels(work, x)
+        else:
+            total, wide = work.empty((n, c)), work.empty((n, c), np.float64)
+            work.do(partial(np.add.reduce, axis=tuple(range(2, x.ndim)), out=wide), x)
+            work.do(np.copyto, total, wide, "same_kind")
+        rounding(size, c)(work, total)
+        return total.reshape(n, c, *(1,) * len(spatial))
+
+    return recordable(run)

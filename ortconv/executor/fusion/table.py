@@ -1,0 +1,42 @@
+"""The fusions of a plan, in order. A node belongs to the first group that claims it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from ortconv.executor.fusion.attention import attention_groups
+from ortconv.executor.fusion.elementwise import elementwise_groups
+from ortconv.executor.fusion.group import Group, Scope
+from ortconv.executor.fusion.horizontal import horizontal_groups
+from ortconv.executor.fusion.int8 import dynamic_groups, int8_groups
+from ortconv.executor.fusion.transpose_chain import transpose_groups
+
+
+class Fusion(NamedTuple):
+    """A name, and the function that finds groups one after the other. It sees in the scope which nodes are claimed by then."""
+
+    name: str
+    find: Callable[[Scope], Iterable[Group]]
+
+
+QUANTIZED = (
+    Fusion("int8", int8_groups),  # operators on 8-bit tensors, which hand on integers in float32
+    Fusion("dynamic quantization", dynamic_groups),  # DynamicQuantizeLinear before products with constant weights
+)
+
+FLOAT = (
+    Fusion("horizontal", horizontal_groups),  # products of one operand with several matrices as one product
+    Fusion("attention", attention_groups),  # MatMul, scale, masks, Softmax, MatMul block by block
+    Fusion("transpose chain", transpose_groups),  # Reshape and Transpose with one copy at most
+    Fusion(
+        "elementwise", elementwise_groups
+    ),  # chains of elementwise operators, in the memory of the product before them
+)
+
+
+def fuse(scope: Scope, fusions: Sequence[Fusion]) -> None:
+    """Find the groups of some fusions in a scope."""
+    for fusion in fusions:
+        for group in fusion.find(scope):
+            scope.claim(group)

@@ -1,0 +1,99 @@
+"""Which kernel runs a node, what it is called with, and what it makes of constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ortconv.errors import UnsupportedError
+from ortconv.executor.kernels.registry import Kernel, lookup
+from ortconv.ir.graph import Attribute, Node, Tensors, Value
+from ortconv.ir.schema import schema_of, since_version
+from ortconv.ir.tensor import Array, SparseTensor, Tensor, aligned, dense
+
+
+def objection(node: Node) -> str | None:
+    """Why the numpy executor cannot run a node; None if it can. Subgraphs are looked into."""
+    found = _kernel_and_stated(node)
+    if isinstance(found, str):
+        return found
+    return next((reason for sub in node.subgraphs for n in sub if (reason := objection(n))), None)
+
+
+def kernel_of(node: Node) -> tuple[Kernel, dict[str, Any]]:
+    """The kernel of a node and its keyword arguments, subgraphs as they are. UnsupportedError where there is no kernel."""
+    found = _kernel_and_stated(node)
+    if isinstance(found, str):
+        raise UnsupportedError(found, node=node.label)
+    kernel, stated = found
+    arguments = {name: _argument(value) for name, value in stated.items()}
+    if kernel.wants_n_outputs:
+        arguments["n_outputs"] = len(node.outputs)
+    return kernel, arguments
+
+
+def evaluated(node: Node, operands: Sequence[Any]) -> Any:
+    """What a node's kernel makes of operands. UnsupportedError where there is no kernel; its errors pass."""
+    kernel, arguments = kernel_of(node)
+    with np.errstate(all="ignore"):
+        return kernel.reference(*operands, **arguments)
+
+
+def evaluate(node: Node) -> tuple[Any, ...]:
+    """The outputs of a node without subgraphs whose inputs are all constants. UnsupportedError where there is no kernel;
+    kernel errors pass.
+    """
+    kernel, arguments = kernel_of(node)
+    operands = [None if v is None else _constant(v) for v in node.inputs]
+    with np.errstate(all="ignore"):
+        prepared = None if kernel.prepare is None else kernel.prepare(operands, **arguments)
+        result = kernel.reference(*operands, **arguments) if prepared is None else prepared(*operands)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _constant(value: Value) -> Array:
+    assert value.const is not None
+    return aligned(dense(value.const))
+
+
+def _kernel_and_stated(node: Node) -> tuple[Kernel, dict[str, Attribute]] | str:
+    """The kernel of a node and the attributes that it is given, or why there is none."""
+    since = since_version(node)
+    kernel = lookup(node.domain, node.op, since)
+    if kernel is None:
+        return f"no kernel for {node.domain + ':' if node.domain else ''}{node.op} version {since}"
+    stated = {name: node.attrs[name] for name in _stated(node, kernel)} if node.attrs else {}
+    unknown = [name for name in stated if kernel.attributes is not None and name not in kernel.attributes]
+    if unknown:
+        return f"the kernel of {node.op} does not take attribute {unknown[0]}={node.attrs[unknown[0]]}"
+    return kernel, stated
+
+
+_MEMORY_HINT = "consumed_inputs"
+"""Before opset 6 it listed the inputs that may be overwritten."""
+
+
+def _stated(node: Node, kernel: Kernel) -> list[str]:
+    """The attributes that the kernel must be given: all that a node has, but for unknown ones with their default."""
+    known = kernel.attributes
+    if known is None:
+        return [k for k in node.attrs if k != _MEMORY_HINT]
+    schema = schema_of(node)
+    defaults = {} if schema is None else schema.defaults
+    return [
+        k
+        for k, v in node.attrs.items()
+        if k in known or (k != _MEMORY_HINT and (k not in defaults or defaults[k] != v))
+    ]
+
+
+def _argument(value: Attribute) -> Any:
+    if isinstance(value, Tensor):
+        return value.numpy()
+    if isinstance(value, Tensors):
+        return tuple(t.numpy() for t in value)
+    if isinstance(value, SparseTensor):
+        return value.dense().numpy()
+    return value

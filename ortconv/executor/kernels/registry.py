@@ -1,0 +1,128 @@
+"""The table of numpy kernels.
+
+A kernel is a plain function whose signature is the operator's: inputs positional (None for an input left out), attributes
+keyword-only under their ONNX names with their ONNX defaults. It returns one value, or a tuple with one value per output.
+Values are numpy arrays (read only unless the kernel made them), lists for sequences, None for an empty optional. Attributes
+arrive as int, float, str, tuples of these, arrays (tensor attributes), or callables `body(*inputs) -> tuple` (subgraphs).
+A kernel that declares a keyword `n_outputs` is told how many outputs the node has.
+
+    @kernel("Softmax", since=13)
+    def softmax(x, *, axis=-1): ...
+
+`since` and `until` bound the operator's since_version, both inclusive. A kernel never writes to its inputs.
+
+A constant operand can be prepared once, when the plan is made:
+
+    @prepare("Conv", domain="")
+    def prepare_conv(operands, **attributes): ...     # operands: arrays where constant, else None
+        return function                               # called as the kernel is, instead of it; or None: use the kernel
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
+from inspect import signature
+from typing import Any, NamedTuple
+
+from ortconv.executor.replay.work import Function
+
+Prepare = Callable[..., Function | None]
+"""Of operands, arrays where these are constant, else None, and attributes: the function to call instead; None for the kernel."""
+
+
+class Kernel(NamedTuple):
+    reference: Function
+    """The operator's definition."""
+    since: int
+    until: int
+    attributes: frozenset[str] | None
+    """Names of the attributes it takes; None if it takes any."""
+    wants_n_outputs: bool
+    prepare: Prepare | None = None
+    """Lays constant operands out, once."""
+
+
+_kernels: dict[tuple[str, str], list[Kernel]] = {}
+_preparers: dict[tuple[str, str], Prepare] = {}
+_ANY_VERSION = 1 << 30
+
+_NO_FAMILIES = {"evaluate", "registry"}
+
+FOLDED_FIRST = ("movement", "indexing", "creation", "cast", "elementwise")
+
+
+def kernel(*ops: str, domain: str = "", since: int = 1, until: int = _ANY_VERSION) -> Callable[[Function], Function]:
+    """Register a function as the kernel of one or more operators."""
+
+    def register(function: Function) -> Function:
+        parameters = signature(function).parameters.values()
+        names = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        entry = Kernel(
+            function, since, until, None if anything else frozenset(names - {"n_outputs"}), "n_outputs" in names
+        )
+        for op in ops:
+            _kernels.setdefault((domain, op), []).append(entry)
+        return function
+
+    return register
+
+
+def table(functions: Mapping[str, Function], *, domain: str = "", since: int = 1, until: int = _ANY_VERSION) -> None:
+    """Register a family of one-liners: operator name to function."""
+    for op, function in functions.items():
+        kernel(op, domain=domain, since=since, until=until)(function)
+
+
+def prepare(*ops: str, domain: str = "") -> Callable[[Prepare], Prepare]:
+    """Register the function that prepares constant operands of one or more operators, in all of their versions."""
+
+    def register(function: Prepare) -> Prepare:
+        for op in ops:
+            _preparers[domain, op] = function
+        return function
+
+    return register
+
+
+def built(*ops: str, domain: str = "") -> Callable[[Function], Function]:
+    """Register `build(*, attributes) -> function(*inputs)` as the kernel of operators whose attributes are a model in themselves.
+
+    Plans build it once, when they are made.
+    """
+
+    def register(build: Function) -> Function:
+        @wraps(build)
+        def call(*inputs: Any, **attributes: Any) -> Any:
+            return build(**attributes)(*inputs)
+
+        kernel(*ops, domain=domain)(call)
+        prepare(*ops, domain=domain)(lambda operands, **attributes: build(**attributes))
+        return build
+
+    return register
+
+
+def lookup(domain: str, op: str, since: int) -> Kernel | None:
+    """The kernel for an operator at a since_version, or None. Families are imported one by one until one has it."""
+    pending = _pending_families()
+    while True:
+        for entry in _kernels.get((domain, op), ()):
+            if entry.since <= since <= entry.until:
+                return entry._replace(prepare=_preparers.get((domain, op)))
+        if not pending:
+            return None
+        importlib.import_module(f"ortconv.executor.kernels.{pending.pop()}")
+
+
+@cache
+def _pending_families() -> list[str]:
+    """The modules of kernels not yet imported, in reverse order: those that constant folding needs come first."""
+    from ortconv.executor import kernels
+
+    names = {module.name for module in pkgutil.iter_modules(kernels.__path__)} - _NO_FAMILIES
+    first = [name for name in FOLDED_FIRST if name in names]
+    return [*sorted(names.difference(first), reverse=True), *reversed(first)]

@@ -1,0 +1,370 @@
+"""Recorded steps: what a plan does for inputs of certain shapes, done again in the same memory without deciding anything again.
+
+A `Recorder` is a Work that keeps the calls, on arrays that stay where they are. Functions that are not recordable are called again
+in each run, and what they make is copied to memory that stays.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
+from math import prod
+from operator import attrgetter, itemgetter
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.replay.work import Call, ChangedError, Function, Recordable, Work, copy_pixels
+from ortconv.ir.graph import Node
+from ortconv.ir.tensor import Array
+
+Step = tuple[Function, Callable[[list[Any]], Sequence[Any]], tuple[int, ...], tuple[int, ...], Node]
+"""Function, what takes its operands from the slots, slots it fills, slots that nobody reads after it, and the node for messages."""
+
+ABSENT = 0
+"""The slot that always holds None: inputs left out read it."""
+
+_VIEWS = frozenset(
+    {"Dropout", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+)
+"""Operators whose results lie in their first operand, where their other operands say."""
+
+_LOOKS = frozenset({"DequantizeLinear", "ReduceMean", "ReduceSum", "Resize", "Upsample"})
+"""Other operators whose work depends on the numbers in operands but the first."""
+
+_LARGEST_COPIED = 1 << 22
+"""Bytes. Larger results that are not recorded are made anew in each run: to copy them costs more than is saved."""
+
+_LARGEST_INPUT = 1 << 24
+"""Bytes of an input up to which it is copied to where recorded steps read it."""
+
+_ALIGNMENT = 64
+_address = attrgetter("address")
+
+
+class _Block:
+    """A part of a piece of memory."""
+
+    def __init__(self, memory: Array, start: int, size: int) -> None:
+        self.memory, self.start, self.size = memory, start, size
+        self.address: int = memory.ctypes.data + start
+        self.readers = 0
+
+
+def _new_block(size: int) -> _Block:
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    return _Block(memory[-memory.ctypes.data % _ALIGNMENT :], 0, size)
+
+
+class Recorder(Work):
+    """Keeps the calls of a plan's steps. Memory is used again as soon as nobody reads it any more."""
+
+    def __init__(self) -> None:
+        self._used: list[_Block] = []  # by address, as the free ones
+        self._free: list[_Block] = []
+        self._taken: list[_Block] = []  # by the step that is being recorded
+        self._calls: list[Call] = []
+        self._held: dict[int, list[_Block]] = {}
+
+    def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Array:
+        dtype = np.dtype(dtype)
+        size = max(-(-prod(shape) * dtype.itemsize // _ALIGNMENT), 1) * _ALIGNMENT
+        free = self._free
+        block = min((b for b in free if b.size >= size), key=lambda b: b.size, default=None)
+        if block is None:
+            block = _new_block(size)
+        else:
+            free.remove(block)
+            if block.size > size:
+                insort(free, _Block(block.memory, block.start + size, block.size - size), key=_address)
+                block = _Block(block.memory, block.start, size)
+        insort(self._used, block, key=_address)
+        self._taken.append(block)
+        return np.ndarray(tuple(shape), dtype, block.memory, block.start)
+
+    @contextmanager
+    def scratch(self) -> Iterator[None]:
+        outside, self._taken = self._taken, []
+        try:
+            yield
+        finally:
+            self.end_step()
+            self._taken = outside
+
+    def like(self, x: Array, dtype: Any = None) -> Array:
+        axes = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
+        out = self.empty([x.shape[axis] for axis in axes], x.dtype if dtype is None else dtype)
+        return out.transpose([axes.index(axis) for axis in range(x.ndim)])
+
+    def copy(self, x: Array) -> Array:
+        out = self.like(x)
+        np.copyto(out, x)
+        return out
+
+    def do(self, function: Callable[..., Any], *args: Any) -> None:
+        if isinstance(function, Recordable):
+            with self.scratch():
+                function.record(self, *args)
+        else:
+            function(*args)
+            self._calls.append((function, args))
+
+    def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
+        y = x.reshape(shape)
+        if np.may_share_memory(x, y):
+            return y
+        out = self.empty(y.shape, y.dtype)
+        self.do(copy_pixels, x, out.reshape(x.shape))
+        return out
+
+    def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:
+        y = arrange(x)
+        if np.may_share_memory(x, y):
+            return y
+        out = self.empty(y.shape, y.dtype)
+        self.do(_copy_arranged, arrange, x, out)
+        return out
+
+    def call(self, function: Function, *operands: Any) -> Any:
+        result = function.record(self, *operands) if isinstance(function, Recordable) else None
+        if result is None:
+            y = function(*operands)
+            if not _can_be_copied([y]):
+                return None
+            result = self.like(y)
+            self.do(_copied, function, (result,), *operands)
+        return result
+
+    def block(self, x: Any) -> _Block | None:
+        """The memory of the recorder in which an array lies."""
+        if not isinstance(x, np.ndarray):
+            return None
+        address = x.__array_interface__["data"][0]
+        at = bisect_right(self._used, address, key=_address) - 1
+        found = self._used[at] if at >= 0 else None
+        return found if found is not None and address < found.address + found.size else None
+
+    def hold(self, name: int, arrays: Iterable[Any], like: Iterable[int] = ()) -> None:
+        """Keep the memory of arrays, and what is held under other names, until the name is forgotten."""
+        blocks = [self.block(x) for x in arrays]
+        blocks += [block for other in like for block in self._held.get(other, ())]
+        held = [block for block in dict.fromkeys(blocks) if block is not None]
+        for block in held:
+            block.readers += 1
+        self._held[name] = held
+
+    def forget(self, name: int) -> None:
+        for block in self._held.pop(name, ()):
+            block.readers -= 1
+            self._release(block)
+
+    def held(self, name: int) -> bool:
+        """True if what goes by a name may lie in memory of the recorder."""
+        return bool(self._held.get(name))
+
+    def calls(self) -> list[Call]:
+        """The calls since the last time."""
+        calls, self._calls = self._calls, []
+        return calls
+
+    def end_step(self) -> None:
+        """Free the memory that has been taken since the last time, but for what somebody reads."""
+        for block in self._taken:
+            self._release(block)
+        self._taken = []
+
+    def _release(self, block: _Block) -> None:
+        if block.readers or block not in self._used:
+            return
+        self._used.remove(block)
+        free = self._free
+        at = bisect_right(free, block.address, key=_address)
+        start, size = block.start, block.size
+        # Join it with what is free on both sides.
+        if at < len(free) and self._is_next(block, free[at]):
+            size += free.pop(at).size
+        if at and self._is_next(free[at - 1], block):
+            before = free.pop(at - 1)
+            start, size = before.start, size + before.size
+        insort(free, _Block(block.memory, start, size), key=_address)
+
+    @staticmethod
+    def _is_next(block: _Block, other: _Block) -> bool:
+        return block.memory is other.memory and block.start + block.size == other.start
+
+
+def _copy_same(x: Array, out: Array) -> None:
+    if x.shape != out.shape or x.dtype != out.dtype:
+        raise ChangedError
+    np.copyto(out, x)
+
+
+def _copy_arranged(arrange: Callable[[Array], Array], x: Array, out: Array) -> None:
+    np.copyto(out, arrange(x))
+
+
+class Recording:
+    """The steps of a plan for inputs of certain shapes. One run at a time: `lock` is for the caller."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.initial: list[Any] = []
+        self.steps: list[Step] = []
+        self.joined: list[Step] = []
+        """The same with fewer steps, of which none says what it made."""
+        self._entries: dict[int, Array] = {}
+        self._recorder = Recorder()
+        self._copied: set[int] = set()
+
+    def begin(self, slots: list[Any], numbers: Sequence[int], inputs: Sequence[Any]) -> None:
+        """Put inputs into their slots. ChangedError where one does not go where it was recorded."""
+        for number, value in zip(numbers, inputs, strict=True):
+            memory = self._entries.get(number)
+            if memory is None:
+                slots[number] = value
+            else:
+                _copy_same(value, memory)
+
+    def results(self, slots: list[Any], numbers: Sequence[int]) -> list[Any]:
+        """The outputs, none of them in memory of the recording."""
+        return [np.array(slots[n]) if n in self._copied else slots[n] for n in numbers]
+
+    def record(
+        self,
+        steps: Sequence[Step],
+        initial: list[Any],
+        numbers: Sequence[int],
+        inputs: Sequence[Any],
+        outputs: Sequence[int],
+        small: frozenset[int] = frozenset(),
+    ) -> list[Any]:
+        """Run steps and keep how they are run again; the outputs, of which small ones may be recorded, too.
+
+        `initial` holds what is the same in all runs.
+        """
+        recorder = self._recorder
+        self.initial = initial.copy()
+        constants = {slot for slot, value in enumerate(initial) if value is not None or slot == ABSENT}
+        lasting, places = constants.copy(), list(range(len(initial)))
+        made = {*outputs} - small
+        wanted = _wanted(steps, places, made)
+        for number, value in zip(numbers, inputs, strict=True):
+            if number in wanted and _can_be_copied([value], _LARGEST_INPUT):
+                self.initial[number] = memory = recorder.like(value)
+                self._entries[number] = memory
+                recorder.hold(number, [memory])
+                lasting.add(number)
+        slots = self.initial.copy()
+        self.begin(slots, numbers, inputs)
+        recorder.end_step()
+        for step in steps:
+            function, operands, outs, dead, node = step
+            values, reads = operands(slots), operands(places)
+            recorded = None
+            if made.isdisjoint(outs) and lasting.issuperset(reads):
+                recorded = _recorded(recorder, function, values, node, constants.issuperset(reads[1:]))
+            if recorded is not None:
+                result, calls = recorded
+                results, stay = _as_tuple(result), True
+                if calls:
+                    self.steps.append((partial(_again, calls, result), _no_operands, outs, dead, node))
+            else:
+                results = _as_tuple(function(*values))
+                stay = made.isdisjoint(outs) and not wanted.isdisjoint(outs) and _can_be_copied(results)
+                if stay:
+                    results = tuple([recorder.copy(r) for r in results])
+                    step = (partial(_copied, function, results), operands, outs, dead, node)
+                self.steps.append(step)
+            for slot, value in zip(outs, results, strict=False):
+                slots[slot] = value
+                if stay:
+                    self.initial[slot] = value
+                    lasting.add(slot)
+                    recorder.hold(slot, [value])
+                else:  # In another run it may lie in any of its operands.
+                    recorder.hold(slot, [value, *values], reads)
+            recorder.end_step()
+            for slot in dead:
+                recorder.forget(slot)
+                slots[slot] = None
+        self.joined = _joined(self.steps)
+        self._copied = {n for n in outputs if recorder.block(slots[n]) is not None or recorder.held(n)}
+        return self.results(slots, outputs)
+
+
+_no_operands = itemgetter(slice(0, 0))
+
+
+def _joined(steps: Sequence[Step]) -> list[Step]:
+    """One step in the place of several recorded ones in a row, whose results have their slots already."""
+    joined: list[Step] = []
+    for recorded, group in groupby(steps, lambda step: step[1] is _no_operands):
+        several = list(group)
+        if recorded:
+            calls = [call for step in several for call in step[0].args[0]]  # type: ignore[attr-defined]
+            dead = tuple([slot for *_, slots, _ in several for slot in slots])
+            several = [(partial(_again, calls, None), _no_operands, (), dead, several[-1][-1])]
+        joined += several
+    return joined
+
+
+def _wanted(steps: Sequence[Step], places: list[int], outputs: set[int]) -> set[int]:
+    """The slots that steps read which can be recorded, directly or as views."""
+    wanted = set[int]()
+    for function, operands, outs, _, node in reversed(steps):
+        if (
+            not wanted.isdisjoint(outs)
+            if _makes_views(node)
+            else isinstance(function, Recordable) and outputs.isdisjoint(outs)
+        ):
+            wanted.update(operands(places))
+    return wanted
+
+
+def _makes_views(node: Node) -> bool:
+    return node.op in _VIEWS and not node.domain
+
+
+def _as_tuple(result: Any) -> tuple[Any, ...]:
+    return result if type(result) is tuple else (result,)
+
+
+def _recorded(
+    recorder: Recorder, function: Function, values: Sequence[Any], node: Node, fixed: bool
+) -> tuple[Any, list[Call]] | None:
+    """What a step makes and the calls that make it again; None where it cannot be recorded.
+
+    `fixed`: all operands but the first are the same in all runs.
+    """
+    makes_views = _makes_views(node)
+    if (makes_views or node.op in _LOOKS) and not fixed:
+        return None
+    if isinstance(function, Recordable):
+        result, calls = function.record(recorder, *values), recorder.calls()
+        return None if result is None else (result, calls)
+    if not makes_views:
+        return None
+    result = function(*values)
+    block = recorder.block(values[0])
+    return (result, []) if all(recorder.block(r) is block is not None for r in _as_tuple(result)) else None
+
+
+def _can_be_copied(results: Sequence[Any], most: int = _LARGEST_COPIED) -> bool:
+    arrays = [r for r in results if isinstance(r, np.ndarray) and not r.dtype.hasobject]
+    return len(arrays) == len(results) and sum(r.nbytes for r in arrays) <= most
+
+
+def _again(calls: Sequence[Call], result: Any) -> Any:
+    for function, args in calls:
+        function(*args)
+    return result
+
+
+def _copied(function: Function, targets: tuple[Array, ...], *operands: Any) -> tuple[Array, ...]:
+    for target, r in zip(targets, _as_tuple(function(*operands)), strict=False):
+        _copy_same(r, target)
+    return targets

@@ -1,0 +1,140 @@
+"""How kernels and steps do their work: memory and calls to numpy, at once or recorded to be done again.
+
+A function that takes a `Work` as its first argument, has its memory from it and calls numpy through it can be recorded.
+`recordable` makes an ordinary function of it, such as the copies here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, partial
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+
+Function = Callable[..., Any]
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class ChangedError(Exception):
+    """What was recorded does not hold for this run."""
+
+
+class Work:
+    """Does work at once, in new memory."""
+
+    def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Array:
+        """Contiguous memory. In a recording it is the step's own, unless its result lies there."""
+        return np.empty(shape, dtype)
+
+    def like(self, x: Array, dtype: Any = None) -> Array:
+        """Memory for an array that is laid out like another, without gaps, and of its type if no other is given."""
+        return np.empty_like(x, dtype)
+
+    def do(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call a function; in a recording again in each run, or what it calls if that can be recorded."""
+        function(*args)
+
+    def scratch(self) -> AbstractContextManager[None]:
+        """What is taken inside is free again behind it."""
+        return nullcontext()
+
+    def contiguous(self, x: Array) -> Array:
+        """x in row order: itself, or memory that it is copied to."""
+        return x if x.flags.c_contiguous else self.copied(x)
+
+    def copied(self, x: Array) -> Array:
+        """Memory in row order that x is copied to."""
+        out = self.empty(x.shape, x.dtype)
+        self.do(copy_pixels if x.ndim else copy_to, x, out)
+        return out
+
+    def arranged(self, arrange: Callable[[Array], Array], x: Array) -> Array:
+        """arrange(x), which is a view or a copy."""
+        return arrange(x)
+
+    def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
+        return x.reshape(shape)
+
+    def call(self, function: Function, *operands: Any) -> Any:
+        """What a function makes, which may be recordable or not. None where it cannot be recorded."""
+        return function(*operands)
+
+
+AT_ONCE = Work()
+
+
+def spans(size: int, most: int) -> list[slice]:
+    """range(size) in slices of at most `most` elements and nearly the same length, the longest first; none for size 0."""
+    count = -(-size // max(most, 1))
+    return (
+        [slice(*pair) for pair in pairwise(size - size * left // count for left in range(count, -1, -1))]
+        if size > 0
+        else []
+    )
+
+
+Finish = Callable[[Work, Array], None]
+"""What is done in place to a contiguous part of a result, channels last, as soon as it is made."""
+
+
+class Recordable(partial[Any]):
+    """A function of operands, and `record`, the function (work, *operands) that does the same in calls that can be recorded.
+
+    `record` returns None for operands that cannot be recorded.
+    """
+
+    record: Callable[..., Any]
+
+    def __new__(cls, function: Function, record: Callable[..., Any]) -> Self:
+        made = super().__new__(cls, function)
+        made.record = record
+        return made
+
+
+def recordable(function: Callable[..., Any]) -> Recordable:
+    """A function (work, *operands) as one of operands alone that can be recorded."""
+    return Recordable(partial(function, AT_ONCE), function)
+
+
+def recorded_by(record: Callable[..., Any]) -> Callable[[Function], Recordable]:
+    """Decorates a function of operands whose recorded form is another function."""
+    return lambda function: Recordable(function, record)
+
+
+def with_attributes(function: Function, attributes: Mapping[str, Any]) -> Function:
+    """A function with keyword arguments bound, recordable if it was."""
+    bound = partial(function, **attributes)
+    return Recordable(bound, partial(function.record, **attributes)) if isinstance(function, Recordable) else bound
+
+
+@recordable
+def copy_to(work: Work, x: Array, out: Array) -> None:
+    work.do(np.copyto, out, x)
+
+
+@recordable
+def copy_runs(work: Work, x: Array, out: Array) -> None:
+    """For arrays whose last axis is contiguous in memory: each run is one item, which numpy copies faster."""
+    if out.size:
+        run = _item(out.shape[-1] * out.itemsize)
+        x, out = x.view(run), out.view(run)
+    work.do(np.copyto, out, x)
+
+
+@recordable
+def copy_pixels(work: Work, x: Array, out: Array) -> None:
+    """For memory whose last axis is contiguous, be that of x or not."""
+    has_runs = x.strides[-1] == x.itemsize and not x.dtype.hasobject
+    work.do(copy_runs if has_runs else copy_to, x, out)
+
+
+@cache
+def _item(size: int) -> np.dtype[Any]:
+    """The type of so many bytes."""
+    return np.dtype((np.void, size))

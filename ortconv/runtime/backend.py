@@ -1,0 +1,204 @@
+"""What a backend is, and where backends come from.
+
+A backend is an object with a `name` and three functions. Built-in ones and those of other packages come through the same door, the
+entry point group "ortconv.backends": name = "module:Class", the class being called with no arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+from ortconv.errors import BackendError, UsageError, nearest
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.units import NodeUnit
+
+GROUP = "ortconv.backends"
+
+BUILT_IN = {
+    "numpy": "ortconv.backends.numpy_cpu:Numpy",
+    "onnxruntime": "ortconv.backends.onnxruntime_cpu:OnnxRuntime",
+    "nnapi": "ortconv.backends.nnapi.backend:Nnapi",
+}
+"""The entry points of ortconv itself, for a copy that is run without being installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Nodes of one graph, in topological order, that one backend runs as a unit.
+
+    `inputs` are the values it is fed, constants not among them; `outputs` those that others read. `file` is the model file where
+    the region is all of it, unchanged.
+    """
+
+    graph: Graph
+    nodes: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    file: Path | None = None
+    custom_op_library: Path | None = None
+    """A shared library with operators of the user's own, for backends that can load it."""
+    units: tuple[NodeUnit, ...] = ()
+    """The units that the nodes make up, as the backend claimed them; empty where it takes nodes one by one."""
+    threads: int = 1
+    """How many threads a run may use, for backends that can use more than one."""
+
+
+class Program(Protocol):
+    """A compiled region."""
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The region's outputs for its inputs: arrays, lists for sequences, None for an empty optional.
+
+        None too for an output that nobody else reads, but is asked for, if the program never computes it.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A step of a run: what ran, on which backend, when (seconds of time.perf_counter) and for how long, and shapes put out."""
+
+    name: str
+    op: str
+    backend: str
+    start: float
+    seconds: float
+    shapes: tuple[tuple[int, ...] | None, ...] = ()
+
+
+@runtime_checkable
+class Profiled(Program, Protocol):
+    """A program that can tell how long each of its steps takes. Others count as one step."""
+
+    def profile(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], list[Event]]:
+        """The same as `run`, and its steps in order."""
+        ...
+
+
+@runtime_checkable
+class Closeable(Program, Protocol):
+    """A program that holds more than memory."""
+
+    def close(self) -> None:
+        """Free it. The program does not run again."""
+        ...
+
+
+@runtime_checkable
+class Backend(Protocol):
+    name: str
+
+    def available(self) -> str | None:
+        """None if the backend can be used here, else the reason why not."""
+        ...
+
+    def objections(self, node: Node) -> Iterator[str]:
+        """Why the backend does not run a node; nothing if it does."""
+        ...
+
+    def compile(self, region: Region) -> Program:
+        """A program for a region of nodes that met no objection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a backend takes of a graph: groups of units, each to run as one region, and why not each of the other nodes."""
+
+    groups: tuple[tuple[NodeUnit, ...], ...]
+    refused: Mapping[Node, str]
+
+
+class Claiming(Backend, Protocol):
+    """A backend that decides on whole groups of nodes at once, instead of node by node.
+
+    No path leads from a group through another node back into the group. `fallback` names the backend for the nodes that are
+    in no group and that no other backend of the session takes.
+    """
+
+    fallback: str
+
+    def claim(self, graph: Graph) -> Claim: ...
+
+
+def claims(backend: Backend) -> TypeGuard[Claiming]:
+    return hasattr(backend, "claim")  # isinstance would look for every part of the protocol, each time
+
+
+@runtime_checkable
+class Accelerated(Backend, Protocol):
+    """A backend whose programs compute differently where more values are asked for, as far as rounding goes."""
+
+    def reference(self) -> Backend:
+        """The backend of the same name whose programs compute each node by itself."""
+        ...
+
+
+def reference_of(backend: Backend) -> Backend:
+    """The backend that computes what somebody looks at: the numbers do not depend on which values these are."""
+    return backend.reference() if isinstance(backend, Accelerated) else backend
+
+
+@runtime_checkable
+class Configurable(Protocol):
+    """A backend that can be had with other settings, as text."""
+
+    def configured(self, settings: str) -> Backend: ...
+
+
+def get_backend(name: str) -> Backend:
+    """A backend by name, or by NAME:SETTINGS for one that takes settings. UsageError for an unknown one, BackendError for one
+    that cannot be used here.
+    """
+    found = discover()
+    base, _, settings = name.partition(":")
+    if base not in found:
+        hint = nearest(base, found) or f"known backends: {', '.join(sorted(found))}"
+        raise UsageError(f"there is no backend '{base}'", hint=hint)
+    backend = _load(base)
+    if settings:
+        if not isinstance(backend, Configurable):
+            raise UsageError(f"the backend '{base}' takes no settings, such as '{settings}'")
+        backend = backend.configured(settings)
+    reason = backend.available()
+    if reason is not None:
+        raise BackendError(reason, backend=name)
+    return backend
+
+
+def with_fallbacks(backends: Sequence[Backend]) -> tuple[Backend, ...]:
+    """The backends, and behind them the fallbacks of those that claim groups."""
+    names = [b.name for b in backends]
+    wanted = dict.fromkeys(b.fallback for b in backends if claims(b) and b.fallback not in names)
+    return (*backends, *map(get_backend, wanted))
+
+
+@cache
+def discover() -> dict[str, str]:
+    """The names of all backends and where each one lives, "module:Class". Nothing is imported."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, str] = {}
+    for name, place in [*((e.name, e.value) for e in entry_points(group=GROUP)), *BUILT_IN.items()]:
+        if found.setdefault(name, place) != place:
+            message = f"two packages offer a backend named '{name}': {found[name]} and {place}"
+            raise UsageError(message, hint="uninstall one of them")
+    return found
+
+
+@cache
+def _load(name: str) -> Backend:
+    from importlib import import_module
+
+    module, _, attribute = discover()[name].partition(":")
+    try:
+        backend = getattr(import_module(module), attribute)()
+    except Exception as error:
+        raise BackendError(f"cannot be loaded: {error}", backend=name) from error
+    if not isinstance(backend, Backend):
+        raise BackendError(f"{discover()[name]} lacks a part of the backend protocol", backend=name)
+    return backend

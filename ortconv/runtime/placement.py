@@ -1,0 +1,235 @@
+"""Splitting a graph between backends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
+from math import prod
+from pathlib import Path
+
+from ortconv.errors import UnsupportedError
+from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.units import NodeUnit
+from ortconv.runtime.backend import Backend, Claiming, Region, claims
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a node runs: the backend's name, and why the backends that come before it do not take the node, by their names.
+
+    Nodes of the same backend with the same `claim` run as one region, and no others with them; `units` are those of the region.
+    """
+
+    node: Node
+    backend: str
+    refused: Mapping[str, str] = field(default_factory=dict)
+    claim: int | None = None
+    units: tuple[NodeUnit, ...] = field(default=(), repr=False, compare=False)
+
+
+def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
+    """Each node on the first backend that has no objection. UnsupportedError with all reasons where there is none."""
+    placed: dict[Node, Placement] = {}
+    refused: dict[Node, dict[str, str]] = {node: {} for node in graph}
+    for backend in backends:
+        if claims(backend):
+            _claim(graph, backend, placed, refused)
+            continue
+        for node in graph:
+            if node not in placed:
+                reason = next(iter(backend.objections(node)), None)
+                if reason is None:
+                    placed[node] = Placement(node, backend.name, refused[node])
+                else:
+                    refused[node][backend.name] = reason
+    for node in graph:
+        if node not in placed:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in refused[node].items())
+            raise UnsupportedError(f"no backend runs this node ({reasons})", node=node.label)
+    return [placed[node] for node in graph]
+
+
+def _claim(
+    graph: Graph, backend: Claiming, placed: dict[Node, Placement], refused: Mapping[Node, dict[str, str]]
+) -> None:
+    """Place the groups that a backend claims, but for those of which a backend before took a node."""
+    found = backend.claim(graph)
+    reasons = dict(found.refused)
+    for number, units in enumerate(found.groups):
+        nodes = [node for unit in units for node in unit.nodes]
+        if placed.keys().isdisjoint(nodes):
+            placed.update({n: Placement(n, backend.name, refused[n], number, units) for n in nodes})
+        else:
+            reasons |= dict.fromkeys(nodes, "another backend runs a node of its group")
+    for node, reason in reasons.items():
+        if node not in placed:
+            refused[node][backend.name] = reason
+
+
+def split(
+    graph: Graph,
+    placements: Sequence[Placement],
+    keep: Collection[Value] = (),
+    file: Path | None = None,
+    custom_op_library: Path | None = None,
+    threads: int = 1,
+) -> list[tuple[str, Region]]:
+    """The placed nodes as regions in an order in which they can run, as few as possible; each with the name of its backend.
+
+    `keep` are values that regions must put out besides those that others read.
+    """
+    if len({p.backend for p in placements}) == 1 and all(p.claim is None for p in placements):
+        region = make_region(graph, [p.node for p in placements], keep, None if keep else file)
+        return [(placements[0].backend, replace(region, custom_op_library=custom_op_library, threads=threads))]
+    units, needs = _units(placements)
+    firsts = [placements[unit[0]] for unit in units]
+    keys = [p.backend if p.claim is None else f"{p.backend} {p.claim}" for p in firsts]
+    runs = [list(range(len(keys)))] if len(set(keys)) == 1 else group(keys, needs)
+    whole = file if len(runs) == 1 and not keep else None
+    found = []
+    for run in runs:
+        region = make_region(graph, [placements[i].node for u in run for i in units[u]], keep, whole)
+        first = firsts[run[0]]
+        region = replace(region, custom_op_library=custom_op_library, units=first.units, threads=threads)
+        found.append((first.backend, region))
+    return found
+
+
+def _units(placements: Sequence[Placement]) -> tuple[list[list[int]], list[list[int]]]:
+    """Claimed groups and single nodes, as numbers of placements; and for each the numbers of those that it needs, all smaller."""
+    needs = _edges([p.node for p in placements])
+    groups: dict[tuple[str, int], list[int]] = {}
+    for i, p in enumerate(placements):
+        if p.claim is not None:
+            groups.setdefault((p.backend, p.claim), []).append(i)
+    if not groups:
+        return [[i] for i in range(len(placements))], needs
+    first = list(range(len(placements)))
+    for members in groups.values():
+        for i in members:
+            first[i] = members[0]
+    units: dict[int, list[int]] = {}
+    for i, f in enumerate(first):
+        units.setdefault(f, []).append(i)
+    before = {u: {first[p] for i in units[u] for p in needs[i]} - {u} for u in sorted(units)}
+    order = list(TopologicalSorter(before).static_order())
+    number = {u: n for n, u in enumerate(order)}
+    return [units[u] for u in order], [sorted(number[p] for p in before[u]) for u in order]
+
+
+def _edges(nodes: Sequence[Node]) -> list[list[int]]:
+    """For each node the numbers of those that it needs, through captures too."""
+    number = {node: i for i, node in enumerate(nodes)}
+    return [[number[v.producer] for v in reads(node) if v.producer in number] for node in nodes]
+
+
+def group(backends: Sequence[str], needs: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Numbers of nodes in groups of one backend each, every group after those that it needs.
+
+    `needs[i]` are numbers below i. A group takes all nodes of its backend that can run by then, even where they come late in the
+    graph. Which backend is next is decided by the nodes with the most changes of backend still ahead of them; for two
+    backends no order has fewer groups.
+    """
+    readers: list[list[int]] = [[] for _ in needs]
+    for i, before in enumerate(needs):
+        for p in before:
+            readers[p].append(i)
+    ahead = [0] * len(needs)
+    for i in reversed(range(len(needs))):
+        ahead[i] = max((ahead[r] + (backends[r] != backends[i]) for r in readers[i]), default=0)
+    waiting = [len(before) for before in needs]
+    ready: dict[str, deque[int]] = {name: deque() for name in backends}
+    for i, count in enumerate(waiting):
+        if count == 0:
+            ready[backends[i]].append(i)
+    groups = []
+    while any(ready.values()):
+        queue = max(ready.values(), key=lambda q: max((ahead[i] for i in q), default=-1))
+        run = []
+        while queue:
+            i = queue.popleft()
+            run.append(i)
+            for r in readers[i]:
+                waiting[r] -= 1
+                if waiting[r] == 0:
+                    ready[backends[r]].append(r)
+        groups.append(sorted(run))
+    return groups
+
+
+def make_region(graph: Graph, nodes: Sequence[Node], keep: Collection[Value] = (), file: Path | None = None) -> Region:
+    """The region of some nodes; it puts out what others read, what the graph returns, and what is in `keep`."""
+    if file is not None or (len(nodes) == len(graph) and not keep):
+        made = [v for v in graph.outputs if v.producer is not None]
+        return Region(graph, tuple(nodes), tuple(graph.inputs), tuple(made), file)
+    inside = set(nodes)
+    outer: dict[Value, None] = {}
+    for node in nodes:
+        for value in reads(node):
+            if value.producer not in inside and (value.const is None or value.is_input):
+                outer[value] = None
+    outputs = [v for n in nodes for v in n.outputs if v is not None and (v in keep or is_needed(graph, v, inside))]
+    return Region(graph, tuple(nodes), tuple(outer), tuple(outputs))
+
+
+def is_needed(graph: Graph, value: Value, inside: Collection[Node]) -> bool:
+    """Whether the graph returns a value, or a node that is not `inside` reads it."""
+    return value.is_output or any(_owner_in(graph, user) not in inside for user, _ in value.uses)
+
+
+def pieces(region: Region, most: int) -> Iterator[Region]:
+    """The region in pieces of at most so many nodes, each putting out all that its nodes make."""
+    for start in range(0, len(region.nodes), most):
+        nodes = region.nodes[start : start + most]
+        piece = make_region(region.graph, nodes, {v for n in nodes for v in n.outputs if v is not None})
+        yield replace(piece, custom_op_library=region.custom_op_library, threads=region.threads)
+
+
+def observed(region: Region, most: int) -> Iterator[Region]:
+    """The region again and again, to put out all that its nodes make: each time at most so many bytes, or one value."""
+    inner = {v for n in region.nodes for v in n.outputs if v is not None}
+    outputs: list[Value] = []
+    held = 0
+    for value in make_region(region.graph, region.nodes, inner).outputs:
+        size = _bytes(value)
+        if outputs and held + size > most:
+            yield replace(region, outputs=tuple(outputs), file=None)
+            outputs, held = [], 0
+        outputs.append(value)
+        held += size
+    yield replace(region, outputs=tuple(outputs), file=None)
+
+
+def _bytes(value: Value) -> int:
+    """The size of a tensor; 0 where it is not known."""
+    shape = value.static_shape
+    return 0 if shape is None or value.dtype is None else prod(shape) * value.dtype.bits // 8
+
+
+def last_uses(regions: Sequence[Region], keep: Iterable[Value] = ()) -> list[tuple[Value, ...]]:
+    """For each region the values that nothing needs once it has run; never those to keep."""
+    kept = set(keep)
+    last: dict[Value, int] = {}
+    for i, region in enumerate(regions):
+        last |= dict.fromkeys((*region.outputs, *region.inputs), i)
+    found: list[list[Value]] = [[] for _ in regions]
+    for value, i in last.items():
+        if value not in kept:
+            found[i].append(value)
+    return [tuple(values) for values in found]
+
+
+def reads(node: Node) -> list[Value]:
+    """What a node reads, from within its subgraphs too."""
+    return [v for v in (*node.inputs, *(captures(node) if node.subgraphs else ())) if v is not None]
+
+
+def _owner_in(graph: Graph, node: Node) -> Node:
+    """The node of `graph` that is, or holds, a node somewhere below it."""
+    while node.graph is not graph:
+        assert node.graph is not None
+        assert node.graph.owner is not None
+        node = node.graph.owner
+    return node

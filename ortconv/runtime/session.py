@@ -1,0 +1,321 @@
+"""Sessions: a model made ready once on one or more backends, run many times."""
+
+from __future__ import annotations
+
+import os
+import reprlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from ortconv.errors import UsageError
+from ortconv.executor.replay.numerics import kernel_settings
+from ortconv.ir.graph import Graph, Value
+from ortconv.ir.model import Model
+from ortconv.ir.schema import draws
+from ortconv.ir.types import DType, TensorType
+from ortconv.models import ModelSource, load
+from ortconv.runtime.backend import (
+    Backend,
+    Closeable,
+    Event,
+    Profiled,
+    Program,
+    Region,
+    get_backend,
+    reference_of,
+    with_fallbacks,
+)
+from ortconv.runtime.placement import last_uses, place, split
+
+MOST_THREADS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class NodeArg:
+    """An input or output: name, type in ONNX's notation ("tensor(float)"), shape with None or a symbol for what varies."""
+
+    name: str
+    type: str
+    shape: list[int | str | None] | None
+
+
+class Session:
+    """Runs a model. The interface is that of onnxruntime's InferenceSession.
+
+    `model` is what `load` takes, or what it returns. `backends` are names, or backends themselves, in order of preference, or a
+    single one: a node runs on the first one that has no objection to it. UnsupportedError names the node that none takes. A
+    `custom_op_library` holds operators of the user's own for onnxruntime. `threads` is how many threads a run may use: the numpy
+    backend computes matrix products in them. `close`, or the end of a `with` block, frees what backends hold.
+
+    `keep` names values of the graph, or nodes, whose results `run` can return beside the outputs. The outputs are the same, bit for
+    bit, whatever is kept: values that no region puts out are computed in a run of their own, on `numpy:reference` where their nodes
+    run on numpy. Where nodes draw random numbers without a seed, that run computes the outputs too, so that all values agree.
+
+    `plan` says of each node where it runs, and why not on a backend that comes before; `regions` are what runs, in order.
+    """
+
+    def __init__(
+        self,
+        model: ModelSource | Model,
+        backends: str | Backend | Sequence[str | Backend] = ("numpy",),
+        *,
+        keep: Collection[str] = (),
+        custom_op_library: str | Path | None = None,
+        threads: int = 1,
+    ) -> None:
+        backends = (backends,) if isinstance(backends, str) or not isinstance(backends, Sequence) else backends
+        keep = (keep,) if isinstance(keep, str) else keep
+        library = None if custom_op_library is None else Path(custom_op_library)
+        self._closed = False
+        self.model = model if isinstance(model, Model) else load(model, only_to_run=True)
+        self._file = _named_file(model)
+        self._graph = self.model.graph
+        self.backends = with_fallbacks([get_backend(b) if isinstance(b, str) else b for b in backends])
+        if not self.backends:
+            raise UsageError("a session needs at least one backend")
+        if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
+            raise UsageError(
+                f"a session needs at least one thread and at most {MOST_THREADS}, not {reprlib.repr(threads)}"
+            )
+        self.kept = tuple(dict.fromkeys(v for name in keep for v in _named(self._graph, name)))
+        self.plan = place(self._graph, self.backends)
+        self.regions = tuple(split(self._graph, self.plan, (), self._file, library, threads))
+        self._main = _Sequence(self._graph, self.regions, self.backends, self.kept)
+        self._observed = {v for v in self.kept if v not in self._main.makes}
+        self._observer: _Sequence | None = None
+        if self._observed:
+            regions = split(self._graph, self.plan, self._observed, None, library, threads)
+            references = [reference_of(b) for b in self.backends]
+            self._observer = _Sequence(self._graph, regions, references, self._observed)
+            if any(draws(node) and "seed" not in node.attrs for node in self._graph.walk()):
+                self._observed.update(self._graph.outputs)
+
+    def __repr__(self) -> str:
+        name = self.model.path or self.model.graph.name or "a model"
+        names = ", ".join(b.name for b in self.backends)
+        return f"<Session of {name} on {names}{', closed' if self._closed else ''}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs that must be fed."""
+        return [_node_arg(v) for v in self._graph.inputs if v.const is None]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """The inputs that have a default."""
+        return [_node_arg(v) for v in self._graph.inputs if v.const is not None]
+
+    def get_outputs(self) -> list[NodeArg]:
+        return [_node_arg(v) for v in self._graph.outputs]
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
+        """The outputs, or kept values, of these names (None: all outputs).
+
+        UsageError if an input is missing, unknown, or of the wrong type or shape.
+        """
+        return self._run(output_names, input_feed, lambda program, inputs: program.run(inputs))
+
+    def profile(self, input_feed: Mapping[str, Any]) -> list[Event]:
+        """The steps of one run with the time that each one took. Programs that do not tell count as one step."""
+        events: list[Event] = []
+        names = iter(self.regions)
+
+        def run(program: Program, inputs: list[Any]) -> Sequence[Any]:
+            name, region = next(names)
+            start = time.perf_counter()
+            if isinstance(program, Profiled):
+                results, steps = program.profile(inputs)
+                events.extend(steps)
+                return results
+            results = program.run(inputs)
+            what = f"{len(region.nodes)} nodes from {region.nodes[0].label}"
+            events.append(Event(what, "region", name, start, time.perf_counter() - start))
+            return results
+
+        self._run((), input_feed, run)
+        return events
+
+    def close(self) -> None:
+        """Free what backends hold. The session does not run again: UsageError."""
+        if self._closed:
+            return
+        self._closed = True
+        for sequence in (self._main, self._observer):
+            if sequence is not None:
+                sequence.close()
+
+    def _run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run: Callable[[Program, list[Any]], Sequence[Any]],
+    ) -> list[Any]:
+        if self._closed:
+            raise UsageError("the session is closed", hint="make another one")
+        if isinstance(output_names, str):
+            output_names = (output_names,)
+        if not isinstance(input_feed, Mapping):
+            raise UsageError(
+                f"inputs are given by name, not as a {type(input_feed).__name__}", hint="run(None, {'x': array})"
+            )
+        wanted = self._graph.outputs if output_names is None else [self._output(name) for name in output_names]
+        values = check_feeds(self._graph, input_feed)
+        fed = list(values.values())
+        observed = self._observed.intersection(wanted)
+        with kernel_settings():
+            found: dict[Value, Any] = {}
+            if observed and self._observer is not None:
+                found = self._observer.run(dict(values), lambda program, inputs: program.run(inputs))
+            if not wanted or len(observed) < len(set(wanted)):
+                values = self._main.run(values, run)
+        values |= {v: found[v] for v in observed if v in found}
+        return [_result(values[v] if v in values else _default(v), fed) for v in wanted]
+
+    def _output(self, name: str) -> Value:
+        for value in (*self._graph.outputs, *self.kept):
+            if value.name == name:
+                return value
+        raise UsageError(
+            f"there is no output '{name}'", hint=f"outputs: {', '.join(v.name for v in self._graph.outputs)}"
+        )
+
+
+class _Sequence:
+    """The programs of regions, in the order in which they run."""
+
+    def __init__(
+        self, graph: Graph, regions: Sequence[tuple[str, Region]], backends: Sequence[Backend], keep: Collection[Value]
+    ) -> None:
+        by_name = {b.name: b for b in backends}
+        parts = [region for _, region in regions]
+        self.makes = {v for region in parts for v in (*region.inputs, *region.outputs)}
+        self._dead = last_uses(parts, (*graph.outputs, *graph.inputs, *keep))
+        with np.errstate(all="ignore"):
+            self.programs = [(by_name[name].compile(region), region) for name, region in regions]
+
+    def run(self, values: dict[Value, Any], run: Callable[[Program, list[Any]], Sequence[Any]]) -> dict[Value, Any]:
+        """The values, which are changed in place: those that regions make are added, those that nobody needs are removed."""
+        for (program, region), dead in zip(self.programs, self._dead, strict=True):
+            results = run(program, [values[v] for v in region.inputs])
+            values.update(zip(region.outputs, results, strict=True))
+            for value in dead:
+                del values[value]
+        return values
+
+    def close(self) -> None:
+        for program, _ in self.programs:
+            if isinstance(program, Closeable):
+                program.close()
+
+
+def _named_file(model: ModelSource | Model) -> Path | None:
+    """The file of a model, where its suffix says what it is, so that onnxruntime can open it."""
+    path = Path(model) if isinstance(model, str | os.PathLike) else None
+    return path if path is not None and path.suffix.lower() in (".onnx", ".ort") else None
+
+
+def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> dict[Value, Any]:
+    """What every input of a graph is fed, defaults included. UsageError where a name, type or shape does not fit."""
+    inputs = {v.name: v for v in graph.inputs}
+    unknown = [name for name in feeds if name not in inputs]
+    if unknown:
+        raise UsageError(f"there is no input '{unknown[0]}'", hint=f"inputs: {', '.join(inputs)}")
+    values: dict[Value, Any] = {}
+    for name, value in inputs.items():
+        if name in feeds:
+            values[value] = check_feed(value, feeds[name])
+        elif value.const is None:
+            raise UsageError(f"input '{name}' is missing", hint=f"feed {value.type}")
+        else:
+            values[value] = _default(value)
+    return values
+
+
+def check_feed(value: Value, fed: Any) -> Any:
+    """What is fed for an input, as an array where the input is a tensor. UsageError if type or shape do not fit."""
+    if not isinstance(value.type, TensorType):
+        return fed
+    array = np.asarray(fed)
+    dtype = check_type(value, array.dtype, array.shape)
+    return array.astype(object) if dtype is DType.STRING and array.dtype != object else array
+
+
+def check_type(value: Value, given: np.dtype[Any], dims: tuple[int, ...]) -> DType | None:
+    """The element type of an array of this type and shape. UsageError if it does not fit the input or output."""
+    wanted = value.type
+    if not isinstance(wanted, TensorType):
+        return None
+    try:
+        dtype = _element_type(given)
+    except KeyError:
+        raise UsageError(f"input '{value.name}': numpy type {given} does not exist in ONNX") from None
+    shape = wanted.shape
+    fits = shape is None or shape == dims
+    if shape is not None and len(shape) == len(dims):
+        fits = all(not isinstance(d, int) or d == n for d, n in zip(shape, dims, strict=True))
+    if dtype is not wanted.dtype or not fits:
+        raise UsageError(f"input '{value.name}' wants {wanted}, got {TensorType(dtype, dims)}")
+    return dtype
+
+
+_element_type = lru_cache(maxsize=64)(DType.of)
+
+
+def _named(graph: Graph, name: str) -> list[Value]:
+    """The value of this name, or what the node of this name makes. UsageError where there is none that a run can return."""
+    if name in graph.initializers:
+        return [graph.initializers[name]]
+    for node in graph:
+        for value in node.outputs:
+            if value is not None and value.name == name:
+                return [value]
+    for node in graph:
+        if node.name == name:
+            return [v for v in node.outputs if v is not None]
+    if any(v.name == name for n in graph.walk() for v in n.outputs if v is not None):
+        raise UsageError(f"'{name}' lies inside a subgraph", hint="keep an output of the node that holds the subgraph")
+    known = [v.name for n in graph for v in n.outputs if v is not None]
+    near = get_close_matches(name, known, 3)
+    raise UsageError(
+        f"no node makes a value '{name}', nor has that name", hint=f"did you mean {', '.join(near)}?" if near else None
+    )
+
+
+def _default(value: Value) -> Any:
+    const = value.const
+    assert const is not None
+    return const.dense().numpy() if hasattr(const, "dense") else const.numpy()
+
+
+def _result(value: Any, fed: list[Any]) -> Any:
+    """An output as an array of its own: never a view of a weight, of an input, or of another output's memory."""
+    if value is None or isinstance(value, (list, dict)):
+        return value
+    array = np.asarray(value)
+    if not array.flags.writeable or array.base is not None or any(array is f for f in fed):
+        return array.copy()
+    return array
+
+
+def _node_arg(value: Value) -> NodeArg:
+    type = value.type
+    if isinstance(type, TensorType):
+        name = {DType.FLOAT: "float", DType.DOUBLE: "double"}.get(type.dtype, type.dtype.name.lower())
+        shape = (
+            None
+            if type.shape is None
+            else [None if isinstance(d, str) and d.startswith("?") else d for d in type.shape]
+        )
+        return NodeArg(value.name, f"tensor({name})", shape)
+    return NodeArg(value.name, str(type), None)

@@ -1,0 +1,57 @@
+"""Products with integers that are widened piece by piece are products."""
+
+import numpy as np
+import pytest
+
+from ortconv.executor.algorithms import gemm_int8
+from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, codes_less, leave, widened
+
+RNG = np.random.default_rng(5)
+SHAPES = [(1, 3, 16), (5, 4, 64), (131, 7, 48), (48, 256, 1024), (9, 5, 7), (300, 64, 80)]
+NOTHING = [(0, 4, 16), (3, 0, 16), (2, 5, 0)]
+
+
+@pytest.mark.parametrize("shape", SHAPES + NOTHING, ids=str)
+@pytest.mark.parametrize("piece", [0, 1000, 100**3])
+@pytest.mark.parametrize("widened", [0, 1 << 12, 1 << 30])
+@pytest.mark.parametrize("kept", [0, 1 << 30], ids=["as they are", "wide"])
+def test_product(shape, piece, widened, kept, monkeypatch):
+    monkeypatch.setattr(gemm_int8, "_MOST_KEPT_BYTES", kept)
+    monkeypatch.setattr(gemm_int8, "largest_piece", lambda: piece)
+    monkeypatch.setattr(gemm_int8, "_WIDENED_BYTES", widened)
+    rows, depth, columns = shape
+    w = RNG.integers(-128, 127, (columns, depth), np.int8, endpoint=True).T
+    x = RNG.integers(-255, 255, (rows, 2 * depth), endpoint=True).astype(np.float32)[:, depth:]
+    out, plain = np.empty((2, rows, columns), np.float32)
+
+    def finish(_, part):
+        assert np.shares_memory(part, out) or not part.size
+        part += 0.5
+
+    weights = IntegerWeights(w)
+    weights.multiply(x, out, finish)
+    want = x.astype(np.int64) @ w.astype(np.int64)
+    np.testing.assert_array_equal(out, want + 0.5)
+    weights.multiply(x, plain, leave)
+    np.testing.assert_array_equal(plain, want)
+
+
+def test_room_for_wide_weights(monkeypatch):
+    """What is kept wide has a limit, and makes room when nobody holds it any more."""
+    monkeypatch.setattr(gemm_int8, "_room", gemm_int8._Room())
+    monkeypatch.setattr(gemm_int8, "_MOST_KEPT_BYTES", 4 * 1500)
+    w = np.arange(-500, 500, dtype=np.int16)
+    first = widened(w)
+    assert first.dtype == np.float32
+    np.testing.assert_array_equal(first, w)
+    assert widened(w) is w
+    assert widened(w[:500]).dtype == np.float32
+    del first
+    assert widened(w).dtype == np.float32
+
+
+def test_codes_less_their_origin():
+    q = np.array([[0, 255], [128, 7]], np.uint8)
+    assert codes_less(q, None) is q
+    assert codes_less(q, np.zeros(1, np.uint8)) is q
+    np.testing.assert_array_equal(codes_less(q, np.array([[255], [7]], np.uint8)), [[-255, 0], [121, 0]])

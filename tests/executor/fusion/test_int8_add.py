@@ -1,0 +1,66 @@
+"""Sums of centered codes must be those of their definitions, for all pairs of codes."""
+
+import numpy as np
+import pytest
+
+from ortconv.executor.fusion import int8_add as sums
+from ortconv.executor.fusion.int8_ops import Codes
+from ortconv.executor.kernels.qlinear import qlinear_add
+from ortconv.executor.kernels.quantize import dequantize_linear, quantize_linear
+
+
+def parameters(seed):
+    """How two operands and a sum are quantized: some with a sum of ties, some with scales far apart."""
+    rng = np.random.default_rng(seed)
+    lowest, dtype = ((0, np.uint8), (-128, np.int8))[seed % 2]
+    scales = np.exp(rng.uniform(-5, -2, 3)).astype(np.float32)
+    if seed % 5 == 0:
+        scales[:] = 0.025, 0.025, 0.05
+    if seed % 7 == 0:
+        scales[2] /= 5000
+    zeros = rng.integers(lowest, lowest + 255, 3, endpoint=True).astype(dtype)
+    return [Codes(np.asarray(s), np.asarray(z)) for s, z in zip(scales, zeros, strict=True)]
+
+
+def pairs(p, q):
+    """All codes of both, and these centered."""
+    codes = [np.arange(256, dtype=np.uint8).view(v.zero_point.dtype) for v in (p, q)]
+    codes = [np.ascontiguousarray(v) for v in np.broadcast_arrays(codes[0][:, None], codes[1])]
+    return codes, [c.astype(np.float32) - np.float32(v.zero_point) for c, v in zip(codes, (p, q), strict=True)]
+
+
+def of_operator(p, q, y):
+    (a, b), _ = pairs(p, q)
+    made = qlinear_add(a, p.scale, p.zero_point, b, q.scale, q.zero_point, y.scale, y.zero_point)
+    return made.astype(np.float32) - np.float32(y.zero_point)
+
+
+def between_dequantized_and_quantized(p, q, y):
+    (a, b), _ = pairs(p, q)
+    total = dequantize_linear(a, p.scale, p.zero_point) + dequantize_linear(b, q.scale, q.zero_point)
+    return quantize_linear(total, y.scale, y.zero_point).astype(np.float32) - np.float32(y.zero_point)
+
+
+DEFINITIONS = {
+    "QLinearAdd": (sums.qlinear_sum, of_operator),
+    "Add": (sums.dequantized_sum, between_dequantized_and_quantized),
+}
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_sums_of_all_codes(name):
+    defined, expected = DEFINITIONS[name]
+    found = []
+    for seed in range(40):
+        p, q, y = parameters(seed)
+        _, (a, b) = pairs(p, q)
+        want, total = expected(p, q, y), defined(p, q, y)
+        np.testing.assert_array_equal(total(a, b).clip(*y.limits), want)
+        known = sums.factors(total, p, q, y)
+        found.append(known is not None)
+        if known is not None:
+            np.testing.assert_array_equal(np.rint(a * known[0] + b * known[1]).clip(*y.limits), want, err_msg=str(seed))
+        if name == "QLinearAdd":
+            np.testing.assert_array_equal(sums.exact_sum(total, p, q, y)(a, b), want, err_msg=str(seed))
+    assert len(set(found)) == 2
+    assert sum(found) > 20
