@@ -16,8 +16,8 @@ from ortconv.report.scene import (
     PORT,
     SMALL,
     Box,
-    Group,
     InnerPicture,
+    PictureGroup,
     Scene,
     clean,
     headline,
@@ -138,7 +138,7 @@ def _radius(kind: str) -> str:
     return {ACCELERATOR: "8", INPUT: "6.5", OUTPUT: "6.5"}.get(kind, "0")
 
 
-def opened(group: Group, width: float, height: float) -> str:
+def opened(group: PictureGroup, width: float, height: float) -> str:
     """The inner picture of a group, from its upper left corner on."""
     inner = group.inner
     assert inner is not None
