@@ -180,7 +180,7 @@ def is_needed(graph: Graph, value: Value, inside: Collection[Node]) -> bool:
 
 
 def pieces(region: Region, most: int) -> Iterator[Region]:
-    """The region in pieces of at most so many nodes, each putting out all that its nodes make."""
+    """The region in pieces of at most `most` nodes. Each puts out everything that its nodes make."""
     for start in range(0, len(region.nodes), most):
         nodes = region.nodes[start : start + most]
         piece = make_region(region.graph, nodes, {v for n in nodes for v in n.outputs if v is not None})
@@ -188,7 +188,7 @@ def pieces(region: Region, most: int) -> Iterator[Region]:
 
 
 def observed(region: Region, most: int) -> Iterator[Region]:
-    """The region again and again, to put out all that its nodes make: each time at most so many bytes, or one value."""
+    """The region, repeated until everything that its nodes make was put out: each time at most `most` bytes, or one value."""
     inner = {v for n in region.nodes for v in n.outputs if v is not None}
     outputs: list[Value] = []
     held = 0

@@ -36,6 +36,9 @@ from ortconv.runtime.placement import last_uses, place, split
 
 MOST_THREADS = 1024
 
+_Run = Callable[[Program, list[Any]], Sequence[Any]]
+"""Runs a program on its inputs."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeArg:
@@ -159,7 +162,7 @@ class Session:
         self,
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Any],
-        run: Callable[[Program, list[Any]], Sequence[Any]],
+        run: _Run,
     ) -> list[Any]:
         if self._closed:
             raise UsageError("the session is closed", hint="make another one")
@@ -172,15 +175,24 @@ class Session:
         wanted = self._graph.outputs if output_names is None else [self._output(name) for name in output_names]
         values = check_feeds(self._graph, input_feed)
         fed = list(values.values())
-        observed = self._observed.intersection(wanted)
         with kernel_settings():
-            found: dict[Value, Any] = {}
-            if observed and self._observer is not None:
-                found = self._observer.run(dict(values), lambda program, inputs: program.run(inputs))
-            if not wanted or len(observed) < len(set(wanted)):
-                values = self._main.run(values, run)
-        values |= {v: found[v] for v in observed if v in found}
+            if self._observer is None:
+                self._main.run(values, run)
+            else:
+                values = self._run_observed(self._observer, values, wanted, run)
         return [_result(values[v] if v in values else _default(v), fed) for v in wanted]
+
+    def _run_observed(
+        self, observer: _Sequence, values: dict[Value, Any], wanted: Sequence[Value], run: _Run
+    ) -> dict[Value, Any]:
+        """All values that are wanted: those that are observed from the observer, and the others from the main programs."""
+        observed = self._observed.intersection(wanted)
+        found = values.copy()
+        if observed:
+            observer.run(found, lambda program, inputs: program.run(inputs))
+        if not wanted or not observed.issuperset(wanted):
+            self._main.run(values, run)
+        return values | {v: found[v] for v in observed if v in found}
 
     def _output(self, name: str) -> Value:
         for value in (*self._graph.outputs, *self.kept):
@@ -204,14 +216,13 @@ class _Sequence:
         with np.errstate(all="ignore"):
             self.programs = [(by_name[name].compile(region), region) for name, region in regions]
 
-    def run(self, values: dict[Value, Any], run: Callable[[Program, list[Any]], Sequence[Any]]) -> dict[Value, Any]:
-        """The values, which are changed in place: those that regions make are added, those that nobody needs are removed."""
+    def run(self, values: dict[Value, Any], run: _Run) -> None:
+        """Add the values that regions make, and remove those that nobody needs any more."""
         for (program, region), dead in zip(self.programs, self._dead, strict=True):
             results = run(program, [values[v] for v in region.inputs])
             values.update(zip(region.outputs, results, strict=True))
             for value in dead:
                 del values[value]
-        return values
 
     def close(self) -> None:
         for program, _ in self.programs:

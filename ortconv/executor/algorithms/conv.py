@@ -14,7 +14,7 @@ from ortconv.errors import GraphError
 from ortconv.executor.algorithms import winograd
 from ortconv.executor.algorithms.depthwise import depthwise
 from ortconv.executor.algorithms.gemm import writer
-from ortconv.executor.algorithms.gemm_exact import INPUT_REACH, centred, one_sided
+from ortconv.executor.algorithms.gemm_exact import INPUT_REACH, centered, one_sided
 from ortconv.executor.algorithms.im2col import FEW_CHANNELS, unfolded
 from ortconv.executor.algorithms.sliding_window import (
     Window,
@@ -193,7 +193,7 @@ class IntegerFilters(NamedTuple):
     """No sum is further from zero than this."""
 
     def convolve(self, x: Array, w: Window) -> Array:
-        """Centred integer-valued float32 input to exact sums, as float32 where that holds them and as int32 where not."""
+        """Centerd integer-valued float32 input to exact sums, as float32 where that holds them and as int32 where not."""
         sums = [
             convolve(x[:, channels].astype(part.matrix.dtype, copy=False), part, w) for channels, part in self.parts
         ]
@@ -206,7 +206,7 @@ def integer_filters(w: Array, zero_point: Array | None, group: int) -> IntegerFi
     """Lay out 8-bit weights for inputs that are at most 255 from their zero point."""
     if zero_point is not None and zero_point.size > 1:
         zero_point = zero_point.reshape(-1, *(1,) * (w.ndim - 1))
-    wide = centred(w, zero_point)
+    wide = centered(w, zero_point)
     reach = INPUT_REACH * _largest_sum(wide)
     for count in (1, 2, 4, 8, 16) if group == 1 else (1,):
         edges = [w.shape[1] * i // count for i in range(count + 1)]

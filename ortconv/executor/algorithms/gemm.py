@@ -22,7 +22,7 @@ _PANEL = 64
 """The width of panels of weights, for which these kernels are the fastest."""
 
 _ROWS, _FEWEST_ROWS, _MOST_ROWS = 12, 4, 240
-"""Pieces have multiples of the first number of rows where so many fit, and of the second else."""
+"""The rows of a piece are a multiple of the first number where that many fit, else of the second; never more than the third."""
 
 
 @cache

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, codes_less, leave
+from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, leave, less_zero_point
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 
@@ -16,7 +16,7 @@ _EXACT = float(1 << 24)
 """Integers up to this magnitude are exact in float32."""
 
 INPUT_REACH = 255
-"""How far apart 8-bit codes can be, and so how far from their zero point."""
+"""How far apart 8-bit values can be, and so how far from their zero point."""
 
 
 def exact_product(a: Array, b: Array) -> Array:
@@ -29,7 +29,7 @@ def exact_product(a: Array, b: Array) -> Array:
     return np.asarray(left + exact_product(a[..., half:], b[..., half:, :]))
 
 
-def centred(x: Array, zero_point: Array | None) -> Array:
+def centered(x: Array, zero_point: Array | None) -> Array:
     """Integers less their zero point, as float32. The zero point must broadcast."""
     x = x.astype(np.float32)
     if zero_point is not None and zero_point.any():
@@ -40,15 +40,15 @@ def centred(x: Array, zero_point: Array | None) -> Array:
 def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
     """MatMulInteger with constant weights (K, N): integers in float32 where that holds every sum, else in int32.
 
-    float32 operands are codes less their zero point.
+    float32 operands are centered values.
     """
-    weights = codes_less(b, b_zero_point)
+    weights = less_zero_point(b, b_zero_point)
     parts = [(k, IntegerWeights(weights[k])) for k in _exact_parts(weights)]
 
     def run(work: Work, a: Array, a_zero_point: Array | None) -> Array:
         if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1:
             a_zero_point = a_zero_point[:, None]
-        x = a if a.dtype == np.float32 else work.arranged(partial(centred, zero_point=a_zero_point), a)
+        x = a if a.dtype == np.float32 else work.arranged(partial(centered, zero_point=a_zero_point), a)
         rows = work.contiguous(x).reshape(prod(x.shape[:-1]), x.shape[-1])
         shape = (len(rows), weights.shape[1])
         sums = work.empty(shape)
@@ -67,7 +67,7 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
 
 
 def _exact_parts(weights: Array) -> list[slice]:
-    """The rows of weights (K, N) in parts for which float32 holds the sums with 8-bit codes, whatever their zero point is."""
+    """The rows of weights (K, N) in parts for which float32 holds the sums with 8-bit values, whatever their zero point is."""
     count = 1
     while True:
         edges = [len(weights) * i // count for i in range(count + 1)]

@@ -34,7 +34,7 @@ _ENOUGH_ROWS = 64
 """Rows beside which a whole matrix is as good as panels of it."""
 
 
-def codes_less(q: Array, zero_point: Array | None) -> Array:
+def less_zero_point(q: Array, zero_point: Array | None) -> Array:
     """8-bit integers less their zero point, which must broadcast, in the smallest type that holds them."""
     if zero_point is None or not zero_point.any():
         return q

@@ -52,7 +52,7 @@ _LONG_RUN = 32
 """Neighbours in memory that are worth a call of numpy's innermost loop."""
 
 _HELD = 1 << 16
-"""About so many products with one weight are held at once, where they are of several lines."""
+"""Products with one weight that are held at once, about, where they are of several lines."""
 
 
 def resampled(work: Work, x: Array, axis: int, taps: Taps) -> Array:

@@ -60,8 +60,8 @@ BYTE_LIMITS = {
 }
 
 
-def round_to_codes(x: Array, scale: Array, low: Array, high: Array, out: Array) -> None:
-    """float32 as QuantizeLinear has it, in codes less their zero point, between these two. NaN becomes the lowest."""
+def quantize_centered(x: Array, scale: Array, low: Array, high: Array, out: Array) -> None:
+    """QuantizeLinear of float32 to centered values, limited to [low, high]. NaN becomes the lowest."""
     np.divide(x, scale, out)
     np.rint(out, out)
     if np.isnan(out.min()):
@@ -123,8 +123,8 @@ def dynamic_quantization(x: Array) -> tuple[Array, np.float32, np.uint8]:
 
 
 @recordable
-def dynamic_centred_codes(work: Work, x: Array) -> tuple[Array, Array, Array]:
-    """DynamicQuantizeLinear with codes less their zero point, as float32."""
+def dynamic_centered(work: Work, x: Array) -> tuple[Array, Array, Array]:
+    """DynamicQuantizeLinear with centered values, as float32."""
     y, scale, zero = work.like(x), work.empty((), np.float32), work.empty((), np.uint8)
     low, high, makes_numbers = work.empty(()), work.empty(()), work.empty((), np.bool_)
     elements = x.reshape(-1) if x.flags.c_contiguous else x
@@ -137,13 +137,13 @@ def dynamic_centred_codes(work: Work, x: Array) -> tuple[Array, Array, Array]:
 
 
 def _write_parameters(x: Array, scale: Array, zero: Array, low: Array, high: Array, makes_numbers: Array) -> None:
-    """The parameters for x, and the lowest and the highest of the codes less their zero point."""
+    """The parameters for x, and the lowest and the highest of the centered values."""
     _write_extremes(x, low, high)
     scale[...], origin, makes_numbers[...] = _dynamic_range(float(low), float(high))
     zero[...], low[...], high[...] = origin, -origin, 255 - origin
 
 
 def _write_again(x: Array, y: Array, zero: Array, makes_numbers: Array) -> None:
-    """The codes, where dividing by the scale does not make numbers of all of x."""
+    """The quantized values, where dividing by the scale does not make numbers of all of x."""
     if not makes_numbers:
         np.subtract(dynamic_quantization(x)[0], np.float32(zero), y)

@@ -24,11 +24,11 @@ _FEWEST_TILES = 32
 """With fewer the weights, 16 of 16 bits where the direct form reads 9 of 8, cost more than the multiplications saved."""
 
 _WIDENED_AT_ONCE = 1 << 18
-"""Up to so many transformed weights are widened together, others while they are multiplied."""
+"""Transformed weights up to this count are widened together; more of them while they are multiplied."""
 
 
 def suits(shape: tuple[int, ...], group: int, w: Window, images: int) -> bool:
-    """True for weights (M, C, 3, 3) whose convolution of so many images is faster this way."""
+    """True for weights (M, C, 3, 3) whose convolution is faster this way for this number of images."""
     tiles = images * prod(-(-size // 2) for size in w.output)
     return suits_shape(shape, group) and suits_window(w) and tiles >= _FEWEST_TILES
 
@@ -36,7 +36,7 @@ def suits(shape: tuple[int, ...], group: int, w: Window, images: int) -> bool:
 class TiledWeights:
     """Integer weights (M, C, 3, 3) for windows of strides and dilations 1.
 
-    With the lowest of centred 8-bit codes, sums of these are exact.
+    With the lowest of centered 8-bit values, sums of these are exact.
     """
 
     def __init__(self, w: Array, lowest: float | None) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.blockwise import dot_of_rows, erf_block, gelu_block, gelu_tanh_block, ones
 from ortconv.executor.algorithms.exponential import fast_exponential
-from ortconv.executor.algorithms.rounding import integer_range, round_to_codes
+from ortconv.executor.algorithms.rounding import integer_range, quantize_centered
 from ortconv.executor.fusion.group import Constant
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import AT_ONCE, Recordable, Work, recordable
@@ -210,7 +210,7 @@ def _through_integers(scale: Array, zero_point: Array) -> Callable[..., Any] | N
     low, high = (f32(limit - int(zero_point)) for limit in limits)
 
     def run(x: Array, out: Array) -> None:
-        round_to_codes(x, scale, low, high, out)
+        quantize_centered(x, scale, low, high, out)
         np.add(out, _ZERO, out)  # integers have no negative zero
         np.multiply(out, scale, out)
 

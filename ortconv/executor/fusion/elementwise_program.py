@@ -216,7 +216,7 @@ class _Recipe(NamedTuple):
     cut: list[int]
     """Slots of operands that repeat in each block, and are shorter in the last one."""
     is_small: bool = False
-    """True where operands are taken as they are."""
+    """True where operands are read without a copy."""
 
 
 _SMALL = 1 << 12
@@ -258,7 +258,7 @@ class _Placed(NamedTuple):
     lead: int
     """How often the whole of it comes."""
     repeat: int
-    """How many elements in a row each of its elements stands for."""
+    """How many neighboring elements of the result read each of its elements."""
     period: int
     """After how many elements it begins again; 1 where it does not."""
     is_full: bool

@@ -1,6 +1,6 @@
-"""Quantized graphs: convolutions, sums and what lies between them hand on centred codes instead of bytes.
+"""Quantized graphs: convolutions, sums and the steps between them pass on centered values instead of bytes.
 
-Readers that are no such step get bytes, or the float values that the codes stand for.
+Other readers get bytes, or the dequantized float values.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from functools import partial
 
 import numpy as np
 
-from ortconv.executor.algorithms.gemm_exact import centred
+from ortconv.executor.algorithms.gemm_exact import centered
 from ortconv.executor.algorithms.gemm_int8 import leave
-from ortconv.executor.algorithms.rounding import dynamic_centred_codes
+from ortconv.executor.algorithms.rounding import dynamic_centered
 from ortconv.executor.algorithms.sliding_window import channels_first, to_last
 from ortconv.executor.fusion.group import Constant, Group, Scope
-from ortconv.executor.fusion.int8_ops import Codes, Rounding, convolution
-from ortconv.executor.fusion.int8_patterns import Step, Steps, is_dequantize, of_channels_last
+from ortconv.executor.fusion.int8_ops import Quantization, Rounding, convolution
+from ortconv.executor.fusion.int8_patterns import Int8Step, Int8Steps, is_dequantize, of_channels_last
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
@@ -27,7 +27,7 @@ _MS = "com.microsoft"
 
 def int8_groups(scope: Scope) -> list[Group]:
     """Int8 steps, and the DequantizeLinear nodes beside them; those that no step needs do nothing."""
-    steps = Steps(scope.nodes, scope.constant, scope.bind, scope.live_out)
+    steps = Int8Steps(scope.nodes, scope.constant, scope.bind, scope.live_out)
     return _Groups(steps, scope.nodes, scope.live_out).made() if steps.found else []
 
 
@@ -41,15 +41,15 @@ def dynamic_groups(scope: Scope) -> Iterator[Group]:
             and node.outputs[0] not in scope.live_out
         ):
             users = [user for user, _ in node.outputs[0].uses]
-            if all(user in inside and _multiplies_codes(user, node, scope.constant) for user in users):
-                yield Group((node,), list(node.inputs), dynamic_centred_codes, node.outputs, node)
+            if all(user in inside and _multiplies_quantized(user, node, scope.constant) for user in users):
+                yield Group((node,), list(node.inputs), dynamic_centered, node.outputs, node)
 
 
 _ZERO_POINTS = {("", "MatMulInteger"): (2, 3), (_MS, "MatMulIntegerToFloat"): (4, 5)}
-"""Where products of codes have the zero points of their operands."""
+"""Where products of quantized values have the zero points of their operands."""
 
 
-def _multiplies_codes(node: Node, quantize: Node, constant: Constant) -> bool:
+def _multiplies_quantized(node: Node, quantize: Node, constant: Constant) -> bool:
     """True for a product of what a DynamicQuantizeLinear makes, and of constant weights."""
     of_a, of_b = _ZERO_POINTS.get((node.domain, node.op), (0, 0))
     if not of_a or node.inputs[0] is not quantize.outputs[0] or node.input(of_a) is not quantize.outputs[2]:
@@ -59,9 +59,9 @@ def _multiplies_codes(node: Node, quantize: Node, constant: Constant) -> bool:
 
 
 class _Groups:
-    """The groups for steps: which of them hand on codes, and which are one."""
+    """The groups for int8 steps: which of them pass on centered values, and which are joined."""
 
-    def __init__(self, steps: Steps, nodes: Sequence[Node], kept: set[Value]) -> None:
+    def __init__(self, steps: Int8Steps, nodes: Sequence[Node], kept: set[Value]) -> None:
         self._steps, self._nodes, self._kept = steps, nodes, kept
         self._found = steps.found
 
@@ -71,7 +71,7 @@ class _Groups:
         self._join(handed)
         groups = []
         for node, step in self._found.items():
-            function = _on_codes(step, None if node.out in handed else step.makes)
+            function = _on_quantized(step, None if node.out in handed else step.makes)
             groups.append(Group(step.nodes, [v for v, _ in step.reads], function, node.outputs, node))
         bypassed = {(node, reader) for step in self._found.values() for node in step.bypassed for reader in step.nodes}
         for node in filter(is_dequantize, self._nodes):
@@ -114,11 +114,11 @@ class _Groups:
     def _is_inside(self, value: Value, nodes: Sequence[Node]) -> bool:
         return value not in self._kept and all(user in nodes for user, _ in value.uses)
 
-    def _all_take(self, value: Value, codes: Codes) -> bool:
-        """True if every reader of a quantized value can do with centred codes."""
+    def _all_take(self, value: Value, codes: Quantization) -> bool:
+        """True if every reader of a quantized value can do with centered values."""
         return value not in self._kept and all(self._takes(user, value, codes) for user, _ in value.uses)
 
-    def _takes(self, user: Node, value: Value, codes: Codes) -> bool:
+    def _takes(self, user: Node, value: Value, codes: Quantization) -> bool:
         step = self._found.get(user)
         if step is not None:
             taken = [other for v, other in step.reads if v is value]
@@ -128,7 +128,7 @@ class _Groups:
         return bool(taken) and all(other.zero_point == codes.zero_point for other in taken)
 
 
-def _pooled(first: Step, second: Step) -> Step | None:
+def _pooled(first: Int8Step, second: Int8Step) -> Int8Step | None:
     """A convolution and a pool as one step, which rounds only the largest sums: they make the largest codes."""
     c, pool = first.convolution, second.pool
     if c is None or pool is None or not isinstance(c.finish, Rounding) or not c.finish.rises:
@@ -144,17 +144,17 @@ def _pooled(first: Step, second: Step) -> Step | None:
         return rows if c.is_channels_last else channels_first(rows)
 
     nodes, bypassed = first.nodes + second.nodes, first.bypassed + second.bypassed
-    return Step(nodes, first.reads, second.makes, recordable(run), bypassed)
+    return Int8Step(nodes, first.reads, second.makes, recordable(run), bypassed)
 
 
-def _on_codes(step: Step, as_bytes: Codes | None) -> Function:
-    """A step's function of codes or bytes."""
+def _on_quantized(step: Int8Step, as_bytes: Quantization | None) -> Function:
+    """A step's function of quantized values or bytes."""
     function, zeros = step.function, [codes.zero_point for _, codes in step.reads]
     finish = None if as_bytes is None else as_bytes.to_bytes
 
     def run(work: Work, *operands: Array) -> Array | None:
         codes = [
-            x if x.dtype == np.float32 else work.arranged(partial(centred, zero_point=z), x)
+            x if x.dtype == np.float32 else work.arranged(partial(centered, zero_point=z), x)
             for x, z in zip(operands, zeros, strict=True)
         ]
         y: Array | None = work.call(function, *codes)

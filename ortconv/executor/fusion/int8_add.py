@@ -1,4 +1,4 @@
-"""Sums of two quantized tensors, on centred codes: which float32 arithmetic makes the same codes as their definition."""
+"""Sums of two quantized tensors on centered values, by float32 arithmetic that gives the same results as the definition."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from collections.abc import Callable
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import BLOCK
-from ortconv.executor.fusion.int8_ops import Codes
+from ortconv.executor.fusion.int8_ops import Quantization
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import Function, Work, recordable, spans
 from ortconv.ir.tensor import Array
 
 Sum = Callable[[Array, Array], Array]
-"""What the centred codes of two arrays amount to, rounded and not yet limited."""
+"""Of the centered values of two arrays: their sum, rounded and not yet limited."""
 
 _NEARBY = 4
 """So many float32 numbers to either side of a ratio are tried as factors."""
 
 
-def qlinear_sum(p: Codes, q: Codes, y: Codes) -> Sum:
+def qlinear_sum(p: Quantization, q: Quantization, y: Quantization) -> Sum:
     """QLinearAdd: two fused multiply-adds, of which the one of the second operand comes first."""
     ratio_a, ratio_b = _ratios(p, q, y)
     zero_a, zero_b, zero_y = (f32(v.zero_point) for v in (p, q, y))
     offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
-    # By centred code, where negative ones are found from the end.
+    # By centered code, where negative ones are found from the end.
     codes = np.concatenate([np.arange(256.0), np.arange(-256.0, 0)])
     of_a = (codes + zero_a) * ratio_a
     of_b = ((codes + zero_b) * ratio_b + offset).astype(np.float32)
     return lambda a, b: np.rint((of_a[a.astype(np.intp)] + of_b[b.astype(np.intp)]).astype(np.float32)) - zero_y
 
 
-def dequantized_sum(p: Codes, q: Codes, y: Codes) -> Sum:
+def dequantized_sum(p: Quantization, q: Quantization, y: Quantization) -> Sum:
     """Add between DequantizeLinear and QuantizeLinear."""
     return lambda a, b: np.rint((a * p.scale + b * q.scale) / y.scale)
 
 
-def factors(total: Sum, p: Codes, q: Codes, y: Codes) -> tuple[Array, Array] | None:
-    """Two numbers for which rint(a * first + b * second) in float32 is, within the limits of y, the total of all codes a and b.
+def factors(total: Sum, p: Quantization, q: Quantization, y: Quantization) -> tuple[Array, Array] | None:
+    """Two numbers for which rint(a * first + b * second) in float32 is, within the limits of y, the total of all values a and b.
 
     They are the ratios of the scales or close to them. None where there are none.
     """
@@ -60,11 +60,11 @@ def factors(total: Sum, p: Codes, q: Codes, y: Codes) -> tuple[Array, Array] | N
     return None
 
 
-def _ratios(p: Codes, q: Codes, y: Codes) -> tuple[Array, Array]:
+def _ratios(p: Quantization, q: Quantization, y: Quantization) -> tuple[Array, Array]:
     return f32(p.scale / y.scale), f32(q.scale / y.scale)
 
 
-def _near_half(p: Codes, q: Codes, y: Codes, error: float) -> float:
+def _near_half(p: Quantization, q: Quantization, y: Quantization, error: float) -> float:
     """How far from an integer sums are that all ways to compute them round to that. The error is relative to the largest number
     on the way: eight roundings, and twice that with factors nearby.
     """
@@ -72,8 +72,8 @@ def _near_half(p: Codes, q: Codes, y: Codes, error: float) -> float:
     return float(0.5 - error * largest)
 
 
-def exact_sum(total: Sum, p: Codes, q: Codes, y: Codes) -> Function:
-    """The function of centred codes, which broadcast, that makes their total. It asks for that only near a half."""
+def exact_sum(total: Sum, p: Quantization, q: Quantization, y: Quantization) -> Function:
+    """The function of centered values, which broadcast, that makes their total. It asks for that only near a half."""
     ratio_a, ratio_b = _ratios(p, q, y)
     near, limits = f32(_near_half(p, q, y, 2.0**-21)), y.limits
 

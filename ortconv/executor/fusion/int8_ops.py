@@ -1,6 +1,6 @@
-"""Quantized operators on centred codes: 8-bit codes less their zero point, held as float32.
+"""Quantized operators on centered values: 8-bit values less their zero point, held as float32.
 
-The functions made here take centred codes and return them in an array of their own. Float32 sums of such products are exact up to
+The functions made here take centered values and return them in an array of their own. Float32 sums of such products are exact up to
 `EXACT_SUM`.
 """
 
@@ -18,7 +18,8 @@ from ortconv.executor.algorithms.blockwise import LARGE_BLOCK, SHORTEST_ROW, blo
 from ortconv.executor.algorithms.conv import EXACT_SUM, by_shape, convolver, filters
 from ortconv.executor.algorithms.gemm_exact import INPUT_REACH
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights
-from ortconv.executor.algorithms.rounding import round_to_codes
+from ortconv.executor.algorithms.pooling import sums_of_channels
+from ortconv.executor.algorithms.rounding import quantize_centered
 from ortconv.executor.algorithms.row_tiles import rows_per_tile
 from ortconv.executor.algorithms.sliding_window import (
     Window,
@@ -28,16 +29,15 @@ from ortconv.executor.algorithms.sliding_window import (
     pad_channels_last,
     sliding,
 )
-from ortconv.executor.kernels.pool import sums_of_channels
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import Finish, Function, Work, copy_runs, recordable, spans
 from ortconv.ir.tensor import Array
 
 Limits = tuple[Array, Array]
-"""The lowest and the highest centred code."""
+"""The lowest and the highest centered code."""
 
 
-class Codes(NamedTuple):
+class Quantization(NamedTuple):
     """How an 8-bit tensor is quantized; both scalars."""
 
     scale: Array
@@ -48,14 +48,14 @@ class Codes(NamedTuple):
         info = np.iinfo(self.zero_point.dtype)
         return f32(info.min - int(self.zero_point)), f32(info.max - int(self.zero_point))
 
-    def same(self, other: Codes) -> bool:
-        """True if the same codes stand for the same numbers."""
+    def same(self, other: Quantization) -> bool:
+        """True if the same quantized values stand for the same numbers."""
         own, others = (np.asarray(v.zero_point) for v in (self, other))
         return bool(self.scale == other.scale and own == others and own.dtype == others.dtype)
 
     @property
     def to_bytes(self) -> Function:
-        """Of centred codes: the codes that they stand for."""
+        """Of centered values: the quantized values that they stand for."""
         zero = f32(self.zero_point)
 
         def run(work: Work, part: Array, out: Array) -> None:
@@ -67,22 +67,22 @@ class Codes(NamedTuple):
 
     @property
     def quantize(self) -> Function:
-        """Of float32: centred codes as by QuantizeLinear. NaN becomes the lowest."""
+        """Of float32: centered values as by QuantizeLinear. NaN becomes the lowest."""
         (low, high), scale = self.limits, self.scale
 
         def run(work: Work, part: Array, out: Array) -> None:
-            work.do(round_to_codes, part, scale, low, high, out)
+            work.do(quantize_centered, part, scale, low, high, out)
 
         return blockwise(recordable(run))
 
     @property
     def dequantize(self) -> Function:
-        """Of centred codes: the float32 that they stand for."""
+        """Of centered values: the float32 that they stand for."""
         scale = self.scale
 
         def run(work: Work, part: Array, out: Array) -> None:
             work.do(np.multiply, part, scale, out)
-            work.do(np.add, out, _ZERO, out)  # codes have no negative zero
+            work.do(np.add, out, _ZERO, out)  # quantized values have no negative zero
 
         return blockwise(recordable(run))
 
@@ -132,7 +132,7 @@ class Convolution(NamedTuple):
     geometry: dict[str, Any]
     finish: Finish
     lowest: float | None
-    """The lowest centred code of the input, where every sum that float32 can hold has to be exact."""
+    """The lowest centered code of the input, where every sum that float32 can hold has to be exact."""
     is_channels_last: bool
     """Of the operator. The functions here have channels first."""
 
@@ -141,7 +141,7 @@ class Convolution(NamedTuple):
 
 
 def convolution(c: Convolution) -> Function:
-    """The function of centred codes (N, C, spatial...) that convolves with integer weights and finishes the sums."""
+    """The function of centered values (N, C, spatial...) that convolves with integer weights and finishes the sums."""
     w, group, finish = c.w, c.group, c.finish
     channels = w.shape[1] * group
     laid_out = cache(lambda: filters(w.astype(np.float32), group))
@@ -204,7 +204,7 @@ def _unfolded(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
 
 
 def matrix_product(w: Array, finish: Finish) -> Function:
-    """The function of centred codes (..., K) that multiplies by integer weights (K, N) and then calls `finish`."""
+    """The function of centered values (..., K) that multiplies by integer weights (K, N) and then calls `finish`."""
     weights = cache(lambda: IntegerWeights(w))
     depth, columns = w.shape
 
@@ -219,8 +219,8 @@ def matrix_product(w: Array, finish: Finish) -> Function:
     return recordable(run)
 
 
-def global_average(p: Codes, y: Codes) -> Function:
-    """The function of centred codes (N, C, spatial...) that QLinearGlobalAveragePool is."""
+def global_average(p: Quantization, y: Quantization) -> Function:
+    """The function of centered values (N, C, spatial...) that QLinearGlobalAveragePool is."""
 
     @lru_cache(maxsize=16)
     def rounding(size: int, channels: int) -> Rounding:

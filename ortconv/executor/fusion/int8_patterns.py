@@ -1,6 +1,4 @@
-"""What is a step on codes, and what it computes: an operator on quantized tensors, or the float operators between DequantizeLinear
-and QuantizeLinear that amount to one.
-"""
+"""Recognizes int8 operators: QLinear nodes, and float nodes between DequantizeLinear and QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -12,16 +10,16 @@ import numpy as np
 
 from ortconv.executor.algorithms.conv import EXACT_SUM
 from ortconv.executor.algorithms.gemm_exact import INPUT_REACH, one_sided
-from ortconv.executor.algorithms.gemm_int8 import codes_less
+from ortconv.executor.algorithms.gemm_int8 import less_zero_point
 from ortconv.executor.fusion.conv import has_input_in_every_window
 from ortconv.executor.fusion.elementwise_ops import Clip
 from ortconv.executor.fusion.elementwise_program import BlockProgram, Instruction
 from ortconv.executor.fusion.group import Bind, Constant
 from ortconv.executor.fusion.int8_add import dequantized_sum, exact_sum, factors, qlinear_sum
 from ortconv.executor.fusion.int8_ops import (
-    Codes,
     Convolution,
     Limits,
+    Quantization,
     Rounding,
     convolution,
     global_average,
@@ -35,24 +33,24 @@ from ortconv.ir.types import DType
 _MS = "com.microsoft"
 _PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 _MOVES = frozenset({"Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators that put out some of the codes that they read."""
+"""Operators whose results are some of the values that they read."""
 _POOLS = frozenset({"MaxPool", "NhwcMaxPool"})
 
 
-class Step(NamedTuple):
-    """What computes codes of codes, or of float32."""
+class Int8Step(NamedTuple):
+    """An operator that makes quantized values, of quantized values or of float32."""
 
     nodes: tuple[Node, ...]
     """The last one makes the result."""
-    reads: tuple[tuple[Value | None, Codes], ...]
-    makes: Codes
+    reads: tuple[tuple[Value | None, Quantization], ...]
+    makes: Quantization
     function: Function
     bypassed: tuple[Node, ...] = ()
     """The DequantizeLinear nodes whose inputs it reads instead of their outputs."""
     enters: bool = False
-    """True where it makes codes of float32."""
+    """True where it makes quantized values of float32."""
     moves: bool = False
-    """True where it puts out some of the codes that it reads."""
+    """True where its results are some of the values that it reads."""
     pool: Function | None = None
     """A MaxPool, of any numbers."""
     convolution: Convolution | None = None
@@ -67,15 +65,15 @@ def is_of_weights(node: Node) -> bool:
     return is_dequantize(node) and all(user.op in _PRODUCTS and slot == 1 for user, slot in node.out.uses)
 
 
-class Steps:
+class Int8Steps:
     """The steps among some nodes, by their last node. `kept` are read outside."""
 
     def __init__(self, nodes: Sequence[Node], constant: Constant, bind: Bind, kept: set[Value]) -> None:
         self._constant, self._bind, self._kept = constant, bind, kept
         self.inside = set(nodes)
-        self.found: dict[Node, Step] = {}
+        self.found: dict[Node, Int8Step] = {}
         self._made: set[Value] = set()
-        self._parameters: dict[tuple[Node, int], Codes | None] = {}
+        self._parameters: dict[tuple[Node, int], Quantization | None] = {}
         for node in nodes:
             match = _MATCHES.get((node.domain, node.op))
             step = None if match is None else match(self, node) or self._entry(node)
@@ -83,31 +81,31 @@ class Steps:
                 self.found[node] = step
                 self._made.add(node.out)
 
-    def _entry(self, node: Node) -> Step | None:
-        """The codes that a QuantizeLinear makes of float32 that no step has made."""
+    def _entry(self, node: Node) -> Int8Step | None:
+        """The quantized values that a QuantizeLinear makes of float32 that no step has made."""
         x = node.inputs[0] if node.op == "QuantizeLinear" else None
         codes = None if x is None or x.dtype is not DType.FLOAT else self.codes(node)
-        return None if codes is None else Step((node,), ((x, codes),), codes, codes.quantize, enters=True)
+        return None if codes is None else Int8Step((node,), ((x, codes),), codes, codes.quantize, enters=True)
 
-    def codes(self, node: Node, scale: int = 1, zero_point: int = 2) -> Codes | None:
+    def codes(self, node: Node, scale: int = 1, zero_point: int = 2) -> Quantization | None:
         """The constant parameters of a tensor that is quantized with one scale."""
         key = node, scale
         if key not in self._parameters:
-            self._parameters[key] = self._read_codes(node, scale, zero_point)
+            self._parameters[key] = self._read_quantization(node, scale, zero_point)
         return self._parameters[key]
 
-    def _read_codes(self, node: Node, scale: int, zero_point: int) -> Codes | None:
+    def _read_quantization(self, node: Node, scale: int, zero_point: int) -> Quantization | None:
         known = [None if v is None else self._constant(v) for v in (node.input(scale), node.input(zero_point))]
         if known[0] is None or known[1] is None or known[0].size != 1 or known[1].size != 1:
             return None
-        codes = Codes(known[0].reshape(()), known[1].reshape(()))
+        codes = Quantization(known[0].reshape(()), known[1].reshape(()))
         if codes.scale.dtype != np.float32 or codes.zero_point.dtype not in (np.uint8, np.int8):
             return None
         if any(node.attr(name, 0) for name in ("block_size", "output_dtype", "precision")):
             return None
         return codes if np.isfinite(codes.scale) and codes.scale > 0 else None
 
-    def _dequantized(self, value: Value | None) -> tuple[Node, Codes] | None:
+    def _dequantized(self, value: Value | None) -> tuple[Node, Quantization] | None:
         """The DequantizeLinear that makes a value."""
         node = None if value is None else value.producer
         codes = None if node not in self.inside or not is_dequantize(node) else self.codes(node)
@@ -119,7 +117,7 @@ class Steps:
             return None
         return value.producer
 
-    def of_quantize(self, node: Node) -> Step | None:
+    def of_quantize(self, node: Node) -> Int8Step | None:
         """Float operators between DequantizeLinear and this QuantizeLinear."""
         codes = self.codes(node)
         if codes is None:
@@ -145,8 +143,8 @@ class Steps:
                 return self._moved(before, nodes, source[0].inputs[0], codes, (source[0],))
         return None
 
-    def _narrowed(self, node: Node, limits: Limits, codes: Codes) -> Limits | None:
-        """The limits of centred codes with those of a Relu or Clip before them."""
+    def _narrowed(self, node: Node, limits: Limits, codes: Quantization) -> Limits | None:
+        """The limits of centered values with those of a Relu or Clip before them."""
         low, high = np.zeros((), np.float32), np.asarray(np.inf, np.float32)
         if node.op == "Clip":
             largest = np.finfo(np.float32).max
@@ -162,7 +160,7 @@ class Steps:
         first, last = (np.rint(bound / codes.scale).clip(*limits) for bound in (low, high))
         return np.asarray(first, np.float32), np.asarray(last, np.float32)
 
-    def _float_product(self, node: Node, nodes: list[Node], codes: Codes, limits: Limits) -> Step | None:
+    def _float_product(self, node: Node, nodes: list[Node], codes: Quantization, limits: Limits) -> Int8Step | None:
         source = self._dequantized(node.inputs[0])
         weights = None if source is None else self._weights(node)
         bias = node.input(2)
@@ -182,7 +180,7 @@ class Steps:
         reads, bypassed = ((dequantize.inputs[0], x),), (dequantize, of_weights)
         if is_convolution:
             return _of_convolution(tuple(nodes), reads, codes, _convolution(node, w, finish, None), bypassed)
-        return Step(tuple(nodes), reads, codes, matrix_product(w.T, finish), bypassed)
+        return Int8Step(tuple(nodes), reads, codes, matrix_product(w.T, finish), bypassed)
 
     def _weights(self, product: Node) -> tuple[Node, Array, Array] | None:
         """The node that dequantizes the weights of a product, these as integers less their zero points with the output channels
@@ -202,9 +200,9 @@ class Steps:
             return None
         if scale.size > 1 and node.attr("axis", 1) % q.ndim != axis:
             return None
-        return node, _centred_weights(q.T if axis else q, zero), scale.reshape(-1).astype(np.float64)
+        return node, _centered_weights(q.T if axis else q, zero), scale.reshape(-1).astype(np.float64)
 
-    def _float_sum(self, node: Node, nodes: list[Node], codes: Codes, limits: Limits) -> Step | None:
+    def _float_sum(self, node: Node, nodes: list[Node], codes: Quantization, limits: Limits) -> Int8Step | None:
         a, b = (self._dequantized(v) for v in node.inputs)
         if a is None or b is None:
             return None
@@ -214,9 +212,9 @@ class Steps:
         usual = _blocks(_sum(a[1].scale, b[1].scale, codes.scale, limits))
         total = dequantized_sum(a[1], b[1], codes)
         function = _by_factors(usual, partial(factors, total, a[1], b[1], codes), limits)
-        return Step(tuple(nodes), reads, codes, function, (a[0], b[0]))
+        return Int8Step(tuple(nodes), reads, codes, function, (a[0], b[0]))
 
-    def of_qlinear_conv(self, node: Node) -> Step | None:
+    def of_qlinear_conv(self, node: Node) -> Int8Step | None:
         x, y = self.codes(node, 1, 2), self.codes(node, 6, 7)
         known = [None if v is None else self._constant(v) for v in (node.input(i) for i in (3, 4, 5, 8))]
         q, w_scale, w_zero, bias = known
@@ -224,14 +222,14 @@ class Steps:
             return None
         if bias is None and node.input(8) is not None:
             return None
-        w = _centred_weights(q, w_zero)
+        w = _centered_weights(q, w_zero)
         finish = _exact_rounding(w, bias, x, w_scale, y) if _is_sound(node, w) else None
         if finish is None:
             return None
         reads = ((node.inputs[0], x),)
         return _of_convolution((node,), reads, y, _convolution(node, w, finish, float(x.limits[0])))
 
-    def of_qlinear_product(self, node: Node) -> Step | None:
+    def of_qlinear_product(self, node: Node) -> Int8Step | None:
         """QLinearMatMul, or QGemm to codes."""
         is_gemm = node.op == "QGemm"
         x, y = self.codes(node, 1, 2), self.codes(node, *((7, 8) if is_gemm else (6, 7)))
@@ -243,38 +241,38 @@ class Steps:
         q = q if node.attr("transB", 0) else q.T
         if q.ndim != 2 or q.dtype.itemsize != 1 or w_zero.size not in (1, len(q)):
             return None
-        w = _centred_weights(q, w_zero)
+        w = _centered_weights(q, w_zero)
         finish = _exact_rounding(w, b, x, w_scale, y) if _is_plain_product(node, w, b) else None
         if finish is None:
             return None
-        return Step((node,), ((node.inputs[0], x),), y, matrix_product(w.T, finish))
+        return Int8Step((node,), ((node.inputs[0], x),), y, matrix_product(w.T, finish))
 
-    def of_qlinear_average(self, node: Node) -> Step | None:
+    def of_qlinear_average(self, node: Node) -> Int8Step | None:
         x, y = self.codes(node, 1, 2), self.codes(node, 3, 4)
         if x is None or y is None or node.inputs[0] not in self._made:
             return None
         function = global_average(x, y)
         if node.attr("channels_last", 0):
             function = of_channels_last(function)
-        return Step((node,), ((node.inputs[0], x),), y, function)
+        return Int8Step((node,), ((node.inputs[0], x),), y, function)
 
-    def of_qlinear_add(self, node: Node) -> Step | None:
+    def of_qlinear_add(self, node: Node) -> Int8Step | None:
         a, b, y = (self.codes(node, i, i + 1) for i in (1, 4, 6))
         reads = (node.inputs[0], node.inputs[3])
         if a is None or b is None or y is None or not any(v in self._made for v in reads):
             return None
         total = qlinear_sum(a, b, y)
         function = _by_factors(exact_sum(total, a, b, y), partial(factors, total, a, b, y), y.limits)
-        return Step((node,), ((reads[0], a), (reads[1], b)), y, function)
+        return Int8Step((node,), ((reads[0], a), (reads[1], b)), y, function)
 
-    def of_move(self, node: Node) -> Step | None:
+    def of_move(self, node: Node) -> Int8Step | None:
         value = node.inputs[0]
         step = None if value is None or value.producer is None else self.found.get(value.producer)
         return None if step is None else self._moved(node, [node], value, step.makes, ())
 
     def _moved(
-        self, node: Node, nodes: list[Node], value: Value | None, codes: Codes, bypassed: tuple[Node, ...]
-    ) -> Step | None:
+        self, node: Node, nodes: list[Node], value: Value | None, codes: Quantization, bypassed: tuple[Node, ...]
+    ) -> Int8Step | None:
         others = [None if v is None else self._constant(v) for v in node.inputs[1:]]
         if (
             value not in self._made
@@ -297,26 +295,26 @@ class Steps:
             return y if x.size or y is None else np.full_like(y, codes.limits[0])
 
         pool = recordable(move) if node.op in _POOLS else None
-        return Step(tuple(nodes), ((value, codes),), codes, recordable(run), bypassed, moves=True, pool=pool)
+        return Int8Step(tuple(nodes), ((value, codes),), codes, recordable(run), bypassed, moves=True, pool=pool)
 
 
-_MATCHES: dict[tuple[str, str], Callable[[Steps, Node], Step | None]] = {
-    ("", "QuantizeLinear"): Steps.of_quantize, (_MS, "QuantizeLinear"): Steps.of_quantize,
-    ("", "QLinearConv"): Steps.of_qlinear_conv, (_MS, "QLinearConv"): Steps.of_qlinear_conv,
-    ("", "QLinearMatMul"): Steps.of_qlinear_product, (_MS, "QGemm"): Steps.of_qlinear_product,
-    (_MS, "QLinearGlobalAveragePool"): Steps.of_qlinear_average,
-    (_MS, "QLinearAdd"): Steps.of_qlinear_add, (_MS, "NhwcMaxPool"): Steps.of_move,
-    **{("", op): Steps.of_move for op in _MOVES},
+_MATCHES: dict[tuple[str, str], Callable[[Int8Steps, Node], Int8Step | None]] = {
+    ("", "QuantizeLinear"): Int8Steps.of_quantize, (_MS, "QuantizeLinear"): Int8Steps.of_quantize,
+    ("", "QLinearConv"): Int8Steps.of_qlinear_conv, (_MS, "QLinearConv"): Int8Steps.of_qlinear_conv,
+    ("", "QLinearMatMul"): Int8Steps.of_qlinear_product, (_MS, "QGemm"): Int8Steps.of_qlinear_product,
+    (_MS, "QLinearGlobalAveragePool"): Int8Steps.of_qlinear_average,
+    (_MS, "QLinearAdd"): Int8Steps.of_qlinear_add, (_MS, "NhwcMaxPool"): Int8Steps.of_move,
+    **{("", op): Int8Steps.of_move for op in _MOVES},
 }  # fmt: skip
 
 
-def _centred_weights(q: Array, zero: Array | None) -> Array:
+def _centered_weights(q: Array, zero: Array | None) -> Array:
     """(M, C, kernel...) as integers, less zero points of which there are one or M."""
-    return codes_less(q, None if zero is None else zero.reshape(-1, *(1,) * (q.ndim - 1)))
+    return less_zero_point(q, None if zero is None else zero.reshape(-1, *(1,) * (q.ndim - 1)))
 
 
-def _exact_rounding(w: Array, bias: Array | None, x: Codes, w_scale: Array, y: Codes) -> Rounding | None:
-    """What makes codes of the sums for weights (M, ...); None where float32 might not hold a sum, or scales do not go with them."""
+def _exact_rounding(w: Array, bias: Array | None, x: Quantization, w_scale: Array, y: Quantization) -> Rounding | None:
+    """The rounding of sums for weights (M, ...); None where float32 might not hold a sum, or where scales do not fit."""
     largest = 0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0)
     reach = INPUT_REACH * one_sided(w, tuple(range(1, w.ndim))) + largest
     fits = all(v is None or v.size in (1, len(w)) for v in (w_scale, bias))
@@ -347,15 +345,15 @@ def _convolution(node: Node, w: Array, finish: Rounding, lowest: float | None) -
 
 def _of_convolution(
     nodes: tuple[Node, ...],
-    reads: tuple[tuple[Value | None, Codes], ...],
-    makes: Codes,
+    reads: tuple[tuple[Value | None, Quantization], ...],
+    makes: Quantization,
     made: Convolution,
     bypassed: tuple[Node, ...] = (),
-) -> Step:
+) -> Int8Step:
     function = convolution(made)
     if made.is_channels_last:
         function = of_channels_last(function)
-    return Step(nodes, reads, makes, function, bypassed, convolution=made)
+    return Int8Step(nodes, reads, makes, function, bypassed, convolution=made)
 
 
 def of_channels_last(function: Function) -> Function:

@@ -179,21 +179,21 @@ def _standardize(
     squares = None if variance is None or variance.function is not row_mean else makers.get(id(variance.operands[0]))
     if shifted is None or epsilon is None or variance is None or squares is None:
         return None
-    centred = makers.get(id(squares.operands[0]))
+    centered = makers.get(id(squares.operands[0]))
     is_square = squares.function is square or (
         squares.function is np.multiply and squares.operands[0] is squares.operands[1]
     )
-    mean = None if centred is None or centred.function is not np.subtract else makers.get(id(centred.operands[1]))
-    if centred is None or not is_square or mean is None or mean.function is not row_mean:
+    mean = None if centered is None or centered.function is not np.subtract else makers.get(id(centered.operands[1]))
+    if centered is None or not is_square or mean is None or mean.function is not row_mean:
         return None
-    quotient, x = only_reader(root, np.divide), centred.operands[0]
+    quotient, x = only_reader(root, np.divide), centered.operands[0]
     chain = only_reader(squares, row_mean), only_reader(variance, np.add), only_reader(shifted, np.sqrt)
-    alone = None not in chain and only_reader(mean, np.subtract) is not None and len(readers[id(centred.made)]) == 2
-    if quotient is None or not alone or quotient.operands[0] is not centred.made or mean.operands[0] is not x:
+    alone = None not in chain and only_reader(mean, np.subtract) is not None and len(readers[id(centered.made)]) == 2
+    if quotient is None or not alone or quotient.operands[0] is not centered.made or mean.operands[0] is not x:
         return None
     if not _have_one_rank(x, quotient.made):
         return None
-    gone = [mean, centred, squares, variance, shifted, root, quotient]
+    gone = [mean, centered, squares, variance, shifted, root, quotient]
     return gone, Instruction(standardize(epsilon), (x,), quotient.made, in_rows=True)
 
 

@@ -117,7 +117,7 @@ class _Axes:
         self._axes = self._axes[::-1] if order is None else [self._axes[axis] for axis in order]
 
     def reshape(self, shape: tuple[int, ...], allow_zero: bool) -> bool:
-        """False where the new axes cut the old ones unevenly, or the shape is not one of so many elements."""
+        """False where the new axes cut the old ones unevenly, or where the shape has another number of elements."""
         own = [prod(f.size for f in axis) for axis in self._axes]
         if any(d == 0 and (allow_zero or i >= len(own)) for i, d in enumerate(shape)) or 0 in own:
             return False

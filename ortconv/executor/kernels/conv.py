@@ -1,4 +1,4 @@
-"""Convolutions. Float results lie channels last in memory behind their channels-first shape wherever that is the fast order."""
+"""Convolution operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.activations import activation as named_activation
 from ortconv.executor.algorithms.conv import convolution, convolve, filters, integer_filters
-from ortconv.executor.algorithms.gemm_exact import centred
+from ortconv.executor.algorithms.gemm_exact import centered
 from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.algorithms.sliding_window import (
     channels_first,
@@ -134,12 +134,12 @@ def conv_integer(
     place = convolution_window(
         x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad
     )
-    return integer_filters(w, w_zero_point, group).convolve(centred(x, x_zero_point), place).astype(np.int32)
+    return integer_filters(w, w_zero_point, group).convolve(centered(x, x_zero_point), place).astype(np.int32)
 
 
 @prepare("ConvInteger")
 def prepare_conv_integer(operands: Sequence[Any], *, group: int = 1, **geometry: Any) -> Function | None:
-    """Centre the weights and lay them out once."""
+    """Center the weights and lay them out once."""
     w, w_zero_point = (*operands, None, None)[1:4:2]
     if w is None or not w.size or group < 1 or len(w) % group:
         return None
@@ -150,6 +150,6 @@ def prepare_conv_integer(operands: Sequence[Any], *, group: int = 1, **geometry:
         if (zero_point is None) != (w_zero_point is None):
             return np.asarray(conv_integer(x, w, x_zero_point, zero_point, group=group, **geometry))
         place = convolution_window(x.shape[2:], weights.kernel, **options)
-        return weights.convolve(centred(x, x_zero_point), place).astype(np.int32)
+        return weights.convolve(centered(x, x_zero_point), place).astype(np.int32)
 
     return run

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.algorithms.attention_heads import merge_heads, softmax_rows, split_heads
 from ortconv.executor.algorithms.half_precision import widen
-from ortconv.executor.kernels.attention import merge_heads, softmax_rows, split_heads
 from ortconv.executor.kernels.registry import kernel
 from ortconv.executor.kernels.rotary import rotated
 from ortconv.ir.tensor import Array

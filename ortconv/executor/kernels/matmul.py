@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.activations import activation as named_activation
 from ortconv.executor.algorithms.gemm import by_weights
-from ortconv.executor.algorithms.gemm_exact import centred, integer_product, integer_sums
+from ortconv.executor.algorithms.gemm_exact import centered, integer_product, integer_sums
 from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.kernels.registry import kernel, prepare
 from ortconv.executor.replay.work import Function, Work, recordable
@@ -141,12 +141,12 @@ def _operand(x: Array, transposed: int, batch_moved: int) -> Array:
 def matmul_integer(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None) -> Array:
     if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1:
         a_zero_point = a_zero_point[:, None]
-    return integer_product(centred(a, a_zero_point), centred(b, b_zero_point))
+    return integer_product(centered(a, a_zero_point), centered(b, b_zero_point))
 
 
 @prepare("MatMulInteger")
 def prepare_matmul_integer(operands: Sequence[Any]) -> Function | None:
-    """Centre the weights once."""
+    """Center the weights once."""
     b, b_zero_point = (*operands, None, None)[1:4:2]
     if b is None or b.ndim != 2:
         return None

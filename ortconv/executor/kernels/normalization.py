@@ -94,12 +94,12 @@ def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float =
 
 def _standardize(x: Array, epsilon: float) -> tuple[Array, Array, Array]:
     """(x - mean) / sqrt(var + epsilon) over the last axis; also the mean and the reciprocal deviation, both keeping that axis."""
-    y, mean, inverse = _centre(x, epsilon)
+    y, mean, inverse = _center(x, epsilon)
     y *= inverse
     return y, mean, inverse
 
 
-def _centre(x: Array, epsilon: float) -> tuple[Array, Array, Array]:
+def _center(x: Array, epsilon: float) -> tuple[Array, Array, Array]:
     """x - mean over the last axis, the mean, and 1 / sqrt(var + epsilon), both keeping that axis."""
     mean = np.asarray(x @ _averaging(x.shape[-1], x.dtype))
     y = x - mean
@@ -282,7 +282,7 @@ def _normalize_groups(x: Array, num_groups: int, epsilon: float, scale: Array, s
     if channels and (num_groups < 1 or channels % num_groups):
         raise GraphError(f"{channels} channels cannot be divided into {num_groups} groups")
     size, per_group = prod(spatial), channels // max(num_groups, 1)
-    y, _, inverse = _centre(x.reshape(n, num_groups, per_group * size), epsilon)
+    y, _, inverse = _center(x.reshape(n, num_groups, per_group * size), epsilon)
     factor = np.repeat(inverse, per_group, axis=1) * scale[:, None]
     y = y.reshape(n, channels, size)
     y *= factor
@@ -322,11 +322,11 @@ def mean_variance_normalization(
 ) -> Array:
     if across_channels is not None:
         axes = (0, 1, 2, 3) if across_channels else (0, 2, 3)
-    centred = x - x.mean(axis=tuple(axes), keepdims=True)
+    centered = x - x.mean(axis=tuple(axes), keepdims=True)
     if not normalize_variance:
-        return np.asarray(centred)
-    deviation = np.sqrt(np.square(centred).mean(axis=tuple(axes), keepdims=True))
-    return np.asarray(centred / (deviation + x.dtype.type(1e-9)))
+        return np.asarray(centered)
+    deviation = np.sqrt(np.square(centered).mean(axis=tuple(axes), keepdims=True))
+    return np.asarray(centered / (deviation + x.dtype.type(1e-9)))
 
 
 @kernel("LRN")

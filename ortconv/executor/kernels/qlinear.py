@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.activations import leaky_relu, sigmoid
 from ortconv.executor.algorithms.conv import EXACT_SUM, IntegerFilters, integer_filters
-from ortconv.executor.algorithms.gemm_exact import centred
+from ortconv.executor.algorithms.gemm_exact import centered
 from ortconv.executor.algorithms.rounding import integer_range, round_to_integers
 from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window
 from ortconv.executor.kernels.cast import convert
@@ -63,7 +63,7 @@ def qlinear_conv(
 def prepare_qlinear_conv(
     operands: Sequence[Any], *, group: int = 1, channels_last: int = 0, **geometry: Any
 ) -> Function | None:
-    """Centre the weights and lay them out once."""
+    """Center the weights and lay them out once."""
     w, w_zero_point = operands[3], operands[5]
     if w is None or w_zero_point is None:
         return None
@@ -88,7 +88,7 @@ def _quantized_convolution(weights: IntegerFilters, is_channels_last: int, geome
         # Reordered while elements are bytes, so that the sums come channels last.
         x = channels_first(x if is_channels_last else channels_last(x))
         total = channels_last(
-            weights.convolve(centred(x, x_zero_point), convolution_window(x.shape[2:], weights.kernel, **geometry))
+            weights.convolve(centered(x, x_zero_point), convolution_window(x.shape[2:], weights.kernel, **geometry))
         )
         if b is not None:
             total = _add_bias(total, b, weights.reach)
@@ -142,7 +142,7 @@ def qlinear_mul(
     c_scale: Array,
     c_zero_point: Array | None = None,
 ) -> Array:
-    product = np.asarray(centred(a, a_zero_point) * centred(b, b_zero_point))
+    product = np.asarray(centered(a, a_zero_point) * centered(b, b_zero_point))
     scaled = product * (a_scale * b_scale / c_scale).astype(np.float32).reshape(())
     return _round_shifted(np.asarray(scaled), c_zero_point, a.dtype)
 
@@ -252,7 +252,7 @@ def qlinear_average_pool(
     channels_last: int = 0,
     **attributes: Any,
 ) -> Array:
-    values = centred(channels_first(x) if channels_last else x, x_zero_point) * np.float32(x_scale.reshape(()))
+    values = centered(channels_first(x) if channels_last else x, x_zero_point) * np.float32(x_scale.reshape(()))
     averages = np.asarray(average_pool(values, **attributes) / y_scale.reshape(()))
     y = _round_shifted(averages, y_zero_point, x.dtype)
     return np.ascontiguousarray(np.moveaxis(y, 1, -1)) if channels_last else np.asarray(y)

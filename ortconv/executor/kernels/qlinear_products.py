@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import adder
-from ortconv.executor.algorithms.gemm_exact import centred, integer_product, integer_sums
+from ortconv.executor.algorithms.gemm_exact import centered, integer_product, integer_sums
 from ortconv.executor.algorithms.half_precision import widen
-from ortconv.executor.algorithms.rounding import dynamic_centred_codes
+from ortconv.executor.algorithms.rounding import dynamic_centered
 from ortconv.executor.kernels.qlinear import output_dtype, requantize
 from ortconv.executor.kernels.registry import kernel, prepare
 from ortconv.executor.replay.work import Function, Recordable, Work
@@ -42,11 +42,11 @@ def _sums(a: Array, b: Array, a_zero_point: Array | None, b_zero_point: Array | 
     """The exact sums of MatMulInteger."""
     zero_a = None if a_zero_point is None else _per_row(a_zero_point, a)
     zero_b = None if b_zero_point is None else _stacked_columns(b_zero_point, b)
-    return integer_product(centred(a, zero_a), centred(b, zero_b))
+    return integer_product(centered(a, zero_a), centered(b, zero_b))
 
 
 def _prepared_sums(b: Array | None, b_zero_point: Array | None) -> Function | None:
-    """`_sums` for constant weights; None where they are no matrix of bytes. float32 operands are codes less their zero point."""
+    """`_sums` for constant weights; None where they are no matrix of bytes. float32 operands are centered values."""
     if b is None or b.ndim != 2 or b.dtype not in (np.uint8, np.int8):
         return None
     sums = integer_sums(b, None if b_zero_point is None else _per_column(b_zero_point, b))
@@ -198,7 +198,7 @@ def dynamic_quantize_matmul(
     *,
     sums: Function = _sums,
 ) -> Array:
-    codes, scale, _ = dynamic_centred_codes(a)
+    codes, scale, _ = dynamic_centered(a)
     return np.asarray(matmul_integer_to_float(codes, b, scale, b_scale, None, b_zero_point, bias, sums=sums))
 
 
@@ -214,7 +214,7 @@ def prepare_dynamic_quantize_matmul(operands: Sequence[Any]) -> Function | None:
     def record(work: Work, a: Array, b: Array, b_scale: Array, *others: Array | None) -> Array | None:
         if a.dtype != np.float32:
             return None
-        codes, scale, _ = work.call(dynamic_centred_codes, a)
+        codes, scale, _ = work.call(dynamic_centered, a)
         return _record_scaled(sums, add_bias, work, codes, b, scale, b_scale, None, *others)
 
     return Recordable(partial(dynamic_quantize_matmul, sums=sums), record)

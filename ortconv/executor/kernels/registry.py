@@ -4,7 +4,7 @@ A kernel is a plain function whose signature is the operator's: inputs positiona
 keyword-only under their ONNX names with their ONNX defaults. It returns one value, or a tuple with one value per output.
 Values are numpy arrays (read only unless the kernel made them), lists for sequences, None for an empty optional. Attributes
 arrive as int, float, str, tuples of these, arrays (tensor attributes), or callables `body(*inputs) -> tuple` (subgraphs).
-A kernel that declares a keyword `n_outputs` is told how many outputs the node has.
+A kernel that declares a keyword `n_outputs` gets the number of outputs of the node.
 
     @kernel("Softmax", since=13)
     def softmax(x, *, axis=-1): ...

@@ -108,11 +108,11 @@ def mel_weight_matrix(
     mel = low + np.arange(bands + 2) * (high - low) / (bands + 2)
     hertz = 700 * (10 ** (mel / 2595) - 1)
     corners = np.floor((length + 1) * hertz / float(sample_rate.reshape(()))).astype(np.int64)
-    lower, centre, upper = corners[:-2], corners[1:-1], corners[2:]
+    lower, center, upper = corners[:-2], corners[1:-1], corners[2:]
     bins = np.arange(length // 2 + 1)[:, None]
-    rising = np.where(lower == centre, bins == centre, (bins - lower) / np.maximum(centre - lower, 1))
-    falling = (upper - bins) / np.maximum(upper - centre, 1)
-    y = np.where(bins <= centre, rising, np.where(bins < upper, falling, 0))
+    rising = np.where(lower == center, bins == center, (bins - lower) / np.maximum(center - lower, 1))
+    falling = (upper - bins) / np.maximum(upper - center, 1)
+    y = np.where(bins <= center, rising, np.where(bins < upper, falling, 0))
     # The peak belongs to the falling side where there is one.
-    y = np.where((bins == centre) & (upper > centre), 1, y)
+    y = np.where((bins == center) & (upper > center), 1, y)
     return np.where(bins < lower, 0, y).astype(DType(output_datatype).numpy)

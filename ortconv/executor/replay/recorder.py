@@ -163,7 +163,7 @@ class Recorder(Work):
             self._release(block)
 
     def held(self, name: int) -> bool:
-        """True if what goes by a name may lie in memory of the recorder."""
+        """True if the value held under a name may lie in memory of the recorder."""
         return bool(self._held.get(name))
 
     def calls(self) -> list[Call]:
@@ -172,7 +172,7 @@ class Recorder(Work):
         return calls
 
     def end_step(self) -> None:
-        """Free the memory that has been taken since the last time, but for what somebody reads."""
+        """Free the memory that the step has allocated, except for blocks that are still read."""
         for block in self._taken:
             self._release(block)
         self._taken = []

@@ -20,7 +20,7 @@ def thread_count() -> int:
 
 
 def in_threads(count: int, function: Callable[..., R], *args: Any) -> R:
-    """A call that may use so many threads."""
+    """Call a function that may use `count` threads."""
     outer = _of_run.set(count)
     try:
         return function(*args)
@@ -34,7 +34,7 @@ def threads_of_products() -> int:
 
 
 class products_in:  # noqa: N801, as other contexts
-    """numpy's OpenBLAS with so many threads, in the whole process. Other BLAS libraries stay as they are."""
+    """Set the threads of numpy's OpenBLAS, in the whole process. Other BLAS libraries stay as they are."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -41,7 +41,7 @@ class Work:
         function(*args)
 
     def scratch(self) -> AbstractContextManager[None]:
-        """What is taken inside is free again behind it."""
+        """Memory that is allocated inside the block is free again behind it."""
         return nullcontext()
 
     def contiguous(self, x: Array) -> Array:
@@ -136,5 +136,5 @@ def copy_pixels(work: Work, x: Array, out: Array) -> None:
 
 @cache
 def _item(size: int) -> np.dtype[Any]:
-    """The type of so many bytes."""
+    """The type of items of `size` bytes."""
     return np.dtype((np.void, size))

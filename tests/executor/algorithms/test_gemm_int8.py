@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ortconv.executor.algorithms import gemm_int8
-from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, codes_less, leave, widened
+from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, leave, less_zero_point, widened
 
 RNG = np.random.default_rng(5)
 SHAPES = [(1, 3, 16), (5, 4, 64), (131, 7, 48), (48, 256, 1024), (9, 5, 7), (300, 64, 80)]
@@ -52,6 +52,6 @@ def test_room_for_wide_weights(monkeypatch):
 
 def test_codes_less_their_origin():
     q = np.array([[0, 255], [128, 7]], np.uint8)
-    assert codes_less(q, None) is q
-    assert codes_less(q, np.zeros(1, np.uint8)) is q
-    np.testing.assert_array_equal(codes_less(q, np.array([[255], [7]], np.uint8)), [[-255, 0], [121, 0]])
+    assert less_zero_point(q, None) is q
+    assert less_zero_point(q, np.zeros(1, np.uint8)) is q
+    np.testing.assert_array_equal(less_zero_point(q, np.array([[255], [7]], np.uint8)), [[-255, 0], [121, 0]])

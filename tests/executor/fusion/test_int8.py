@@ -17,7 +17,7 @@ from ortconv.executor.algorithms.rounding import to_bytes
 from ortconv.executor.algorithms.sliding_window import window
 from ortconv.executor.algorithms.winograd_int8 import TiledWeights, _Bounds
 from ortconv.executor.fusion import int8_ops
-from ortconv.executor.fusion.int8_ops import Codes
+from ortconv.executor.fusion.int8_ops import Quantization
 from ortconv.executor.kernels import quantize
 from ortconv.executor.kernels.qlinear import qlinear_global_average_pool
 from ortconv.runtime.session import Session
@@ -352,7 +352,7 @@ def test_threads_share_a_plan(tmp_path):
 
 @pytest.mark.parametrize("shape", [(2, 3, 300, 300), (1, 5, 7, 7), (2, 4, 6), (0, 3, 4)])
 def test_averages_are_those_of_the_operator(shape):
-    x, y = Codes(f32(0.02), np.asarray(11, np.uint8)), Codes(f32(0.013), np.asarray(7, np.uint8))
+    x, y = Quantization(f32(0.02), np.asarray(11, np.uint8)), Quantization(f32(0.013), np.asarray(7, np.uint8))
     given = codes(*shape, dtype=np.uint8, low=0, high=255)
     want = qlinear_global_average_pool(given, x.scale, x.zero_point, y.scale, y.zero_point)
     got = y.to_bytes(int8_ops.global_average(x, y)(given.astype(np.float32) - 11))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ortconv.executor.fusion import int8_add as sums
-from ortconv.executor.fusion.int8_ops import Codes
+from ortconv.executor.fusion.int8_ops import Quantization
 from ortconv.executor.kernels.qlinear import qlinear_add
 from ortconv.executor.kernels.quantize import dequantize_linear, quantize_linear
 
@@ -19,7 +19,7 @@ def parameters(seed):
     if seed % 7 == 0:
         scales[2] /= 5000
     zeros = rng.integers(lowest, lowest + 255, 3, endpoint=True).astype(dtype)
-    return [Codes(np.asarray(s), np.asarray(z)) for s, z in zip(scales, zeros, strict=True)]
+    return [Quantization(np.asarray(s), np.asarray(z)) for s, z in zip(scales, zeros, strict=True)]
 
 
 def pairs(p, q):

@@ -1,0 +1,106 @@
+"""Reduction of sliding windows, one spatial axis after the other, channels last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ortconv.executor.algorithms.blockwise import ones
+from ortconv.executor.algorithms.row_tiles import rows_per_tile
+from ortconv.executor.algorithms.sliding_window import (
+    Place,
+    Window,
+    channels_first,
+    channels_last,
+    reached,
+)
+from ortconv.executor.replay.work import Work, copy_to, spans
+from ortconv.ir.tensor import Array
+
+_LONG_ROW = 64
+
+
+def reduce_windows(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
+    """(N, C, spatial...) to (N, C, output...) with every window reduced by a binary ufunc, in the memory order of x.
+
+    Padding is not there to be read: it counts as the identity. The output is made in row tiles along its first spatial axis.
+    """
+    # Short rows are dear: their channels make longer ones, unless they are few.
+    last = not x.flags.c_contiguous or x.shape[-1] < min(_LONG_ROW, 4 * x.shape[1])
+    given, first = (channels_last(x, work), 1) if last else (x, 2)
+    rank, rows = len(w.output), w.output[0]
+    out = work.empty((*given.shape[:first], *w.output, *given.shape[first + rank :]), x.dtype)
+    most = rows_per_tile(rows, 2 * given.nbytes // max(rows, 1))
+    if parts := spans(rows, most):
+        for part in parts:
+            with work.scratch():
+                y, made = given, out[(slice(None),) * first + (part,)]
+                for i, size in enumerate(w.output):
+                    taps: Sequence[Place] = reached(w, i)
+                    if i == 0:
+                        taps, size = [_within(tap, part) for tap in taps], part.stop - part.start
+                    y = _reduce_axis(work, y, first + i, size, taps, ufunc, identity, made if i == rank - 1 else None)
+    return channels_first(out) if last else out
+
+
+def _within(tap: Place, part: slice) -> Place:
+    """Where a kernel element has inputs among the outputs of a part, which begin with its first one."""
+    outputs, inputs = tap
+    start = min(max(outputs.start, part.start), part.stop)
+    stop = max(min(outputs.stop, part.stop), start)
+    step = inputs.step or 1
+    first, last = (inputs.start + (at - outputs.start) * step for at in (start, stop))
+    return slice(start - part.start, stop - part.start), slice(first, last, step)
+
+
+def _reduce_axis(
+    work: Work, x: Array, axis: int, size: int, taps: Sequence[Place], ufunc: Any, identity: Any, out: Array | None
+) -> Array:
+    """`out` if that is given, else new memory or a part of x."""
+    before = (slice(None),) * axis
+    widest = sorted((tap for tap in taps if tap[0].stop > tap[0].start), key=lambda tap: tap[0].start - tap[0].stop)
+    whole = [x[(*before, source)] for target, source in widest[:2] if target.stop - target.start == size]
+    if len(widest) == 1 and whole and out is None:
+        return whole[0]
+    y = work.empty((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype) if out is None else out
+    if len(whole) > 1:
+        work.do(partial(ufunc, out=y), whole[0], whole[1])
+    elif whole:
+        work.do(copy_to, whole[0], y)
+    else:
+        work.do(y.fill, identity)
+    for target, source in widest[len(whole) :]:
+        inside = y[(*before, target)]
+        work.do(partial(ufunc, out=inside), inside, x[(*before, source)])
+    return y
+
+
+@lru_cache(maxsize=64)
+def window_counts(w: Window, declared_padding: bool) -> Array:
+    """(output...): how many elements of each window lie in the input, or also in its declared padding.
+
+    A scalar where all agree.
+    """
+    counts = np.ones(())
+    for i, n in enumerate(w.size):
+        low, high = (-w.begin[i], n + w.end[i]) if declared_padding else (0, n)
+        at = np.arange(w.output[i])[:, None] * w.strides[i] + np.arange(w.kernel[i]) * w.dilations[i] - w.begin[i]
+        counts = np.multiply.outer(counts, ((at >= low) & (at < high)).sum(axis=1))
+    uniform = counts.size > 0 and counts.min() == counts.max()
+    return np.asarray(counts.max() if uniform else counts)
+
+
+def sums_of_channels(work: Work, x: Array) -> Array:
+    """(N, C, spatial...) to (N, C)."""
+    n, c, *spatial = x.shape
+    size = prod(spatial)
+    total, each = work.empty((n, c), x.dtype), ones(size, x.dtype)
+    if x.flags.c_contiguous:
+        work.do(np.matmul, x.reshape(n * c, size), each, total.reshape(n * c))
+    else:
+        work.do(np.matmul, each, channels_last(x, work).reshape(n, size, c), total)
+    return total
