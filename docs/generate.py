@@ -22,7 +22,7 @@ from ortconv.nnapi.operations.table import LETTERS
 from ortconv.optimizer.catalog import entries
 from ortconv.partition.coreml import rules as coreml
 from ortconv.partition.nnapi import rules as nnapi
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 
 FOLDER = Path(__file__).parent
 NOTE = "This page is written by `make docs` from the program itself.\n"
@@ -85,7 +85,7 @@ def nnapi_rules() -> str:
     return _with_table("nnapi_rules.md", head, rows)
 
 
-def _level(row: Row) -> str:
+def _level(row: NnapiRow) -> str:
     return "28 for uint8, else 29" if callable(row.level) else str(row.level)
 
 

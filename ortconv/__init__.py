@@ -23,10 +23,13 @@ if _TYPE_CHECKING:
     from ortconv.errors import UsageError as UsageError
     from ortconv.models import load as load
     from ortconv.ortformat.check import check as verify
+    from ortconv.pipeline import Failure as Failure
     from ortconv.pipeline import Options as Options
     from ortconv.pipeline import Result as Result
     from ortconv.pipeline import convert as convert
+    from ortconv.pipeline import convert_all as convert_all
     from ortconv.pipeline import optimize as optimize
+    from ortconv.pipeline.analysis import analyze as analyze
     from ortconv.runtime.session import Session as Session
 
 __version__ = "0.2.0"
@@ -36,19 +39,22 @@ _ERRORS = ("BackendError", "FormatError", "GraphError", "MismatchError", "ModelE
 _MODULES = ("compare", "errors", "nnapi", "partition")
 _PUBLIC = {
     **dict.fromkeys(_ERRORS, ("ortconv.errors", "")),
+    "Failure": ("ortconv.pipeline", ""),
     "Options": ("ortconv.pipeline", ""),
     "Result": ("ortconv.pipeline", ""),
     "Session": ("ortconv.runtime.session", ""),
+    "analyze": ("ortconv.pipeline.analysis", ""),
     "convert": ("ortconv.pipeline", ""),
+    "convert_all": ("ortconv.pipeline", ""),
     "load": ("ortconv.models", ""),
     "optimize": ("ortconv.pipeline", ""),
     "verify": ("ortconv.ortformat.check", "check"),
 }
 
 __all__ = [
-    "BackendError", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError", "Result", "Session",
-    "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "compare", "convert", "errors", "load", "nnapi",
-    "optimize", "partition", "verify",
+    "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError", "Result",
+    "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "compare", "convert", "convert_all",
+    "errors", "load", "nnapi", "optimize", "partition", "verify",
 ]  # fmt: skip
 
 

@@ -19,14 +19,14 @@ class Message(Protocol):
     def SerializeToString(self) -> bytes: ...  # noqa: N802
 
 
-Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Message
+ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview | Message
 """A model: its file, the bytes of one, or onnx's message."""
 
 ORT = b"ORTM"
 """Bytes 4 to 8 of a file in ORT format."""
 
 
-def load(source: Source, fix_dims: Mapping[str, int] | None = None, *, only_to_run: bool = False) -> Model:
+def load(source: ModelSource, fix_dims: Mapping[str, int] | None = None, *, only_to_run: bool = False) -> Model:
     """The model of an .onnx or .ort file, told apart by the name of the file, or by its content if the name says neither.
 
     The bytes of such a file and a ModelProto, which hold their weights themselves, are taken as well. `fix_dims` gives numbers for
@@ -80,7 +80,7 @@ def content(source: bytes | bytearray | memoryview | Message) -> memoryview:
 
 
 @contextmanager
-def as_file(source: Source) -> Iterator[tuple[Path, str]]:
+def as_file(source: ModelSource) -> Iterator[tuple[Path, str]]:
     """The file of a model and what to call it; a model in memory has one as long as the block lasts."""
     if isinstance(source, str | os.PathLike):
         yield Path(source), str(source)

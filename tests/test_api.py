@@ -217,3 +217,52 @@ def test_stages_are_told_as_they_begin(source: Path, tmp_path: Path) -> None:
     assert set(stages) == set(result.seconds)
     assert stages[0] == "load"
     assert "started" not in result.to_dict()
+
+
+def test_many_models(tmp_path: Path) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    (folder / "sub").mkdir(parents=True)
+    for name in ("a.onnx", "sub/a.onnx"):
+        (folder / name).write_bytes(proto().SerializeToString())
+    (folder / "b.onnx").write_bytes(b"no model")
+    good, bad, inner = ortconv.convert_all(folder, out, fix_dims={"batch": 2})
+    assert isinstance(bad, ortconv.Failure)
+    assert isinstance(bad.error, FormatError)
+    assert bad.to_dict()["source"] == str(folder / "b.onnx")
+    assert [Path(f) for r in (good, inner) for f in r.files] == [out / "a.ort", out / "sub" / "a.ort"]
+    assert sorted(p.name for p in out.rglob("*.config")) == ["required_operators.config"]
+    assert ortconv.load(out / "a.ort").graph.inputs[0].shape == (2, 3)
+
+
+def test_a_list_of_models_is_written_beside_them_one_at_a_time(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.onnx" for name in "ab"]
+    for path in paths:
+        path.write_bytes(proto().SerializeToString())
+    results = ortconv.convert_all(paths, write_config=False)
+    next(results)
+    assert sorted(p.name for p in tmp_path.glob("*.ort")) == ["a.ort"]
+    assert len(list(results)) == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.onnx", "a.ort", "b.onnx", "b.ort"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "settings", "message"),
+    [
+        ([], {}, "no .onnx file to convert"),
+        (["m.onnx", "m.onnx"], {}, "would both become"),
+        (["m.onnx"], {"optimization_level": "some"}, "optimization level 'some'"),
+        (["m.onnx"], {"disable_passes": ["Nothing"]}, "'Nothing'"),
+    ],
+)
+def test_what_is_wrong_with_all_models_is_said_before_the_first(
+    sources: list[str], settings: dict[str, Any], message: str, source: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        ortconv.convert_all([source.parent / name for name in sources], **settings)
+
+
+def test_a_dimension_that_no_model_has(source: Path) -> None:
+    results = ortconv.convert_all([source], fix_dims={"btach": 1})
+    assert isinstance(next(results), ortconv.Result)
+    with pytest.raises(UsageError, match="no input of any model has a dimension of that name"):
+        next(results)

@@ -6,6 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,9 @@ import onnx.parser
 import pytest
 
 from ortconv.backends.onnxruntime_cpu import OnnxRuntime
+from ortconv.errors import UsageError
 from ortconv.onnxio.load import from_proto
+from ortconv.runtime import backend
 from ortconv.runtime.session import Session
 from tests.conftest import ROOT
 
@@ -117,3 +122,31 @@ def test_a_node_that_onnxruntime_has_no_kernel_for_falls_to_the_next_backend() -
     session = Session(from_proto(onnx.parser.parse_model(text)), ["onnxruntime", "numpy"])
     assert [p.backend for p in session.plan] == ["onnxruntime", "numpy", "onnxruntime", "onnxruntime"]
     np.testing.assert_allclose(session.run(None, {"x": np.float32([1, 2])})[0], np.exp([1, 2]), rtol=1e-6)
+
+
+@pytest.fixture
+def discovered() -> Iterator[Callable[..., dict[str, str]]]:
+    """What is found where these entry points are installed, as (name, value)."""
+
+    def find(*installed: tuple[str, str]) -> dict[str, str]:
+        points = [EntryPoint(name, value, backend.GROUP) for name, value in installed]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("importlib.metadata.entry_points", lambda group: points)
+            backend.discover.cache_clear()
+            return backend.discover()
+
+    yield find
+    backend.discover.cache_clear()
+
+
+def test_built_in_backends_are_entry_points(discovered: Callable[..., dict[str, str]]) -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"][backend.GROUP]
+    assert declared == backend.BUILT_IN
+    assert discovered() == discovered(*declared.items()) == declared
+    assert discovered(("mine", "a.b:C")) == {**declared, "mine": "a.b:C"}
+
+
+def test_no_package_takes_the_name_of_another_backend(discovered: Callable[..., dict[str, str]]) -> None:
+    for others in ([("numpy", "a.b:C")], [("mine", "a.b:C"), ("mine", "a.b:D")]):
+        with pytest.raises(UsageError, match="two packages offer a backend named"):
+            discovered(*others)

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "ortconv"
 
 LAYERS: list[set[str]] = [
     {"choices", "errors"},
-    {"files", "onnxlib"},
+    {"files", "onnxlib", "process"},
     {"ir"},
     {"runtime"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},
@@ -25,9 +25,8 @@ LAYERS: list[set[str]] = [
     {"models"},
     {"session"},
     {"compare"},
-    {"report", "offload"},
+    {"report"},
     {"pipeline"},
-    {"study"},
     {"cli"},
     {"__main__"},
 ]

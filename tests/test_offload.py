@@ -25,7 +25,6 @@ from ortconv.ir.text import text
 from ortconv.ir.types import DType
 from ortconv.ir.verify import verify
 from ortconv.models import load
-from ortconv.offload import Gain, maximize
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer import catalog
@@ -33,8 +32,9 @@ from ortconv.optimizer.engine import Context
 from ortconv.optimizer.recipe import make, names_of
 from ortconv.partition import Target, partition
 from ortconv.partition.limits import Limits
-from ortconv.partition.profile import Copies, Device
-from ortconv.pipeline import Options, convert, optimize
+from ortconv.partition.profile import Copies, DeviceProfile
+from ortconv.pipeline import Offload, Options, convert, optimize
+from ortconv.pipeline.maximize_offload import Gain, maximize
 from tests.conftest import SMALL
 
 SHARED = Path(os.environ.get("ORTCONV_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "models"
@@ -91,7 +91,7 @@ def _pruned(source: onnx.ModelProto) -> str:
 )  # fmt: skip
 def test_a_refused_operator(graph: str, opset: int, level: int, rewrites: list[str]) -> None:
     head = f"g (float[2,3,4] x) => (float y) <{WEIGHTS}, float[4] v = {{1, 2, 3, 4}}, float two = {{2}}, float low = {{-2}}>"
-    device = Device(copies=Copies(0.0, 1e30))
+    device = DeviceProfile(copies=Copies(0.0, 1e30))
     _, gain = maximized(f"{head} {{ {graph} }}", level, opset, limits=Limits(device=device))
     assert list(gain.rewrites) == rewrites
     assert (gain.before.taken < gain.before.nodes, gain.after.refused, gain.after.partitions) == (True, 0, 1)
@@ -173,7 +173,7 @@ ISLAND = "g (float[2,3,4] x) => (float y) { a = Erf(x) b = HardSigmoid(a) y = Er
 
 def test_an_island_is_left_unless_it_saves_time() -> None:
     assert maximized(ISLAND)[1].rewrites == {}
-    free = Device(copies=Copies(0.0, 1e30))
+    free = DeviceProfile(copies=Copies(0.0, 1e30))
     assert maximized(ISLAND, limits=Limits(device=free))[1].rewrites == {"HardSigmoidToClip": 1}
 
 
@@ -215,7 +215,7 @@ OFFLOAD = [case for case in golden.cases() if case.id.startswith("offload/") and
 @pytest.mark.parametrize("level", [*(pytest.param(level, marks=pytest.mark.slow) for level in (27, 28, 29)), 31])
 def test_golden_cases(level: int) -> None:
     """Every golden case as a model of its own: never less is taken, and the numbers are the source's."""
-    free = Limits(device=Device(copies=Copies(0.0, 1e30)))
+    free = Limits(device=DeviceProfile(copies=Copies(0.0, 1e30)))
     rewritten = 0
     for case in OFFLOAD:
         source, model = case.proto(), from_proto(case.proto())
@@ -281,10 +281,9 @@ def test_shared_models(name: str) -> None:
     described = next(m for m in json.loads((SHARED / "INDEX.json").read_text())["models"] if m["name"] == name)
     dims = {d: n for i in described["inputs"] for d, n in zip(i["shape"], i["fixed_shape"]) if isinstance(d, str)}
     for level in (27, 29, 31):
-        gains: list[Gain] = []
         model = load(SHARED / described["file"], dims)
-        optimize(model, target=Target(feature_level=level), recipe=make("basic", offload=True), told=gains.append)
-        (gain,) = gains
+        gain = optimize(model, "basic", Target(feature_level=level), offload=Offload.WHERE_IT_HELPS).gain
+        assert gain is not None
         verify(model.graph)
         assert gain.after.refused <= gain.before.refused
         assert gain.after.taken >= gain.before.taken

@@ -10,9 +10,9 @@ from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
 from ortconv.executor.kernels.evaluate import objection
 from ortconv.executor.plan import Plan
-from ortconv.executor.replay.memory import keep_freed_memory
 from ortconv.executor.replay.threads import in_threads
 from ortconv.ir.graph import Node
+from ortconv.process import keep_freed_memory
 from ortconv.runtime.backend import Event, Program, Region
 
 

@@ -7,7 +7,6 @@ app finds them. Both run on one thread, and log nothing.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -20,17 +19,14 @@ from ortconv.errors import BackendError, UsageError
 from ortconv.ir.graph import Node
 from ortconv.ir.schema import schema_of
 from ortconv.ir.types import DType, TensorType
+from ortconv.process import disable_telemetry
 from ortconv.runtime.backend import Event, Program, Region
 from ortconv.runtime.deadline import TimeLimitError, seconds_left
 
 
 def runtime() -> Any:
-    """The package onnxruntime; nothing else imports it.
-
-    Its telemetry writes files of its own and looks up a host as soon as a session exists. It is off unless the user has set
-    ORT_DISABLE_TELEMETRY to something else.
-    """
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    """The package onnxruntime, without telemetry; nothing else imports it."""
+    disable_telemetry()
     import onnxruntime
 
     return onnxruntime

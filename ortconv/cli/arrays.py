@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ortconv.ir.tensor import Array
 
-Check = Callable[[str, "np.dtype[Any]", tuple[int, ...]], None]
+ArrayCheck = Callable[[str, "np.dtype[Any]", tuple[int, ...]], None]
 """UsageError where an array of this name, type and shape is not wanted."""
 
 PIECE = 1 << 20
@@ -25,7 +25,7 @@ MOST_ARRAYS = 10_000
 MOST_AXES = 64
 
 
-def read_npz(path: Path, check: Check | None = None) -> dict[str, Array]:
+def read_npz(path: Path, check: ArrayCheck | None = None) -> dict[str, Array]:
     """The arrays of an .npz file by name.
 
     FormatError if it is none or is damaged, UnsafeInputError for pickled objects, UsageError for arrays that `check`
@@ -44,7 +44,7 @@ def read_npz(path: Path, check: Check | None = None) -> dict[str, Array]:
         return found
 
 
-def read_npy(path: Path, name: str, check: Check | None = None) -> Array:
+def read_npy(path: Path, name: str, check: ArrayCheck | None = None) -> Array:
     """The array of an .npy file; `name` is what `check` is called with. Errors as those of `read_npz`."""
     hint = "write one with numpy.save(path, array)"
     with _reading(".npy file", path, hint), opened(path) as file:
@@ -83,7 +83,7 @@ def _reading(kind: str, path: Path, hint: str) -> Iterator[None]:
         raise FormatError(f"is no {kind}: {str(error)[:200]}", file=path, hint=hint) from error
 
 
-def _array(stream: IO[bytes], length: int, name: str, check: Check | None) -> Array:
+def _array(stream: IO[bytes], length: int, name: str, check: ArrayCheck | None) -> Array:
     """The array of a stream of at most `length` bytes in the format of .npy."""
     import numpy as np
 

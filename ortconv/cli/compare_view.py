@@ -12,7 +12,7 @@ from ortconv.cli import printable
 from ortconv.cli.run_view import fill, stdout, table
 
 if TYPE_CHECKING:
-    from ortconv.compare.layers import Layer
+    from ortconv.compare.layers import ComparedLayer
     from ortconv.compare.measure import Measure
     from ortconv.compare.models import Comparison, Subject
 
@@ -62,7 +62,7 @@ def _show_layers(one: Comparison, verbose: bool) -> None:
         console.print(rows)
 
 
-def _layer(layer: Layer) -> tuple[str, ...]:
+def _layer(layer: ComparedLayer) -> tuple[str, ...]:
     verdict = "other order" if layer.permuted else _verdict(layer.same, layer.found)
     max_abs, scaled, _, _, *others = _numbers(layer.found, layer.limit)
     return layer.name, layer.node.label, max_abs, scaled, *others, verdict

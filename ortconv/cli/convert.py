@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,11 @@ from ortconv.cli import color, fail, print_json
 from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, PASS_CHOICE, Library, Size, add
 from ortconv.cli.progress import progress_bar, stage_line
 from ortconv.cli.render import convert_summary
-from ortconv.errors import BatchError, OrtconvError, UnknownDimError, UsageError
+from ortconv.errors import BatchError, UsageError
 
 if TYPE_CHECKING:
-    from ortconv.pipeline import Options
+    from ortconv.ir.model import Model
+    from ortconv.pipeline import Failure, Observer, Options, Result
 
 REPLACED = ("optimization_level", "enable_passes", "disable_passes", "only_passes", "stop_after", "fold_limit")
 """The options that --pipeline takes the place of."""
@@ -147,59 +147,90 @@ def command(
     Nothing is put in place unless the result computes what the source computes.
     """
     from ortconv.models import find_models
-    from ortconv.pipeline import config_name, ort_name, write_config
+    from ortconv.pipeline import Failure
 
-    batch = model.is_dir()
-    sources = find_models(model)
-    if not sources:
+    count = len(find_models(model))
+    if not count:
         raise UsageError(f"there is no .onnx file below {model}")
+    styles = tuple(dict.fromkeys(flags.pop("styles")))
+    place = _place(model, output, output_dir, styles)
+    results: list[Result] = []
+    failures: list[Failure] = []
+    for style in styles:
+        options = _options(flags, style, details=verbose or as_json)
+        observer = _narrate if verbose else None
+        for done in _converted(model, place, options, observer, 0 if quiet or verbose else count):
+            if isinstance(done, Failure):
+                fail(done.error)
+                failures.append(done)
+                continue
+            results.append(done)
+            _show(done, summary=not (as_json or quiet), trace=verbose)
+    if as_json:
+        print_json(
+            {"version": 1, "models": [r.to_dict() for r in results], "failures": [f.to_dict() for f in failures]}
+        )
+    if failures and not flags["allow_conversion_failures"]:
+        total = count * len(styles)
+        raise BatchError(f"{len(failures)} of {total} models could not be converted", file=model)
+
+
+def _place(model: Path, output: Path | None, output_dir: Path | None, styles: Sequence[str]) -> Path | None:
+    """The .ort file to write, or the folder; None for files beside their models."""
     if output is not None and output_dir is not None:
         raise UsageError("--output and --output-dir exclude each other")
-    if output is not None and output.suffix.lower() == ".onnx" and not output.is_dir():
+    place = output_dir or output
+    if output is None or output.is_dir():
+        return place
+    if output.suffix.lower() == ".onnx":
         hint = f"name it {output.stem}.ort, or give a directory"
         raise UsageError(f"-o {output}: convert writes .ort files, not .onnx", hint=hint)
-    styles = tuple(dict.fromkeys(flags.pop("styles")))
-    exact = output if output is not None and output.suffix.lower() == ".ort" and not batch else None
-    if exact and len(styles) > 1:
+    if _is_file(model, output) and len(styles) > 1:
         raise UsageError("one .ort file cannot hold two styles", hint="give -o a directory")
-    folder = output_dir or (None if exact else output)
-    results: list[Any] = []
-    failures: list[OrtconvError] = []
-    for style in styles:
-        options = _options(flags, style, details=verbose or as_json, write_config=not batch)
-        options.recipe()  # complains of what is wrong with it once, before any model is read
-        unknown = dict.fromkeys(options.fix_dims, True) if batch else {}
-        done: list[Any] = []
-        with progress_bar(sources, shown=batch and not quiet) as steps:
-            for source in steps:
-                target = exact or _beside(source, model if batch else source.parent, folder) / ort_name(
-                    source, options.optimization_level, style
-                )
-                try:
-                    with stage_line(source.name, shown=not (batch or quiet or verbose)) as started:
-                        done.append(_convert_one(source, target, options, verbose, started, unknown))
-                except OrtconvError as error:
-                    if not batch:
-                        raise
-                    fail(error)
-                    failures.append(error)
-                    continue
-                if not as_json and not quiet:
-                    click.echo(convert_summary(done[-1]), color=color())
-                elif (check := done[-1].validation) is not None and check.skipped is not None:
-                    click.echo(f"warning: {source}: the result is not checked: {check.skipped}", err=True)
-        if any(unknown.values()) and not failures:
-            name = next(name for name, missing in unknown.items() if missing)
-            raise UsageError(f"--fix-dim {name}: no input of any model has a dimension of that name", file=model)
-        if batch and done:
-            write_config([Path(r.files[0]) for r in done], (folder or model) / config_name(options), options)
-        results += done
-    if as_json:
-        failed = [{"source": e.file, "error": e.message, "exit_code": e.exit_code, "hint": e.hint} for e in failures]
-        print_json({"version": 1, "models": [r.to_dict() for r in results], "failures": failed})
-    if failures and not flags["allow_conversion_failures"]:
-        total = len(sources) * len(styles)
-        raise BatchError(f"{len(failures)} of {total} models could not be converted", file=model)
+    return place
+
+
+def _is_file(model: Path, place: Path) -> bool:
+    """Whether the place to write to is one .ort file."""
+    return place.suffix.lower() == ".ort" and not model.is_dir() and not place.is_dir()
+
+
+def _converted(
+    model: Path, place: Path | None, options: Options, observer: Observer | None, shown: int
+) -> Iterator[Result | Failure]:
+    """What comes of each model; the progress of `shown` models is shown."""
+    from ortconv.pipeline import convert, convert_all, ort_name
+
+    if model.is_dir():
+        with progress_bar(
+            convert_all(model, place, options=options, observer=observer), shown, shown=shown > 0
+        ) as found:
+            yield from found
+        return
+    target = place or model.parent
+    if not _is_file(model, target):
+        target /= ort_name(model, options.optimization_level, options.optimization_style)
+    with stage_line(model.name, shown=shown > 0) as started:
+        result = convert(model, target, options=options, observer=observer, started=started)
+    yield result
+
+
+def _show(result: Result, *, summary: bool, trace: bool) -> None:
+    """Print the trace of a result, and its summary or at least that it was not checked."""
+    if trace:
+        from ortconv.cli.trace import show
+
+        show(Path(result.source).name, result.trace)
+    check = result.validation
+    if summary:
+        click.echo(convert_summary(result), color=color())
+    elif check is not None and check.skipped is not None:
+        click.echo(f"warning: {result.source}: the result is not checked: {check.skipped}", err=True)
+
+
+def _narrate(stage: str, model: Model) -> None:
+    """Print how many nodes a stage or pass left."""
+    click.echo(f"{Path(model.path).name}: {stage}: {sum(1 for _ in model.graph.walk())} nodes", err=True)
 
 
 def _options(flags: dict[str, Any], style: str, **settings: Any) -> Options:
@@ -216,41 +247,6 @@ def _options(flags: dict[str, Any], style: str, **settings: Any) -> Options:
         return Options(optimization_style=style, **given, **settings)
     except UsageError as error:
         raise (error.at(file=flags["pipeline"]) if flags["pipeline"] else error) from None
-
-
-def _convert_one(
-    source: Path,
-    target: Path,
-    options: Options,
-    verbose: bool,
-    started: Callable[[str], None] | None,
-    unknown: dict[str, bool],
-) -> Any:
-    """The result of one conversion. Of the dimensions among `unknown`, those that the model has not are left out; found ones
-    are noted there.
-    """
-    from ortconv.pipeline import convert
-
-    def narrate(stage: str, model: Any) -> None:
-        click.echo(f"{source.name}: {stage}: {sum(1 for _ in model.graph.walk())} nodes", err=True)
-
-    while True:
-        try:
-            observer = narrate if verbose else None
-            result = convert(source, target, options=options, observer=observer, started=started)
-            break
-        except UnknownDimError as error:
-            if error.name not in unknown:
-                raise
-            fixed = {name: size for name, size in options.fix_dims.items() if name != error.name}
-            options = replace(options, fix_dims=fixed)
-    unknown.update(dict.fromkeys((name for name in options.fix_dims if name in unknown), False))
-    if not verbose:
-        return result
-    from ortconv.cli.trace import show
-
-    show(source.name, result.trace)
-    return result
 
 
 def _pipeline(path: Path | None) -> str | None:
@@ -301,8 +297,3 @@ def _arrays(path: Path) -> dict[str, Any]:
     from ortconv.cli.arrays import read_npz
 
     return read_npz(path)
-
-
-def _beside(source: Path, root: Path, folder: Path | None) -> Path:
-    """Where the result of a source goes: the same place below the output folder, or beside the source."""
-    return source.parent if folder is None else folder / source.parent.relative_to(root)

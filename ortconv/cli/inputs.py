@@ -16,7 +16,7 @@ from ortconv.errors import FormatError, UsageError
 if TYPE_CHECKING:
     import numpy as np
 
-    from ortconv.cli.arrays import Check
+    from ortconv.cli.arrays import ArrayCheck
     from ortconv.compare.feeds import Draw
     from ortconv.ir.graph import Graph, Value
 
@@ -83,7 +83,7 @@ def read_expected(path: Path, outputs: Sequence[Value]) -> dict[str, Any]:
     return {outputs[0].name: read_array(path, outputs[0])}
 
 
-def read_array(path: Path, value: Value, check: Check | None = None) -> Any:
+def read_array(path: Path, value: Value, check: ArrayCheck | None = None) -> Any:
     """The array of a .npy or .pb file; `check` sees type and shape of the former before the rest is read."""
     suffix = path.suffix.lower()
     if suffix == ".pb":
@@ -98,7 +98,7 @@ def read_array(path: Path, value: Value, check: Check | None = None) -> Any:
     return read_npy(path, value.name, check)
 
 
-def _checking(values: Sequence[Value]) -> Check:
+def _checking(values: Sequence[Value]) -> ArrayCheck:
     """A check of arrays against the inputs of these names, before they are read."""
     from ortconv.runtime.session import check_type
 

@@ -13,7 +13,7 @@ from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messag
 from ortconv.cli.options import add
 
 if TYPE_CHECKING:
-    from ortconv.report.benchmark import Comparison
+    from ortconv.report.benchmark import BenchmarkComparison
 
 DEFAULT_DEVICES = ("gpu-fp16", "npu-int8")
 DEFAULT_FLAGS = ("", "fp16", "nchw")
@@ -34,13 +34,13 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def dump(model: Path, profiles: tuple[str, ...], nnapi_flags: str, vlog: str, as_json: bool, **flags: Any) -> None:
     """Show the operands and operations of every partition of MODEL (.onnx or .ort)."""
-    from ortconv.backends.nnapi.backend import Options
+    from ortconv.backends.nnapi.backend import NnapiOptions
     from ortconv.report.nnapi import compiled, document, text
 
     with messages(vlog):
         ready, settings = prepared(model, flags)
         settings |= parsed(nnapi_flags)
-        partitions = compiled(ready, Options(**settings, devices=tuple(load_devices(profiles))))
+        partitions = compiled(ready, NnapiOptions(**settings, devices=tuple(load_devices(profiles))))
     if as_json:
         print_json({"version": 1, "model": str(model), "partitions": document(partitions)})
     else:
@@ -105,9 +105,9 @@ def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> No
         click.echo(show(found), color=color())
 
 
-def _compared(model: Path, flags: dict[str, Any]) -> Comparison:
+def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
     from ortconv.compare.benchmark import benchmark, contenders, expectation
-    from ortconv.report.benchmark import Comparison
+    from ortconv.report.benchmark import BenchmarkComparison
 
     load_devices(flags["profiles"])  # complains of what is wrong with them
     ready, settings = prepared(model, flags)
@@ -116,4 +116,4 @@ def _compared(model: Path, flags: dict[str, Any]) -> Comparison:
     wanted = given.read_inputs(ready.graph, flags["inputs"], flags["texts"])
     expected_by, feeds, expected = expectation(ready, flags["backends"], wanted.arrays, wanted.draws, flags["seed"])
     rows = benchmark(ready, entrants, feeds, expected, flags["repeat"], flags["timing"])
-    return Comparison(str(model), expected_by, feeds, flags["repeat"], rows)
+    return BenchmarkComparison(str(model), expected_by, feeds, flags["repeat"], rows)

@@ -57,10 +57,10 @@ def configured(backends: Sequence[str], flags: dict[str, Any], repeat: int = 1) 
         return list(names)
     if not given and repeat == 1:
         return list(names)
-    from ortconv.backends.nnapi.backend import Nnapi, Options, flags_of
+    from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, flags_of
 
     settings = flags_of(flags["nnapi_flags"])
     if flags["nnapi_feature_level"] is not None:
         settings["feature_level"] = flags["nnapi_feature_level"]
-    options = Options(**settings, devices=flags["devices"], cache=flags["nnapi_cache"], burst=repeat > 1)
+    options = NnapiOptions(**settings, devices=flags["devices"], cache=flags["nnapi_cache"], burst=repeat > 1)
     return [Nnapi(options) if name == "nnapi" else name for name in names]

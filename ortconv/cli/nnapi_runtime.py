@@ -141,10 +141,10 @@ def prepared(model: Path, flags: Mapping[str, Any]) -> tuple[Model, dict[str, An
     from ortconv.cli.convert import dims, names
     from ortconv.partition import Target
     from ortconv.partition.policy import DEFAULT_STOP_OPS
-    from ortconv.study import study
+    from ortconv.pipeline.analysis import analyze
 
     stop_ops = names(flags["nnapi_partitioning_stop_ops"])
     stop_ops = DEFAULT_STOP_OPS if stop_ops is None else stop_ops
     target = Target(feature_level=flags["nnapi_feature_level"], stop_ops=stop_ops)
-    found = study(model, target, flags["level"], fix_dims=dims(flags["fix_dims"]))
+    found = analyze(model, target, flags["level"], fix_dims=dims(flags["fix_dims"]))
     return found.model, {"feature_level": flags["nnapi_feature_level"], "stop_ops": stop_ops}

@@ -9,12 +9,12 @@ import click
 from ortconv.cli import printable
 from ortconv.cli.render import columns
 from ortconv.nnapi import timing
-from ortconv.report.benchmark import Comparison, accuracy, operations, title
+from ortconv.report.benchmark import BenchmarkComparison, accuracy, operations, title
 
 NOTHING = "NNAPI takes no node of this model; ortconv partition says why, --fix-dim gives symbolic dimensions numbers"
 
 
-def show(found: Comparison) -> str:
+def show(found: BenchmarkComparison) -> str:
     """A table of the rows, what failed, and where the time went if that was asked for."""
     good = [row for row in found.rows if row.error is None]
     ratio = f">ratio to {title(good[0])}" if good else "ratio"

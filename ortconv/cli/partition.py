@@ -14,7 +14,7 @@ from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, add
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
-    from ortconv.study import Study
+    from ortconv.pipeline.analysis import Analysis
 
 
 @click.command(context_settings={"show_default": True})
@@ -53,12 +53,12 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     from ortconv.report.gates import check_gates, parse_gates
     from ortconv.report.partitions import divided, document, metrics
 
-    study = _studier(model, flags)
-    found = study(flags["level"])
+    analysis_at = _analyzer(model, flags)
+    found = analysis_at(flags["level"])
     numbers = metrics(found.partitioning, found.estimate)
     conditions = parse_gates(flags["fail_on"], numbers) if flags["fail_on"] is not None else ()
     advice = [] if quiet and not as_json else found.advice()
-    rows = _levels(model, study) if flags["compare_levels"] else []
+    rows = _levels(model, analysis_at) if flags["compare_levels"] else []
     _draw(found, model, flags)
     if as_json:
         described = document(str(model), found.level, found.partitioning, found.estimate, advice)
@@ -75,14 +75,14 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     check_gates(conditions, numbers)
 
 
-def _studier(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Study]:
+def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Analysis]:
     """A function that studies the model at a level."""
     from ortconv.cli.convert import dims, names
     from ortconv.partition import Target
     from ortconv.partition.limits import Limits
     from ortconv.partition.policy import DEFAULT_STOP_OPS
-    from ortconv.partition.profile import Device, read_device
-    from ortconv.study import MAXIMIZED, study
+    from ortconv.partition.profile import DeviceProfile, read_device
+    from ortconv.pipeline.analysis import REWRITABLE_LEVELS, analyze
 
     stop_ops = names(flags["nnapi_partitioning_stop_ops"])
     if flags["ep"] == "coreml" and (stop_ops is not None or flags["use_nchw"]):
@@ -97,37 +97,38 @@ def _studier(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Study
         coreml_static_inputs=flags["coreml_static_inputs"],
         coreml_on_subgraphs=flags["coreml_on_subgraphs"],
     )
-    device = Device() if flags["device"] is None else read_device(flags["device"])
+    device = DeviceProfile() if flags["device"] is None else read_device(flags["device"])
     limits = Limits(flags["max_partitions"], flags["min_nodes"], flags["only_worthwhile"], device)
     narrowed, fixed = device.narrow(target), dims(flags["fix_dims"])
     maximize = flags["maximize_offload"]
-    if maximize and flags["level"] not in (None, *MAXIMIZED):
+    if maximize and flags["level"] not in (None, *REWRITABLE_LEVELS):
         raise UsageError(
-            f"level {flags['level']} is not one at which nodes are rewritten", hint=f"choose {' or '.join(MAXIMIZED)}"
+            f"level {flags['level']} is not one at which nodes are rewritten",
+            hint=f"choose {' or '.join(REWRITABLE_LEVELS)}",
         )
-    return lambda level: study(
+    return lambda level: analyze(
         model,
         narrowed,
         level,
         limits=limits,
         device=device,
         fix_dims=fixed,
-        maximize=maximize and level in (None, *MAXIMIZED),
+        maximize=maximize and level in (None, *REWRITABLE_LEVELS),
     )
 
 
-def _levels(model: Path, study: Callable[[str | None], Study]) -> list[dict[str, Any]]:
+def _levels(model: Path, analysis_at: Callable[[str | None], Analysis]) -> list[dict[str, Any]]:
     from ortconv.report.partitions import level_row
 
     if model.suffix.lower() == ".ort":
         raise UsageError(
             "an .ort model has one level only", file=model, hint="compare the levels of the .onnx it came from"
         )
-    found = map(study, STUDIED)
+    found = map(analysis_at, STUDIED)
     return [level_row(s.level, s.partitioning, s.estimate) for s in found]
 
 
-def _draw(found: Study, model: Path, flags: dict[str, Any]) -> None:
+def _draw(found: Analysis, model: Path, flags: dict[str, Any]) -> None:
     if flags["svg"] is None and flags["html"] is None:
         return
     from ortconv.files import write_text

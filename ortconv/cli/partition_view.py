@@ -17,7 +17,7 @@ from ortconv.report.partitions import refusals
 
 if TYPE_CHECKING:
     from ortconv.partition.advice import Merge
-    from ortconv.study import Study
+    from ortconv.pipeline.analysis import Analysis
 
 MOST_PARTITIONS = 20
 MOST_REASONS = 20
@@ -26,26 +26,26 @@ WIDE = 110
 NAMES = {"disable": "as it is", "basic": "basic", "extended": "extended", "aware": "{}-aware"}
 
 
-def show(study: Study, advice: Sequence[Merge], levels: Sequence[dict[str, Any]], model: Path) -> None:
-    """Print the study to stdout."""
+def show(analysis: Analysis, advice: Sequence[Merge], levels: Sequence[dict[str, Any]], model: Path) -> None:
+    """Print the analysis to stdout."""
     width = room()
     console = stdout()
-    p, e = study.partitioning, study.estimate
+    p, e = analysis.partitioning, analysis.estimate
     refused = f", without {', '.join(p.target.refused_ops)}" if p.target.refused_ops else ""
     console.print(
         Text.assemble(
             (printable(str(model)), "bold"),
-            f", {_named(study.level, study)}, for {p.target.label}{refused}: ",
+            f", {_named(analysis.level, analysis)}, for {p.target.label}{refused}: ",
             (f"{len(p.partitions)} partition{'' if len(p.partitions) == 1 else 's'}", "bold"),
             f", {p.taken} of {p.total} nodes ({p.coverage:.1f} %), ",
             f"{_count(e.multiply_adds_taken)} of {_count(e.multiply_adds)} multiply-adds",
         )
     )
-    if study.gain is not None:
-        for line in gained(study.gain.to_dict()):
+    if analysis.gain is not None:
+        for line in gained(analysis.gain.to_dict()):
             console.print(Text(printable(line)))
     wide = width is None or width >= WIDE
-    for text in (_levels(levels, study), _partitions(study, wide), _inside(study), _reasons(study)):
+    for text in (_levels(levels, analysis), _partitions(analysis, wide), _inside(analysis), _reasons(analysis)):
         if text:
             click.echo(f"\n{text}\n", color=color())
     if advice:
@@ -60,19 +60,19 @@ def show(study: Study, advice: Sequence[Merge], levels: Sequence[dict[str, Any]]
     )
 
 
-def _named(level: str, study: Study) -> str:
-    return NAMES[level].format(study.partitioning.target.provider.name)
+def _named(level: str, analysis: Analysis) -> str:
+    return NAMES[level].format(analysis.partitioning.target.provider.name)
 
 
 def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return f"{click.style(title, bold=True)}\n{columns(header, rows)}" if rows else ""
 
 
-def _levels(rows: Sequence[dict[str, Any]], study: Study) -> str:
+def _levels(rows: Sequence[dict[str, Any]], analysis: Analysis) -> str:
     header = ("level", ">nodes", ">partitions", ">taken", ">coverage", ">largest", ">CPU", ">divided")
     cells = [
         (
-            _named(r["level"], study), r["nodes"], r["partitions"], r["nodes_taken"], f"{r['coverage_percent']:.1f} %",
+            _named(r["level"], analysis), r["nodes"], r["partitions"], r["nodes_taken"], f"{r['coverage_percent']:.1f} %",
             r["largest"], _ms(r["cpu_seconds"]), _ms(r["seconds"]),
         )
         for r in rows
@@ -80,13 +80,13 @@ def _levels(rows: Sequence[dict[str, Any]], study: Study) -> str:
     return _table("Levels", header, cells)
 
 
-def _partitions(study: Study, wide: bool) -> str:
-    shown = study.partitioning.partitions[:MOST_PARTITIONS]
-    rest = len(study.partitioning.partitions) - len(shown)
-    title = f"Partitions, the first {len(shown)} of {len(study.partitioning.partitions)}" if rest else "Partitions"
+def _partitions(analysis: Analysis, wide: bool) -> str:
+    shown = analysis.partitioning.partitions[:MOST_PARTITIONS]
+    rest = len(analysis.partitioning.partitions) - len(shown)
+    title = f"Partitions, the first {len(shown)} of {len(analysis.partitioning.partitions)}" if rest else "Partitions"
     sizes = (">in", ">out", ">mult-adds") if wide else ()
     rows = []
-    for i, (p, c) in enumerate(zip(shown, study.estimate.partitions, strict=False)):
+    for i, (p, c) in enumerate(zip(shown, analysis.estimate.partitions, strict=False)):
         ops = Counter(n.op for n in p.nodes).most_common()
         named = ", ".join(f"{op} x{n}" if n > 1 else op for op, n in ops[:4]) + (", ..." if len(ops) > 4 else "")
         amounts = (size(c.bytes_in), size(c.bytes_out), _count(c.multiply_adds)) if wide else ()
@@ -95,18 +95,18 @@ def _partitions(study: Study, wide: bool) -> str:
     return _table(title, ("#  operators", ">nodes", *sizes, ">CPU", ">accelerator", ">copies", "worth it"), rows)
 
 
-def _inside(study: Study) -> str:
+def _inside(analysis: Analysis) -> str:
     header = ("graph", ">nodes", ">partitions", ">taken", ">coverage", ">CPU", ">divided")
     rows = [
         (i.label, p.total, len(p.partitions), p.taken, f"{p.coverage:.1f} %", _ms(e.cpu_seconds), _ms(e.seconds))
-        for i, p, e in ((i, i.partitioning, i.estimate) for i in study.inside)
+        for i, p, e in ((i, i.partitioning, i.estimate) for i in analysis.inside)
     ]
     return _table("Graphs inside of nodes", header, rows)
 
 
-def _reasons(study: Study) -> str:
+def _reasons(analysis: Analysis) -> str:
     """Two lines for each reason: what was refused by which rule, with an example, then what helps. Both may be long."""
-    rows = refusals(study.partitioning)
+    rows = refusals(analysis.partitioning)
     if not rows:
         return ""
     title = "Left to the CPU" + (

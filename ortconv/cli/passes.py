@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from ortconv.optimizer.catalog import Entry
-    from ortconv.optimizer.pattern import Operand
+    from ortconv.optimizer.pattern import PatternInput
 
 
 @click.group()
@@ -116,7 +116,7 @@ def _facts(entry: Entry) -> list[tuple[str, tuple[str, ...]]]:
     ]
 
 
-def _tree(operand: Operand, tree: Tree | None = None) -> Tree:
+def _tree(operand: PatternInput, tree: Tree | None = None) -> Tree:
     """A pattern as a picture: the root, and below each node what it reads."""
     from rich.markup import escape
     from rich.tree import Tree

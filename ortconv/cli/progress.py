@@ -6,12 +6,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from shutil import get_terminal_size
+from typing import TypeVar
 
 from ortconv.cli import printable
+
+T = TypeVar("T")
 
 QUIET = 1.0
 """Seconds after which a stage line appears."""
@@ -48,20 +50,20 @@ def stage_line(name: str, *, shown: bool) -> Iterator[Callable[[str], None] | No
 
 
 @contextmanager
-def progress_bar(sources: Sequence[Path], *, shown: bool) -> Iterator[Iterable[Path]]:
-    """The sources, with a progress bar on stderr while they are worked through, if that is a terminal.
+def progress_bar(results: Iterable[T], total: int, *, shown: bool) -> Iterator[Iterable[T]]:
+    """The results, with a progress bar on stderr while they come, if that is a terminal.
 
     What is printed to stdout meanwhile appears above the bar where stdout is a terminal, too, and goes where it leads if not.
     """
     if not shown or not _is_terminal():
-        yield sources
+        yield results
         return
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as progress:
-        yield progress.track(sources, description="converting")
+        yield progress.track(results, total, description="converting")
 
 
 def _is_terminal() -> bool:

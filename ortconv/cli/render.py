@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
@@ -29,29 +29,7 @@ def convert_summary(result: Result) -> str:
         lines.append(_line("rewrites", _counts(result.rewrites)))
     if result.saved_fusions:
         lines.append(_line("saved", f"{result.saved_fusions} fusions for onnxruntime to make when it loads the model"))
-    if result.partitions is not None:
-        for provider in dict.fromkeys(p["provider"] for p in result.partitions):
-            own = [len(p["nodes"]) for p in result.partitions if p["provider"] == provider]
-            what = "partition" if len(own) == 1 else "partitions"
-            share = f"{sum(own)} of {result.nodes_divided} nodes"
-            lines.append(_line(provider, f"{len(own)} {what}, {share} before the fusions for the CPU"))
-        if not result.partitions:
-            lines.append(_line("partition", f"none, 0 of {result.nodes_divided} nodes"))
-        if result.without_fallback:
-            lines.append(
-                _line(
-                    "",
-                    f"{result.without_fallback} of these have no CPU kernel: the file loads only with their providers",
-                )
-            )
-        if result.offload is not None:
-            lines += [_line("offload" if i == 0 else "", printable(t)) for i, t in enumerate(gained(result.offload))]
-        if result.refusals:
-            counts = ", ".join(f"{row['nodes']} by {row['rule']}" for row in result.refusals)
-            lines.append(_line("", f"{sum(row['nodes'] for row in result.refusals)} left to the CPU: {counts}"))
-        for row in result.refusals[:SHOWN_REFUSALS]:
-            advice = f" ({row['advice']})" if row["advice"] else ""
-            lines.append(_line("", f"{row['rule']}: such as {printable(row['example'])}{advice}"))
+    lines += _taken(result)
     if result.oldest_onnxruntime:
         release, reason = (printable(result.oldest_onnxruntime[key]) for key in ("release", "reason"))
         lines.append(_line("loads in", f"onnxruntime {release} and later{reason and f' ({reason})'}"))
@@ -63,6 +41,30 @@ def convert_summary(result: Result) -> str:
         lines.append(_line("beside it", ", ".join(result.files[1:])))
     lines.append(_line("time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())))
     return "\n".join(lines)
+
+
+def _taken(result: Result) -> Iterator[str]:
+    """Lines about what accelerators take, where the conversion was for such."""
+    if result.partitions is None:
+        return
+    for provider in dict.fromkeys(p["provider"] for p in result.partitions):
+        own = [len(p["nodes"]) for p in result.partitions if p["provider"] == provider]
+        what = "partition" if len(own) == 1 else "partitions"
+        share = f"{sum(own)} of {result.nodes_divided} nodes"
+        yield _line(provider, f"{len(own)} {what}, {share} before the fusions for the CPU")
+    if not result.partitions:
+        yield _line("partition", f"none, 0 of {result.nodes_divided} nodes")
+    if result.without_fallback:
+        count = f"{result.without_fallback} of these have no CPU kernel"
+        yield _line("", f"{count}: the file loads only with their providers")
+    for i, text in enumerate(gained(result.offload) if result.offload is not None else ()):
+        yield _line("" if i else "offload", printable(text))
+    if result.refusals:
+        counts = ", ".join(f"{row['nodes']} by {row['rule']}" for row in result.refusals)
+        yield _line("", f"{sum(row['nodes'] for row in result.refusals)} left to the CPU: {counts}")
+    for row in result.refusals[:SHOWN_REFUSALS]:
+        advice = f" ({row['advice']})" if row["advice"] else ""
+        yield _line("", f"{row['rule']}: such as {printable(row['example'])}{advice}")
 
 
 def proof(check: Validation | None) -> list[str]:

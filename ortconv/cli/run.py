@@ -105,6 +105,14 @@ def command(
     summary = None if trace is None else _summary(session, trace)
     if flags["save"] is not None:
         write_npz(flags["save"], results)
+    wrong = _differences(expected, results, flags) if expected is not None else {}
+    parts = {
+        "timing": summary,
+        "top": None if flags["top"] is None else _tops(results, flags["top"]),
+        "profile": profile,
+        "plan": _plan(session) if flags["plan"] else None,
+        "check": None if expected is None else {"expected": sorted(expected), "differences": wrong},
+    }
     document = {
         "version": 1,
         "model": str(model),
@@ -113,21 +121,8 @@ def command(
         **document,
         "inputs": {name: _describe(value) for name, value in feeds.items()},
         "outputs": {name: _describe(value) for name, value in results.items()},
+        **{name: part for name, part in parts.items() if part is not None},
     }
-    if summary is not None:
-        document["timing"] = summary
-    if flags["top"] is not None:
-        document["top"] = {name: rows for name, value in results.items() if (rows := _top(value, flags["top"]))}
-    if profile is not None:
-        document["profile"] = profile
-    wrong = _differences(expected, results, flags) if expected is not None else {}
-    if flags["plan"]:
-        document["plan"] = [
-            {"node": p.node.label, "backend": p.backend, "partition": p.claim, "refused": dict(p.refused)}
-            for p in session.plan
-        ]
-    if expected is not None:
-        document["check"] = {"expected": sorted(expected), "differences": wrong}
     if as_json:
         print_json(document)
     elif not quiet:
@@ -154,12 +149,25 @@ def _names(session: Session, outputs: str | None, expected: Mapping[str, Any] | 
     return list(dict.fromkeys((*names, *(expected or ()))))
 
 
+def _tops(results: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """The classes with the largest scores of each result that has such."""
+    return {name: rows for name, value in results.items() if (rows := _top(value, count))}
+
+
+def _plan(session: Session) -> list[dict[str, Any]]:
+    """Where each node runs, and why not on the backends before."""
+    return [
+        {"node": p.node.label, "backend": p.backend, "partition": p.claim, "refused": dict(p.refused)}
+        for p in session.plan
+    ]
+
+
 def _measured(
     session: Session, names: Sequence[str], flags: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """The feeds, how long the runs took, and the results by name. A first run that is not counted finds the feeds."""
     from ortconv.compare.feeds import first_run
-    from ortconv.executor.replay.memory import forget_peak, peak_bytes
+    from ortconv.process import forget_peak, peak_bytes
 
     wanted = given.read_inputs(session.model.graph, flags["inputs"], flags["texts"])
     forget_peak()

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ortconv.backends.nnapi.backend import NnapiProgram, Options
-from ortconv.backends.nnapi.recording import Recording
+from ortconv.backends.nnapi.backend import NnapiOptions, NnapiProgram
+from ortconv.backends.nnapi.recording import RecordingBackend
 from ortconv.compare.feeds import Draw, Feeds, first_run
 from ortconv.compare.tolerance import Difference, difference, worst
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
@@ -31,12 +31,12 @@ class Contender:
     """What a model is to run on: a backend of this name, or NNAPI with options."""
 
     name: str
-    options: Options | None = None
+    options: NnapiOptions | None = None
     flags: str = ""
 
 
 @dataclass(slots=True)
-class Row:
+class BenchmarkRow:
     """How a contender did. Times are in seconds; `simulated` are those of the runs with the times that simulated devices state
     in place of those that they took here. `nodes` of `total` are in `partitions`; `operations` counts those of NNAPI by
     device. `error` says why there is nothing more.
@@ -95,12 +95,12 @@ def contenders(
     together = [tuple(profiles)] if len(profiles) > 1 else []
     for text, flags in variants.items():
         if not flags.get("cpu_disabled") and settings.get("feature_level", NAMES_DEVICES) >= NAMES_DEVICES:
-            found.append(Contender(REFERENCE, Options(**settings | flags | {"cpu_only": True}), text))
+            found.append(Contender(REFERENCE, NnapiOptions(**settings | flags | {"cpu_only": True}), text))
         if flags.get("cpu_only"):
             continue
         for devices in [*((profile,) for profile in profiles), *together]:
-            options = Options(**settings | flags, devices=devices)
-            found.append(Contender(" + ".join(d.name for d in Recording(options).accelerators), options, text))
+            options = NnapiOptions(**settings | flags, devices=devices)
+            found.append(Contender(" + ".join(d.name for d in RecordingBackend(options).accelerators), options, text))
     return found
 
 
@@ -108,8 +108,8 @@ class _Runner:
     """A contender made ready to run."""
 
     def __init__(self, contender: Contender, model: Model) -> None:
-        self.row = Row(contender)
-        self._backend = None if contender.options is None else Recording(contender.options)
+        self.row = BenchmarkRow(contender)
+        self._backend = None if contender.options is None else RecordingBackend(contender.options)
         self._model = model
         self._session = self._made()
 
@@ -142,7 +142,7 @@ class _Runner:
     def trace(self, feeds: Feeds, runs: int) -> None:
         """Where the time goes: compile anew, and run."""
         if self._backend is not None:
-            self._backend = Recording(self.row.contender.options)
+            self._backend = RecordingBackend(self.row.contender.options)
             with timing.tracing() as trace:
                 session = Session(self._model, [self._backend])
                 for _ in range(runs):
@@ -158,15 +158,15 @@ def benchmark(
     expected: Sequence[Any],
     repeat: int = 10,
     trace: bool = False,
-) -> list[Row]:
+) -> list[BenchmarkRow]:
     """A row for each contender, in their order. The runs take turns, after one that does not count.
 
     `expected` are the outputs that theirs are compared with. With `trace`, rows of NNAPI have a summary of where time goes.
     """
-    rows: list[Row] = []
+    rows: list[BenchmarkRow] = []
     runners: list[_Runner] = []
     for entrant in entrants:
-        rows.append(Row(entrant))
+        rows.append(BenchmarkRow(entrant))
         with _noted(rows[-1]):
             runner = _Runner(entrant, model)
             results = runner.run(feeds)
@@ -188,7 +188,7 @@ def benchmark(
 
 
 @contextmanager
-def _noted(row: Row) -> Iterator[None]:
+def _noted(row: BenchmarkRow) -> Iterator[None]:
     """What fails is the row's error."""
     try:
         yield

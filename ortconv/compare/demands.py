@@ -16,7 +16,7 @@ Numbers = tuple[int | None, ...]
 Shapes = Mapping[Value, Numbers]
 
 
-class Place(NamedTuple):
+class Extent(NamedTuple):
     """A dimension of a value, or with no axis the number of its elements."""
 
     value: Value
@@ -26,11 +26,11 @@ class Place(NamedTuple):
 class Demand(NamedTuple):
     """`have`, the size at a place, must be `want`; or at least that, or a multiple of it. `partner` is where `want` comes from."""
 
-    place: Place
+    place: Extent
     have: int
     want: int
     kind: str = "equal"
-    partner: Place | None = None
+    partner: Extent | None = None
 
     @property
     def is_met(self) -> bool:
@@ -39,7 +39,7 @@ class Demand(NamedTuple):
         return self.have % self.want == 0 if self.kind == "multiple" else self.have == self.want
 
 
-Row = Callable[[Node, Shapes], Iterator[Demand]]
+DemandsOf = Callable[[Node, Shapes], Iterator[Demand]]
 
 
 def demands(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -64,7 +64,7 @@ def _same(node: Node, a: tuple[int, int], b: tuple[int, int], shapes: Shapes, fa
     have, want = _dim(node, *a, shapes), _dim(node, *b, shapes)
     first, second = node.input(a[0]), node.input(b[0])
     if have is not None and want is not None and first is not None and second is not None:
-        yield Demand(Place(first, a[1]), have, want * factor, partner=Place(second, b[1]) if factor == 1 else None)
+        yield Demand(Extent(first, a[1]), have, want * factor, partner=Extent(second, b[1]) if factor == 1 else None)
 
 
 def _broadcast(a: Value | None, b: Value | None, shapes: Shapes, skip: int = 0) -> Iterator[Demand]:
@@ -76,7 +76,7 @@ def _broadcast(a: Value | None, b: Value | None, shapes: Shapes, skip: int = 0) 
         p, q = x[axis], y[axis]
         if p is None or q is None:
             continue
-        first, second = Place(a, axis), Place(b, axis)
+        first, second = Extent(a, axis), Extent(b, axis)
         if 1 in (p, q) and not (
             (_may_grow(first, p) and b.const is not None) or (_may_grow(second, q) and a.const is not None)
         ):
@@ -84,7 +84,7 @@ def _broadcast(a: Value | None, b: Value | None, shapes: Shapes, skip: int = 0) 
         yield Demand(second, q, p, partner=first) if a.const is not None else Demand(first, p, q, partner=second)
 
 
-def _may_grow(place: Place, size: int) -> bool:
+def _may_grow(place: Extent, size: int) -> bool:
     """Whether a size of 1 is only one of those that the model allows: it is not meant to be repeated along a constant."""
     return size == 1 and not isinstance(place.value.dim(place.axis or 0), int)
 
@@ -108,7 +108,7 @@ def _windows(node: Node, kernel: Sequence[int], shapes: Shapes) -> Iterator[Dema
         have = shape[2 + i]
         if have is not None:
             room = (kernel[i] - 1) * dilations[i] + 1 - pads[i] - pads[i + count]
-            yield Demand(Place(image, 2 + i), have, max(room, 1), "at least")
+            yield Demand(Extent(image, 2 + i), have, max(room, 1), "at least")
 
 
 def _conv(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -178,7 +178,7 @@ def _reshape(node: Node, shapes: Shapes) -> Iterator[Demand]:
         target = [numbers[i] if n == 0 and i < len(numbers) else n for i, n in enumerate(target)]
     known = math.prod(n for n in target if n != -1)
     if known > 0:
-        yield Demand(Place(value), math.prod(numbers), known, "multiple" if -1 in target else "equal")
+        yield Demand(Extent(value), math.prod(numbers), known, "multiple" if -1 in target else "equal")
 
 
 def _split(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -188,9 +188,9 @@ def _split(node: Node, shapes: Shapes) -> Iterator[Demand]:
     if have is not None and value is not None:
         count = node.attr("num_outputs", 0) or len(node.outputs)
         yield (
-            Demand(Place(value, axis), have, sum(parts))
+            Demand(Extent(value, axis), have, sum(parts))
             if parts
-            else Demand(Place(value, axis), have, count, "multiple")
+            else Demand(Extent(value, axis), have, count, "multiple")
         )
 
 
@@ -198,14 +198,14 @@ def _gather(node: Node, shapes: Shapes) -> Iterator[Demand]:
     axis, chosen = node.attr("axis", 0), _integers(node.input(1))
     have, value = _dim(node, 0, axis, shapes), node.input(0)
     if have is not None and value is not None and chosen:
-        yield Demand(Place(value, axis), have, max(max(n + 1, -n) for n in chosen), "at least")
+        yield Demand(Extent(value, axis), have, max(max(n + 1, -n) for n in chosen), "at least")
 
 
 def _squeeze(node: Node, shapes: Shapes) -> Iterator[Demand]:
     for axis in list(node.attr("axes", ())) or _integers(node.input(1)) or []:
         have, value = _dim(node, 0, axis, shapes), node.input(0)
         if have is not None and value is not None:
-            yield Demand(Place(value, axis), have, 1)
+            yield Demand(Extent(value, axis), have, 1)
 
 
 def _blocks(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -213,7 +213,7 @@ def _blocks(node: Node, shapes: Shapes) -> Iterator[Demand]:
     for axis in (1,) if node.op == "DepthToSpace" else (2, 3):
         have, value = _dim(node, 0, axis, shapes), node.input(0)
         if have is not None and value is not None:
-            yield Demand(Place(value, axis), have, block * block if axis == 1 else block, "multiple")
+            yield Demand(Extent(value, axis), have, block * block if axis == 1 else block, "multiple")
 
 
 def _expand(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -223,7 +223,7 @@ def _expand(node: Node, shapes: Shapes) -> Iterator[Demand]:
     for axis in range(-min(len(shape), len(target)), 0):
         have, want = shape[axis], target[axis]
         if have not in (None, 1) and want > 1:
-            yield Demand(Place(value, axis), have or 0, want)
+            yield Demand(Extent(value, axis), have or 0, want)
 
 
 def _attention(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -243,10 +243,10 @@ def _attention(node: Node, shapes: Shapes) -> Iterator[Demand]:
         for axis, want in ((-3, of_past), (-1, hidden // heads)):
             have = _dim(node, slot, axis, shapes)
             if value is not None and have is not None and want:
-                yield Demand(Place(value, axis), have, want)
+                yield Demand(Extent(value, axis), have, want)
 
 
-ROWS: dict[str, Row] = {
+ROWS: dict[str, DemandsOf] = {
     **dict.fromkeys((*named(Trait.BROADCASTS), *named(Trait.BROADCASTS, domain=MICROSOFT)), _elementwise),
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "FusedConv"), _conv),
     "ConvTranspose": lambda node, shapes: _same(node, (0, 1), (1, 0), shapes),

@@ -27,7 +27,7 @@ IN_MEMORY = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ComparedLayer:
     """A value that both graphs have: its name in the first, the nodes that make it, the distance and what is allowed."""
 
     name: str
@@ -50,7 +50,7 @@ def compare_layers(
     feeds: Mapping[str, Any],
     names: Mapping[str, str] | None = None,
     custom_op_library: Path | None = None,
-) -> Iterator[Layer]:
+) -> Iterator[ComparedLayer]:
     """Every value that the nodes of both graphs make, in the second's order. `names` are the second's for those of the first.
 
     Values that nothing reads are left out, those that a backend never computes, and those of another shape or type than their
@@ -58,11 +58,7 @@ def compare_layers(
     """
     made = {v.name for node in second for v in node.outputs if v is not None and (v.uses or v.is_output)}
     names = names if names is not None else {name: name for name in made}
-    counterparts: dict[str, list[str]] = {}
-    for made_by in first:
-        for v in made_by.outputs:
-            if v is not None and (other := names.get(v.name)) in made and other is not None:
-                counterparts.setdefault(other, []).append(v.name)
+    counterparts = _counterparts(first, names, made)
     wanted = {name for group in counterparts.values() for name in group}
     allowance, counted = Allowance(), set[Node]()
     with TemporaryFile() as file:
@@ -79,8 +75,18 @@ def compare_layers(
                     continue
                 found = measure(want, got)
                 if found.mismatch is None or value.is_output or not _differ_in_kind(want, got):
-                    same = found.within(allowance.limit)
-                    yield Layer(name, value.name, node, found, allowance.limit, not same and _is_permuted(want, got))
+                    permuted = not found.within(allowance.limit) and _is_permuted(want, got)
+                    yield ComparedLayer(name, value.name, node, found, allowance.limit, permuted)
+
+
+def _counterparts(first: Graph, names: Mapping[str, str], made: Collection[str]) -> dict[str, list[str]]:
+    """For the values of the second graph the names of the first's values that they stand for."""
+    found: dict[str, list[str]] = {}
+    for value in (v for node in first for v in node.outputs if v is not None):
+        other = names.get(value.name)
+        if other is not None and other in made:
+            found.setdefault(other, []).append(value.name)
+    return found
 
 
 def stream(
@@ -117,7 +123,7 @@ def stream(
 class Loss:
     """A layer that differs, and the largest scaled distance among the layers that it is computed from."""
 
-    layer: Layer
+    layer: ComparedLayer
     before: float
 
     @property
@@ -125,18 +131,18 @@ class Loss:
         return _scaled(self.layer) - self.before
 
 
-def largest_loss(layers: Sequence[Layer]) -> Loss | None:
+def largest_loss(layers: Sequence[ComparedLayer]) -> Loss | None:
     """The layer that adds most to the scaled distance; None where none differs."""
     known = {layer.other: layer for layer in layers}
     losses = [Loss(one, max(map(_scaled, _before(one.node, known)), default=0.0)) for one in layers if not one.same]
     return max(losses, key=lambda loss: loss.added, default=None)
 
 
-def _scaled(layer: Layer) -> float:
+def _scaled(layer: ComparedLayer) -> float:
     return 0.0 if layer.permuted or math.isnan(layer.found.scaled) else layer.found.scaled
 
 
-def _before(node: Node, known: Mapping[str, Layer]) -> Iterator[Layer]:
+def _before(node: Node, known: Mapping[str, ComparedLayer]) -> Iterator[ComparedLayer]:
     """The nearest layers that a node is computed from, through values that are no layers."""
     waiting, seen = [node], {node}
     for one in waiting:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ortconv.compare.feeds import Draw, Feeds, candidates
-from ortconv.compare.layers import Layer, Loss, compare_layers, largest_loss
+from ortconv.compare.layers import ComparedLayer, Loss, compare_layers, largest_loss
 from ortconv.compare.measure import Measure, measure
 from ortconv.compare.tolerance import limit
 from ortconv.errors import BackendError, OrtconvError, UsageError
@@ -65,7 +65,7 @@ class Comparison:
 
     subject: Subject
     outputs: list[Output]
-    layers: list[Layer] | None = None
+    layers: list[ComparedLayer] | None = None
     suspects: list[str] = field(default_factory=list)
     """Rewrites between the first value that differs and those before it that do not."""
 
@@ -78,7 +78,7 @@ class Comparison:
         return all(o.same for o in self.outputs)
 
     @property
-    def first(self) -> Layer | None:
+    def first(self) -> ComparedLayer | None:
         """The first value that differs."""
         return next((layer for layer in self.layers or () if not layer.same), None)
 

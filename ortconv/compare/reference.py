@@ -43,7 +43,7 @@ Outputs = list[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ValidationSettings:
     """How a validation is made: on which engines, on whose inputs, within which budget."""
 
     engines: tuple[str, ...] = ("numpy", "onnxruntime")
@@ -58,7 +58,7 @@ class Settings:
 class Reference:
     """What a source model computes for some inputs, on each engine that runs it."""
 
-    def __init__(self, model: Model, source: Path, settings: Settings) -> None:
+    def __init__(self, model: Model, source: Path, settings: ValidationSettings) -> None:
         self.source, self.settings, self.clock = source, settings, Clock(settings.budget)
         graph = model.graph
         self.names = [v.name for v in graph.outputs]

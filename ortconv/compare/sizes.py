@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ortconv.compare.demands import Demand, Numbers, Place, demands, size_of
+from ortconv.compare.demands import Demand, Extent, Numbers, demands, size_of
 from ortconv.errors import GraphError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.tensor import Tensor
@@ -82,7 +82,7 @@ class Solution:
 def solve(problem: Problem, sizes: Sizes, implied: frozenset[str] = frozenset()) -> Solution:
     """Change sizes until every demand is met, or no change helps."""
     found = Solution(dict(sizes), set(implied), {})
-    hopeless: set[Key] = set()
+    hopeless: set[DemandKey] = set()
     for _ in range(ROUNDS):
         found.shapes = infer_shapes(problem, found.sizes)
         open_demands = ((key, d) for key, d in _all_demands(problem.graph, found.shapes) if not d.is_met)
@@ -94,10 +94,10 @@ def solve(problem: Problem, sizes: Sizes, implied: frozenset[str] = frozenset())
     return found
 
 
-Key = tuple[Node | None, int]
+DemandKey = tuple[Node | None, int]
 
 
-def _all_demands(graph: Graph, shapes: Mapping[Value, Numbers]) -> Iterator[tuple[Key, Demand]]:
+def _all_demands(graph: Graph, shapes: Mapping[Value, Numbers]) -> Iterator[tuple[DemandKey, Demand]]:
     """The demands of all nodes, and that inner values have the shapes that they declare and are not empty."""
     for node in graph.walk():
         for i, demand in enumerate(demands(node, shapes)):
@@ -108,12 +108,12 @@ def _all_demands(graph: Graph, shapes: Mapping[Value, Numbers]) -> Iterator[tupl
                 continue
             for axis, (have, want) in enumerate(zip(shape, value.shape, strict=True)):
                 if isinstance(want, int) and have is not None:
-                    yield (node, -1 - axis - 64 * out), Demand(Place(value, axis), have, want)
+                    yield (node, -1 - axis - 64 * out), Demand(Extent(value, axis), have, want)
                 elif have is not None:
-                    yield (node, -1 - axis - 64 * out), Demand(Place(value, axis), have, 1, "at least")
+                    yield (node, -1 - axis - 64 * out), Demand(Extent(value, axis), have, 1, "at least")
 
 
-def _symbol(problem: Problem, place: Place | None) -> str | None:
+def _symbol(problem: Problem, place: Extent | None) -> str | None:
     """The free dimension that lies at a place, where its name is known there."""
     if place is None or place.axis is None:
         return None
@@ -139,7 +139,7 @@ def _set_symbol(problem: Problem, found: Solution, demand: Demand) -> bool:
     return False
 
 
-def _search(problem: Problem, found: Solution, key: Key, demand: Demand) -> bool:
+def _search(problem: Problem, found: Solution, key: DemandKey, demand: Demand) -> bool:
     """Find a free dimension that moves the demanded size, and the size of it with which the demand is met."""
     for name in problem.free:
         if name in found.implied:
@@ -169,7 +169,7 @@ def _search(problem: Problem, found: Solution, key: Key, demand: Demand) -> bool
     return False
 
 
-def _demand_again(problem: Problem, sizes: Sizes, key: Key) -> Demand | None:
+def _demand_again(problem: Problem, sizes: Sizes, key: DemandKey) -> Demand | None:
     found = _all_demands(problem.graph, infer_shapes(problem, sizes))
     return next((d for k, d in found if k == key), None)
 
@@ -287,18 +287,27 @@ class Footprint:
 def footprint(graph: Graph, shapes: Mapping[Value, Numbers]) -> Footprint:
     """The memory of a run, constants not counted, nor values of unknown shape."""
     nodes = list(graph)
-    reads = [
-        {v for v in (*n.inputs, *(captures(n) if n.attrs and n.subgraphs else ())) if v is not None} for n in nodes
-    ]
+    reads = [_read_by(node) for node in nodes]
     last = {v: i for i, values in enumerate(reads) for v in values}
     last |= dict.fromkeys(graph.outputs, len(nodes))
-    live = sum(size_of(v, shapes[v]) for v in graph.inputs if v in shapes and v.const is None)
+
+    def total(values: Iterable[Value | None]) -> int:
+        """Bytes of the values of known shape."""
+        return sum(size_of(v, shapes[v]) for v in values if v is not None and v in shapes)
+
+    live = total(v for v in graph.inputs if v.const is None)
     most = Footprint(live, graph.inputs[0].name if graph.inputs else "")
     for i, node in enumerate(nodes):
         inner = max((footprint(sub, shapes).bytes for sub in node.subgraphs), default=0) if node.attrs else 0
-        live += sum(size_of(v, shapes[v]) for v in node.outputs if v is not None and v in shapes)
+        live += total(node.outputs)
         if live + inner > most.bytes:
             most = Footprint(live + inner, node.label)
         dead = {v for v in (*reads[i], *node.outputs) if v is not None and last.get(v, -1) <= i}
-        live -= sum(size_of(v, shapes[v]) for v in dead if v in shapes and v.const is None and v.graph is graph)
+        live -= total(v for v in dead if v.const is None and v.graph is graph)
     return most
+
+
+def _read_by(node: Node) -> set[Value]:
+    """What a node and its subgraphs read."""
+    inner = captures(node) if node.attrs and node.subgraphs else ()
+    return {v for v in (*node.inputs, *inner) if v is not None}

@@ -11,6 +11,7 @@ import numpy as np
 
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.operators import Trait, traits
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 QUANTIZED_LIMIT = 0.05
@@ -70,28 +71,32 @@ def _of_sequences(want: Any, got: Any) -> Difference:
     return worst(difference(a, b) for a, b in zip(want, got, strict=True))
 
 
+def _unequal(a: Array, b: Array, rtol: float, atol: float) -> Array:
+    """Where arrays of one type differ by more than that; integers by more than atol."""
+    if a.dtype == object or a.dtype.kind == "b":
+        return np.asarray(a != b)
+    x, y = (v.astype(np.complex128 if v.dtype.kind == "c" else np.float64) for v in (a, b))
+    rtol = 0.0 if a.dtype.kind in "iu" else rtol
+    with np.errstate(all="ignore"):
+        return ~np.isclose(y, x, rtol, atol, equal_nan=True)
+
+
 def beyond(want: Any, got: Any, rtol: float, atol: float) -> str | None:
     """How an output differs from what is expected by more than atol + rtol * |expected|; None if it does not.
 
     Integers may differ by atol at most. NaN equals NaN, an infinity itself.
     """
-    if want is None or got is None or isinstance(want, list) or isinstance(got, list):
-        if not isinstance(want, list) or not isinstance(got, list) or len(want) != len(got):
-            return _of_sequences(want, got).mismatch
+    if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
         parts = (beyond(a, b, rtol, atol) for a, b in zip(want, got, strict=True))
         return next((f"element {i}: {text}" for i, text in enumerate(parts) if text is not None), None)
+    if any(value is None or isinstance(value, list) for value in (want, got)):
+        return _of_sequences(want, got).mismatch
     a, b = np.asarray(want), np.asarray(got)
     if a.dtype.kind in "OUST" and b.dtype.kind in "OUST":
         a, b = a.astype(object), b.astype(object)
     if a.shape != b.shape or a.dtype != b.dtype:
         return f"{a.dtype}{list(a.shape)} expected, {b.dtype}{list(b.shape)} found"
-    if a.dtype == object or a.dtype.kind == "b":
-        wrong = np.asarray(a != b)
-    else:
-        x, y = (v.astype(np.complex128 if v.dtype.kind == "c" else np.float64) for v in (a, b))
-        rtol = 0.0 if a.dtype.kind in "iu" else rtol
-        with np.errstate(all="ignore"):
-            wrong = ~np.isclose(y, x, rtol, atol, equal_nan=True)
+    wrong = _unequal(a, b, rtol, atol)
     count = int(np.count_nonzero(wrong))
     if not count:
         return None

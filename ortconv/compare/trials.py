@@ -18,7 +18,7 @@ from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_so
 from ortconv.errors import BackendError, OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Tensor
-from ortconv.onnxio.infer import memory_limit
+from ortconv.process import memory_limit
 from ortconv.runtime.deadline import TimeLimitError, within
 
 Run = Callable[[Feeds], list[Any]]

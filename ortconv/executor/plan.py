@@ -18,14 +18,13 @@ from ortconv.executor.fusion.int8_patterns import is_of_weights
 from ortconv.executor.fusion.table import FLOAT, QUANTIZED, fuse
 from ortconv.executor.guard import SMALLER
 from ortconv.executor.kernels.evaluate import kernel_of
-from ortconv.executor.replay.memory import return_freed_memory
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
 from ortconv.executor.replay.threads import products_in, thread_count
 from ortconv.executor.replay.work import ChangedError, Function, with_attributes
 from ortconv.executor.shape_dataflow import shape_dataflow
-from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
 from ortconv.ir.types import DType, TensorType
+from ortconv.process import return_freed_memory, without_collections
 from ortconv.runtime.backend import Event
 from ortconv.runtime.deadline import watched
 

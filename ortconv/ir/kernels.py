@@ -21,17 +21,17 @@ UNKNOWN = ""
 TENSORS = {dtype: f"tensor({dtype.name.lower()})" for dtype in DType}
 """Tensor types as kernels name them."""
 
-Types = tuple[str | None, ...]
+KernelTypes = tuple[str | None, ...]
 
 WIDER = {"tensor(float16)": "tensor(float)"}
 
 
-class Use(NamedTuple):
+class KernelUse(NamedTuple):
     """How a node uses an operator: the types of its inputs and outputs, None where one is left out, shapes of the inputs."""
 
     schema: Schema
-    inputs: Types
-    outputs: Types
+    inputs: KernelTypes
+    outputs: KernelTypes
     attrs: Mapping[str, Attribute]
     shapes: Sequence[Shape | None]
 
@@ -47,16 +47,16 @@ class Use(NamedTuple):
         return shape[axis] if shape is not None and axis < len(shape) else None
 
 
-def use_of(node: Node) -> Use | None:
+def use_of(node: Node) -> KernelUse | None:
     """How a node uses its operator; None where nobody knows the operator."""
     found = schema_of(node)
     if found is None:
         return None
     shapes = [None if v is None else v.shape for v in node.inputs]
-    return Use(found, _texts(node.inputs), _texts(node.outputs), node.attrs, shapes)
+    return KernelUse(found, _texts(node.inputs), _texts(node.outputs), node.attrs, shapes)
 
 
-def _texts(values: Sequence[Value | None]) -> Types:
+def _texts(values: Sequence[Value | None]) -> KernelTypes:
     return tuple([None if v is None else type_text(v.type) for v in values])
 
 
@@ -100,17 +100,17 @@ def _first(node: Node, *, cast: bool = False) -> int | None:
 
 
 @cache
-def _first_standard(op: str, opset: int, inputs: Types, outputs: Types, cast: bool) -> int | None:
+def _first_standard(op: str, opset: int, inputs: KernelTypes, outputs: KernelTypes, cast: bool) -> int | None:
     found = schema("", op, opset)
-    return _first_use(None if found is None else Use(found, inputs, outputs, {}, ()), cast)
+    return _first_use(None if found is None else KernelUse(found, inputs, outputs, {}, ()), cast)
 
 
-def _first_use(use: Use | None, cast: bool) -> int | None:
+def _first_use(use: KernelUse | None, cast: bool) -> int | None:
     firsts = [first_release(u) for u in ((use, _widened(use)) if cast else (use,)) if u is not None]
     return min((first for first in firsts if first is not None), default=None)
 
 
-def _widened(use: Use | None) -> Use | None:
+def _widened(use: KernelUse | None) -> KernelUse | None:
     """The same in float32 where it is in float16."""
     if use is None:
         return None
@@ -119,7 +119,7 @@ def _widened(use: Use | None) -> Use | None:
 
 
 @cache
-def _first_kernel(op_id: str, inputs: Types, outputs: Types) -> int | None:
+def _first_kernel(op_id: str, inputs: KernelTypes, outputs: KernelTypes) -> int | None:
     """The first release with a kernel for an operator with these types, as all later ones have; None if the newest has none."""
     served = _serving(op_id, inputs, outputs)
     oldest = len(releases())
@@ -128,7 +128,7 @@ def _first_kernel(op_id: str, inputs: Types, outputs: Types) -> int | None:
     return None if oldest == len(releases()) else oldest
 
 
-def _serving(op_id: str, inputs: Types, outputs: Types) -> list[tuple[int, int]]:
+def _serving(op_id: str, inputs: KernelTypes, outputs: KernelTypes) -> list[tuple[int, int]]:
     """The first and last releases of the kernels that serve an operator with these types."""
     found = schema_of_id(op_id)
     assert found is not None
@@ -144,7 +144,7 @@ def _serving(op_id: str, inputs: Types, outputs: Types) -> list[tuple[int, int]]
     ]
 
 
-def _type_at(sides: tuple[Types, Types], places: Sequence[tuple[int, int]]) -> str:
+def _type_at(sides: tuple[KernelTypes, KernelTypes], places: Sequence[tuple[int, int]]) -> str:
     """The type of the first input or output of these that the node has."""
     types = (sides[side][slot] for side, slot in places if slot < len(sides[side]))
     return next((type for type in types if type), UNKNOWN)
@@ -164,7 +164,7 @@ def release_named(name: str) -> int:
     return list(releases()).index(".".join(name.split(".")[:2]))
 
 
-def first_release(use: Use) -> int | None:
+def first_release(use: KernelUse) -> int | None:
     """The first release that runs this use of an operator, as all later ones do; None if not even the newest does."""
     oldest = _first_kernel(use.schema.id, use.inputs, use.outputs)
     if oldest is None:
@@ -216,13 +216,13 @@ def first_release_of_action(action: str) -> int:
 # ---------------------------------------------------------------------- forms of operators
 
 
-def _activation(use: Use) -> Iterator[str]:
+def _activation(use: KernelUse) -> Iterator[str]:
     activation = use.attr("activation")
     if activation in ("HardSwish", "HardSigmoid"):
         yield f"{use.schema.op}_{activation}"
 
 
-def _attention(use: Use) -> Iterator[str]:
+def _attention(use: KernelUse) -> Iterator[str]:
     """Attention with the attributes of today; scores with a bias, which may be the same for all heads; past keys; no biases."""
     op, heads = use.schema.op, use.attr("num_heads")
     if op == "Attention":
@@ -238,7 +238,7 @@ def _attention(use: Use) -> Iterator[str]:
             yield f"{op}_past"
 
 
-FORMS: dict[tuple[str, str], Callable[[Use], Iterable[str]]] = {
+FORMS: dict[tuple[str, str], Callable[[KernelUse], Iterable[str]]] = {
     ("com.microsoft", "FusedConv"): _activation,
     ("com.microsoft.nchwc", "Conv"): _activation,
     ("com.microsoft", "Attention"): _attention,

@@ -21,7 +21,7 @@ _KINDS: dict[type, str] = {
 }  # fmt: skip
 """The ONNX type of an attribute by the Python type of its value; TYPE_PROTO for all others."""
 
-Operand = tuple[str, Formal, Value]
+FormalOperand = tuple[str, Formal, Value]
 """How messages call an operand, its formal parameter, the value."""
 
 
@@ -132,7 +132,7 @@ def _listed(allowed: Collection[str], given: str) -> str:
     return ", ".join(sorted(near))
 
 
-def _operands(node: Node, found: Schema) -> Iterator[Operand]:
+def _operands(node: Node, found: Schema) -> Iterator[FormalOperand]:
     for what, values, formals in (("input", node.inputs, found.inputs), ("output", node.outputs, found.outputs)):
         for slot, value in enumerate(values):
             if value is not None and formals:

@@ -29,24 +29,17 @@ def _verify_scope(graph: Graph, outer: dict[str, Value], outer_values: set[Value
         names[value.name] = value
         visible.add(value)
 
+    _verify_interface(graph)
     for value in graph.inputs:
-        if not value.is_input or value.producer is not None:
-            raise GraphError(f"graph input '{value.name}' is not marked as one, or has a producer")
         define(value, "graph input")
-    if len(set(graph.inputs)) != len(graph.inputs) or len(set(graph.outputs)) != len(graph.outputs):
-        raise GraphError("a graph input or output is listed twice")
-    for name, value in graph.initializers.items():
-        if value.const is None or value.producer is not None or value.name != name:
-            raise GraphError(f"initializer '{name}' has no constant, a producer, or another name")
+    for value in graph.initializers.values():
         define(value, "initializer")
     count = 0
     for node in graph:
         count += 1
         _verify_node(node, graph, visible)
-        for slot, output in enumerate(node.outputs):
+        for output in node.outputs:
             if output is not None:
-                if output.producer is not node or output.index != slot or output.is_input or output.const is not None:
-                    raise GraphError(f"output '{output.name}' does not point back to its node", node=node.label)
                 define(output, node.label)
         for sub in node.subgraphs:
             if sub.owner is not node or sub.opsets is not graph.opsets:
@@ -60,6 +53,18 @@ def _verify_scope(graph: Graph, outer: dict[str, Value], outer_values: set[Value
     _verify_uses(graph, visible - outer_values)
 
 
+def _verify_interface(graph: Graph) -> None:
+    """Inputs and initializers are what they should be, and no input or output is listed twice."""
+    for value in graph.inputs:
+        if not value.is_input or value.producer is not None:
+            raise GraphError(f"graph input '{value.name}' is not marked as one, or has a producer")
+    if len(set(graph.inputs)) != len(graph.inputs) or len(set(graph.outputs)) != len(graph.outputs):
+        raise GraphError("a graph input or output is listed twice")
+    for name, value in graph.initializers.items():
+        if value.const is None or value.producer is not None or value.name != name:
+            raise GraphError(f"initializer '{name}' has no constant, a producer, or another name")
+
+
 def _verify_node(node: Node, graph: Graph, visible: set[Value]) -> None:
     if node.graph is not graph:
         raise GraphError("node is linked into a graph that it does not belong to", node=node.label)
@@ -70,6 +75,15 @@ def _verify_node(node: Node, graph: Graph, visible: set[Value]) -> None:
             raise GraphError(f"input '{value.name}' is not defined before the node", node=node.label)
         if (node, slot) not in value.uses:
             raise GraphError(f"input '{value.name}' does not know this use", node=node.label)
+    for slot, value in enumerate(node.outputs):
+        if value is not None and not _is_made_by(value, node, slot):
+            raise GraphError(f"output '{value.name}' does not point back to its node", node=node.label)
+
+
+def _is_made_by(value: Value, node: Node, slot: int) -> bool:
+    if value.is_input or value.const is not None:
+        return False
+    return value.producer is node and value.index == slot
 
 
 def _verify_uses(graph: Graph, values: set[Value]) -> None:

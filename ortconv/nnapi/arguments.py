@@ -24,7 +24,7 @@ from ortconv.nnapi.errors import NnapiError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Rule = Callable[[str, object], Any]
+ArgumentRule = Callable[[str, object], Any]
 """From a parameter's name and a value to the value that the function gets. NnapiError if the value will not do."""
 
 Nanoseconds = int
@@ -122,7 +122,7 @@ def elements(name: str, value: object, dtype: np.dtype[Any]) -> Array:
     return typed
 
 
-def _member(members: type[IntEnum]) -> Rule:
+def _member(members: type[IntEnum]) -> ArgumentRule:
     """A member of an enumeration, or its code."""
 
     def check(name: str, value: object) -> IntEnum:
@@ -159,7 +159,7 @@ def anything(name: str, value: object) -> object:
     return value
 
 
-PLAIN: dict[str, Rule] = {
+PLAIN: dict[str, ArgumentRule] = {
     "int": whole,
     "float": number,
     "bool": truth_value,
@@ -175,7 +175,7 @@ PLAIN: dict[str, Rule] = {
 }
 
 
-def _rule(text: str, function: Callable[..., object]) -> Rule:
+def _rule(text: str, function: Callable[..., object]) -> ArgumentRule:
     """The rule for an annotation."""
     bare = text.removesuffix(" | None")
     inner = bare.removeprefix("Sequence[").removesuffix("]") if bare.startswith("Sequence[") else bare
@@ -184,11 +184,11 @@ def _rule(text: str, function: Callable[..., object]) -> Rule:
     return rule if bare == text else _optional(rule)
 
 
-def _optional(rule: Rule) -> Rule:
+def _optional(rule: ArgumentRule) -> ArgumentRule:
     return lambda name, value: None if value is None else rule(name, value)
 
 
-def _each(rule: Rule) -> Rule:
+def _each(rule: ArgumentRule) -> ArgumentRule:
     def check(name: str, value: object) -> list[Any]:
         if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
             raise wrong(name, value, "a list")
@@ -201,7 +201,7 @@ def _each(rule: Rule) -> Rule:
     return check
 
 
-def _instance(class_name: str, function: Callable[..., object]) -> Rule:
+def _instance(class_name: str, function: Callable[..., object]) -> ArgumentRule:
     """Objects of a class: one that the function's module knows, or one of the API."""
 
     @functools.cache

@@ -10,7 +10,7 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
 
 HALF = np.float32(0.5)
-Kernel = Callable[[Array], Array]
+ScoreKernel = Callable[[Array], Array]
 """What a score is multiplied by, by its overlap with a better box."""
 
 
@@ -33,7 +33,7 @@ def hard_nms(scores: Array, boxes: Array, threshold: float, limit: int = -1) -> 
     return np.array(kept, np.int64)
 
 
-def soft_nms(scores: Array, boxes: Array, kernel: Kernel, threshold: float) -> tuple[Array, Array]:
+def soft_nms(scores: Array, boxes: Array, kernel: ScoreKernel, threshold: float) -> tuple[Array, Array]:
     """Indices of boxes, best first, and their scores after each was lowered by the better ones' `kernel`. What falls
     below `threshold` is gone.
     """

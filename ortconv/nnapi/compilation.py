@@ -16,9 +16,9 @@ from ortconv.nnapi.errors import NnapiError, bad_data, bad_state
 from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.manager import check_devices, get_device, get_devices
 from ortconv.nnapi.model import Model
-from ortconv.nnapi.partitioning import Steps, best_devices, partition
-from ortconv.nnapi.plan import CompoundPlan, Plan, SimplePlan, layer_of
-from ortconv.nnapi.properties import Partitioning, properties
+from ortconv.nnapi.partitioning import PartitionSteps, best_devices, partition
+from ortconv.nnapi.plan import CompoundPlan, ExecutionPlan, SimplePlan, layer_of
+from ortconv.nnapi.properties import PartitioningMode, properties
 from ortconv.nnapi.timing import mark
 
 LEAST_ALIGNMENT = 16
@@ -40,13 +40,13 @@ class Compilation(Handle):
         self.model = model
         self.is_explicit = devices is not None
         self.devices = list(get_devices() if devices is None else devices)
-        self.partitioning = Partitioning.WITHOUT_FALLBACK if self.is_explicit else properties().partition
+        self.partitioning = PartitioningMode.WITHOUT_FALLBACK if self.is_explicit else properties().partition
         self.preference = Preference.FAST_SINGLE_ANSWER
         self.priority = Priority.MEDIUM
         self.finished = False
         self._timeout: int | None = None
         self._cache: tuple[str, bytes] | None = None
-        self._plan: Plan | None = None
+        self._plan: ExecutionPlan | None = None
 
     @api("PC")
     def set_preference(self, preference: int) -> None:
@@ -84,7 +84,7 @@ class Compilation(Handle):
         self._must_be_open()
         self.finished = True
         deadline = None if self._timeout is None else time.monotonic() + self._timeout * 1e-9
-        if self.partitioning is not Partitioning.OFF:
+        if self.partitioning is not PartitioningMode.OFF:
             try:
                 self._plan = self._partitioned(deadline)
                 return
@@ -95,7 +95,7 @@ class Compilation(Handle):
         vlog.message(vlog.COMPILATION, "CompilationBuilder", "CompilationBuilder::finish with CPU fallback")
         self._plan = self.plan_for_cpu()
 
-    def plan_for_cpu(self) -> Plan:
+    def plan_for_cpu(self) -> ExecutionPlan:
         """A plan that runs the whole model on the CPU, with default settings."""
         cpu = get_device(len(get_devices()) - 1)
         return SimplePlan(self.model, cpu, cpu.prepare(self.model, PrepareOptions()))
@@ -106,7 +106,7 @@ class Compilation(Handle):
 
     @property
     def allows_fallback(self) -> bool:
-        return self.partitioning is Partitioning.WITH_FALLBACK
+        return self.partitioning is PartitioningMode.WITH_FALLBACK
 
     @property
     def is_single(self) -> bool:
@@ -118,7 +118,7 @@ class Compilation(Handle):
         return self._plan is not None
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> ExecutionPlan:
         """BAD_STATE while there is none."""
         if self._plan is None:
             raise bad_state(
@@ -154,7 +154,7 @@ class Compilation(Handle):
             raise bad_data(f"there are {count} arguments, not one {index}")
         return max([least, *(of(device) for device in plan.devices_of(is_output, index))])
 
-    def _partitioned(self, deadline: float | None) -> Plan:
+    def _partitioned(self, deadline: float | None) -> ExecutionPlan:
         vlog.message(
             vlog.COMPILATION, "ExecutionPlan",
             "ModelBuilder::partitionTheWork: sourceModelIndex = 0, deviceCount = {}, operationCount = {}",
@@ -163,7 +163,7 @@ class Compilation(Handle):
         best = best_devices(self.model, self.devices, self.preference)
         if len(set(best)) == 1 and best[0] < len(self.devices):
             return self._simple(best[0], deadline)
-        steps = Steps()
+        steps = PartitionSteps()
         partition(self.model, self.devices, self.preference, steps, best)
         steps.describe()
         plan = CompoundPlan(self.model, steps)
@@ -173,7 +173,7 @@ class Compilation(Handle):
         vlog.info("ExecutionPlan", "ExecutionPlan::CompoundBody::finish: compilation finished successfully")
         return plan
 
-    def _simple(self, index: int, deadline: float | None) -> Plan:
+    def _simple(self, index: int, deadline: float | None) -> ExecutionPlan:
         device = self.devices[index]
         vlog.message(
             vlog.COMPILATION,

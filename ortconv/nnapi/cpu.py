@@ -16,12 +16,12 @@ from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import Lifetime, OperandType, Tensor
 from ortconv.nnapi.operations import row_of
-from ortconv.nnapi.operations.table import Advice, Call, Dims, Row
+from ortconv.nnapi.operations.table import Advice, Dims, OperationCall, OperationRow
 from ortconv.nnapi.validation import LARGEST
 
-Value = Tensor | None
+OperandValue = Tensor | None
 """None: omitted."""
-Types = Mapping[int, OperandType | None]
+KnownTypes = Mapping[int, OperandType | None]
 """What is known of the operands of a model: their values, or their types with final dimensions."""
 Admit = Callable[[Sequence[Dims]], None]
 """Called with the dimensions of all results of an operation, before they are computed where that can be."""
@@ -31,7 +31,7 @@ NCHW = (0, 3, 1, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     """When to stop. Times are of time.monotonic, in seconds."""
 
     deadline: float | None = None
@@ -42,25 +42,25 @@ class Limits:
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise NnapiError(code, "the deadline is past")
 
-    def within(self, seconds: float) -> Limits:
+    def within(self, seconds: float) -> RunLimits:
         """The same, and so many seconds from this moment on at most."""
         deadline = time.monotonic() + seconds
-        return Limits(deadline if self.deadline is None else min(self.deadline, deadline), self.loop_timeout)
+        return RunLimits(deadline if self.deadline is None else min(self.deadline, deadline), self.loop_timeout)
 
 
-NO_LIMITS = Limits()
-Observer = Callable[[Model, ModelOperation, float], None]
+NO_LIMITS = RunLimits()
+OperationObserver = Callable[[Model, ModelOperation, float], None]
 """Told of each operation and the seconds that it took."""
 
 
-class Program:
+class CpuProgram:
     """A finished model, made ready to run. With `half`, all float32 numbers are rounded to float16."""
 
     def __init__(self, model: Model, half: bool = False) -> None:
         self.model = model
         self.half = half
-        self.constants: dict[int, Value] = {}
-        self.programs: dict[int, Program] = {}
+        self.constants: dict[int, OperandValue] = {}
+        self.programs: dict[int, CpuProgram] = {}
         for index, operand in enumerate(model.operands):
             if operand.lifetime is Lifetime.NO_VALUE:
                 self.constants[index] = None
@@ -68,7 +68,7 @@ class Program:
                 self.constants[index] = self._rounded(Tensor(operand.kind, operand.value))
             elif operand.model is not None:
                 self.constants[index] = Tensor(operand.kind, np.zeros(0, np.uint8))
-                self.programs[index] = Program(operand.model, half)
+                self.programs[index] = CpuProgram(operand.model, half)
         last = {index: at for at, operation in enumerate(model.operations) for index in operation.inputs}
         kept = {*model.inputs, *model.outputs, *self.constants}
         self.freed: list[list[int]] = [[] for _ in model.operations]
@@ -78,10 +78,10 @@ class Program:
 
     def run(
         self,
-        inputs: Sequence[Value],
+        inputs: Sequence[OperandValue],
         room: Sequence[int | None] | None = None,
-        limits: Limits = NO_LIMITS,
-        observer: Observer | None = None,
+        limits: RunLimits = NO_LIMITS,
+        observer: OperationObserver | None = None,
     ) -> list[Tensor]:
         """The model's outputs.
 
@@ -92,13 +92,17 @@ class Program:
         return self._run(inputs, room, limits, observer)
 
     def _run(
-        self, inputs: Sequence[Value], room: Sequence[int | None] | None, limits: Limits, observer: Observer | None
+        self,
+        inputs: Sequence[OperandValue],
+        room: Sequence[int | None] | None,
+        limits: RunLimits,
+        observer: OperationObserver | None,
     ) -> list[Tensor]:
         model = self.model
         for kind, value in zip(model.input_types, inputs):
             if value is not None:
                 agreed(kind, value.dims)
-        values: dict[int, Value] = {**self.constants, **dict(zip(model.inputs, map(self._rounded, inputs)))}
+        values: dict[int, OperandValue] = {**self.constants, **dict(zip(model.inputs, map(self._rounded, inputs)))}
         places = {} if room is None else dict(zip(model.outputs, room))
         for operation, freed in zip(model.operations, self.freed):
             limits.check(ResultCode.MISSED_DEADLINE_TRANSIENT)
@@ -116,7 +120,7 @@ class Program:
         return [_known(values[index]) for index in model.outputs]
 
     def _admit(
-        self, operation: ModelOperation, values: Types, places: dict[int, int | None], shapes: Sequence[Dims]
+        self, operation: ModelOperation, values: KnownTypes, places: dict[int, int | None], shapes: Sequence[Dims]
     ) -> None:
         """Decide on the sizes of an operation's results before they are computed, as Android does (setInfoAndAllocateIfNeeded
         in common/CpuExecutor.cpp). OP_FAILED beyond what an operand can have, OUTPUT_INSUFFICIENT_SIZE if a result is an
@@ -133,7 +137,7 @@ class Program:
             if capacity is not None and kind.nbytes > capacity:
                 raise OutputTooSmallError(self._shapes({**values, **dict(zip(operation.outputs, kinds))}, places))
 
-    def _shapes(self, values: Types, places: dict[int, int | None]) -> list[tuple[Dims, bool]]:
+    def _shapes(self, values: KnownTypes, places: dict[int, int | None]) -> list[tuple[Dims, bool]]:
         """Of every output: dimensions, as far as they are known, and whether there is enough room."""
         shapes = []
         for index in self.model.outputs:
@@ -145,11 +149,11 @@ class Program:
     def _results(
         self,
         operation: ModelOperation,
-        inputs: list[Value],
+        inputs: list[OperandValue],
         admit: Admit,
         room: Sequence[int | None],
-        limits: Limits,
-        observer: Observer | None,
+        limits: RunLimits,
+        observer: OperationObserver | None,
     ) -> Sequence[Tensor]:
         declared = [self.model.operands[index].kind for index in operation.outputs]
         if not operation.is_control_flow:
@@ -166,11 +170,11 @@ class Program:
     def _run_if(
         self,
         operation: ModelOperation,
-        inputs: list[Value],
+        inputs: list[OperandValue],
         admit: Admit,
         room: Sequence[int | None],
-        limits: Limits,
-        observer: Observer | None,
+        limits: RunLimits,
+        observer: OperationObserver | None,
     ) -> Sequence[Tensor]:
         branch = operation.inputs[1 if truth(inputs[0], operation.code) else 2]
         try:
@@ -180,7 +184,11 @@ class Program:
             raise
 
     def _run_while(
-        self, operation: ModelOperation, inputs: list[Value], limits: Limits, observer: Observer | None
+        self,
+        operation: ModelOperation,
+        inputs: list[OperandValue],
+        limits: RunLimits,
+        observer: OperationObserver | None,
     ) -> Sequence[Tensor]:
         condition, body = (self.programs[index] for index in operation.inputs[:2])
         state = inputs[2:]
@@ -191,20 +199,20 @@ class Program:
             state = [*results, *state[len(results) :]]
         return [_known(value) for value in state[: len(operation.outputs)]]
 
-    def _rounded(self, value: Value) -> Value:
+    def _rounded(self, value: OperandValue) -> OperandValue:
         if not self.half or value is None or value.array.dtype != np.float32:
             return value
         with np.errstate(over="ignore"):
             return Tensor(value, value.array.astype(np.float16).astype(np.float32))
 
 
-def _known(value: Value) -> Tensor:
+def _known(value: OperandValue) -> Tensor:
     if value is None:
         raise op_failed("an operand without a value is asked for as a result")
     return value
 
 
-def truth(value: Value, code: Operation) -> bool:
+def truth(value: OperandValue, code: Operation) -> bool:
     """The value of a condition. OP_FAILED unless it is one element."""
     if value is None or value.size != 1:
         raise op_failed("the condition is not one element", operation=code)
@@ -218,7 +226,10 @@ def check_loop(end: float) -> None:
 
 
 def run_operation(
-    operation: ModelOperation, inputs: Sequence[Value], declared: Sequence[OperandType], admit: Admit | None = None
+    operation: ModelOperation,
+    inputs: Sequence[OperandValue],
+    declared: Sequence[OperandType],
+    admit: Admit | None = None,
 ) -> list[Tensor]:
     """The results of one operation; `declared` are the types of its outputs in the model."""
     try:
@@ -231,10 +242,27 @@ def run_operation(
         raise op_failed(f"operands do not fit: {error}", operation=operation.code) from error
 
 
+def _size_outputs(
+    found: Dims | list[Dims],
+    call: OperationCall,
+    declared: Sequence[OperandType],
+    images: Sequence[bool],
+    admit: Admit | None,
+) -> None:
+    """Give a call outputs of the inferred dimensions. NnapiError where these are not the declared ones."""
+    shapes = found if isinstance(found, list) else [found]
+    stored = [_permuted(dims, NCHW) if image else dims for dims, image in zip(shapes, images)]
+    for out, dims in zip(declared, stored):
+        agreed(out, dims)
+    if admit is not None:
+        admit(stored)
+    call.set_outputs([out.with_dims(dims) for out, dims in zip(declared, shapes)])
+
+
 def _run_row(
-    row: Row,
+    row: OperationRow,
     operation: ModelOperation,
-    inputs: Sequence[Value],
+    inputs: Sequence[OperandValue],
     declared: Sequence[OperandType],
     admit: Admit | None,
 ) -> list[Tensor]:
@@ -250,14 +278,7 @@ def _run_row(
             call.args[name] = _to_nhwc(call.args[name])
     images = [slot.name in turned for slot in call.output_slots]
     if row.infer is not None:
-        found = row.infer(call)
-        shapes = found if isinstance(found, list) else [found]
-        stored = [_permuted(dims, NCHW) if image else dims for dims, image in zip(shapes, images)]
-        for out, dims in zip(declared, stored):
-            agreed(out, dims)
-        if admit is not None:
-            admit(stored)
-        call.set_outputs([out.with_dims(dims) for out, dims in zip(declared, shapes)])
+        _size_outputs(row.infer(call), call, declared, images, admit)
     results = row.compute(call)
     arrays: Sequence[Array] = [results] if isinstance(results, np.ndarray) else results
     finished = [_finished(out, array, image) for out, array, image in zip(declared, arrays, images)]
@@ -266,7 +287,7 @@ def _run_row(
     return finished
 
 
-def _check_quantization(row: Row, call: Call) -> None:
+def _check_quantization(row: OperationRow, call: OperationCall) -> None:
     """OP_FAILED for scales and zero points that the operation does not compute with."""
     for check in row.quantization:
         for found in check(call):
@@ -274,7 +295,7 @@ def _check_quantization(row: Row, call: Call) -> None:
                 raise op_failed(found)
 
 
-def _widen(value: Value) -> Value:
+def _widen(value: OperandValue) -> OperandValue:
     """Float16 tensors with their elements as float32."""
     if value is not None and value.type is Operand.TENSOR_FLOAT16:
         return Tensor(value, value.array.astype(np.float32))

@@ -11,7 +11,7 @@ import numpy as np
 
 from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import DeviceType, FeatureLevel, Operand, Operation, Preference, Priority, ResultCode
-from ortconv.nnapi.cpu import Limits, Program, Value
+from ortconv.nnapi.cpu import CpuProgram, OperandValue, RunLimits
 from ortconv.nnapi.errors import NnapiError, op_failed
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import OperandType, Tensor
@@ -103,7 +103,7 @@ class PreparedModel:
     """A model that a device made ready."""
 
     def execute(
-        self, inputs: Sequence[Value], room: Sequence[int | None], limits: Limits, measure: bool = False
+        self, inputs: Sequence[OperandValue], room: Sequence[int | None], limits: RunLimits, measure: bool = False
     ) -> tuple[list[Tensor], Timing]:
         """The outputs. `room` is how many bytes each may have, None for any number."""
         raise NotImplementedError
@@ -171,10 +171,10 @@ class Device:
 
 class PreparedOnCpu(PreparedModel):
     def __init__(self, model: Model) -> None:
-        self.program = Program(model)
+        self.program = CpuProgram(model)
 
     def execute(
-        self, inputs: Sequence[Value], room: Sequence[int | None], limits: Limits, measure: bool = False
+        self, inputs: Sequence[OperandValue], room: Sequence[int | None], limits: RunLimits, measure: bool = False
     ) -> tuple[list[Tensor], Timing]:
         return self.program.run(inputs, room, limits), Timing()
 

@@ -15,7 +15,7 @@ from ortconv.nnapi import vlog
 from ortconv.nnapi.arguments import Nanoseconds, Values, elements
 from ortconv.nnapi.codes import DurationCode, ResultCode
 from ortconv.nnapi.compilation import Compilation
-from ortconv.nnapi.cpu import Limits, Value
+from ortconv.nnapi.cpu import OperandValue, RunLimits
 from ortconv.nnapi.device import Timing
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, bad_data, bad_state, op_failed
 from ortconv.nnapi.event import Event, Fence
@@ -308,7 +308,7 @@ class Execution(Handle):
             if None in arguments:
                 raise bad_data(f"{side} {arguments.index(None)} is not set")
         deadline = None if self._timeout is None else time.monotonic() + self._timeout * 1e-9
-        limits = Limits(deadline, self._loop_timeout * 1e-9)
+        limits = RunLimits(deadline, self._loop_timeout * 1e-9)
         inputs = [_value(argument) for argument in self._inputs if argument is not None]
         room = [_room(argument) for argument in self._outputs if argument is not None]
         return Request(inputs, room, limits, self._measure, self.compilation.allows_fallback)
@@ -339,7 +339,7 @@ class Execution(Handle):
             vlog.warning(SOURCE, "{}", fallback.cause)
             _log("cpuFallbackFull")
             _log("Re-compile the model on CPU")
-            request.limits = Limits(None, request.limits.loop_timeout)
+            request.limits = RunLimits(None, request.limits.loop_timeout)
             return self.compilation.plan_for_cpu().run(request)
 
     def _write(self, results: Sequence[Tensor]) -> None:
@@ -402,7 +402,7 @@ def _log(text: str, *values: object) -> None:
     vlog.message(vlog.EXECUTION, SOURCE, text, *values)
 
 
-def _value(argument: Argument) -> Value:
+def _value(argument: Argument) -> OperandValue:
     if argument.memory is not None:
         elements = argument.memory.elements
         if not compatible(argument.kind, argument.kind.with_dims(elements.shape)):

@@ -84,12 +84,12 @@ def _block(data: bytes, at: int, a: int, b: int) -> tuple[int, int]:
     return total + z & MASK, b + _rotate(total, 44) + a & MASK
 
 
-Pair = tuple[int, int]
+HashPair = tuple[int, int]
 
 
 def _round(
-    data: bytes, at: int, x: int, y: int, z: int, v: Pair, w: Pair, mul: int, times: int
-) -> tuple[int, int, int, Pair, Pair]:
+    data: bytes, at: int, x: int, y: int, z: int, v: HashPair, w: HashPair, mul: int, times: int
+) -> tuple[int, int, int, HashPair, HashPair]:
     """64 bytes; the first and the third number change places."""
     x = _rotate(x + y + v[0] + _word(data, at + 8), 37) * mul & MASK
     y = _rotate(y + v[1] + _word(data, at + 48), 42) * mul & MASK

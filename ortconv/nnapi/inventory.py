@@ -7,7 +7,7 @@ from typing import Any
 from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
 from ortconv.nnapi.device import NEVER, Device, Performance
 from ortconv.nnapi.operations import rows
-from ortconv.nnapi.operations.table import Row, Slot
+from ortconv.nnapi.operations.table import OperationRow, Slot
 from ortconv.nnapi.simulated import SimulatedDevice, main_operand
 
 
@@ -25,7 +25,7 @@ def operations(device: Device) -> dict[Operation, list[Operand]]:
     return found
 
 
-def main_types(row: Row) -> dict[Operand, FeatureLevel]:
+def main_types(row: OperationRow) -> dict[Operand, FeatureLevel]:
     """The types of the operand that a device judges an operation by, each with its feature level."""
     found: dict[Operand, FeatureLevel] = {}
     for form in row.forms:
@@ -35,7 +35,7 @@ def main_types(row: Row) -> dict[Operand, FeatureLevel]:
     return found
 
 
-def _allowed(slot: Slot, row: Row) -> list[tuple[Operand, FeatureLevel]]:
+def _allowed(slot: Slot, row: OperationRow) -> list[tuple[Operand, FeatureLevel]]:
     allowed = slot.allowed(None, row.types)
     if allowed is None:
         return [(kind, kind.level) for kind in Operand if kind.is_tensor and not kind.is_extension]

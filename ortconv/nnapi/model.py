@@ -14,7 +14,7 @@ from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.memory import Memory
 from ortconv.nnapi.operand import ChannelQuant, Lifetime, OperandType, single
 from ortconv.nnapi.operations import row_of
-from ortconv.nnapi.operations.table import Use
+from ortconv.nnapi.operations.table import OperationUse
 from ortconv.nnapi.properties import properties
 from ortconv.nnapi.validation import (
     as_elements,
@@ -44,7 +44,7 @@ class ModelOperation:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     level: FeatureLevel
-    use: Use
+    use: OperationUse
     """The form of the operation that its operands fit."""
 
     @property

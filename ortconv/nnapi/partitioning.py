@@ -13,13 +13,13 @@ from ortconv.nnapi.device import NEVER, NO_WORK, Device, PreparedModel
 from ortconv.nnapi.errors import bad_data, op_failed
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import Lifetime
-from ortconv.nnapi.slicing import Part, needs_runtime, supported_by
+from ortconv.nnapi.slicing import ModelPart, needs_runtime, supported_by
 from ortconv.nnapi.validation import dependencies
 
 PLAN = "ExecutionPlan"
 """The log tag: messages begin with ModelBuilder, but come from Android's runtime/ExecutionPlan.cpp."""
 
-Key = tuple[int, int]
+SourceOperand = tuple[int, int]
 """An operand of a source model: the model's index in the plan and the operand's in the model."""
 
 
@@ -98,11 +98,11 @@ class ModelStep:
 
     source: int
     device: Device
-    part: Part
+    part: ModelPart
     operations: list[int] = field(default_factory=list)
     """Where the client added the operations."""
-    inputs: list[Key] = field(default_factory=list)
-    outputs: list[Key] = field(default_factory=list)
+    inputs: list[SourceOperand] = field(default_factory=list)
+    outputs: list[SourceOperand] = field(default_factory=list)
     model: Model = field(default_factory=Model)
     prepared: PreparedModel | None = None
 
@@ -127,9 +127,9 @@ class ModelStep:
 @dataclass(slots=True)
 class IfStep:
     operation: ModelOperation
-    condition: Key
-    inputs: list[Key]
-    outputs: list[Key]
+    condition: SourceOperand
+    inputs: list[SourceOperand]
+    outputs: list[SourceOperand]
     branches: tuple[int, int]
     """Source models of both branches."""
     then_at: int = -1
@@ -139,8 +139,8 @@ class IfStep:
 @dataclass(slots=True)
 class WhileStep:
     operation: ModelOperation
-    inputs: list[Key]
-    outputs: list[Key]
+    inputs: list[SourceOperand]
+    outputs: list[SourceOperand]
     condition: int
     body: int
     condition_at: int = -1
@@ -153,16 +153,16 @@ class GotoStep:
     to: int = -1
 
 
-Step = ModelStep | IfStep | WhileStep | GotoStep
+PartitionStep = ModelStep | IfStep | WhileStep | GotoStep
 
 
 @dataclass(slots=True)
-class Steps:
+class PartitionSteps:
     """A partitioned model: steps in one list, with jumps, and the source models that they belong to; the main model
     is number 0.
     """
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[PartitionStep] = field(default_factory=list)
     models: list[Model] = field(default_factory=list)
 
     def describe(self) -> None:
@@ -171,7 +171,7 @@ class Steps:
             vlog.message(vlog.COMPILATION, PLAN, "Step#{}: {}", at, described(step))
 
 
-def described(step: Step) -> str:
+def described(step: PartitionStep) -> str:
     """As Android's log has it."""
     match step:
         case ModelStep():
@@ -185,7 +185,11 @@ def described(step: Step) -> str:
 
 
 def partition(
-    model: Model, devices: Sequence[Device], preference: Preference, plan: Steps, best: Sequence[int] | None = None
+    model: Model,
+    devices: Sequence[Device],
+    preference: Preference,
+    plan: PartitionSteps,
+    best: Sequence[int] | None = None,
 ) -> int:
     """Append the steps of a model to a plan, in the order in which they run, and those of models that control flow
     refers to. The model's index among the plan's.
@@ -198,7 +202,7 @@ def partition(
             for at in operations:
                 _append_control_flow(source, model.operations[at], devices, preference, plan)
             continue
-        part = Part(model, [model.operations[at] for at in operations])
+        part = ModelPart(model, [model.operations[at] for at in operations])
         step = ModelStep(source, devices[device], part, [model.client_order[at] for at in operations])
         step.finish()
         plan.steps.append(step)
@@ -246,7 +250,7 @@ def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> lis
 
 
 def _append_control_flow(
-    source: int, operation: ModelOperation, devices: Sequence[Device], preference: Preference, plan: Steps
+    source: int, operation: ModelOperation, devices: Sequence[Device], preference: Preference, plan: PartitionSteps
 ) -> None:
     operands = plan.models[source].operands
     outputs = [(source, index) for index in operation.outputs]

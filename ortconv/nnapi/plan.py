@@ -12,13 +12,13 @@ import numpy as np
 
 from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import ResultCode
-from ortconv.nnapi.cpu import Limits, Program, Value, check_loop, truth
+from ortconv.nnapi.cpu import CpuProgram, OperandValue, RunLimits, check_loop, truth
 from ortconv.nnapi.device import Device, PreparedModel, Timing
 from ortconv.nnapi.drivers import driver
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import CONSTANT, Lifetime, Tensor
-from ortconv.nnapi.partitioning import IfStep, Key, ModelStep, Steps, WhileStep, described
+from ortconv.nnapi.partitioning import IfStep, ModelStep, PartitionSteps, SourceOperand, WhileStep, described
 from ortconv.nnapi.timing import mark
 
 DEADLINES = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
@@ -36,9 +36,9 @@ class FullFallbackError(Exception):
 class Request:
     """One execution: what goes in, how much room there is for what comes out."""
 
-    inputs: Sequence[Value]
+    inputs: Sequence[OperandValue]
     room: Sequence[int | None]
-    limits: Limits
+    limits: RunLimits
     measure: bool = False
     fallback: bool = True
     """Whether the CPU may step in for a device that fails."""
@@ -49,7 +49,11 @@ def layer_of(device: Device) -> str:
 
 
 def run_on(
-    device: Device, prepared: PreparedModel, inputs: Sequence[Value], room: Sequence[int | None], request: Request
+    device: Device,
+    prepared: PreparedModel,
+    inputs: Sequence[OperandValue],
+    room: Sequence[int | None],
+    request: Request,
 ) -> tuple[list[Tensor], Timing]:
     """Execute a prepared model for a request."""
     try:
@@ -114,7 +118,7 @@ class CompoundPlan:
     """Steps on several devices, or around control flow."""
 
     model: Model
-    steps: Steps
+    steps: PartitionSteps
 
     @property
     def model_steps(self) -> list[ModelStep]:
@@ -146,13 +150,13 @@ class CompoundPlan:
         return {step.device for step in self.model_steps if not reached.isdisjoint((*step.inputs, *step.outputs))}
 
     @functools.cached_property
-    def _used_by(self) -> dict[Key, set[Key]]:
+    def _used_by(self) -> dict[SourceOperand, set[SourceOperand]]:
         """Operands of models inside of interpreted control flow, by the operands whose memory they may use directly. See
         findMemoryStepRoles in Android's runtime/ExecutionPlan.cpp.
         """
-        users: dict[Key, set[Key]] = defaultdict(set)
+        users: dict[SourceOperand, set[SourceOperand]] = defaultdict(set)
 
-        def link(outer: Sequence[Key], source: int, inner: Sequence[int]) -> None:
+        def link(outer: Sequence[SourceOperand], source: int, inner: Sequence[int]) -> None:
             for key, index in zip(outer, inner):
                 users[key].add((source, index))
 
@@ -180,30 +184,30 @@ class CompoundPlan:
         )
 
     def run(self, request: Request) -> tuple[list[Tensor], Timing]:
-        return _Walk(self, request).run()
+        return _PlanWalk(self, request).run()
 
 
-Plan = SimplePlan | CompoundPlan
+ExecutionPlan = SimplePlan | CompoundPlan
 
 
 @dataclass(slots=True)
 class _Loop:
     """A WHILE under way."""
 
-    state: list[Value]
+    state: list[OperandValue]
     end: float
     body_next: bool = False
     """Whether the condition was computed, and the body comes if it is true."""
 
 
 @dataclass(slots=True)
-class _Walk:
+class _PlanWalk:
     """One walk through a plan's steps."""
 
     plan: CompoundPlan
     request: Request
-    values: dict[Key, Value] = field(default_factory=dict)
-    aliases: dict[Key, Key] = field(default_factory=dict)
+    values: dict[SourceOperand, OperandValue] = field(default_factory=dict)
+    aliases: dict[SourceOperand, SourceOperand] = field(default_factory=dict)
     loops: dict[int, _Loop] = field(default_factory=dict)
     timing: Timing = field(default_factory=lambda: Timing(0, 0))
 
@@ -241,13 +245,13 @@ class _Walk:
                 raise
             raise FullFallbackError(error) from error
 
-    def _outermost(self, key: Key) -> Key:
+    def _outermost(self, key: SourceOperand) -> SourceOperand:
         """The operand that one of a branch's model stands for, or itself."""
         while key in self.aliases:
             key = self.aliases[key]
         return key
 
-    def fetch(self, key: Key) -> Value:
+    def fetch(self, key: SourceOperand) -> OperandValue:
         """The value of an operand: computed, handed in from an outer model, or constant."""
         key = self._outermost(key)
         if key in self.values:
@@ -259,7 +263,7 @@ class _Walk:
             raise op_failed("is read before it is written", operand=key[1])
         return Tensor(operand.kind, operand.value)
 
-    def store(self, key: Key, value: Value) -> None:
+    def store(self, key: SourceOperand, value: OperandValue) -> None:
         key = self._outermost(key)
         self.values[key] = value
 
@@ -278,17 +282,17 @@ class _Walk:
             if not self.request.fallback or step.device.is_reference or error.code in DEADLINES:
                 raise
             _log("ExecutionBuilder", "cpuFallbackPartial")
-            results = Program(step.model).run(inputs, room, Limits(None, self.request.limits.loop_timeout))
+            results = CpuProgram(step.model).run(inputs, room, RunLimits(None, self.request.limits.loop_timeout))
         for key, result in zip(step.outputs, results):
             if result.type.is_tensor and result.size == 0 and not self._is_main_output(key):
                 raise op_failed(f"a step on {step.device.name} passes on a tensor without elements", operand=key[1])
             self.store(key, result)
 
-    def _is_main_output(self, key: Key) -> bool:
+    def _is_main_output(self, key: SourceOperand) -> bool:
         key = self._outermost(key)
         return key[0] == 0 and key[1] in self.plan.model.outputs
 
-    def _room(self, key: Key) -> int | None:
+    def _room(self, key: SourceOperand) -> int | None:
         key = self._outermost(key)
         if not self._is_main_output(key):
             return None
@@ -325,7 +329,7 @@ class _Walk:
         self._enter(step.condition, condition, loop.state)
         return step.condition_at
 
-    def _enter(self, source: int, model: Model, state: Sequence[Value]) -> None:
+    def _enter(self, source: int, model: Model, state: Sequence[OperandValue]) -> None:
         self.values.update(zip(((source, index) for index in model.inputs), state))
 
     def _check_room(self) -> None:
@@ -347,7 +351,7 @@ def _nbytes(value: Tensor) -> int:
     return value.size * value.type.dtype.itemsize
 
 
-def _shape_only(plan: CompoundPlan, key: Key, dims: tuple[int, ...]) -> Tensor:
+def _shape_only(plan: CompoundPlan, key: SourceOperand, dims: tuple[int, ...]) -> Tensor:
     """A tensor of the right dimensions without memory behind it."""
     kind = plan.steps.models[key[0]].operands[key[1]].kind
     return Tensor(kind, np.broadcast_to(np.zeros((), kind.type.dtype), dims))

@@ -12,7 +12,7 @@ from typing import Any
 from ortconv.nnapi.codes import FeatureLevel
 
 
-class Partitioning(IntEnum):
+class PartitioningMode(IntEnum):
     """debug.nn.partition"""
 
     OFF = 0
@@ -26,7 +26,7 @@ class Properties:
     """Of the runtime."""
     vlog: str = ""
     """debug.nn.vlog: what to log, see `vlog`."""
-    partition: Partitioning = Partitioning.WITH_FALLBACK
+    partition: PartitioningMode = PartitioningMode.WITH_FALLBACK
     cpu_only: bool = False
     """debug.nn.cpuonly: leave every device but the CPU unused."""
     enabled_devices: str = ""

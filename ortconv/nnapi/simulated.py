@@ -57,7 +57,7 @@ from ortconv.nnapi import caching
 from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.caching import CacheFiles
 from ortconv.nnapi.codes import DeviceType, FeatureLevel, Operand, Operation, ResultCode
-from ortconv.nnapi.cpu import Limits, Program, Value
+from ortconv.nnapi.cpu import CpuProgram, OperandValue, RunLimits
 from ortconv.nnapi.device import (
     CPU_PERFORMANCE,
     MAX_CACHE_FILES,
@@ -176,7 +176,7 @@ class SimulatedDevice(Device):
     def allocates(self, kind: OperandType) -> bool:
         return self._allocates
 
-    def begin_execution(self, limits: Limits) -> None:
+    def begin_execution(self, limits: RunLimits) -> None:
         """Count an execution, and let it suffer from the faults of the profile."""
         with self._lock:
             self._executions += 1
@@ -199,7 +199,7 @@ def main_operand(code: Operation) -> int:
     return 1 if code is Operation.SELECT else 0
 
 
-def _sleep(seconds: float, limits: Limits) -> None:
+def _sleep(seconds: float, limits: RunLimits) -> None:
     """MISSED_DEADLINE_TRANSIENT, at the deadline, if that comes first."""
     left = seconds if limits.deadline is None else min(seconds, max(0.0, limits.deadline - time.monotonic()))
     time.sleep(left)
@@ -209,10 +209,10 @@ def _sleep(seconds: float, limits: Limits) -> None:
 class SimulatedModel(PreparedModel):
     def __init__(self, device: SimulatedDevice, model: Model) -> None:
         self.device = device
-        self.program = Program(model, half=device.fp16 and model.relaxed)
+        self.program = CpuProgram(model, half=device.fp16 and model.relaxed)
 
     def execute(
-        self, inputs: Sequence[Value], room: Sequence[int | None], limits: Limits, measure: bool = False
+        self, inputs: Sequence[OperandValue], room: Sequence[int | None], limits: RunLimits, measure: bool = False
     ) -> tuple[list[Tensor], Timing]:
         start, meter = time.perf_counter(), self.device.meter
         self.device.begin_execution(limits)

@@ -16,7 +16,7 @@ from ortconv.nnapi.validation import operation_level
 
 
 @dataclass(slots=True)
-class Part:
+class ModelPart:
     """Some operations of a model as a model of their own. Inputs and outputs are operands of the whole, in the order
     of the part's.
     """
@@ -94,7 +94,7 @@ def supported_by(device: Device, model: Model) -> list[bool]:
             answer = _answer(device, model)
             return answer if len(answer) == len(nothing) else nothing
         kept = [one for one, fits in zip(model.operations, allowed) if fits]
-        part = Part(model, kept)
+        part = ModelPart(model, kept)
         inputs, outputs = part.boundary()
         if not kept or not outputs or any(_holds_model(model, one) for one in kept):
             return nothing

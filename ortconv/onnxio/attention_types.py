@@ -6,10 +6,10 @@ from typing import Any
 
 from ortconv.ir.graph import Node
 from ortconv.ir.types import Dim, Shape, ValueType
-from ortconv.onnxio.type_rules import Rule, dtype_of, plus, shape_of, tensor, times
+from ortconv.onnxio.type_rules import TypeRule, dtype_of, plus, shape_of, tensor, times
 
 
-def attention(past_slot: int, dtype_slot: int) -> Rule:
+def attention(past_slot: int, dtype_slot: int) -> TypeRule:
     """Attention over one packed projection of queries, keys and values; `present` is [2, batch, heads, length, head size]."""
 
     def rule(node: Node) -> list[ValueType | None]:
@@ -33,7 +33,7 @@ def attention(past_slot: int, dtype_slot: int) -> Rule:
     return rule
 
 
-def multi_head_attention(past_slot: int) -> Rule:
+def multi_head_attention(past_slot: int) -> TypeRule:
     """Attention over queries, keys and values of their own, or over all three packed as [batch, length, heads, 3, head size].
 
     Present keys and values are [batch, heads, length with the past, head size].
@@ -111,7 +111,7 @@ def linear_attention(node: Node) -> list[ValueType | None]:
     return [tensor(dtype, None), tensor(dtype_of(node, 3) or dtype, shape_of(node, 3))]
 
 
-ATTENTION_TYPES: dict[str, Rule] = {
+ATTENTION_TYPES: dict[str, TypeRule] = {
     "Attention": attention(4, 0),
     "QAttention": attention(8, 3),
     "MultiHeadAttention": multi_head_attention(6),

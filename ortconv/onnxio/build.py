@@ -84,6 +84,11 @@ class GraphBuilder:
         self.own: dict[str, Value] = {}
         self.types: dict[str, ValueType] = {}
 
+    def _declare_outputs(self, proto: GraphProto) -> None:
+        for name, type in {v.name: self.read_type(v.type) for v in proto.output}.items():
+            if type is not None and (name not in self.types or type != self.types[name]):
+                self.types[name] = merge(self.types.get(name), type) or type
+
     def fill(self, proto: GraphProto) -> None:
         graph, read_type = self.graph, self.read_type
         check_text(proto.name, proto.doc_string)
@@ -100,10 +105,7 @@ class GraphBuilder:
             self._initializer(tensor.name, self.tensor(tensor))
         for sparse in proto.sparse_initializer:
             self._initializer(sparse.values.name, self.sparse(sparse))
-        returned = {v.name: read_type(v.type) for v in proto.output}
-        for name, type in returned.items():
-            if type is not None and (name not in self.types or type != self.types[name]):
-                self.types[name] = merge(self.types.get(name), type) or type
+        self._declare_outputs(proto)
         made = [None if self._lift_constant(message) else self._node(message) for message in proto.node]
         for node, message in zip(made, proto.node, strict=True):
             if node is not None:

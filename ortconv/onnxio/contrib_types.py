@@ -9,12 +9,12 @@ from ortconv.ir.graph import Node
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.onnxio.attention_types import ATTENTION_TYPES
 from ortconv.onnxio.standard_types import STANDARD_TYPES
-from ortconv.onnxio.type_rules import Rule, dtype_of, like, shape_of, tensor, times
+from ortconv.onnxio.type_rules import TypeRule, dtype_of, like, shape_of, tensor, times
 
 MICROSOFT = "com.microsoft"
 
 
-def broadcast(slots: Sequence[int], dtype_slot: int) -> Rule:
+def broadcast(slots: Sequence[int], dtype_slot: int) -> TypeRule:
     def rule(node: Node) -> list[ValueType | None]:
         return [tensor(dtype_of(node, dtype_slot), broadcast_shapes([shape_of(node, s) for s in slots]))]
 
@@ -65,7 +65,7 @@ def _fused_matmul(node: Node) -> list[ValueType | None]:
     return [tensor(dtype_of(node, 0), shape)]
 
 
-def _gemm(dtype_slot: int, b_slot: int = 1) -> Rule:
+def _gemm(dtype_slot: int, b_slot: int = 1) -> TypeRule:
     def rule(node: Node) -> list[ValueType | None]:
         a, b = shape_of(node, 0), shape_of(node, b_slot)
         dtype = dtype_of(node, dtype_slot) or DType.FLOAT
@@ -76,7 +76,7 @@ def _gemm(dtype_slot: int, b_slot: int = 1) -> Rule:
     return rule
 
 
-def _matmul_as(dtype: DType, b_slot: int = 1) -> Rule:
+def _matmul_as(dtype: DType, b_slot: int = 1) -> TypeRule:
     def rule(node: Node) -> list[ValueType | None]:
         return [tensor(dtype, _matmul(shape_of(node, 0), shape_of(node, b_slot)))]
 
@@ -89,7 +89,7 @@ def _qlinear_matmul_like(node: Node) -> list[ValueType | None]:
     return [tensor(dtype_of(node, 0), None if shape is None else (*shape[:-1], n))]
 
 
-def _conv(weight_slot: int, dtype_slot: int) -> Rule:
+def _conv(weight_slot: int, dtype_slot: int) -> TypeRule:
     def rule(node: Node) -> list[ValueType | None]:
         x, w = shape_of(node, 0), shape_of(node, weight_slot)
         dtype = dtype_of(node, dtype_slot)
@@ -251,7 +251,7 @@ def _expand_dims(node: Node) -> list[ValueType | None]:
     return [tensor(dtype_of(node, 0), (*x[:at], 1, *x[at:]))]
 
 
-def _ranks(*ranks: int) -> Rule:
+def _ranks(*ranks: int) -> TypeRule:
     """Outputs of the first input's element type and of these ranks."""
 
     def rule(node: Node) -> list[ValueType | None]:
@@ -288,7 +288,7 @@ def _time_warping(node: Node) -> list[ValueType | None]:
     return [TensorType(DType.INT32, (2, None))]
 
 
-_MICROSOFT_TYPES: dict[str, Rule] = {
+_MICROSOFT_TYPES: dict[str, TypeRule] = {
     **dict.fromkeys(
         (
             "Gelu",
@@ -353,7 +353,7 @@ _MICROSOFT_TYPES: dict[str, Rule] = {
 _OLD = ("Affine", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh")
 """Operators that ONNX has dropped and ONNX Runtime keeps; all of them give the shape of their input."""
 
-CONTRIB_TYPES: dict[tuple[str, str], Rule] = {
+CONTRIB_TYPES: dict[tuple[str, str], TypeRule] = {
     **{(MICROSOFT, op): rule for op, rule in _MICROSOFT_TYPES.items()},
     ("", "SimplifiedLayerNormalization"): _layer_norm,
     ("", "LayerNormalization"): _layer_norm,

@@ -20,7 +20,7 @@ from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.shield import HIDDEN
 from ortconv.onnxlib import GraphProto, ModelProto, SchemaError, SparseTensorProto, TypeProto, get_schema
 
-Types = list[dict[str, ValueType]]
+TypesByGraph = list[dict[str, ValueType]]
 """By graph, in the order of `_graphs`: the types of values by name."""
 
 _INFERRED_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -105,12 +105,12 @@ def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
                     yield from _graphs(attribute.g)
 
 
-def _take(graph: GraphProto, read: TypeReader) -> Types:
+def _take(graph: GraphProto, read: TypeReader) -> TypesByGraph:
     """Remove the types declared for what nodes make, and the shapes of inputs and outputs of subgraphs, and return them.
 
     The element types of the latter stay: onnx infers nothing of an If without them.
     """
-    found: Types = []
+    found: TypesByGraph = []
     for i, sub in enumerate(_graphs(graph)):
         given = {tensor.name for tensor in sub.initializer}
         given.update(value.name for value in sub.input if i == 0)
@@ -138,9 +138,9 @@ def _forget(tensor: TypeProto.Tensor, whole: bool) -> None:
                 dim.ClearField("dim_value")
 
 
-def _found(graph: GraphProto, declared: Types, read: TypeReader) -> Types:
+def _found(graph: GraphProto, declared: TypesByGraph, read: TypeReader) -> TypesByGraph:
     """The inferred types of the values that have declared ones."""
-    found: Types = []
+    found: TypesByGraph = []
     for sub, stated in zip(_graphs(graph), declared, strict=True):
         own: dict[str, ValueType] = {}
         for infos in (sub.output, sub.input, sub.value_info):
@@ -153,12 +153,12 @@ def _found(graph: GraphProto, declared: Types, read: TypeReader) -> Types:
     return found
 
 
-def _read(graph: GraphProto, types: Types) -> bool:
+def _read(graph: GraphProto, types: TypesByGraph) -> bool:
     """True if nodes read any of these values, or a subgraph has some, whose types others depend on."""
     return any(types[1:]) or any(name in types[0] for node in walk(graph) for name in node.input)
 
 
-def _state(graph: GraphProto, types: Types) -> None:
+def _state(graph: GraphProto, types: TypesByGraph) -> None:
     """Declare types: of inputs and outputs in their place, of other values in addition."""
     for sub, own in zip(_graphs(graph), types, strict=True):
         left = dict(own)
@@ -171,9 +171,9 @@ def _state(graph: GraphProto, types: Types) -> None:
             sub.value_info.add(name=name).type.CopyFrom(type_proto(type))
 
 
-def _merge(declared: Types, inferred: Types, symbols: set[str]) -> tuple[Types, list[str]]:
+def _merge(declared: TypesByGraph, inferred: TypesByGraph, symbols: set[str]) -> tuple[TypesByGraph, list[str]]:
     """The declared types that say more than the inferred ones, completed by these, and where both contradict."""
-    merged: Types = []
+    merged: TypesByGraph = []
     wrong: list[str] = []
     for stated, known in zip(declared, inferred, strict=True):
         own: dict[str, ValueType] = {}
@@ -270,9 +270,9 @@ def _is_known(op: str, domain: str, version: int) -> bool:
     return ("" if domain == "ai.onnx" else domain, op) not in HIDDEN
 
 
-def _only_ranks(declared: Types, inferred: Types) -> Types:
+def _only_ranks(declared: TypesByGraph, inferred: TypesByGraph) -> TypesByGraph:
     """The declared types where inference finds none, without their dimensions."""
-    kept: Types = []
+    kept: TypesByGraph = []
     for stated, known in zip(declared, inferred, strict=True):
         own: dict[str, ValueType] = {}
         for name, type in stated.items():

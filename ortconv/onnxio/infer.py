@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ortconv.errors import GraphError, OrtconvError
@@ -18,6 +16,7 @@ from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
 from ortconv.onnxio.shield import hide, may_need_hiding, reveal
 from ortconv.onnxlib import IR_VERSION, InferenceError, ModelProto, infer_shapes
+from ortconv.process import memory_limit
 
 LARGEST_SHAPE_DATA = 1024
 """Shape inference sees the content of constants up to this number of elements."""
@@ -80,38 +79,6 @@ MEMORY_FACTOR = 64
 """Bytes that shape inference may allocate: a fixed part, and a part for each byte of the message."""
 
 
-@contextmanager
-def memory_limit(allowance: int) -> Iterator[None]:
-    """Let allocations fail, where the system can do that, once the process has grown by this number of bytes."""
-    try:
-        import resource
-
-        _return_free_memory()
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except (ImportError, OSError):
-        yield
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = pages * resource.getpagesize() + allowance
-    if any(other != resource.RLIM_INFINITY and other < limit for other in (soft, hard)):
-        yield
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-def _return_free_memory() -> None:
-    """Let the C library give unused memory back, which would count as in use otherwise."""
-    import ctypes
-
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
 INVENTED = re.compile(r"unk__\d+")
 
 _READ_TYPE = TypeReader(lambda name: None if INVENTED.fullmatch(name) else name)
@@ -152,7 +119,8 @@ def infer_missing(graph: Graph, infer_custom: Infer | None = None) -> None:
 
 def _infer_missing(graph: Graph, learned: set[Value | None], infer_custom: Infer | None) -> None:
     for node in graph:
-        vague = any(v is not None and _is_vague(v) for v in node.outputs)
+        made = [v for v in node.outputs if v is not None]
+        vague = any(map(_is_vague, made))
         subgraphs = node.subgraphs if node.attrs else ()
         for sub in subgraphs:
             _infer_missing(sub, learned, infer_custom)
@@ -162,13 +130,10 @@ def _infer_missing(graph: Graph, learned: set[Value | None], infer_custom: Infer
                     value.type = type
                     learned.add(value)
             continue
-        unknown_to_onnx = vague and (
-            subgraphs
-            or (node.domain, node.op) in CONTRIB_TYPES
-            or any(v is not None and v.type is None for v in node.outputs)
-        )
+        is_ours = bool(subgraphs) or (node.domain, node.op) in CONTRIB_TYPES
+        unknown_to_onnx = vague and (is_ours or any(v.type is None for v in made))
         if (unknown_to_onnx or not learned.isdisjoint(node.inputs)) and update_types(node):
-            learned.update(v for v in node.outputs if v is not None)
+            learned.update(made)
 
 
 def update_types(node: Node) -> bool:

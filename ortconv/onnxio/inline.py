@@ -30,7 +30,7 @@ MAX_NESTING = 64
 """How deep calls of functions may lie inside of subgraphs of functions."""
 
 
-class Key(NamedTuple):
+class FunctionKey(NamedTuple):
     """What identifies a function. The overload is part of it from IR version 10 on."""
 
     domain: str
@@ -55,9 +55,9 @@ def inline_functions(proto: ModelProto, warn: Callable[[str], None] = lambda tex
             check_text(*(text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name)))
     _import_domains(proto)
     opsets = {_domain(entry.domain): entry.version for entry in proto.opset_import}
-    functions: dict[Key, FunctionProto] = {}
+    functions: dict[FunctionKey, FunctionProto] = {}
     for function in proto.functions:
-        key = Key(_domain(function.domain), function.name, function.overload)
+        key = FunctionKey(_domain(function.domain), function.name, function.overload)
         if functions.setdefault(key, function) is not function:
             raise GraphError(f"the model has two functions {key}")
     for key in [k for k in functions if schema(k.domain, k.name, opsets.get(k.domain, 1)) is not None]:
@@ -87,7 +87,7 @@ def _import_domains(proto: ModelProto) -> None:
 # ---------------------------------------------------------------------- operator sets
 
 
-def _fits(key: Key, function: FunctionProto, opsets: Mapping[str, int], warn: Callable[[str], None]) -> bool:
+def _fits(key: FunctionKey, function: FunctionProto, opsets: Mapping[str, int], warn: Callable[[str], None]) -> bool:
     """True if the operators of a function are valid under the model's operator sets.
 
     Warns where the model's version of an operator has other defaults than the function's.
@@ -179,12 +179,14 @@ def _convert(proto: ModelProto, inliner: _Inliner) -> None:
 class _Inliner:
     """Copies bodies of functions to where they are called. `taken` are the names of values that exist already."""
 
-    def __init__(self, functions: Mapping[Key, FunctionProto], foreign: set[Key], taken: set[str]) -> None:
+    def __init__(
+        self, functions: Mapping[FunctionKey, FunctionProto], foreign: set[FunctionKey], taken: set[str]
+    ) -> None:
         self.functions = functions
         self.foreign = foreign
         self.taken = taken
         self.tried: dict[str, int] = {}
-        self.left: dict[Key, FunctionProto] = {}
+        self.left: dict[FunctionKey, FunctionProto] = {}
         """The functions of `foreign` that are called."""
 
     def graph(self, graph: GraphProto, depth: int = 0) -> None:
@@ -248,11 +250,11 @@ class _Inliner:
             made.append(copy)
         return made + aliases
 
-    def unique(self, key: Key) -> str:
+    def unique(self, key: FunctionKey) -> str:
         """A name for a function that differs from that of its overloads."""
         return f"{key.name}__{key.overload}" if key.overload else key.name
 
-    def _leave(self, call: NodeProto, key: Key) -> None:
+    def _leave(self, call: NodeProto, key: FunctionKey) -> None:
         function = self.left[key] = self.functions[key]
         arguments = list(_arguments(function, call).values())
         del call.attribute[:]
@@ -324,11 +326,11 @@ def _resolved(attribute: AttributeProto, values: Mapping[str, AttributeProto]) -
 # ---------------------------------------------------------------------- reading
 
 
-def _sizes(functions: Mapping[Key, FunctionProto]) -> dict[Key, int]:
+def _sizes(functions: Mapping[FunctionKey, FunctionProto]) -> dict[FunctionKey, int]:
     """By function: its number of nodes when everything in it is inlined. GraphError on recursion."""
     calls = {key: [_key(node) for node in _walk(f.node)] for key, f in functions.items()}
-    sizes: dict[Key, int] = {}
-    active: dict[Key, None] = {}
+    sizes: dict[FunctionKey, int] = {}
+    active: dict[FunctionKey, None] = {}
     stack = [(key, False) for key in functions]
     while stack:
         key, done = stack.pop()
@@ -372,8 +374,8 @@ def _walk(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
                 yield from _walk(graph.node)
 
 
-def _key(node: NodeProto) -> Key:
-    return Key(_domain(node.domain), node.op_type, node.overload)
+def _key(node: NodeProto) -> FunctionKey:
+    return FunctionKey(_domain(node.domain), node.op_type, node.overload)
 
 
 def _domain(name: str) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, UnknownDimError
 from ortconv.files import let_go, mapped
-from ortconv.ir.garbage import without_collections
 from ortconv.ir.model import Model
 from ortconv.ir.signature import check_signatures
 from ortconv.onnxio import wire
@@ -21,6 +20,7 @@ from ortconv.onnxio.imports import import_used
 from ortconv.onnxio.infer import anonymous_symbols, first_line, infer_missing
 from ortconv.onnxio.inline import inline_functions
 from ortconv.onnxlib import GraphProto, ModelProto, TensorProto
+from ortconv.process import without_collections
 
 SMALL_EXTERNAL = 8 * wire.THRESHOLD
 """Shape inference sees external payloads up to this number of bytes."""

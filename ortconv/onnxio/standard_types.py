@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, MapType, SequenceType, Shape, TensorType, ValueType
-from ortconv.onnxio.type_rules import Rule, dtype_of, shape_of, tensor
+from ortconv.onnxio.type_rules import TypeRule, dtype_of, shape_of, tensor
 
 
 def _eye_like(node: Node) -> list[ValueType | None]:
@@ -73,7 +73,7 @@ def _tree_ensemble(node: Node) -> list[ValueType | None]:
     return [tensor(dtype_of(node, 0), (*_rows(node), node.attr("n_targets", None)))]
 
 
-def _classifier(strings: str) -> Rule:
+def _classifier(strings: str) -> TypeRule:
     """Labels, strings where the attribute `strings` lists them, and scores."""
 
     def rule(node: Node) -> list[ValueType | None]:
@@ -83,7 +83,7 @@ def _classifier(strings: str) -> Rule:
     return rule
 
 
-_ML_TYPES: dict[str, Rule] = {
+_ML_TYPES: dict[str, TypeRule] = {
     "CastMap": _cast_map,
     "CategoryMapper": _category_mapper,
     "DictVectorizer": _dict_vectorizer,
@@ -95,7 +95,7 @@ _ML_TYPES: dict[str, Rule] = {
     "ZipMap": _zip_map,
 }
 
-STANDARD_TYPES: dict[tuple[str, str], Rule] = {
+STANDARD_TYPES: dict[tuple[str, str], TypeRule] = {
     ("", "EyeLike"): _eye_like,
     ("", "GatherND"): _gather_nd,
     ("", "RegexFullMatch"): _regex_full_match,

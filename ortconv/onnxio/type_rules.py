@@ -8,7 +8,7 @@ from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 
-Rule = Callable[[Node], Iterable[ValueType | None]]
+TypeRule = Callable[[Node], Iterable[ValueType | None]]
 """Gives the types of a node's outputs, more than there are or None where they follow from the schema alone."""
 
 
@@ -40,7 +40,7 @@ def times(a: Dim, b: Dim) -> Dim:
     return a * b if isinstance(a, int) and isinstance(b, int) else None
 
 
-def like(slot: int, dtype_slot: int | None = None) -> Rule:
+def like(slot: int, dtype_slot: int | None = None) -> TypeRule:
     """Output 0 has the shape of one input and the element type of another."""
 
     def rule(node: Node) -> list[ValueType | None]:

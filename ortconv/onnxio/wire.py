@@ -57,7 +57,7 @@ def skeleton(data: memoryview, threshold: int = THRESHOLD) -> Skeleton:
 
     What is copied unread is checked by whoever parses the skeleton.
     """
-    walk = _Walk(data, max(threshold, 1))
+    walk = _MessageWalk(data, max(threshold, 1))
     parts = walk.message(0, len(data), _MODEL, 0)
     size = sum(map(len, parts)) if parts is not None else len(data)
     if size > MAX_SKELETON:
@@ -68,7 +68,7 @@ def skeleton(data: memoryview, threshold: int = THRESHOLD) -> Skeleton:
     return Skeleton(bytes(data) if parts is None else b"".join(parts), walk.payloads)
 
 
-class _Walk:
+class _MessageWalk:
     def __init__(self, data: memoryview, threshold: int) -> None:
         self.data = data
         self.threshold = threshold

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ortconv.errors import UsageError
 from ortconv.optimizer.engine import FunctionPass
 from ortconv.optimizer.levels import STAGES, AnyPass, opt_in_passes
-from ortconv.optimizer.pattern import C, Operand, P
+from ortconv.optimizer.pattern import C, P, PatternInput
 
 FIELDS = ("Counterpart", "Differs", "Opt-in", "Also")
 
@@ -90,7 +90,7 @@ def _first_paragraph(text: str) -> str:
     return " ".join(text.strip().split("\n\n")[0].split())
 
 
-def pattern_text(pattern: Operand) -> str:
+def pattern_text(pattern: PatternInput) -> str:
     """A pattern as one line: `const k` is a constant, `b?` may be absent, `...` stands for any more inputs."""
     if isinstance(pattern, P):
         inputs = ", ".join(map(pattern_text, pattern.inputs))

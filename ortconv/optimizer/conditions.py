@@ -11,7 +11,7 @@ from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.engine import New, Source
+from ortconv.optimizer.engine import New, NewInput
 
 INT32_MAX = 2**31 - 1
 FLOATS = frozenset({DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE})
@@ -147,7 +147,7 @@ def bound(number: float | int | None, dtype: DType) -> Array | None:
     return None if number is None else np.array(number, dtype.numpy)
 
 
-def clip(x: Source, low: Source, high: Source, like: Node, graph: Graph, dtype: DType) -> New:
+def clip(x: NewInput, low: NewInput, high: NewInput, like: Node, graph: Graph, dtype: DType) -> New:
     """Clip with constant or computed bounds; before opset 11 they must be constant, since they are attributes."""
     types = (like.out.type,)
     if graph.opset() >= 11:

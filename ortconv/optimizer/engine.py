@@ -14,8 +14,9 @@ an inner value of the match has another reader, is returned or captured, or wher
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Union
 
@@ -23,7 +24,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
 from ortconv.ir.journal import Change, Journal
-from ortconv.ir.kernels import UNKNOWN, Use, first_release, type_text
+from ortconv.ir.kernels import UNKNOWN, KernelUse, first_release, type_text
 from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import TensorType, ValueType
@@ -38,7 +39,7 @@ class New:
     def __init__(
         self,
         op: str,
-        inputs: Sequence[Source],
+        inputs: Sequence[NewInput],
         attrs: Mapping[str, Attribute] | None = None,
         *,
         domain: str = "",
@@ -64,7 +65,7 @@ class Out:
     index: int
 
 
-Source = Union[Value, New, Out, Tensor, Array, None]
+NewInput = Union[Value, New, Out, Tensor, Array, None]
 Replacement = Union[None, Value, New, Out, Tensor, Array, tuple[Union[Value, New, Out, Tensor, Array, None], ...]]
 
 
@@ -127,6 +128,8 @@ class Context:
     """Leave nodes alone that an execution provider other than the CPU has taken."""
     target_platform: str | None = None
     """Where the model is to run, arm or amd64, if that may decide what is written."""
+    optimization_style: str = "Fixed"
+    """Fixed: fusions above the basic level are made. Runtime: they are recorded in the model, and onnxruntime makes them."""
     release: int | None = None
     """Make no node that this release of ONNX Runtime lacks (a position, see `ortconv.ir.kernels.releases`); None: any node."""
     limit: int | None = None
@@ -139,6 +142,15 @@ class Context:
         """Note a rewrite that has just been made."""
         change = None if self.journal is None else self.journal.take()
         self.trace.append(Rewrite(rule, root, removed, added, change))
+
+    @contextmanager
+    def for_cpu(self) -> Iterator[None]:
+        """Within this, passes leave alone the nodes that another execution provider has taken."""
+        before, self.only_cpu = self.only_cpu, True
+        try:
+            yield
+        finally:
+            self.only_cpu = before
 
     def may_touch(self, *nodes: Node) -> bool:
         """True if a pass may rewrite these nodes together."""
@@ -157,7 +169,7 @@ class Context:
         inputs = tuple([None if source is None else type_text(t) for source, t in zip(new.inputs, types)])
         outputs = tuple([type_text(new.types[i]) if i < len(new.types) else UNKNOWN for i in range(new.outputs)])
         shapes = [t.shape if isinstance(t, TensorType) else None for t in types]
-        return (first_release(Use(found, inputs, outputs, new.attrs, shapes)) or 0) <= self.release
+        return (first_release(KernelUse(found, inputs, outputs, new.attrs, shapes)) or 0) <= self.release
 
     @property
     def exhausted(self) -> bool:
@@ -165,10 +177,12 @@ class Context:
 
     def counts(self) -> dict[str, int]:
         """How often each rule fired, in order of first use."""
-        counts: dict[str, int] = {}
-        for rewrite in self.trace:
-            counts[rewrite.rule] = counts.get(rewrite.rule, 0) + 1
-        return counts
+        return rule_counts(self.trace)
+
+
+def rule_counts(trace: Iterable[Rewrite]) -> dict[str, int]:
+    """How often each rule fired, in order of first use."""
+    return dict(Counter(rewrite.rule for rewrite in trace))
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +262,7 @@ def _news(source: Replacement) -> Iterator[New]:
             yield from _news(part)
 
 
-def _type(source: Source) -> ValueType | None:
+def _type(source: NewInput) -> ValueType | None:
     """The type of what a node to be made reads, as far as it is known."""
     if isinstance(source, Value):
         return source.type
@@ -266,27 +280,32 @@ def _rewrite(r: Rule, m: Match, replacement: Replacement, context: Context) -> l
     graph, label = m.graph, root.label
     added: list[Node] = []
     results = [_materialize(part, root, i, added) for i, part in enumerate(parts)]
-    around = [v.producer for v in root.inputs if v is not None and v.producer is not None]
-    around += [n for node, _ in m.nodes for v in node.inputs if v is not None and (n := v.producer) is not None]
-    for old, new in zip(root.outputs, results, strict=False):
-        if old is not None and new is not None and old is not new:
-            if new.type is None:
-                new.type = old.type
-            readers = old.consumers
-            graph.replace(old, new)
-            around += readers
+    matched = [root, *(node for node, _ in m.nodes)]
+    around = [v.producer for node in matched for v in node.inputs if v is not None and v.producer is not None]
+    around += _replace_outputs(root, results, graph)
     before = len(graph)
     graph.remove_dead(root)
     for node in added:
-        if not graph.remove_dead(node) and any(
-            other.name == node.name for other, _ in (*m.nodes, (root, False)) if other.graph is graph
-        ):
+        if not graph.remove_dead(node) and any(n.name == node.name for n in matched if n.graph is graph):
             node.name = graph.fresh(node.name)
     context.record(r.name, label, before - len(graph), len(added))
     for v in results:
         if v is not None:
             around += [*([v.producer] if v.producer is not None else ()), *(v.consumers if len(v.uses) <= FEW else ())]
     return added + around
+
+
+def _replace_outputs(root: Node, results: Sequence[Value | None], graph: Graph) -> list[Node]:
+    """Let the readers of a node's outputs read other values, which take the types of these; the readers."""
+    readers: list[Node] = []
+    for old, new in zip(root.outputs, results, strict=False):
+        if old is None or new is None or old is new:
+            continue
+        if new.type is None:
+            new.type = old.type
+        readers += old.consumers
+        graph.replace(old, new)
+    return readers
 
 
 def _is_closed(m: Match) -> bool:
@@ -301,7 +320,7 @@ def _is_closed(m: Match) -> bool:
     return True
 
 
-def _materialize(source: Source, root: Node, index: int, added: list[Node]) -> Value | None:
+def _materialize(source: NewInput, root: Node, index: int, added: list[Node]) -> Value | None:
     if source is None or isinstance(source, Value):
         return source
     if isinstance(source, (Tensor, np.ndarray)):

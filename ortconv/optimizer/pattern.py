@@ -35,7 +35,7 @@ class P:
     def __init__(
         self,
         ops: str | tuple[str, ...],
-        *inputs: Operand,
+        *inputs: PatternInput,
         name: str = "",
         domain: str = "",
         commutative: bool = False,
@@ -51,7 +51,7 @@ class P:
         self.where = where
 
 
-Operand = Union[str, C, P, EllipsisType, None]
+PatternInput = Union[str, C, P, EllipsisType, None]
 """What an input may be; None demands that it is left out."""
 
 
@@ -60,7 +60,7 @@ class Match:
 
     __slots__ = ("bound", "nodes", "root")
 
-    def __init__(self, root: Node, bound: Bound, nodes: Inner) -> None:
+    def __init__(self, root: Node, bound: Bound, nodes: InnerNodes) -> None:
         self.root = root
         self.bound = bound
         self.nodes = nodes
@@ -78,7 +78,7 @@ class Match:
 
 
 Bound = dict[str, Any]
-Inner = tuple[tuple[Node, bool], ...]
+InnerNodes = tuple[tuple[Node, bool], ...]
 """The matched nodes other than the root, each with whether others may read it."""
 
 
@@ -100,7 +100,7 @@ def _may_fit(pattern: P, node: Node) -> bool:
     return pattern.where is None or pattern.where(node)
 
 
-def _operand_may_fit(operand: Operand, value: Value | None) -> bool:
+def _operand_may_fit(operand: PatternInput, value: Value | None) -> bool:
     if isinstance(operand, P):
         return value is not None and (producer := value.producer) is not None and producer.op in operand.ops
     if isinstance(operand, C):
@@ -108,7 +108,7 @@ def _operand_may_fit(operand: Operand, value: Value | None) -> bool:
     return True
 
 
-def _node(pattern: P, node: Node, bound: Bound, inner: Inner) -> Iterator[tuple[Bound, Inner]]:
+def _node(pattern: P, node: Node, bound: Bound, inner: InnerNodes) -> Iterator[tuple[Bound, InnerNodes]]:
     if pattern.name:
         bound = {**bound, pattern.name: node}
     for operands in _orders(pattern):
@@ -118,15 +118,15 @@ def _node(pattern: P, node: Node, bound: Bound, inner: Inner) -> Iterator[tuple[
             yield from _inputs(operands[:count], 0, node, bound, inner)
 
 
-def _orders(pattern: P) -> Iterator[tuple[Operand, ...]]:
+def _orders(pattern: P) -> Iterator[tuple[PatternInput, ...]]:
     yield pattern.inputs
     if pattern.commutative:
         yield (pattern.inputs[1], pattern.inputs[0], *pattern.inputs[2:])
 
 
 def _inputs(
-    operands: tuple[Operand, ...], slot: int, node: Node, bound: Bound, inner: Inner
-) -> Iterator[tuple[Bound, Inner]]:
+    operands: tuple[PatternInput, ...], slot: int, node: Node, bound: Bound, inner: InnerNodes
+) -> Iterator[tuple[Bound, InnerNodes]]:
     if slot == len(operands):
         yield bound, inner
         return
@@ -144,7 +144,7 @@ def _inputs(
         yield from _inputs(operands, slot + 1, node, after, inner)
 
 
-def _bind(operand: Operand, value: Value | None, bound: Bound) -> Bound | None:
+def _bind(operand: PatternInput, value: Value | None, bound: Bound) -> Bound | None:
     """What is bound after an operand that is no node took a value; None if it does not take it."""
     if isinstance(operand, C):
         if value is None:

@@ -207,6 +207,19 @@ class Equalities:
         return True
 
 
+def _follow(node: Node, out: Value, equal: Equalities) -> int:
+    """Give the first output of a node the shape that its rule finds, or onnx where there is none; how often that changes it."""
+    from ortconv.onnxio.infer import update_types
+
+    rule = _SHAPES.get(node.op) if node.domain == "" else None
+    shape = rule(node) if rule is not None else None
+    if out.shape is not None:
+        return 0 if shape is None else _refine(out, shape, equal)
+    if _set_shape(node, out, shape):
+        return 1
+    return shape is None and all(v is None or v.rank is not None for v in node.inputs) and update_types(node)
+
+
 def propagate(graph: Graph, context: Context) -> int:
     """Find out ranks and dimensions that follow from others.
 
@@ -215,21 +228,14 @@ def propagate(graph: Graph, context: Context) -> int:
     Counterpart: none: ONNX Runtime has only the inference of each operator by itself
     Differs: dimensions of several nodes are related, so symbols that must be equal become one.
     """
-    from ortconv.onnxio.infer import infer_node, update_types
+    from ortconv.onnxio.infer import infer_node
 
     equal = Equalities(graph)
     changed = 0
     for node in graph:
         out = node.outputs[0] if node.outputs else None
         if out is not None and _is_vague(out.shape):
-            rule = _SHAPES.get(node.op) if node.domain == "" else None
-            shape = rule(node) if rule is not None else None
-            if out.shape is None:
-                changed += _set_shape(node, out, shape) or (
-                    shape is None and all(v is None or v.rank is not None for v in node.inputs) and update_types(node)
-                )
-            elif shape is not None:
-                changed += _refine(out, shape, equal)
+            changed += _follow(node, out, equal)
             if equal:
                 changed += equal.apply(out)
         if _is_decided(node):

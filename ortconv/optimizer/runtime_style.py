@@ -18,7 +18,7 @@ from ortconv.ir.model import NODES_MADE, Arity, Model, SavedFusion
 from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Shape
-from ortconv.optimizer.engine import Context, New, Out, Replacement, Rule, RulePass, Source, apply, find
+from ortconv.optimizer.engine import Context, New, NewInput, Out, Replacement, Rule, RulePass, apply, find
 from ortconv.optimizer.extended import fuse_conv
 from ortconv.optimizer.extended.qdq import drop, elementwise, nbits, product
 from ortconv.optimizer.extended.qdq.tensors import DOMAINS
@@ -126,13 +126,13 @@ def _saved_by(recipe: Recipe) -> set[str]:
 # ---------------------------------------------------------------------- what is saved
 
 
-def save_fusions(model: Model, recipe: Recipe, context: Context, target_platform: str | None) -> None:
+def save_fusions(model: Model, recipe: Recipe, context: Context) -> None:
     """Record the fusions of a model and all its subgraphs, in place of those that it had; below extended, none.
 
     The graph stays as it is, but nodes that onnxruntime takes the zero point from state it.
     """
     model.saved = []
-    groups = _rules(_saved_by(recipe), signed=target_platform == "arm")
+    groups = _rules(_saved_by(recipe), signed=context.target_platform == "arm")
     for graph in list(model.graph.graphs()):
         model.saved += [saved for _, _, saved in _fusions(graph, context, groups)]
     for saved in model.saved:
@@ -249,7 +249,7 @@ def _is_made_of(new: New, nodes: list[Node]) -> bool:
     )
 
 
-def _is_zero_point(source: Source) -> bool:
+def _is_zero_point(source: NewInput) -> bool:
     return isinstance(source, np.ndarray) and source.itemsize < 4 and not source.any()
 
 

@@ -226,26 +226,36 @@ def target(node: Node) -> tuple[Element, ...] | None:
     x = node.inputs[0]
     assert x is not None
     if node.op == "Reshape":
-        wanted = elements(node.input(1))
-        if wanted is None:
-            return None
-        copies = not node.attr("allowzero", 0)
-        return tuple(dim_of(x, i) if e == 0 and copies else e for i, e in enumerate(wanted))
+        return _reshaped(node, x)
     if node.op == "Flatten":
         axis = node.attr("axis", 1)
         return (1, -1) if axis == 0 else (dim_of(x, 0), -1) if axis == 1 else _flattened(x, axis)
     axes = axes_of(node)
     if axes is None or x.rank is None:
         return None
-    if node.op == "Unsqueeze":
-        rank = x.rank + len(axes)
-        inserted = {a % rank for a in axes}
-        rest = iter(range(x.rank))
-        return tuple(1 if i in inserted else dim_of(x, next(rest)) for i in range(rank))
-    if not axes and any(not isinstance(d, int) for d in x.shape or ()):
+    return _unsqueezed(x, axes, x.rank) if node.op == "Unsqueeze" else _squeezed(x, axes, x.rank)
+
+
+def _reshaped(node: Node, x: Value) -> tuple[Element, ...] | None:
+    wanted = elements(node.input(1))
+    if wanted is None:
         return None
-    dropped = {a % x.rank for a in axes} if axes else {i for i, d in enumerate(x.shape or ()) if d == 1}
-    return tuple(dim_of(x, i) for i in range(x.rank) if i not in dropped)
+    copies = not node.attr("allowzero", 0)
+    return tuple(dim_of(x, i) if e == 0 and copies else e for i, e in enumerate(wanted))
+
+
+def _unsqueezed(x: Value, axes: Sequence[int], rank: int) -> tuple[Element, ...]:
+    inserted = {a % (rank + len(axes)) for a in axes}
+    rest = iter(range(rank))
+    return tuple(1 if i in inserted else dim_of(x, next(rest)) for i in range(rank + len(axes)))
+
+
+def _squeezed(x: Value, axes: Sequence[int], rank: int) -> tuple[Element, ...] | None:
+    shape = x.shape or ()
+    if not axes and any(not isinstance(d, int) for d in shape):
+        return None
+    dropped = {a % rank for a in axes} if axes else {i for i, d in enumerate(shape) if d == 1}
+    return tuple(dim_of(x, i) for i in range(rank) if i not in dropped)
 
 
 def _flattened(x: Value, axis: int) -> tuple[Element, ...] | None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from ortconv.errors import OrtconvError
-from ortconv.ir.garbage import without_collections
 from ortconv.ir.kernels import later_attributes
 from ortconv.ir.model import NODES_MADE
 from ortconv.ir.schema import Schema, schema, schema_of_id, type_arguments
@@ -21,6 +20,7 @@ from ortconv.ortformat.functions import without_kernel
 from ortconv.ortformat.reader import map_file, model_of
 from ortconv.ortformat.releases import oldest_release
 from ortconv.ortformat.verify import decode, edge_rows, node_label
+from ortconv.process import without_collections
 
 NO_KERNEL = "onnxruntime has no kernel for it, and does not expand functions or insert Casts when it loads .ort files"
 

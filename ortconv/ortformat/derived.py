@@ -40,7 +40,7 @@ def resolved_schema(node: Node) -> Schema:
     return Schema(node.domain, node.op, 1, inputs, outputs, frozenset(), {}, False)
 
 
-class Edges(NamedTuple):
+class GraphEdges(NamedTuple):
     """The edges of one graph, rows of (producer, its output slot, consumer, its input slot), in two orders.
 
     `incoming` is sorted by consumer and producer, `outgoing` by producer and consumer; the rows of node i are
@@ -56,7 +56,7 @@ class Edges(NamedTuple):
     the explicit ones."""
 
 
-def edges(graph: Graph, order: Mapping[Node, int]) -> Edges:
+def edges(graph: Graph, order: Mapping[Node, int]) -> GraphEdges:
     """The edges between the nodes of a graph, numbered by `order`. GraphError if they run backwards."""
     flat = array("I")
     implicit: dict[Node, list[str]] = {}
@@ -82,7 +82,7 @@ def edges(graph: Graph, order: Mapping[Node, int]) -> Edges:
     incoming = rows[np.lexsort((rows[:, 3], rows[:, 1], rows[:, 0], rows[:, 2]))]
     outgoing = rows[np.lexsort((rows[:, 3], rows[:, 1], rows[:, 2], rows[:, 0]))]
     starts_in, starts_out = np.searchsorted(incoming[:, 2], bounds), np.searchsorted(outgoing[:, 0], bounds)
-    return Edges(incoming, starts_in.tolist(), outgoing, starts_out.tolist(), implicit)
+    return GraphEdges(incoming, starts_in.tolist(), outgoing, starts_out.tolist(), implicit)
 
 
 def linear_indices(sparse: SparseTensor) -> Tensor:

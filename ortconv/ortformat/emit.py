@@ -20,7 +20,7 @@ ALIGNMENT = 4
 """The words that the metadata is a multiple of, which makes alignment up to 16 bytes a matter of indices alone."""
 
 
-class Shape:
+class TableShape:
     """Which fields of a table are present: its vtable's index, and how their words lie in reverse order."""
 
     __slots__ = ("key", "narrow", "size", "vtable", "wide")
@@ -40,18 +40,18 @@ class Emitter:
         self.words = array("I")
         self._strings: dict[str | bytes, int] = {}
         self._pool: dict[tuple[object, ...], int] = {}
-        self._shapes: dict[tuple[str, tuple[str, ...]], Shape] = {}
+        self._shapes: dict[tuple[str, tuple[str, ...]], TableShape] = {}
 
     # ------------------------------------------------------------------ tables
 
-    def shape(self, kind: str, *names: str) -> Shape:
+    def shape(self, kind: str, *names: str) -> TableShape:
         """The shape of a table of which these fields, given in order of slots, are present."""
         found = self._shapes.get((kind, names))
         if found is None:
             found = self._shapes[kind, names] = self._new_shape(kind, names)
         return found
 
-    def _new_shape(self, kind: str, names: tuple[str, ...]) -> Shape:
+    def _new_shape(self, kind: str, names: tuple[str, ...]) -> TableShape:
         fields = {f.name: (slot, stored(f.kind)) for slot, f in enumerate(TABLES[kind]) if f is not None}
         wide = [i for i, name in enumerate(names) if fields[name][1] == "i64"]
         narrow = [i for i in range(len(names)) if i not in wide]
@@ -62,9 +62,9 @@ class Emitter:
             at += 8 if i in wide else 4
         self._put(struct.pack(f"<{2 + len(slots)}H", 4 + 2 * len(slots), at, *slots))
         reversed_narrow = [(i, fields[names[i]][1] is None) for i in reversed(narrow)]
-        return Shape(len(self._shapes), len(self.words) - 1, reversed_narrow, wide[::-1])
+        return TableShape(len(self._shapes), len(self.words) - 1, reversed_narrow, wide[::-1])
 
-    def table(self, shape: Shape, *values: int) -> int:
+    def table(self, shape: TableShape, *values: int) -> int:
         """A table with these fields: indices for references, else numbers (a float as its bits)."""
         words = self.words
         if shape.wide and not (len(words) + shape.size) & 1:
@@ -81,7 +81,7 @@ class Emitter:
         words.extend(row)
         return at
 
-    def pooled(self, shape: Shape, *values: int) -> int:
+    def pooled(self, shape: TableShape, *values: int) -> int:
         """The same, shared between all who ask for the same fields."""
         key = (shape.key, *values)
         found = self._pool.get(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ CPP_TYPES = {
 }  # fmt: skip
 
 
-Kernel = tuple[str, str]
+KernelName = tuple[str, str]
 """A domain, "ai.onnx" for that of ONNX, and an operator."""
 
 
@@ -49,7 +49,7 @@ _BY_OUTPUT = (
     "RandomUniform", "RandomUniformLike",
 )  # fmt: skip
 
-TRACKED: dict[Kernel, Tracked] = {
+TRACKED: dict[KernelName, Tracked] = {
     **{("ai.onnx", op): Tracked() for op in _BY_FIRST_INPUT.split()},
     **{("ai.onnx", op): Tracked((0, 1)) for op in _BY_TWO_INPUTS},
     **{("ai.onnx", op): Tracked((), (0,)) for op in _BY_OUTPUT},
@@ -64,7 +64,7 @@ ONE_HOT = ("ai.onnx", "OneHot")
 
 _WITH_INTEGERS = ("Add", "Concat", "Div", "Equal", "Greater", "Less", "Mul", "Neg", "Sub")
 
-ALWAYS: dict[Kernel, frozenset[str]] = {
+ALWAYS: dict[KernelName, frozenset[str]] = {
     **{("ai.onnx", op): frozenset({"int32_t", "int64_t"}) for op in _WITH_INTEGERS},
     ("ai.onnx", "DequantizeLinear"): frozenset({"int8_t", "int32_t", "uint8_t"}),
 }
@@ -91,6 +91,12 @@ class Missing(NamedTuple):
         return f"{self.domain};{self.version};{self.op}: {self.what}"
 
 
+def _united(entries: Sequence[Slots]) -> Slots:
+    """The types that any of several entries for a kernel asks for, by slot."""
+    slots = {slot for entry in entries for slot in entry}
+    return {slot: set().union(*(entry.get(slot, ()) for entry in entries)) for slot in slots}
+
+
 class RequiredOperators:
     """What the models that were added need of a build; with `types`, also the types that they use operators with.
 
@@ -104,7 +110,7 @@ class RequiredOperators:
         self.all_if_empty = False
         """Whether a config without operators asks for all of them."""
         self._operators: dict[str, dict[int, set[str]]] = {}
-        self._types: dict[Kernel, Slots] = {}
+        self._types: dict[KernelName, Slots] = {}
         self._track = types
 
     @classmethod
@@ -165,10 +171,7 @@ class RequiredOperators:
             entries = [c._types.get(kernel) for c, has in ((self, kernels), (other, others)) if kernel in has]
             self._types.pop(kernel, None)
             if all(entries):
-                slots = {slot for entry in entries if entry for slot in entry}
-                self._types[kernel] = {
-                    slot: set().union(*(entry.get(slot, ()) for entry in entries if entry)) for slot in slots
-                }
+                self._types[kernel] = _united([entry for entry in entries if entry])
         self.allowed = None if None in limits else (self.allowed or set()) | (other.allowed or set())
         if self.is_everything or other.is_everything:
             self._operators, self._types, self.all_if_empty = {}, {}, True
@@ -184,7 +187,7 @@ class RequiredOperators:
         """Whether all operators are asked for."""
         return self.all_if_empty and not self._operators
 
-    def _kernels(self) -> set[Kernel]:
+    def _kernels(self) -> set[KernelName]:
         return {(d, op) for d, versions in self._operators.items() for ops in versions.values() for op in ops}
 
     def missing(self, needed: RequiredOperators) -> list[Missing]:
@@ -213,7 +216,7 @@ class RequiredOperators:
                         found.append(Missing(domain, version, op, what))
         return found
 
-    def _missing_types(self, kernel: Kernel, needed: Slots) -> list[str]:
+    def _missing_types(self, kernel: KernelName, needed: Slots) -> list[str]:
         entry = self._types.get(kernel)
         lacks = []
         for (side, slot), types in sorted(needed.items()):

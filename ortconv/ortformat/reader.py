@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ortconv.errors import FormatError, GraphError, OrtconvError
 from ortconv.files import mapped, opened
-from ortconv.ir.garbage import without_collections
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings, Tensors, Value
 from ortconv.ir.model import Model, SavedFusion
 from ortconv.ir.signature import check_signatures
@@ -18,6 +17,7 @@ from ortconv.ortformat import runtime
 from ortconv.ortformat.decode import Record
 from ortconv.ortformat.layout import CPU, NO_MODEL_VERSION
 from ortconv.ortformat.verify import decode
+from ortconv.process import without_collections
 
 
 def load(path: str | Path) -> Model:
@@ -91,15 +91,7 @@ class _Reader:
                 self.declare(graph.add_input(self.scoped(name), self.types[name]), name)
         self.constants(constants)
         made = [(self.node(r), r) for r in record.nodes or ()]
-        ordered = True
-        reached: set[Node] = set()
-        for node, r in made:
-            inputs = [self.read(name, node) for name in r.inputs]
-            graph.set_inputs(node, inputs)
-            ordered = ordered and all(
-                v is None or v.producer is None or v.graph is not graph or v.producer in reached for v in inputs
-            )
-            reached.add(node)
+        ordered = self.connect(made)
         for node, r in made:
             for attribute in r.attributes or ():
                 node.attrs[attribute.name] = self.attribute(attribute, node)
@@ -108,6 +100,17 @@ class _Reader:
         self.returns(record.outputs or ())
         if not ordered:
             graph.sort()
+
+    def connect(self, made: Sequence[tuple[Node, Record]]) -> bool:
+        """Give nodes their inputs; whether each reads only what nodes of the graph before it make."""
+        ordered, reached = True, set[Node]()
+        for node, r in made:
+            inputs = [self.read(name, node) for name in r.inputs]
+            self.graph.set_inputs(node, inputs)
+            makers = [v.producer for v in inputs if v is not None and v.graph is self.graph]
+            ordered = ordered and all(maker is None or maker in reached for maker in makers)
+            reached.add(node)
+        return ordered
 
     # ------------------------------------------------------------------ values
 

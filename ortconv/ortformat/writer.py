@@ -18,7 +18,7 @@ from ortconv.ir.schema import Schema, schema_of, schema_of_id, type_arguments
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType
 from ortconv.ortformat import runtime
-from ortconv.ortformat.derived import Edges, argument_counts, edges, resolved_schema
+from ortconv.ortformat.derived import GraphEdges, argument_counts, edges, resolved_schema
 from ortconv.ortformat.layout import ALWAYS_IMPORTED, CPU, LARGEST_NESTING, LARGEST_VISITS, NO_MODEL_VERSION
 from ortconv.ortformat.values import Segment, ValueWriter
 
@@ -227,7 +227,7 @@ class _Writer(ValueWriter):
             self.visits += 1
         return out.references(rows)
 
-    def edge_tables(self, found: Edges, count: int) -> int:
+    def edge_tables(self, found: GraphEdges, count: int) -> int:
         """A table per node with its edges, each a struct of the other node, the producer's slot, the consumer's slot."""
         out, shape, words = self.out, self.edge_shape, self.out.words
         incoming, outgoing = array("I"), array("I")
@@ -252,7 +252,7 @@ class _Writer(ValueWriter):
 
     # ------------------------------------------------------------------ nodes
 
-    def node(self, node: Node, index: int, found: Edges, nesting: int) -> int:
+    def node(self, node: Node, index: int, found: GraphEdges, nesting: int) -> int:
         out = self.out
         operator = self.operators.get((node.domain, node.op))
         if operator is None or len(node.inputs) > operator.most_inputs:

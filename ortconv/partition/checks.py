@@ -11,11 +11,11 @@ from typing import Any
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
-Check = Callable[[Unit, Target], Objections]
+Check = Callable[[NodeUnit, Target], Objections]
 
 _TYPE_NAMES = {DType.FLOAT: "float32", DType.DOUBLE: "float64"}
 
@@ -24,7 +24,7 @@ def type_name(dtype: DType | None) -> str:
     return "unknown" if dtype is None else _TYPE_NAMES.get(dtype, dtype.name.lower())
 
 
-def role(unit: Unit, slot: int) -> str:
+def role(unit: NodeUnit, slot: int) -> str:
     """How messages call an input."""
     value = unit.input(slot)
     return f"input {slot}" if value is None else f"input {slot} '{value.name}'"
@@ -72,14 +72,14 @@ def _inputs_are_fixed(graph: Graph | None) -> bool:
 def all_of(*checks: Check) -> Check:
     """One check that makes the objections of all."""
 
-    def check(unit: Unit, target: Target) -> Objections:
+    def check(unit: NodeUnit, target: Target) -> Objections:
         for part in checks:
             yield from part(unit, target)
 
     return check
 
 
-def no_objection(unit: Unit, target: Target) -> Objections:
+def no_objection(unit: NodeUnit, target: Target) -> Objections:
     return iter(())
 
 
@@ -93,7 +93,7 @@ def rank(low: int, high: int, *slots: int, fewer: str | None = None, more: str |
     """
     wanted = str(low) if low == high else f"at most {high}" if low == 0 else f"{low} to {high}"
 
-    def check(unit: Unit, target: Target) -> Objections:
+    def check(unit: NodeUnit, target: Target) -> Objections:
         for slot in slots or (0,):
             found = unit.rank(slot)
             if found is not None and not low <= found <= high:
@@ -111,7 +111,7 @@ def rank(low: int, high: int, *slots: int, fewer: str | None = None, more: str |
     return check
 
 
-def not_empty(unit: Unit, target: Target) -> Objections:
+def not_empty(unit: NodeUnit, target: Target) -> Objections:
     """The first input must have no dimension 0."""
     shape = unit.shape(0)
     if shape is not None and 0 in shape:
@@ -142,7 +142,7 @@ TYPE_ADVICE: dict[str, dict[DType | None, str]] = {
 """What helps against an element type, by provider."""
 
 
-def _type_advice(unit: Unit, found: DType | None, target: Target) -> str:
+def _type_advice(unit: NodeUnit, found: DType | None, target: Target) -> str:
     if found is DType.INT64 and not _inputs_are_fixed(unit.target.graph):
         return f"fold what computes shapes and indices: {_fix_dims(unit.target.graph)}"
     return TYPE_ADVICE.get(target.ep, {}).get(found, "")
@@ -152,7 +152,7 @@ def dtype(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
     """These inputs must have one of these element types."""
     wanted = " or ".join(map(type_name, allowed))
 
-    def check(unit: Unit, target: Target) -> Objections:
+    def check(unit: NodeUnit, target: Target) -> Objections:
         for slot in slots:
             if unit.dtype(slot) not in allowed:
                 found = unit.dtype(slot)
@@ -166,7 +166,7 @@ def dtype(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
 def constant(*slots: int) -> Check:
     """These inputs, where present, must be constants."""
 
-    def check(unit: Unit, target: Target) -> Objections:
+    def check(unit: NodeUnit, target: Target) -> Objections:
         for slot in slots:
             if unit.input(slot) is not None and unit.constant(slot) is None:
                 yield not_constant(unit, slot, target)
@@ -174,7 +174,7 @@ def constant(*slots: int) -> Check:
     return check
 
 
-def not_constant(unit: Unit, slot: int, target: Target) -> Objection:
+def not_constant(unit: NodeUnit, slot: int, target: Target) -> Objection:
     value = unit.input(slot)
     if value is not None and value.const is not None:
         advice = "take it out of the graph inputs, where a caller can override it"
@@ -195,7 +195,7 @@ def attribute_is(name: str, *allowed: Any, since: int = 1, instead: str | None =
     wanted = " or ".join(map(str, allowed))
     advice = f"export with {name} {wanted}, {CHANGED}" if instead is None else instead
 
-    def check(unit: Unit, target: Target) -> Objections:
+    def check(unit: NodeUnit, target: Target) -> Objections:
         if unit.since >= since:
             value = attribute(unit.target, name)
             if value is not None and value not in allowed:
@@ -207,7 +207,7 @@ def attribute_is(name: str, *allowed: Any, since: int = 1, instead: str | None =
 def ones(name: str) -> Check:
     """An attribute that lists numbers must hold only 1, where it is stated."""
 
-    def check(unit: Unit, target: Target) -> Objections:
+    def check(unit: NodeUnit, target: Target) -> Objections:
         values: tuple[int, ...] = unit.target.attr(name, ())
         if any(v != 1 for v in values):
             yield Objection("attribute", f"{name} is {list(values)}: {target.name} takes 1 here")
@@ -215,7 +215,7 @@ def ones(name: str) -> Check:
     return check
 
 
-def single_output(unit: Unit, target: Target) -> Objections:
+def single_output(unit: NodeUnit, target: Target) -> Objections:
     count = sum(v is not None for v in unit.target.outputs)
     if count > 1:
         yield Objection(

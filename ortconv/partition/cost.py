@@ -11,7 +11,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.types import DType
 from ortconv.partition.partitioner import Partition, Partitioning
-from ortconv.partition.profile import Device, Speed
+from ortconv.partition.profile import DeviceProfile, Speed
 
 ASSUMPTIONS = (
     "a node takes the longer of its multiply-adds and its bytes at the speeds of the profile",
@@ -149,7 +149,7 @@ class Cost:
         return {**asdict(self), "gain_seconds": self.gain, "worthwhile": self.is_worthwhile}
 
 
-def cost(partition: Partition, device: Device) -> Cost:
+def cost(partition: Partition, device: DeviceProfile) -> Cost:
     """The estimate for one partition. Constants are not copied: they go over once, when the model is made ready."""
     bytes_in = sum(size(v) for v in partition.inputs if v.const is None or v.is_input)
     bytes_out = sum(size(v) for v in partition.outputs)
@@ -172,7 +172,7 @@ def total_seconds(nodes: Iterable[Node], speed: Speed) -> float:
 class Estimate:
     """A whole model on a device: the cost of each partition, multiply-adds of all nodes, seconds without and with them."""
 
-    device: Device
+    device: DeviceProfile
     partitions: tuple[Cost, ...]
     multiply_adds: int
     cpu_seconds: float
@@ -203,9 +203,9 @@ class Estimate:
         }
 
 
-def estimate(partitioning: Partitioning, device: Device | None = None) -> Estimate:
+def estimate(partitioning: Partitioning, device: DeviceProfile | None = None) -> Estimate:
     """What the partitions of a model cost and save."""
-    device = device or Device()
+    device = device or DeviceProfile()
     nodes = list(partitioning.verdicts)
     costs = tuple(cost(p, device) for p in partitioning.partitions)
     return Estimate(device, costs, sum(map(multiply_adds, nodes)), total_seconds(nodes, device.cpu))

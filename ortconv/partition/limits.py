@@ -10,7 +10,7 @@ from ortconv.ir.graph import Graph
 from ortconv.partition.cost import Cost, cost
 from ortconv.partition.partitioner import Partition, Partitioning, Verdict, assign, partition
 from ortconv.partition.policy import Target
-from ortconv.partition.profile import Device
+from ortconv.partition.profile import DeviceProfile
 from ortconv.partition.reasons import Objection
 
 
@@ -21,7 +21,7 @@ class Limits:
     max_partitions: int | None = None
     min_nodes: int = 1
     only_worthwhile: bool = False
-    device: Device = field(default_factory=Device)
+    device: DeviceProfile = field(default_factory=DeviceProfile)
 
     def __post_init__(self) -> None:
         if self.min_nodes < 1 or (self.max_partitions is not None and self.max_partitions < 0):

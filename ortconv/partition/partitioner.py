@@ -13,12 +13,13 @@ from typing import Any
 from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.schema import schema
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import type_name
 from ortconv.partition.nnapi.rules import ROWS
 from ortconv.partition.policy import MIN_OPSET, Provider, Target, gate
 from ortconv.partition.reasons import Objection
 from ortconv.partition.regions import group_by_wave, region_inputs, region_outputs
-from ortconv.partition.units import MS_DOMAIN, Unit, single_units, units
+from ortconv.partition.units import MS_DOMAIN, single_units, units
 
 NEWEST = 1 << 16
 """A version of operator sets beyond all that exist."""
@@ -26,15 +27,19 @@ NEWEST = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Nodes that run as one on the accelerator, in topological order of units, and what crosses the border.
+    """Units that run as one on the accelerator, in topological order, their nodes, and what crosses the border.
 
     `inputs` includes constants where the provider counts them, as NNAPI's does.
     """
 
     name: str
-    nodes: tuple[Node, ...]
+    units: tuple[NodeUnit, ...] = field(repr=False, compare=False)
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
+    nodes: tuple[Node, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", nodes_of(self.units))
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -108,6 +113,10 @@ class Partitioning:
         }
 
 
+def nodes_of(units: Iterable[NodeUnit]) -> tuple[Node, ...]:
+    return tuple(node for unit in units for node in unit.nodes)
+
+
 def node_name(node: Node) -> str:
     """The name of a node, or of its first output where it has none."""
     return node.name or next((v.name for v in node.outputs if v is not None), "")
@@ -144,7 +153,7 @@ def partition(graph: Graph, target: Target | None = None, *, anew: bool = False)
             against.update(dict.fromkeys(group, (_only_constants(len(inputs)),)))
             continue
         where.update(dict.fromkeys(group, len(partitions)))
-        partitions.append(Partition(name, nodes, tuple(inputs), tuple(region_outputs(nodes))))
+        partitions.append(Partition(name, work.members(group), tuple(inputs), tuple(region_outputs(nodes))))
     number = work.number
     verdicts = {node: Verdict(node, where.get(number[node]), against.get(number[node], ())) for node in graph}
     return Partitioning(target, tuple(partitions), verdicts)
@@ -236,8 +245,11 @@ class Grouping:
             if value is not None
         )
 
+    def members(self, group: Iterable[int]) -> tuple[NodeUnit, ...]:
+        return tuple(self.units[u] for u in group)
+
     def nodes(self, group: Iterable[int]) -> tuple[Node, ...]:
-        return tuple(node for u in group for node in self.units[u].nodes)
+        return nodes_of(self.members(group))
 
     def objections(self, u: int, in_group: Callable[[int], bool]) -> tuple[Objection, ...]:
         """Every reason against a unit while a group grows."""
@@ -268,7 +280,7 @@ class Grouping:
         return not reasons
 
 
-def _producers(unit: Unit, number: Mapping[Node, int]) -> list[int]:
+def _producers(unit: NodeUnit, number: Mapping[Node, int]) -> list[int]:
     """The unit behind every edge into this one."""
     found = []
     own = number[unit.target]

@@ -35,7 +35,7 @@ class Copies:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceProfile:
     """A phone. `feature_level` None: any; `refused_ops`: operators that its driver does not run.
 
     The defaults are round figures of a mid-range phone and measured nowhere: see docs/cost.md.
@@ -56,7 +56,7 @@ class Device:
         return replace(target, feature_level=level, refused_ops=refused)
 
 
-def read_device(path: str | Path) -> Device:
+def read_device(path: str | Path) -> DeviceProfile:
     """The device of a TOML file; what it leaves out has its default. UsageError for unknown keys and values out of range."""
     try:
         return _device(read_toml(path))
@@ -64,9 +64,9 @@ def read_device(path: str | Path) -> Device:
         raise error.at(file=path) from error
 
 
-def _device(document: Mapping[str, Any]) -> Device:
-    plain = Device(name="unnamed device")
-    _only_known(document, [f.name for f in fields(Device)], "")
+def _device(document: Mapping[str, Any]) -> DeviceProfile:
+    plain = DeviceProfile(name="unnamed device")
+    _only_known(document, [f.name for f in fields(DeviceProfile)], "")
     changes: dict[str, Any] = {}
     for key, value in document.items():
         if key in ("name", "vendor"):

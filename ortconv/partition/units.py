@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import traits
 from ortconv.ir.schema import since_version
-from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.regions import enclosing
 
 MS_DOMAIN = "com.microsoft"
@@ -25,79 +24,10 @@ DOMAINS = frozenset({"", MS_DOMAIN, "com.ms.internal.nhwc"})
 """Domains whose operators may be the target of a QDQ group."""
 
 
-class Operand(NamedTuple):
-    """A tensor that enters or leaves a unit, with its quantization parameters where it has any."""
-
-    value: Value
-    scale: Value | None = None
-    zero_point: Value | None = None
-
-    @property
-    def parts(self) -> tuple[Value, ...]:
-        """The tensor and its parameters."""
-        return tuple(v for v in self if v is not None)
-
-
-class Unit:
-    """A node or QDQ group. `nodes` are the DQ nodes, the target, a redundant Clip or Relu, the Q nodes, in this order.
-
-    `inputs` and `outputs` follow the slots of the target; those of quantized forms carry scale and zero point.
-    """
-
-    __slots__ = ("inputs", "nodes", "outputs", "since", "target")
-
-    def __init__(
-        self,
-        target: Node,
-        nodes: tuple[Node, ...],
-        inputs: tuple[Operand | None, ...],
-        outputs: tuple[Operand | None, ...],
-    ) -> None:
-        self.target = target
-        self.nodes = nodes
-        self.inputs = inputs
-        self.outputs = outputs
-        self.since = since_version(target)
-
-    @property
-    def op(self) -> str:
-        return self.target.op
-
-    @property
-    def is_group(self) -> bool:
-        """True for a QDQ group."""
-        return len(self.nodes) > 1
-
-    def input(self, slot: int) -> Value | None:
-        """The tensor that enters at a slot of the view, in its stored type; None where there is none."""
-        operand = self.inputs[slot] if slot < len(self.inputs) else None
-        return None if operand is None else operand.value
-
-    def dtype(self, slot: int) -> DType | None:
-        value = self.input(slot)
-        return None if value is None else value.dtype
-
-    def rank(self, slot: int) -> int | None:
-        value = self.input(slot)
-        return None if value is None else value.rank
-
-    def shape(self, slot: int) -> tuple[int, ...] | None:
-        """The shape of an input where all of it is known."""
-        value = self.input(slot)
-        return None if value is None else value.static_shape
-
-    def constant(self, slot: int) -> Tensor | None:
-        value = self.input(slot)
-        return None if value is None else value.constant
-
-    def __repr__(self) -> str:
-        return f"Unit({', '.join(n.op for n in self.nodes)})"
-
-
 # ---------------------------------------------------------------------- selectors
 
 Members = Sequence[Node]
-Condition = Callable[[Node, Members, Members], bool]
+GroupCondition = Callable[[Node, Members, Members], bool]
 """condition(target, DQ nodes, Q nodes), asked after the counts were found right."""
 
 
@@ -160,7 +90,7 @@ class Selector:
     ops: tuple[str, ...]
     dq: tuple[int, ...]
     q: str
-    condition: Condition
+    condition: GroupCondition
     since: tuple[int, ...] = ()
 
 
@@ -194,12 +124,12 @@ _SELECTOR_OF = {op: selector for selector in SELECTORS for op in selector.ops}
 # ---------------------------------------------------------------------- groups
 
 
-def units(nodes: Iterable[Node]) -> list[Unit]:
+def units(nodes: Iterable[Node]) -> list[NodeUnit]:
     """The units of a graph, or of those of its nodes that make whole units, in topological order of their targets. Every node
     is in exactly one.
     """
     nodes = list(nodes)
-    groups: dict[Node, Unit] = {}
+    groups: dict[Node, NodeUnit] = {}
     members: set[Node] = set()
     for node in nodes:
         if node.op in _SELECTOR_OF and node.domain in DOMAINS:
@@ -216,14 +146,14 @@ def units(nodes: Iterable[Node]) -> list[Unit]:
     return found
 
 
-def single_units(graph: Graph) -> list[Unit]:
+def single_units(graph: Graph) -> list[NodeUnit]:
     """Every node of a graph as a unit of its own, QDQ groups not recognized."""
     return [plain_unit(node) for node in graph]
 
 
-def plain_unit(node: Node) -> Unit:
+def plain_unit(node: Node) -> NodeUnit:
     """A node as a unit, its inputs and outputs as they are."""
-    return Unit(node, (node,), tuple(map(_plain, node.inputs)), tuple(map(_plain, node.outputs)))
+    return NodeUnit(node, (node,), tuple(map(_plain, node.inputs)), tuple(map(_plain, node.outputs)))
 
 
 def _is_quantizer(node: Node | None, op: str, graph: Graph | None) -> bool:
@@ -236,17 +166,12 @@ def _readers(value: Value, graph: Graph) -> list[tuple[Node, int]]:
     return list(dict.fromkeys((node, slot) for node, slot in edges if node is not None))
 
 
-def _group(target: Node, selector: Selector) -> Unit | None:
+def _group(target: Node, selector: Selector) -> NodeUnit | None:
     graph = target.graph
     assert graph is not None
-    by_slot: dict[int, Node] = {}
-    for slot, value in enumerate(target.inputs):
-        if value is not None and _is_quantizer(value.producer, "DequantizeLinear", graph):
-            assert value.producer is not None
-            by_slot[slot] = value.producer
+    by_slot = _dequantizers(target, graph)
     dqs = list(by_slot.values())
-    expected = selector.dq or (sum(v is not None for v in target.inputs),)
-    if not dqs or len(dqs) not in expected or (selector.since and since_version(target) not in selector.since):
+    if not _fits(target, selector, dqs):
         return None
     if any(dq.out.is_output or len(_readers(dq.out, graph)) != 1 for dq in dqs):
         return None
@@ -258,31 +183,58 @@ def _group(target: Node, selector: Selector) -> Unit | None:
         return None
     nodes = (*dqs, target, *clip, *qs)
     inputs = tuple(_dequantized(by_slot[i]) if i in by_slot else _plain(v) for i, v in enumerate(target.inputs))
-    made = [Operand(q.out, q.input(1), q.input(2)) for q in qs]
-    return Unit(target, nodes, inputs, (*made, *(_plain(v) for v in target.outputs[len(made) :])))
+    made = [UnitOperand(q.out, q.input(1), q.input(2)) for q in qs]
+    return NodeUnit(target, nodes, inputs, (*made, *(_plain(v) for v in target.outputs[len(made) :])))
+
+
+def _dequantizers(target: Node, graph: Graph) -> dict[int, Node]:
+    """The DQ nodes that a node reads, by slot."""
+    found: dict[int, Node] = {}
+    for slot, value in enumerate(target.inputs):
+        if value is not None and _is_quantizer(value.producer, "DequantizeLinear", graph):
+            assert value.producer is not None
+            found[slot] = value.producer
+    return found
+
+
+def _fits(target: Node, selector: Selector, dqs: Members) -> bool:
+    """Whether a selector takes a node of this version with so many DQ nodes."""
+    expected = selector.dq or (sum(v is not None for v in target.inputs),)
+    if not dqs or len(dqs) not in expected:
+        return False
+    return not selector.since or since_version(target) in selector.since
 
 
 def _quantized_outputs(target: Node, selector: Selector, graph: Graph) -> tuple[list[Node], list[Node]] | None:
     """A redundant Clip or Relu behind the target and the Q nodes; None if the outputs do not fit the selector."""
-    if selector.q == "none":
-        feeds_q = any(
-            _is_quantizer(user, "QuantizeLinear", graph) for v in target.outputs if v is not None for user, _ in v.uses
-        )
-        return None if feeds_q else ([], [])
     watched = [v for v in target.outputs if v is not None]
+    if selector.q == "none":
+        return None if any(_feeds_quantizer(v, graph) for v in watched) else ([], [])
     if selector.q == "first":
         watched = watched[:1]
     edges = [_readers(v, graph) for v in watched]
-    if len(edges) == 1 and len(edges[0]) == 1 and not watched[0].is_output:
-        found = _redundant_clip(edges[0][0][0], graph)
-        if found is not None:
-            return [found[0]], [found[1]]
-    to_q = [[_is_quantizer(user, "QuantizeLinear", graph) and slot == 0 for user, slot in e] for e in edges]
+    clip = _redundant_clip(edges[0][0][0], graph) if _has_one_reader(watched, edges) else None
+    if clip is not None:
+        return [clip[0]], [clip[1]]
+    to_q = [[_quantizes(user, slot, graph) for user, slot in e] for e in edges]
     if selector.q == "optional" and not any(map(any, to_q)):
         return [], []
     if any(v.is_output for v in watched) or any(flags != [True] for flags in to_q):
         return None
     return [], [e[0][0] for e in edges]
+
+
+def _has_one_reader(values: Sequence[Value], edges: Sequence[Sequence[tuple[Node, int]]]) -> bool:
+    """Whether there is one value, and one edge leaves it."""
+    return len(edges) == 1 and len(edges[0]) == 1 and not values[0].is_output
+
+
+def _quantizes(user: Node, slot: int, graph: Graph) -> bool:
+    return slot == 0 and _is_quantizer(user, "QuantizeLinear", graph)
+
+
+def _feeds_quantizer(value: Value, graph: Graph) -> bool:
+    return any(_is_quantizer(user, "QuantizeLinear", graph) for user, _ in value.uses)
 
 
 def _redundant_clip(node: Node, graph: Graph) -> tuple[Node, Node] | None:
@@ -344,16 +296,16 @@ _INTEGER_LIMITS: dict[DType | None, tuple[int, int]] = {
 # ---------------------------------------------------------------------- views
 
 
-def _plain(value: Value | None) -> Operand | None:
-    return None if value is None else Operand(value)
+def _plain(value: Value | None) -> UnitOperand | None:
+    return None if value is None else UnitOperand(value)
 
 
-def _dequantized(dq: Node) -> Operand | None:
+def _dequantized(dq: Node) -> UnitOperand | None:
     value = dq.input(0)
-    return None if value is None else Operand(value, dq.input(1), dq.input(2))
+    return None if value is None else UnitOperand(value, dq.input(1), dq.input(2))
 
 
-def single_unit(node: Node) -> Unit:
+def single_unit(node: Node) -> NodeUnit:
     """A node as a unit, its quantized operands with their scales and zero points."""
     count = traits(node).quantized
     inputs = tuple(map(_plain, node.inputs))
@@ -368,8 +320,8 @@ def single_unit(node: Node) -> Unit:
     elif node.op == "QuantizeLinear":
         inputs = inputs[:1]
         outputs = (_with_parameters(node.output(0), node, 1),)
-    return Unit(node, (node,), inputs, outputs)
+    return NodeUnit(node, (node,), inputs, outputs)
 
 
-def _with_parameters(value: Value | None, node: Node, slot: int) -> Operand | None:
-    return None if value is None else Operand(value, node.input(slot), node.input(slot + 1))
+def _with_parameters(value: Value | None, node: Node, slot: int) -> UnitOperand | None:
+    return None if value is None else UnitOperand(value, node.input(slot), node.input(slot + 1))

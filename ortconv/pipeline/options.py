@@ -15,10 +15,10 @@ from ortconv.ortformat.releases import check_target
 from ortconv.pipeline.settings import FeedSets, check_names, check_values
 
 if TYPE_CHECKING:
-    from ortconv.compare.reference import Settings
+    from ortconv.compare.reference import ValidationSettings
     from ortconv.partition import Target
     from ortconv.partition.limits import Limits
-    from ortconv.partition.profile import Device
+    from ortconv.partition.profile import DeviceProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Options:
     coreml_version: int = COREML_VERSION
     coreml_static_inputs: bool = False
     coreml_on_subgraphs: bool = False
-    device: Device | None = None
+    device: DeviceProfile | None = None
     max_partitions: int | None = None
     min_nodes: int = 1
     only_worthwhile: bool = False
@@ -85,25 +85,32 @@ class Options:
                 ("stop_after", found.stop_after),
             ):
                 object.__setattr__(self, name, value)
-        if self.optimization_level not in LEVELS:
-            raise UsageError(f"optimization level '{self.optimization_level}' is not one of {', '.join(LEVELS)}")
-        if self.optimization_style not in STYLES:
-            raise UsageError(f"optimization style '{self.optimization_style}' is not one of {', '.join(STYLES)}")
-        if self.coreml_format not in COREML_FORMATS:
-            raise UsageError(f"CoreML format '{self.coreml_format}' is not one of {', '.join(COREML_FORMATS)}")
-        if self.target_platform not in (None, *PLATFORMS):
-            raise UsageError(f"target platform '{self.target_platform}' is not one of {', '.join(PLATFORMS)}")
+        self._check_choices()
+        if self.validate_budget is not None:
+            from ortconv.compare.budget import Budget
+
+            Budget.parse(self.validate_budget)
+        self._check_together()
+
+    def _check_choices(self) -> None:
+        """Each option by itself."""
+        for what, value, known in (
+            ("optimization level", self.optimization_level, LEVELS),
+            ("optimization style", self.optimization_style, STYLES),
+            ("CoreML format", self.coreml_format, COREML_FORMATS),
+            ("target platform", self.target_platform, PLATFORMS),
+            ("validation on", self.validate_on, ENGINES),
+        ):
+            if value is not None and value not in known:
+                raise UsageError(f"{what} '{value}' is not one of {', '.join(known)}")
         if self.target_ort is not None:
             check_target(self.target_ort)
         if self.nnapi_feature_level not in FEATURE_LEVELS:
             low, high = FEATURE_LEVELS[0], FEATURE_LEVELS[-1]
             raise UsageError(f"NNAPI feature level {self.nnapi_feature_level} is not in {low}..{high}")
-        if self.validate_on not in ENGINES:
-            raise UsageError(f"validation on '{self.validate_on}' is not one of {', '.join(ENGINES)}")
-        if self.validate_budget is not None:
-            from ortconv.compare.budget import Budget
 
-            Budget.parse(self.validate_budget)
+    def _check_together(self) -> None:
+        """Options that need or exclude one another."""
         if self.nnapi_partitioning_stop_ops is not None and not self.use_nnapi:
             raise UsageError("stop ops are given, but not --use-nnapi", hint="add --use-nnapi, or leave them out")
         if self.maximize_offload and self.use_nnapi == self.use_coreml:
@@ -130,13 +137,13 @@ class Options:
             offload=self.maximize_offload,
         )
 
-    def validation(self) -> Settings:
+    def validation(self) -> ValidationSettings:
         """How source and result are held against each other."""
         from ortconv.compare.budget import Budget
-        from ortconv.compare.reference import Settings
+        from ortconv.compare.reference import ValidationSettings
 
         given = self.validate_with or ()
-        return Settings(
+        return ValidationSettings(
             engines=("numpy", "onnxruntime") if self.validate_on == "both" else (self.validate_on,),
             given=(given,) if isinstance(given, Mapping) else tuple(given),
             budget=Budget() if self.validate_budget is None else Budget.parse(self.validate_budget),
@@ -167,6 +174,6 @@ class Options:
         if not (self.use_nnapi or self.use_coreml):
             return None
         from ortconv.partition.limits import Limits
-        from ortconv.partition.profile import Device
+        from ortconv.partition.profile import DeviceProfile
 
-        return Limits(self.max_partitions, self.min_nodes, self.only_worthwhile, self.device or Device())
+        return Limits(self.max_partitions, self.min_nodes, self.only_worthwhile, self.device or DeviceProfile())

@@ -15,8 +15,8 @@ from ortconv.optimizer.engine import Context, Rewrite
 if TYPE_CHECKING:
     from ortconv.compare.validate import Validation
     from ortconv.ir.graph import Node
-    from ortconv.offload import Gain
     from ortconv.partition import Objection, Partitioning
+    from ortconv.pipeline.stages import Optimized
 
 SHOWN_FOLDS = 3
 
@@ -85,19 +85,20 @@ class Result:
         finally:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
 
-    def tell(self, model: Model, context: Context, partitionings: Sequence[Partitioning], gain: Gain | None) -> None:
+    def tell(self, model: Model, context: Context, optimized: Optimized) -> None:
         """Note what the optimizer and the partitioner made of a model."""
         from ortconv.ortformat.precision import needs_provider
         from ortconv.ortformat.releases import oldest_release
 
+        gain, partitionings = optimized.gain, optimized.partitionings
         self.offload = None if gain is None else gain.to_dict()
-        self.rewrites = context.counts()
-        self.trace = context.trace
+        self.rewrites = optimized.counts()
+        self.trace = optimized.trace
         self.constants_after = constant_bytes(model)
         self.folded_bytes = context.grown
         self.folds = [{"node": node, "bytes": size} for size, node in sorted(context.folds, reverse=True)[:SHOWN_FOLDS]]
         if partitionings:
-            from ortconv.offload import hinted
+            from ortconv.pipeline.maximize_offload import hinted
 
             self.partitions = [
                 {"provider": found.target.provider.name, **p.to_dict()}

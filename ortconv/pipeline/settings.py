@@ -15,7 +15,7 @@ from ortconv.errors import UsageError, nearest
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from ortconv.partition.profile import Device
+    from ortconv.partition.profile import DeviceProfile
 
 
 FeedSets = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -36,7 +36,7 @@ class Settings(TypedDict, total=False):
     coreml_version: int
     coreml_static_inputs: bool
     coreml_on_subgraphs: bool
-    device: Device | None
+    device: DeviceProfile | None
     max_partitions: int | None
     min_nodes: int
     only_worthwhile: bool
@@ -142,9 +142,9 @@ def _path(value: Any) -> Path:
 
 
 def _device(value: Any) -> Any:
-    from ortconv.partition.profile import Device
+    from ortconv.partition.profile import DeviceProfile
 
-    if not isinstance(value, Device):
+    if not isinstance(value, DeviceProfile):
         raise TypeError
     return value
 
@@ -158,6 +158,6 @@ _KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "Mapping[str, int]": ("a positive whole number for each name", _sizes),
     "FeedSets": ("an array for each name, or a list of such sets", _feed_sets),
     "Path": ("a path", _path),
-    "Device": ("a device: ortconv.partition.profile.read_device(path)", _device),
+    "DeviceProfile": ("a device: ortconv.partition.profile.read_device(path)", _device),
 }
 """What a field of each type takes, and in words."""

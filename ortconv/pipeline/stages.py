@@ -3,105 +3,115 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from ortconv.executor.guard import guarded
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.optimizer import recipe as recipes
-from ortconv.optimizer.engine import Context, Rewrite
+from ortconv.optimizer.engine import Context, Rewrite, rule_counts
 from ortconv.optimizer.levels import AnyPass, inexact, run_passes
 from ortconv.ortformat.releases import target_release
 
 if TYPE_CHECKING:
-    from ortconv.offload import Gain
     from ortconv.partition import Partitioning, Target
     from ortconv.partition.limits import Limits
+    from ortconv.pipeline.maximize_offload import Gain
     from ortconv.pipeline.options import Options
 
 Observer = Callable[[str, Model], None]
 """Called after every stage and pass with its name and the model as it is then."""
 
 
+class Offload(Enum):
+    """Where rewrites for an accelerator are made: the passes of the offload stage."""
+
+    NONE = "none"
+    EVERYWHERE = "everywhere"
+    WHERE_IT_HELPS = "where it helps"
+    """Only where they put more nodes on the first target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    """What the optimizer did to a model.
+
+    The partitionings come in the order of the targets, those of subgraphs behind that of the main graph where a target takes
+    them. `gain` is there with Offload.WHERE_IT_HELPS and a target.
+    """
+
+    trace: list[Rewrite]
+    partitionings: tuple[Partitioning, ...] = ()
+    gain: Gain | None = None
+
+    def counts(self) -> dict[str, int]:
+        """How often each rule fired, in order of first use."""
+        return rule_counts(self.trace)
+
+
 def optimize(
     model: Model,
-    optimization_level: str = "all",
+    level: str | recipes.Recipe = "all",
     target: Target | Sequence[Target] | None = None,
     *,
-    recipe: recipes.Recipe | None = None,
-    optimization_style: str = "Fixed",
-    target_platform: str | None = None,
+    offload: Offload = Offload.NONE,
+    limits: Limits | None = None,
     context: Context | None = None,
     observer: Observer | None = None,
-    limits: Limits | None = None,
-    told: Callable[[Gain], None] | None = None,
-) -> tuple[Context, tuple[Partitioning, ...]]:
-    """Optimize a model in place; with a target, nodes that its execution provider takes are left as the basic level made them.
+) -> Optimized:
+    """Optimize a model in place, by a level or a recipe.
 
-    Of several targets, the first that takes a node has it. The partitionings come back in the order of the targets, those of
-    subgraphs behind that of the main graph where a target takes them. A recipe says which passes run, in place of the level. In
-    Runtime style, fusions above the basic level are recorded in `model.saved`. `context` says how far; it comes
-    back with the trace of all rewrites. `limits` say which partitions count. With `told`, passes of the
-    offload stage run only where they put more nodes on the target, and what came of it is told; without, they run everywhere.
+    Nodes that the execution provider of a target takes are left as the basic level made them; of several targets, the first
+    that takes a node has it. `limits` say which partitions count. `offload` says where the passes of the offload stage run: those
+    of the recipe, or of a level all that keep the numbers. `context` holds what passes may do, and collects the trace.
     """
-    with guarded(model.graph, "optimizing"):
-        return _optimize(
-            model,
-            optimization_level,
-            target,
-            recipe,
-            optimization_style,
-            target_platform,
-            context,
-            observer,
-            limits,
-            told,
-        )
-
-
-def _optimize(
-    model: Model,
-    optimization_level: str,
-    target: Target | Sequence[Target] | None,
-    recipe: recipes.Recipe | None,
-    optimization_style: str,
-    target_platform: str | None,
-    context: Context | None,
-    observer: Observer | None,
-    limits: Limits | None,
-    told: Callable[[Gain], None] | None,
-) -> tuple[Context, tuple[Partitioning, ...]]:
-    recipe = recipe or recipes.make(optimization_level)
+    recipe = recipes.make(level, offload=offload is not Offload.NONE) if isinstance(level, str) else level
     context = context or new_context(recipe)
     targets = target if isinstance(target, Sequence) else () if target is None else (target,)
-    target_platform = context.target_platform = target_platform or context.target_platform
-    _run(model, recipe.basic, context, observer)
-    if targets and told is not None:
-        from ortconv.offload import maximize
+    with guarded(model.graph, "optimizing"):
+        _run(model, recipe.basic, context, observer)
+        gain = None
+        if offload is Offload.WHERE_IT_HELPS and targets:
+            from ortconv.pipeline.maximize_offload import maximize
 
-        told(maximize(model.graph, targets[0], recipe.offload, context, limits))
-        tell(observer, "offload", model)
-    else:
-        _run(model, recipe.offload, context, observer)
-    partitionings: tuple[Partitioning, ...] = ()
-    if targets:
-        from ortconv.partition.limits import divide
+            gain = maximize(model.graph, targets[0], recipe.offload, context, limits)
+            tell(observer, "offload", model)
+        elif offload is not Offload.NONE:
+            _run(model, recipe.offload, context, observer)
+        partitionings = _divide(model, targets, limits, observer)
+        with context.for_cpu():
+            _fuse(model, recipe, context, observer)
+        model.graph.prune()
+    return Optimized(context.trace, partitionings, gain)
 
-        partitionings = tuple(p for t in targets for p in divide(model.graph, t, limits))
-        tell(observer, "partition", model)
-    context.only_cpu = True
+
+def _divide(
+    model: Model, targets: Sequence[Target], limits: Limits | None, observer: Observer | None
+) -> tuple[Partitioning, ...]:
+    """Give each target its nodes."""
+    if not targets:
+        return ()
+    from ortconv.partition.limits import divide
+
+    found = tuple(p for t in targets for p in divide(model.graph, t, limits))
+    tell(observer, "partition", model)
+    return found
+
+
+def _fuse(model: Model, recipe: recipes.Recipe, context: Context, observer: Observer | None) -> None:
+    """Make, or in Runtime style record, the fusions for ONNX Runtime's CPU provider."""
     if _run(model, recipe.basic_for_cpu, context, observer):
         _run(model, recipe.basic, context, observer)
     _prepare(model, context.release)
-    if optimization_style == "Runtime":
+    if context.optimization_style == "Runtime":
         from ortconv.optimizer.runtime_style import passes, save_fusions
 
         _run(model, passes(recipe), context, observer)
-        save_fusions(model, recipe, context, target_platform)
+        save_fusions(model, recipe, context)
     else:
         _run(model, recipe.above_basic, context, observer)
-    model.graph.prune()
-    return context, partitionings
 
 
 def optimize_traced(model: Model, optimization_level: str = "all") -> tuple[list[Rewrite], dict[str, str]]:
@@ -119,21 +129,24 @@ def optimize_as_asked(
     recipe: recipes.Recipe,
     context: Context,
     observer: Observer | None = None,
-) -> tuple[tuple[Partitioning, ...], Gain | None]:
-    """Optimize a model in place by the options of a conversion; what targets took, and what rewriting for a target gained."""
-    gains: list[Gain] = []
-    _, partitionings = optimize(
+) -> Optimized:
+    """Optimize a model in place by the options of a conversion."""
+    return optimize(
         model,
-        target=options.targets(),
-        recipe=recipe,
-        optimization_style=options.optimization_style,
-        target_platform=options.target_platform,
+        recipe,
+        options.targets(),
+        offload=Offload.WHERE_IT_HELPS if options.maximize_offload else Offload.EVERYWHERE,
+        limits=options.limits(),
         context=context,
         observer=observer,
-        limits=options.limits(),
-        told=gains.append if options.maximize_offload else None,
     )
-    return partitionings, gains[0] if gains else None
+
+
+def context_of(options: Options, recipe: recipes.Recipe) -> Context:
+    """What the passes of a conversion may do."""
+    context = new_context(recipe)
+    context.target_platform, context.optimization_style = options.target_platform, options.optimization_style
+    return context
 
 
 def excused(context: Context, recipe: recipes.Recipe) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from ortconv.models import load
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.recipe import Recipe
 from ortconv.pipeline.options import Options
-from ortconv.pipeline.stages import Observer, excused, new_context, optimize_as_asked, tell
+from ortconv.pipeline.stages import Observer, context_of, excused, optimize_as_asked, tell
 
 if TYPE_CHECKING:
     from ortconv.compare.reference import Reference
@@ -40,7 +40,8 @@ def watching(
     def check(count: int) -> None:
         model = load(source, options.fix_dims)
         recipe_so_far = replace(recipe, stop_after=count)
-        done = new_context(recipe_so_far)
+        done = context_of(options, recipe_so_far)
+        done.release = context.release
         optimize_as_asked(model, options, recipe_so_far, done)
         hold(expected, model, "", excused(done, recipe))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.benchmark import Row
+from ortconv.compare.benchmark import BenchmarkRow
 from ortconv.nnapi import timing
 from ortconv.report.scene import clean
 
@@ -35,17 +35,17 @@ svg { max-width: 100%; height: auto } text { font: 12px Helvetica, Arial, sans-s
 
 
 @dataclass(frozen=True)
-class Comparison:
+class BenchmarkComparison:
     """Rows for one model, and the backend that their outputs were compared with."""
 
     model: str
     expected_by: str
     feeds: Mapping[str, Any]
     repeat: int
-    rows: Sequence[Row]
+    rows: Sequence[BenchmarkRow]
 
 
-def document(found: Comparison) -> dict[str, Any]:
+def document(found: BenchmarkComparison) -> dict[str, Any]:
     """Everything as JSON values. `mismatch` says why numbers cannot be compared; infinite differences are null."""
     return {
         "version": 1,
@@ -68,19 +68,19 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def title(row: Row) -> str:
+def title(row: BenchmarkRow) -> str:
     """The contender, with its flags."""
     return clean(f"{row.contender.name} [{row.contender.flags}]" if row.contender.flags else row.contender.name)
 
 
-def operations(row: Row) -> str:
+def operations(row: BenchmarkRow) -> str:
     """How many operations run on which device."""
     if row.contender.options is not None and not row.partitions:
         return "none: NNAPI takes no node"
     return clean(", ".join(f"{name} {count}" for name, count in row.operations.items()))
 
 
-def accuracy(row: Row) -> str:
+def accuracy(row: BenchmarkRow) -> str:
     """How far the outputs are off."""
     d = row.difference
     if d is None:
@@ -88,7 +88,7 @@ def accuracy(row: Row) -> str:
     return clean(d.mismatch) if d.mismatch else "equal" if d.max_abs == 0 else f"{d.max_abs:.2e} ({d.scaled:.1e})"
 
 
-def page(found: Comparison) -> str:
+def page(found: BenchmarkComparison) -> str:
     """The page with everything in it."""
     name = escape(clean(found.model.replace("\\", "/").rpartition("/")[2]))
     inputs = ", ".join(_input(key, value) for key, value in found.feeds.items())
@@ -124,7 +124,7 @@ def _input(name: str, value: Any) -> str:
     return clean(f"{name} {about['type']}{about.get('shape', '')}")
 
 
-def latency_chart(rows: Sequence[Row]) -> str:
+def latency_chart(rows: Sequence[BenchmarkRow]) -> str:
     """Bars by the latency of each row; below it, pale, what a simulation took here."""
     most = max((max(statistics.median(r.times), r.latency) for r in rows), default=0.0) or 1.0
     step = _step(most)
@@ -144,7 +144,7 @@ def _step(most: float) -> float:
     return max(power / 10, *(f * power for f in (0.2, 0.5, 1.0) if most / (f * power) >= 4))
 
 
-def accuracy_chart(rows: Sequence[Row]) -> str:
+def accuracy_chart(rows: Sequence[BenchmarkRow]) -> str:
     """Bars by scaled difference, on a logarithmic axis that ends at 1."""
     decades = -math.log10(SMALLEST)
     ticks = [
@@ -193,7 +193,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 44 else f"{text[:43]}…"
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[BenchmarkRow]) -> str:
     head = "".join(
         f'<th class="{"n" if name.startswith(">") else ""}">{name.removeprefix(">")}</th>'
         for name in ("runs on", ">nodes on NNAPI", "operations", ">ms here", ">ms simulated", ">off by", ">loading, ms")

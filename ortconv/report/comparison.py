@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ortconv.compare.layers import Layer
+from ortconv.compare.layers import ComparedLayer
 from ortconv.compare.measure import Measure
 from ortconv.compare.models import Comparison, Subject
 from ortconv.report.gates import Metric
@@ -39,7 +39,7 @@ def _comparison(one: Comparison) -> dict[str, Any]:
     return described
 
 
-def _layer(layer: Layer) -> dict[str, Any]:
+def _layer(layer: ComparedLayer) -> dict[str, Any]:
     return {
         "name": layer.name,
         "other": layer.other,

@@ -32,7 +32,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class GateCondition:
     """One condition; where it holds, the gate fails."""
 
     metric: str
@@ -47,7 +47,7 @@ class Condition:
         return f"{self.metric}{self.compare}{_number(self.limit)}{'%' if self.percent else ''}"
 
 
-def parse_gates(text: str, known: Mapping[str, Metric]) -> tuple[Condition, ...]:
+def parse_gates(text: str, known: Mapping[str, Metric]) -> tuple[GateCondition, ...]:
     """The conditions of a comma separated list. UsageError names the first that is wrong, and what there is to choose from."""
     found = []
     for part in text.split(","):
@@ -61,12 +61,12 @@ def parse_gates(text: str, known: Mapping[str, Metric]) -> tuple[Condition, ...]
             raise UsageError(f"--fail-on knows no '{match[1]}'", hint=f"choose from {choices}")
         if match[4] and known[name].unit != "%":
             raise UsageError(f"--fail-on: {name} is no percentage, '{part.strip()}' has %")
-        found.append(Condition(name, match[2], float(match[3]), bool(known[name].unit)))
+        found.append(GateCondition(name, match[2], float(match[3]), bool(known[name].unit)))
     return tuple(found)
 
 
 def check_gates(
-    conditions: tuple[Condition, ...], metrics: Mapping[str, Metric], error: type[OrtconvError] = GateError
+    conditions: tuple[GateCondition, ...], metrics: Mapping[str, Metric], error: type[OrtconvError] = GateError
 ) -> None:
     """The error, with the actual values, where a condition holds. A value that is not known fails no gate."""
     failed = [c for c in conditions if not math.isnan(value := metrics[c.metric].value) and c.holds(value)]

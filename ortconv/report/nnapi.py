@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ortconv.backends.nnapi.backend import NnapiProgram, Options
-from ortconv.backends.nnapi.recording import Recording
+from ortconv.backends.nnapi.backend import NnapiOptions, NnapiProgram
+from ortconv.backends.nnapi.recording import RecordingBackend
 from ortconv.ir.model import Model
 from ortconv.nnapi import dump
 from ortconv.runtime.backend import Region
@@ -14,9 +14,9 @@ from ortconv.runtime.session import Session
 Compiled = list[tuple[Region, NnapiProgram]]
 
 
-def compiled(model: Model, options: Options) -> Compiled:
+def compiled(model: Model, options: NnapiOptions) -> Compiled:
     """The partitions of a model, lowered and compiled, in the order in which they run."""
-    backend = Recording(options)
+    backend = RecordingBackend(options)
     Session(model, [backend])
     return backend.compiled
 

@@ -1,4 +1,4 @@
-"""What a study of a model's partitions says, as plain data. docs/partition.md documents the JSON."""
+"""A report on a model's partitions as plain data. docs/partition.md documents the JSON."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Inner:
+class InnerPicture:
     """The inner picture of a group: ports in, nodes, ports out, numbered in this order, and for each net its value."""
 
     boxes: tuple[Box, ...]
@@ -68,13 +68,13 @@ class Inner:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PictureGroup:
     """A box of the outer picture; `label` names an opened group, `inner` is what it shows then."""
 
     box: Box
     nodes: tuple[Node, ...] = ()
     label: str = ""
-    inner: Inner | None = None
+    inner: InnerPicture | None = None
 
     @property
     def opened_size(self) -> tuple[float, float]:
@@ -88,7 +88,7 @@ class Group:
 class Scene:
     """The outer picture with all groups closed and with all opened; `values` has the value of each net."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[PictureGroup, ...]
     nets: tuple[Net, ...]
     values: tuple[Value, ...]
     closed: Layout
@@ -146,22 +146,22 @@ def reads(node: Node) -> list[Value]:
 
 def _groups(
     partitioning: Partitioning, estimate: Estimate | None, graph: Graph | None
-) -> tuple[list[Group], dict[Node | Value, int]]:
+) -> tuple[list[PictureGroup], dict[Node | Value, int]]:
     """The outer boxes, and which of them holds a node, a model input or a model output."""
     parts = stages(partitioning)
     used = dict.fromkeys(v for part in parts for n in part for v in reads(n) if v.is_input and v.producer is None)
-    groups = [Group(_tensor_box(INPUT, v)) for v in used]
+    groups = [PictureGroup(_tensor_box(INPUT, v)) for v in used]
     where: dict[Node | Value, int] = {v: i for i, v in enumerate(used)}
     for part in parts:
         where.update(dict.fromkeys(part, len(groups)))
         index = partitioning.verdicts[part[0]].partition
         if len(part) == 1:
-            groups.append(Group(node_box(part[0], partitioning), tuple(part)))
+            groups.append(PictureGroup(node_box(part[0], partitioning), tuple(part)))
         elif index is None:
             groups.append(_cpu_group(part, partitioning))
         else:
             groups.append(_partition_group(index, part, partitioning, estimate))
-    groups += [Group(_tensor_box(OUTPUT, v)) for v in ([] if graph is None else graph.outputs)]
+    groups += [PictureGroup(_tensor_box(OUTPUT, v)) for v in ([] if graph is None else graph.outputs)]
     return groups, where
 
 
@@ -171,15 +171,17 @@ def _operators(nodes: Iterable[Node], most: int = 3) -> str:
     return ", ".join(shown) + (", …" if len(counts) > most else "")
 
 
-def _cpu_group(part: Sequence[Node], partitioning: Partitioning) -> Group:
+def _cpu_group(part: Sequence[Node], partitioning: Partitioning) -> PictureGroup:
     rules = Counter(o.rule for n in part for o in partitioning.verdicts[n].objections)
     label = f"CPU · {len(part)} nodes"
     why = ", ".join(f"{rule} ×{count}" for rule, count in rules.most_common(3))
     title = "\n".join([label, f"operators: {_operators(part, 99)}", f"why: {why}"])
-    return Group(Box(CPU, (label, _operators(part), why), title), tuple(part), label)
+    return PictureGroup(Box(CPU, (label, _operators(part), why), title), tuple(part), label)
 
 
-def _partition_group(index: int, part: Sequence[Node], partitioning: Partitioning, estimate: Estimate | None) -> Group:
+def _partition_group(
+    index: int, part: Sequence[Node], partitioning: Partitioning, estimate: Estimate | None
+) -> PictureGroup:
     label = f"{partitioning.target.provider.name} partition {index} · {len(part)} nodes"
     lines = [label, _operators(part)]
     if estimate is not None:
@@ -191,7 +193,7 @@ def _partition_group(index: int, part: Sequence[Node], partitioning: Partitionin
         )
         lines.append(f"{_bytes(cost.bytes_in)} in, {_bytes(cost.bytes_out)} out, {saves}")
     title = "\n".join([label, partitioning.partitions[index].name, f"operators: {_operators(part, 99)}", *lines[2:]])
-    return Group(Box(ACCELERATOR, tuple(lines), title), tuple(part), label)
+    return PictureGroup(Box(ACCELERATOR, tuple(lines), title), tuple(part), label)
 
 
 def node_box(node: Node, partitioning: Partitioning) -> Box:
@@ -224,7 +226,7 @@ def _bytes(count: int) -> str:
 # ---------------------------------------------------------------------- lines
 
 
-def _nets(groups: Sequence[Group], where: dict[Node | Value, int]) -> tuple[list[Net], list[Value]]:
+def _nets(groups: Sequence[PictureGroup], where: dict[Node | Value, int]) -> tuple[list[Net], list[Value]]:
     """One net for each value that leaves its group."""
     read = [(i, v) for i, group in enumerate(groups) for v in dict.fromkeys(v for n in group.nodes for v in reads(n))]
     outputs = [i for i, g in enumerate(groups) if g.box.kind == OUTPUT]
@@ -244,8 +246,13 @@ def _between(makers: dict[Value, int], read: Iterable[tuple[int, Value]]) -> tup
 
 
 def _opened(
-    i: int, group: Group, closed: Layout, nets: Sequence[Net], values: Sequence[Value], partitioning: Partitioning
-) -> Group:
+    i: int,
+    group: PictureGroup,
+    closed: Layout,
+    nets: Sequence[Net],
+    values: Sequence[Value],
+    partitioning: Partitioning,
+) -> PictureGroup:
     if not 1 < len(group.nodes) <= INNER_LIMIT:
         return group
     arriving = sorted((r.arrives_at, r.net) for r in closed.routes if r.target == i)
@@ -262,7 +269,7 @@ def _opened(
     last = range(len(ins) + len(group.nodes), len(boxes))
     layout = layered([b.size for b in boxes], inner_nets, first, last)
     shares = tuple(at for at, _ in arriving), tuple(at for at, _ in leaving)
-    return replace(group, inner=Inner(tuple(boxes), layout, tuple(inner_values), *shares))
+    return replace(group, inner=InnerPicture(tuple(boxes), layout, tuple(inner_values), *shares))
 
 
 def _port(value: Value) -> Box:

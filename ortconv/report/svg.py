@@ -16,8 +16,8 @@ from ortconv.report.scene import (
     PORT,
     SMALL,
     Box,
-    Group,
-    Inner,
+    InnerPicture,
+    PictureGroup,
     Scene,
     clean,
     headline,
@@ -138,7 +138,7 @@ def _radius(kind: str) -> str:
     return {ACCELERATOR: "8", INPUT: "6.5", OUTPUT: "6.5"}.get(kind, "0")
 
 
-def opened(group: Group, width: float, height: float) -> str:
+def opened(group: PictureGroup, width: float, height: float) -> str:
     """The inner picture of a group, from its upper left corner on."""
     inner = group.inner
     assert inner is not None
@@ -160,11 +160,11 @@ def opened(group: Group, width: float, height: float) -> str:
     return "".join(parts)
 
 
-def _title(inner: Inner, net: int) -> str:
+def _title(inner: InnerPicture, net: int) -> str:
     return f"{inner.values[net].name}: {inner.values[net].type}"
 
 
-def _stubs(inner: Inner, left: float, top: float, width: float, height: float, *, copy: bool) -> Iterable[str]:
+def _stubs(inner: InnerPicture, left: float, top: float, width: float, height: float, *, copy: bool) -> Iterable[str]:
     """The lines between the border and the ports."""
     for i, share in enumerate(inner.ports_in):
         (x, y), (w, _) = inner.layout.corners[i], inner.layout.sizes[i]

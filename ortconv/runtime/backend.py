@@ -14,8 +14,16 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from ortconv.errors import BackendError, UsageError, nearest
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.units import NodeUnit
 
 GROUP = "ortconv.backends"
+
+BUILT_IN = {
+    "numpy": "ortconv.backends.numpy_cpu:Numpy",
+    "onnxruntime": "ortconv.backends.onnxruntime_cpu:OnnxRuntime",
+    "nnapi": "ortconv.backends.nnapi.backend:Nnapi",
+}
+"""The entry points of ortconv itself, for a copy that is run without being installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,8 @@ class Region:
     file: Path | None = None
     custom_op_library: Path | None = None
     """A shared library with operators of the user's own, for backends that can load it."""
+    units: tuple[NodeUnit, ...] = ()
+    """The units that the nodes make up, as the backend claimed them; empty where it takes nodes one by one."""
     threads: int = 1
     """How many threads a run may use, for backends that can use more than one."""
 
@@ -97,9 +107,9 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a backend takes of a graph: groups of nodes, each to run as one region, and why not each of the other nodes."""
+    """What a backend takes of a graph: groups of units, each to run as one region, and why not each of the other nodes."""
 
-    groups: tuple[tuple[Node, ...], ...]
+    groups: tuple[tuple[NodeUnit, ...], ...]
     refused: Mapping[Node, str]
 
 
@@ -172,17 +182,11 @@ def discover() -> dict[str, str]:
     """The names of all backends and where each one lives, "module:Class". Nothing is imported."""
     from importlib.metadata import entry_points
 
-    found = {
-        "numpy": "ortconv.backends.numpy_cpu:Numpy",
-        "onnxruntime": "ortconv.backends.onnxruntime_cpu:OnnxRuntime",
-        "nnapi": "ortconv.backends.nnapi.backend:Nnapi",
-    }
-    for entry in entry_points(group=GROUP):
-        if found.get(entry.name, entry.value) != entry.value:
-            raise UsageError(
-                f"two packages offer a backend named '{entry.name}': {found[entry.name]} and {entry.value}"
-            )
-        found[entry.name] = entry.value
+    found: dict[str, str] = {}
+    for name, place in [*((e.name, e.value) for e in entry_points(group=GROUP)), *BUILT_IN.items()]:
+        if found.setdefault(name, place) != place:
+            message = f"two packages offer a backend named '{name}': {found[name]} and {place}"
+            raise UsageError(message, hint="uninstall one of them")
     return found
 
 

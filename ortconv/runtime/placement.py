@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.units import NodeUnit
 from ortconv.runtime.backend import Backend, Claiming, Region, claims
 
 
@@ -18,13 +19,14 @@ from ortconv.runtime.backend import Backend, Claiming, Region, claims
 class Placement:
     """Where a node runs: the backend's name, and why the backends that come before it do not take the node, by their names.
 
-    Nodes of the same backend with the same `claim` run as one region, and no others with them.
+    Nodes of the same backend with the same `claim` run as one region, and no others with them; `units` are those of the region.
     """
 
     node: Node
     backend: str
     refused: Mapping[str, str] = field(default_factory=dict)
     claim: int | None = None
+    units: tuple[NodeUnit, ...] = field(default=(), repr=False, compare=False)
 
 
 def place(graph: Graph, backends: Sequence[Backend]) -> list[Placement]:
@@ -55,9 +57,10 @@ def _claim(
     """Place the groups that a backend claims, but for those of which a backend before took a node."""
     found = backend.claim(graph)
     reasons = dict(found.refused)
-    for number, nodes in enumerate(found.groups):
+    for number, units in enumerate(found.groups):
+        nodes = [node for unit in units for node in unit.nodes]
         if placed.keys().isdisjoint(nodes):
-            placed.update({n: Placement(n, backend.name, refused[n], number) for n in nodes})
+            placed.update({n: Placement(n, backend.name, refused[n], number, units) for n in nodes})
         else:
             reasons |= dict.fromkeys(nodes, "another backend runs a node of its group")
     for node, reason in reasons.items():
@@ -88,7 +91,9 @@ def split(
     found = []
     for run in runs:
         region = make_region(graph, [placements[i].node for u in run for i in units[u]], keep, whole)
-        found.append((firsts[run[0]].backend, replace(region, custom_op_library=custom_op_library, threads=threads)))
+        first = firsts[run[0]]
+        region = replace(region, custom_op_library=custom_op_library, units=first.units, threads=threads)
+        found.append((first.backend, region))
     return found
 
 

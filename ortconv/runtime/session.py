@@ -20,7 +20,7 @@ from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
 from ortconv.ir.types import DType, TensorType
-from ortconv.models import Source, load
+from ortconv.models import ModelSource, load
 from ortconv.runtime.backend import (
     Backend,
     Closeable,
@@ -66,7 +66,7 @@ class Session:
 
     def __init__(
         self,
-        model: Source | Model,
+        model: ModelSource | Model,
         backends: str | Backend | Sequence[str | Backend] = ("numpy",),
         *,
         keep: Collection[str] = (),
@@ -230,7 +230,7 @@ class _Sequence:
                 program.close()
 
 
-def _named_file(model: Source | Model) -> Path | None:
+def _named_file(model: ModelSource | Model) -> Path | None:
     """The file of a model, where its suffix says what it is, so that onnxruntime can open it."""
     path = Path(model) if isinstance(model, str | os.PathLike) else None
     return path if path is not None and path.suffix.lower() in (".onnx", ".ort") else None

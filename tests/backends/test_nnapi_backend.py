@@ -10,15 +10,17 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from quantized_models import quantized
 from test_nnapi_operators import expected
 
 from ortconv import nnapi
-from ortconv.backends.nnapi.backend import Nnapi, NnapiProgram, Options, flags_of
-from ortconv.backends.nnapi.claims import refusals
+from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram, flags_of
+from ortconv.backends.nnapi.claims import refusals, region_of
 from ortconv.errors import BackendError, UsageError
 from ortconv.ir.graph import Value
 from ortconv.models import load
 from ortconv.nnapi.simulated import SimulatedDevice
+from ortconv.partition.units import units
 from ortconv.runtime.placement import make_region
 from ortconv.runtime.session import Session
 
@@ -91,7 +93,7 @@ def test_a_partition_that_is_not_connected_is_one_model(tmp_path: Path) -> None:
 
 def test_images_are_transposed_once_at_each_border(split: Path) -> None:
     assert codes(Session(split, ["nnapi"])) == ["TRANSPOSE", "CONV_2D", "TRANSPOSE"] * 2
-    assert codes(Session(split, [Nnapi(Options(nchw=True))])) == ["CONV_2D", "CONV_2D"]
+    assert codes(Session(split, [Nnapi(NnapiOptions(nchw=True))])) == ["CONV_2D", "CONV_2D"]
 
 
 def test_layouts_pass_through_what_does_not_care(tmp_path: Path) -> None:
@@ -154,51 +156,51 @@ def test_flags() -> None:
     with pytest.raises(UsageError, match="no NNAPI flag 'fast'"):
         flags_of("fast")
     with pytest.raises(UsageError, match="exclude"):
-        Options(cpu_disabled=True, cpu_only=True)
+        NnapiOptions(cpu_disabled=True, cpu_only=True)
 
 
 def test_fp16_is_relaxed_and_computed_in_float16(split: Path) -> None:
     want = expected(split, X)[0]
-    session = Session(split, [Nnapi(Options(fp16=True))])
+    session = Session(split, [Nnapi(NnapiOptions(fp16=True))])
     assert all(p.lowered.model.relaxed for p in programs(session))
     error = np.abs(session.run(None, X)[0] - want).max() / np.abs(want).max()
     assert 1e-5 < error < 1e-2
-    on_cpu = Session(split, [Nnapi(Options(fp16=True, cpu_only=True))])
+    on_cpu = Session(split, [Nnapi(NnapiOptions(fp16=True, cpu_only=True))])
     np.testing.assert_allclose(on_cpu.run(None, X)[0], want, rtol=1e-5, atol=1e-5)
 
 
 def test_level_27_is_never_relaxed(tmp_path: Path) -> None:
     path = saved(tmp_path, [helper.make_node("Add", ["x", "x"], ["a"]), helper.make_node("Tanh", ["a"], ["y"])], {})
-    session = Session(path, [Nnapi(Options(fp16=True, feature_level=27))])
+    session = Session(path, [Nnapi(NnapiOptions(fp16=True, feature_level=27))])
     assert [p.lowered.model.relaxed for p in programs(session)] == [False]
 
 
 def test_devices_of_the_flags(split: Path) -> None:
-    def devices(options: Options) -> set[str]:
+    def devices(options: NnapiOptions) -> set[str]:
         session = Session(split, [Nnapi(options)])
         return {d.name for p in programs(session) for d in p.compilation.plan.devices}
 
-    assert devices(Options()) == {"sim-any"}
-    assert devices(Options(cpu_only=True)) == {"nnapi-reference"}
-    assert devices(Options(devices=("gpu-fp16",))) == {"sim-gpu"}
-    assert devices(Options(devices=("sample-float-slow",))) == {"nnapi-reference"}
-    assert devices(Options(devices=("sample-float-slow",), cpu_disabled=True)) == {"nnapi-sample_float_slow"}
+    assert devices(NnapiOptions()) == {"sim-any"}
+    assert devices(NnapiOptions(cpu_only=True)) == {"nnapi-reference"}
+    assert devices(NnapiOptions(devices=("gpu-fp16",))) == {"sim-gpu"}
+    assert devices(NnapiOptions(devices=("sample-float-slow",))) == {"nnapi-reference"}
+    assert devices(NnapiOptions(devices=("sample-float-slow",), cpu_disabled=True)) == {"nnapi-sample_float_slow"}
     with nnapi.registered(nnapi.load_device("sample-float-fast")):
-        assert devices(Options()) == {"nnapi-sample_float_fast"}
+        assert devices(NnapiOptions()) == {"nnapi-sample_float_fast"}
     assert nnapi.get_device_count() == 1
 
 
 def test_without_the_cpu_every_operation_needs_a_device(split: Path) -> None:
-    options = Options(devices=("npu-int8",), cpu_disabled=True)
+    options = NnapiOptions(devices=("npu-int8",), cpu_disabled=True)
     with pytest.raises(BackendError, match="TRANSPOSE runs on none of the devices sim-npu"):
         Session(split, [Nnapi(options)])
 
 
 def test_the_effective_level_is_that_of_the_best_device() -> None:
     old = SimulatedDevice({"name": "old", "feature_level": 3})
-    assert Nnapi(Options(devices=(old,), cpu_disabled=True)).level == 29
-    assert Nnapi(Options(devices=(old,))).level == 31
-    assert Nnapi(Options(devices=(old,), feature_level=28, cpu_disabled=True)).level == 28
+    assert Nnapi(NnapiOptions(devices=(old,), cpu_disabled=True)).level == 29
+    assert Nnapi(NnapiOptions(devices=(old,))).level == 31
+    assert Nnapi(NnapiOptions(devices=(old,), feature_level=28, cpu_disabled=True)).level == 28
 
 
 def test_faults_of_devices(split: Path) -> None:
@@ -209,14 +211,14 @@ def test_faults_of_devices(split: Path) -> None:
             "faults": faults,
             "performance": {"default": {"exec_time": 0.1, "power_usage": 0.1}},
         }
-        session = Session(split, [Nnapi(Options(devices=(SimulatedDevice(profile),)))])
+        session = Session(split, [Nnapi(NnapiOptions(devices=(SimulatedDevice(profile),)))])
         np.testing.assert_allclose(session.run(None, X)[0], expected(split, X)[0], rtol=1e-5, atol=1e-5)
         with pytest.raises(BackendError, match="broken"):
-            Session(split, [Nnapi(Options(devices=(SimulatedDevice(profile),), cpu_disabled=True))]).run(None, X)
+            Session(split, [Nnapi(NnapiOptions(devices=(SimulatedDevice(profile),), cpu_disabled=True))]).run(None, X)
 
 
 def test_cache(split: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = Options(devices=("gpu-fp16",), cache=tmp_path / "cache")
+    options = NnapiOptions(devices=("gpu-fp16",), cache=tmp_path / "cache")
     want = Session(split, [Nnapi(options)]).run(None, X)[0]
     assert len(list((tmp_path / "cache").iterdir())) == 2
     prepared: list[str] = []
@@ -227,7 +229,7 @@ def test_cache(split: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_burst_and_threads(split: Path) -> None:
     want = expected(split, X)[0]
-    session = Session(split, [Nnapi(Options(burst=True))])
+    session = Session(split, [Nnapi(NnapiOptions(burst=True))])
     wrong: list[float] = []
 
     def work() -> None:
@@ -246,7 +248,7 @@ def test_burst_and_threads(split: Path) -> None:
 
 @pytest.mark.parametrize("burst", [False, True])
 def test_a_closed_session_runs_no_more(split: Path, burst: bool) -> None:
-    session = Session(split, [Nnapi(Options(burst=burst))])
+    session = Session(split, [Nnapi(NnapiOptions(burst=burst))])
     session.run(None, X)
     session.close()
     with pytest.raises(UsageError, match="session is closed"):
@@ -270,7 +272,7 @@ def test_a_unit_that_disagrees_about_a_quantization_is_left(tmp_path: Path) -> N
 def test_what_a_level_lacks_is_left(tmp_path: Path) -> None:
     """LeakyRelu is taken at level 28, but made of operations of level 29."""
     nodes = [helper.make_node("Add", ["x", "x"], ["a"]), helper.make_node("LeakyRelu", ["a"], ["y"])]
-    session = Session(saved(tmp_path, nodes, {}), [Nnapi(Options(feature_level=28))])
+    session = Session(saved(tmp_path, nodes, {}), [Nnapi(NnapiOptions(feature_level=28))])
     assert [p.backend for p in session.plan] == ["nnapi", "numpy"]
     assert "feature level" in session.plan[1].refused["nnapi"]
 
@@ -310,9 +312,27 @@ def test_refused_operators_are_found_at_once(tmp_path: Path) -> None:
     names = ["x", *(f"v{i}" for i in range(40)), "y"]
     path = cube(tmp_path, *(helper.make_node("Tanh", [a], [b]) for a, b in pairwise(names)))
     graph = load(path).graph
-    reasons = refusals(make_region(graph, list(graph)), 31, False)
+    reasons = refusals(region_of(graph, units(graph)), 31, False)
     assert list(reasons) == list(graph)
     assert all("TANH: x has rank 5" in reason for reason in reasons.values())
+
+
+def test_units_are_found_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ortconv.partition import partitioner
+
+    asked = []
+    monkeypatch.setattr(partitioner, "units", lambda nodes: asked.append(found := units(nodes)) or found)
+    session = Session(quantized(tmp_path, per_channel=False), ["nnapi"])
+    regions = {p.claim: p.units for p in session.plan if p.claim is not None}
+    assert len(asked) == 1
+    assert any(unit.is_group for members in regions.values() for unit in members)
+    assert all(unit in asked[0] for members in regions.values() for unit in members)
+
+
+def test_a_region_without_units_is_refused(split: Path) -> None:
+    graph = load(split).graph
+    with pytest.raises(BackendError, match="no claim says"):
+        Nnapi().compile(make_region(graph, list(graph)))
 
 
 SCALED = {
@@ -378,7 +398,7 @@ EMPTY = {
 def test_empty_tensors_inside_of_a_partition(name: str, nchw: bool, tmp_path: Path) -> None:
     axis, nodes = EMPTY[name]
     path = empty_slice(axis, *nodes, folder=tmp_path)
-    session = Session(path, [Nnapi(Options(nchw=nchw))])
+    session = Session(path, [Nnapi(NnapiOptions(nchw=nchw))])
     assert [name for name, _ in session.regions] == ["nnapi"]
     (want,), (got,) = expected(path, X), session.run(None, X)
     assert (got.shape, got.dtype) == (want.shape, want.dtype)
@@ -397,7 +417,7 @@ def test_nodes_that_empty_tensors_make_fail_are_left(
     level: int, node: onnx.NodeProto, left: int, reason: str, tmp_path: Path
 ) -> None:
     path = empty_slice(2, node, folder=tmp_path)
-    session = Session(path, [Nnapi(Options(feature_level=level))])
+    session = Session(path, [Nnapi(NnapiOptions(feature_level=level))])
     assert [p.backend for p in session.plan] == ["nnapi"] * left + ["numpy"] * (2 - left)
     assert f"'e' has shape [1,3,0,8]: {reason}" in session.plan[1].refused["nnapi"]
     assert session.run(None, X)[0].size == expected(path, X)[0].size

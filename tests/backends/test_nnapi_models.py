@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from test_nnapi_operators import expected
 
-from ortconv.backends.nnapi.backend import Nnapi, NnapiProgram, Options
+from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.cli import main
 from ortconv.compare.feeds import candidates
 from ortconv.compare.tolerance import limit
@@ -57,10 +57,10 @@ def check(source: Path, feeds: dict[str, Any], dims: dict[str, int], folder: Pat
     graph = load(source, dims).graph
     allowed = limit(graph, [v.dtype for v in graph.outputs])
     for nchw in (False, True):
-        session = Session(path, [Nnapi(Options(nchw=nchw))])
+        session = Session(path, [Nnapi(NnapiOptions(nchw=nchw))])
         assert distance(want, session.run(None, feeds)) <= allowed
         check_plan(session, partition(session.model.graph, Target(use_nchw=nchw)).partitions)
-    error = distance(want, Session(path, [Nnapi(Options(fp16=True))]).run(None, feeds))
+    error = distance(want, Session(path, [Nnapi(NnapiOptions(fp16=True))]).run(None, feeds))
     bound = max(allowed, HALF_LIMIT * (4 + np.sqrt(len(graph))))
     if source.stem in NO_HALF:
         assert not error <= bound, "fits float16"

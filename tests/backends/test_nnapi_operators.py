@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from nnapi_cases import Case, all_cases, case, floats
 
-from ortconv.backends.nnapi.backend import Nnapi, NnapiProgram, Options
+from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.backends.nnapi.lower import FUSING, LOWERINGS
 from ortconv.nnapi import Operation
 from ortconv.partition.nnapi.rules import ROWS
@@ -69,7 +69,7 @@ def test_operator(one: Case, nchw: bool, tmp_path: Path) -> None:
     if nchw and one.level < 29:
         pytest.skip("NCHW takes level 29")
     path = saved(one, tmp_path)
-    session = Session(path, [Nnapi(Options(nchw=nchw, feature_level=one.level))])
+    session = Session(path, [Nnapi(NnapiOptions(nchw=nchw, feature_level=one.level))])
     ran = program(session)
     held(one, expected(path, one.feeds), session.run(None, one.feeds))
     assert ran.executions == 1

@@ -19,11 +19,11 @@ import pytest
 from quantized_models import SHAPE, all_values, quantized, results_with_flips
 from test_nnapi_models import MODELS, SHARED, converted, made
 
-from ortconv.backends.nnapi.backend import Nnapi, NnapiProgram, Options
+from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.backends.nnapi.lower import Lowered
 from ortconv.nnapi import Operation
 from ortconv.nnapi.arithmetic import quantize_multiplier
-from ortconv.nnapi.cpu import Program, run_operation
+from ortconv.nnapi.cpu import CpuProgram, run_operation
 from ortconv.nnapi.operand import Tensor
 from ortconv.runtime.session import Session
 
@@ -75,7 +75,7 @@ def layers(session: Session, source: onnx.ModelProto, values: dict[str, Array]) 
 
 def _operations(lowered: Lowered, known: dict[Any, Array], values: dict[str, Array], rounded: dict[str, str]) -> Any:
     model = lowered.model
-    tensors = dict(Program(model).constants)
+    tensors = dict(CpuProgram(model).constants)
     for value, index in zip(lowered.inputs, model.inputs, strict=True):
         tensors[index] = Tensor(model.operands[index].kind, known[value])
     for operation in model.operations:
@@ -106,7 +106,7 @@ def check(path: Path, ort: Path, feeds: dict[str, Array]) -> list[Layer]:
     """Each operation, then the end: in codes no farther from the source than the source with as many random flips."""
     source = onnx.load(path)
     values = all_values(source, feeds)
-    session = Session(ort, [Nnapi(Options(nchw=True))])
+    session = Session(ort, [Nnapi(NnapiOptions(nchw=True))])
     found = list(layers(session, source, values))
     for layer in found:
         check_layer(layer)

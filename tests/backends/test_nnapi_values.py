@@ -6,7 +6,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from ortconv.backends.nnapi.backend import Nnapi, NnapiProgram, Options
+from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.compare import layers as module
 from ortconv.compare.feeds import first_run
 from ortconv.compare.layers import compare_layers, largest_loss, stream
@@ -63,8 +63,10 @@ def operations(sequence: _Sequence) -> list[str]:
     return [o.code.name for p in programs for o in p.lowered.model.operations]
 
 
-@pytest.mark.parametrize("options", [Options(), Options(fp16=True), Options(nchw=True)], ids=["nhwc", "fp16", "nchw"])
-def test_kept_values_are_read_where_they_lie(options: Options) -> None:
+@pytest.mark.parametrize(
+    "options", [NnapiOptions(), NnapiOptions(fp16=True), NnapiOptions(nchw=True)], ids=["nhwc", "fp16", "nchw"]
+)
+def test_kept_values_are_read_where_they_lie(options: NnapiOptions) -> None:
     source = images()
     plain = Session(source, [Nnapi(options)])
     kept = Session(source, [Nnapi(options)], keep=INNER)

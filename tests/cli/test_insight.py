@@ -69,7 +69,7 @@ def test_without_either_nothing_is_traced(samples: Path, tmp_path: Path, monkeyp
     def forbidden(*arguments: object) -> None:
         raise AssertionError("a journal was made")
 
-    monkeypatch.setattr("ortconv.pipeline.Journal", forbidden)
+    monkeypatch.setattr("ortconv.pipeline.conversion.Journal", forbidden)
     convert(samples / "mnist.onnx", tmp_path / "m.ort")
 
 

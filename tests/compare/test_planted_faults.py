@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from ortconv.compare.reference import Reference, Settings
+from ortconv.compare.reference import Reference, ValidationSettings
 from ortconv.compare.validate import validate
 from ortconv.errors import MismatchError
 from ortconv.ir.graph import Graph, Node
@@ -203,7 +203,7 @@ QUANTIZED_FAULTS: Mapping[str, Callable[[Graph], None]] = {
 @pytest.fixture(scope="module", params=FORMS)
 def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Reference]:
     path = network(tmp_path_factory.mktemp(request.param) / "m.onnx", request.param)
-    expected = Reference(load(path), path, Settings())
+    expected = Reference(load(path), path, ValidationSettings())
     expected.wait()
     return request.param, path, expected
 
@@ -229,7 +229,7 @@ def test_what_is_left_alone_passes(reference: tuple[str, Path, Reference], tmp_p
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
 def test_wrong_rewrites_are_caught(engine: str, reference: tuple[str, Path, Reference], tmp_path: Path) -> None:
     form, source, _expected = reference
-    alone = Reference(load(source), source, Settings(engines=(engine,)))
+    alone = Reference(load(source), source, ValidationSettings(engines=(engine,)))
     missed = []
     for name, fault in (FAULTS | (QUANTIZED_FAULTS if form == "quantized" else {})).items():
         try:

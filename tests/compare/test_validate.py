@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 import ortconv
 from ortconv import cli
 from ortconv.compare.budget import Budget
-from ortconv.compare.reference import Reference, Settings
+from ortconv.compare.reference import Reference, ValidationSettings
 from ortconv.compare.validate import validate
 from ortconv.errors import BackendError, MismatchError, UnsupportedError, UsageError
 from ortconv.ir.tensor import Tensor
@@ -131,7 +131,7 @@ def test_a_fault_that_only_one_set_shows_is_found(tmp_path: Path) -> None:
     write(model, tmp_path / "m.ort")
     sets = tuple({"x": np.full((1, 4), value, np.float32)} for value in (1, 2, -1))
     for given, wrong in ((sets[:2], False), (sets, True)):
-        expected = Reference(load(source), source, Settings(given=given))
+        expected = Reference(load(source), source, ValidationSettings(given=given))
         if wrong:
             with pytest.raises(MismatchError, match="given inputs 3"):
                 validate(expected, tmp_path / "m.ort")
@@ -146,7 +146,7 @@ def test_a_batch_of_two_shows_a_shape_that_is_fixed_to_one(tmp_path: Path) -> No
     assert shape is not None
     shape.const = Tensor.of(np.array([1, 2, 2], np.int64))
     write(model, tmp_path / "m.ort")
-    expected = Reference(load(source), source, Settings())
+    expected = Reference(load(source), source, ValidationSettings())
     assert [dict(t.sizes) for t in expected.trials[:2]] == [{"batch": 2}, {"batch": 1}]
     with pytest.raises((UnsupportedError, MismatchError)):
         validate(expected, tmp_path / "m.ort")
@@ -155,7 +155,7 @@ def test_a_batch_of_two_shows_a_shape_that_is_fixed_to_one(tmp_path: Path) -> No
 def test_elements_beyond_the_usual_ones(tmp_path: Path) -> None:
     source = save(tmp_path / "m.onnx", "y = Relu(x)", "float[batch,4] x, int64[batch,4] i", "y")
     onnx.save(onnx.load(source), source)
-    found = Reference(load(source), source, Settings(engines=("numpy",)))
+    found = Reference(load(source), source, ValidationSettings(engines=("numpy",)))
     floats = {t.what.split()[0]: t.feeds["x"] for t in found.trials}
     assert set(floats) == {"drawn", "negative", "large", "zeros"}
     assert (floats["negative"] < 0).all()
@@ -346,7 +346,7 @@ def test_a_batch_that_inner_values_declare_as_one_is_tried_with_two(tmp_path: Pa
     model = onnx.load(source)
     model.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [1, 4]))
     onnx.save(model, source)
-    expected = Reference(load(source), source, Settings(engines=("numpy",)))
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",)))
     assert {t.sizes["batch"] for t in expected.trials} == {1, 2}
 
 
@@ -359,5 +359,5 @@ def test_sizes_are_seen_where_shapes_are_not_inferred(tmp_path: Path) -> None:
     weight = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
     onnx.save(model, tmp_path / "m.onnx")
-    expected = Reference(load(tmp_path / "m.onnx"), tmp_path / "m.onnx", Settings(engines=("numpy",)))
+    expected = Reference(load(tmp_path / "m.onnx"), tmp_path / "m.onnx", ValidationSettings(engines=("numpy",)))
     assert expected.trials[0].sizes["C"] == 3

@@ -14,7 +14,7 @@ from nnapi_models import Builder, chain, compiled, counting_to, device, run, ten
 from ortconv import nnapi
 from ortconv.errors import UsageError
 from ortconv.nnapi import DeviceType, FeatureLevel, Operand, Operation
-from ortconv.nnapi.properties import Partitioning, override
+from ortconv.nnapi.properties import PartitioningMode, override
 from ortconv.nnapi.simulated import SimulatedDevice, metered
 from tests.batches import batched
 
@@ -216,7 +216,7 @@ def test_nobody_steps_in(fault: str, faulty: str, named: bool) -> None:
 
     with (
         nnapi.registered(*two_devices(faulty, fault)),
-        override(partition=Partitioning.WITHOUT_FALLBACK),
+        override(partition=PartitioningMode.WITHOUT_FALLBACK),
         pytest.raises(nnapi.NnapiError) as failed,
     ):
         attempt()
@@ -232,7 +232,7 @@ def test_a_dead_device_takes_nothing_more() -> None:
 
 
 def test_without_partitioning_the_cpu_does_all() -> None:
-    with nnapi.registered(device("a")), override(partition=Partitioning.OFF):
+    with nnapi.registered(device("a")), override(partition=PartitioningMode.OFF):
         plan = compiled(chain(Operation.ADD)).plan
         assert [one.name for one in plan.devices] == ["nnapi-reference"]
 

@@ -11,7 +11,7 @@ from nnapi_models import compiled
 
 from ortconv import nnapi
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.properties import Partitioning, override
+from ortconv.nnapi.properties import PartitioningMode, override
 
 MODES = ("sync", "async", "burst", "fenced")
 
@@ -41,7 +41,7 @@ def computed(
 
 def check(seed: int) -> None:
     model, feeds, dims = random_model(seed)
-    with override(partition=Partitioning.OFF):
+    with override(partition=PartitioningMode.OFF):
         wanted = computed(compiled(model), feeds, dims, "sync")
     fixed = all(kind.is_known for kind in model.output_types)  # fences need outputs of known dimensions
     with nnapi.registered(*random_devices(seed)):

@@ -11,7 +11,7 @@ from nnapi_models import Builder, adding, chain, choosing, compiled, condition, 
 from ortconv import nnapi
 from ortconv.nnapi import FeatureLevel, Operand, OperandType, Operation, ResultCode
 from ortconv.nnapi.operand import Lifetime
-from ortconv.nnapi.properties import Partitioning, override
+from ortconv.nnapi.properties import PartitioningMode, override
 from tests.batches import batched
 
 T = Operand
@@ -481,5 +481,5 @@ def test_operations_of_a_maker() -> None:
     model = b.finish([x], [y])
     with nnapi.registered(device("npu")), pytest.raises(nnapi.NnapiError, match="BAD_DATA: OEM_OPERATION: no device"):
         compiled(model)
-    with override(partition=Partitioning.OFF), pytest.raises(nnapi.NnapiError, match="OP_FAILED: OEM_OPERATION"):
+    with override(partition=PartitioningMode.OFF), pytest.raises(nnapi.NnapiError, match="OP_FAILED: OEM_OPERATION"):
         run(compiled(model), np.zeros(2, np.float32))

@@ -11,7 +11,7 @@ from nnapi_models import Builder, adding, chain, choosing, compiled, condition, 
 
 from ortconv import nnapi
 from ortconv.nnapi import Operand, OperandType, Operation, Preference
-from ortconv.nnapi.partitioning import GotoStep, IfStep, ModelStep, Step, WhileStep
+from ortconv.nnapi.partitioning import GotoStep, IfStep, ModelStep, PartitionStep, WhileStep
 from ortconv.nnapi.plan import CompoundPlan, SimplePlan
 from ortconv.nnapi.properties import override
 from ortconv.nnapi.simulated import SimulatedDevice
@@ -114,7 +114,7 @@ def test_the_cpu_goes_first_and_takes_along_what_it_can() -> None:
     assert where(compilation)[1:] == [("a", ["RELU"]), ("nnapi-reference", ["ADD"])]
 
 
-def kinds(compilation: nnapi.Compilation) -> list[type[Step]]:
+def kinds(compilation: nnapi.Compilation) -> list[type[PartitionStep]]:
     assert isinstance(compilation.plan, CompoundPlan)
     return [type(step) for step in compilation.plan.steps.steps]
 

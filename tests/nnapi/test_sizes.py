@@ -14,7 +14,7 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi import Operand, OperandType, Operation, ResultCode
 from ortconv.nnapi.errors import OutputTooSmallError
 from ortconv.nnapi.operations import rows
-from ortconv.nnapi.operations.table import Call
+from ortconv.nnapi.operations.table import OperationCall
 
 INT32 = Operand.TENSOR_INT32
 
@@ -27,7 +27,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[Operation]:
         if row.compute is None:
             continue
 
-        def compute(c: Call, row=row) -> Array | Sequence[Array]:  # type: ignore[no-untyped-def]
+        def compute(c: OperationCall, row=row) -> Array | Sequence[Array]:  # type: ignore[no-untyped-def]
             found.append(row.operation)
             return row.compute(c)
 

@@ -13,12 +13,12 @@ import pytest
 from nnapi_models import device
 
 from ortconv import Session
-from ortconv.backends.nnapi.backend import Options
-from ortconv.backends.nnapi.recording import Recording
+from ortconv.backends.nnapi.backend import NnapiOptions
+from ortconv.backends.nnapi.recording import RecordingBackend
 from ortconv.errors import BackendError
 from ortconv.ir.tensor import Array
 from ortconv.models import load
-from ortconv.nnapi.properties import Partitioning, override
+from ortconv.nnapi.properties import PartitioningMode, override
 from ortconv.nnapi.simulated import SimulatedDevice
 from ortconv.pipeline import optimize
 
@@ -52,8 +52,8 @@ def devices(fault: str, faulty: str = "convolver") -> tuple[SimulatedDevice, Sim
     )
 
 
-def session(samples: Path, *accelerators: SimulatedDevice, **flags: bool) -> tuple[Session, Recording]:
-    backend = Recording(Options(devices=accelerators, **flags))  # type: ignore[arg-type]
+def session(samples: Path, *accelerators: SimulatedDevice, **flags: bool) -> tuple[Session, RecordingBackend]:
+    backend = RecordingBackend(NnapiOptions(devices=accelerators, **flags))  # type: ignore[arg-type]
     model = load(samples / "mnist.onnx")
     optimize(model, "basic")
     return Session(model, [backend]), backend
@@ -73,7 +73,7 @@ def expected(samples: Path) -> Array:
     return result
 
 
-def steps(backend: Recording) -> list[str]:
+def steps(backend: RecordingBackend) -> list[str]:
     ((_, program),) = backend.compiled
     plan = program.compilation.plan
     return [step.device.name for step in getattr(plan, "model_steps", [plan])]
@@ -146,7 +146,7 @@ def test_an_error_where_fallback_is_disabled(samples: Path, fault: str) -> None:
         for _ in range(RUNS):
             run(one)
 
-    with override(partition=Partitioning.WITHOUT_FALLBACK), pytest.raises(BackendError, match=SAID[fault]):
+    with override(partition=PartitioningMode.WITHOUT_FALLBACK), pytest.raises(BackendError, match=SAID[fault]):
         attempt()
 
 

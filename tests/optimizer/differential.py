@@ -105,11 +105,11 @@ def _examine_level(
 ) -> None:
     where = f"{level}{' for NNAPI' if with_target else ''}"
     model = from_proto(proto)
-    context, _ = optimize(model, level, Target() if with_target else None)
+    done = optimize(model, level, Target() if with_target else None)
     verify(model.graph)
-    where += f" after {', '.join(context.counts())}"
+    where += f" after {', '.join(done.counts())}"
     if level == "all":
-        tally.rules.update(context.counts())
+        tally.rules.update(done.counts())
     expand_functions(model)
     result = model_proto(model).SerializeToString(deterministic=True)
     if result in seen:

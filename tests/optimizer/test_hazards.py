@@ -192,8 +192,7 @@ RULES: dict[str, Hazards] = {
 
 
 def fired(proto: onnx.ModelProto) -> set[str]:
-    context, _ = optimize(from_proto(proto), "all")
-    return set(context.counts())
+    return set(optimize(from_proto(proto), "all").counts())
 
 
 def overridable(proto: onnx.ModelProto, name: str) -> None:

@@ -13,7 +13,7 @@ from ortconv.errors import FormatError
 from ortconv.onnxio.load import from_proto
 from ortconv.ortformat import derived, writer
 from ortconv.ortformat.check import Report, check
-from ortconv.ortformat.derived import Edges
+from ortconv.ortformat.derived import GraphEdges
 from ortconv.ortformat.layout import ALWAYS_IMPORTED
 from ortconv.ortformat.writer import save
 from tests.batches import batched
@@ -74,7 +74,7 @@ def test_missing_type_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_missing_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(graph: Any, order: Any) -> Edges:
+    def none(graph: Any, order: Any) -> GraphEdges:
         found = derived.edges(graph, order)
         zeros = [0] * (len(order) + 1)
         return found._replace(

@@ -12,7 +12,7 @@ from ortconv.onnxio.load import from_proto
 from ortconv.partition import Target, partition
 from ortconv.partition.cost import cost, estimate, multiply_adds, seconds, touched
 from ortconv.partition.limits import Limits, limit
-from ortconv.partition.profile import Copies, Device, Speed, read_device
+from ortconv.partition.profile import Copies, DeviceProfile, Speed, read_device
 
 MULTIPLY_ADDS = [
     ("float[1,3,8,8] x", "y = Conv (x, w)", {"w": f32(16, 3, 3, 3)}, 16 * 6 * 6 * 3 * 9),
@@ -72,7 +72,7 @@ def test_a_node_takes_the_longer_of_its_two_times():
     assert seconds(node(group, "MatMul"), Speed(1e5, 1e6, 1e9)) == 1e-3
 
 
-DEVICE = Device("toy", cpu=Speed(1e6, 1e6, 1e9), accelerator=Speed(1e7, 1e7, 1e9), copies=Copies(1e-3, 1e6))
+DEVICE = DeviceProfile("toy", cpu=Speed(1e6, 1e6, 1e9), accelerator=Speed(1e7, 1e7, 1e9), copies=Copies(1e-3, 1e6))
 
 
 def test_cost_of_a_partition():
@@ -95,7 +95,7 @@ def test_the_whole_model():
     assert total.multiply_adds == total.multiply_adds_taken == 2000
     assert total.seconds == pytest.approx(total.cpu_seconds - sum(c.gain for c in total.partitions))
     assert total.best_seconds == total.cpu_seconds
-    fast = Device(cpu=DEVICE.cpu, accelerator=DEVICE.accelerator, copies=Copies(0, 1e12))
+    fast = DeviceProfile(cpu=DEVICE.cpu, accelerator=DEVICE.accelerator, copies=Copies(0, 1e12))
     assert estimate(result, fast).best_seconds == estimate(result, fast).seconds < total.cpu_seconds
 
 
@@ -131,7 +131,7 @@ def test_no_limits_change_nothing():
 )
 def test_limits(limits, kept):
     graph, result = three()
-    device = Device("toy", cpu=Speed(1e6, 1e6, 1e9), accelerator=Speed(1e9, 1e9, 1e9), copies=Copies(1e-3, 1e9))
+    device = DeviceProfile("toy", cpu=Speed(1e6, 1e6, 1e9), accelerator=Speed(1e9, 1e9, 1e9), copies=Copies(1e-3, 1e9))
     found = limit(result, Limits(**limits, device=device))
     assert taken_ops(found) == kept
     assert [v.taken for v in found.verdicts.values()].count(True) == found.taken
@@ -191,8 +191,8 @@ def test_read_device(tmp_path):
     )
     assert (device.name, device.vendor, device.feature_level) == ("Phone", "Maker", 29)
     assert device.accelerator.multiply_adds_per_second == 5e11
-    assert device.accelerator.bytes_per_second == Device().accelerator.bytes_per_second
-    assert (device.copies.seconds_per_partition, device.cpu) == (0, Device().cpu)
+    assert device.accelerator.bytes_per_second == DeviceProfile().accelerator.bytes_per_second
+    assert (device.copies.seconds_per_partition, device.cpu) == (0, DeviceProfile().cpu)
     assert device.narrow(Target()) == Target(feature_level=29, refused_ops=("Resize", "MaxPool"))
     assert device.narrow(Target(feature_level=28)).feature_level == 28
 
@@ -223,7 +223,7 @@ def test_bad_profiles(tmp_path, text, message):
 
 def test_refused_operators_of_a_device():
     graph = from_proto(mnist("basic")).graph
-    result = partition(graph, Device(refused_ops=("MaxPool",)).narrow(Target()))
+    result = partition(graph, DeviceProfile(refused_ops=("MaxPool",)).narrow(Target()))
     assert taken_ops(result) == [["Conv", "Relu"], ["Conv", "Relu"], ["Reshape", "Gemm"]]
     (reason,) = result.verdicts[node(graph, "MaxPool")].objections
     assert (reason.rule, reason.message) == ("device", "the driver of the device does not run MaxPool")

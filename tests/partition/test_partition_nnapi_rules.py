@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from partition_graphs import SCALE, f32, i8, i64, make, messages, node, u8
 
+from ortconv.ir import units
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
-from ortconv.partition import Target, partition, units
+from ortconv.partition import Target, partition
 from ortconv.partition.nnapi.rules import INSTEAD, ROWS
 from ortconv.partition.nnapi.runtime import FAILS
 from tests.batches import batched

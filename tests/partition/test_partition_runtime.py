@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from partition_graphs import SCALE, f32, i64, make, messages, u8
 
-from ortconv.backends.nnapi.backend import Nnapi, Options
+from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions
+from ortconv.backends.nnapi.claims import region_of
 from ortconv.errors import GraphError
 from ortconv.ir.types import DType
 from ortconv.partition import Target, partition
 from ortconv.partition.nnapi.runtime import FAILS
-from ortconv.runtime.placement import make_region
 from tests.batches import batched
 
 F = np.float32
@@ -143,9 +143,9 @@ def test_what_is_given_to_nnapi_runs_there(name, rank, level):
     unknown = any(value.static_shape is None for n in graph for value in n.outputs)
     if unknown or (name == "BatchNormalization" and rank < 2):
         return  # the operator has no such form
-    backend = Nnapi(Options(feature_level=level))
+    backend = Nnapi(NnapiOptions(feature_level=level))
     for found in partition(graph, Target(feature_level=level)).partitions:
-        region = make_region(graph, found.nodes)
+        region = region_of(graph, found.units)
         program = backend.compile(region)
         program.run([fed(value) for value in region.inputs])
         program.close()

@@ -20,6 +20,7 @@ from ortconv.ir.graph import Graph
 from ortconv.onnxio.load import from_proto
 from ortconv.partition import Partitioning, Target, partition
 from ortconv.partition.cost import estimate
+from ortconv.pipeline.analysis import analyze
 from ortconv.report import svg
 from ortconv.report.html import page
 from ortconv.report.scene import (
@@ -36,7 +37,6 @@ from ortconv.report.scene import (
     stages,
     text_width,
 )  # fmt: skip
-from ortconv.study import study
 from tests.conftest import ROOT
 from tests.counting import calls
 
@@ -146,7 +146,7 @@ def test_small_scenes(name):
 
 
 def test_samples(sample):
-    found = drawn(study(sample, Target()).partitioning)
+    found = drawn(analyze(sample, Target()).partitioning)
     inner_consistent(found)
     texts_fit(found)
     every_node_once(found)
@@ -287,7 +287,7 @@ console.log(JSON.stringify(states.map((open) => ({ open, ...place(scene, new Set
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the page's script")
 @pytest.mark.parametrize("name", ["mnist", "branching", "bert_tiny"])
 def test_opened_groups_push_the_others_aside(name, samples):
-    found = drawn(study(samples / f"{name}.onnx", Target()).partitioning) if name == "bert_tiny" else SCENES[name]()
+    found = drawn(analyze(samples / f"{name}.onnx", Target()).partitioning) if name == "bert_tiny" else SCENES[name]()
     scene = geometry(page(found, title=name))
     script = ROOT / "ortconv/report/explore.js"
     done = subprocess.run(

@@ -16,7 +16,7 @@ import numpy as np
 
 from ortconv import nnapi
 from ortconv.backends.nnapi.claims import claim
-from ortconv.backends.nnapi.lower import Lowered, Place, lower
+from ortconv.backends.nnapi.lower import Lowered, OutputPlace, lower
 from ortconv.errors import BackendError, UsageError
 from ortconv.executor.guard import guarded
 from ortconv.ir.graph import Graph, Node, Value
@@ -42,7 +42,7 @@ DYNAMIC_ROOM = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class NnapiOptions:
     """The flags of ONNX Runtime's execution provider, and the phone to imagine.
 
     `feature_level` is that of its NNAPI runtime, 27 to 31; `devices` are profiles of its accelerators; `burst` runs all
@@ -85,15 +85,15 @@ class Nnapi:
     name = "nnapi"
     fallback = "numpy"
 
-    def __init__(self, options: Options | None = None) -> None:
-        self.options = options or Options()
+    def __init__(self, options: NnapiOptions | None = None) -> None:
+        self.options = options or NnapiOptions()
         chosen = [d if isinstance(d, Device) else nnapi.load_device(d) for d in self.options.devices]
         registered = [d for d in nnapi.get_devices() if not d.is_reference]
         self.accelerators: tuple[Device, ...] = tuple(chosen or registered or [SimulatedDevice(ACCELERATOR)])
 
     def configured(self, settings: str) -> Nnapi:
         """The backend with these flags, such as "fp16+nchw"."""
-        return Nnapi(Options(**flags_of(settings)))
+        return Nnapi(NnapiOptions(**flags_of(settings)))
 
     def available(self) -> str | None:
         return None
@@ -238,7 +238,7 @@ def _cut(result: Array, dims: tuple[int, ...]) -> Array:
     return result if result.shape == dims else result.reshape(-1)[: math.prod(dims)].reshape(dims)
 
 
-def _shaped(result: Array, place: Place, value: Value) -> Array:
+def _shaped(result: Array, place: OutputPlace, value: Value) -> Array:
     """A result as ONNX has it; what NNAPI has as [1] may be a number."""
     if place.order is not None:
         return np.ascontiguousarray(result.transpose(place.order))

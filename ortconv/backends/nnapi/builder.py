@@ -12,8 +12,8 @@ from ortconv.errors import BackendError
 from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array, dense
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import FuseCode, Operand, OperandType, Operation
-from ortconv.partition.units import Unit
 
 TO_NHWC = (0, 2, 3, 1)
 TO_NCHW = (0, 3, 1, 2)
@@ -202,12 +202,12 @@ class Builder:
         """The operand that says NCHW, where the feature level has it."""
         return [self.boolean(self.nchw)] if self.level > 28 else []
 
-    def activation(self, unit: Unit) -> int:
+    def activation(self, unit: NodeUnit) -> int:
         """The fuse code of the activation behind a unit."""
         fused = self._activations.get(unit.target.out)
         return self.int32(FuseCode.NONE if fused is None else fused[0])
 
-    def result(self, unit: Unit) -> Value:
+    def result(self, unit: NodeUnit) -> Value:
         """What a unit makes, its fused activation included."""
         made = unit.outputs[0]
         assert made is not None
@@ -231,11 +231,11 @@ class Builder:
         self.model.finish()
 
 
-Lowering = Callable[[Builder, Unit], None]
+Lowering = Callable[[Builder, NodeUnit], None]
 """Adds the operations that stand for a unit, and binds the values that it makes."""
 
 
-def value_of(unit: Unit, slot: int = 0) -> Value:
+def value_of(unit: NodeUnit, slot: int = 0) -> Value:
     """The tensor at an input that is there."""
     value = unit.input(slot)
     assert value is not None
@@ -249,7 +249,7 @@ def shape_of(value: Value) -> tuple[int, ...]:
     return shape
 
 
-def constant_ints(unit: Unit, slot: int, attribute: str = "") -> list[int] | None:
+def constant_ints(unit: NodeUnit, slot: int, attribute: str = "") -> list[int] | None:
     """A list of integers from a constant input, or from an attribute in older versions; None where there is neither."""
     const = unit.constant(slot)
     if const is not None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from ortconv.backends.nnapi.lower import Draft, RefusedError
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.units import NodeUnit
 from ortconv.nnapi.timing import mark
 from ortconv.partition import Target, partition
-from ortconv.partition.partitioner import is_trivial
+from ortconv.partition.partitioner import is_trivial, nodes_of
 from ortconv.partition.regions import group_by_wave
-from ortconv.partition.units import Unit, units
 from ortconv.runtime.backend import Claim, Region
 from ortconv.runtime.placement import make_region, reads
 
@@ -22,21 +23,27 @@ def claim(graph: Graph, target: Target) -> Claim:
     """The groups of nodes that become models, and why not each of the other nodes."""
     found = partition(graph, target, anew=True)
     refused = {node: "; ".join(o.message for o in v.objections) for node, v in found.verdicts.items() if not v.taken}
-    waiting = [part.nodes for part in reversed(found.partitions)]
+    waiting = [part.units for part in reversed(found.partitions)]
     groups = []
     while waiting:
-        nodes = waiting.pop()
-        reasons = refusals(make_region(graph, nodes), target.feature_level, target.use_nchw)
+        units = waiting.pop()
+        reasons = refusals(region_of(graph, units), target.feature_level, target.use_nchw)
         refused |= reasons
         if not reasons:
-            groups.append(nodes)
+            groups.append(units)
             continue
-        for group in reversed(_regrouped(nodes, reasons)):
-            if is_trivial(group, target.provider):
-                refused |= dict.fromkeys(group, "what NNAPI leaves of the partition is not worth a model")
+        for group in reversed(_regrouped(units, reasons)):
+            nodes = nodes_of(group)
+            if is_trivial(nodes, target.provider):
+                refused |= dict.fromkeys(nodes, "what NNAPI leaves of the partition is not worth a model")
             else:
                 waiting.append(group)
     return Claim(tuple(groups), refused)
+
+
+def region_of(graph: Graph, units: Sequence[NodeUnit]) -> Region:
+    """The region of some units."""
+    return replace(make_region(graph, nodes_of(units)), units=tuple(units))
 
 
 @mark("LA", "PP", "draft")
@@ -63,7 +70,7 @@ def _cannot_be_empty(region: Region, level: int) -> Iterator[tuple[Node, str]]:
     is_old = level < OLDEST_WITH_EMPTY
     why = f"knows no such tensors below level {OLDEST_WITH_EMPTY}" if is_old else "cannot be fed it"
     fed = set(region.inputs)
-    for unit in units(region.nodes):
+    for unit in region.units:
         values = (
             v for node in unit.nodes for v in (*node.inputs, *node.outputs) if v is not None and v.constant is None
         )
@@ -72,15 +79,14 @@ def _cannot_be_empty(region: Region, level: int) -> Iterator[tuple[Node, str]]:
             yield from dict.fromkeys(unit.nodes, f"'{empty.name}' has no elements, and NNAPI {why}").items()
 
 
-def _regrouped(nodes: Sequence[Node], refused: Collection[Node]) -> list[tuple[Node, ...]]:
+def _regrouped(members: Sequence[NodeUnit], refused: Collection[Node]) -> list[tuple[NodeUnit, ...]]:
     """The groups that a partition falls into without the units of refused nodes. No path leads from a group back into it."""
-    members = units(nodes)
     number = {node: u for u, unit in enumerate(members) for node in unit.nodes}
     before = [sorted(_producers(unit, number) - {u}) for u, unit in enumerate(members)]
     _, groups = group_by_wave(before, lambda u, in_group: members[u].target not in refused)
-    return [tuple(node for u in group for node in members[u].nodes) for group in groups if group]
+    return [tuple(members[u] for u in group) for group in groups if group]
 
 
-def _producers(unit: Unit, number: dict[Node, int]) -> set[int]:
+def _producers(unit: NodeUnit, number: dict[Node, int]) -> set[int]:
     values: list[Value] = [v for node in unit.nodes for v in reads(node)]
     return {number[v.producer] for v in values if v.producer in number}

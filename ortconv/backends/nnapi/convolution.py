@@ -9,15 +9,15 @@ import numpy as np
 from ortconv.backends.nnapi.builder import Builder, Lowering, shape_of, value_of
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import Operand, OperandType, Operation, PaddingCode
 from ortconv.partition.nnapi.checks import is_quantized, parameters
-from ortconv.partition.units import Unit
 
 Pair = tuple[int, int]
 """(rows, columns)"""
 
 
-def conv(b: Builder, unit: Unit) -> None:
+def conv(b: Builder, unit: NodeUnit) -> None:
     """CONV_2D for one group, DEPTHWISE_CONV_2D for groups of one channel, else GROUPED_CONV_2D."""
     node = unit.target
     groups = node.attr("group", 1)
@@ -42,14 +42,14 @@ def conv(b: Builder, unit: Unit) -> None:
     b.add(code, inputs, [b.make(b.result(unit), image=True)])
 
 
-def pair(unit: Unit, name: str) -> Pair:
+def pair(unit: NodeUnit, name: str) -> Pair:
     """An attribute with a number for rows and one for columns, 1 by default."""
     rows, columns = unit.target.attr(name, (1, 1))
     return rows, columns
 
 
 def padding(
-    b: Builder, unit: Unit, size: Sequence[int], window: Sequence[int], strides: Pair, dilations: Pair = (1, 1)
+    b: Builder, unit: NodeUnit, size: Sequence[int], window: Sequence[int], strides: Pair, dilations: Pair = (1, 1)
 ) -> list[int]:
     """One operand with an implicit padding code where that says the same, else left, right, top and bottom."""
     mode = unit.target.attr("auto_pad", "NOTSET")
@@ -69,7 +69,7 @@ def _same(size: int, window: int, stride: int, dilation: int) -> int:
     return max(0, (-(-size // stride) - 1) * stride + (window - 1) * dilation + 1 - size)
 
 
-def weights(b: Builder, unit: Unit, slot: int, arranged: Callable[[Array], Array], channel: int) -> int:
+def weights(b: Builder, unit: NodeUnit, slot: int, arranged: Callable[[Array], Array], channel: int) -> int:
     """Constant weights in another arrangement, with the output channels in dimension `channel`.
 
     int8 weights with one scale become uint8; those with several stay as they are.
@@ -90,7 +90,7 @@ def weights(b: Builder, unit: Unit, slot: int, arranged: Callable[[Array], Array
     return b.tensor(kind, array, (channel, scales.numpy().ravel().tolist()))
 
 
-def bias(b: Builder, unit: Unit, size: int, x: int, w: int) -> int:
+def bias(b: Builder, unit: NodeUnit, size: int, x: int, w: int) -> int:
     """The third input as a vector; zeros where there is none. Quantized: in units of the product of both scales."""
     const, value = unit.constant(2), unit.input(2)
     if is_quantized(unit):

@@ -8,8 +8,9 @@ import numpy as np
 
 from ortconv.backends.nnapi.builder import TO_NHWC, Builder, Lowering, value_of
 from ortconv.ir.graph import Value
+from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import FuseCode, Operand, OperandType, Operation
-from ortconv.partition.units import Unit, clip_limits
+from ortconv.partition.units import clip_limits
 
 FUSE_CODES = {(0.0, float("inf")): FuseCode.RELU, (-1.0, 1.0): FuseCode.RELU1, (0.0, 6.0): FuseCode.RELU6}
 """Activations by their bounds."""
@@ -19,26 +20,26 @@ ACTIVATIONS = {
 }  # fmt: skip
 
 
-def unary(b: Builder, unit: Unit, code: Operation) -> None:
+def unary(b: Builder, unit: NodeUnit, code: Operation) -> None:
     value, out = value_of(unit), b.result(unit)
     image = b.is_image(value)
     x = b.operand(value, image)
     b.add(code, [x], [b.make(out, image)])
 
 
-def activation(b: Builder, unit: Unit) -> None:
+def activation(b: Builder, unit: NodeUnit) -> None:
     """A Relu or Clip that no operation before it took in."""
     unary(b, unit, ACTIVATIONS[fuse_code(unit)])
 
 
-def fuse_code(unit: Unit) -> FuseCode:
+def fuse_code(unit: NodeUnit) -> FuseCode:
     low, high = clip_limits(unit.target)
     assert low is not None
     assert high is not None
     return FUSE_CODES[low, high]
 
 
-def binary(b: Builder, unit: Unit, code: Operation, fuses: bool = False) -> None:
+def binary(b: Builder, unit: NodeUnit, code: Operation, fuses: bool = False) -> None:
     values, out = [value_of(unit, 0), value_of(unit, 1)], b.result(unit)
     image = any(map(b.is_image, values)) and all(_fits(b, v) for v in values)
     inputs = [_as_image(b, v) if image else b.operand(v) for v in values]
@@ -58,14 +59,14 @@ def _as_image(b: Builder, value: Value) -> int:
     return b.constant(array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(TO_NHWC))
 
 
-def elu(b: Builder, unit: Unit) -> None:
+def elu(b: Builder, unit: NodeUnit) -> None:
     value = value_of(unit)
     image = b.is_image(value)
     x = b.operand(value, image)
     b.add(Operation.ELU, [x, b.float32(unit.target.attr("alpha", 1.0))], [b.make(b.result(unit), image)])
 
 
-def leaky_relu(b: Builder, unit: Unit) -> None:
+def leaky_relu(b: Builder, unit: NodeUnit) -> None:
     """x < 0 ? alpha * x : x"""
     value = value_of(unit)
     image = b.is_image(value)

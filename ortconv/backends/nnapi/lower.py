@@ -19,6 +19,7 @@ from ortconv.backends.nnapi import (
 from ortconv.backends.nnapi.builder import TO_NCHW, Builder, Lowering, Quantization
 from ortconv.errors import BackendError
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.nnapi import FuseCode, NnapiError
 from ortconv.nnapi.model import ModelOperation
 from ortconv.nnapi.operations import row_of
@@ -26,7 +27,6 @@ from ortconv.nnapi.properties import properties
 from ortconv.nnapi.timing import mark
 from ortconv.nnapi.validation import operation_level
 from ortconv.partition.nnapi.checks import is_quantized, parameters
-from ortconv.partition.units import Operand, Unit, units
 from ortconv.runtime.backend import Region
 from ortconv.runtime.placement import is_needed
 
@@ -43,7 +43,7 @@ FUSING = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OutputPlace:
     """Where a result of a region lies: the number of the model's output, and the order of its axes where that is another one."""
 
     output: int
@@ -60,7 +60,7 @@ class Lowered:
     model: nnapi.Model
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    places: tuple[Place | None, ...]
+    places: tuple[OutputPlace | None, ...]
     names: Mapping[int, str]
 
 
@@ -74,7 +74,9 @@ class RefusedError(BackendError):
 
 @mark("LA", "PP", "lower")
 def lower(region: Region, level: int, nchw: bool = False, relaxed: bool = False) -> Lowered:
-    """The model for a region that is a partition. RefusedError where NNAPI cannot express it at this feature level."""
+    """The model for a claimed region. RefusedError where NNAPI cannot express it at this feature level."""
+    if not region.units:
+        raise RefusedError(region.nodes, "no claim says which of its nodes make up units")
     draft = Draft(region, level, nchw)
     if draft.refused:
         raise draft.refused[0]
@@ -82,16 +84,16 @@ def lower(region: Region, level: int, nchw: bool = False, relaxed: bool = False)
 
 
 class Draft:
-    """A region that is being lowered. `refused` has an error for each unit that cannot be."""
+    """A claimed region that is being lowered. `refused` has an error for each unit that cannot be."""
 
     def __init__(self, region: Region, level: int, nchw: bool = False) -> None:
         self.region = region
         self.refused: list[RefusedError] = []
-        self._members = units(region.nodes)
+        self._members = region.units
         fused = _fused(self._members, region.outputs)
         absorbed = {result for _, result in fused.values()}
         self._builder = Builder(level, nchw, self._quantization(), fused)
-        self._makers: list[Unit] = []  # of the operations
+        self._makers: list[NodeUnit] = []  # of the operations
         self._inputs = self._fed()
         at_fault = {node for error in self.refused for node in error.nodes}
         for unit in self._members:
@@ -114,12 +116,12 @@ class Draft:
         in_order = tuple(places[value] for value in region.outputs)
         return Lowered(builder.model, self._inputs, region.outputs, in_order, builder.names)
 
-    def _places(self, inputs: Sequence[int], outputs: dict[int, int]) -> dict[Value, Place | None]:
+    def _places(self, inputs: Sequence[int], outputs: dict[int, int]) -> dict[Value, OutputPlace | None]:
         """Where each result lies; the operands that the model returns for them are added to `outputs`."""
         region, builder = self.region, self._builder
         inside = set(region.nodes)
         read = {value for value in region.outputs if is_needed(region.graph, value, inside)}
-        places: dict[Value, Place | None] = {}
+        places: dict[Value, OutputPlace | None] = {}
         for value in sorted(region.outputs, key=lambda v: v not in read):
             index, image = (builder.operand(value), False) if value in read else builder.found(value)
             if index is None:
@@ -127,10 +129,10 @@ class Draft:
                 continue
             if index in inputs or index in builder.constants or (value in read and index in outputs):
                 index = builder.copy(index)
-            places[value] = Place(outputs.setdefault(index, len(outputs)), TO_NCHW if image else None)
+            places[value] = OutputPlace(outputs.setdefault(index, len(outputs)), TO_NCHW if image else None)
         return places
 
-    def without_elements(self) -> Iterator[tuple[Unit, str]]:
+    def without_elements(self) -> Iterator[tuple[NodeUnit, str]]:
         """The units of a finished model with an operation that is given a tensor without elements, and takes none; and why."""
         model = self._builder.model
         for operation, unit in self._made():
@@ -139,7 +141,7 @@ class Draft:
                 name = self._builder.names.get(empty[0], unit.target.out.name)
                 yield unit, f"'{name}' has no elements, and {operation.code.name} takes no such tensor"
 
-    def _made(self) -> Iterator[tuple[ModelOperation, Unit]]:
+    def _made(self) -> Iterator[tuple[ModelOperation, NodeUnit]]:
         """The operations of a finished model that units asked for. Those behind the last unit copy and turn results."""
         model = self._builder.model
         for operation, added in zip(model.operations, model.client_order):
@@ -155,7 +157,7 @@ class Draft:
                     return unit.nodes
         return self.region.nodes
 
-    def _lower(self, unit: Unit) -> None:
+    def _lower(self, unit: NodeUnit) -> None:
         builder = self._builder
         if self.refused and any(o is not None and builder.lacks(o.value) for o in unit.inputs):
             return  # A unit before could not be lowered.
@@ -165,7 +167,7 @@ class Draft:
             self._refuse(unit, error)
         self._makers += [unit] * (len(builder.model.operations) - len(self._makers))
 
-    def _refuse(self, unit: Unit, error: NnapiError | BackendError) -> None:
+    def _refuse(self, unit: NodeUnit, error: NnapiError | BackendError) -> None:
         self.refused.append(RefusedError(unit.nodes, str(error).removeprefix("backend nnapi: ")))
 
     def _fed(self) -> tuple[Value, ...]:
@@ -197,7 +199,7 @@ class Draft:
         return found
 
 
-def _disagreement(operand: Operand, one: Quantization, other: Quantization) -> BackendError:
+def _disagreement(operand: UnitOperand, one: Quantization, other: Quantization) -> BackendError:
     return BackendError(
         f"'{operand.value.name}' has scale {one[0]:g} and zero point {one[1]} to one node, {other[0]:g} and {other[1]} to "
         "another: NNAPI knows one quantization of a tensor",
@@ -205,7 +207,7 @@ def _disagreement(operand: Operand, one: Quantization, other: Quantization) -> B
     )
 
 
-def _fused(members: Sequence[Unit], outputs: Sequence[Value]) -> dict[Value, tuple[FuseCode, Value]]:
+def _fused(members: Sequence[NodeUnit], outputs: Sequence[Value]) -> dict[Value, tuple[FuseCode, Value]]:
     """Activations that the operation before them takes in: what they read, with their code and what they make."""
     makers = {unit.target.out: unit for unit in members if _makes_one(unit)}
     found: dict[Value, tuple[FuseCode, Value]] = {}
@@ -219,5 +221,5 @@ def _fused(members: Sequence[Unit], outputs: Sequence[Value]) -> dict[Value, tup
     return found
 
 
-def _makes_one(unit: Unit) -> bool:
+def _makes_one(unit: NodeUnit) -> bool:
     return not is_quantized(unit) and sum(v is not None for v in unit.target.outputs) == 1

@@ -8,11 +8,11 @@ import numpy as np
 
 from ortconv.backends.nnapi.builder import Builder, Lowering, shape_of, value_of
 from ortconv.backends.nnapi.convolution import bias, weights
+from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import Operation, PaddingCode
-from ortconv.partition.units import Unit
 
 
-def gemm(b: Builder, unit: Unit) -> None:
+def gemm(b: Builder, unit: NodeUnit) -> None:
     """FULLY_CONNECTED with the weights as [N, K]."""
     x, turned = b.operand(value_of(unit)), bool(unit.target.attr("transB", 0))
     if _per_channel(unit):
@@ -26,13 +26,13 @@ def gemm(b: Builder, unit: Unit) -> None:
     b.add(Operation.FULLY_CONNECTED, inputs, [b.make(b.result(unit))])
 
 
-def _per_channel(unit: Unit) -> bool:
+def _per_channel(unit: NodeUnit) -> bool:
     operand = unit.inputs[1]
     scale = None if operand is None or operand.scale is None else operand.scale.constant
     return scale is not None and scale.size > 1
 
 
-def _pixels(b: Builder, unit: Unit, x: int, turned: bool) -> None:
+def _pixels(b: Builder, unit: NodeUnit, x: int, turned: bool) -> None:
     """A convolution of images of one pixel: FULLY_CONNECTED has no weights quantized per channel."""
     rows, size = b.dims(x)
     w = weights(b, unit, 1, lambda array: (array if turned else array.T)[:, None, None, :], 0)
@@ -45,14 +45,14 @@ def _pixels(b: Builder, unit: Unit, x: int, turned: bool) -> None:
     b.add(Operation.RESHAPE, [made, b.ints((rows, units))], [out])
 
 
-def matmul(b: Builder, unit: Unit) -> None:
+def matmul(b: Builder, unit: NodeUnit) -> None:
     if len(shape_of(value_of(unit))) == 2:
         gemm(b, unit)
     else:
         _batched(b, unit)
 
 
-def _batched(b: Builder, unit: Unit) -> None:
+def _batched(b: Builder, unit: NodeUnit) -> None:
     """Both sides split into matrices, one FULLY_CONNECTED for each pair, and the results joined."""
     *batch, rows, size = shape_of(value_of(unit))
     columns = shape_of(value_of(unit, 1))[-1]

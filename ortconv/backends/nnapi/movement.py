@@ -6,14 +6,14 @@ import numpy as np
 
 from ortconv.backends.nnapi.builder import Builder, Lowering, constant_ints, shape_of, value_of
 from ortconv.ir.slices import sliced
+from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import Operation
-from ortconv.partition.units import Unit
 
 NHWC_AXES = (0, 3, 1, 2)
 """Where the axes of NCHW are in NHWC."""
 
 
-def concat(b: Builder, unit: Unit) -> None:
+def concat(b: Builder, unit: NodeUnit) -> None:
     values = [operand.value for operand in unit.inputs if operand is not None]
     rank = len(shape_of(values[0]))
     axis = unit.target.attr("axis", 1) % rank
@@ -23,14 +23,14 @@ def concat(b: Builder, unit: Unit) -> None:
     b.add(Operation.CONCATENATION, [*inputs, b.int32(NHWC_AXES[axis] if image else axis)], [out])
 
 
-def reshape(b: Builder, unit: Unit) -> None:
+def reshape(b: Builder, unit: NodeUnit) -> None:
     """Reshape, Flatten and Unsqueeze alike: to the shape of the result."""
     x = b.operand(value_of(unit))
     out = b.make(b.result(unit), like=x)
     b.add(Operation.RESHAPE, [x, b.ints(b.dims(out))], [out])
 
 
-def squeeze(b: Builder, unit: Unit) -> None:
+def squeeze(b: Builder, unit: NodeUnit) -> None:
     shape = shape_of(value_of(unit))
     axes = constant_ints(unit, 1, "axes") or [axis for axis, size in enumerate(shape) if size == 1]
     if not axes:
@@ -40,17 +40,17 @@ def squeeze(b: Builder, unit: Unit) -> None:
     b.add(Operation.SQUEEZE, [x, b.ints([axis % len(shape) for axis in axes])], [b.make(b.result(unit))])
 
 
-def transpose(b: Builder, unit: Unit) -> None:
+def transpose(b: Builder, unit: NodeUnit) -> None:
     x = b.operand(value_of(unit))
     order = unit.target.attr("perm", tuple(reversed(range(len(b.dims(x))))))
     b.add(Operation.TRANSPOSE, [x, b.ints(order)], [b.make(b.result(unit), like=x)])
 
 
-def identity(b: Builder, unit: Unit) -> None:
+def identity(b: Builder, unit: NodeUnit) -> None:
     b.alias(b.result(unit), value_of(unit))
 
 
-def gather(b: Builder, unit: Unit) -> None:
+def gather(b: Builder, unit: NodeUnit) -> None:
     """A single index is a vector of one to NNAPI, and its dimension is dropped behind."""
     x, out = b.operand(value_of(unit)), b.result(unit)
     shape, indices = shape_of(value_of(unit)), shape_of(value_of(unit, 1))
@@ -69,7 +69,7 @@ def gather(b: Builder, unit: Unit) -> None:
     b.add(Operation.SQUEEZE, [found, b.ints([axis])], [b.make(out)])
 
 
-def slice_(b: Builder, unit: Unit) -> None:
+def slice_(b: Builder, unit: NodeUnit) -> None:
     """SLICE where every step is 1 and the feature level has it, else STRIDED_SLICE."""
     x = b.operand(value_of(unit))
     ranges = _ranges(unit)
@@ -84,7 +84,7 @@ def slice_(b: Builder, unit: Unit) -> None:
     b.add(Operation.STRIDED_SLICE, [x, begin, b.ints([r.stop for r in ranges]), steps, *masks], [out])
 
 
-def _ranges(unit: Unit) -> list[range]:
+def _ranges(unit: NodeUnit) -> list[range]:
     """The indices that a Slice takes along each dimension."""
     shape = shape_of(value_of(unit))
     starts, ends = constant_ints(unit, 1) or [], constant_ints(unit, 2) or []
@@ -96,14 +96,14 @@ def _ranges(unit: Unit) -> list[range]:
     return ranges or [range(1)]
 
 
-def split(b: Builder, unit: Unit) -> None:
+def split(b: Builder, unit: NodeUnit) -> None:
     value = value_of(unit)
     x = b.operand(value)
     made = [b.temporary(b.kind(x)) if v is None else b.make(v, like=x) for v in unit.target.outputs]
     b.add(Operation.SPLIT, [x, b.int32(unit.target.attr("axis", 0) % len(shape_of(value))), b.int32(len(made))], made)
 
 
-def pad(b: Builder, unit: Unit) -> None:
+def pad(b: Builder, unit: NodeUnit) -> None:
     x = b.operand(value_of(unit))
     pads = constant_ints(unit, 1) or []
     value = unit.constant(2)
@@ -112,7 +112,7 @@ def pad(b: Builder, unit: Unit) -> None:
     b.add(Operation.PAD_V2, [x, margins, fill], [b.make(b.result(unit))])
 
 
-def depth_to_space(b: Builder, unit: Unit) -> None:
+def depth_to_space(b: Builder, unit: NodeUnit) -> None:
     x = b.image(value_of(unit))
     block = b.int32(unit.target.attr("blocksize", 1))
     b.add(Operation.DEPTH_TO_SPACE, [x, block, *b.layout_flag()], [b.make(b.result(unit), image=True)])

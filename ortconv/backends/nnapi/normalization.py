@@ -9,11 +9,11 @@ import numpy as np
 from ortconv.backends.nnapi.builder import Builder, Lowering, constant_ints, shape_of, value_of
 from ortconv.backends.nnapi.movement import NHWC_AXES
 from ortconv.ir.tensor import Array
+from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import FuseCode, Operation
-from ortconv.partition.units import Unit
 
 
-def batch_normalization(b: Builder, unit: Unit) -> None:
+def batch_normalization(b: Builder, unit: NodeUnit) -> None:
     """Scale, shift, mean and variance as one factor and one summand for each channel."""
     value = value_of(unit)
     rank = len(shape_of(value))
@@ -28,13 +28,13 @@ def batch_normalization(b: Builder, unit: Unit) -> None:
     b.add(Operation.ADD, [scaled, summand, b.activation(unit)], [b.make(b.result(unit), image)])
 
 
-def _floats(unit: Unit, slot: int) -> Array:
+def _floats(unit: NodeUnit, slot: int) -> Array:
     const = unit.constant(slot)
     assert const is not None
     return const.numpy().astype(np.float32, copy=False)
 
 
-def lrn(b: Builder, unit: Unit) -> None:
+def lrn(b: Builder, unit: NodeUnit) -> None:
     """The radius is half of the size, rounded down, on both sides."""
     node = unit.target
     x, size = b.image(value_of(unit)), node.attr("size", 1)
@@ -45,7 +45,7 @@ def lrn(b: Builder, unit: Unit) -> None:
     b.add(Operation.LOCAL_RESPONSE_NORMALIZATION, inputs, [b.make(b.result(unit), image=True)])
 
 
-def softmax(b: Builder, unit: Unit) -> None:
+def softmax(b: Builder, unit: NodeUnit) -> None:
     """Before version 13 over all dimensions from an axis on: between reshapes to a matrix and back."""
     value, beta = value_of(unit), b.float32(1.0)
     x, shape = b.operand(value), shape_of(value) or (1,)
@@ -66,7 +66,7 @@ def softmax(b: Builder, unit: Unit) -> None:
     b.add(Operation.RESHAPE, [powers, b.ints(shape)], [out])
 
 
-def reduce_mean(b: Builder, unit: Unit) -> None:
+def reduce_mean(b: Builder, unit: NodeUnit) -> None:
     value, keep = value_of(unit), unit.target.attr("keepdims", 1)
     rank = len(shape_of(value))
     axes = [axis % rank for axis in constant_ints(unit, 1, "axes") or range(rank)]

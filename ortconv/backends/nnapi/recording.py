@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ortconv.backends.nnapi.backend import Nnapi, NnapiProgram, Options
+from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions, NnapiProgram
 from ortconv.runtime.backend import Program, Region
 
 
-class Recording(Nnapi):
+class RecordingBackend(Nnapi):
     """Remembers the partitions that it compiled, in the order in which they run."""
 
-    def __init__(self, options: Options | None = None) -> None:
+    def __init__(self, options: NnapiOptions | None = None) -> None:
         super().__init__(options)
         self.compiled: list[tuple[Region, NnapiProgram]] = []
 

@@ -7,11 +7,11 @@ import numpy as np
 from ortconv.backends.nnapi.builder import Builder, Lowering, shape_of, value_of
 from ortconv.errors import BackendError
 from ortconv.ir.schema import attribute
+from ortconv.ir.units import NodeUnit
 from ortconv.nnapi import Operation
-from ortconv.partition.units import Unit
 
 
-def resize(b: Builder, unit: Unit) -> None:
+def resize(b: Builder, unit: NodeUnit) -> None:
     """To the size of the result. Where the channels come last already, the tensor is an NHWC image as it is."""
     value, out = value_of(unit), b.result(unit)
     _check_scales(unit, shape_of(value), shape_of(out))
@@ -33,7 +33,7 @@ def resize(b: Builder, unit: Unit) -> None:
     b.add(Operation.RESIZE_BILINEAR, inputs, [made])
 
 
-def _check_scales(unit: Unit, shape: tuple[int, ...], resized: tuple[int, ...]) -> None:
+def _check_scales(unit: NodeUnit, shape: tuple[int, ...], resized: tuple[int, ...]) -> None:
     """BackendError where the scales choose other elements than the lengths do: NNAPI knows the lengths only."""
     scales = unit.constant(2)
     corners = attribute(unit.target, "coordinate_transformation_mode") == "align_corners"

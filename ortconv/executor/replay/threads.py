@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import ContextVar
-from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
+
+from ortconv.process import openblas
 
 R = TypeVar("R")
 
@@ -42,7 +41,7 @@ class products_in:  # noqa: N801, as other contexts
 
     def __enter__(self) -> None:
         self._outer = _of_products.set(self._count)
-        self._changed = [(change, was) for change, ask in _openblas() if (was := ask()) != self._count]
+        self._changed = [(change, was) for change, ask in openblas() if (was := ask()) != self._count]
         for change, _ in self._changed:
             change(self._count)
 
@@ -50,22 +49,3 @@ class products_in:  # noqa: N801, as other contexts
         for change, was in self._changed:
             change(was)
         _of_products.reset(self._outer)
-
-
-@cache
-def _openblas() -> list[tuple[Callable[[int], Any], Callable[[], int]]]:
-    """The functions that change and tell the number of threads of the OpenBLAS that came with numpy."""
-    import ctypes
-
-    import numpy
-
-    package, found = Path(numpy.__file__).parent, []
-    for path in [*package.parent.glob("numpy.libs/*openblas*"), *package.glob(".dylibs/*openblas*")]:
-        with suppress(OSError):
-            library = ctypes.CDLL(str(path))
-            for prefix, suffix in (("scipy_", "64_"), ("", "64_"), ("", "")):
-                with suppress(AttributeError):
-                    change = getattr(library, f"{prefix}openblas_set_num_threads{suffix}")
-                    found.append((change, getattr(library, f"{prefix}openblas_get_num_threads{suffix}")))
-                    break
-    return found

@@ -8,18 +8,18 @@ from importlib import import_module
 
 from ortconv.nnapi.codes import Operation
 from ortconv.nnapi.errors import bad_data
-from ortconv.nnapi.operations.table import ROWS, Row
+from ortconv.nnapi.operations.table import ROWS, OperationRow
 
 
 @cache
-def rows() -> dict[Operation, Row]:
+def rows() -> dict[Operation, OperationRow]:
     """Every operation's row, in the order of the codes."""
     for module in sorted(found.name for found in pkgutil.iter_modules(__path__)):
         import_module(f"{__name__}.{module}")
     return dict(sorted(ROWS.items()))
 
 
-def row_of(operation: Operation) -> Row:
+def row_of(operation: Operation) -> OperationRow:
     """BAD_DATA for what is none."""
     row = rows().get(operation)
     if row is None:

@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator
 
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.operand import OperandType
-from ortconv.nnapi.operations.table import Advice, Call, Check
+from ortconv.nnapi.operations.table import Advice, OperationCall, OperationCheck
 
 
-def _operands(c: Call, names: Iterable[str]) -> list[OperandType]:
+def _operands(c: OperationCall, names: Iterable[str]) -> list[OperandType]:
     """Those with the names; all of them where any number may stand."""
     given = (c.args[name] for name in names)
     return [one for operands in given for one in (operands if isinstance(operands, list) else [operands])]
 
 
-def rank(name: str, *allowed: int) -> Check:
+def rank(name: str, *allowed: int) -> OperationCheck:
     """A known rank must be one of those allowed."""
 
-    def check(c: Call) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         x = c.get(name)
         if x is not None and x.rank and x.rank not in allowed:
             yield f"{name} has rank {x.rank}, not {' or '.join(map(str, allowed))}"
@@ -26,8 +26,8 @@ def rank(name: str, *allowed: int) -> Check:
     return check
 
 
-def rank_at_most(limit: int, *names: str) -> Check:
-    def check(c: Call) -> Iterator[str | FeatureLevel]:
+def rank_at_most(limit: int, *names: str) -> OperationCheck:
+    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         for name in names:
             for x in _operands(c, [name]):
                 if x.rank > limit:
@@ -36,10 +36,10 @@ def rank_at_most(limit: int, *names: str) -> Check:
     return check
 
 
-def same_rank(*names: str) -> Check:
+def same_rank(*names: str) -> OperationCheck:
     """Ranks that are known must agree."""
 
-    def check(c: Call) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         known = {one.rank for one in _operands(c, names) if one.rank}
         if len(known) > 1:
             yield f"the ranks of {' and '.join(names)} differ: {sorted(known)}"
@@ -47,10 +47,10 @@ def same_rank(*names: str) -> Check:
     return check
 
 
-def dims_are(name: str, *wanted: int) -> Check:
+def dims_are(name: str, *wanted: int) -> OperationCheck:
     """A known rank, and known dimensions, must be these; 0 is any."""
 
-    def check(c: Call) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         dims = c.args[name].dims
         if dims and (len(dims) != len(wanted) or any(a and b and a != b for a, b in zip(dims, wanted))):
             yield f"{name} has dimensions {list(dims)}, not {[dim or '?' for dim in wanted]}"
@@ -58,10 +58,10 @@ def dims_are(name: str, *wanted: int) -> Check:
     return check
 
 
-def same_quantization(*names: str) -> Check:
+def same_quantization(*names: str) -> OperationCheck:
     """Scale and zero point of quantized operands must agree."""
 
-    def check(c: Call) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         first, *others = _operands(c, names)
         for other in others:
             if first.is_quantized and other.is_quantized and not first.same_quantization(other):
@@ -70,20 +70,20 @@ def same_quantization(*names: str) -> Check:
     return check
 
 
-def advised(check: Check) -> Check:
+def advised(check: OperationCheck) -> OperationCheck:
     """The same, for what Android's CPU does not look at."""
 
-    def advise(c: Call) -> Iterator[str | FeatureLevel]:
+    def advise(c: OperationCall) -> Iterator[str | FeatureLevel]:
         for found in check(c):
             yield Advice(found) if isinstance(found, str) else found
 
     return advise
 
 
-def output_quantization(scale: float, unsigned: int, signed: int, name: str = "out") -> Check:
+def output_quantization(scale: float, unsigned: int, signed: int, name: str = "out") -> OperationCheck:
     """Quantized output must have this scale and zero point."""
 
-    def check(c: Call) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         out = c.args[name]
         wanted = {Operand.TENSOR_QUANT8_ASYMM: unsigned, Operand.TENSOR_QUANT8_ASYMM_SIGNED: signed}.get(out.type)
         if wanted is not None and (out.scale != scale or out.zero_point != wanted):
@@ -92,20 +92,20 @@ def output_quantization(scale: float, unsigned: int, signed: int, name: str = "o
     return check
 
 
-def rank_needs(level: int, name: str, *older: int) -> Check:
+def rank_needs(level: int, name: str, *older: int) -> OperationCheck:
     """Ranks other than the older ones, and unknown ones, take a feature level."""
 
-    def check(c: Call) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         if c.args[name].rank not in older:
             yield FeatureLevel.number(level)
 
     return check
 
 
-def offset_needs(level: int, name: str) -> Check:
+def offset_needs(level: int, name: str) -> OperationCheck:
     """A quantized operand with a zero point other than 0 takes a feature level."""
 
-    def check(c: Call) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         if c.args[name].is_quantized and c.args[name].zero_point:
             yield FeatureLevel.number(level)
 
@@ -115,10 +115,10 @@ def offset_needs(level: int, name: str) -> Check:
 BOX_SCALE = 0.125  # of quantized coordinates
 
 
-def box_quantization(*names: str) -> Check:
+def box_quantization(*names: str) -> OperationCheck:
     """Quantized coordinates have a scale of 1/8 and no offset."""
 
-    def check(c: Call) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         for name in names:
             box = c.args[name]
             if box.is_quantized and (box.scale != BOX_SCALE or box.zero_point):

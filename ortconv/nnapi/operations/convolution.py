@@ -16,7 +16,7 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.operations.checks import rank
 from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, same_padding, windows
-from ortconv.nnapi.operations.table import Advice, Call, Check, Dims, operation
+from ortconv.nnapi.operations.table import Advice, Dims, OperationCall, OperationCheck, operation
 
 PADS = "pad_left:i pad_right:i pad_top:i pad_bottom:i"
 TAIL = "activation:i [nchw:b=0 @3] [dilation_w:i=1 dilation_h:i=1 @3]"
@@ -28,10 +28,10 @@ BLOCK = 1 << 19
 """Elements of the windows that are laid out at a time."""
 
 
-def per_channel(dim: int) -> Check:
+def per_channel(dim: int) -> OperationCheck:
     """A filter quantized per channel has its scales along the dimension of output channels."""
 
-    def check(c: Call) -> Iterator[str | FeatureLevel]:
+    def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         quant = c.filter.channel_quant
         if quant is not None and quant.dim != dim:
             yield f"the filter's channel dimension is {quant.dim}, not {dim}"
@@ -39,13 +39,13 @@ def per_channel(dim: int) -> Check:
     return check
 
 
-def fine_output(c: Call) -> Iterator[str | FeatureLevel]:
+def fine_output(c: OperationCall) -> Iterator[str | FeatureLevel]:
     """A quantized output with steps no coarser than the products takes level 3."""
     if c.x.is_quantized and c.filter.channel_quant is None and c.out.scale <= product_scale(c.x, c.filter):
         yield FeatureLevel.LEVEL_3
 
 
-def bias_scale(c: Call) -> Iterator[str | FeatureLevel]:
+def bias_scale(c: OperationCall) -> Iterator[str | FeatureLevel]:
     """A quantized bias has the product of the scales of input and filter. For a filter per channel it should be 0, and
     does not count: see GetQuantizedConvolutionMultiplier in Android's common/OperationsExecutionUtils.cpp.
     """
@@ -63,7 +63,7 @@ def filter_scales(filter: OperandType) -> Array:
     return np.asarray(filter.scale if quant is None else quant.scales, np.float32)
 
 
-def operands(c: Call) -> tuple[Array, Array]:
+def operands(c: OperationCall) -> tuple[Array, Array]:
     """Input and filter as numbers to multiply: floats, which hold the sums of quantized elements exactly."""
     if not c.x.is_quantized:
         return c.x.array, c.filter.array
@@ -71,7 +71,7 @@ def operands(c: Call) -> tuple[Array, Array]:
     return exact_float(c.x.centered, terms), exact_float(c.filter.centered, terms)
 
 
-def finished(c: Call, acc: Array) -> Array:
+def finished(c: OperationCall, acc: Array) -> Array:
     """Sums with bias and activation, in the type of the output."""
     if not c.out.is_quantized:
         return activate(acc + c.bias.array, c.activation)
@@ -79,16 +79,16 @@ def finished(c: Call, acc: Array) -> Array:
     return requantize(acc.astype(np.int64) + c.bias.array, scale, c.out, c.activation)
 
 
-def dilations(c: Call) -> tuple[int, int]:
+def dilations(c: OperationCall) -> tuple[int, int]:
     """(height, width); 1 where the operation has none."""
     return (1, 1) if c.get("dilation_h") is None else (c.dilation_h, c.dilation_w)
 
 
-def pads_of(c: Call) -> Pads:
+def pads_of(c: OperationCall) -> Pads:
     return paddings(c, c.x.dims[1:3], c.filter.dims[1:3], dilations(c))
 
 
-def image_dims(c: Call, depth: int) -> Dims:
+def image_dims(c: OperationCall, depth: int) -> Dims:
     """[batch, rows, columns, depth] of a convolution's output."""
     image_only(c.x)
     batch, height, width, _ = c.x.dims
@@ -104,7 +104,7 @@ def image_dims(c: Call, depth: int) -> Dims:
     )
 
 
-def patches(x: Array, c: Call) -> Array:
+def patches(x: Array, c: OperationCall) -> Array:
     """The windows of an image as a view, [batch, rows, columns, depth, window rows, window columns]; padding is 0."""
     rows, columns = pads_of(c)
     padded = np.pad(x, ((0, 0), rows, columns, (0, 0))) if any((*rows, *columns)) else x
@@ -129,7 +129,7 @@ def convolved(view: Array, filter: Array) -> Array:
     return out
 
 
-def conv_2d_dims(c: Call) -> Dims:
+def conv_2d_dims(c: OperationCall) -> Dims:
     if c.x.dims[3] != c.filter.dims[3]:
         raise op_failed(f"the input has {c.x.dims[3]} channels, the filter {c.filter.dims[3]}")
     return image_dims(c, c.filter.dims[0])
@@ -142,12 +142,12 @@ def conv_2d_dims(c: Call) -> Dims:
     types=TYPES, infer=conv_2d_dims, checks=(*RANKS, per_channel(0), fine_output),
     quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
-def conv_2d(c: Call) -> Array:
+def conv_2d(c: OperationCall) -> Array:
     x, filter = operands(c)
     return finished(c, convolved(patches(x, c), filter))
 
 
-def grouped_dims(c: Call) -> Dims:
+def grouped_dims(c: OperationCall) -> Dims:
     depth, out_depth, group_depth = c.x.dims[3], c.filter.dims[0], c.filter.dims[3]
     if c.groups <= 0 or depth != group_depth * c.groups or out_depth % c.groups:
         raise op_failed(f"{depth} channels to {out_depth} in {c.groups} groups do not fit a filter of {group_depth}")
@@ -161,14 +161,14 @@ def grouped_dims(c: Call) -> Dims:
     level=3, types=TYPES, infer=grouped_dims, checks=(*RANKS, per_channel(0), fine_output),
     quantization=(bias_scale,), nchw=("x", "out"),
 )  # fmt: skip
-def grouped_conv_2d(c: Call) -> Array:
+def grouped_conv_2d(c: OperationCall) -> Array:
     x, filter = operands(c)
     views = np.split(patches(x, c), c.groups, axis=3)
     sums = [convolved(view, part) for view, part in zip(views, np.split(filter, c.groups))]
     return finished(c, np.concatenate(sums, axis=3))
 
 
-def depthwise_dims(c: Call) -> Dims:
+def depthwise_dims(c: OperationCall) -> Dims:
     depth, out_depth = c.x.dims[3], c.filter.dims[3]
     if c.filter.dims[0] != 1 or out_depth != depth * c.multiplier:
         raise op_failed(
@@ -184,7 +184,7 @@ def depthwise_dims(c: Call) -> Dims:
     types=TYPES, infer=depthwise_dims, checks=(*RANKS, per_channel(3), fine_output),
     quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
-def depthwise_conv_2d(c: Call) -> Array:
+def depthwise_conv_2d(c: OperationCall) -> Array:
     """The filter is [1, height, width, out]; output channel i reads input channel i // multiplier."""
     x, filter = operands(c)
     view = patches(np.repeat(x, c.multiplier, axis=3) if c.multiplier > 1 else x, c)
@@ -195,7 +195,7 @@ def depthwise_conv_2d(c: Call) -> Array:
     return finished(c, acc)
 
 
-def transpose_pads(c: Call) -> Pads:
+def transpose_pads(c: OperationCall) -> Pads:
     """((top, bottom), (left, right)) to cut off, in either form; behind the image there may be less than nothing."""
     if c.get("padding") is None:
         if min(c.pad_top, c.pad_left) < 0:
@@ -216,7 +216,7 @@ def transpose_pads(c: Call) -> Pads:
     return pads[0], pads[1]
 
 
-def transpose_dims(c: Call) -> Dims:
+def transpose_dims(c: OperationCall) -> Dims:
     image_only(c.x)
     (batch, height, width, depth), (out_depth, window_h, window_w, in_depth) = c.x.dims, c.filter.dims
     if depth != in_depth or c.bias.dims != (out_depth,):
@@ -239,7 +239,7 @@ def transpose_dims(c: Call) -> Dims:
     quantization=(bias_scale,), nchw=("x", "out"),
     zero_sized=True,
 )  # fmt: skip
-def transpose_conv_2d(c: Call) -> Array:
+def transpose_conv_2d(c: OperationCall) -> Array:
     """Every input cell adds its multiple of the filter to the output, `stride` cells apart."""
     x, filter = operands(c)
     batch, height, width, depth = x.shape

@@ -13,10 +13,10 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import rank, same_rank
 from ortconv.nnapi.operations.convolution import bias_scale, fine_output
 from ortconv.nnapi.operations.shapes import broadcast
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 
-def rows_and_units(c: Call) -> Iterator[str | FeatureLevel]:
+def rows_and_units(c: OperationCall) -> Iterator[str | FeatureLevel]:
     """The known elements of the input fill rows of the filter; one bias for each unit."""
     if not (c.x.rank and c.filter.rank and c.bias.rank):
         return
@@ -27,7 +27,7 @@ def rows_and_units(c: Call) -> Iterator[str | FeatureLevel]:
         yield f"{c.bias.size} biases for {units} units"
 
 
-def fully_connected_dims(c: Call) -> Dims:
+def fully_connected_dims(c: OperationCall) -> Dims:
     units, size = c.filter.dims
     if c.bias.dims != (units,) or units == 0:
         raise op_failed(f"the bias has dimensions {list(c.bias.dims)} for {units} units")
@@ -41,7 +41,7 @@ def fully_connected_dims(c: Call) -> Dims:
     checks=(rank("x", 2, 3, 4), rank("filter", 2), rank("bias", 1), rows_and_units, fine_output),
     quantization=(bias_scale,), zero_sized=True,
 )  # fmt: skip
-def fully_connected(c: Call) -> Array:
+def fully_connected(c: OperationCall) -> Array:
     """Rows of the flattened input times the filter's, [units, size]."""
     size = c.filter.dims[1]
     if not c.out.is_quantized:
@@ -51,7 +51,7 @@ def fully_connected(c: Call) -> Array:
     return requantize((x @ filter.T).astype(np.int64) + c.bias.array, scale, c.out, c.activation)
 
 
-def batch_matmul_dims(c: Call) -> Dims:
+def batch_matmul_dims(c: OperationCall) -> Dims:
     a, b = (_turned_dims(x.dims, turn) for x, turn in ((c.a, c.adjoint_a), (c.b, c.adjoint_b)))
     if a[-1] != b[-2]:
         raise op_failed(f"matrices of {list(a[-2:])} and {list(b[-2:])} cannot be multiplied")
@@ -66,7 +66,7 @@ def _turned_dims(dims: Dims, turn: bool) -> Dims:
     "BATCH_MATMUL", "a:T b:T adjoint_a:b adjoint_b:b", level=6, types="F H S I", infer=batch_matmul_dims,
     checks=(rank("a", 2, 3, 4), rank("b", 2, 3, 4), same_rank("a", "b")),
 )  # fmt: skip
-def batch_matmul(c: Call) -> Array:
+def batch_matmul(c: OperationCall) -> Array:
     a, b = (x.centered if x.is_quantized else x.array for x in (c.a, c.b))
     a, b = np.swapaxes(a, -1, -2) if c.adjoint_a else a, np.swapaxes(b, -1, -2) if c.adjoint_b else b
     if not c.out.is_quantized:

@@ -8,12 +8,12 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import quantize
-from ortconv.nnapi.boxes import Kernel, hard_nms, require_indices, require_ordered, soft_nms, transformed
+from ortconv.nnapi.boxes import ScoreKernel, hard_nms, require_indices, require_ordered, soft_nms, transformed
 from ortconv.nnapi.codes import Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.operations.checks import BOX_SCALE, box_quantization, rank
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 ZERO, HALF = np.float32(0), np.float32(0.5)
 
@@ -28,7 +28,7 @@ def require_dims(name: str, found: Dims, wanted: Dims) -> None:
         raise op_failed(f"{name} has dimensions {list(found)}, not {list(wanted)}")
 
 
-def transform_dims(c: Call) -> Dims:
+def transform_dims(c: OperationCall) -> Dims:
     rows, columns = c.deltas.dims
     require_dims("roi", c.roi.dims, (rows, 4))
     require_dims("batches", c.batches.dims, (rows,))
@@ -44,7 +44,7 @@ def transform_dims(c: Call) -> Dims:
     checks=(rank("roi", 2), rank("deltas", 2), rank("images", 2)),
     quantization=(box_quantization("roi", "images", "out"),),
 )  # fmt: skip
-def bbox_transform(c: Call) -> Array:
+def bbox_transform(c: OperationCall) -> Array:
     batches, boxes = c.batches.array, c.roi.real[:, None]
     require_indices(batches, c.images.dims[0])
     require_ordered(boxes)
@@ -53,7 +53,7 @@ def bbox_transform(c: Call) -> Array:
     return stored(y.reshape(c.out.dims), c.out)
 
 
-def nms_kernel(c: Call) -> Kernel:
+def nms_kernel(c: OperationCall) -> ScoreKernel:
     threshold, sigma = np.float32(c.iou_threshold), np.float32(c.sigma)
     if c.kernel == 0:
         return lambda iou: (iou < threshold).astype(np.float32)
@@ -75,7 +75,7 @@ def runs(batches: Array) -> list[Array]:
     outputs="scores:T boxes:roi classes:I found_batches:I", level=3, types="F H Q S@4", infer=None, zero_sized=True,
     checks=(rank("x", 2), rank("roi", 2)), quantization=(box_quantization("roi", "boxes"),),
 )  # fmt: skip
-def box_with_nms_limit(c: Call) -> Sequence[Array]:
+def box_with_nms_limit(c: OperationCall) -> Sequence[Array]:
     """Class 0 is the background. In each batch the boxes are ordered by class, and in a class by score."""
     rows, classes = c.x.dims
     require_dims("roi", c.roi.dims, (rows, 4 * classes))
@@ -111,7 +111,7 @@ def box_with_nms_limit(c: Call) -> Sequence[Array]:
     checks=(rank("x", 4), rank("deltas", 4), rank("anchors", 2), rank("images", 2)),
     quantization=(box_quantization("images", "boxes"),),
 )  # fmt: skip
-def generate_proposals(c: Call) -> Sequence[Array]:
+def generate_proposals(c: OperationCall) -> Sequence[Array]:
     batches, height, width, count = c.x.dims
     require_dims("deltas", c.deltas.dims, (batches, height, width, 4 * count))
     require_dims("anchors", c.anchors.dims, (count, 4))
@@ -137,7 +137,7 @@ def shifted(anchors: Array, height: int, width: int, stride_h: float, stride_w: 
     return (shifts[:, :, None] + anchors).reshape(-1, 4)
 
 
-def proposals(scores: Array, boxes: Array, image: Array, c: Call) -> Array:
+def proposals(scores: Array, boxes: Array, image: Array, c: OperationCall) -> Array:
     """Indices of the best boxes that are large enough and inside, without overlaps."""
     order = np.argsort(-scores, kind="stable")
     order = order[: c.before] if c.before > 0 else order
@@ -148,7 +148,7 @@ def proposals(scores: Array, boxes: Array, image: Array, c: Call) -> Array:
     return order[hard_nms(scores[order], boxes[order], c.threshold, c.after if c.after > 0 else -1)]
 
 
-def detection_dims(c: Call) -> list[Dims]:
+def detection_dims(c: OperationCall) -> list[Dims]:
     batches, count, _ = c.x.dims
     require_dims("deltas", c.deltas.dims[:2], (batches, count))
     require_dims("anchors", c.anchors.dims, (count, 4))
@@ -170,7 +170,7 @@ def detection_dims(c: Call) -> list[Dims]:
     outputs="scores:T boxes:T classes:I found:I", level=3, types="F H", infer=detection_dims,
     checks=(rank("x", 3), rank("deltas", 3), rank("anchors", 2)),
 )  # fmt: skip
-def detection_postprocessing(c: Call) -> Sequence[Array]:
+def detection_postprocessing(c: OperationCall) -> Sequence[Array]:
     """Rows behind those found are 0. There is room for `limit` boxes, without `regular` for all classes of each."""
     y = [np.zeros(out.dims, out.type.dtype if out.type.dtype == np.int32 else np.float32) for out in c.outputs]
     scores, boxes, classes, found = y
@@ -186,7 +186,7 @@ def detection_postprocessing(c: Call) -> Sequence[Array]:
     return y
 
 
-def from_anchors(deltas: Array, c: Call) -> Array:
+def from_anchors(deltas: Array, c: OperationCall) -> Array:
     """Boxes (y1, x1, y2, x2) from anchors (y, x, height, width) and deltas in the same order."""
     scales = np.array([c.scale_y, c.scale_x, c.scale_h, c.scale_w], np.float32)
     anchors = c.anchors.array
@@ -195,7 +195,7 @@ def from_anchors(deltas: Array, c: Call) -> Array:
     return np.concatenate([centers - halves, centers + halves], axis=1)
 
 
-def regular_detections(scores: Array, boxes: Array, c: Call) -> tuple[Array, Array]:
+def regular_detections(scores: Array, boxes: Array, c: OperationCall) -> tuple[Array, Array]:
     """Boxes and classes: each class by itself, then the best of all."""
     rows, labels = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for label in range(1, scores.shape[1]):
@@ -208,7 +208,7 @@ def regular_detections(scores: Array, boxes: Array, c: Call) -> tuple[Array, Arr
     return index[0][order], index[1][order]
 
 
-def fast_detections(scores: Array, boxes: Array, c: Call) -> tuple[Array, Array]:
+def fast_detections(scores: Array, boxes: Array, c: OperationCall) -> tuple[Array, Array]:
     """Boxes and classes: boxes by the best class of each, then the best classes of those kept."""
     best = scores[:, 1:].max(1)
     kept = np.flatnonzero(best > np.float32(c.score_threshold))
@@ -218,7 +218,7 @@ def fast_detections(scores: Array, boxes: Array, c: Call) -> tuple[Array, Array]
     return np.repeat(kept, count), labels.reshape(-1)
 
 
-def heatmap_dims(c: Call) -> list[Dims]:
+def heatmap_dims(c: OperationCall) -> list[Dims]:
     boxes, height, width, points = c.x.dims
     require_dims("boxes", c.boxes.dims, (boxes, 4))
     if height != width or height < 2:
@@ -231,7 +231,7 @@ def heatmap_dims(c: Call) -> list[Dims]:
     infer=heatmap_dims, nchw=("x",), checks=(rank("x", 4), rank("boxes", 2)),
     quantization=(box_quantization("boxes", "points"),),
 )  # fmt: skip
-def heatmap_max_keypoint(c: Call) -> Sequence[Array]:
+def heatmap_max_keypoint(c: OperationCall) -> Sequence[Array]:
     """The peak of each map, refined between the cells, with its place in the box."""
     boxes = c.boxes.real
     require_ordered(boxes)

@@ -13,13 +13,13 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import rank_at_most
 from ortconv.nnapi.operations.shapes import broadcast_ab
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 LEFT_SHIFT = 20  # bits of headroom that quantized sums are computed with
 SMALL = rank_at_most(4, "a", "b")
 
 
-def quantized_sum(c: Call, sign: int) -> Array:
+def quantized_sum(c: OperationCall, sign: int) -> Array:
     """Both sides brought to twice the larger scale, added, and scaled to the output."""
     twice = 2 * max(c.a.scale, c.b.scale)
     a = scale_by(c.a.centered << LEFT_SHIFT, c.a.scale / twice)
@@ -27,7 +27,7 @@ def quantized_sum(c: Call, sign: int) -> Array:
     return requantize(a + sign * b, twice / ((1 << LEFT_SHIFT) * c.out.scale), c.out, c.activation)
 
 
-def activated(x: Array, c: Call) -> Array:
+def activated(x: Array, c: OperationCall) -> Array:
     """Integers know no fused activation."""
     if c.main is Operand.TENSOR_INT32 and c.activation != FuseCode.NONE:
         raise op_failed(f"TENSOR_INT32 takes no fused activation, not {c.activation}")
@@ -35,7 +35,7 @@ def activated(x: Array, c: Call) -> Array:
 
 
 @operation("ADD", "a:T b:T activation:i", types="F Q H@3 S@4 I@4", infer=broadcast_ab, checks=(SMALL,), zero_sized=True)
-def add(c: Call) -> Array:
+def add(c: OperationCall) -> Array:
     return quantized_sum(c, 1) if c.out.is_quantized else activated(c.a.array + c.b.array, c)
 
 
@@ -48,11 +48,11 @@ def add(c: Call) -> Array:
     checks=(SMALL,),
     zero_sized=True,
 )
-def sub(c: Call) -> Array:
+def sub(c: OperationCall) -> Array:
     return quantized_sum(c, -1) if c.out.is_quantized else activated(c.a.array - c.b.array, c)
 
 
-def coarser_output(c: Call) -> Iterator[str | FeatureLevel]:
+def coarser_output(c: OperationCall) -> Iterator[str | FeatureLevel]:
     product = product_scale(c.a, c.b)
     if c.out.is_quantized and c.out.scale <= product:
         yield f"the output's scale {c.out.scale:g} must be larger than the product {product:g} of the inputs'"
@@ -66,7 +66,7 @@ def coarser_output(c: Call) -> Iterator[str | FeatureLevel]:
     checks=(SMALL, coarser_output),
     zero_sized=True,
 )
-def mul(c: Call) -> Array:
+def mul(c: OperationCall) -> Array:
     if not c.out.is_quantized:
         return activated(c.a.array * c.b.array, c)
     return requantize(c.a.centered * c.b.centered, product_scale(c.a, c.b) / c.out.scale, c.out, c.activation)
@@ -75,7 +75,7 @@ def mul(c: Call) -> Array:
 @operation(
     "DIV", "a:T b:T activation:i", level=2, types="F H@3 S@4 I@4", infer=broadcast_ab, checks=(SMALL,), zero_sized=True
 )
-def div(c: Call) -> Array:
+def div(c: OperationCall) -> Array:
     """Signed 8-bit numbers pass the check of types but have no arithmetic. Division of integers rounds down; by zero
     it gives 0.
     """
@@ -96,22 +96,22 @@ def converted(x: Tensor, out: OperandType) -> Array:
 
 
 @operation("MAXIMUM", "a:T b:T", level=3, types="F H I Q S@4", infer=broadcast_ab)
-def maximum(c: Call) -> Array:
+def maximum(c: OperationCall) -> Array:
     return np.maximum(converted(c.a, c.out), converted(c.b, c.out))
 
 
 @operation("MINIMUM", "a:T b:T", level=3, types="F H I Q S@4", infer=broadcast_ab)
-def minimum(c: Call) -> Array:
+def minimum(c: OperationCall) -> Array:
     return np.minimum(converted(c.a, c.out), converted(c.b, c.out))
 
 
 @operation("POW", "a:T b:T", level=3, types="F H", infer=broadcast_ab)
-def power(c: Call) -> Array:
+def power(c: OperationCall) -> Array:
     return np.power(c.a.array, c.b.array)
 
 
 @operation("PRELU", "a:T b:T", level=3, types="F H Q S@4", infer=broadcast_ab)
-def prelu(c: Call) -> Array:
+def prelu(c: OperationCall) -> Array:
     """Negative elements of a times b."""
     if not c.out.is_quantized:
         return np.where(c.a.array >= 0, c.a.array, c.a.array * c.b.array)
@@ -122,7 +122,7 @@ def prelu(c: Call) -> Array:
     return np.clip(c.out.zero_point + np.where(a >= 0, positive, negative), low, high)
 
 
-def select_dims(c: Call) -> Dims:
+def select_dims(c: OperationCall) -> Dims:
     dims: Dims = c.a.dims
     if not c.mask.dims == dims == c.b.dims:
         raise op_failed(f"dimensions differ: {list(c.mask.dims)}, {list(dims)} and {list(c.b.dims)}")
@@ -130,5 +130,5 @@ def select_dims(c: Call) -> Dims:
 
 
 @operation("SELECT", "mask:B a:T b:T", level=3, types="F H I Q S@4", infer=select_dims)
-def select(c: Call) -> Array:
+def select(c: OperationCall) -> Array:
     return np.where(c.mask.array, converted(c.a, c.out), converted(c.b, c.out))

@@ -12,12 +12,12 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.operations.checks import same_quantization
 from ortconv.nnapi.operations.shapes import integers
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 DENSE, SPARSE = 0, 1
 
 
-def levels(c: Call) -> tuple[list[int], list[int]]:
+def levels(c: OperationCall) -> tuple[list[int], list[int]]:
     """Order of traversal, and the dimension that each of the blocks' levels belongs to.
 
     Levels are the dimensions of the tensor, then those within a block.
@@ -32,7 +32,7 @@ def levels(c: Call) -> tuple[list[int], list[int]]:
     return order, blocks
 
 
-def densify_dims(c: Call) -> Dims:
+def densify_dims(c: OperationCall) -> Dims:
     order, blocks = levels(c)
     sizes = integers(c.sizes, len(order))
     rank = len(order) - len(blocks)
@@ -42,7 +42,7 @@ def densify_dims(c: Call) -> Dims:
     return tuple(dims)
 
 
-def descend(c: Call, sizes: list[int]) -> Array:
+def descend(c: OperationCall, sizes: list[int]) -> Array:
     """The coordinates of every stored element, one row for each level in order of traversal."""
     places = np.zeros((0, 1), np.int64)
     for level, (kind, size) in enumerate(zip(integers(c.formats, len(sizes)), sizes)):
@@ -73,7 +73,7 @@ def compressed(segments: Tensor | None, indices: Tensor | None, count: int, size
     return np.repeat(np.arange(count), runs), own
 
 
-def one_dimension(c: Call) -> Iterator[str | FeatureLevel]:
+def one_dimension(c: OperationCall) -> Iterator[str | FeatureLevel]:
     if c.x.rank > 1:
         yield f"the stored elements have rank {c.x.rank}, not 1"
 
@@ -82,7 +82,7 @@ def one_dimension(c: Call) -> Iterator[str | FeatureLevel]:
     "DENSIFY", "x:T order:I blocks:I? formats:I sizes:I parts:I?*", level=8, types="F H Q S I B S8 Q16 S16",
     infer=densify_dims, checks=(one_dimension,), quantization=(same_quantization("x", "out"),),
 )  # fmt: skip
-def densify(c: Call) -> Array:
+def densify(c: OperationCall) -> Array:
     order, blocks = levels(c)
     sizes = integers(c.sizes)
     places = descend(c, sizes)

@@ -11,18 +11,18 @@ from ortconv.nnapi.codes import FeatureLevel
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import dims_are, offset_needs, rank, rank_at_most, same_quantization, same_rank
 from ortconv.nnapi.operations.shapes import axis_of, integers, like_x, margins, padded
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 SMALL = rank_at_most(4, "x")
 KEPT = same_quantization("x", "out")
 IMAGE = rank("x", 4)
 
 
-def pad_dims(c: Call) -> Dims:
+def pad_dims(c: OperationCall) -> Dims:
     return padded(c.x.dims, margins(c.paddings, c.x.rank))
 
 
-def pad_with(c: Call, value: float) -> Array:
+def pad_with(c: OperationCall, value: float) -> Array:
     return np.pad(c.x.array, margins(c.paddings, c.x.rank), constant_values=value)
 
 
@@ -35,7 +35,7 @@ def pad_with(c: Call, value: float) -> Array:
     checks=(SMALL, offset_needs(3, "x")),
     quantization=(KEPT,),
 )
-def pad(c: Call) -> Array:
+def pad(c: OperationCall) -> Array:
     return pad_with(c, c.x.zero_point)
 
 
@@ -43,14 +43,14 @@ def pad(c: Call) -> Array:
     "PAD_V2", "x:T paddings:I value:value", level=3, types="F H Q S@4", infer=pad_dims, checks=(SMALL,),
     quantization=(KEPT,)
 )  # fmt: skip
-def pad_v2(c: Call) -> Array:
+def pad_v2(c: OperationCall) -> Array:
     """The value of a quantized tensor is in its quantization."""
     if c.x.is_quantized and not c.x.limits[0] <= c.value <= c.x.limits[1]:
         raise op_failed(f"the value {c.value} is none of {c.x.type.name}")
     return pad_with(c, c.value)
 
 
-def mirror_dims(c: Call) -> Dims:
+def mirror_dims(c: OperationCall) -> Dims:
     pads = margins(c.paddings, c.x.rank)
     if c.mode not in (0, 1):
         raise op_failed(f"{c.mode} is no mode of mirroring; 0 reflects, 1 is symmetric")
@@ -60,7 +60,7 @@ def mirror_dims(c: Call) -> Dims:
     return padded(c.x.dims, pads)
 
 
-def pairs_of_dims(c: Call) -> Iterator[str | FeatureLevel]:
+def pairs_of_dims(c: OperationCall) -> Iterator[str | FeatureLevel]:
     """[rank, 2] paddings."""
     yield from dims_are("paddings", c.x.rank, 2)(c)
 
@@ -69,11 +69,11 @@ def pairs_of_dims(c: Call) -> Iterator[str | FeatureLevel]:
     "MIRROR_PAD", "x:T paddings:I mode:i", level=7, types="F H Q S I", infer=mirror_dims,
     checks=(KEPT, pairs_of_dims, same_rank("x", "out")),
 )  # fmt: skip
-def mirror_pad(c: Call) -> Array:
+def mirror_pad(c: OperationCall) -> Array:
     return np.pad(c.x.array, margins(c.paddings, c.x.rank), mode="symmetric" if c.mode else "reflect")
 
 
-def depth_to_space_dims(c: Call) -> Dims:
+def depth_to_space_dims(c: OperationCall) -> Dims:
     batch, height, width, depth = c.x.dims
     if c.block <= 0 or depth % (c.block * c.block):
         raise op_failed(f"{depth} channels are no multiple of blocks of {c.block} x {c.block}")
@@ -84,13 +84,13 @@ def depth_to_space_dims(c: Call) -> Dims:
     "DEPTH_TO_SPACE", "x:T block:i [nchw:b=0 @3]", types="F Q H@3 S@4", infer=depth_to_space_dims,
     checks=(IMAGE,), quantization=(KEPT,), nchw=("x", "out"),
 )  # fmt: skip
-def depth_to_space(c: Call) -> Array:
+def depth_to_space(c: OperationCall) -> Array:
     batch, height, width, _ = c.x.dims
     blocks = c.x.array.reshape(batch, height, width, c.block, c.block, -1)
     return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(c.out.dims)
 
 
-def space_to_depth_dims(c: Call) -> Dims:
+def space_to_depth_dims(c: OperationCall) -> Dims:
     batch, height, width, depth = c.x.dims
     if c.block <= 0 or height % c.block or width % c.block:
         raise op_failed(f"{height} x {width} is no multiple of blocks of {c.block}")
@@ -101,13 +101,13 @@ def space_to_depth_dims(c: Call) -> Dims:
     "SPACE_TO_DEPTH", "x:T block:i [nchw:b=0 @3]", types="F Q H@3 S@4", infer=space_to_depth_dims,
     checks=(IMAGE,), quantization=(KEPT,), nchw=("x", "out"),
 )  # fmt: skip
-def space_to_depth(c: Call) -> Array:
+def space_to_depth(c: OperationCall) -> Array:
     batch, rows, columns, _ = c.out.dims
     blocks = c.x.array.reshape(batch, rows, c.block, columns, c.block, -1)
     return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(c.out.dims)
 
 
-def block_of(c: Call) -> list[int]:
+def block_of(c: OperationCall) -> list[int]:
     """Height and width of a block."""
     block = integers(c.block, 2)
     if min(block) <= 0:
@@ -115,7 +115,7 @@ def block_of(c: Call) -> list[int]:
     return block
 
 
-def batch_to_space_dims(c: Call) -> Dims:
+def batch_to_space_dims(c: OperationCall) -> Dims:
     batch, height, width, depth = c.x.dims
     rows, columns = block_of(c)
     if batch % (rows * columns):
@@ -127,16 +127,16 @@ def batch_to_space_dims(c: Call) -> Dims:
     "BATCH_TO_SPACE_ND", "x:T block:I [nchw:b=0 @3]", level=2, types="F Q H@3 S@4", infer=batch_to_space_dims,
     checks=(IMAGE,), quantization=(KEPT,), nchw=("x", "out"),
 )  # fmt: skip
-def batch_to_space(c: Call) -> Array:
+def batch_to_space(c: OperationCall) -> Array:
     blocks = c.x.array.reshape(*block_of(c), c.out.dims[0], *c.x.dims[1:])
     return blocks.transpose(2, 3, 0, 4, 1, 5).reshape(c.out.dims)
 
 
-def image_margins(c: Call) -> list[tuple[int, int]]:
+def image_margins(c: OperationCall) -> list[tuple[int, int]]:
     return [(0, 0), *margins(c.paddings, 2), (0, 0)]
 
 
-def space_to_batch_dims(c: Call) -> Dims:
+def space_to_batch_dims(c: OperationCall) -> Dims:
     batch, height, width, depth = padded(c.x.dims, image_margins(c))
     rows, columns = block_of(c)
     if height % rows or width % columns:
@@ -148,7 +148,7 @@ def space_to_batch_dims(c: Call) -> Dims:
     "SPACE_TO_BATCH_ND", "x:T block:I paddings:I [nchw:b=0 @3]", level=2, types="F Q H@3 S@4",
     infer=space_to_batch_dims, checks=(IMAGE, offset_needs(3, "x")), quantization=(KEPT,), nchw=("x", "out"),
 )  # fmt: skip
-def space_to_batch(c: Call) -> Array:
+def space_to_batch(c: OperationCall) -> Array:
     full = np.pad(c.x.array, image_margins(c), constant_values=c.x.zero_point)
     _, rows, columns, depth = c.out.dims
     by_h, by_w = block_of(c)
@@ -156,7 +156,7 @@ def space_to_batch(c: Call) -> Array:
     return blocks.transpose(2, 4, 0, 1, 3, 5).reshape(c.out.dims)
 
 
-def shuffle_dims(c: Call) -> Dims:
+def shuffle_dims(c: OperationCall) -> Dims:
     size = c.x.dims[axis_of(c.axis, c.x.rank)]
     if c.groups <= 0 or size % c.groups:
         raise op_failed(f"{size} channels do not divide into {c.groups} groups")
@@ -172,7 +172,7 @@ def shuffle_dims(c: Call) -> Dims:
     checks=(SMALL,),
     quantization=(KEPT,),
 )
-def channel_shuffle(c: Call) -> Array:
+def channel_shuffle(c: OperationCall) -> Array:
     """Channel j of group i becomes channel i of group j."""
     order = np.arange(c.x.dims[c.axis]).reshape(c.groups, -1).T.reshape(-1)
     return np.take(c.x.array, order, axis=c.axis)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.operations.shapes import broadcast_ab, like_x
-from ortconv.nnapi.operations.table import Call, operation
+from ortconv.nnapi.operations.table import OperationCall, operation
 
 COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
     "EQUAL": np.equal,
@@ -31,5 +31,5 @@ for _name, _combine in {"LOGICAL_AND": np.logical_and, "LOGICAL_OR": np.logical_
 
 
 @operation("LOGICAL_NOT", "x:T", level=3, types="B", infer=like_x)
-def logical_not(c: Call) -> Array:
+def logical_not(c: OperationCall) -> Array:
     return np.logical_not(c.x.array)

@@ -13,7 +13,7 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import rank
 from ortconv.nnapi.operations.rnn import batch_and_inputs, linked, merged, merged_dims, steps, time_first
 from ortconv.nnapi.operations.shapes import fits
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 from ortconv.nnapi.operations.unary import sigmoid
 
 GATES = "ifco"  # input, forget, cell, output
@@ -41,7 +41,7 @@ NORMS = "n_i:T? n_f:T? n_c:T? n_o:T?"
 
 
 @dataclass(slots=True)
-class Cell:
+class LstmDirection:
     """One direction: arrays by name, None where omitted."""
 
     arrays: dict[str, Array | None]
@@ -50,7 +50,7 @@ class Cell:
     projection_clip: float
 
     @classmethod
-    def of(cls, c: Call, prefix: str = "") -> Cell:
+    def of(cls, c: OperationCall, prefix: str = "") -> LstmDirection:
         names = [f"{kind}_{gate}" for kind in "wrpbna" for gate in GATES] + ["projection", "projection_bias"]
         arrays = {name: _array(c.get(prefix + name)) for name in names}
         if c.activation not in ACTIVATIONS:
@@ -114,7 +114,7 @@ def _needed(array: Array | None) -> Array:
     return array
 
 
-def sizes(c: Call, batch: int, inputs: int, prefix: str = "") -> tuple[int, int]:
+def sizes(c: OperationCall, batch: int, inputs: int, prefix: str = "") -> tuple[int, int]:
     """(units, size of the output) of one direction. OP_FAILED unless its operands fit and go together."""
     units, size = c.args[f"{prefix}w_o"].dims[0], c.args[f"{prefix}r_o"].dims[1]
     kinds = {"w": (units, inputs), "r": (units, size), "p": (units,), "b": (units,), "n": (units,)}
@@ -129,7 +129,7 @@ def sizes(c: Call, batch: int, inputs: int, prefix: str = "") -> tuple[int, int]
     return units, size
 
 
-def _complete(c: Call, prefix: str) -> None:
+def _complete(c: OperationCall, prefix: str) -> None:
     """Gates have all their operands of a kind, or none where that may be. The input gate may be missing altogether."""
     gates = set(GATES if c.args[f"{prefix}w_i"] is not None else "fco")
     for kind, allowed in {
@@ -145,7 +145,7 @@ def _complete(c: Call, prefix: str) -> None:
             raise op_failed(f"{prefix}{kind}_* are given for the gates {sorted(found)} of {sorted(gates)}")
 
 
-def lstm_dims(c: Call) -> list[Dims]:
+def lstm_dims(c: OperationCall) -> list[Dims]:
     batch, inputs = c.x.dims
     units, size = sizes(c, batch, inputs)
     return [(batch, units * (3 if c.w_i is None else 4)), (batch, size), (batch, units), (batch, size)]
@@ -158,13 +158,13 @@ STATES = "state:T cell:T activation:i cell_clip:f projection_clip:f"
     "LSTM", f"x:T {cell_slots()} {STATES} [{NORMS} @3]", outputs="scratch:T state_out:T cell_out:T out:T", types="F H@3",
     infer=lstm_dims, checks=(rank("x", 2), rank("state", 2), rank("cell", 2)),
 )  # fmt: skip
-def lstm(c: Call) -> list[Array]:
+def lstm(c: OperationCall) -> list[Array]:
     """One step. The scratch output holds nothing of meaning."""
-    h, cell = Cell.of(c).step(c.x.array, None, c.state.array, c.cell.array)
+    h, cell = LstmDirection.of(c).step(c.x.array, None, c.state.array, c.cell.array)
     return [np.zeros(c.scratch.dims, np.float32), h, cell, h]
 
 
-def sequence_dims(c: Call) -> list[Dims]:
+def sequence_dims(c: OperationCall) -> list[Dims]:
     batch, inputs = batch_and_inputs(c)
     units, size = sizes(c, batch, inputs)
     return [(*c.x.dims[:2], size), (batch, size), (batch, units)][: len(c.outputs)]
@@ -174,12 +174,12 @@ def sequence_dims(c: Call) -> list[Dims]:
     "UNIDIRECTIONAL_SEQUENCE_LSTM", f"x:T {cell_slots()} {STATES} time_major:b {NORMS}",
     outputs="out:T [state_out:T cell_out:T @4]", level=3, types="F H", infer=sequence_dims, checks=(rank("x", 3),),
 )  # fmt: skip
-def unidirectional_sequence_lstm(c: Call) -> list[Array]:
-    out, h, cell = Cell.of(c).run(time_first(c.x, c.time_major), None, c.state.array, c.cell.array)
+def unidirectional_sequence_lstm(c: OperationCall) -> list[Array]:
+    out, h, cell = LstmDirection.of(c).run(time_first(c.x, c.time_major), None, c.state.array, c.cell.array)
     return [out if c.time_major else out.swapaxes(0, 1), h, cell][: len(c.outputs)]
 
 
-def bidirectional_dims(c: Call) -> list[Dims]:
+def bidirectional_dims(c: OperationCall) -> list[Dims]:
     batch, inputs = batch_and_inputs(c)
     crossed, bw_inputs = linked(c, c.fw_a_f, c.bw_a_f)
     (fw_units, fw), (bw_units, bw) = sizes(c, batch, inputs, "fw_"), sizes(c, batch, bw_inputs, "bw_")
@@ -209,12 +209,14 @@ def prefixed(prefix: str, slots: str) -> str:
     outputs=(f"out:T {BOTH_STATES}", f"out:T bw_out:T {BOTH_STATES}"),
     level=3, types="F H", infer=bidirectional_dims, checks=(rank("x", 3),),
 )  # fmt: skip
-def bidirectional_sequence_lstm(c: Call) -> list[Array]:
+def bidirectional_sequence_lstm(c: OperationCall) -> list[Array]:
     """With auxiliary weights, aux is a second input; without, it is the input of the backward network."""
     x = time_first(c.x, c.time_major)
     aux = None if c.aux is None else time_first(c.aux, c.time_major)
     crossed = aux if c.fw_a_f is not None else None
     backward_x = x if aux is None or crossed is not None else aux
-    fw, *fw_states = Cell.of(c, "fw_").run(x, crossed, c.fw_state.array, c.fw_cell.array)
-    bw, *bw_states = Cell.of(c, "bw_").run(backward_x, crossed, c.bw_state.array, c.bw_cell.array, backward=True)
+    fw, *fw_states = LstmDirection.of(c, "fw_").run(x, crossed, c.fw_state.array, c.fw_cell.array)
+    bw, *bw_states = LstmDirection.of(c, "bw_").run(
+        backward_x, crossed, c.bw_state.array, c.bw_cell.array, backward=True
+    )
     return [*merged([fw, bw], c.merge, c.time_major), *fw_states, *bw_states][: len(c.outputs)]

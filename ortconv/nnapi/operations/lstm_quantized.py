@@ -18,7 +18,7 @@ from ortconv.nnapi.fixed_point import SHORT, inverse_root
 from ortconv.nnapi.operations.checks import rank
 from ortconv.nnapi.operations.lstm import GATES, sizes
 from ortconv.nnapi.operations.shapes import fits
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 INTEGER_BITS = 3  # before an activation
 BEFORE = 1 << 12  # steps per unit there
@@ -37,7 +37,7 @@ def product(a: Array, b: Array) -> Array:
     return shift_right(a.astype(np.int64) * b, 15)
 
 
-def cell_16_dims(c: Call) -> list[Dims]:
+def cell_16_dims(c: OperationCall) -> list[Dims]:
     (batch, inputs), size = c.x.dims, c.state.dims[1]
     kinds = {"w": (size, inputs), "r": (size, size), "b": (size,)}
     shapes = {f"{kind}_{gate}": dims for kind, dims in kinds.items() for gate in GATES}
@@ -50,7 +50,7 @@ def cell_16_dims(c: Call) -> list[Dims]:
     return [(batch, size), (batch, size)]
 
 
-def _quantized_as(c: Call, names: Iterable[str], scale: float, zero_point: int) -> None:
+def _quantized_as(c: OperationCall, names: Iterable[str], scale: float, zero_point: int) -> None:
     for name in names:
         x = c.args[name]
         if x.scale != scale or x.zero_point != zero_point:
@@ -62,7 +62,7 @@ def _quantized_as(c: Call, names: Iterable[str], scale: float, zero_point: int) 
     "x:Q w_i:Q w_f:Q w_c:Q w_o:Q r_i:Q r_f:Q r_c:Q r_o:Q b_i:I b_f:I b_c:I b_o:I cell:S16 state:Q",
     outputs="cell_out:S16 out:Q", level=3, infer=cell_16_dims, checks=(rank("x", 2), rank("cell", 2), rank("state", 2)),
 )  # fmt: skip
-def quantized_16bit_lstm(c: Call) -> list[Array]:
+def quantized_16bit_lstm(c: OperationCall) -> list[Array]:
     """Inputs and outputs have 7 fraction bits, cells 11.
 
     The reference lays the columns of recurrent weights before those of the input's, but the input before the state,
@@ -89,7 +89,7 @@ GATE_SLOTS = (
 )
 
 
-def quantized_dims(c: Call) -> list[Dims]:
+def quantized_dims(c: OperationCall) -> list[Dims]:
     batch, inputs = c.x.dims
     units, size = sizes(c, batch, inputs)
     if exponent(c.cell.scale) > -9:
@@ -116,7 +116,7 @@ def ratio(a: float, b: float, by: float) -> float:
     return float(np.float32(a) * np.float32(b) / np.float32(by))
 
 
-def quantized_gate(c: Call, name: str, cell: Array) -> Array:
+def quantized_gate(c: OperationCall, name: str, cell: Array) -> Array:
     """What goes into the activation of a gate."""
     w, r, b, p, n = (c.get(f"{kind}_{name}") for kind in "wrbpn")
     scale = c.args[f"scale_{name}"] if n is not None else 1 / BEFORE
@@ -136,7 +136,7 @@ def quantized_gate(c: Call, name: str, cell: Array) -> Array:
     "QUANTIZED_LSTM", f"x:S {GATE_SLOTS}", outputs="state_out:S cell_out:S16 out:S", level=4, infer=quantized_dims,
     checks=(rank("x", 2), rank("state", 2), rank("cell", 2)),
 )  # fmt: skip
-def quantized_lstm(c: Call) -> list[Array]:
+def quantized_lstm(c: OperationCall) -> list[Array]:
     cell = c.cell.array.astype(np.int64)
     forget = SHORT.sigmoid(quantized_gate(c, "f", cell), INTEGER_BITS)
     into = SHORT.one - forget if c.w_i is None else SHORT.sigmoid(quantized_gate(c, "i", cell), INTEGER_BITS)
@@ -153,7 +153,7 @@ def quantized_lstm(c: Call) -> list[Array]:
     return [out, cell, out]
 
 
-def projected(c: Call, hidden: Array) -> Array:
+def projected(c: OperationCall, hidden: Array) -> Array:
     acc = (hidden - c.hidden_zero_point) @ c.projection.array.astype(np.int64).T
     if c.projection_bias is not None:
         acc = acc + c.projection_bias.array

@@ -14,14 +14,14 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import advised, dims_are, rank_at_most, same_quantization, same_rank
 from ortconv.nnapi.operations.shapes import axes_of, axis_of, integers
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 SMALL = rank_at_most(4, "x")
 KEPT = same_quantization("x", "out")
 ALL = "F H I Q S@4"
 
 
-def reshape_dims(c: Call) -> Dims:
+def reshape_dims(c: OperationCall) -> Dims:
     dims = c.shape.array.reshape(-1).tolist()
     stretch = [axis for axis, dim in enumerate(dims) if dim == -1]
     if len(stretch) > 1 or min(dims, default=1) < -1:
@@ -34,7 +34,7 @@ def reshape_dims(c: Call) -> Dims:
     return tuple(dims)
 
 
-def reshaped(c: Call) -> Array:
+def reshaped(c: OperationCall) -> Array:
     y: Array = c.x.array.reshape(c.out.dims)
     return y
 
@@ -44,7 +44,7 @@ operation(
 )(reshaped)  # fmt: skip
 
 
-def squeeze_dims(c: Call) -> Dims:
+def squeeze_dims(c: OperationCall) -> Dims:
     """Without the dimensions of 1 that are named, or without any where none is; [1] where nothing is left."""
     named = [] if c.axes is None else axes_of(c.axes, c.x.rank)
     gone = named or [axis for axis, dim in enumerate(c.x.dims) if dim == 1]
@@ -58,7 +58,7 @@ operation(
 )(reshaped)  # fmt: skip
 
 
-def expand_dims(c: Call) -> Dims:
+def expand_dims(c: OperationCall) -> Dims:
     axis = axis_of(c.axis, c.x.rank + 1)
     return (*c.x.dims[:axis], 1, *c.x.dims[axis:])
 
@@ -66,7 +66,7 @@ def expand_dims(c: Call) -> Dims:
 operation("EXPAND_DIMS", "x:T axis:i", level=3, types=ALL, infer=expand_dims, quantization=(KEPT,))(reshaped)
 
 
-def permutation(c: Call) -> list[int]:
+def permutation(c: OperationCall) -> list[int]:
     """The order of the dimensions; without one a matrix is transposed."""
     if c.order is None:
         if c.x.rank != 2:
@@ -82,22 +82,22 @@ def permutation(c: Call) -> list[int]:
     "TRANSPOSE", "x:T order:I?", level=2, types="F Q H@3 S@4", checks=(SMALL,), quantization=(KEPT,), zero_sized=True,
     infer=lambda c: tuple(c.x.dims[axis] for axis in permutation(c)),
 )  # fmt: skip
-def transpose(c: Call) -> Array:
+def transpose(c: OperationCall) -> Array:
     return c.x.array.transpose(permutation(c))
 
 
-def some(c: Call) -> Iterator[str | FeatureLevel]:
+def some(c: OperationCall) -> Iterator[str | FeatureLevel]:
     if not c.inputs:
         yield "takes at least one tensor"
 
 
-def mixed_quantization(c: Call) -> Iterator[str | FeatureLevel]:
+def mixed_quantization(c: OperationCall) -> Iterator[str | FeatureLevel]:
     """Inputs quantized other than the output take level 3."""
     if c.out.is_quantized and not all(one.same_quantization(c.out) for one in c.inputs):
         yield FeatureLevel.LEVEL_3
 
 
-def concatenation_dims(c: Call) -> Dims:
+def concatenation_dims(c: OperationCall) -> Dims:
     first = c.inputs[0].dims
     axis = axis_of(c.axis, len(first))
     for other in c.inputs:
@@ -119,11 +119,11 @@ def requantized(x: Tensor, out: OperandType) -> Array:
     "CONCATENATION", "inputs:T* axis:i", types="F Q H@3 S@4", infer=concatenation_dims,
     checks=(some, rank_at_most(4, "inputs"), mixed_quantization), zero_sized=True,
 )  # fmt: skip
-def concatenation(c: Call) -> Array:
+def concatenation(c: OperationCall) -> Array:
     return np.concatenate([requantized(one, c.out) for one in c.inputs], axis=c.axis)
 
 
-def split_dims(c: Call) -> list[Dims]:
+def split_dims(c: OperationCall) -> list[Dims]:
     dims, axis = c.x.dims, axis_of(c.axis, c.x.rank)
     if c.count != len(c.parts) or c.count <= 0 or dims[axis] % c.count:
         raise op_failed(f"dimension {axis} of {list(dims)} does not split into {c.count} for {len(c.parts)} outputs")
@@ -134,17 +134,17 @@ def split_dims(c: Call) -> list[Dims]:
     "SPLIT", "x:T axis:i count:i", outputs="parts:T*", level=3, types=ALL, infer=split_dims,
     quantization=(same_quantization("x", "parts"),),
 )  # fmt: skip
-def split(c: Call) -> Sequence[Array]:
+def split(c: OperationCall) -> Sequence[Array]:
     return np.split(c.x.array, c.count, axis=c.axis)
 
 
-def one_rank_more(c: Call) -> Iterator[str | FeatureLevel]:
+def one_rank_more(c: OperationCall) -> Iterator[str | FeatureLevel]:
     rank = max(one.rank for one in c.inputs)
     if rank and c.out.rank not in (0, rank + 1):
         yield f"the output has rank {c.out.rank}, not {rank + 1}"
 
 
-def pack_dims(c: Call) -> Dims:
+def pack_dims(c: OperationCall) -> Dims:
     first = c.inputs[0].dims
     if other := next((one for one in c.inputs if one.dims != first), None):
         raise op_failed(f"dimensions {list(first)} and {list(other.dims)} differ")
@@ -157,11 +157,11 @@ def pack_dims(c: Call) -> Dims:
     "PACK", "axis:i inputs:T*", level=6, types="F H Q S I", infer=pack_dims,
     checks=(some, same_quantization("inputs", "out"), same_rank("inputs"), one_rank_more),
 )  # fmt: skip
-def pack(c: Call) -> Array:
+def pack(c: OperationCall) -> Array:
     return np.stack([one.array for one in c.inputs], axis=c.axis)
 
 
-def slice_bounds(c: Call) -> list[tuple[int, int]]:
+def slice_bounds(c: OperationCall) -> list[tuple[int, int]]:
     """First index and size along each dimension."""
     bounds = []
     for dim, begin, size in zip(c.x.dims, integers(c.begin, c.x.rank), integers(c.sizes, c.x.rank)):
@@ -176,11 +176,11 @@ def slice_bounds(c: Call) -> list[tuple[int, int]]:
     "SLICE", "x:T begin:I sizes:I", level=3, types=ALL, quantization=(advised(KEPT),), zero_sized=True,
     infer=lambda c: tuple(size for _, size in slice_bounds(c)),
 )  # fmt: skip
-def slice_(c: Call) -> Array:
+def slice_(c: OperationCall) -> Array:
     return c.x.array[tuple(slice(begin, begin + size) for begin, size in slice_bounds(c))]
 
 
-def strided_ranges(c: Call) -> list[range]:
+def strided_ranges(c: OperationCall) -> list[range]:
     """The indices taken along each dimension."""
     rank = c.x.rank
     given = zip(c.x.dims, integers(c.begin, rank), integers(c.end, rank), integers(c.strides, rank))
@@ -199,7 +199,7 @@ def strided_ranges(c: Call) -> list[range]:
     return ranges
 
 
-def strided_dims(c: Call) -> Dims:
+def strided_dims(c: OperationCall) -> Dims:
     sizes = [len(one) for axis, one in enumerate(strided_ranges(c)) if not c.shrink_mask >> axis & 1]
     return tuple(sizes) or (1,)
 
@@ -208,7 +208,7 @@ def strided_dims(c: Call) -> Dims:
     "STRIDED_SLICE", "x:T begin:I end:I strides:I begin_mask:i end_mask:i shrink_mask:i",
     level=2, types="F Q H@3 S@4", infer=strided_dims, checks=(SMALL,), quantization=(KEPT,),
 )  # fmt: skip
-def strided_slice(c: Call) -> Array:
+def strided_slice(c: OperationCall) -> Array:
     return c.x.array[np.ix_(*strided_ranges(c))].reshape(c.out.dims)
 
 
@@ -216,11 +216,11 @@ def strided_slice(c: Call) -> Array:
     "REVERSE", "x:T axis:I", level=7, types="F H Q S I", infer=lambda c: c.x.dims,
     checks=(KEPT, same_rank("x", "out"), dims_are("axis", 1)),
 )  # fmt: skip
-def reverse(c: Call) -> Array:
+def reverse(c: OperationCall) -> Array:
     return np.flip(c.x.array, axis_of(integers(c.axis, 1)[0], c.x.rank))
 
 
-def tile_dims(c: Call) -> Dims:
+def tile_dims(c: OperationCall) -> Dims:
     times = integers(c.multiples, c.x.rank)
     if min(times) < 0:
         raise op_failed(f"multiples {times} are negative")
@@ -228,24 +228,24 @@ def tile_dims(c: Call) -> Dims:
 
 
 @operation("TILE", "x:T multiples:I", level=3, types=ALL, infer=tile_dims, quantization=(KEPT,))
-def tile(c: Call) -> Array:
+def tile(c: OperationCall) -> Array:
     return np.tile(c.x.array, integers(c.multiples))
 
 
-def gather_dims(c: Call) -> Dims:
+def gather_dims(c: OperationCall) -> Dims:
     axis = axis_of(c.axis, c.x.rank)
     return (*c.x.dims[:axis], *c.indices.dims, *c.x.dims[axis + 1 :])
 
 
 @operation("GATHER", "x:T axis:i indices:I", level=3, types=ALL, infer=gather_dims, quantization=(advised(KEPT),))
-def gather(c: Call) -> Array:
+def gather(c: OperationCall) -> Array:
     size, indices = c.x.dims[c.axis], c.indices.array
     if indices.min() < 0 or indices.max() >= size:
         raise op_failed(f"indices {indices.min()} to {indices.max()} are not within a dimension of {size}")
     return np.take(c.x.array, indices, axis=c.axis)
 
 
-def fill_dims(c: Call) -> Dims:
+def fill_dims(c: OperationCall) -> Dims:
     dims = integers(c.dims)
     if min(dims) < 0:
         raise op_failed(f"dimensions {dims} are negative")
@@ -253,15 +253,15 @@ def fill_dims(c: Call) -> Dims:
 
 
 @operation("FILL", "dims:I value:value", level=4, types="F H I", infer=fill_dims)
-def fill(c: Call) -> Array:
+def fill(c: OperationCall) -> Array:
     return np.full(c.out.dims, c.value, c.out.type.dtype)
 
 
-def tensor(c: Call) -> Iterator[str | FeatureLevel]:
+def tensor(c: OperationCall) -> Iterator[str | FeatureLevel]:
     if not c.x.type.is_tensor:
         yield f"x is {c.x.type.name}, not a tensor"
 
 
 @operation("RANK", "x:any", outputs="out:i", level=4, infer=lambda c: (), checks=(tensor,))
-def rank(c: Call) -> Array:
+def rank(c: OperationCall) -> Array:
     return np.array(c.x.rank, np.int32)

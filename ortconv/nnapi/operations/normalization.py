@@ -10,10 +10,10 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.fixed_point import LONG, inverse_root, rescaled
 from ortconv.nnapi.operations.checks import output_quantization, rank, rank_at_most, rank_needs
 from ortconv.nnapi.operations.shapes import axis_of, like_x
-from ortconv.nnapi.operations.table import Call, operation
+from ortconv.nnapi.operations.table import OperationCall, operation
 
 
-def along(c: Call) -> int:
+def along(c: OperationCall) -> int:
     return axis_of(c.axis, c.x.rank)
 
 
@@ -21,7 +21,7 @@ def along(c: Call) -> int:
     "L2_NORMALIZATION", "x:T [axis:i=-1 @3]", types="F H@3 Q@3 S@4", infer=like_x,
     checks=(rank_at_most(4, "x"), rank_needs(3, "x", 4)), quantization=(output_quantization(1 / 128, 128, 0),),
 )  # fmt: skip
-def l2_normalization(c: Call) -> Array:
+def l2_normalization(c: OperationCall) -> Array:
     """Divided by the root of the sum of squares; what is all zero stays so."""
     x = c.x.centered.astype(np.int64) if c.x.is_quantized else c.x.array
     squares = np.sum(np.square(x), axis=along(c), keepdims=True)
@@ -34,7 +34,7 @@ def l2_normalization(c: Call) -> Array:
     "LOCAL_RESPONSE_NORMALIZATION", "x:T radius:i bias:f alpha:f beta:f [axis:i=-1 @3]", types="F H@3", infer=like_x,
     checks=(rank_at_most(4, "x"), rank_needs(3, "x", 4)),
 )  # fmt: skip
-def local_response_normalization(c: Call) -> Array:
+def local_response_normalization(c: OperationCall) -> Array:
     """x * (bias + alpha * sum of squares of the neighbors within the radius) ** -beta"""
     if c.radius < 0:
         raise op_failed(f"the radius {c.radius} is negative")
@@ -49,7 +49,7 @@ def local_response_normalization(c: Call) -> Array:
     "INSTANCE_NORMALIZATION", "x:T gamma:f beta:f epsilon:f nchw:b", level=3, types="F H", infer=like_x,
     checks=(rank("x", 4),), nchw=("x", "out"), native_half=True,
 )  # fmt: skip
-def instance_normalization(c: Call) -> Array:
+def instance_normalization(c: OperationCall) -> Array:
     """Each image and channel by its own mean and variance; in the type of the input."""
     x = c.x.array
     centered = x - x.mean(axis=(1, 2), keepdims=True)
@@ -61,7 +61,7 @@ def instance_normalization(c: Call) -> Array:
     "SOFTMAX", "x:T beta:f [axis:i=-1 @3]", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
     checks=(rank_at_most(4, "x"), rank_needs(3, "x", 2, 4)), quantization=(output_quantization(1 / 256, 0, -128),),
 )  # fmt: skip
-def softmax(c: Call) -> Array:
+def softmax(c: OperationCall) -> Array:
     if c.beta <= 0:
         raise op_failed(f"beta must be positive, not {c.beta:g}")
     axis, x = along(c), c.x.centered if c.x.is_quantized else c.x.array
@@ -74,7 +74,7 @@ def softmax(c: Call) -> Array:
     return powers / powers.sum(axis=axis, keepdims=True)
 
 
-def _quantized_softmax(c: Call, x: Array, axis: int) -> Array:
+def _quantized_softmax(c: OperationCall, x: Array, axis: int) -> Array:
     """In 32-bit fixed point: differences from the largest element with 5 integer bits, the sum of their powers with 12. Its
     reciprocal is that of a number from 1 to 2, and a shift. Powers that do not fit are 0.
     """
@@ -88,7 +88,7 @@ def _quantized_softmax(c: Call, x: Array, axis: int) -> Array:
 
 
 @operation("LOG_SOFTMAX", "x:T beta:f axis:i", level=3, types="F H", infer=like_x)
-def log_softmax(c: Call) -> Array:
+def log_softmax(c: OperationCall) -> Array:
     axis = along(c)
     x = (c.x.array - c.x.array.max(axis=axis, keepdims=True)) * c.beta
     return x - np.log(np.sum(np.exp(x), axis=axis, keepdims=True))

@@ -9,17 +9,17 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, activation_limits
 from ortconv.nnapi.operations.checks import rank, same_quantization
 from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, windows
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 WINDOW = "stride_w:i stride_h:i filter_w:i filter_h:i activation:i [nchw:b=0 @3]"
 FORMS = f"x:T pad_left:i pad_right:i pad_top:i pad_bottom:i {WINDOW}", f"x:T padding:i {WINDOW}"
 
 
-def pads_of(c: Call) -> Pads:
+def pads_of(c: OperationCall) -> Pads:
     return paddings(c, c.x.dims[1:3], (c.filter_h, c.filter_w))
 
 
-def pool_dims(c: Call) -> Dims:
+def pool_dims(c: OperationCall) -> Dims:
     image_only(c.x)
     batch, height, width, depth = c.x.dims
     rows, columns = pads_of(c)
@@ -31,14 +31,14 @@ def pool_dims(c: Call) -> Dims:
     )
 
 
-def windows_of(x: Array, c: Call, fill: float) -> Array:
+def windows_of(x: Array, c: OperationCall, fill: float) -> Array:
     """[batch, rows, columns, depth, window rows, window columns], a view."""
     rows, columns = pads_of(c)
     padded = np.pad(x, ((0, 0), rows, columns, (0, 0)), constant_values=fill) if any((*rows, *columns)) else x
     return sliding_window_view(padded, (c.filter_h, c.filter_w), axis=(1, 2))[:, :: c.stride_h, :: c.stride_w]
 
 
-def cells(c: Call) -> Array:
+def cells(c: OperationCall) -> Array:
     """How many cells of each window lie inside the image, [1, rows, columns, 1]."""
     inside = np.ones((1, *c.x.dims[1:3], 1), np.int32)
     return windows_of(inside, c, 0).sum(axis=(4, 5), dtype=np.int32)
@@ -49,7 +49,7 @@ def cells(c: Call) -> Array:
     quantization=(same_quantization("x", "out"),),
     nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
-def average_pool_2d(c: Call) -> Array:
+def average_pool_2d(c: OperationCall) -> Array:
     """Cells outside of the image do not count. Quantized: halves are rounded up, counted from the smallest element."""
     if not c.out.is_quantized:
         return activate(windows_of(c.x.array, c, 0).sum(axis=(4, 5)) / cells(c).astype(c.x.array.dtype), c.activation)
@@ -64,7 +64,7 @@ def average_pool_2d(c: Call) -> Array:
     quantization=(same_quantization("x", "out"),),
     nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
-def max_pool_2d(c: Call) -> Array:
+def max_pool_2d(c: OperationCall) -> Array:
     if not c.out.is_quantized:
         return activate(windows_of(c.x.array, c, -np.inf).max(axis=(4, 5)), c.activation)
     largest = windows_of(c.x.array, c, c.x.limits[0]).max(axis=(4, 5))
@@ -74,7 +74,7 @@ def max_pool_2d(c: Call) -> Array:
 @operation(
     "L2_POOL_2D", *FORMS, types="F H@3", infer=pool_dims, checks=(rank("x", 4),), nchw=("x", "out"), zero_sized=True
 )
-def l2_pool_2d(c: Call) -> Array:
+def l2_pool_2d(c: OperationCall) -> Array:
     """The root of the mean square of the cells inside the image."""
     squares = windows_of(np.square(c.x.array), c, 0).sum(axis=(4, 5))
     return activate(np.sqrt(squares / cells(c).astype(squares.dtype)), c.activation)

@@ -11,18 +11,18 @@ from ortconv.nnapi.arithmetic import quantize
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.operations.checks import rank_at_most
 from ortconv.nnapi.operations.shapes import like_x
-from ortconv.nnapi.operations.table import Call, operation
+from ortconv.nnapi.operations.table import OperationCall, operation
 
 
 @operation("QUANTIZE", "x:T", outputs="out:Q|S@4", level=3, types="F H", infer=like_x, zero_sized=True)
-def quantize_(c: Call) -> Array:
+def quantize_(c: OperationCall) -> Array:
     return quantize(c.x.array, c.out)
 
 
 @operation(
     "DEQUANTIZE", "x:Q|S@4|S8@3|P@3", outputs="out:F|H@3", infer=like_x, checks=(rank_at_most(4, "x"),), zero_sized=True
 )
-def dequantize(c: Call) -> Array:
+def dequantize(c: OperationCall) -> Array:
     if c.x.channel_quant is None:
         return c.x.real
     shape = [1] * c.x.rank
@@ -40,7 +40,7 @@ COPIED_TYPES = (
 )
 
 
-def castable(c: Call) -> Iterator[str | FeatureLevel]:
+def castable(c: OperationCall) -> Iterator[str | FeatureLevel]:
     """Four types go to each other, others only to themselves, since level 4."""
     kinds = c.x.type, c.out.type
     if kinds[0] in COPIED_TYPES and kinds[0] is kinds[1]:
@@ -52,7 +52,7 @@ def castable(c: Call) -> Iterator[str | FeatureLevel]:
 
 
 @operation("CAST", "x:any", outputs="out:any", level=3, infer=like_x, checks=(castable,))
-def cast(c: Call) -> Array:
+def cast(c: OperationCall) -> Array:
     """The stored numbers, rounded toward zero where integers are asked for, and limited to what the type holds."""
     if c.x.type is c.out.type or c.out.type in (Operand.TENSOR_FLOAT32, Operand.TENSOR_FLOAT16):
         return c.x.array.astype(c.out.type.dtype)

@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.shapes import integers
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 # Philox4x32-10: multipliers and key increments (Salmon et al., SC11)
 MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -41,7 +41,7 @@ def uniform(seeds: list[int], count: int) -> Array:
     return bits.astype(np.float64) * 2.0**-52
 
 
-def multinomial_dims(c: Call) -> Dims:
+def multinomial_dims(c: OperationCall) -> Dims:
     if c.x.rank != 2 or c.samples <= 0:
         raise op_failed(f"logits {list(c.x.dims)} must be [batch, classes], and samples {c.samples} positive")
     return c.x.dims[0], c.samples
@@ -50,7 +50,7 @@ def multinomial_dims(c: Call) -> Dims:
 @operation(
     "RANDOM_MULTINOMIAL", "x:T samples:i seeds:I", outputs="out:I", level=3, types="F H", infer=multinomial_dims
 )  # fmt: skip
-def random_multinomial(c: Call) -> Array:
+def random_multinomial(c: OperationCall) -> Array:
     """Seeds of 0 and 0 stand for random ones."""
     seeds = integers(c.seeds, 2)
     if not any(seeds):

@@ -10,7 +10,7 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import rank_at_most, same_quantization
 from ortconv.nnapi.operations.shapes import axes_of, axis_of
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 SMALL = rank_at_most(4, "x")
 KEPT = same_quantization("x", "out")
@@ -26,7 +26,7 @@ REDUCTIONS: tuple[tuple[str, str, Callable[..., Array]], ...] = (
 )
 
 
-def reduced_dims(c: Call) -> Dims:
+def reduced_dims(c: OperationCall) -> Dims:
     """[1] where nothing is left."""
     axes = axes_of(c.axes, c.x.rank)
     if c.keep > 0:
@@ -34,7 +34,7 @@ def reduced_dims(c: Call) -> Dims:
     return tuple(dim for axis, dim in enumerate(c.x.dims) if axis not in axes) or (1,)
 
 
-def reduced(c: Call, function: Callable[..., Array]) -> Array:
+def reduced(c: OperationCall, function: Callable[..., Array]) -> Array:
     return np.asarray(function(c.x.array, axis=tuple(axes_of(c.axes, c.x.rank)))).reshape(c.out.dims)
 
 
@@ -50,35 +50,35 @@ for _name, _types, _function in REDUCTIONS:
     "MEAN", "x:T axes:I keep:i", level=2, types="F Q H@3 S@4", infer=reduced_dims, checks=(SMALL,),
     quantization=(KEPT,)
 )  # fmt: skip
-def mean(c: Call) -> Array:
+def mean(c: OperationCall) -> Array:
     """Means of quantized elements are rounded toward zero."""
     if not c.x.is_quantized:
         return reduced(c, np.mean)
     return np.trunc(reduced(c, np.mean)).astype(c.x.type.dtype)
 
 
-def arg_dims(c: Call) -> Dims:
+def arg_dims(c: OperationCall) -> Dims:
     axis = axis_of(c.axis, c.x.rank)
     return (*c.x.dims[:axis], *c.x.dims[axis + 1 :]) or (1,)
 
 
-def first_largest(c: Call, x: Array) -> Array:
+def first_largest(c: OperationCall, x: Array) -> Array:
     """Positions of the first elements that none is larger than. What is no number is larger than nothing."""
     place = np.argmax(np.where(np.isnan(x), -np.inf, x), axis=c.axis)
     return np.where(np.isnan(np.take(x, 0, axis=c.axis)), 0, place).reshape(c.out.dims)
 
 
 @operation("ARGMAX", "x:T axis:i", outputs="out:I", level=3, types="F H I Q S@4", infer=arg_dims)
-def argmax(c: Call) -> Array:
+def argmax(c: OperationCall) -> Array:
     return first_largest(c, c.x.array)
 
 
 @operation("ARGMIN", "x:T axis:i", outputs="out:I", level=3, types="F H I Q S@4", infer=arg_dims)
-def argmin(c: Call) -> Array:
+def argmin(c: OperationCall) -> Array:
     return first_largest(c, -c.x.array.astype(np.float64))
 
 
-def topk_dims(c: Call) -> list[Dims]:
+def topk_dims(c: OperationCall) -> list[Dims]:
     if not 0 < c.k <= c.x.dims[-1]:
         raise op_failed(f"k = {c.k} is not in 1 to {c.x.dims[-1]}")
     return [(*c.x.dims[:-1], c.k)] * 2
@@ -88,7 +88,7 @@ def topk_dims(c: Call) -> list[Dims]:
     "TOPK_V2", "x:T k:i", outputs="values:T indices:I", level=3, types="F H I Q S@4", infer=topk_dims,
     quantization=(same_quantization("x", "values"),),
 )  # fmt: skip
-def topk_v2(c: Call) -> Sequence[Array]:
+def topk_v2(c: OperationCall) -> Sequence[Array]:
     """Of equal elements the last comes first."""
     indices = np.argsort(c.x.array, axis=-1, kind="stable")[..., ::-1][..., : c.k]
     return np.take_along_axis(c.x.array, indices, axis=-1), indices.astype(np.int32)

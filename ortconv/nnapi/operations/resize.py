@@ -11,19 +11,19 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import rank, same_quantization
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 SIZES = ("width:i height:i", "width:f height:f")
 CENTRES = "[corners:b=0 @4] [centers:b=0 @4]"
 
 
-def by_scale(c: Call) -> Iterator[str | FeatureLevel]:
+def by_scale(c: OperationCall) -> Iterator[str | FeatureLevel]:
     """Scales instead of sizes take level 3."""
     if c.width.type is not Operand.INT32:
         yield FeatureLevel.LEVEL_3
 
 
-def resized_dims(c: Call) -> Dims:
+def resized_dims(c: OperationCall) -> Dims:
     batch, height, width, depth = c.x.dims
     rows, columns = _size(height, c.height), _size(width, c.width)
     if rows <= 0 or columns <= 0:
@@ -42,7 +42,7 @@ def _size(size: int, wanted: int | float) -> int:
     return math.floor(np.float32(size) * np.float32(wanted))
 
 
-def positions(c: Call, axis: int) -> Array:
+def positions(c: OperationCall, axis: int) -> Array:
     """Where the output's pixels lie along an axis of the input; without `centers` the left edges are aligned."""
     size, count = c.x.dims[axis], c.out.dims[axis]
     step = np.float32(size - 1) / np.float32(count - 1) if c.corners and count > 1 else np.float32(size / count)
@@ -50,7 +50,7 @@ def positions(c: Call, axis: int) -> Array:
     return (places + np.float32(0.5)) * step if c.centers else places * step
 
 
-def neighbors(c: Call, axis: int) -> tuple[Array, Array, Array]:
+def neighbors(c: OperationCall, axis: int) -> tuple[Array, Array, Array]:
     """Lower and upper neighbor of each pixel, and the weight of the upper."""
     at = positions(c, axis) - np.float32(0.5) if c.centers else positions(c, axis)
     low = np.maximum(np.floor(at), np.float32(0))
@@ -64,7 +64,7 @@ def neighbors(c: Call, axis: int) -> tuple[Array, Array, Array]:
     quantization=(same_quantization("x", "out"),), nchw=("x", "out"),
     zero_sized=True,
 )  # fmt: skip
-def resize_bilinear(c: Call) -> Array:
+def resize_bilinear(c: OperationCall) -> Array:
     x = c.x.array.astype(np.float32, copy=False)
     top, bottom, down = neighbors(c, 1)
     left, right, across = neighbors(c, 2)
@@ -84,12 +84,12 @@ def resize_bilinear(c: Call) -> Array:
     infer=resized_dims, checks=(rank("x", 4),),
     quantization=(same_quantization("x", "out"),), nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
-def resize_nearest_neighbor(c: Call) -> Array:
+def resize_nearest_neighbor(c: OperationCall) -> Array:
     rows, columns = nearest(c, 1), nearest(c, 2)
     return c.x.array[:, rows][:, :, columns]
 
 
-def nearest(c: Call, axis: int) -> Array:
+def nearest(c: OperationCall, axis: int) -> Array:
     at = positions(c, axis)
     pixel = np.floor(at + np.float32(0.5)) if c.corners else np.floor(at)
     return np.minimum(pixel.astype(np.int64), c.x.dims[axis] - 1)

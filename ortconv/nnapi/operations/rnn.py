@@ -12,10 +12,10 @@ from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import Tensor
 from ortconv.nnapi.operations.checks import rank
 from ortconv.nnapi.operations.shapes import fits
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 
-def layer(c: Call, batch: int, inputs: int, prefix: str = "") -> Dims:
+def layer(c: OperationCall, batch: int, inputs: int, prefix: str = "") -> Dims:
     """[batch, units] of one direction. OP_FAILED unless its operands fit."""
     units = c.args[f"{prefix}weights"].dims[0]
     shapes = {"weights": (units, inputs), "recurrent": (units, units), "bias": (units,), "state": (batch, units)}
@@ -23,7 +23,7 @@ def layer(c: Call, batch: int, inputs: int, prefix: str = "") -> Dims:
     return batch, units
 
 
-def rnn_dims(c: Call) -> list[Dims]:
+def rnn_dims(c: OperationCall) -> list[Dims]:
     dims = layer(c, *c.x.dims)
     return [dims, dims]
 
@@ -32,7 +32,7 @@ def rnn_dims(c: Call) -> list[Dims]:
     "RNN", "x:T weights:T recurrent:T bias:T state:T activation:i", outputs="state_out:T out:T", types="F H@3", infer=rnn_dims,
     checks=(rank("x", 2), rank("weights", 2), rank("recurrent", 2), rank("bias", 1), rank("state", 2)),
 )  # fmt: skip
-def rnn(c: Call) -> list[Array]:
+def rnn(c: OperationCall) -> list[Array]:
     """activation(x weights' + state recurrent' + bias)"""
     y = activate(c.x.array @ c.weights.array.T + c.state.array @ c.recurrent.array.T + c.bias.array, c.activation)
     return [y, y]
@@ -58,14 +58,14 @@ def rolled(
     return out, state
 
 
-def batch_and_inputs(c: Call) -> tuple[int, int]:
+def batch_and_inputs(c: OperationCall) -> tuple[int, int]:
     """The sizes of a sequence besides the time."""
     if c.x.rank != 3:
         raise op_failed(f"a sequence has rank 3, not {c.x.rank}")
     return c.x.dims[1 if c.time_major else 0], c.x.dims[2]
 
 
-def sequence_dims(c: Call) -> list[Dims]:
+def sequence_dims(c: OperationCall) -> list[Dims]:
     state = layer(c, *batch_and_inputs(c))
     return [(*c.x.dims[:2], state[1]), state][: len(c.outputs)]
 
@@ -75,7 +75,7 @@ def sequence_dims(c: Call) -> list[Dims]:
     outputs="out:T [state_out:T @4]", level=3, types="F H", infer=sequence_dims,
     checks=(rank("x", 3), rank("weights", 2), rank("recurrent", 2), rank("bias", 1), rank("state", 2)),
 )  # fmt: skip
-def unidirectional_sequence_rnn(c: Call) -> list[Array]:
+def unidirectional_sequence_rnn(c: OperationCall) -> list[Array]:
     projected = time_first(c.x, c.time_major) @ c.weights.array.T + c.bias.array
     out, state = rolled(projected, c.recurrent.array, c.state.array, c.activation)
     return [out if c.time_major else out.swapaxes(0, 1), state][: len(c.outputs)]
@@ -91,7 +91,7 @@ def merged(sequences: list[Array], merge: bool, time_major: bool) -> list[Array]
     return [np.concatenate(turned, axis=2)] if merge else turned
 
 
-def linked(c: Call, fw_weights: Tensor | None, bw_weights: Tensor | None) -> tuple[bool, int]:
+def linked(c: OperationCall, fw_weights: Tensor | None, bw_weights: Tensor | None) -> tuple[bool, int]:
     """Whether both directions read the auxiliary input besides their own, and how many numbers the backward one has
     as its own. OP_FAILED unless the auxiliary operands go together.
     """
@@ -103,7 +103,7 @@ def linked(c: Call, fw_weights: Tensor | None, bw_weights: Tensor | None) -> tup
     return fw_weights is not None, c.x.dims[2] if fw_weights is not None else c.aux.dims[2]
 
 
-def bidirectional_dims(c: Call) -> list[Dims]:
+def bidirectional_dims(c: OperationCall) -> list[Dims]:
     batch, inputs = batch_and_inputs(c)
     crossed, bw_inputs = linked(c, c.fw_aux_weights, c.bw_aux_weights)
     (_, fw), (_, bw) = layer(c, batch, inputs, "fw_"), layer(c, batch, bw_inputs, "bw_")
@@ -122,7 +122,7 @@ def bidirectional_dims(c: Call) -> list[Dims]:
     outputs=("out:T [fw_state_out:T bw_state_out:T @4]", "out:T bw_out:T [fw_state_out:T bw_state_out:T @4]"),
     level=3, types="F H", infer=bidirectional_dims, checks=(rank("x", 3),),
 )  # fmt: skip
-def bidirectional_sequence_rnn(c: Call) -> list[Array]:
+def bidirectional_sequence_rnn(c: OperationCall) -> list[Array]:
     """With auxiliary weights, aux is a second input; without, it is the input of the backward network."""
     x = time_first(c.x, c.time_major)
     aux = None if c.aux is None else time_first(c.aux, c.time_major)
@@ -140,7 +140,7 @@ def bidirectional_sequence_rnn(c: Call) -> list[Array]:
     return [*merged(sequences, c.merge, c.time_major), *states][: len(c.outputs)]
 
 
-def svdf_dims(c: Call) -> list[Dims]:
+def svdf_dims(c: OperationCall) -> list[Dims]:
     filters, memory = c.time_weights.dims
     if c.rank <= 0 or filters % c.rank:
         raise op_failed(f"{filters} filters are no multiple of the rank {c.rank}")
@@ -154,7 +154,7 @@ def svdf_dims(c: Call) -> list[Dims]:
     "SVDF", "x:T feature_weights:T time_weights:T bias:T? state:T rank:i activation:i", outputs="state_out:T out:T",
     types="F H@3", infer=svdf_dims, checks=(rank("x", 2), rank("feature_weights", 2), rank("time_weights", 2)),
 )  # fmt: skip
-def svdf(c: Call) -> list[Array]:
+def svdf(c: OperationCall) -> list[Array]:
     """A memory of the last features of each filter, weighted over time; `rank` filters make one unit."""
     filters, memory = c.time_weights.dims
     state = c.state.array.reshape(-1, filters, memory).copy()

@@ -13,13 +13,13 @@ from ortconv.nnapi.arithmetic import requantize, round_away, round_half_away
 from ortconv.nnapi.boxes import require_indices, require_ordered
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operations.checks import box_quantization, rank, same_quantization
-from ortconv.nnapi.operations.table import Call, Dims, operation
+from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 REGIONS = "x:T roi:roi batches:I height:i width:i ratio_h:f ratio_w:f"
 STEP = np.float32(1) / np.float32(255)  # of integer weights
 
 
-def regions_dims(c: Call) -> Dims:
+def regions_dims(c: OperationCall) -> Dims:
     count = c.roi.dims[0]
     if c.roi.dims[1:] != (4,) or c.batches.dims != (count,):
         raise op_failed(f"regions {list(c.roi.dims)} and batches {list(c.batches.dims)} must be [n, 4] and [n]")
@@ -28,7 +28,7 @@ def regions_dims(c: Call) -> Dims:
     return count, c.height, c.width, c.x.dims[3]
 
 
-def regions(c: Call) -> Array:
+def regions(c: OperationCall) -> Array:
     """The regions in pixels of the input. OP_FAILED for those that are not inside."""
     boxes = c.roi.real
     boxes = boxes * (1 / np.array([c.ratio_w, c.ratio_h] * 2, np.float32)).astype(boxes.dtype)
@@ -40,7 +40,7 @@ def regions(c: Call) -> Array:
     return boxes
 
 
-def align_dims(c: Call) -> Dims:
+def align_dims(c: OperationCall) -> Dims:
     if c.samples_h < 0 or c.samples_w < 0:
         raise op_failed(f"numbers of samples {c.samples_h} and {c.samples_w} are negative")
     return regions_dims(c)
@@ -51,7 +51,7 @@ def align_dims(c: Call) -> Dims:
     checks=(rank("x", 4), rank("roi", 2)), quantization=(box_quantization("roi"),), nchw=("x", "out"), zero_sized=True,
     native_half=True,
 )  # fmt: skip
-def roi_align(c: Call) -> Array:
+def roi_align(c: OperationCall) -> Array:
     """The mean of bilinear samples in each cell of a grid over the region, in the precision of the input.
 
     Quantized, weights are integers that add up to about 255.
@@ -73,7 +73,7 @@ def roi_align(c: Call) -> Array:
     return y
 
 
-def average(c: Call, count: int) -> float:
+def average(c: OperationCall, count: int) -> float:
     """What sums of `count` samples with integer weights are multiplied by."""
     return float(np.float32(c.x.scale) * STEP / np.float32(c.out.scale) / np.float32(count))
 
@@ -105,7 +105,7 @@ def samples(start: Any, end: Any, count: int, asked: int, size: int) -> tuple[Ar
     checks=(rank("x", 4), rank("roi", 2)), quantization=(box_quantization("roi"), same_quantization("x", "out")),
     nchw=("x", "out"), native_half=True,
 )  # fmt: skip
-def roi_pooling(c: Call) -> Array:
+def roi_pooling(c: OperationCall) -> Array:
     """The largest element in each cell of a grid over the region, whose borders are rounded to pixels."""
     y = np.full(c.out.dims, c.x.zero_point, c.x.array.dtype)
     for index, (batch, box) in enumerate(zip(c.batches.array, regions(c))):

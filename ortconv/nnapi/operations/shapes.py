@@ -9,10 +9,10 @@ import numpy as np
 from ortconv.nnapi.codes import PaddingCode
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
-from ortconv.nnapi.operations.table import Call, Dims
+from ortconv.nnapi.operations.table import Dims, OperationCall
 
 
-def like_x(c: Call) -> Dims:
+def like_x(c: OperationCall) -> Dims:
     """The dimensions of x."""
     dims: Dims = c.x.dims
     return dims
@@ -25,11 +25,11 @@ def broadcast(*shapes: Sequence[int]) -> Dims:
         raise op_failed(f"dimensions do not broadcast: {' and '.join(str(list(one)) for one in shapes)}") from None
 
 
-def broadcast_ab(c: Call) -> Dims:
+def broadcast_ab(c: OperationCall) -> Dims:
     return broadcast(c.a.dims, c.b.dims)
 
 
-def fits(c: Call, shapes: Mapping[str, Dims]) -> None:
+def fits(c: OperationCall, shapes: Mapping[str, Dims]) -> None:
     """OP_FAILED unless the operands with these names, those that are not omitted, have these dimensions."""
     for name, dims in shapes.items():
         x = c.args[name]
@@ -81,7 +81,9 @@ def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tupl
 Pads = tuple[tuple[int, int], tuple[int, int]]
 
 
-def paddings(c: Call, size: tuple[int, int], window: tuple[int, int], dilation: tuple[int, int] = (1, 1)) -> Pads:
+def paddings(
+    c: OperationCall, size: tuple[int, int], window: tuple[int, int], dilation: tuple[int, int] = (1, 1)
+) -> Pads:
     """((top, bottom), (left, right)) of a window operation, in either of its forms; sizes are (height, width)."""
     if min(c.stride_h, c.stride_w, *window, *dilation) <= 0:
         raise op_failed(

@@ -39,11 +39,11 @@ class Advice(str):
     __slots__ = ()
 
 
-Check = Callable[["Call"], Iterator["str | FeatureLevel"]]
+OperationCheck = Callable[["OperationCall"], Iterator["str | FeatureLevel"]]
 """Yields objections, or the feature level that a use takes. Operands are OperandTypes; their values are not known."""
-Infer = Callable[["Call"], "Dims | list[Dims]"]
+InferDims = Callable[["OperationCall"], "Dims | list[Dims]"]
 """The dimensions of the output, a list of them where there are several outputs."""
-Compute = Callable[["Call"], "Array | Sequence[Array]"]
+Compute = Callable[["OperationCall"], "Array | Sequence[Array]"]
 
 KINDS: dict[str, Operand] = {
     "F": Operand.TENSOR_FLOAT32,
@@ -96,7 +96,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OperandForm:
     """Slots that must be there, then groups of slots that may be left out from the back."""
 
     text: str
@@ -141,22 +141,22 @@ def _slot(text: str) -> Slot:
     return Slot(name, bare, value, may_omit="?" in kinds[len(bare) :], variadic="*" in kinds[len(bare) :])
 
 
-def parse_form(text: str) -> Form:
+def parse_form(text: str) -> OperandForm:
     head, *rest = text.split("[")
     groups = []
     for group in rest:
         *slots, level = group.strip().removesuffix("]").split()
         groups.append((FeatureLevel.number(int(level.removeprefix("@"))), tuple(_slot(one) for one in slots)))
-    return Form(text, tuple(_slot(one) for one in head.split()), tuple(groups))
+    return OperandForm(text, tuple(_slot(one) for one in head.split()), tuple(groups))
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class OperationUse:
     """The form that one operation uses."""
 
-    form: Form
+    form: OperandForm
     slots: list[Slot]
-    out_form: Form
+    out_form: OperandForm
     out_slots: list[Slot]
     main: Operand | None
     level: FeatureLevel
@@ -172,7 +172,7 @@ class Use:
         return reversed(groups)
 
 
-class Call:
+class OperationCall:
     """One operation with its operands, by the names of its slots: `c.x`, `c.stride_w`, `c.out`.
 
     Tensors are `Tensor`s, scalars Python numbers, variadic slots lists, omitted operands None, operands left out
@@ -182,7 +182,9 @@ class Call:
 
     __slots__ = ("args", "main", "operation", "output_slots", "outputs")
 
-    def __init__(self, row: Row, use: Use, inputs: Sequence[Any], outputs: Sequence[OperandType]) -> None:
+    def __init__(
+        self, row: OperationRow, use: OperationUse, inputs: Sequence[Any], outputs: Sequence[OperandType]
+    ) -> None:
         self.operation = row.operation
         self.main = use.main
         self.args = _arguments(use.form, use.slots, inputs)
@@ -206,7 +208,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class OperationRow:
     """One operation. `nchw` names the image tensors: with c.nchw true the CPU device turns them to NHWC and the
     outputs back, so `infer` and `compute` see NHWC alone. Without `native_half`, float16 tensors come in as float32
     and results are rounded. `checks` are made when the operation is added to a model, those of `quantization` when the
@@ -216,20 +218,20 @@ class Row:
     operation: Operation
     level: FeatureLevel
     types: dict[Operand, FeatureLevel]
-    forms: tuple[Form, ...]
-    outputs: tuple[Form, ...]
-    checks: tuple[Check, ...]
-    quantization: tuple[Check, ...]
-    infer: Infer | None
+    forms: tuple[OperandForm, ...]
+    outputs: tuple[OperandForm, ...]
+    checks: tuple[OperationCheck, ...]
+    quantization: tuple[OperationCheck, ...]
+    infer: InferDims | None
     compute: Compute | None
     zero_sized: bool
     nchw: tuple[str, ...]
     native_half: bool
 
-    def validate(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> Use:
+    def validate(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> OperationUse:
         """The form that the operands fit, and the feature level that it takes. BAD_DATA if they fit none."""
         use = self._match(inputs, outputs)
-        call, level = Call(self, use, inputs, outputs), use.level
+        call, level = OperationCall(self, use, inputs, outputs), use.level
         for check in self.checks:
             for found in check(call):
                 if not isinstance(found, FeatureLevel):
@@ -238,22 +240,22 @@ class Row:
         return replace(use, level=level)
 
     def quantization_objections(
-        self, use: Use, inputs: Sequence[OperandType], outputs: Sequence[OperandType]
+        self, use: OperationUse, inputs: Sequence[OperandType], outputs: Sequence[OperandType]
     ) -> Iterator[str]:
         """Scales and zero points that the documentation of the operation does not allow."""
         if self.quantization:
-            call = Call(self, use, inputs, outputs)
+            call = OperationCall(self, use, inputs, outputs)
             yield from (str(found) for check in self.quantization for found in check(call))
 
-    def bind(self, use: Use, inputs: Sequence[Tensor | None], outputs: Sequence[OperandType]) -> Call:
+    def bind(self, use: OperationUse, inputs: Sequence[Tensor | None], outputs: Sequence[OperandType]) -> OperationCall:
         """A call with values. OP_FAILED if an operand that is needed has none."""
         for index, (slot, operand) in enumerate(zip(use.slots, inputs)):
             if operand is None and not slot.may_omit:
                 raise op_failed(f"{slot.name} is omitted", operation=self.operation, operand=index)
         values = [one if one is None or one.type.is_tensor else one.array.reshape(-1)[0].item() for one in inputs]
-        return Call(self, use, values, outputs)
+        return OperationCall(self, use, values, outputs)
 
-    def _match(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> Use:
+    def _match(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> OperationUse:
         """The first form that the operand types fit."""
         reason = f"takes {' or '.join(self.counts)} inputs, not {len(inputs)}"
         for form in self.forms:
@@ -274,7 +276,7 @@ class Row:
                 misfit, needs = self._fit(*both, main, len(inputs))
                 if misfit is None:
                     level = max(self.level, level, out_level, needs)
-                    return Use(form, slots, out_form, out_slots, main, level)
+                    return OperationUse(form, slots, out_form, out_slots, main, level)
                 reason = misfit
         raise bad_data(reason, operation=self.operation)
 
@@ -320,12 +322,12 @@ def _named(slots: Sequence[Slot], operands: Sequence[Any]) -> dict[str, Any]:
     return named
 
 
-def _arguments(form: Form, slots: Sequence[Slot], operands: Sequence[Any]) -> dict[str, Any]:
+def _arguments(form: OperandForm, slots: Sequence[Slot], operands: Sequence[Any]) -> dict[str, Any]:
     empty: dict[str, Any] = {slot.name: [] for slot in form.required if slot.variadic}
     return form.absent | empty | _named(slots, operands)
 
 
-ROWS: dict[Operation, Row] = {}
+ROWS: dict[Operation, OperationRow] = {}
 
 
 def operation(
@@ -334,9 +336,9 @@ def operation(
     outputs: str | tuple[str, ...] = "out:T",
     level: int = 1,
     types: str = "",
-    infer: Infer | None,
-    checks: tuple[Check, ...] = (),
-    quantization: tuple[Check, ...] = (),
+    infer: InferDims | None,
+    checks: tuple[OperationCheck, ...] = (),
+    quantization: tuple[OperationCheck, ...] = (),
     zero_sized: bool = False,
     nchw: tuple[str, ...] = (),
     native_half: bool = False,
@@ -350,7 +352,7 @@ def operation(
         code = Operation[name]
         assert code not in ROWS, name
         allowed = _alternatives(types.split())
-        ROWS[code] = Row(
+        ROWS[code] = OperationRow(
             operation=code,
             level=since,
             types={kind: max(since, needs) for kind, needs in allowed.items()},

@@ -19,7 +19,7 @@ from ortconv.nnapi.fixed_point import LONG, SHORT, rescaled
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import output_quantization, rank_at_most, same_quantization
 from ortconv.nnapi.operations.shapes import like_x
-from ortconv.nnapi.operations.table import Call, operation
+from ortconv.nnapi.operations.table import OperationCall, operation
 
 INTEGER_BITS = 4  # of quantized inputs of LOGISTIC and TANH, as 32-bit fixed point
 
@@ -41,7 +41,7 @@ for _name, _level, _types, _function in FUNCTIONS:
 
 
 @operation("RSQRT", "x:T", level=3, types="F H Q@7 S@7", infer=like_x)
-def rsqrt(c: Call) -> Array:
+def rsqrt(c: OperationCall) -> Array:
     """Quantized: of what is not positive it is the largest element."""
     if not c.out.is_quantized:
         return 1 / np.sqrt(c.x.array)
@@ -52,7 +52,7 @@ def rsqrt(c: Call) -> Array:
 RELUS = (("RELU", FuseCode.RELU), ("RELU1", FuseCode.RELU1), ("RELU6", FuseCode.RELU6))
 
 
-def _limited(c: Call, code: FuseCode) -> Array:
+def _limited(c: OperationCall, code: FuseCode) -> Array:
     if not c.out.is_quantized:
         return activate(c.x.array, code)
     return np.clip(c.x.array.astype(np.int32), *activation_limits(code, c.out))
@@ -65,7 +65,7 @@ for _name, _code in RELUS:
     )(lambda c, code=_code: _limited(c, code))  # type: ignore[misc]  # fmt: skip
 
 
-def _in_fixed_point(c: Call, function: Callable[[Array, int], Array], fraction_bits: int) -> Array:
+def _in_fixed_point(c: OperationCall, function: Callable[[Array, int], Array], fraction_bits: int) -> Array:
     """A function of 32-bit fixed point with 4 integer bits, of which the output keeps some fraction bits. From the last input
     on that fits, the output is the smallest or largest; with steps of 8 and more that is every input. The function is
     computed once for each element that there is.
@@ -86,7 +86,7 @@ def sigmoid(x: Array) -> Array:
     "LOGISTIC", "x:T", types="F Q H@3 S@4", infer=like_x, zero_sized=True,
     checks=(rank_at_most(4, "x"),), quantization=(output_quantization(1 / 256, 0, -128),),
 )  # fmt: skip
-def logistic(c: Call) -> Array:
+def logistic(c: OperationCall) -> Array:
     return _in_fixed_point(c, LONG.sigmoid, 8) if c.out.is_quantized else sigmoid(c.x.array)
 
 
@@ -94,18 +94,18 @@ def logistic(c: Call) -> Array:
     "TANH", "x:T", types="F Q@3 H@3 S@4", infer=like_x, zero_sized=True,
     checks=(rank_at_most(4, "x"),), quantization=(output_quantization(1 / 128, 128, 0),),
 )  # fmt: skip
-def tanh(c: Call) -> Array:
+def tanh(c: OperationCall) -> Array:
     return _in_fixed_point(c, LONG.tanh, 7) if c.out.is_quantized else np.tanh(c.x.array)
 
 
 @operation("ELU", "x:T alpha:f", level=4, types="F H", infer=like_x)
-def elu(c: Call) -> Array:
+def elu(c: OperationCall) -> Array:
     x = c.x.array
     return np.where(x >= 0, x, c.alpha * np.expm1(x))
 
 
 @operation("HARD_SWISH", "x:T", level=4, types="F H Q S", infer=like_x, zero_sized=True)
-def hard_swish(c: Call) -> Array:
+def hard_swish(c: OperationCall) -> Array:
     """x * relu6(x + 3) / 6"""
     if c.out.is_quantized:
         return _quantized_hard_swish(c.x, c.out)

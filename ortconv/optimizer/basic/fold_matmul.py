@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.basic.fold_conv import batch_norm
 from ortconv.optimizer.conditions import FLOATS, RESHAPES, broadcasts_into, count, rounded, same_dim, wide, with_shape
@@ -136,22 +137,16 @@ def fold_batch_norm_product(m: Match) -> Replacement:
 
     Counterpart: none: beyond ONNX Runtime
     """
-    affine, product, w, c, shape = batch_norm(m.bn), m.root, m.w.constant, m.bound.get("c"), m.x.shape or ()
+    affine, product, w, c = batch_norm(m.bn), m.root, m.w.constant, m.bound.get("c")
     if affine is None or w.rank != 2 or w.dtype not in FLOATS or product.attr("transA", 0):
         return None
     rows = 1 if product.attr("transB", 0) else 0
-    pixels = [d for d in shape[2:] if isinstance(d, int)]
-    each = math.prod(pixels)
-    flat = m.bound.get("flat")
-    if len(pixels) != len(shape) - 2 or each * len(affine.scale) != w.shape[rows]:
+    each, flat = _pixels(m.x.shape or ()), m.bound.get("flat")
+    if each is None or each * len(affine.scale) != w.shape[rows]:
         return None
     if (m.x if flat is None else flat.out).rank != 2:
         return None
-    with np.errstate(all="ignore"):
-        scale, shift = (np.repeat(part, each) for part in affine)
-        scaled = rounded(wide(m.w) * (scale if rows else scale[:, None]), w.dtype)
-        added = product.attr("alpha", 1.0) * (wide(m.w) @ shift if rows else shift @ wide(m.w))
-        bias = rounded(added if c is None else added + product.attr("beta", 1.0) * wide(c), w.dtype)
+    scaled, bias = _with_affine(product, m.w, c, *(np.repeat(part, each) for part in affine))
     if scaled is None or bias is None or (c is not None and bias.size > max(c.constant.size, w.shape[1 - rows])):
         return None
     x = m.x if flat is None else New(flat.op, [m.x, *flat.inputs[1:]], like=flat, types=(flat.out.type,))
@@ -159,6 +154,25 @@ def fold_batch_norm_product(m: Match) -> Replacement:
         return New("MatMul", [x, scaled], like=product, types=(product.out.type,))
     attrs: dict[str, Attribute] = {**product.attrs, "beta": 1.0} if product.op == "Gemm" else {}
     return New("Gemm", [x, scaled, bias], attrs, like=product, types=(product.out.type,))
+
+
+def _with_affine(
+    product: Node, weights: Value, c: Value | None, scale: Array, shift: Array
+) -> tuple[Array | None, Array | None]:
+    """The weights and the bias of a product of x * scale + shift; None where rounding gives no numbers."""
+    assert weights.constant is not None
+    w, rows, dtype = wide(weights), product.attr("transB", 0), weights.constant.dtype
+    with np.errstate(all="ignore"):
+        scaled = rounded(w * (scale if rows else scale[:, None]), dtype)
+        added = product.attr("alpha", 1.0) * (w @ shift if rows else shift @ w)
+        bias = rounded(added if c is None else added + product.attr("beta", 1.0) * wide(c), dtype)
+    return scaled, bias
+
+
+def _pixels(shape: Shape) -> int | None:
+    """How many elements each channel has; None where that is not known."""
+    sizes = [d for d in shape[2:] if isinstance(d, int)]
+    return math.prod(sizes) if len(sizes) == len(shape) - 2 else None
 
 
 def _moved(product: P, *names: str) -> P:

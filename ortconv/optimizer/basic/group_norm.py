@@ -8,7 +8,7 @@ from ortconv.ir.graph import Value
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import FLOATS
-from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -40,12 +40,12 @@ def fuse_group_norm(m: Match) -> Replacement:
     return New("Add", [New("Mul", [y, scale], {}, types=types), bias], {}, types=types)
 
 
-def _normalized(m: Match, x: Value, parameters: tuple[Source, Source]) -> New:
+def _normalized(m: Match, x: Value, parameters: tuple[NewInput, NewInput]) -> New:
     """InstanceNormalization of the groups of x, in float32, in the shape and type of x."""
     groups, shape = m.root.attr("num_groups", 0), x.shape
     assert shape is not None
     assert x.dtype is not None
-    y: Source = x if x.dtype is DType.FLOAT else New("Cast", [x], {"to": int(DType.FLOAT)})
+    y: NewInput = x if x.dtype is DType.FLOAT else New("Cast", [x], {"to": int(DType.FLOAT)})
     apart = groups != shape[1]
     if apart:
         y = New("Reshape", [y, np.array((0, groups, -1), np.int64)], {})
@@ -55,7 +55,7 @@ def _normalized(m: Match, x: Value, parameters: tuple[Source, Source]) -> New:
     return result if x.dtype is DType.FLOAT else New("Cast", [result], {"to": int(x.dtype)})
 
 
-def _shape(x: Value) -> Source:
+def _shape(x: Value) -> NewInput:
     """What a Reshape needs to give a tensor of the same batch the shape of x."""
     assert x.shape is not None
     dims = [d if isinstance(d, int) else -1 for d in x.shape]

@@ -10,7 +10,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import axes_of, same_dim, scalar
-from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 GELU_OPSET = 20
@@ -154,7 +154,7 @@ def trailing_axis(reductions: list[Node], rank: int) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _affine(value: Value, shape: Shape, axis: int) -> Source:
+def _affine(value: Value, shape: Shape, axis: int) -> NewInput:
     """A scale or bias in the shape of the normalized axes; None unless it has that shape but for leading axes of 1.
 
     None too where there is nothing to normalize, which onnxruntime refuses.

@@ -82,22 +82,24 @@ def fuse_pad(m: Match) -> Replacement:
     added = (*pads[2:rank], *pads[rank + 2 :])
     total = tuple(a + b for a, b in zip(own, added, strict=True))
     value = pad_value(pad)
-    if node.op == "Conv":
-        allowed = value == 0
-    else:
-        kernel = node.attr("kernel_shape", Ints())
-        # onnxruntime refuses to pad an image without rows or columns where it pools.
-        if not all(isinstance(d, int) and d > 0 for d in (m.x.shape or (None,))[2:]):
-            return None
-        allowed = not node.attr("ceil_mode", 0) and all(p < k for p, k in zip(total, (*kernel, *kernel)))
-        allowed = allowed and (_pools_max if node.op == "MaxPool" else _pools_average)(m, value, own)
-    if not allowed:
+    if not (value == 0 if node.op == "Conv" else _pools_the_same(m, value, own, total)):
         return None
     attrs: dict[str, Attribute] = {k: v for k, v in node.attrs.items() if k != "auto_pad"} | {"pads": Ints(total)}
     if node.op == "AveragePool":
         attrs["count_include_pad"] = 1
     types = tuple(None if v is None else v.type for v in node.outputs)
     return New(node.op, [m.x, *node.inputs[1:]], attrs, outputs=1, like=node, types=types)
+
+
+def _pools_the_same(m: Match, value: float | None, own: tuple[int, ...], total: tuple[int, ...]) -> bool:
+    """Whether pooling with these total pads, in place of its own ones, computes the same."""
+    # onnxruntime refuses to pad an image without rows or columns where it pools.
+    if not all(isinstance(d, int) and d > 0 for d in (m.x.shape or (None,))[2:]):
+        return False
+    kernel = m.root.attr("kernel_shape", Ints())
+    if m.root.attr("ceil_mode", 0) or any(p >= k for p, k in zip(total, (*kernel, *kernel))):
+        return False
+    return (_pools_max if m.root.op == "MaxPool" else _pools_average)(m, value, own)
 
 
 def _pools_max(m: Match, value: float | None, own: tuple[int, ...]) -> bool:

@@ -8,7 +8,7 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.qdq import is_quantizer, parameters
-from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import Match, P
 
 LARGEST_CODE = 127
@@ -63,7 +63,7 @@ def _is_quantized(node: Node) -> bool:
     return is_quantizer(readers[0], "QuantizeLinear") and readers[0].input(0) is node.out
 
 
-def _existing(w: Value, node: Node) -> tuple[Source, Array] | None:
+def _existing(w: Value, node: Node) -> tuple[NewInput, Array] | None:
     """A weight that is quantized already, and its scales: one, or one for each output channel of a Conv."""
     source = w.producer
     if source is None or not is_quantizer(source, "DequantizeLinear"):
@@ -77,7 +77,7 @@ def _existing(w: Value, node: Node) -> tuple[Source, Array] | None:
     return w, scale.numpy().reshape(-1) if scale.size > 1 else scale.numpy().reshape(())
 
 
-def _quantized(w: Value, node: Node, domain: str) -> tuple[Source, Array] | None:
+def _quantized(w: Value, node: Node, domain: str) -> tuple[NewInput, Array] | None:
     """A constant weight behind a DequantizeLinear of its own, and its scales."""
     if w.constant is None or w.dtype is not DType.FLOAT:
         return None
@@ -96,7 +96,7 @@ def _quantized(w: Value, node: Node, domain: str) -> tuple[Source, Array] | None
     return _dequantize([codes, scales, np.zeros(scales.shape, np.int8)], domain, w), scales
 
 
-def _quantized_bias(b: Value, unit: Array, node: Node, domain: str) -> Source:
+def _quantized_bias(b: Value, unit: Array, node: Node, domain: str) -> NewInput:
     """A constant bias behind a DequantizeLinear of its own; None where that cannot be."""
     assert b.constant is not None
     if b.dtype is not DType.FLOAT or b.rank != 1 or node.attr("beta", 1.0) != 1:
@@ -110,7 +110,7 @@ def _quantized_bias(b: Value, unit: Array, node: Node, domain: str) -> Source:
     return _dequantize([codes.astype(np.int32), unit], domain, b)
 
 
-def _dequantize(inputs: list[Source], domain: str, like: Value) -> New:
+def _dequantize(inputs: list[NewInput], domain: str, like: Value) -> New:
     scales = inputs[1]
     attrs: dict[str, Attribute] = {"axis": 0} if isinstance(scales, np.ndarray) and scales.ndim else {}
     return New("DequantizeLinear", inputs, attrs, domain=domain, types=(like.type,))

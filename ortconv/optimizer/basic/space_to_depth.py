@@ -16,7 +16,7 @@ BLOCKS = ((0, 0), (0, 1), (1, 0), (1, 1))
 """Row and column where each block of SpaceToDepth's output channels starts, in its order."""
 
 
-class Branch(NamedTuple):
+class StridedSlice(NamedTuple):
     """Every other row and column of x, from a first one on."""
 
     x: Value
@@ -42,7 +42,7 @@ def _slices(node: Node) -> dict[int, int] | None:
     return found
 
 
-def _branch(node: Node, depth: int) -> Branch | None:
+def _branch(node: Node, depth: int) -> StridedSlice | None:
     """What `depth` Slices, the last of them this one, take of their input, if that is one of the four phases."""
     starts: dict[int, int] = {}
     x: Value | None = node.out
@@ -54,7 +54,7 @@ def _branch(node: Node, depth: int) -> Branch | None:
             return None
         starts |= found
         x = x.producer.inputs[0]
-    return Branch(x, (starts[2], starts[3])) if x is not None and starts.keys() == {2, 3} else None
+    return StridedSlice(x, (starts[2], starts[3])) if x is not None and starts.keys() == {2, 3} else None
 
 
 def _pattern(depth: int) -> P:

@@ -9,7 +9,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.fold_conv import arithmetic
 from ortconv.optimizer.conditions import rounded
-from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 _SCALED = P("Mul", "x", C("k"), commutative=True, name="scaling")
@@ -36,7 +36,7 @@ def fuse_scale_shift(m: Match) -> Replacement:
     mean: Array = np.copysign(
         np.zeros_like(scale), scale
     )  # the kernel adds shift - mean * scale: a shift of -0.0 stays one
-    inputs: list[Source] = [x, scale, shift, mean, np.ones_like(scale)]
+    inputs: list[NewInput] = [x, scale, shift, mean, np.ones_like(scale)]
     return New("BatchNormalization", inputs, {"epsilon": 0.0}, types=(m.root.out.type,))
 
 

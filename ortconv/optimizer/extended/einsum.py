@@ -12,7 +12,7 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import ints, same_dim, with_shape
-from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 
@@ -78,7 +78,7 @@ def multiply_by_weights(m: Match) -> Replacement:
     if not all(map(same_dim, x.shape[len(rest) :], weights.shape)) or 0 in w.shape:
         return None
     inner, width = math.prod(weights.shape[: len(summed)]), math.prod(sizes)
-    rows: Source = x
+    rows: NewInput = x
     if len(summed) > 1:
         rows = New("Reshape", [x, _spec(rest, inner)], {}, types=[with_shape(x, (*x.shape[: len(rest)], inner))])
     flat = with_shape(x, (*x.shape[: len(rest)], width))
@@ -120,7 +120,7 @@ def multiply_stacks(m: Match) -> Replacement:
     return New("Transpose", [product], {"perm": Ints(order.index(c) for c in found.out)}, types=[type])
 
 
-def _turned(value: Value, term: str, wanted: str) -> Source:
+def _turned(value: Value, term: str, wanted: str) -> NewInput:
     if term == wanted:
         return value
     perm = Ints(term.index(c) for c in wanted)

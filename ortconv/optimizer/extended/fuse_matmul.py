@@ -8,7 +8,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.types import Dim, DType
-from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 Perm = tuple[int, ...]
@@ -146,7 +146,7 @@ def _is_supported(matmul: Node) -> bool:
     return all(v is not None and v.dtype in (DType.FLOAT, DType.DOUBLE) for v in matmul.inputs[:2])
 
 
-def _fused(m: Match, operands: tuple[Source, Source], attrs: dict[str, Attribute]) -> New:
+def _fused(m: Match, operands: tuple[NewInput, NewInput], attrs: dict[str, Attribute]) -> New:
     return New("FusedMatMul", operands, attrs, domain="com.microsoft", types=[m.root.out.type], like=m.matmul)
 
 

@@ -8,7 +8,7 @@ from ortconv.ir.graph import Attribute, Node, Value
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic import layer_norm as basic
 from ortconv.optimizer.conditions import scalar
-from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 
 MICROSOFT = "com.microsoft"
@@ -21,7 +21,7 @@ Polynomial = dict[int, float]
 """Coefficients by power."""
 
 
-def microsoft(m: Match, op: str, inputs: list[Source], attrs: dict[str, Attribute] | None = None) -> New:
+def microsoft(m: Match, op: str, inputs: list[NewInput], attrs: dict[str, Attribute] | None = None) -> New:
     """A node of ONNX Runtime's own domain in place of a match's root."""
     return New(op, inputs, attrs, domain=MICROSOFT, types=[m.root.out.type])
 

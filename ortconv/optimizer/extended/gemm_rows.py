@@ -8,7 +8,7 @@ from ortconv.ir.graph import Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import same_dim
-from ortconv.optimizer.engine import New, Replacement, RulePass, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
 from ortconv.optimizer.shapes import dim_of, refined, target
 
@@ -34,7 +34,7 @@ def fuse_rows(m: Match) -> Replacement:
         return None
     if not _restores(m, x, rank, width):
         return None
-    matrix: Source = m.weight if not transposed else np.ascontiguousarray(weight.numpy().T)
+    matrix: NewInput = m.weight if not transposed else np.ascontiguousarray(weight.numpy().T)
     assert x.shape is not None
     assert x.dtype is not None
     types = [TensorType(x.dtype, (*x.shape[:-1], width))]
@@ -43,7 +43,7 @@ def fuse_rows(m: Match) -> Replacement:
         return product
     if attribute(m.gemm, "beta") != 1 or m.bias.shape not in ((width,), (1, width)):
         return None
-    vector: Source = m.bias if m.bias.rank == 1 else m.bias.constant.numpy().reshape(-1)
+    vector: NewInput = m.bias if m.bias.rank == 1 else m.bias.constant.numpy().reshape(-1)
     return New("Add", [product, vector], types=types)
 
 

@@ -25,7 +25,7 @@ SPLIT_TYPES = frozenset({DType.FLOAT, DType.INT32, DType.INT64, DType.UINT8})
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PickedPart:
     """A node that picks [start, end) along an axis; `drops` says that it drops the axis too."""
 
     node: Node
@@ -71,14 +71,14 @@ def _fuse(x: Value, context: Context) -> bool:
     return True
 
 
-def _part(node: Node, x: Value) -> Part | None:
+def _part(node: Node, x: Value) -> PickedPart | None:
     if node.domain != "" or not node.inputs or node.inputs[0] is not x or len(node.outputs) != 1:
         return None
     found = _gather_part(node, x) if node.op == "Gather" else slice_part(node, x) if node.op == "Slice" else None
     return found if found is not None and found.start < found.end else None
 
 
-def _gather_part(node: Node, x: Value) -> Part | None:
+def _gather_part(node: Node, x: Value) -> PickedPart | None:
     index, rank = ints(node.input(1)), x.rank or 0
     axis = node.attr("axis", 0)
     size = x.dim(axis)
@@ -87,10 +87,10 @@ def _gather_part(node: Node, x: Value) -> Part | None:
     start = index[0] % size
     indices = node.inputs[1]
     assert indices is not None
-    return Part(node, axis % rank, start, start + 1, indices.rank == 0)
+    return PickedPart(node, axis % rank, start, start + 1, indices.rank == 0)
 
 
-def slice_part(node: Node, x: Value) -> Part | None:
+def slice_part(node: Node, x: Value) -> PickedPart | None:
     rank = x.rank or 0
     starts: tuple[int, ...] = node.attr("starts", ()) or ints(node.input(1)) or ()
     ends: tuple[int, ...] = node.attr("ends", ()) or ints(node.input(2)) or ()
@@ -103,10 +103,10 @@ def slice_part(node: Node, x: Value) -> Part | None:
     if not isinstance(size, int):
         return None
     start, end, _ = slice(starts[0], ends[0]).indices(size)
-    return Part(node, axis % rank, start, end, False)
+    return PickedPart(node, axis % rank, start, end, False)
 
 
-def _replace(graph: Graph, x: Value, parts: list[Part], axis: int, whole: bool) -> None:
+def _replace(graph: Graph, x: Value, parts: list[PickedPart], axis: int, whole: bool) -> None:
     first = parts[0].node
     producer = x.producer
     before = producer.next if producer is not None else next(iter(graph))
@@ -130,7 +130,7 @@ def _replace(graph: Graph, x: Value, parts: list[Part], axis: int, whole: bool) 
         graph.remove(part.node)
 
 
-def _sliced(graph: Graph, x: Value, axis: int, parts: list[Part], before: Node | None) -> Value:
+def _sliced(graph: Graph, x: Value, axis: int, parts: list[PickedPart], before: Node | None) -> Value:
     start, end = parts[0].start, parts[-1].end
     assert x.shape is not None
     assert x.dtype is not None

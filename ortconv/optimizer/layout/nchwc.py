@@ -5,7 +5,7 @@ The result is bound to CPUs with the block length of this machine, so it is made
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
 from ortconv.ir.operators import MICROSOFT, Trait, named
-from ortconv.ir.tensor import Array
+from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import ints, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass, constant, import_operators
@@ -41,7 +41,7 @@ class Blocked(NamedTuple):
         return channels
 
 
-class Blocks:
+class BlockedValues:
     """The values of a graph that exist in blocks, and the making of more."""
 
     def __init__(self, graph: Graph, context: Context) -> None:
@@ -140,37 +140,63 @@ def _makes_images(node: Node) -> bool:
 # ---------------------------------------------------------------------- operators
 
 
-def _conv(node: Node, blocks: Blocks) -> bool:
+class ConvForm(NamedTuple):
+    """How a convolution in blocks reads its input: as an image in ONNX's layout, one channel for each filter, or blocks."""
+
+    direct: bool
+    depthwise: bool
+
+
+def _conv(node: Node, blocks: BlockedValues) -> bool:
     x, w, b, z = (node.input(i) for i in range(4))
-    if x is None or w is None or w.constant is None or w.constant.rank != 4 or not _is_image(x):
+    if x is None or w is None or not _fits(node, x, w.constant, b):
         return False
-    out, inner = w.constant.shape[:2]
-    group, block = node.attr("group", 1), blocks.block
-    if b is not None and (b.constant is None or b.constant.shape != (out,)):
+    assert w.constant is not None
+    form = _conv_form(node, x, w.constant.shape, blocks)
+    if form is None or not _takes_summand(z, w.constant.shape[0], blocks):
         return False
-    if not all(w.constant.shape) or x.dim(1) != inner * group or (set(node.attrs) - set(CONV_ATTRIBUTES)):
-        return False
-    direct = group == 1 and inner < block and (x not in blocks.of or _pays_to_leave(x, inner, block))
-    depthwise = inner == 1 and out == group > 1
-    if not (direct or depthwise or group == 1) and (inner % block or (out // group) % block):
-        return False
-    if depthwise and group % STEP:
-        return False
-    if z is not None and z not in blocks.of and (not _is_image(z) or out % STEP):
-        return False
-    image = x if direct else blocks.entering(x, node)
+    image = x if form.direct else blocks.entering(x, node)
     total = None if z is None else blocks.entering(z, node)
     if image is None or (z is not None and total is None):
         return False
-    weights = _filters(node, w, blocks, inputs=not (direct or depthwise))
+    weights = _filters(node, w, blocks, inputs=not (form.direct or form.depthwise))
     bias = None if b is None else _filled_bias(node, b, blocks)
     attrs = dict(node.attrs)
-    if depthwise:
-        attrs["group"] = padded(group, block)
+    if form.depthwise:
+        attrs["group"] = padded(node.attr("group", 1), blocks.block)
     inputs = [image, weights, bias, total]
     used = inputs if z is not None else inputs[: 2 + (b is not None)]
     blocks.make(node, "Conv", used, attrs)
     return True
+
+
+def _fits(node: Node, x: Value, filters: Tensor | None, b: Value | None) -> bool:
+    """Whether a convolution has images, and constant filters and bias that fit them."""
+    if not _is_image(x) or set(node.attrs) - set(CONV_ATTRIBUTES):
+        return False
+    if filters is None or filters.rank != 4 or not all(filters.shape):
+        return False
+    if b is not None and (b.constant is None or b.constant.shape != filters.shape[:1]):
+        return False
+    return x.dim(1) == filters.shape[1] * node.attr("group", 1)
+
+
+def _conv_form(node: Node, x: Value, filters: Sequence[int], blocks: BlockedValues) -> ConvForm | None:
+    """How a convolution reads its input; None where its groups do not fall into blocks."""
+    group, block = node.attr("group", 1), blocks.block
+    out, inner = filters[:2]
+    if group == 1:
+        return ConvForm(inner < block and (x not in blocks.of or _pays_to_leave(x, inner, block)), False)
+    if inner == 1 and out == group:
+        return None if group % STEP else ConvForm(False, True)
+    return None if inner % block or (out // group) % block else ConvForm(False, False)
+
+
+def _takes_summand(z: Value | None, channels: int, blocks: BlockedValues) -> bool:
+    """Whether what a convolution adds is in blocks, or can be brought into them."""
+    if z is None or z in blocks.of:
+        return True
+    return _is_image(z) and channels % STEP == 0
 
 
 def _pays_to_leave(x: Value, channels: int, block: int) -> bool:
@@ -178,7 +204,7 @@ def _pays_to_leave(x: Value, channels: int, block: int) -> bool:
     return 2 * channels <= block and x.shape is not None and x.shape[2:] != (1, 1)
 
 
-def _filters(node: Node, w: Value, blocks: Blocks, *, inputs: bool) -> Value:
+def _filters(node: Node, w: Value, blocks: BlockedValues, *, inputs: bool) -> Value:
     const = w.constant
     assert const is not None
     return blocks.constant(
@@ -186,14 +212,14 @@ def _filters(node: Node, w: Value, blocks: Blocks, *, inputs: bool) -> Value:
     )
 
 
-def _filled_bias(node: Node, b: Value, blocks: Blocks) -> Value:
+def _filled_bias(node: Node, b: Value, blocks: BlockedValues) -> Value:
     const = b.constant
     assert const is not None
     more = padded(const.size, blocks.block) - const.size
     return blocks.constant(node, b, "bias", lambda: np.pad(const.numpy(), (0, more))) if more else b
 
 
-def _batch_norm(node: Node, blocks: Blocks) -> bool:
+def _batch_norm(node: Node, blocks: BlockedValues) -> bool:
     """In inference mode it is a convolution of every channel with one number."""
     from ortconv.optimizer.basic.fold_conv import batch_norm
 
@@ -211,7 +237,7 @@ def _batch_norm(node: Node, blocks: Blocks) -> bool:
     return True
 
 
-def _pool(node: Node, blocks: Blocks) -> bool:
+def _pool(node: Node, blocks: BlockedValues) -> bool:
     x = node.inputs[0]
     if x is None or not _is_image(x) or any(v is not None for v in node.outputs[1:]):
         return False
@@ -233,7 +259,7 @@ _NOT_FINITE = ("Acos", "Acosh", "Asin", "Atanh", "Cosh", "Exp", "Log", "Reciproc
 """Elementwise operators that may make infinities or NaN of what fills up blocks, which begins as zeros."""
 
 
-def _unary(node: Node, blocks: Blocks) -> bool:
+def _unary(node: Node, blocks: BlockedValues) -> bool:
     x = node.inputs[0]
     if x not in blocks.of or (node.op == "Clip" and any(v is not None and v.constant is None for v in node.inputs[1:])):
         return False
@@ -255,7 +281,7 @@ def _unary(node: Node, blocks: Blocks) -> bool:
     return True
 
 
-def _elementwise(node: Node, blocks: Blocks) -> bool:
+def _elementwise(node: Node, blocks: BlockedValues) -> bool:
     """Images in blocks of one shape and numbers, or an image and a number for every channel."""
     values = [v for v in node.inputs if v is not None]
     shapes = [blocks.of[v].shape for v in values if v in blocks.of]
@@ -277,7 +303,7 @@ def _is_number(value: Value) -> bool:
     return const is not None and const.size == 1 and const.rank <= 4 and bool(np.isfinite(const.numpy()).all())
 
 
-def _scaled(node: Node, blocks: Blocks) -> bool:
+def _scaled(node: Node, blocks: BlockedValues) -> bool:
     """One image times a number for each of its channels is a convolution of every channel with that number."""
     pair = [blocks.of[v] for v in node.inputs if v in blocks.of]
     if node.op != "Mul" or len(pair) != 2:
@@ -295,7 +321,7 @@ def _scaled(node: Node, blocks: Blocks) -> bool:
     return True
 
 
-def _whole_blocks(node: Node, values: tuple[Value | None, ...], blocks: Blocks) -> bool:
+def _whole_blocks(node: Node, values: tuple[Value | None, ...], blocks: BlockedValues) -> bool:
     """True for an operator along the channels whose parts are whole blocks."""
     channels = [None if v is None else v.dim(1) for v in values]
     return node.attr("axis", 0) in (1, -3) and all(
@@ -303,7 +329,7 @@ def _whole_blocks(node: Node, values: tuple[Value | None, ...], blocks: Blocks) 
     )
 
 
-def _concat(node: Node, blocks: Blocks) -> bool:
+def _concat(node: Node, blocks: BlockedValues) -> bool:
     if (
         not any(v in blocks.of for v in node.inputs)
         or not _whole_blocks(node, node.inputs, blocks)
@@ -316,7 +342,7 @@ def _concat(node: Node, blocks: Blocks) -> bool:
     return True
 
 
-def _split(node: Node, blocks: Blocks) -> bool:
+def _split(node: Node, blocks: BlockedValues) -> bool:
     x = node.inputs[0]
     if x not in blocks.of or not _whole_blocks(node, (x, *node.outputs), blocks) or len(node.inputs) > 2:
         return False
@@ -337,7 +363,7 @@ def _split(node: Node, blocks: Blocks) -> bool:
     return True
 
 
-def _resize(node: Node, blocks: Blocks) -> bool:
+def _resize(node: Node, blocks: BlockedValues) -> bool:
     """By whole factors: every element repeated, or linear interpolation."""
     x = node.inputs[0]
     mode = _upsampling_mode(node, blocks.graph.opset())
@@ -377,7 +403,7 @@ def _factors(node: Node, source: Shape, opset: int) -> Ints | None:
     return Ints(map(int, factors))
 
 
-HANDLERS: dict[tuple[str, str], Callable[[Node, Blocks], bool]] = {
+HANDLERS: dict[tuple[str, str], Callable[[Node, BlockedValues], bool]] = {
     ("", "Conv"): _conv,
     ("com.microsoft", "FusedConv"): _conv,
     ("", "BatchNormalization"): _batch_norm,
@@ -402,7 +428,7 @@ def block_channels(graph: Graph, context: Context) -> int:
     """
     if context.target_platform != "amd64" or graph.owner is not None:
         return 0
-    blocks = Blocks(graph, context)
+    blocks = BlockedValues(graph, context)
     for node in list(graph):
         handler = HANDLERS.get((node.domain, node.op))
         if handler is not None and _makes_images(node) and context.may_touch(node) and handler(node, blocks):
@@ -415,7 +441,7 @@ def block_channels(graph: Graph, context: Context) -> int:
     return len(blocks.replaced)
 
 
-def _leave(graph: Graph, value: Value, blocked: Blocked, blocks: Blocks) -> None:
+def _leave(graph: Graph, value: Value, blocked: Blocked, blocks: BlockedValues) -> None:
     """Give the readers of a value that want the usual order what they want."""
     node = value.producer
     assert node is not None

@@ -6,7 +6,7 @@ nodes that all take channels last needs Transposes at its border only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ FEWEST = 3
 Attributes = dict[str, Attribute]
 
 
-class Form(NamedTuple):
+class NhwcForm(NamedTuple):
     """The channels-last counterpart of an operator: the inputs that are images, its operator and domain, its attributes.
 
     `on_reals` says that images may be float32 too; `gains` that a node is worth having even where it saves no Transpose.
@@ -80,21 +80,21 @@ def _without(*names: str) -> Callable[[Node], Attributes]:
     return lambda node: {k: v for k, v in node.attrs.items() if k not in names}
 
 
-FORMS: dict[tuple[str, str], Form] = {
-    ("", "QLinearConv"): Form(_first, "QLinearConv", MICROSOFT, _channels_last, gains=True),
-    ("", "MaxPool"): Form(_first, "NhwcMaxPool", MICROSOFT, _without("storage_order"), gains=True),
-    **{(MICROSOFT, op): Form(_first, op, MICROSOFT, _channels_last, gains=True)
+FORMS: dict[tuple[str, str], NhwcForm] = {
+    ("", "QLinearConv"): NhwcForm(_first, "QLinearConv", MICROSOFT, _channels_last, gains=True),
+    ("", "MaxPool"): NhwcForm(_first, "NhwcMaxPool", MICROSOFT, _without("storage_order"), gains=True),
+    **{(MICROSOFT, op): NhwcForm(_first, op, MICROSOFT, _channels_last, gains=True)
        for op in ("QLinearAveragePool", "QLinearGlobalAveragePool")},
-    **{(MICROSOFT, op): Form(_first, op, MICROSOFT, _same) for op in ("QLinearSigmoid", "QLinearLeakyRelu")},
-    **{(MICROSOFT, op): Form(lambda node: range(0, 4, 3), op, MICROSOFT, _same) for op in ("QLinearAdd", "QLinearMul")},
-    (MICROSOFT, "QLinearConcat"): Form(lambda node: range(2, len(node.inputs), 3), "QLinearConcat", MICROSOFT, _last_axis),
-    **{(domain, op): Form(_first, op, domain, _without("axis"), on_reals=True)
+    **{(MICROSOFT, op): NhwcForm(_first, op, MICROSOFT, _same) for op in ("QLinearSigmoid", "QLinearLeakyRelu")},
+    **{(MICROSOFT, op): NhwcForm(lambda node: range(0, 4, 3), op, MICROSOFT, _same) for op in ("QLinearAdd", "QLinearMul")},
+    (MICROSOFT, "QLinearConcat"): NhwcForm(lambda node: range(2, len(node.inputs), 3), "QLinearConcat", MICROSOFT, _last_axis),
+    **{(domain, op): NhwcForm(_first, op, domain, _without("axis"), on_reals=True)
        for op in ("QuantizeLinear", "DequantizeLinear") for domain in ("", MICROSOFT)},
-    **{("", op): Form(_first, op, "", _same, on_reals=True) for op in named(Trait.ELEMENTWISE)},
-    ("", "Split"): Form(_first, "Split", "", _last_axis, on_reals=True),
-    ("", "Resize"): Form(_first, "Resize", "", _same, on_reals=True, vectors=(2, 3)),
-    (MICROSOFT, "QLinearSoftmax"): Form(_first, "QLinearSoftmax", MICROSOFT, _last_axis, gains=True),
-    **{("", op): Form(_all, op, "", _same, on_reals=True) for op in named(Trait.BROADCASTS)},
+    **{("", op): NhwcForm(_first, op, "", _same, on_reals=True) for op in named(Trait.ELEMENTWISE)},
+    ("", "Split"): NhwcForm(_first, "Split", "", _last_axis, on_reals=True),
+    ("", "Resize"): NhwcForm(_first, "Resize", "", _same, on_reals=True, vectors=(2, 3)),
+    (MICROSOFT, "QLinearSoftmax"): NhwcForm(_first, "QLinearSoftmax", MICROSOFT, _last_axis, gains=True),
+    **{("", op): NhwcForm(_all, op, "", _same, on_reals=True) for op in named(Trait.BROADCASTS)},
 }  # fmt: skip
 HALVES = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 """Modes that put the elements of an image twice as large at halves of pixels."""
@@ -183,19 +183,31 @@ def _images(node: Node) -> list[Value]:
     if not (_is_per_tensor(node) and _is_kept(node) and _is_of_channels(node)):
         return []
     types = (*BYTES, DType.FLOAT) if form.on_reals else BYTES
-    slots = form.images(node)
-    results = _results(node)
-    if len(results) < len(node.outputs) and node.op == "Split":
-        return []
     rank = node.out.rank
-    if rank is None or rank < FEWEST or any(v.rank != rank or v.dtype not in types for v in results):
+    if rank is None or rank < FEWEST or not _makes_images(node, rank, types):
         return []
-    if any(v is not None and v not in results and (v.uses or v.is_output) for v in node.outputs):
-        return []
-    images = [node.input(slot) for slot in slots]
-    if any(v is None or v.dtype not in types or (v.constant is None and v.rank != rank) for v in images):
+    images = [node.input(slot) for slot in form.images(node)]
+    if not all(_may_be_image(v, rank, types) for v in images):
         return []
     return [v for v in images if v is not None and v.constant is None]
+
+
+def _makes_images(node: Node, rank: int, types: Collection[DType]) -> bool:
+    """Whether all results that something reads are images."""
+    results = _results(node)
+    if len(results) < len(node.outputs) and node.op == "Split":
+        return False
+    if any(v.rank != rank or v.dtype not in types for v in results):
+        return False
+    others = [v for v in node.outputs if v is not None and v not in results]
+    return not any(v.uses or v.is_output for v in others)
+
+
+def _may_be_image(value: Value | None, rank: int, types: Collection[DType]) -> bool:
+    """Whether a value is an image, or a constant in place of one."""
+    if value is None or value.dtype not in types:
+        return False
+    return value.constant is not None or value.rank == rank
 
 
 def _regions(graph: Graph, context: Context) -> list[list[Node]]:

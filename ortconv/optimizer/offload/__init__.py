@@ -1,6 +1,6 @@
 """Rewrites into standard operators in forms that an accelerator takes, between the basic level and the partitioner.
 
-All run only on request: by name, or where `ortconv.offload` finds that they put more nodes on the accelerator.
+All run only on request: by name, or where `ortconv.pipeline.maximize_offload` finds that they put more nodes on the accelerator.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import math
 
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import clip_bounds
-from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     MICROSOFT,
     SQRT_2_OVER_PI,
@@ -38,7 +38,7 @@ def hard_sigmoid(m: Match) -> Replacement:
     alpha, beta = float(attribute(m.root, "alpha")), float(attribute(m.root, "beta"))
     if not is_float(m.x) or not (math.isfinite(6 * alpha) and math.isfinite(6 * beta)):
         return None
-    scaled: Source = m.x if abs(6 * alpha - 1) < NEAR_ONE else mul(m.x, number(6 * alpha))
+    scaled: NewInput = m.x if abs(6 * alpha - 1) < NEAR_ONE else mul(m.x, number(6 * alpha))
     return mul(clip6(add(scaled, number(6 * beta)), m.graph), number(1 / 6))
 
 
@@ -75,7 +75,7 @@ def clip(m: Match) -> Replacement:
         return None
     if m.graph.opset() < BROADCASTING_MIN and (low not in (0, None) or high is not None):
         return None
-    y: Source = m.x
+    y: NewInput = m.x
     if low is not None:
         y = op("Relu", y) if low == 0 else op("Max", y, number(low))
     return y if high is None else op("Min", y, number(high))
@@ -91,7 +91,7 @@ def softplus(m: Match) -> Replacement:
     return _softplus(m.x) if is_float(m.x) else None
 
 
-def _softplus(x: Source) -> New:
+def _softplus(x: NewInput) -> New:
     return add(op("Relu", x), op("Log", add(op("Exp", op("Neg", op("Abs", x))), number(1))))
 
 
@@ -175,7 +175,7 @@ def _is_tanh(m: Match) -> bool:
     return m.root.op == "FastGelu" or m.root.attr("approximate", "none") == "tanh"
 
 
-def _biased(m: Match) -> Source:
+def _biased(m: Match) -> NewInput:
     bias = m.bound.get("bias")
     return m.x if bias is None else add(m.x, bias)
 
@@ -224,7 +224,7 @@ def erf_by_exp(m: Match) -> Replacement:
     if not is_float(m.x) or m.graph.opset() < 11:
         return None
     t = div(number(1), add(mul(op("Abs", m.x), number(ERF_SCALE)), number(1)))
-    polynomial: Source = number(ERF_COEFFICIENTS[0])
+    polynomial: NewInput = number(ERF_COEFFICIENTS[0])
     for c in ERF_COEFFICIENTS[1:]:
         polynomial = add(mul(polynomial, t), number(c))
     tail = mul(mul(polynomial, t), op("Exp", mul(mul(m.x, m.x), number(-1))))

@@ -10,7 +10,7 @@ from ortconv.ir.graph import Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import scalar
-from ortconv.optimizer.engine import Replacement, Source, rule
+from ortconv.optimizer.engine import NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import add, div, is_float, mul, number, op, passes, sub
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -26,7 +26,7 @@ def pairs(m: Match) -> Replacement:
     if not is_float(*values) or any(v is None for v in values):
         return None
     name = m.root.op if m.root.op in ("Max", "Min") else "Add"
-    total: Source = reduce(lambda a, b: op(name, a, b), values[1:], values[0])  # type: ignore[arg-type,return-value]
+    total: NewInput = reduce(lambda a, b: op(name, a, b), values[1:], values[0])  # type: ignore[arg-type,return-value]
     if m.root.op == "Mean" and len(values) > 1:
         return mul(total, number(1 / len(values)))
     return total if len(values) > 1 else op("Identity", total)

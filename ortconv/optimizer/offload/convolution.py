@@ -11,7 +11,7 @@ from ortconv.ir.graph import Attribute, Floats, Ints, Node
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import INT32_MAX, spatial_pads
-from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import MICROSOFT, add, integers, is_float, number, op, passes, taken, with_axes
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -43,7 +43,7 @@ def images_of_one_row(m: Match) -> Replacement:
     if "pads" in attrs:
         begin, end = node.attr("pads", Ints((0, 0)))
         attrs["pads"] = Ints((0, begin, 0, end))
-    inputs: list[Source] = [with_axes("Unsqueeze", m.x, (2,), m.graph)]
+    inputs: list[NewInput] = [with_axes("Unsqueeze", m.x, (2,), m.graph)]
     if node.op == "Conv":
         weights: Array = m.w.constant.numpy()
         inputs += [np.expand_dims(weights, 2), *([m.b] if m.b is not None else [])]
@@ -76,7 +76,7 @@ def one_conv_per_group(m: Match) -> Replacement:
         return None
     attrs = {k: v for k, v in node.attrs.items() if k != "group"}
     channels, filters = weights.shape[1], weights.shape[0] // groups
-    parts: list[Source] = []
+    parts: list[NewInput] = []
     for g in range(groups):
         x = taken(m.x, (g * channels,), ((g + 1) * channels,), (1,))
         own = slice(g * filters, (g + 1) * filters)
@@ -156,7 +156,7 @@ def conv_transpose(m: Match) -> Replacement:
         return None
     ends = [a.taps - 1 + a.missing(stride) for a in axes]
     pads = Ints((*(a.taps - 1 for a in axes), *ends))
-    inputs: list[Source] = [m.x, np.ascontiguousarray(_phases(weights, axes, stride, tuple(dilations)))]
+    inputs: list[NewInput] = [m.x, np.ascontiguousarray(_phases(weights, axes, stride, tuple(dilations)))]
     if m.b is not None:
         inputs.append(np.tile(m.b.constant.numpy(), stride * stride))
     y = New("Conv", inputs, {"kernel_shape": Ints(a.taps for a in axes), "pads": pads}, like=node)
@@ -199,7 +199,7 @@ def depth_first(m: Match) -> Replacement:
     attrs: dict[str, Attribute] = {"blocksize": block, "mode": "DCR"}
     if conv is None:
         return New("DepthToSpace", [op("Gather", m.x, order.astype(np.int64), axis=1)], attrs, like=m.root)
-    parts: list[Source] = [v.constant.numpy()[order] for v in (m.w, m.b) if v is not None]
+    parts: list[NewInput] = [v.constant.numpy()[order] for v in (m.w, m.b) if v is not None]
     return New("DepthToSpace", [New("Conv", [m.x, *parts], like=conv)], attrs, like=m.root)
 
 
@@ -242,7 +242,7 @@ def plain_pool(m: Match) -> Replacement:
         last = (result[2 + i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1
         ends.append(max(pads[2 + i], last - source[2 + i] - pads[i]))
     attrs = {k: v for k, v in node.attrs.items() if k not in (*unneeded, "auto_pad", "pads")}
-    x: Source = m.x
+    x: NewInput = m.x
     padded = (*pads[:IMAGE], *ends)
     if "count_include_pad" in unneeded and any(padded):
         if tuple(ends) != tuple(pads[IMAGE:]) or m.graph.opset() < 11:
@@ -255,7 +255,7 @@ def plain_pool(m: Match) -> Replacement:
 # ---------------------------------------------------------------------- fused convolutions
 
 
-def _activated(x: Source, name: str, params: tuple[float, ...], m: Match) -> New | None:
+def _activated(x: NewInput, name: str, params: tuple[float, ...], m: Match) -> New | None:
     """A FusedConv's activation behind it; None for one of unknown meaning."""
     if name in ("Relu", "Sigmoid", "Tanh"):
         return op(name, x)

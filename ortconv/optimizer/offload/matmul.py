@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.optimizer.conditions import broadcasts_into, rounded, wide
-from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     MICROSOFT,
     add,
@@ -40,7 +40,7 @@ def _stack_by_matrix(product: Node) -> tuple[tuple[int, ...], tuple[int, int]] |
     return left, (right[-2], right[-1])
 
 
-def _matrix(b: Value, shape: tuple[int, int]) -> Source:
+def _matrix(b: Value, shape: tuple[int, int]) -> NewInput:
     if b.rank == 2:
         return b
     return b.constant.numpy().reshape(shape) if b.constant is not None else reshape(b, shape)
@@ -142,7 +142,7 @@ def _by_vectors(m: Match, left: tuple[int, ...], right: tuple[int, ...]) -> Repl
     return reshape(op("MatMul", *sides), shape)
 
 
-def _reshaped(value: Value, shape: tuple[int, ...]) -> Source:
+def _reshaped(value: Value, shape: tuple[int, ...]) -> NewInput:
     return value.constant.numpy().reshape(shape) if value.constant is not None else reshape(value, shape)
 
 
@@ -150,7 +150,7 @@ LARGEST_REPEAT = 1 << 20
 """Elements to which a constant may grow when it is repeated."""
 
 
-def _repeated(value: Value, shape: tuple[int, ...]) -> Source:
+def _repeated(value: Value, shape: tuple[int, ...]) -> NewInput:
     """The value in that shape, into which it broadcasts; None if it is computed and would have to be repeated."""
     own = value.static_shape
     if own == shape:
@@ -173,32 +173,55 @@ def plain_gemm(m: Match) -> Replacement:
     Opt-in: more nodes, which pays only where an accelerator has only the plain form.
     """
     node, out = m.root, m.root.out.static_shape
+    if not is_float(m.a, m.b, m.c) or out is None or m.a.rank != 2:
+        return None
     alpha, beta = float(attribute(node, "alpha")), float(attribute(node, "beta"))
     b, c = m.b, m.c if beta != 0 else None
-    if not is_float(m.a, b, m.c) or out is None or m.a.rank != 2:
-        return None
-    computed = b.constant is None and not node.attr("transB", 0)
-    row = c is not None and c.static_shape is not None and c.static_shape in ((out[1],), (1, out[1]))
-    plain = alpha == 1 and not node.attr("transA", 0) and not computed
-    if plain and (m.c is None or (row and beta == 1)):
+    transposed = bool(node.attr("transB", 0))
+    computed = b.constant is None and not transposed
+    kept = c if beta == 1 and _is_row(c, out[1]) else None
+    if not computed and _is_plain(node, alpha) and m.c is kept:
         return None
     a = transpose(m.a, (1, 0)) if node.attr("transA", 0) else m.a
-    weights: Source = transpose(b, (1, 0)) if computed else b
-    if alpha != 1 and b.constant is not None:
-        weights = rounded(alpha * wide(b), b.dtype)
-    bias: Source = None
-    if c is not None and c.constant is not None and broadcasts_into(c.shape, (out[1],)):
-        bias = np.broadcast_to(rounded(beta * wide(c), c.dtype), (out[1],))  # type: ignore[arg-type]
-    elif row and beta == 1:
-        bias = c
-    inside = bias is not None and (alpha == 1 or b.constant is not None)
-    attrs = {"transB": 1} if computed or node.attr("transB", 0) else {}
-    result = New("Gemm", [a, weights, *summand(bias if inside else None, out[1], m.graph)], attrs, like=node)
-    if alpha != 1 and b.constant is None:
+    scales_later = alpha != 1 and b.constant is None
+    bias = _folded(c, beta, out[1], kept)
+    inside = bias is not None and not scales_later
+    attrs = {"transB": 1} if computed or transposed else {}
+    inputs = [a, _weights(b, alpha, computed), *summand(bias if inside else None, out[1], m.graph)]
+    result = New("Gemm", inputs, attrs, like=node)
+    if scales_later:
         result = mul(result, number(alpha))
-    if c is None or inside:
-        return result
-    return add(result, bias if bias is not None else c if beta == 1 else mul(c, number(beta)))
+    return result if c is None or inside else add(result, _scaled(c, beta, bias))
+
+
+def _is_plain(node: Node, alpha: float) -> bool:
+    return alpha == 1 and not node.attr("transA", 0)
+
+
+def _is_row(c: Value | None, width: int) -> bool:
+    """Whether a value has one number for each column."""
+    return c is not None and c.static_shape in ((width,), (1, width))
+
+
+def _weights(b: Value, alpha: float, computed: bool) -> NewInput:
+    """The second factor: scaled where it is constant, transposed where it is computed."""
+    if computed:
+        return transpose(b, (1, 0))
+    return b if alpha == 1 or b.constant is None else rounded(alpha * wide(b), b.constant.dtype)
+
+
+def _folded(c: Value | None, beta: float, width: int, kept: Value | None) -> NewInput:
+    """A constant summand with its factor, as one number for each column; else what is `kept`."""
+    if c is None or c.constant is None or not broadcasts_into(c.shape, (width,)):
+        return kept
+    return np.broadcast_to(rounded(beta * wide(c), c.constant.dtype), (width,))  # type: ignore[arg-type]
+
+
+def _scaled(c: Value, beta: float, bias: NewInput) -> NewInput:
+    """The bias, or else the summand with its factor."""
+    if bias is not None:
+        return bias
+    return c if beta == 1 else mul(c, number(beta))
 
 
 # ---------------------------------------------------------------------- fused products
@@ -238,7 +261,7 @@ def fused_matmul(m: Match) -> Replacement:
     """
     if any(m.root.attr(f"transBatch{side}", 0) for side in "AB"):
         return None
-    sides: list[Source] = []
+    sides: list[NewInput] = []
     for value, flag in ((m.a, "transA"), (m.b, "transB")):
         if value.rank is None:
             return None

@@ -11,7 +11,7 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import RESHAPES, ints, scalar
-from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, mul, number, op, passes, reshape, taken, transpose
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -58,7 +58,7 @@ def lower_transpose(m: Match) -> Replacement:
     merged, perm = _merged(shape, tuple(move.attr("perm", Ints(reversed(range(len(shape)))))))
     if len(merged) > MOST_AXES or m.x.rank is None or m.x.rank > MOST_AXES:
         return None
-    before: Source = m.x if m.x.static_shape == merged else reshape(m.x, merged)
+    before: NewInput = m.x if m.x.static_shape == merged else reshape(m.x, merged)
     if perm == tuple(range(len(perm))):
         return reshape(m.x, out)
     return reshape(New("Transpose", [before], {"perm": Ints(perm)}, like=move), out)
@@ -76,7 +76,7 @@ def lower_concat(m: Match) -> Replacement:
     if whole is None or out is None or len(whole) <= MOST_AXES or 0 in whole:
         return None
     axis = concat.attr("axis", 0) % len(whole)
-    parts: list[Source] = []
+    parts: list[NewInput] = []
     for value in concat.inputs:
         shape = None if value is None else value.static_shape
         source = _source(value)
@@ -131,7 +131,7 @@ def tile(m: Match) -> Replacement:
     repeats = ints(m.repeats)
     if not is_float(m.x) or m.x.rank is None or repeats is None or not all(1 <= r <= MOST_COPIES for r in repeats):
         return None
-    y: Source = m.x
+    y: NewInput = m.x
     for axis, count in enumerate(repeats):
         if count > 1:
             y = op("Concat", *[y] * count, axis=axis)
@@ -184,7 +184,7 @@ def slices(m: Match) -> Replacement:
     if not is_float(m.x) or shape is None or m.graph.opset() >= 10:
         return None
     starts, ends = m.root.attr("starts", Ints()), m.root.attr("ends", Ints())
-    y: Source = m.x
+    y: NewInput = m.x
     for axis, start, end in zip(m.root.attr("axes", Ints(range(len(starts)))), starts, ends):
         y = op("Gather", y, integers(range(*slice(start, end).indices(shape[axis]))), axis=axis)
     return y if isinstance(y, New) else None
@@ -228,7 +228,7 @@ def mirrored(m: Match) -> Replacement:
     mode, found = _mode(m.root), _padding(m)
     if found is None or mode not in ("reflect", "edge", "wrap"):
         return None
-    y: Source = m.x
+    y: NewInput = m.x
     for axis, (size, (begin, end)) in enumerate(zip(*found)):
         least = 1 - size if mode == "edge" else 0
         most = size - 1 if mode == "reflect" else size
@@ -262,7 +262,7 @@ def plain_pad(m: Match) -> Replacement:
     negative = any(p < 0 for pair in pads for p in pair)
     if not negative and len(node.inputs) < 4 and not (len(node.inputs) == 3 and node.inputs[2] is None):
         return None
-    x: Source = m.x
+    x: NewInput = m.x
     if negative:
         cut = [a for a, pair in enumerate(pads) if min(pair) < 0]
         ends = [shape[a] + min(0, pads[a][1]) for a in cut]

@@ -10,7 +10,7 @@ import numpy as np
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.schema import attribute, since_version
 from ortconv.optimizer.conditions import axes_of
-from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import (
     add,
     div,
@@ -30,13 +30,13 @@ from ortconv.optimizer.pattern import Match, P
 # ---------------------------------------------------------------------- normalizations
 
 
-def _centered(x: Source, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
+def _centered(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
     """(x - mean) / sqrt(variance + epsilon)"""
     d = sub(x, mean(x, axes, graph))
     return div(d, _root(d, axes, epsilon, graph))
 
 
-def _root(x: Source, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
+def _root(x: NewInput, axes: Sequence[int], epsilon: float, graph: Graph) -> New:
     """The square root of the mean of squares and epsilon."""
     return op("Sqrt", add(mean(mul(x, x), axes, graph), number(epsilon)))
 
@@ -113,7 +113,7 @@ def group_norm(m: Match) -> Replacement:
     return add(mul(y, scale), bias)
 
 
-def _per_channel(value: Value, repeats: int, rank: int) -> Source:
+def _per_channel(value: Value, repeats: int, rank: int) -> NewInput:
     if repeats == 1 or value.constant is None:
         return trailing(value, rank) if repeats == 1 else None
     return np.repeat(value.constant.numpy(), repeats).reshape(-1, *(1,) * (rank - 2))
@@ -134,7 +134,7 @@ def _reduced(m: Match) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     return shape, tuple(sorted({a % len(shape) for a in axes}))
 
 
-def _summed(m: Match, x: Source, shape: tuple[int, ...], axes: tuple[int, ...]) -> Source:
+def _summed(m: Match, x: NewInput, shape: tuple[int, ...], axes: tuple[int, ...]) -> NewInput:
     count = math.prod(shape[a] for a in axes)
     found = mean(x, axes, m.graph, m.root.attr("keepdims", 1))
     return found if count == 1 else mul(found, number(count))
@@ -151,7 +151,7 @@ def reduction(m: Match) -> Replacement:
     if found is None:
         return None
     name = m.root.op
-    x: Source = m.x
+    x: NewInput = m.x
     if name in ("ReduceSumSquare", "ReduceL2"):
         x = mul(x, x)
     elif name == "ReduceL1":
@@ -161,7 +161,7 @@ def reduction(m: Match) -> Replacement:
     return op(behind, y) if behind else y
 
 
-def _largest(x: Source, rows: int, columns: int) -> New:
+def _largest(x: NewInput, rows: int, columns: int) -> New:
     """The largest of each row, as [1, rows, 1, 1]."""
     return op("GlobalMaxPool", reshape(x, (1, rows, columns, 1)))
 
@@ -180,7 +180,7 @@ def reduced_max(m: Match) -> Replacement:
         return None
     shape, axes = found
     kept = [a for a in range(len(shape)) if a not in axes]
-    x: Source = m.x
+    x: NewInput = m.x
     if (order := [*kept, *axes]) != sorted(order):
         x = transpose(x, order)
     negative = m.root.op == "ReduceMin"

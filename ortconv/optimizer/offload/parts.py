@@ -10,7 +10,7 @@ import numpy as np
 from ortconv.ir.graph import Attribute, Graph, Ints, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import New, RulePass, Source
+from ortconv.optimizer.engine import New, NewInput, RulePass
 from ortconv.optimizer.engine import Rule as EngineRule
 
 MICROSOFT = "com.microsoft"
@@ -40,67 +40,69 @@ def integers(values: Iterable[int]) -> Array:
     return np.array(tuple(values), np.int64)
 
 
-def op(name: str, *inputs: Source, **attrs: Attribute) -> New:
+def op(name: str, *inputs: NewInput, **attrs: Attribute) -> New:
     return New(name, inputs, attrs)
 
 
-def add(a: Source, b: Source) -> New:
+def add(a: NewInput, b: NewInput) -> New:
     return op("Add", a, b)
 
 
-def sub(a: Source, b: Source) -> New:
+def sub(a: NewInput, b: NewInput) -> New:
     return op("Sub", a, b)
 
 
-def mul(a: Source, b: Source) -> New:
+def mul(a: NewInput, b: NewInput) -> New:
     return op("Mul", a, b)
 
 
-def div(a: Source, b: Source) -> New:
+def div(a: NewInput, b: NewInput) -> New:
     return op("Div", a, b)
 
 
-def clip6(x: Source, graph: Graph) -> New:
+def clip6(x: NewInput, graph: Graph) -> New:
     """Clip from 0 to 6."""
     if graph.opset() < 11:
         return op("Clip", x, min=0.0, max=6.0)
     return op("Clip", x, number(0), number(6))
 
 
-def summand(c: Source, columns: int, graph: Graph) -> list[Source]:
+def summand(c: NewInput, columns: int, graph: Graph) -> list[NewInput]:
     """The third operand of a Gemm, if any: zeros for no c where the operator set demands one."""
     if c is None and graph.opset() < 11:
         return [np.zeros(columns, np.float32)]
     return [] if c is None else [c]
 
 
-def reshape(x: Source, shape: Iterable[int]) -> New:
+def reshape(x: NewInput, shape: Iterable[int]) -> New:
     return op("Reshape", x, integers(shape))
 
 
-def transpose(x: Source, perm: Sequence[int]) -> New:
+def transpose(x: NewInput, perm: Sequence[int]) -> New:
     return op("Transpose", x, perm=Ints(perm))
 
 
-def mean(x: Source, axes: Sequence[int], graph: Graph, keepdims: int = 1) -> New:
+def mean(x: NewInput, axes: Sequence[int], graph: Graph, keepdims: int = 1) -> New:
     """ReduceMean over some axes."""
     if graph.opset() < 18:
         return op("ReduceMean", x, axes=Ints(axes), keepdims=keepdims)
     return op("ReduceMean", x, integers(axes), keepdims=keepdims)
 
 
-def with_axes(name: str, x: Source, axes: Sequence[int], graph: Graph) -> New:
+def with_axes(name: str, x: NewInput, axes: Sequence[int], graph: Graph) -> New:
     """Squeeze or Unsqueeze."""
     return op(name, x, axes=Ints(axes)) if graph.opset() < 13 else op(name, x, integers(axes))
 
 
-def taken(x: Source, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int] = ()) -> New:
+def taken(
+    x: NewInput, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int] = ()
+) -> New:
     """Slice, as from opset 10."""
     more = [integers(steps)] if steps else []
     return op("Slice", x, integers(starts), integers(ends), integers(axes), *more)
 
 
-def trailing(value: Value | None, rank: int) -> Source:
+def trailing(value: Value | None, rank: int) -> NewInput:
     """A vector of channels in the shape [C, 1, ...] that broadcasts along axis 1 of that rank; None where it is no vector."""
     if value is None or value.rank != 1:
         return None

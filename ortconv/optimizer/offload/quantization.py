@@ -7,7 +7,7 @@ import math
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import New, Out, Replacement, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.offload.parts import op, passes, reshape
 from ortconv.optimizer.pattern import Match, P
 
@@ -57,7 +57,7 @@ def quantized_rows(m: Match) -> Replacement:
     if m.w.constant is None or not _is_constant(m.scale, m.zero, m.s, m.z):
         return None
 
-    def again(x: Source, scale: Value, zero: Value) -> New:
+    def again(x: NewInput, scale: Value, zero: Value) -> New:
         return op("DequantizeLinear", op("QuantizeLinear", x, scale, zero), scale, zero)
 
     rows = again(reshape(m.dq.out, (math.prod(left[:-1]), left[-1])), m.scale, m.zero)
@@ -69,7 +69,7 @@ def _feeds_quantizers(node: Node) -> bool:
     return all(v is not None and all(user.op == "QuantizeLinear" for user, _ in v.uses) for v in node.outputs)
 
 
-def _apart(node: Node, dq: Node) -> list[Source]:
+def _apart(node: Node, dq: Node) -> list[NewInput]:
     """The inputs of an operator, the first of them through an Identity."""
     return [op("Identity", dq.out), *node.inputs[1:]]
 

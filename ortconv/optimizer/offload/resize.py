@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ortconv.ir.graph import Attribute, Ints, Node
+from ortconv.ir.graph import Attribute, Ints, Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.engine import New, Replacement, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, rule
 from ortconv.optimizer.offload.parts import integers, is_float, op, passes
 from ortconv.optimizer.pattern import Match, P
 
@@ -130,23 +130,33 @@ def plain_resize(m: Match) -> Replacement:
     scales, coordinates = _scales(node), attribute(node, "coordinate_transformation_mode")
     if scales is None or shape is None or out is None or coordinates == "tf_crop_and_resize":
         return None
-    attrs: dict[str, Attribute] = {k: v for k, v in node.attrs.items() if k != "axes"}
-    by_scale = not _is_empty(node, 2)
-    if attribute(node, "mode") == "nearest":
-        if _same(_nearest(node), _sources(node, "asymmetric", "floor")):
-            attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    elif coordinates == "pytorch_half_pixel" and all(k > 1 or n == 1 for n, k in zip(shape, out)):
-        attrs["coordinate_transformation_mode"] = "half_pixel"
-    needs_both = _version(node) < OPTIONAL_SCALES
-    empty = any(v is not None and v.constant is not None and v.constant.size == 0 for v in node.inputs[2:])
-    if attrs == node.attrs and not empty:
+    attrs = _plain_attributes(node, shape, out)
+    if attrs == node.attrs and not any(_is_empty_constant(v) for v in node.inputs[2:]):
         return None
+    by_scale, needs_both = not _is_empty(node, 2), _version(node) < OPTIONAL_SCALES
     if not by_scale and not needs_both:
         return New("Resize", [m.x, None, None, integers(out)], attrs, like=node)
     stated = np.array(scales, np.float32)
     if not by_scale and tuple(np.floor(np.array(shape, np.float32) * stated).astype(int)) != out:
         return None
     return New("Resize", [m.x, node.input(1) if needs_both else None, stated], attrs, like=node)
+
+
+def _plain_attributes(node: Node, shape: Sequence[int], out: Sequence[int]) -> dict[str, Attribute]:
+    """The attributes without axes, in plainer coordinates where these come to the same."""
+    attrs: dict[str, Attribute] = {k: v for k, v in node.attrs.items() if k != "axes"}
+    if attribute(node, "mode") == "nearest":
+        if _same(_nearest(node), _sources(node, "asymmetric", "floor")):
+            attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return attrs
+    halves = attribute(node, "coordinate_transformation_mode") == "pytorch_half_pixel"
+    if halves and all(k > 1 or n == 1 for n, k in zip(shape, out)):
+        attrs["coordinate_transformation_mode"] = "half_pixel"
+    return attrs
+
+
+def _is_empty_constant(value: Value | None) -> bool:
+    return value is not None and value.constant is not None and value.constant.size == 0
 
 
 @rule("ResizeToGather", P(("Resize", "Upsample"), "x", ...))
@@ -159,7 +169,7 @@ def nearest(m: Match) -> Replacement:
     found = _nearest(m.root) if is_float(m.x) else None
     if found is None:
         return None
-    y: Source = m.x
+    y: NewInput = m.x
     for axis, index in enumerate(found):
         if not np.array_equal(index, np.arange(m.x.dim(axis))):
             y = op("Gather", y, index, axis=axis)

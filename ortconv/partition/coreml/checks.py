@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import Check, dtype, dynamic, role
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 MAX_DIM = 16384
 """CoreML does not load models with longer dimensions."""
@@ -30,13 +30,13 @@ def needs_version(what: str, version: int, target: Target) -> Objections:
 def by_format(neural_network: Check, ml_program: Check) -> Check:
     """A check for each of the two formats."""
 
-    def check(unit: Unit, target: Target) -> Objections:
+    def check(unit: NodeUnit, target: Target) -> Objections:
         yield from (ml_program if target.is_mlprogram else neural_network)(unit, target)
 
     return check
 
 
-def readable(unit: Unit, target: Target, empty: bool) -> Objections:
+def readable(unit: NodeUnit, target: Target, empty: bool) -> Objections:
     """Every input, constants included, must have a known rank and lie within the limits; `empty`: it may have no elements."""
     for value in dict.fromkeys(operand.value for operand in unit.inputs if operand is not None):
         shape = value.shape
@@ -56,14 +56,14 @@ def readable(unit: Unit, target: Target, empty: bool) -> Objections:
             yield Objection("empty", f"'{value.name}' has shape {list(shape)}: no dimension may be 0")
 
 
-def static(unit: Unit, target: Target) -> Objections:
+def static(unit: NodeUnit, target: Target) -> Objections:
     """The first input must have a static shape."""
     value = unit.input(0)
     if value is not None and value.shape is not None and value.static_shape is None and not target.coreml_static_inputs:
         yield dynamic(value, target.name, "every dimension here")
 
 
-def result_rank(unit: Unit, found: int | None, target: Target) -> Objections:
+def result_rank(unit: NodeUnit, found: int | None, target: Target) -> Objections:
     """The output must not have more dimensions than CoreML has."""
     if found is not None and found > MAX_RANK:
         message = f"the result has rank {found}: {target.name} takes {MAX_RANK} at most"
@@ -79,13 +79,13 @@ floats = by_format(dtype(DType.FLOAT), dtype(DType.FLOAT, DType.FLOAT16, DType.I
 """What most operators take: MLProgram also has float16, and int64 as int32."""
 
 
-def float16_version(unit: Unit, target: Target) -> Objections:
+def float16_version(unit: NodeUnit, target: Target) -> Objections:
     """Operators that pick or repeat elements have float16 only in newer versions."""
     if unit.dtype(0) is DType.FLOAT16 and target.is_mlprogram:
         yield from needs_version(f"{unit.op} of float16", 6, target)
 
 
-def kernel_matches(unit: Unit, target: Target) -> Objections:
+def kernel_matches(unit: NodeUnit, target: Target) -> Objections:
     """A stated kernel_shape must be that of the weights."""
     weights, kernel = unit.shape(1), unit.target.attr("kernel_shape", ())
     if weights is not None and kernel and tuple(kernel) != weights[2:]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, rank
 from ortconv.partition.coreml.checks import by_format, kernel_matches, needs_version
-from ortconv.partition.coreml.row import ML_PROGRAM, Row
+from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import MS_DOMAIN, Unit
+from ortconv.partition.units import MS_DOMAIN
 
 ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")
 
 
-def same_lower(unit: Unit, target: Target) -> Objections:
+def same_lower(unit: NodeUnit, target: Target) -> Objections:
     if unit.target.attr("auto_pad", "NOTSET") == "SAME_LOWER":
         yield from needs_version("auto_pad SAME_LOWER", 6, target)
 
 
-def fused(unit: Unit, target: Target) -> Objections:
+def fused(unit: NodeUnit, target: Target) -> Objections:
     """A known activation and no summand."""
     yield from attribute_is("activation", *ACTIVATIONS)(unit, target)
     if unit.input(3) is not None:
@@ -25,7 +26,7 @@ def fused(unit: Unit, target: Target) -> Objections:
         yield Objection("inputs", message, "leave it in parts: convert --use-coreml")
 
 
-def transposed(unit: Unit, target: Target) -> Objections:
+def transposed(unit: NodeUnit, target: Target) -> Objections:
     """Equal padding on all sides, the output's size left to follow from it."""
     node = unit.target
     pads: tuple[int, ...] = node.attr("pads", ())
@@ -44,8 +45,8 @@ def transposed(unit: Unit, target: Target) -> Objections:
 PLAIN = all_of(rank(3, 4, 1), kernel_matches, by_format(constant(1, 2), all_of(constant(2), same_lower)))
 
 ROWS = (
-    Row("Conv", check=PLAIN),
-    Row("FusedConv", formats=ML_PROGRAM, check=all_of(PLAIN, fused), domains=(MS_DOMAIN,)),
-    Row("ConvTranspose", formats=ML_PROGRAM,
+    CoremlRow("Conv", check=PLAIN),
+    CoremlRow("FusedConv", formats=ML_PROGRAM, check=all_of(PLAIN, fused), domains=(MS_DOMAIN,)),
+    CoremlRow("ConvTranspose", formats=ML_PROGRAM,
         check=all_of(constant(1, 2), kernel_matches, attribute_is("auto_pad", "NOTSET", "VALID"), transposed)),
 )  # fmt: skip

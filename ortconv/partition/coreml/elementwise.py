@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, constant, dtype, rank, role, type_name
 from ortconv.partition.coreml.checks import by_format, floats
-from ortconv.partition.coreml.row import ML_PROGRAM, Row
+from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import MS_DOMAIN, Unit
+from ortconv.partition.units import MS_DOMAIN
 
 
-def slope(unit: Unit, target: Target) -> Objections:
+def slope(unit: NodeUnit, target: Target) -> Objections:
     """One value per channel, [C,1,1], or one value for more than one channel."""
     shape, found = unit.input(0), unit.shape(1)
     if found is None:
@@ -28,7 +29,7 @@ def slope(unit: Unit, target: Target) -> Objections:
         yield Objection("shape", message, "reshape the slope to [C,1,1]")
 
 
-def same_types(unit: Unit, target: Target) -> Objections:
+def same_types(unit: NodeUnit, target: Target) -> Objections:
     yield from floats(unit, target)
     if unit.dtype(1) is not unit.dtype(0):
         base, exponent = map(type_name, (unit.dtype(0), unit.dtype(1)))
@@ -41,32 +42,32 @@ choice = all_of(dtype(DType.BOOL), dtype(DType.FLOAT, DType.FLOAT16, slots=(1, 2
 PRELU = all_of(rank(3, 4), by_format(constant(1), constant()), slope)
 
 ROWS = (
-    Row("Add", since=7),
-    Row("Mul", since=7),
-    Row("Sub", since=7),
-    Row("Div", since=7),
-    Row("Pow", since=7, types=same_types),
-    Row("Max", formats=ML_PROGRAM),
-    Row("And", formats=ML_PROGRAM, types=both_bool),
-    Row("Where", formats=ML_PROGRAM, types=choice),
-    Row("Sigmoid", since=6),
-    Row("Tanh", since=6),
-    Row("Relu", since=6),
-    Row("LeakyRelu", since=6),
-    Row("PRelu", since=6, check=PRELU),
-    Row("Gelu", formats=ML_PROGRAM, domains=("", MS_DOMAIN)),
-    Row("QuickGelu", formats=ML_PROGRAM, domains=(MS_DOMAIN,)),
-    Row("HardSigmoid", formats=ML_PROGRAM),
-    Row("Elu", formats=ML_PROGRAM),
-    Row("Softplus", formats=ML_PROGRAM),
-    Row("Sqrt"),
-    Row("Reciprocal"),
-    Row("Erf", formats=ML_PROGRAM),
-    Row("Round", formats=ML_PROGRAM),
-    Row("Exp", formats=ML_PROGRAM),
-    Row("Sin", formats=ML_PROGRAM),
-    Row("Cos", formats=ML_PROGRAM),
-    Row("Ceil", formats=ML_PROGRAM),
-    Row("Clip", check=constant(1, 2)),
-    Row("Identity", formats=ML_PROGRAM),
+    CoremlRow("Add", since=7),
+    CoremlRow("Mul", since=7),
+    CoremlRow("Sub", since=7),
+    CoremlRow("Div", since=7),
+    CoremlRow("Pow", since=7, types=same_types),
+    CoremlRow("Max", formats=ML_PROGRAM),
+    CoremlRow("And", formats=ML_PROGRAM, types=both_bool),
+    CoremlRow("Where", formats=ML_PROGRAM, types=choice),
+    CoremlRow("Sigmoid", since=6),
+    CoremlRow("Tanh", since=6),
+    CoremlRow("Relu", since=6),
+    CoremlRow("LeakyRelu", since=6),
+    CoremlRow("PRelu", since=6, check=PRELU),
+    CoremlRow("Gelu", formats=ML_PROGRAM, domains=("", MS_DOMAIN)),
+    CoremlRow("QuickGelu", formats=ML_PROGRAM, domains=(MS_DOMAIN,)),
+    CoremlRow("HardSigmoid", formats=ML_PROGRAM),
+    CoremlRow("Elu", formats=ML_PROGRAM),
+    CoremlRow("Softplus", formats=ML_PROGRAM),
+    CoremlRow("Sqrt"),
+    CoremlRow("Reciprocal"),
+    CoremlRow("Erf", formats=ML_PROGRAM),
+    CoremlRow("Round", formats=ML_PROGRAM),
+    CoremlRow("Exp", formats=ML_PROGRAM),
+    CoremlRow("Sin", formats=ML_PROGRAM),
+    CoremlRow("Cos", formats=ML_PROGRAM),
+    CoremlRow("Ceil", formats=ML_PROGRAM),
+    CoremlRow("Clip", check=constant(1, 2)),
+    CoremlRow("Identity", formats=ML_PROGRAM),
 )

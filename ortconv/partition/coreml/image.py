@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from ortconv.ir.schema import attribute
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, no_objection, ones, rank, single_output
 from ortconv.partition.coreml.checks import by_format
-from ortconv.partition.coreml.row import ML_PROGRAM, Row
+from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 # ---------------------------------------------------------------------- pooling
 
 
-def two_dimensional(unit: Unit, target: Target) -> Objections:
+def two_dimensional(unit: NodeUnit, target: Target) -> Objections:
     kernel = unit.target.attr("kernel_shape", ())
     if len(kernel) != 2:
         yield Objection("attribute", f"kernel_shape is {list(kernel)}: {target.name} pools over 2 dimensions")
@@ -31,7 +31,7 @@ WINDOW = all_of(
 # ---------------------------------------------------------------------- sampling
 
 
-def reflection(unit: Unit, target: Target) -> Objections:
+def reflection(unit: NodeUnit, target: Target) -> Objections:
     padding = attribute(unit.target, "padding_mode")
     if padding == "reflection" and not attribute(unit.target, "align_corners"):
         message = f"padding_mode is reflection with align_corners 0: {target.name} takes that with align_corners 1"
@@ -39,10 +39,10 @@ def reflection(unit: Unit, target: Target) -> Objections:
 
 
 ROWS = (
-    Row("AveragePool", check=WINDOW),
-    Row("MaxPool", check=WINDOW),
-    Row("GlobalAveragePool", check=rank(4, 4)),
-    Row("GlobalMaxPool", check=rank(4, 4)),
-    Row("GridSample", formats=ML_PROGRAM,
+    CoremlRow("AveragePool", check=WINDOW),
+    CoremlRow("MaxPool", check=WINDOW),
+    CoremlRow("GlobalAveragePool", check=rank(4, 4)),
+    CoremlRow("GlobalMaxPool", check=rank(4, 4)),
+    CoremlRow("GridSample", formats=ML_PROGRAM,
         check=all_of(rank(4, 4), attribute_is("mode", "linear", "bilinear"), reflection)),
 )  # fmt: skip

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ortconv.ir.graph import Node
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, type_name
 from ortconv.partition.coreml.checks import by_format, float16_version, result_rank, typed
-from ortconv.partition.coreml.row import ML_PROGRAM, Row, judge
+from ortconv.partition.coreml.row import ML_PROGRAM, CoremlRow, judge
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit, plain_unit
+from ortconv.partition.units import plain_unit
 
 CASTS = (DType.FLOAT, DType.FLOAT16, DType.INT32, DType.INT64, DType.BOOL)
 
@@ -18,7 +19,7 @@ def _casts_to_int32(node: Node) -> bool:
     return node.is_op("Cast") and node.attr("to", 0) == DType.INT32
 
 
-def alone_or_without_cast(unit: Unit, target: Target) -> Objections:
+def alone_or_without_cast(unit: NodeUnit, target: Target) -> Objections:
     """A Cast to int32 is fused with the ArgMax, so it must be its only reader."""
     edges = list(unit.target.out.uses)
     if len(edges) > 1 and any(_casts_to_int32(user) for user, _ in edges):
@@ -26,12 +27,12 @@ def alone_or_without_cast(unit: Unit, target: Target) -> Objections:
         yield Objection("outputs", message, "have all of them read the Cast")
 
 
-ARGMAX = Row(
+ARGMAX = CoremlRow(
     "ArgMax", check=all_of(attribute_is("select_last_index", 0), by_format(alone_or_without_cast, no_objection))
 )
 
 
-def after_argmax(unit: Unit, target: Target) -> Objections:
+def after_argmax(unit: NodeUnit, target: Target) -> Objections:
     """The NeuralNetwork format has no casts, but can have ArgMax give int32."""
     to = DType(unit.target.attr("to", 0))
     value = unit.input(0)
@@ -45,14 +46,14 @@ def after_argmax(unit: Unit, target: Target) -> Objections:
         yield Objection("attribute", f"to is {type_name(to)}: {target.name} casts to int32", advice)
 
 
-def cast(unit: Unit, target: Target) -> Objections:
+def cast(unit: NodeUnit, target: Target) -> Objections:
     to = DType(unit.target.attr("to", 0))
     if to not in CASTS:
         known = ", ".join(map(type_name, CASTS))
         yield Objection("attribute", f"to is {type_name(to)}: {target.name} casts to {known}")
 
 
-def gather(unit: Unit, target: Target) -> Objections:
+def gather(unit: NodeUnit, target: Target) -> Objections:
     """A scalar index is a Reshape, Gather and Squeeze, so data must be static and have one dimension to spare."""
     data, indices = unit.input(0), unit.rank(1)
     if data is None or data.rank is None or indices is None:
@@ -68,8 +69,8 @@ def gather(unit: Unit, target: Target) -> Objections:
 
 ROWS = (
     ARGMAX,
-    Row("Cast", types=by_format(dtype(DType.INT64), dtype(*CASTS)), check=by_format(after_argmax, cast)),
-    Row("Gather", types=typed(DType.FLOAT, DType.INT64), check=all_of(float16_version, gather)),
-    Row("GatherND", formats=ML_PROGRAM, types=dtype(*CASTS),
+    CoremlRow("Cast", types=by_format(dtype(DType.INT64), dtype(*CASTS)), check=by_format(after_argmax, cast)),
+    CoremlRow("Gather", types=typed(DType.FLOAT, DType.INT64), check=all_of(float16_version, gather)),
+    CoremlRow("GatherND", formats=ML_PROGRAM, types=dtype(*CASTS),
         check=all_of(attribute_is("batch_dims", 0), constant(1))),
 )  # fmt: skip

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, rank, role
 from ortconv.partition.coreml.checks import MAX_RANK, by_format
-from ortconv.partition.coreml.row import Row
+from ortconv.partition.coreml.row import CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 
-def gemm_bias(unit: Unit, target: Target) -> Objections:
+def gemm_bias(unit: NodeUnit, target: Target) -> Objections:
     """C must be a constant of one value or one row."""
     shape, weights = unit.shape(2), unit.shape(1)
     yield from constant(2)(unit, target)
@@ -25,6 +25,6 @@ def gemm_bias(unit: Unit, target: Target) -> Objections:
 ONE_BETA = all_of(attribute_is("transA", 0), attribute_is("alpha", 1.0), attribute_is("beta", 1.0))
 
 ROWS = (
-    Row("Gemm", check=all_of(ONE_BETA, constant(1), gemm_bias)),
-    Row("MatMul", check=by_format(all_of(rank(2, 2, 0, 1), constant(1)), rank(2, MAX_RANK, 0, 1))),
+    CoremlRow("Gemm", check=all_of(ONE_BETA, constant(1), gemm_bias)),
+    CoremlRow("MatMul", check=by_format(all_of(rank(2, 2, 0, 1), constant(1)), rank(2, MAX_RANK, 0, 1))),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, dynamic, no_objection, rank, role
 from ortconv.partition.coreml.checks import (
     MAX_RANK,
@@ -14,19 +15,18 @@ from ortconv.partition.coreml.checks import (
     static,
     typed,
 )
-from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, Row
+from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 
-def numbers(unit: Unit, slot: int) -> list[int] | None:
+def numbers(unit: NodeUnit, slot: int) -> list[int] | None:
     """The values of a constant input; None where it is none."""
     const = unit.constant(slot)
     return None if const is None else const.numpy().ravel().tolist()
 
 
-def reshape(unit: Unit, target: Target) -> Objections:
+def reshape(unit: NodeUnit, target: Target) -> Objections:
     """The result has at most 5 dimensions, and a 0 in the shape copies one."""
     sizes = numbers(unit, 1)
     if sizes is None:
@@ -36,13 +36,13 @@ def reshape(unit: Unit, target: Target) -> Objections:
         yield Objection("empty", f"the shape is {sizes} with allowzero 1: no dimension may be 0")
 
 
-def unsqueeze(unit: Unit, target: Target) -> Objections:
+def unsqueeze(unit: NodeUnit, target: Target) -> Objections:
     axes = numbers(unit, 1) if unit.since >= 13 else unit.target.attr("axes", ())
     if axes is not None and (found := unit.rank(0)) is not None:
         yield from result_rank(unit, found + len(axes), target)
 
 
-def kept(unit: Unit, target: Target) -> Objections:
+def kept(unit: NodeUnit, target: Target) -> Objections:
     """The slice must have elements."""
     shape = unit.shape(0)
     starts, ends, axes, steps = (numbers(unit, slot) for slot in (1, 2, 3, 4))
@@ -58,7 +58,7 @@ def kept(unit: Unit, target: Target) -> Objections:
             yield Objection("empty", f"{message}: {target.name} needs an element")
 
 
-def split(unit: Unit, target: Target) -> Objections:
+def split(unit: NodeUnit, target: Target) -> Objections:
     """At least two parts, none of them empty, which add up to the dimension; even ones where no sizes are given."""
     count = sum(v is not None for v in unit.target.outputs)
     axis, value = unit.target.attr("axis", 0), unit.input(0)
@@ -76,7 +76,7 @@ def split(unit: Unit, target: Target) -> Objections:
         yield Objection("shape", f"dimension {size} is split into {count} parts: {target.name} needs them equal")
 
 
-def pad_amounts(unit: Unit, target: Target) -> Objections:
+def pad_amounts(unit: NodeUnit, target: Target) -> Objections:
     """No amount below 0; only the last two axes in NeuralNetwork format, and when reflecting."""
     pads, axes, found = numbers(unit, 1), numbers(unit, 3), unit.rank(0)
     if pads is None or found is None or (unit.input(3) is not None and axes is None):
@@ -93,7 +93,7 @@ def pad_amounts(unit: Unit, target: Target) -> Objections:
         yield Objection("attribute", message, "move the axis to the end with Transpose")
 
 
-def pad_form(unit: Unit, target: Target) -> Objections:
+def pad_form(unit: NodeUnit, target: Target) -> Objections:
     """NeuralNetwork pads images by a value that is given; what is reflected must be there."""
     shape, pads = unit.shape(0), numbers(unit, 1)
     if not target.is_mlprogram:
@@ -111,19 +111,19 @@ def pad_form(unit: Unit, target: Target) -> Objections:
                 yield Objection("shape", f"{message}: {target.name} reflects fewer elements than there are")
 
 
-def depth_to_space(unit: Unit, target: Target) -> Objections:
+def depth_to_space(unit: NodeUnit, target: Target) -> Objections:
     """MLProgram has CRD order, but composes it of operations on known shapes."""
     if unit.since >= 11 and unit.target.attr("mode", "DCR") == "CRD":
         yield from static(unit, target)
 
 
-def repeats(unit: Unit, target: Target) -> Objections:
+def repeats(unit: NodeUnit, target: Target) -> Objections:
     found = numbers(unit, 1)
     if found is not None and any(r < 1 for r in found):
         yield Objection("attribute", f"{role(unit, 1)} is {found}: {target.name} repeats once at least")
 
 
-def whole_shape(unit: Unit, target: Target) -> Objections:
+def whole_shape(unit: NodeUnit, target: Target) -> Objections:
     yield from attribute_is("start", 0)(unit, target)
     if "end" in unit.target.attrs:
         yield Objection(
@@ -131,7 +131,7 @@ def whole_shape(unit: Unit, target: Target) -> Objections:
         )
 
 
-def images_by_channel(unit: Unit, target: Target) -> Objections:
+def images_by_channel(unit: NodeUnit, target: Target) -> Objections:
     """NeuralNetwork joins channels of batches of images only."""
     found = unit.rank(0)
     yield from rank(4, 4)(unit, target)
@@ -140,7 +140,7 @@ def images_by_channel(unit: Unit, target: Target) -> Objections:
         yield Objection("attribute", f"axis is {axis}: {target.name} takes 1 of 4, the channels", OTHER_FORMAT)
 
 
-def several(unit: Unit, target: Target) -> Objections:
+def several(unit: NodeUnit, target: Target) -> Objections:
     if len(unit.inputs) < 2:
         yield Objection("inputs", f"the node has 1 input: {target.name} joins 2 at least", "leave it out")
 
@@ -154,18 +154,18 @@ PAD = all_of(
 SLICE = all_of(static, constant(1, 2, 3, 4), float16_version, kept)
 
 ROWS = (
-    Row("Reshape", since=5, check=all_of(static, constant(1), reshape)),
-    Row("Flatten", formats=NEURAL_NETWORK),
-    Row("Squeeze", check=constant(1)),
-    Row("Unsqueeze", formats=ML_PROGRAM, check=all_of(constant(1), unsqueeze)),
-    Row("Transpose"),
-    Row("Concat", check=all_of(several, by_format(images_by_channel, no_objection))),
-    Row("Slice", since=10, types=typed(DType.FLOAT, DType.INT64), check=SLICE),
-    Row("Split", since=13, check=all_of(constant(1), split)),
-    Row("Pad", since=11, types=typed(DType.FLOAT), check=PAD),
-    Row("DepthToSpace", check=all_of(rank(4, 4), by_format(attribute_is("mode", "DCR", since=11), depth_to_space))),
-    Row("Tile", types=typed(DType.FLOAT, DType.INT32, DType.INT64, DType.BOOL),
+    CoremlRow("Reshape", since=5, check=all_of(static, constant(1), reshape)),
+    CoremlRow("Flatten", formats=NEURAL_NETWORK),
+    CoremlRow("Squeeze", check=constant(1)),
+    CoremlRow("Unsqueeze", formats=ML_PROGRAM, check=all_of(constant(1), unsqueeze)),
+    CoremlRow("Transpose"),
+    CoremlRow("Concat", check=all_of(several, by_format(images_by_channel, no_objection))),
+    CoremlRow("Slice", since=10, types=typed(DType.FLOAT, DType.INT64), check=SLICE),
+    CoremlRow("Split", since=13, check=all_of(constant(1), split)),
+    CoremlRow("Pad", since=11, types=typed(DType.FLOAT), check=PAD),
+    CoremlRow("DepthToSpace", check=all_of(rank(4, 4), by_format(attribute_is("mode", "DCR", since=11), depth_to_space))),
+    CoremlRow("Tile", types=typed(DType.FLOAT, DType.INT32, DType.INT64, DType.BOOL),
         check=all_of(by_format(constant(1), no_objection), float16_version, repeats)),
-    Row("Shape", types=by_format(dtype(DType.FLOAT), dtype(DType.FLOAT, DType.FLOAT16, DType.INT32, DType.INT64)),
+    CoremlRow("Shape", types=by_format(dtype(DType.FLOAT), dtype(DType.FLOAT, DType.FLOAT16, DType.INT32, DType.INT64)),
         check=by_format(whole_shape, no_objection)),
 )  # fmt: skip

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, rank, single_output
 from ortconv.partition.coreml.checks import static
-from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, Row
+from ortconv.partition.coreml.row import ML_PROGRAM, NEURAL_NETWORK, CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 
-def reduced_axes(unit: Unit, target: Target) -> Objections:
+def reduced_axes(unit: NodeUnit, target: Target) -> Objections:
     """An empty list of axes must mean all axes."""
     if unit.target.attr("noop_with_empty_axes", 0) != 1:
         return
@@ -26,7 +26,7 @@ BATCH = all_of(
 )
 
 
-def one_type(unit: Unit, target: Target) -> Objections:
+def one_type(unit: NodeUnit, target: Target) -> Objections:
     """float32 or float16, the same for scale and bias."""
     yield from dtype(DType.FLOAT, DType.FLOAT16)(unit, target)
     for slot in (1, 2):
@@ -38,15 +38,15 @@ SCALED = all_of(constant(1, 2), attribute_is("stash_type", 1), single_output)
 REDUCED = all_of(constant(1), reduced_axes)
 
 ROWS = (
-    Row("BatchNormalization", since=7, check=BATCH),
-    Row("LayerNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
-    Row("InstanceNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
-    Row("GroupNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
-    Row("LRN", formats=NEURAL_NETWORK, check=rank(3, 4)),
-    Row("Softmax", check=static),
-    Row("ReduceSum", check=REDUCED),
-    Row("ReduceMean", check=REDUCED),
-    Row("ReduceMax", formats=ML_PROGRAM, check=REDUCED),
-    Row("ReduceMin", formats=ML_PROGRAM, check=REDUCED),
-    Row("ReduceProd", formats=ML_PROGRAM, check=REDUCED),
+    CoremlRow("BatchNormalization", since=7, check=BATCH),
+    CoremlRow("LayerNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
+    CoremlRow("InstanceNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
+    CoremlRow("GroupNormalization", formats=ML_PROGRAM, types=one_type, check=SCALED),
+    CoremlRow("LRN", formats=NEURAL_NETWORK, check=rank(3, 4)),
+    CoremlRow("Softmax", check=static),
+    CoremlRow("ReduceSum", check=REDUCED),
+    CoremlRow("ReduceMean", check=REDUCED),
+    CoremlRow("ReduceMax", formats=ML_PROGRAM, check=REDUCED),
+    CoremlRow("ReduceMin", formats=ML_PROGRAM, check=REDUCED),
+    CoremlRow("ReduceProd", formats=ML_PROGRAM, check=REDUCED),
 )

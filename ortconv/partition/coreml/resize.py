@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import floor
 
 from ortconv.ir.schema import attribute
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dynamic, rank, role
 from ortconv.partition.coreml.checks import OTHER_FORMAT, by_format
-from ortconv.partition.coreml.row import Row
+from ortconv.partition.coreml.row import CoremlRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 
-def coordinates(unit: Unit, target: Target) -> Objections:
+def coordinates(unit: NodeUnit, target: Target) -> Objections:
     """Linear or nearest in the coordinates that the format has."""
     mode = attribute(unit.target, "mode")
     transform = attribute(unit.target, "coordinate_transformation_mode")
@@ -40,13 +41,13 @@ def coordinates(unit: Unit, target: Target) -> Objections:
         yield Objection("attribute", f"coordinate_transformation_mode is {transform}: {target.name} takes {wanted}")
 
 
-def given_by(unit: Unit) -> int:
+def given_by(unit: NodeUnit) -> int:
     """The slot that says how far: 2 for scales, else 3 for sizes; an empty tensor of scales stands for none."""
     const = unit.constant(2)
     return 2 if unit.input(2) is not None and (const is None or const.size) else 3
 
 
-def extent(unit: Unit, target: Target) -> Objections:
+def extent(unit: NodeUnit, target: Target) -> Objections:
     """Constant scales, else sizes, that change the last two dimensions only, and these by steps that the format has."""
     slot = given_by(unit)
     value, const = unit.input(0), unit.constant(slot)
@@ -65,24 +66,34 @@ def extent(unit: Unit, target: Target) -> Objections:
         if not target.coreml_static_inputs:
             yield dynamic(value, target.name, "every dimension here")
         return
-    scales = (
-        [wanted for axis, wanted in zip(axes, given, strict=True) if axis >= len(shape) - 2] if slot == 2 else [1.0]
-    )
-    if target.is_mlprogram and min(scales, default=1) < 1 < max(scales, default=1):
-        message = f"one axis is scaled by {min(scales):g} and the other by {max(scales):g}"
-        yield Objection(
-            "shape", f"{message}: {target.name} makes images larger or smaller", "resize one axis at a time"
-        )
-    for axis, wanted in zip(axes, given, strict=True):
+    wanted_of = list(zip(axes, given, strict=True))
+    if slot == 2 and target.is_mlprogram:
+        yield from _one_direction([scale for axis, scale in wanted_of if axis >= len(shape) - 2], target)
+    for axis, wanted in wanted_of:
         size = shape[axis]
         if axis < len(shape) - 2:
             yield from _unchanged(axis, wanted, 1 if slot == 2 else size, target)
         elif isinstance(size, int):
-            if slot == 2:
-                yield from _scaled(axis, wanted, size, target)
-            elif not target.is_mlprogram:
-                yield from _sized(axis, wanted, size, target)
-            yield from _half_pixel(unit, axis, floor(size * wanted) if slot == 2 else wanted, target)
+            yield from _changed(unit, axis, wanted, size, target)
+
+
+def _one_direction(scales: Sequence[float], target: Target) -> Objections:
+    """Rows and columns become more, or both become fewer."""
+    if min(scales, default=1) < 1 < max(scales, default=1):
+        message = f"one axis is scaled by {min(scales):g} and the other by {max(scales):g}"
+        yield Objection(
+            "shape", f"{message}: {target.name} makes images larger or smaller", "resize one axis at a time"
+        )
+
+
+def _changed(unit: NodeUnit, axis: int, wanted: float, size: int, target: Target) -> Objections:
+    """The scale or size of one axis of an image."""
+    by_scale = given_by(unit) == 2
+    if by_scale:
+        yield from _scaled(axis, wanted, size, target)
+    elif not target.is_mlprogram:
+        yield from _sized(axis, int(wanted), size, target)
+    yield from _half_pixel(unit, axis, floor(size * wanted) if by_scale else int(wanted), target)
 
 
 def _unchanged(axis: int, wanted: float, kept: object, target: Target) -> Objections:
@@ -108,7 +119,7 @@ def _sized(axis: int, wanted: int, size: int, target: Target) -> Objections:
         yield Objection("shape", message, OTHER_FORMAT)
 
 
-def _half_pixel(unit: Unit, axis: int, result: int, target: Target) -> Objections:
+def _half_pixel(unit: NodeUnit, axis: int, result: int, target: Target) -> Objections:
     """pytorch_half_pixel is half_pixel where the result has more than one row and column."""
     transform = attribute(unit.target, "coordinate_transformation_mode")
     if transform == "pytorch_half_pixel" and target.is_mlprogram and result <= 1:
@@ -125,4 +136,4 @@ CHECK = all_of(
     extent,
 )
 
-ROWS = (Row("Resize", since=11, check=CHECK, empty=True),)
+ROWS = (CoremlRow("Resize", since=11, check=CHECK, empty=True),)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ortconv.choices import COREML_FORMATS
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import Check, no_objection
 from ortconv.partition.coreml.checks import floats, readable
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 MAX_SINCE_VERSION = 27
 """Newest version of an operator's schema that is taken; 20 in ONNX Runtime of 2024."""
@@ -18,7 +18,7 @@ NEURAL_NETWORK, ML_PROGRAM = COREML_FORMATS[:1], COREML_FORMATS[1:]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CoremlRow:
     """What an operator must meet.
 
     `since` is its least since_version, `formats` those that have it, `types` the check of element types, `check` everything
@@ -34,7 +34,7 @@ class Row:
     empty: bool = False
 
 
-def judge(row: Row, unit: Unit, target: Target) -> Objections:
+def judge(row: CoremlRow, unit: NodeUnit, target: Target) -> Objections:
     """Every reason of a row against a unit."""
     wanted = "MLProgram" if target.is_mlprogram else "NeuralNetwork"
     if wanted not in row.formats:

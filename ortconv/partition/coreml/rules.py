@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.coreml import convolution, elementwise, image, indices, matmul, movement, normalization, resize
-from ortconv.partition.coreml.row import Row, judge
+from ortconv.partition.coreml.row import CoremlRow, judge
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 FAMILIES = (convolution, elementwise, image, indices, matmul, movement, normalization, resize)
 
-ROWS: dict[str, Row] = {row.op: row for family in FAMILIES for row in family.ROWS}
+ROWS: dict[str, CoremlRow] = {row.op: row for family in FAMILIES for row in family.ROWS}
 """The operators that CoreML can run, by ONNX op type."""
 
 _FLOAT = "convert the float model: CoreML computes in floats, and quantizes weights with tools of its own"
@@ -50,7 +50,7 @@ INSTEAD: dict[str, str] = {
 """What to write or do instead of an operator that CoreML has not."""
 
 
-def objections(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """Every reason against a unit, which is a single node."""
     row = ROWS.get(unit.op)
     if row is None:

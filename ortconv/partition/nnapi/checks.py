@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.checks import CHANGED, Check, dtype, dynamic, role, type_name
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Operand, Unit
 
 
 def needs_level(what: str, level: int, target: Target) -> Objections:
@@ -22,7 +22,7 @@ def needs_level(what: str, level: int, target: Target) -> Objections:
         )
 
 
-def static_shapes(unit: Unit, target: Target) -> Objections:
+def static_shapes(unit: NodeUnit, target: Target) -> Objections:
     """Every dimension of every input, scales and zero points included, must be a number."""
     for operand in unit.inputs:
         if operand is not None:
@@ -38,20 +38,20 @@ float32_or_uint8 = dtype(DType.FLOAT, DType.UINT8)
 def nchw_level(what: str, level: int) -> Check:
     """Keeping the NCHW layout asks for a higher feature level."""
 
-    def check(unit: Unit, target: Target) -> Objections:
+    def check(unit: NodeUnit, target: Target) -> Objections:
         if target.use_nchw:
             yield from needs_level(f"{what} in NCHW layout", level, target)
 
     return check
 
 
-def images(unit: Unit, target: Target) -> Objections:
+def images(unit: NodeUnit, target: Target) -> Objections:
     """Images are transposed to NHWC and back."""
     if not target.use_nchw and unit.rank(0) == 4:
         yield from needs_level(f"{unit.op} between Transposes to NHWC and back", 28, target)
 
 
-def window(unit: Unit, size: Sequence[int]) -> Objections:
+def window(unit: NodeUnit, size: Sequence[int]) -> Objections:
     """Stated padding must be smaller than a window of this size with its dilations, which must fit into the padded image."""
     shape, mode = unit.shape(0), unit.target.attr("auto_pad", "NOTSET")
     if shape is None or len(shape) != len(size) + 2 or mode not in ("NOTSET", "VALID"):
@@ -77,7 +77,7 @@ def quantized(activations: tuple[int, ...] = (0,), weights: int | None = None) -
     Only int8 weights may have parameters per channel.
     """
 
-    def check(unit: Unit, target: Target) -> Objections:
+    def check(unit: NodeUnit, target: Target) -> Objections:
         for slot in range(len(unit.inputs)) if activations == EVERY else activations:
             yield from _activation(unit.inputs[slot] if slot < len(unit.inputs) else None, role(unit, slot))
         if weights is not None:
@@ -87,12 +87,12 @@ def quantized(activations: tuple[int, ...] = (0,), weights: int | None = None) -
     return check
 
 
-def quantized_input(unit: Unit, target: Target) -> Objections:
+def quantized_input(unit: NodeUnit, target: Target) -> Objections:
     """The first input must be uint8 with constant parameters per tensor."""
     yield from _activation(unit.inputs[0], role(unit, 0))
 
 
-def quantized_output(unit: Unit, target: Target) -> Objections:
+def quantized_output(unit: NodeUnit, target: Target) -> Objections:
     """The first output must be uint8 with constant parameters per tensor."""
     output = unit.outputs[0]
     yield from _activation(output, "the output" if output is None else f"output '{output.value.name}'")
@@ -102,7 +102,7 @@ EVERY = (-1,)
 """All inputs, as slots of quantized()."""
 
 
-def _activation(operand: Operand | None, what: str) -> Objections:
+def _activation(operand: UnitOperand | None, what: str) -> Objections:
     if operand is None or operand.scale is None:
         yield Objection("quantization", f"{what} is not quantized: NNAPI needs all tensors of this operator as uint8")
         return
@@ -116,7 +116,7 @@ def _activation(operand: Operand | None, what: str) -> Objections:
     yield from _per_tensor(operand, what)
 
 
-def _per_tensor(operand: Operand, what: str) -> Objections:
+def _per_tensor(operand: UnitOperand, what: str) -> Objections:
     for name, value in (("scale", operand.scale), ("zero point", operand.zero_point)):
         if value is None:
             continue
@@ -131,7 +131,7 @@ def _per_tensor(operand: Operand, what: str) -> Objections:
             )
 
 
-def _weights(unit: Unit, slot: int, target: Target) -> Objections:
+def _weights(unit: NodeUnit, slot: int, target: Target) -> Objections:
     operand = unit.inputs[slot] if slot < len(unit.inputs) else None
     what = role(unit, slot)
     if operand is None or operand.scale is None or operand.value.dtype is DType.UINT8:
@@ -145,7 +145,7 @@ def _weights(unit: Unit, slot: int, target: Target) -> Objections:
         yield from _int8_weights(unit, operand, what, target)
 
 
-def _int8_weights(unit: Unit, operand: Operand, what: str, target: Target) -> Objections:
+def _int8_weights(unit: NodeUnit, operand: UnitOperand, what: str, target: Target) -> Objections:
     shape = operand.value.static_shape
     channels = shape[0] if shape else 1
     scale, zero = operand.scale, operand.zero_point
@@ -181,7 +181,7 @@ def _int8_weights(unit: Unit, operand: Operand, what: str, target: Target) -> Ob
         )
 
 
-def parameters(operand: Operand | None) -> tuple[float, int] | None:
+def parameters(operand: UnitOperand | None) -> tuple[float, int] | None:
     """The scale and zero point of a tensor quantized by constants of one element."""
     if operand is None or operand.scale is None:
         return None
@@ -195,7 +195,7 @@ def parameters(operand: Operand | None) -> tuple[float, int] | None:
 def coarser_output(level: int | None = None) -> Check:
     """The quantized form needs an output scale above the product of the first two inputs' scales, below `level` or at all."""
 
-    def check(unit: Unit, target: Target) -> Objections:
+    def check(unit: NodeUnit, target: Target) -> Objections:
         found = [parameters(operand) for operand in (*unit.inputs[:2], unit.outputs[0])]
         a, b, out = (None if p is None else np.float32(p[0]) for p in found)
         if (
@@ -216,7 +216,7 @@ def coarser_output(level: int | None = None) -> Check:
     return check
 
 
-def is_quantized(unit: Unit) -> bool:
+def is_quantized(unit: NodeUnit) -> bool:
     """True for QDQ groups and QLinear operators."""
     return unit.outputs[0] is not None and unit.outputs[0].scale is not None and unit.op != "QuantizeLinear"
 
@@ -224,7 +224,7 @@ def is_quantized(unit: Unit) -> bool:
 def output_parameters(scale: float, zero: int) -> Check:
     """The quantized form must give its output exactly these parameters."""
 
-    def check(unit: Unit, target: Target) -> Objections:
+    def check(unit: NodeUnit, target: Target) -> Objections:
         found = parameters(unit.outputs[0]) if is_quantized(unit) else None
         if found is not None and found != (scale, zero):
             yield Objection(
@@ -236,7 +236,7 @@ def output_parameters(scale: float, zero: int) -> Check:
     return check
 
 
-def keeps_parameters(unit: Unit, target: Target) -> Objections:
+def keeps_parameters(unit: NodeUnit, target: Target) -> Objections:
     """The quantized form must have the same scale and zero point on all inputs and the output."""
     if not is_quantized(unit):
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, constant, rank
 from ortconv.partition.nnapi.checks import (
     coarser_output,
@@ -11,19 +12,18 @@ from ortconv.partition.nnapi.checks import (
     quantized,
     window,
 )
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 
-def constant_bias(unit: Unit, target: Target) -> Objections:
+def constant_bias(unit: NodeUnit, target: Target) -> Objections:
     """The quantized form needs a constant bias; that of the float form may be computed."""
     if is_quantized(unit):
         yield from constant(2)(unit, target)
 
 
-def dilations(unit: Unit, target: Target) -> Objections:
+def dilations(unit: NodeUnit, target: Target) -> Objections:
     """Dilation is for ordinary and depthwise convolutions, from feature level 29."""
     values: tuple[int, ...] = unit.target.attr("dilations", ())
     if all(d == 1 for d in values):
@@ -39,14 +39,14 @@ def dilations(unit: Unit, target: Target) -> Objections:
         )
 
 
-def groups(unit: Unit, target: Target) -> Objections:
+def groups(unit: NodeUnit, target: Target) -> Objections:
     """Groups of several channels are GROUPED_CONV_2D."""
     weights, group = unit.shape(1), unit.target.attr("group", 1)
     if group != 1 and weights is not None and len(weights) > 1 and weights[1] != 1:
         yield from needs_level(f"a convolution of {group} groups of {weights[1]} channels", 29, target)
 
 
-def padding(unit: Unit, target: Target) -> Objections:
+def padding(unit: NodeUnit, target: Target) -> Objections:
     weights = unit.shape(1)
     if weights is not None:
         yield from window(unit, weights[2:])
@@ -60,6 +60,6 @@ CHECK = all_of(
 RUNTIME = all_of(groups, padding, coarser_output(29))
 
 ROWS = (
-    Row("Conv", level=28, check=CHECK, qdq=WEIGHTS, runtime=RUNTIME),
-    Row("QLinearConv", level=28, types=WEIGHTS, check=CHECK, runtime=RUNTIME),
+    NnapiRow("Conv", level=28, check=CHECK, qdq=WEIGHTS, runtime=RUNTIME),
+    NnapiRow("QLinearConv", level=28, types=WEIGHTS, check=CHECK, runtime=RUNTIME),
 )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import dtype, rank, role
 from ortconv.partition.nnapi.checks import coarser_output, needs_level, output_parameters, quantized
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import MS_DOMAIN, Unit, clip_limits
+from ortconv.partition.units import MS_DOMAIN, clip_limits
 
 MIN_MAX = "write it as Max and Min, from feature level 29 on"
 CLIP_RANGES = ((0.0, 6.0), (-1.0, 1.0))
 
 
-def clip(unit: Unit, target: Target) -> Objections:
+def clip(unit: NodeUnit, target: Target) -> Objections:
     """The bounds must be those of RELU6 or RELU1, as attributes or constants."""
     low, high = clip_limits(unit.target)
     for name, bound in (("min", low), ("max", high)):
@@ -25,13 +26,13 @@ def clip(unit: Unit, target: Target) -> Objections:
         yield Objection("attribute", f"the bounds are {low:g} and {high:g}: NNAPI has 0 and 6, -1 and 1", advice)
 
 
-def two_inputs(unit: Unit, target: Target) -> Objections:
+def two_inputs(unit: NodeUnit, target: Target) -> Objections:
     if len(unit.inputs) != 2:
         advice = "chain nodes of two inputs" if len(unit.inputs) > 2 else "leave the node out"
         yield Objection("inputs", f"the node has {len(unit.inputs)} inputs: NNAPI takes 2", advice)
 
 
-def slope(unit: Unit, target: Target) -> Objections:
+def slope(unit: NodeUnit, target: Target) -> Objections:
     """The result has the shape of both inputs broadcast, so the slope may not add dimensions."""
     own, found = unit.rank(0), unit.rank(1)
     if own is not None and found is not None and found > own:
@@ -39,12 +40,12 @@ def slope(unit: Unit, target: Target) -> Objections:
         yield Objection("rank", message, "drop leading dimensions of 1 from the slope")
 
 
-def select(unit: Unit, target: Target) -> Objections:
+def select(unit: NodeUnit, target: Target) -> Objections:
     """LeakyRelu becomes LESS, MUL and SELECT."""
     yield from needs_level("LeakyRelu by LESS and SELECT", 29, target)
 
 
-def cast(unit: Unit, target: Target) -> Objections:
+def cast(unit: NodeUnit, target: Target) -> Objections:
     to = DType(unit.target.attr("to", 0))
     if to not in (DType.FLOAT, DType.INT32):
         yield Objection("attribute", f"to is {to.name.lower()}: NNAPI casts to float32 or int32")
@@ -55,30 +56,30 @@ SMALL = rank(0, 4)
 PAIR = quantized((0, 1))
 
 ROWS = (
-    Row("Add", since=7, check=BINARY_RANKS, qdq=PAIR),
-    Row("Mul", since=7, check=BINARY_RANKS, qdq=PAIR, runtime=coarser_output()),
-    Row("Sub", since=7, level=28, check=BINARY_RANKS),
-    Row("Div", since=7, level=28, check=BINARY_RANKS),
-    Row("Pow", since=7, level=29, types=dtype(DType.FLOAT, slots=(0, 1)), check=BINARY_RANKS),
-    Row("PRelu", level=29, check=BINARY_RANKS, runtime=slope),
-    Row("QLinearAdd", types=PAIR, check=BINARY_RANKS, domains=(MS_DOMAIN,)),
-    Row("QLinearMul", types=PAIR, check=BINARY_RANKS, domains=(MS_DOMAIN,), runtime=coarser_output()),
-    Row("Max", since=6, level=29, check=two_inputs),
-    Row("Min", since=6, level=29, check=two_inputs),
-    Row("Abs", since=6, level=29),
-    Row("Exp", since=6, level=29),
-    Row("Log", since=6, level=29),
-    Row("Neg", since=6, level=29),
-    Row("Sin", since=6, level=29),
-    Row("Sqrt", since=6, level=29),
-    Row("Floor", since=6, runtime=SMALL),
-    Row("Tanh", since=6, runtime=SMALL),
-    Row("Sigmoid", since=6, check=rank(1, 4)),
-    Row("QLinearSigmoid", types=quantized(), check=output_parameters(1 / 256, 0), domains=(MS_DOMAIN,),
+    NnapiRow("Add", since=7, check=BINARY_RANKS, qdq=PAIR),
+    NnapiRow("Mul", since=7, check=BINARY_RANKS, qdq=PAIR, runtime=coarser_output()),
+    NnapiRow("Sub", since=7, level=28, check=BINARY_RANKS),
+    NnapiRow("Div", since=7, level=28, check=BINARY_RANKS),
+    NnapiRow("Pow", since=7, level=29, types=dtype(DType.FLOAT, slots=(0, 1)), check=BINARY_RANKS),
+    NnapiRow("PRelu", level=29, check=BINARY_RANKS, runtime=slope),
+    NnapiRow("QLinearAdd", types=PAIR, check=BINARY_RANKS, domains=(MS_DOMAIN,)),
+    NnapiRow("QLinearMul", types=PAIR, check=BINARY_RANKS, domains=(MS_DOMAIN,), runtime=coarser_output()),
+    NnapiRow("Max", since=6, level=29, check=two_inputs),
+    NnapiRow("Min", since=6, level=29, check=two_inputs),
+    NnapiRow("Abs", since=6, level=29),
+    NnapiRow("Exp", since=6, level=29),
+    NnapiRow("Log", since=6, level=29),
+    NnapiRow("Neg", since=6, level=29),
+    NnapiRow("Sin", since=6, level=29),
+    NnapiRow("Sqrt", since=6, level=29),
+    NnapiRow("Floor", since=6, runtime=SMALL),
+    NnapiRow("Tanh", since=6, runtime=SMALL),
+    NnapiRow("Sigmoid", since=6, check=rank(1, 4)),
+    NnapiRow("QLinearSigmoid", types=quantized(), check=output_parameters(1 / 256, 0), domains=(MS_DOMAIN,),
         runtime=SMALL),
-    Row("Elu", since=6, level=30),
-    Row("LeakyRelu", since=6, check=rank(1, 4), runtime=select),
-    Row("Relu", runtime=SMALL),
-    Row("Clip", check=clip, runtime=SMALL),
-    Row("Cast", since=6, level=29, check=cast),
+    NnapiRow("Elu", since=6, level=30),
+    NnapiRow("LeakyRelu", since=6, check=rank(1, 4), runtime=select),
+    NnapiRow("Relu", runtime=SMALL),
+    NnapiRow("Clip", check=clip, runtime=SMALL),
+    NnapiRow("Cast", since=6, level=29, check=cast),
 )  # fmt: skip

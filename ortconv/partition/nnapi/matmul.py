@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, dtype, not_constant, rank, role
 from ortconv.partition.nnapi.checks import coarser_output, is_quantized, needs_level, quantized
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 
-def gemm_weights(unit: Unit, target: Target) -> Objections:
+def gemm_weights(unit: NodeUnit, target: Target) -> Objections:
     """B becomes [N, K], so unless it is that already it must be constant."""
     if unit.target.attr("transB", 0) == 0:
         yield from constant(1)(unit, target)
 
 
-def gemm_bias(unit: Unit, target: Target) -> Objections:
+def gemm_bias(unit: NodeUnit, target: Target) -> Objections:
     """C must be one row of N elements, with leading 1s from feature level 28; constant in the quantized form."""
     shape, weights = unit.shape(2), unit.shape(1)
     if unit.input(2) is None:
@@ -38,7 +38,7 @@ def gemm_bias(unit: Unit, target: Target) -> Objections:
         yield from needs_level(f"a bias of rank {len(shape)}", 28, target)
 
 
-def matmul(unit: Unit, target: Target) -> Objections:
+def matmul(unit: NodeUnit, target: Target) -> Objections:
     """Two matrices with constant B, or in float two equally long batches of them."""
     a, b = unit.shape(0), unit.shape(1)
     if a is None or b is None:
@@ -63,7 +63,7 @@ def matmul(unit: Unit, target: Target) -> Objections:
             yield Objection("shape", message, "repeat the smaller one: fold an Expand of it, if it is constant")
 
 
-def _same_rank(unit: Unit, a: int, b: int) -> str:
+def _same_rank(unit: NodeUnit, a: int, b: int) -> str:
     if max(a, b) > 2 and min(a, b) > 2:
         return "give both the same dimensions before the last 2"
     if unit.constant(1) is None:
@@ -79,13 +79,13 @@ ONE_BETA = all_of(
 )
 
 ROWS = (
-    Row(
+    NnapiRow(
         "Gemm",
         since=7,
         check=all_of(rank(2, 2, 0, 1), ONE_BETA, gemm_weights, gemm_bias),
         qdq=WEIGHTS,
         runtime=coarser_output(29),
     ),
-    Row("MatMul", check=matmul, qdq=WEIGHTS, runtime=all_of(rank(0, 4, 0, 1), coarser_output(29))),
-    Row("QLinearMatMul", types=WEIGHTS, check=matmul, runtime=coarser_output(29)),
+    NnapiRow("MatMul", check=matmul, qdq=WEIGHTS, runtime=all_of(rank(0, 4, 0, 1), coarser_output(29))),
+    NnapiRow("QLinearMatMul", types=WEIGHTS, check=matmul, runtime=coarser_output(29)),
 )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, not_constant, not_empty, rank, role
 from ortconv.partition.nnapi.checks import EVERY, float32_or_uint8, images, keeps_parameters, nchw_level, quantized
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 
-def reshape(unit: Unit, target: Target) -> Objections:
+def reshape(unit: NodeUnit, target: Target) -> Objections:
     """A 0 in the shape must copy a dimension that is not 0."""
     const, source = unit.constant(1), unit.shape(0)
     if const is None or source is None:
@@ -29,7 +29,7 @@ def reshape(unit: Unit, target: Target) -> Objections:
             yield Objection("empty", f"the shape {sizes} copies dimension {axis} of {list(source)}: it may not be 0")
 
 
-def flatten(unit: Unit, target: Target) -> Objections:
+def flatten(unit: NodeUnit, target: Target) -> Objections:
     shape = unit.shape(0)
     if shape is None:
         return
@@ -40,18 +40,18 @@ def flatten(unit: Unit, target: Target) -> Objections:
         yield Objection("empty", f"the result has shape {result}: no dimension may be 0")
 
 
-def concat(unit: Unit, target: Target) -> Objections:
+def concat(unit: NodeUnit, target: Target) -> Objections:
     """Below feature level 29 the quantized form needs equal parameters throughout."""
     if target.feature_level < 29:
         yield from keeps_parameters(unit, target)
 
 
-def gather(unit: Unit, target: Target) -> Objections:
+def gather(unit: NodeUnit, target: Target) -> Objections:
     if unit.dtype(1) is not DType.INT32:
         yield from constant(1)(unit, target)
 
 
-def no_negative_indices(unit: Unit, target: Target) -> Objections:
+def no_negative_indices(unit: NodeUnit, target: Target) -> Objections:
     """GATHER counts from the start only."""
     const = unit.constant(1)
     least = min(const.numpy().ravel().tolist(), default=0) if const is not None else 0
@@ -63,7 +63,7 @@ def no_negative_indices(unit: Unit, target: Target) -> Objections:
         )
 
 
-def split(unit: Unit, target: Target) -> Objections:
+def split(unit: NodeUnit, target: Target) -> Objections:
     """All parts must have the same size."""
     shape = unit.shape(0)
     axis = unit.target.attr("axis", 0)
@@ -85,7 +85,7 @@ def split(unit: Unit, target: Target) -> Objections:
             yield Objection("shape", message, "write it as Slice nodes")
 
 
-def pad(unit: Unit, target: Target) -> Objections:
+def pad(unit: NodeUnit, target: Target) -> Objections:
     """Constant padding by constant amounts that are not negative, on all axes."""
     inputs = unit.target.inputs
     if len(inputs) > 2 and inputs[2] is None:
@@ -113,17 +113,17 @@ CONSTANT = attribute_is("mode", "constant", instead="write it as Slice nodes and
 CHANNELS = "reorder the channels with Gather before it, and take mode DCR"
 
 ROWS = (
-    Row("Concat", types=float32_or_uint8, check=all_of(SHAPED, concat), qdq=quantized(EVERY)),
-    Row("Reshape", since=5, check=all_of(MOVED, constant(1), reshape), qdq=quantized()),
-    Row("Flatten", check=all_of(MOVED, flatten)),
-    Row("Squeeze", level=28, check=all_of(MOVED, constant(1))),
-    Row("Unsqueeze", check=all_of(MOVED, constant(1))),
-    Row("Transpose", level=28, types=float32_or_uint8, check=SHAPED, qdq=quantized()),
-    Row("Identity"),
-    Row("Gather", level=29, check=all_of(SHAPED, not_empty, gather), runtime=no_negative_indices),
-    Row("Slice", since=10, level=28, check=all_of(rank(0, 4), not_empty, constant(1, 2, 3, 4))),
-    Row("Split", since=13, level=29, check=split),
-    Row("Pad", since=11, level=29, check=all_of(SHAPED, not_empty, CONSTANT, constant(1, 2), pad)),
-    Row("DepthToSpace",
+    NnapiRow("Concat", types=float32_or_uint8, check=all_of(SHAPED, concat), qdq=quantized(EVERY)),
+    NnapiRow("Reshape", since=5, check=all_of(MOVED, constant(1), reshape), qdq=quantized()),
+    NnapiRow("Flatten", check=all_of(MOVED, flatten)),
+    NnapiRow("Squeeze", level=28, check=all_of(MOVED, constant(1))),
+    NnapiRow("Unsqueeze", check=all_of(MOVED, constant(1))),
+    NnapiRow("Transpose", level=28, types=float32_or_uint8, check=SHAPED, qdq=quantized()),
+    NnapiRow("Identity"),
+    NnapiRow("Gather", level=29, check=all_of(SHAPED, not_empty, gather), runtime=no_negative_indices),
+    NnapiRow("Slice", since=10, level=28, check=all_of(rank(0, 4), not_empty, constant(1, 2, 3, 4))),
+    NnapiRow("Split", since=13, level=29, check=split),
+    NnapiRow("Pad", since=11, level=29, check=all_of(SHAPED, not_empty, CONSTANT, constant(1, 2), pad)),
+    NnapiRow("DepthToSpace",
         check=all_of(nchw_level("DepthToSpace", 29), images, rank(4, 4), attribute_is("mode", "DCR", since=11, instead=CHANNELS))),
 )  # fmt: skip

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, constant, rank, role, single_output
 from ortconv.partition.nnapi.checks import images, nchw_level, output_parameters, quantized
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 
-def softmax(unit: Unit, target: Target) -> Objections:
+def softmax(unit: NodeUnit, target: Target) -> Objections:
     """Before version 13 any rank and axis, between Reshapes to a matrix and back.
 
     From version 13 on up to rank 4, below feature level 29 only the last axis of rank 2 or 4.
@@ -38,7 +38,7 @@ def softmax(unit: Unit, target: Target) -> Objections:
         )
 
 
-def reduced_axes(unit: Unit, target: Target) -> Objections:
+def reduced_axes(unit: NodeUnit, target: Target) -> Objections:
     """An empty list of axes must mean all axes."""
     if unit.target.attr("noop_with_empty_axes", 0) != 1:
         return
@@ -57,8 +57,10 @@ BATCH = all_of(
 )
 
 ROWS = (
-    Row("BatchNormalization", since=7, check=BATCH),
-    Row("LRN", level=28, check=all_of(nchw_level("LRN", 29), rank(4, 4))),
-    Row("Softmax", level=28, check=all_of(softmax, output_parameters(1 / 256, 0)), qdq=quantized(), runtime=rank(0, 4)),
-    Row("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), reduced_axes)),
+    NnapiRow("BatchNormalization", since=7, check=BATCH),
+    NnapiRow("LRN", level=28, check=all_of(nchw_level("LRN", 29), rank(4, 4))),
+    NnapiRow(
+        "Softmax", level=28, check=all_of(softmax, output_parameters(1 / 256, 0)), qdq=quantized(), runtime=rank(0, 4)
+    ),
+    NnapiRow("ReduceMean", level=28, check=all_of(rank(1, 4), constant(1), reduced_axes)),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import all_of, attribute_is, ones, rank, single_output
 from ortconv.partition.nnapi.checks import (
     float32_or_uint8,
@@ -10,21 +11,21 @@ from ortconv.partition.nnapi.checks import (
     quantized,
     window,
 )
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import MS_DOMAIN, Unit
+from ortconv.partition.units import MS_DOMAIN
 
 WIDER = "pool over 2 dimensions, one of them 1, between Reshapes"
 
 
-def two_dimensional(unit: Unit, target: Target) -> Objections:
+def two_dimensional(unit: NodeUnit, target: Target) -> Objections:
     kernel = unit.target.attr("kernel_shape", ())
     if len(kernel) != 2:
         yield Objection("attribute", f"kernel_shape is {list(kernel)}: NNAPI pools over 2 dimensions")
 
 
-def padding(unit: Unit, target: Target) -> Objections:
+def padding(unit: NodeUnit, target: Target) -> Objections:
     yield from window(unit, unit.target.attr("kernel_shape", ()))
 
 
@@ -41,10 +42,10 @@ AVERAGE = all_of(
 MAXIMUM = all_of(WINDOW, attribute_is("storage_order", 0), single_output)
 
 ROWS = (
-    Row("AveragePool", level=28, check=AVERAGE, qdq=quantized(), runtime=padding),
-    Row("QLinearAveragePool", level=28, types=quantized(), domains=(MS_DOMAIN,),
+    NnapiRow("AveragePool", level=28, check=AVERAGE, qdq=quantized(), runtime=padding),
+    NnapiRow("QLinearAveragePool", level=28, types=quantized(), domains=(MS_DOMAIN,),
         check=all_of(AVERAGE, attribute_is("channels_last", 0)), runtime=padding),
-    Row("MaxPool", level=28, types=float32_or_uint8, check=MAXIMUM, runtime=padding),
-    Row("GlobalAveragePool", level=28, check=WHOLE),
-    Row("GlobalMaxPool", level=28, check=WHOLE),
+    NnapiRow("MaxPool", level=28, types=float32_or_uint8, check=MAXIMUM, runtime=padding),
+    NnapiRow("GlobalAveragePool", level=28, check=WHOLE),
+    NnapiRow("GlobalMaxPool", level=28, check=WHOLE),
 )  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ortconv.partition.checks import rank
 from ortconv.partition.nnapi.checks import float32, quantized_input, quantized_output
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.units import MS_DOMAIN
 
 ROWS = (
-    Row("DequantizeLinear", types=quantized_input, domains=("", MS_DOMAIN), runtime=rank(0, 4)),
-    Row("QuantizeLinear", level=29, types=float32, check=quantized_output, domains=("", MS_DOMAIN)),
+    NnapiRow("DequantizeLinear", types=quantized_input, domains=("", MS_DOMAIN), runtime=rank(0, 4)),
+    NnapiRow("QuantizeLinear", level=29, types=float32, check=quantized_output, domains=("", MS_DOMAIN)),
 )

@@ -6,17 +6,17 @@ import numpy as np
 
 from ortconv.ir.schema import attribute
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, all_of, attribute_is, constant, rank, role
 from ortconv.partition.nnapi.checks import float32_or_uint8, needs_level, quantized
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 WIDER = "add a dimension of 1 with a Reshape before and remove it after it; scale it by 1"
 
 
-def coordinates(unit: Unit, target: Target) -> Objections:
+def coordinates(unit: NodeUnit, target: Target) -> Objections:
     """Linear in asymmetric coordinates, from feature level 30 also half_pixel and align_corners; nearest by floor."""
     mode = attribute(unit.target, "mode")
     transform = attribute(unit.target, "coordinate_transformation_mode")
@@ -42,13 +42,13 @@ def coordinates(unit: Unit, target: Target) -> Objections:
         )
 
 
-def no_axes(unit: Unit, target: Target) -> Objections:
+def no_axes(unit: NodeUnit, target: Target) -> Objections:
     axes = unit.target.attr("axes", ())
     if axes:
         yield Objection("attribute", f"axes are {list(axes)}: NNAPI takes none", "state the scales of all axes")
 
 
-def extent(unit: Unit, target: Target) -> Objections:
+def extent(unit: NodeUnit, target: Target) -> Objections:
     """Scales, else sizes, must be constant and leave batch and channels as they are."""
     shape = unit.shape(0)
     slot = 2 if unit.input(2) is not None else 3
@@ -98,7 +98,7 @@ def _divisible(shape: tuple[int, ...], scales: list[float], axes: tuple[int, int
             )
 
 
-def sampled_places(unit: Unit, target: Target) -> Objections:
+def sampled_places(unit: NodeUnit, target: Target) -> Objections:
     """NNAPI knows the lengths alone, so scales that give no whole number sample other places."""
     shape, const = unit.shape(0), unit.constant(2)
     if shape is None or const is None or attribute(unit.target, "coordinate_transformation_mode") == "align_corners":
@@ -119,7 +119,7 @@ ROUNDING = 1e-3
 """What a position in the image may be off."""
 
 
-def least_level(unit: Unit) -> int:
+def least_level(unit: NodeUnit) -> int:
     return 28 if unit.dtype(0) is DType.UINT8 else 29
 
 
@@ -134,7 +134,7 @@ CHECK = all_of(
 )
 
 ROWS = (
-    Row(
+    NnapiRow(
         "Resize",
         since=11,
         level=least_level,

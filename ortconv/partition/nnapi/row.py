@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import Check, no_objection
 from ortconv.partition.nnapi.checks import float32
-from ortconv.partition.units import Unit
 
 MAX_SINCE_VERSION = 27
 """Newest version of an operator's schema that is taken. 15, 17 and 19 in ONNX Runtime of 2023 and 2024, 27 in 2026."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class NnapiRow:
     """What an operator must meet.
 
     `since` is its least since_version, `level` the least feature level (of a unit where it varies), `types` the check
@@ -24,7 +24,7 @@ class Row:
 
     op: str
     since: int = 1
-    level: int | Callable[[Unit], int] = 27
+    level: int | Callable[[NodeUnit], int] = 27
     types: Check = float32
     check: Check = no_objection
     qdq: Check | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
 from ortconv.partition.checks import CHANGED, type_name
 from ortconv.partition.nnapi import (
     convolution,
@@ -18,15 +19,14 @@ from ortconv.partition.nnapi import (
     resize,
 )
 from ortconv.partition.nnapi.checks import needs_level, static_shapes
-from ortconv.partition.nnapi.row import MAX_SINCE_VERSION, Row
+from ortconv.partition.nnapi.row import MAX_SINCE_VERSION, NnapiRow
 from ortconv.partition.nnapi.runtime import INTERNAL_UINT8, refusals
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit
 
 FAMILIES = (convolution, elementwise, matmul, movement, normalization, pooling, quantization, resize)
 
-ROWS: dict[str, Row] = {row.op: row for family in FAMILIES for row in family.ROWS}
+ROWS: dict[str, NnapiRow] = {row.op: row for family in FAMILIES for row in family.ROWS}
 """The operators that NNAPI can run, by ONNX op type."""
 
 _FUSED = "write the operators that it was fused from, which NNAPI takes: convert --use-nnapi leaves them in parts"
@@ -73,7 +73,7 @@ INSTEAD: dict[str, str] = {
 """What to write or do instead of an operator that NNAPI has not."""
 
 
-def objections(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """Every reason against a unit. `in_group(value)`: a target node of the growing partition makes the value.
 
     Those with the rule "runtime" are against units that ONNX Runtime's execution provider takes, and NNAPI then refuses.
@@ -88,7 +88,7 @@ def objections(unit: Unit, target: Target, in_group: Callable[[Value], bool]) ->
         yield from found or refusals(row, unit, target, in_group)
 
 
-def _provider(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+def _provider(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """Every reason of the execution provider against a unit of the row's operator."""
     level = row.level(unit) if callable(row.level) else row.level
     yield from needs_level(unit.op, level, target)
@@ -123,7 +123,7 @@ def _no_row(node: Node) -> Objection:
     return Objection("operator", f"NNAPI has no operation for {name}", INSTEAD.get(name, ""))
 
 
-def _no_qdq(unit: Unit) -> Objection:
+def _no_qdq(unit: NodeUnit) -> Objection:
     source = unit.input(0)
     return Objection(
         "qdq",
@@ -133,7 +133,7 @@ def _no_qdq(unit: Unit) -> Objection:
     )
 
 
-def _internal_uint8(unit: Unit, in_group: Callable[[Value], bool]) -> Objections:
+def _internal_uint8(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Objections:
     if unit.op not in INTERNAL_UINT8 or unit.dtype(0) is not DType.UINT8:
         return
     for slot, operand in enumerate(unit.inputs if unit.op == "Concat" else unit.inputs[:1]):

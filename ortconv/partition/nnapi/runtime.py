@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ortconv.ir.graph import Value
 from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit, UnitOperand
 from ortconv.partition.checks import CHANGED
 from ortconv.partition.nnapi.checks import parameters
-from ortconv.partition.nnapi.row import Row
+from ortconv.partition.nnapi.row import NnapiRow
 from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
-from ortconv.partition.units import Unit, single_unit
+from ortconv.partition.units import single_unit
 
 RULE = "runtime"
 NUMBERS = "numbers"
@@ -29,14 +30,14 @@ TAKES_EMPTY = frozenset({
 """Operators whose operations take tensors without elements, from feature level 29."""
 
 
-def refusals(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+def refusals(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     """Every reason of the runtime against a unit to which the execution provider has no objection."""
     for found in _refusals(row, unit, target, in_group):
         rule, end = (NUMBERS, COMPUTES) if found.rule == NUMBERS else (RULE, FAILS)
         yield Objection(rule, found.message + end, found.advice)
 
 
-def _refusals(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
+def _refusals(row: NnapiRow, unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:
     yield from row.runtime(unit, target)
     yield from _empty(unit, target, in_group)
     yield from _one_quantization(unit)
@@ -44,27 +45,32 @@ def _refusals(row: Row, unit: Unit, target: Target, in_group: Callable[[Value], 
         yield from _copied(unit, in_group)
 
 
-def _empty(unit: Unit, target: Target, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
+def _empty_values(operands: Iterable[UnitOperand | None]) -> list[Value]:
+    return [operand.value for operand in operands if operand is not None and _is_empty(operand.value)]
+
+
+def _empty(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
     """NNAPI reads a dimension of 0 as an unknown one until an operation of the model has made the tensor."""
-    read = [value for operand in unit.inputs if operand is not None and _is_empty(value := operand.value)]
+    read = _empty_values(unit.inputs)
     if any(value.constant is not None for value in read) and unit.op != "Resize":
         yield Objection(RULE, "a constant has no elements: NNAPI has no such constants", "leave the node out")
     read = [value for value in read if value.constant is None]
-    made = [value for operand in unit.outputs if operand is not None and _is_empty(value := operand.value)]
+    made = _empty_values(unit.outputs)
+    takes = unit.op in TAKES_EMPTY and (unit.op != "Softmax" or unit.since >= 13)
     for value in dict.fromkeys((*read, *made)):
         why = ""
         if target.feature_level < 29:
             why = f"the runtime has such tensors from feature level 29: the target has {target.feature_level}"
         elif value in read and not in_group(value):
             why = "the runtime cannot be fed such a tensor"
-        elif value in read and (unit.op not in TAKES_EMPTY or (unit.op == "Softmax" and unit.since < 13)):
+        elif value in read and not takes:
             why = f"the operations of {unit.op} take no such tensor"
         if why:
             dims = ",".join(map(str, value.static_shape or ()))
             yield Objection(RULE, f"'{value.name}' has shape [{dims}]: {why}")
 
 
-def _copied(unit: Unit, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
+def _copied(unit: NodeUnit, in_group: Callable[[Value], bool]) -> Iterator[Objection]:
     """A tensor is one input or output of a model, so one that Identity returns under another name is copied, by RESHAPE."""
     out, source = unit.target.out, unit.target.inputs[0]
     while source is not None and source.producer is not None and source.producer.is_op("Identity"):
@@ -83,7 +89,7 @@ def _is_empty(value: Value) -> bool:
     return value.dtype in (DType.FLOAT, DType.UINT8, DType.INT32) and 0 in (value.static_shape or ())
 
 
-def _one_quantization(unit: Unit) -> Iterator[Objection]:
+def _one_quantization(unit: NodeUnit) -> Iterator[Objection]:
     """A tensor has one scale and zero point, those of its maker, else those of the first node that reads it."""
     if unit.op == "Concat" and not unit.is_group and unit.dtype(0) is DType.UINT8:
         found = [(operand.value, _made_with(operand.value)) for operand in unit.inputs if operand is not None]

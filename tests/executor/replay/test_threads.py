@@ -5,9 +5,9 @@ import onnx
 import pytest
 from onnx.parser import parse_graph
 
+from ortconv import process
 from ortconv.errors import BackendError, UsageError
 from ortconv.executor.algorithms import gemm
-from ortconv.executor.replay import threads
 from ortconv.executor.replay.threads import in_threads, products_in, thread_count, threads_of_products
 from ortconv.runtime.session import Session
 
@@ -93,7 +93,7 @@ def test_recorded_runs_give_what_a_first_run_gives(text, count, tmp_path):
 
 
 def _blas_threads():
-    return [ask() for _, ask in threads._openblas()]
+    return [ask() for _, ask in process.openblas()]
 
 
 def test_blas_has_so_many_threads_and_then_its_own():

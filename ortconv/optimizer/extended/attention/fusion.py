@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -91,30 +92,30 @@ def fuse(graph: Graph, context: Context) -> int:
 # ---------------------------------------------------------------------- finding
 
 
+class Sides(NamedTuple):
+    """What scores are made of: the product of queries and keys, its scale, and the Reshape behind it, if there is one."""
+
+    heads: tuple[Heads, Heads, Heads]
+    multiply: Node
+    unstack: Node | None
+    scale: float
+
+
 def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
     total = softmax.inputs[0]
-    if not softmax.is_op("Softmax") or total is None or total.dtype is not DType.FLOAT or total.rank not in (3, 4):
+    if total is None or not _is_of_scores(softmax, total):
         return None
     after = _after(softmax)
-    if attribute(softmax, "axis") not in (-1, total.rank - 1) or after is None:
-        return None
     biased = masks.split(flattened(total) or total) if alone(total) is not None else None
-    scores = None if biased is None else _scores(biased.scores)
-    if biased is None or scores is None or not _may_join(biased):
+    sides = None if after is None or biased is None else _sides(biased, after)
+    if after is None or biased is None or sides is None:
         return None
-    plain, factor, unstack = scores
-    multiply = plain.producer
-    heads = None if multiply is None or not multiply.is_op("MatMul") else _heads(multiply, after.product)
-    if heads is None or multiply is None or not _fit(heads, unstack, after.unstack):
-        return None
-    query, key, value = heads
-    scale = factor * query.scale * key.scale
+    (query, key, value), multiply, unstack, scale = sides
     nodes = (after.root, after.product, softmax, multiply, *(after.guard or ()), *(n for n in (unstack,) if n))
-    if not is_known(scale) or not context.may_touch(*nodes, *query.nodes, *key.nodes, *value.nodes, *biased.nodes):
+    if not context.may_touch(*nodes, *query.nodes, *key.nodes, *value.nodes, *biased.nodes):
         return None
     projections = _projections(query, key, value)
-    guarded = projections is not None and biased.layers is None and leaves_a_key(biased.mask)
-    if after.guard is not None and (biased.replaced or not guarded):
+    if after.guard is not None and not _keeps_nan(biased, projections):
         return None
     bias, padding = None, None
     if biased.mask is not None:
@@ -125,6 +126,35 @@ def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
         if bias is None and padding is None:
             return None
     return Found(after.root, query, key, value, scale, bias, padding, nodes, projections)
+
+
+def _is_of_scores(softmax: Node, total: Value) -> bool:
+    """Whether a Softmax is one over the last axis of float32 scores."""
+    if not softmax.is_op("Softmax") or total.dtype is not DType.FLOAT or total.rank not in (3, 4):
+        return False
+    return attribute(softmax, "axis") in (-1, total.rank - 1)
+
+
+def _sides(biased: Biased, after: After) -> Sides | None:
+    scores = _scores(biased.scores)
+    if scores is None or not _may_join(biased):
+        return None
+    plain, factor, unstack = scores
+    multiply = plain.producer
+    if multiply is None or not multiply.is_op("MatMul"):
+        return None
+    heads = _heads(multiply, after.product)
+    if heads is None or not _fit(heads, unstack, after.unstack):
+        return None
+    scale = factor * heads[0].scale * heads[1].scale
+    return Sides(heads, multiply, unstack, scale) if is_known(scale) else None
+
+
+def _keeps_nan(biased: Biased, projections: tuple[Projection, ...] | None) -> bool:
+    """Whether NaN reaches the result also without the guard behind the Softmax; see `_guard`."""
+    if projections is None or biased.layers is not None or biased.replaced:
+        return False
+    return leaves_a_key(biased.mask)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

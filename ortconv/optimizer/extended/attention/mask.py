@@ -107,35 +107,26 @@ class Masks:
             return None
         if biased.replaced is not None:
             return self._blended(biased, biased.replaced, query, key, before, bounded)
-        dims = (*(1,) * (4 - mask.rank), *(dim_of(mask, i) for i in range(mask.rank)))
-        dims = (*dims[:2], _row_dim(mask, dims[2], rows, columns), dims[3])
-        outer = (dims[0] == 1 or dims[0] in length(query, 0)) and dims[1] in (1, query.count)
-        if outer and _is_one_of(dims[2], rows) and _is_one_of(dims[3], columns):
+        dims: list[Element] = [1] * (4 - mask.rank)
+        batch, heads, row, column = dims + [dim_of(mask, i) for i in range(mask.rank)]
+        row = _row_dim(mask, row, rows, columns)
+        outer = _broadcasts(batch, length(query, 0)) and heads in (1, query.count)
+        if outer and _is_one_of(row, rows) and _is_one_of(column, columns):
             return mask if mask.rank == 4 else self._raised(mask, before)
-        inner = (dims[2] == 1 or dims[2] in rows) and (dims[3] == 1 or dims[3] in columns)
+        inner = _broadcasts(row, rows) and _broadcasts(column, columns)
         return self._expanded(mask, query, key, before) if bounded or (outer and inner) else None
 
     def padding(self, biased: Biased, query: Heads, key: Heads, before: Node) -> Padding | None:
         """The mask as a mask of keys, one row for each batch, where it is the same for all queries."""
-        condition, low, inverted = biased.mask, biased.replaced, biased.inverted
-        where = None if condition is None else condition.producer
-        if low is None and where is not None and where.is_op("Where"):
-            condition, *branches = where.inputs
-            numbers = [scalar(v) for v in branches]
-            inverted = numbers[1] == 0
-            low = numbers[0 if inverted else 1] if 0 in numbers else None
-        if (
-            biased.layers is not None
-            or biased.mask is None
-            or condition is None
-            or low is None
-            or condition.graph is not self.graph
-        ):
+        condition, low, inverted = _condition(biased)
+        if biased.layers is not None or biased.mask is None or low is None:
+            return None
+        if condition is None or condition.graph is not self.graph:
             return None
         keys = _masked_keys(condition, length(query, 0), length(key, 1))
         allowed: tuple[set[Element], ...] = (length(query, 0), {1}, length(query, 1), length(key, 1))
         dims: list[Element] = [dim_of(biased.mask, i) for i in range(biased.mask.rank or 0)]
-        if keys is None or len(dims) != 4 or not all(d == 1 or d in known for d, known in zip(dims, allowed)):
+        if keys is None or len(dims) != 4 or not all(map(_broadcasts, dims, allowed)):
             return None
         name = (keys, inverted)
         if name not in self.made:
@@ -326,28 +317,53 @@ def _common(a: Value, b: Value, rows: set[Element], columns: set[Element]) -> Sh
     return None if None in dims else tuple(dims)
 
 
+def _broadcasts(dim: Element, known: set[Element]) -> bool:
+    """Whether a dimension of a mask fits scores of one of the known lengths."""
+    return dim == 1 or dim in known
+
+
+def _condition(biased: Biased) -> tuple[Value | None, float | None, bool]:
+    """The condition of a mask, the number that it puts in place of scores, and whether it does so where it is true."""
+    where = None if biased.mask is None else biased.mask.producer
+    if biased.replaced is not None or where is None or not where.is_op("Where"):
+        return biased.mask, biased.replaced, biased.inverted
+    condition, *branches = where.inputs
+    numbers = [scalar(v) for v in branches]
+    inverted = numbers[1] == 0
+    return condition, numbers[0 if inverted else 1] if 0 in numbers else None, inverted
+
+
 def _row_dim(mask: Value, dim: Element, rows: set[Element], columns: set[Element]) -> Element:
     """The number of rows of a mask, which may be cut out of a larger one by the numbers of keys and queries.
 
     As it is cut to the number of keys along the columns, too, the larger one has as many, or it fits no scores.
     """
-    value: Value | None = mask
-    while value is not None and (node := value.producer) is not None and (node.is_op("Where") or node.is_op("Cast")):
-        value = node.inputs[0]
-    across = None if value is None else _cut(value, 3)
-    along = None if across is None else _cut(across[0], 2)
     query = next((d for d in rows if isinstance(d, str)), None)
+    chosen = _unconditional(mask)
+    across = None if chosen is None else _cut(chosen, 3)
+    along = None if across is None else _cut(across[0], 2)
     if across is None or along is None or query is None or _is_one_of(dim, rows):
         return dim
     (_, first, width), (whole, start, end) = across, along
     ends = [elements(v) for v in (width, end)]
     keys = next((d for d in columns if isinstance(d, str) and ends == [(d,), (d,)]), None)
-    sizes = [whole.dim(axis) for axis in (2, 3)]
     if keys is None or query not in keys.split(PLUS) or elements(first) != (0,):
         return dim
-    if not isinstance(sizes[0], int) or sizes[0] != sizes[1] or sizes[0] < 2:
-        return dim
-    return query if _is_difference(start, keys, query) else dim
+    return query if _is_square(whole) and _is_difference(start, keys, query) else dim
+
+
+def _unconditional(mask: Value) -> Value | None:
+    """The condition that a mask was chosen by, before its casts."""
+    value: Value | None = mask
+    while value is not None and (node := value.producer) is not None and (node.is_op("Where") or node.is_op("Cast")):
+        value = node.inputs[0]
+    return value
+
+
+def _is_square(mask: Value) -> bool:
+    """Whether a mask has as many rows as columns, and more than one."""
+    rows, columns = (mask.dim(axis) for axis in (2, 3))
+    return isinstance(rows, int) and rows == columns and rows > 1
 
 
 def _cut(value: Value, axis: int) -> tuple[Value, Value, Value] | None:

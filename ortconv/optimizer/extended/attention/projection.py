@@ -44,34 +44,32 @@ class Projection:
 def projection_of(heads: Heads) -> Projection | None:
     """The projection whose result a side of attention splits into heads."""
     node = heads.source.producer
-    width = heads.count * heads.size
-    if node is None or node.domain != "" or not heads.nodes or node.ep != heads.nodes[-1].ep:
+    if node is None or node.domain != "" or not heads.nodes:
         return None
-    if any(alone(value) is None for value in (heads.source, *(n.out for n in heads.nodes))):
+    ep, width = heads.nodes[-1].ep, heads.count * heads.size
+    if node.ep != ep or any(alone(value) is None for value in (heads.source, *(n.out for n in heads.nodes))):
         return None
     if node.op == "Gemm":
         return _from_gemm(node, heads, width)
-    bias = None
-    if node.op == "Add":
-        a, b = node.inputs
-        if a is not None and a.constant is not None:
-            a, b = b, a
-        if (
-            a is None
-            or b is None
-            or b.constant is None
-            or b.shape != (width,)
-            or alone(a) is None
-            or a.producer is None
-        ):
-            return None
-        node, bias = a.producer, b
-    x, weight = (node.input(i) for i in range(2))
-    if not node.is_op("MatMul") or node.ep != heads.nodes[-1].ep or x is None or x.rank != 3:
+    product, bias = _without_bias(node, width) if node.op == "Add" else (node, None)
+    if product is None or not product.is_op("MatMul") or product.ep != ep:
         return None
-    if weight is None or not _is_weight(weight, x, 0, width):
+    x, weight = (product.input(i) for i in range(2))
+    if x is None or weight is None or x.rank != 3 or not _is_weight(weight, x, 0, width):
         return None
-    return Projection(x, node, weight, bias, False, width)
+    return Projection(x, product, weight, bias, False, width)
+
+
+def _without_bias(node: Node, width: int) -> tuple[Node | None, Value | None]:
+    """What an Add of a constant bias reads, and the bias; nothing where it is no such Add."""
+    a, b = node.inputs
+    if a is not None and a.constant is not None:
+        a, b = b, a
+    if a is None or alone(a) is None:
+        return None, None
+    if b is None or b.constant is None or b.shape != (width,):
+        return None, None
+    return a.producer, b
 
 
 def packed_projections(sides: tuple[Heads, ...]) -> list[Projection] | None:

@@ -206,15 +206,25 @@ def _find(root: Node) -> Rotation | None:
             return None
         for half, sin in (second.inputs, second.inputs[::-1]):
             x, nodes = _source_of_halves(half)
-            if x is None or sin is None or x not in first.inputs or x.rank != 4 or x.dtype is not DType.FLOAT:
-                continue
-            cos = first.inputs[1 - first.inputs.index(x)]
             inner = (first, second, *nodes)
-            if cos is not None and all(len(n.out.uses) == 1 and not n.out.is_output for n in inner):
-                heads = 1 if cos.dim(1) == 1 else 2
-                fits = heads == 1 or all(isinstance(x.dim(i), int) for i in (2, 3))
-                return Rotation(root, x, cos, sin, heads, inner) if fits else None
+            cos = None if x is None else _factor(first, x)
+            if x is None or cos is None or sin is None or not all(map(_has_one_reader, inner)):
+                continue
+            heads = 1 if cos.dim(1) == 1 else 2
+            fits = heads == 1 or all(isinstance(x.dim(i), int) for i in (2, 3))
+            return Rotation(root, x, cos, sin, heads, inner) if fits else None
     return None
+
+
+def _factor(product: Node, x: Value) -> Value | None:
+    """What heads in float32 are multiplied by."""
+    if x not in product.inputs or x.rank != 4 or x.dtype is not DType.FLOAT:
+        return None
+    return product.inputs[1 - product.inputs.index(x)]
+
+
+def _has_one_reader(node: Node) -> bool:
+    return len(node.out.uses) == 1 and not node.out.is_output
 
 
 def _source_of_halves(value: Value | None) -> tuple[Value | None, tuple[Node, ...]]:
@@ -254,17 +264,9 @@ def _table(value: Value) -> Table | None:
     node = value.producer
     while node is not None and node.domain == "" and node.op in ("Unsqueeze", "Reshape", "Transpose"):
         inner = node.inputs[0]
-        if inner is None or inner.rank is None:
+        sources = None if inner is None else _sources(node, inner)
+        if inner is None or sources is None:
             return None
-        if node.op == "Transpose":
-            perm = tuple(node.attr("perm", Ints(reversed(range(inner.rank)))))
-            sources: tuple[int | None, ...] = perm
-        else:
-            inserted = _inserted(node, inner)
-            if inserted is None:
-                return None
-            rest = iter(range(inner.rank))
-            sources = tuple(None if i in inserted else next(rest) for i in range(inner.rank + len(inserted)))
         axes = tuple(None if a is None else sources[a] for a in axes)
         node = inner.producer
     if node is None or node.domain != "" or value.rank != 4 or None not in axes[1:3]:
@@ -274,6 +276,19 @@ def _table(value: Value) -> Table | None:
     if batch is None or rows is None or columns is None or node.out.rank != 3:
         return None
     return Table(node, (batch, rows, columns), heads)
+
+
+def _sources(node: Node, inner: Value) -> tuple[int | None, ...] | None:
+    """For each axis of what a node gives the axis that it comes from, None for a new one of length 1; None if unknown."""
+    if inner.rank is None:
+        return None
+    if node.op == "Transpose":
+        return tuple(node.attr("perm", Ints(reversed(range(inner.rank)))))
+    inserted = _inserted(node, inner)
+    if inserted is None:
+        return None
+    rest = iter(range(inner.rank))
+    return tuple(None if i in inserted else next(rest) for i in range(inner.rank + len(inserted)))
 
 
 def _inserted(node: Node, inner: Value) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import scalar
-from ortconv.optimizer.engine import Replacement, Source, constant, rule
+from ortconv.optimizer.engine import NewInput, Replacement, constant, rule
 from ortconv.optimizer.extended.qdq.tensors import (
     BYTES,
     LIMITS,
@@ -131,7 +131,7 @@ def fuse_concat(m: Match) -> Replacement:
     if found is None:
         return None
     inputs, y = found
-    parts: list[Source] = [part for x in inputs for part in x.operand]
+    parts: list[NewInput] = [part for x in inputs for part in x.operand]
     return microsoft("QLinearConcat", [*y.parameters, *parts], m.target, {"axis": attribute(m.target, "axis")})
 
 
@@ -165,7 +165,7 @@ def fuse_where_number(m: Match) -> Replacement:
         return None
     if all(v.constant is not None for v in (m.a, m.b)):
         return None
-    operands: list[Source] = [part for x in branches if x is not None for part in x.operand]
+    operands: list[NewInput] = [part for x in branches if x is not None for part in x.operand]
     return microsoft("QLinearWhere", [m.condition, *operands, *y.parameters], m.target)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import Replacement, Source, rule
+from ortconv.optimizer.engine import NewInput, Replacement, rule
 from ortconv.optimizer.extended.qdq.tensors import DOMAINS, LIMITS, microsoft
 from ortconv.optimizer.pattern import C, Match, P
 
@@ -26,7 +26,7 @@ FLOAT32 = 1
 """The accuracy level that computes in float32."""
 
 
-class Blocks(NamedTuple):
+class WeightBlocks(NamedTuple):
     """A weight (K, N) as MatMulNBits stores it: codes (N, blocks, bytes), scales (N * blocks,), zero points or None."""
 
     codes: Array
@@ -35,7 +35,7 @@ class Blocks(NamedTuple):
     attrs: dict[str, object]
 
 
-def _blocks(dq: Node) -> Blocks | None:
+def _blocks(dq: Node) -> WeightBlocks | None:
     weight, scale, zero = (None if v is None else v.constant for v in (dq.input(0), dq.input(1), dq.input(2)))
     if weight is None or scale is None or (zero is None and dq.input(2) is not None):
         return None
@@ -57,7 +57,7 @@ def _blocks(dq: Node) -> Blocks | None:
     packed = _packed(codes.T.reshape(columns, count, size))
     zero_points = None if (offsets == DEFAULT_ZERO_POINT).all() else _packed(offsets.T).reshape(-1)
     attrs: dict[str, object] = {"K": rows, "N": columns, "bits": 4, "block_size": size, "accuracy_level": FLOAT32}
-    return Blocks(packed, np.ascontiguousarray(scales.T).reshape(-1), zero_points, attrs)
+    return WeightBlocks(packed, np.ascontiguousarray(scales.T).reshape(-1), zero_points, attrs)
 
 
 def _by_block(parameter: Array, dq: Node, rows: int, columns: int, size: int) -> Array | None:
@@ -105,7 +105,7 @@ def _fused(m: Match, bias: Value | None) -> Replacement:
     blocks = _blocks(m.dequantize)
     if blocks is None:
         return None
-    inputs: list[Source] = [m.a, blocks.codes, blocks.scales, blocks.zero_points, None, bias]
+    inputs: list[NewInput] = [m.a, blocks.codes, blocks.scales, blocks.zero_points, None, bias]
     while inputs[-1] is None:
         inputs.pop()
     return microsoft("MatMulNBits", inputs, m.root, blocks.attrs)

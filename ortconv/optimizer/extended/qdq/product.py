@@ -10,7 +10,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import New, Replacement, Rule, Source, rule
+from ortconv.optimizer.engine import New, NewInput, Replacement, Rule, rule
 from ortconv.optimizer.extended.qdq.tensors import (
     BYTES,
     Quantized,
@@ -68,7 +68,7 @@ class _RefusedError(Exception):
     """A bias that integers cannot hold."""
 
 
-def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None) -> Source:
+def _bias(value: Value | None, reader: Node, unit: Array | None, y: Quantized | None) -> NewInput:
     """A bias along the last axis as int32 in the unit of the sum. A constant in float32 is rounded to that where it is far
     finer than the steps of y.
     """

@@ -52,12 +52,7 @@ def _shift_where(graph: Graph, context: Context, name: str, fits: Callable[[list
 
 def _readers(node: Node) -> list[Node]:
     """The DequantizeLinear nodes behind an int8 QuantizeLinear, if all that reads it is such and has its parameters."""
-    if (
-        node.op != "QuantizeLinear"
-        or node.domain not in DOMAINS
-        or node.out.dtype is not DType.INT8
-        or node.out.is_output
-    ):
+    if not _is_int8(node):
         return []
     y = quantizer(node)
     zero = None if y is None else zero_points(y)
@@ -66,14 +61,23 @@ def _readers(node: Node) -> list[Node]:
     readers = [reader for reader, slot in node.out.uses if slot == 0 and reader.op == "DequantizeLinear"]
     if len(readers) != len(node.out.uses) or any(r.graph is not node.graph for r in readers):
         return []
-    for reader in readers:
-        x = dequantized(reader.out, node)
-        if x is None or not x.is_per_tensor or elements(x.scale) is None:
-            return []
-        other = zero_points(x)
-        if other is None or other[0] != zero[0]:
-            return []
-    return readers
+    return readers if all(_has_zero(reader, node, zero[0]) for reader in readers) else []
+
+
+def _is_int8(node: Node) -> bool:
+    """Whether a node quantizes to int8, and nothing but nodes reads that."""
+    if node.op != "QuantizeLinear" or node.domain not in DOMAINS:
+        return False
+    return node.out.dtype is DType.INT8 and not node.out.is_output
+
+
+def _has_zero(reader: Node, node: Node, zero: object) -> bool:
+    """Whether a reader of a QuantizeLinear has constant parameters for the tensor, with this zero point."""
+    x = dequantized(reader.out, node)
+    if x is None or not x.is_per_tensor or elements(x.scale) is None:
+        return False
+    other = zero_points(x)
+    return other is not None and other[0] == zero
 
 
 def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Value]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
-from ortconv.optimizer.engine import New, Source, constant
+from ortconv.optimizer.engine import New, NewInput, constant
 from ortconv.optimizer.pattern import P
 
 MICROSOFT = "com.microsoft"
@@ -42,7 +42,7 @@ class Quantized(NamedTuple):
         return self.value.dtype
 
     @property
-    def zero(self) -> Source:
+    def zero(self) -> NewInput:
         """The zero point, made where it is left out, one for each scale."""
         assert self.dtype is not None
         return np.zeros(self.scale.static_shape or (), self.dtype.numpy) if self.zero_point is None else self.zero_point
@@ -57,17 +57,17 @@ class Quantized(NamedTuple):
         return self.scale.constant is not None and (self.zero_point is None or self.zero_point.constant is not None)
 
     @property
-    def operand(self) -> list[Source]:
+    def operand(self) -> list[NewInput]:
         """Tensor, scale, zero point: how operators on integers take a tensor."""
         return [self.value, *self.parameters]
 
     @property
-    def parameters(self) -> list[Source]:
+    def parameters(self) -> list[NewInput]:
         """Scale, zero point: how operators on integers take their output's parameters."""
         return [_without_axis(self.scale), _without_axis(self.zero)]
 
 
-def _without_axis(parameter: Source) -> Source:
+def _without_axis(parameter: NewInput) -> NewInput:
     """A constant of shape (1,) as scalar, since not all operators on integers take the former."""
     content = parameter.constant if isinstance(parameter, Value) else parameter
     if not isinstance(content, (Tensor, np.ndarray)) or content.shape != (1,):
@@ -145,6 +145,6 @@ def quantize_patterns(*inner: P) -> tuple[P, ...]:
     return tuple(P("QuantizeLinear", p, "scale", "zero_point?", domain=d) for p in inner for d in DOMAINS)
 
 
-def microsoft(op: str, inputs: list[Source], like: Node, attrs: dict[str, object] | None = None) -> New:
+def microsoft(op: str, inputs: list[NewInput], like: Node, attrs: dict[str, object] | None = None) -> New:
     """A node of ONNX Runtime's own domain, named after the node that it replaces."""
     return New(op, inputs, attrs or {}, domain=MICROSOFT, like=like)  # type: ignore[arg-type]

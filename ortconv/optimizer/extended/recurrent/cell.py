@@ -59,7 +59,7 @@ class Columns:
 
 
 @dataclass(eq=False, slots=True)
-class Cell:
+class LstmCell:
     """One step. `operands` are the input and the state before, each with what it is multiplied with for every gate.
 
     Where that state is a constant zero, its product may be gone: then there is one operand.
@@ -83,7 +83,7 @@ class Cell:
         )
 
 
-def cell_of(root: Node) -> Cell | None:
+def cell_of(root: Node) -> LstmCell | None:
     """The step that a node is the last one of."""
     h = root.out
     width = h.dim(1)
@@ -93,7 +93,7 @@ def cell_of(root: Node) -> Cell | None:
     return next((cell for cell in found if cell is not None), None)
 
 
-def _cell(m: Match, width: int) -> Cell | None:
+def _cell(m: Match, width: int) -> LstmCell | None:
     nodes = {m.root, *(node for node, _ in m.nodes)}
     operands: dict[Value, list[Columns]] = {}
     biases = []
@@ -111,7 +111,7 @@ def _cell(m: Match, width: int) -> Cell | None:
     if len(operands) not in (1, 2) or any(len(gates) != len(GATES) for gates in operands.values()):
         return None
     weights = {value: tuple(gates) for value, gates in operands.items()}
-    cell = Cell(width, nodes, m.root.out, m.state.out, m.c, weights, tuple(biases))
+    cell = LstmCell(width, nodes, m.root.out, m.state.out, m.c, weights, tuple(biases))
     return cell if all(node.graph is m.root.graph for node in nodes) else None
 
 

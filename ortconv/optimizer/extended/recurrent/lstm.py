@@ -12,7 +12,7 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, TensorType
 from ortconv.optimizer.conditions import is_filled_with, is_finite, rounded, same_dim
 from ortconv.optimizer.engine import Context, FunctionPass
-from ortconv.optimizer.extended.recurrent.cell import Cell, cell_of
+from ortconv.optimizer.extended.recurrent.cell import LstmCell, cell_of
 from ortconv.optimizer.extended.recurrent.maker import Maker
 from ortconv.optimizer.extended.recurrent.slices import slice_of
 
@@ -30,7 +30,7 @@ SHORTEST, GUARDED = 3, 4
 class Link:
     """A cell of a chain: the state before it, if it is not zero, and its input, x[index] or x[:, index] of a tensor of rank 3."""
 
-    cell: Cell
+    cell: LstmCell
     h_before: Value | None
     x: Value
     axis: int
@@ -57,26 +57,31 @@ def fuse(graph: Graph, context: Context) -> int:
     """
     if graph.opset() < OLDEST:
         return 0
-    changes = 0
+    before = len(context.trace)
     roots = [node for node in graph if node.is_op("Mul")]
-    readers: dict[Value, list[Cell]] = {}
+    readers: dict[Value, list[LstmCell]] = {}
     while roots:
         cells = [cell for node in roots if (cell := cell_of(node)) is not None]
         for cell in cells:
             for operand in cell.operands:
                 readers.setdefault(operand, []).append(cell)
-        gone: dict[Value, None] = {}
-        again: list[Cell] = []
-        for chain in _chains(cells):
-            if any(state in gone for state in chain[0].states):
-                again += [link.cell for link in chain]
-            elif _pays(chain, context) and _replace(graph, chain, context):
-                gone.update(dict.fromkeys(v for link in chain for v in (link.cell.h, link.cell.c)))
-                changes += 1
+        gone, again = _fuse_chains(graph, cells, context)
         again += [cell for value in gone for cell in readers.get(value, ())]
         found = dict.fromkeys(cell.h.producer for cell in again)
         roots = [node for node in found if node is not None and node.graph is graph]
-    return changes
+    return len(context.trace) - before
+
+
+def _fuse_chains(graph: Graph, cells: Sequence[LstmCell], context: Context) -> tuple[dict[Value, None], list[LstmCell]]:
+    """Fuse the chains of some cells; the states that are gone by that, and the cells to look at again since they read such."""
+    gone: dict[Value, None] = {}
+    again: list[LstmCell] = []
+    for chain in _chains(cells):
+        if any(state in gone for state in chain[0].states):
+            again += [link.cell for link in chain]
+        elif _pays(chain, context) and _replace(graph, chain, context):
+            gone.update(dict.fromkeys(v for link in chain for v in (link.cell.h, link.cell.c)))
+    return gone, again
 
 
 def _pays(chain: Sequence[Link], context: Context) -> bool:
@@ -87,10 +92,10 @@ def _pays(chain: Sequence[Link], context: Context) -> bool:
 # ---------------------------------------------------------------------- chains
 
 
-def _chains(cells: Sequence[Cell]) -> list[list[Link]]:
+def _chains(cells: Sequence[LstmCell]) -> list[list[Link]]:
     """Runs of two steps or more that follow each other."""
     by_c = {cell.c: cell for cell in cells}
-    followers: dict[Cell, Cell] = {}
+    followers: dict[LstmCell, LstmCell] = {}
     for cell in cells:
         before = by_c.get(cell.c_before)
         if before is not None and _follows(cell, before):
@@ -99,7 +104,7 @@ def _chains(cells: Sequence[Cell]) -> list[list[Link]]:
     return [run for cell in followers if cell not in inner for run in _runs(_line(cell, followers))]
 
 
-def _follows(cell: Cell, before: Cell) -> bool:
+def _follows(cell: LstmCell, before: LstmCell) -> bool:
     """True if a cell takes over the states of another one, with the same weights and biases."""
     h = before.h
     if h not in cell.operands or len(cell.operands) != 2 or cell.width != before.width:
@@ -112,7 +117,7 @@ def _follows(cell: Cell, before: Cell) -> bool:
     return np.array_equal(cell.bias().astype(np.float32), before.bias().astype(np.float32))
 
 
-def _line(first: Cell, followers: dict[Cell, Cell]) -> Iterator[tuple[Cell, Value | None]]:
+def _line(first: LstmCell, followers: dict[LstmCell, LstmCell]) -> Iterator[tuple[LstmCell, Value | None]]:
     """A cell and all that follow it, each with the operand that is the state before it."""
     weights = followers[first].operands[first.h]
     is_given = len(first.operands) == 2
@@ -122,7 +127,7 @@ def _line(first: Cell, followers: dict[Cell, Cell]) -> Iterator[tuple[Cell, Valu
         yield first, h
 
 
-def _runs(line: Iterator[tuple[Cell, Value | None]]) -> Iterator[list[Link]]:
+def _runs(line: Iterator[tuple[LstmCell, Value | None]]) -> Iterator[list[Link]]:
     """The longest parts of a line that read consecutive slices, with nobody else reading what is inside."""
     run: list[Link] = []
     for cell, h_before in line:
@@ -137,7 +142,7 @@ def _runs(line: Iterator[tuple[Cell, Value | None]]) -> Iterator[list[Link]]:
         yield run
 
 
-def _link(cell: Cell, h_before: Value | None) -> Link | None:
+def _link(cell: LstmCell, h_before: Value | None) -> Link | None:
     for node in cell.nodes:
         for value in node.outputs:
             if value is not None and value not in (cell.h, cell.c) and _is_read(value, cell.nodes):

@@ -13,7 +13,7 @@ from ortconv.optimizer.pattern import Match, P
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SlicedPart:
     """[start, end) of a tensor along an axis."""
 
     x: Value
@@ -22,7 +22,7 @@ class Part:
     end: int
 
 
-def part_of(value: Value) -> Part | None:
+def part_of(value: Value) -> SlicedPart | None:
     """What a Split or Slice takes of another tensor along one axis, where the bounds are known."""
     node = value.producer
     x = None if node is None or node.domain != "" or not node.inputs else node.inputs[0]
@@ -32,12 +32,12 @@ def part_of(value: Value) -> Part | None:
         axis = (attribute(node, "axis") or 0) % x.rank
         sizes = [None if v is None else v.dim(axis) for v in node.outputs[: value.index + 1]]
         known = [size for size in sizes if isinstance(size, int)]
-        return Part(x, axis, sum(known[:-1]), sum(known)) if len(known) == len(sizes) else None
+        return SlicedPart(x, axis, sum(known[:-1]), sum(known)) if len(known) == len(sizes) else None
     part = slice_part(node, x) if node.op == "Slice" else None
-    return None if part is None else Part(x, part.axis, part.start, part.end)
+    return None if part is None else SlicedPart(x, part.axis, part.start, part.end)
 
 
-def slice_of(value: Value) -> Part | None:
+def slice_of(value: Value) -> SlicedPart | None:
     """The place in another tensor that a value is, which has lost the axis."""
     node = value.producer
     if node is None or node.domain != "" or not node.inputs or node.inputs[0] is None:
@@ -53,7 +53,7 @@ def slice_of(value: Value) -> Part | None:
     return found if found.end - found.start == 1 else None
 
 
-def _gathered(node: Node, rank: int) -> Part | None:
+def _gathered(node: Node, rank: int) -> SlicedPart | None:
     """What a Gather with a single index, of that rank, takes."""
     index = node.input(1)
     if not node.is_op("Gather") or index is None or index.rank != rank:
@@ -63,7 +63,7 @@ def _gathered(node: Node, rank: int) -> Part | None:
     if x is None or not x.rank or numbers is None or len(numbers) != 1 or not isinstance(size, int):
         return None
     start = numbers[0] % size if -size <= numbers[0] < size else None
-    return None if start is None else Part(x, axis % x.rank, start, start + 1)
+    return None if start is None else SlicedPart(x, axis % x.rank, start, start + 1)
 
 
 @rule("StackedSlicesElimination", P("Concat", ..., name="concat"))
@@ -73,7 +73,7 @@ def stack_slices(m: Match) -> Replacement:
     Counterpart: none: beyond ONNX Runtime
     """
     axis, rank = m.concat.attr("axis", 0), m.root.out.rank
-    parts: list[Part] = []
+    parts: list[SlicedPart] = []
     if not rank:
         return None
     for value in m.concat.inputs:

@@ -233,7 +233,7 @@ def _accept(offer: Offer, graph: Graph, target: Target, rules: Rules, context: C
 # ---------------------------------------------------------------------- trials
 
 
-class Trial:
+class RewriteTrial:
     """Copies of matched nodes in a graph of their own, which read the values of the real one."""
 
     def __init__(self, m: Match) -> None:
@@ -294,9 +294,9 @@ def _in_order(nodes: set[Node]) -> list[Node]:
     return list(done)
 
 
-def _trial(m: Match, r: Rule, rules: Rules, target: Target) -> Trial | None:
+def _trial(m: Match, r: Rule, rules: Rules, target: Target) -> RewriteTrial | None:
     """What comes of a rule and of others applied to what it made, if the target takes it all."""
-    trial = Trial(m)
+    trial = RewriteTrial(m)
     scratch = Context()
     if apply(r, trial.copy, scratch) is not None:
         for _ in range(ROUNDS):
@@ -344,6 +344,6 @@ def _is_kept(work: Grouping, group: list[int], supposed: frozenset[int], limits:
     if not island and not limits:
         return True
     nodes = work.nodes(group)
-    estimated = Partition("", nodes, tuple(region_inputs(nodes)), tuple(region_outputs(nodes)))
+    estimated = Partition("", work.members(group), tuple(region_inputs(nodes)), tuple(region_outputs(nodes)))
     costs = cost(estimated, limits.device)
     return (not island or costs.is_worthwhile) and too_little(estimated, costs, limits) is None

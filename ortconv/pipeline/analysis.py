@@ -1,4 +1,4 @@
-"""How a target divides the model of a file, at one level of optimization or another."""
+"""Which nodes of a model file a target takes at a level of optimization, and what that costs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from ortconv.executor.guard import guarded
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
 from ortconv.models import load
-from ortconv.offload import Gain, hinted
-from ortconv.optimizer.recipe import make
 from ortconv.partition import Partitioning, Target, partition
 from ortconv.partition.advice import Merge, advise
 from ortconv.partition.cost import Estimate, estimate
 from ortconv.partition.limits import Limits, limit
-from ortconv.partition.profile import Device
-from ortconv.pipeline import optimize
+from ortconv.partition.profile import DeviceProfile
+from ortconv.pipeline.maximize_offload import Gain, hinted
+from ortconv.pipeline.stages import Offload, optimize
 
-MAXIMIZED = ("basic", "aware")
-"""Those after which refused nodes can be rewritten."""
+REWRITABLE_LEVELS = ("basic", "aware")
+"""The levels after which refused nodes can be rewritten for a target."""
 
 
 class Inside(NamedTuple):
@@ -44,7 +43,7 @@ class Inside(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Study:
+class Analysis:
     """A model as prepared, what a target takes of it, and what that costs."""
 
     model: Model
@@ -58,24 +57,25 @@ class Study:
 
     def __repr__(self) -> str:
         p = self.partitioning
-        return f"<Study for {p.target.label} at level {self.level}: {len(p.partitions)} partitions, {p.taken} of {p.total} nodes>"
+        counts = f"{len(p.partitions)} partitions, {p.taken} of {p.total} nodes"
+        return f"<Analysis for {p.target.label} at level {self.level}: {counts}>"
 
     def advice(self) -> list[Merge]:
         """What keeps the partitions apart."""
         return advise(self.model.graph, self.partitioning.target)
 
 
-def study(
+def analyze(
     source: str | Path,
     target: Target,
     level: str | None = None,
     *,
     limits: Limits | None = None,
-    device: Device | None = None,
+    device: DeviceProfile | None = None,
     fix_dims: Mapping[str, int] | None = None,
     maximize: bool = False,
-) -> Study:
-    """Divide the model of an .onnx or .ort file for a target, with `maximize` after rewriting it for that.
+) -> Analysis:
+    """Partition the model of an .onnx or .ort file for a target; with `maximize`, rewrite refused nodes for it first.
 
     `level` is one of STUDIED; None is basic for an .onnx file, and disable, the only one there is, for an .ort file.
     """
@@ -84,27 +84,31 @@ def study(
     level = level or ("disable" if ready else "basic")
     if level not in STUDIED or (ready and level != "disable"):
         raise UsageError(f"level {level} is not one of {', '.join(STUDIED[:1] if ready else STUDIED)}", file=source)
-    if maximize and level not in MAXIMIZED:
-        raise UsageError(f"level {level} cannot be rewritten for a target", hint=f"choose {' or '.join(MAXIMIZED)}")
+    if maximize and level not in REWRITABLE_LEVELS:
+        raise UsageError(
+            f"level {level} cannot be rewritten for a target", hint=f"choose {' or '.join(REWRITABLE_LEVELS)}"
+        )
     model = load(source, fix_dims)
-    gains: list[Gain] = []
-    told = gains.append if maximize else None
-    if level in MAXIMIZED and (maximize or level == "aware"):
-        passes = make("extended" if level == "aware" else "basic", offload=maximize)
-        optimize(model, target=target, recipe=passes, limits=limits, told=told)
-    else:
-        optimize(model, level)
+    offload = Offload.WHERE_IT_HELPS if maximize else Offload.NONE
+    aware = level == "aware"
+    optimized = optimize(
+        model,
+        "extended" if aware else level,
+        target if aware or maximize else None,
+        offload=offload,
+        limits=limits,
+    )
     for node in model.graph.walk():
         node.ep = ""  # ONNX Runtime divides a model anew when it loads it
     limits = limits or Limits()
     main = _divided(model.graph, target, limits, device, maximize)
     subgraphs = [graph for graph in model.graph.graphs() if graph is not model.graph] if target.takes_subgraphs else []
     inside = tuple(Inside(graph, *_divided(graph, target, limits, device, maximize)) for graph in subgraphs)
-    return Study(model, level, *main, gains[0] if gains else None, inside)
+    return Analysis(model, level, *main, optimized.gain, inside)
 
 
 def _divided(
-    graph: Graph, target: Target, limits: Limits, device: Device | None, maximized: bool
+    graph: Graph, target: Target, limits: Limits, device: DeviceProfile | None, maximized: bool
 ) -> tuple[Partitioning, Estimate]:
     with guarded(graph, "dividing the graph"):
         partitioning = limit(partition(graph, target), limits)

@@ -1,0 +1,160 @@
+"""Conversion of one model, stage by stage: load, optimize, partition, fuse what is left to the CPU, write, validate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from ortconv.errors import OrtconvError, UnsupportedError, UsageError
+from ortconv.executor.guard import guarded
+from ortconv.files import renamed, replacing, write_bytes, write_text
+from ortconv.ir.journal import Journal
+from ortconv.ir.model import Model
+from ortconv.models import ModelSource, as_file, load
+from ortconv.ortformat.functions import refuse_without_kernel
+from ortconv.ortformat.releases import target_release
+from ortconv.pipeline.config import beside, config_beside, ort_name, require
+from ortconv.pipeline.options import Options
+from ortconv.pipeline.result import Result, constant_bytes
+from ortconv.pipeline.settings import Settings
+from ortconv.pipeline.stages import (
+    Observer,
+    context_of,
+    excused,
+    optimize_as_asked,
+    tell,
+)
+from ortconv.pipeline.verify_each import watching
+
+if TYPE_CHECKING:
+    from ortconv.compare.reference import Reference
+    from ortconv.compare.validate import Validation
+
+
+def convert(
+    source: ModelSource,
+    output: str | Path,
+    *,
+    options: Options | None = None,
+    observer: Observer | None = None,
+    started: Callable[[str], None] | None = None,
+    **settings: Unpack[Settings],
+) -> Result:
+    """Convert an ONNX model, a file or one in memory, to an .ort file with its operator config beside it.
+
+    `settings` are fields of Options. `output` is the file, or a folder for one of ONNX Runtime's name. `started` is called with
+    the name of each stage as it begins. Nothing is put in place unless everything went well: MismatchError (exit code 4) where
+    the result computes something else.
+    """
+    options = options_of(options, settings)
+    with as_file(source) as (path, label):
+        target = _target(output, path, options)
+        result = Result(label, started=started)
+        try:
+            _convert(path, target, options, observer, result)
+        except OrtconvError as error:
+            raise renamed(error.at(file=path), path, label) from error.__cause__
+    return result
+
+
+def options_of(options: Options | None, settings: Settings) -> Options:
+    """The options given as one object or as keyword arguments. UsageError for both."""
+    if options is not None and settings:
+        raise UsageError(f"options and settings exclude each other: {', '.join(settings)}")
+    return options or Options.of(settings)
+
+
+def _target(output: str | Path, source: Path, options: Options) -> Path:
+    """The file to write."""
+    target = Path(output)
+    if target.is_dir() or str(output).endswith(("/", os.sep)):
+        return target / ort_name(source, options.optimization_level, options.optimization_style)
+    return target
+
+
+def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
+    from ortconv.ortformat.opconfig import RequiredOperators
+    from ortconv.ortformat.writer import write
+
+    if source.suffix.lower() == ".ort" or (output.exists() and output.samefile(source)):
+        raise UsageError(
+            "convert reads .onnx models and never writes over its source", hint="convert the .onnx that it came from"
+        )
+    if output.suffix.lower() == ".onnx":
+        raise UsageError("convert writes .ort files, not .onnx", file=output, hint=f"name it {output.stem}.ort")
+    recipe = options.recipe()
+    with result.timed("load"):
+        model = load(source, options.fix_dims)
+        if options.custom_op_library is not None:
+            from ortconv.backends.onnxruntime_custom import infer_types
+
+            infer_types(model.graph, options.custom_op_library)
+        tell(observer, "load", model)
+    result.warnings = model.warnings
+    result.nodes_before = sum(1 for _ in model.graph.walk())
+    result.bytes_before = model.file_bytes
+    result.constants_before = constant_bytes(model)
+    expected: Reference | None = None
+    if options.validate:
+        from ortconv.compare.reference import Reference
+
+        with result.timed("validate"):
+            expected = Reference(model, source, options.validation())
+    with result.timed("optimize"):
+        context = context_of(options, recipe)
+        context.release = target_release(model, options.target_ort)
+        watch = watching(source, options, recipe, expected, context, observer)
+        if options.details:
+            context.journal = Journal(model.graph)
+        optimized = optimize_as_asked(model, options, recipe, context, watch)
+        if context.journal is not None:
+            context.journal.close()
+    result.tell(model, context, optimized)
+    with replacing(output, ".ort") as draft:
+        with result.timed("write"), guarded(model.graph, "writing"):
+            write(model, draft)
+        if expected is not None:
+            with result.timed("validate"):
+                result.validation = _validated(expected, draft, options, result, excused(context, recipe))
+        if options.validate and not options.allow_unchecked:
+            refuse_without_kernel(model.graph)
+        result.bytes_after = draft.stat().st_size
+        required = RequiredOperators(types=options.enable_type_reduction)
+        with result.timed("config"):
+            require(required, model, options, expected)
+    result.files.append(str(output))
+    if options.write_config:
+        write_text(config := config_beside(output, options), required.text([str(output)]))
+        result.files.append(str(config))
+    if options.save_optimized_onnx_model:
+        result.files.append(str(_save_onnx(model, output)))
+
+
+def _validated(
+    expected: Reference, draft: Path, options: Options, result: Result, excused: tuple[str, ...]
+) -> Validation:
+    """What validation found. UnsupportedError where it proved nothing, unless that is allowed."""
+    from ortconv.compare.validate import Validation, validate
+
+    try:
+        found = validate(expected, draft, excused, needs_provider=result.without_fallback > 0)
+    except UnsupportedError as error:
+        if not options.allow_unchecked:
+            raise
+        found = Validation(skipped=error.message)
+    if found.skipped is not None and not options.allow_unchecked:
+        hint = (
+            "--allow-unchecked writes the file all the same, --validate-with gives inputs, --validate-budget more room"
+        )
+        raise UnsupportedError(f"the result could not be checked: {found.skipped}", hint=hint)
+    return found
+
+
+def _save_onnx(model: Model, output: Path) -> Path:
+    from ortconv.onnxio.proto import model_proto
+
+    path = beside(output, output.stem, "optimized.onnx")
+    write_bytes(path, model_proto(model).SerializeToString(deterministic=True))
+    return path

@@ -1,0 +1,210 @@
+"""Everything that ortconv changes in the process as a whole: garbage collection, memory, BLAS threads, telemetry, the exit.
+
+A library shares the process with a host. So what lasts is changed only after `take_over()`, which the command calls. What is undone
+at once is changed there too, and in a process in which no other thread could notice. Two changes are made in any case: telemetry of
+onnxruntime is off unless the user wants it, and BLAS has other threads while a session with more than one thread runs.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+_taken_over = False
+
+
+def take_over() -> None:
+    """Say that the process runs ortconv and nothing else. Best called before numpy is imported."""
+    global _taken_over
+    _taken_over = True
+    # Several BLAS threads make small models slower and results depend on the machine; numpy reads this when it is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # A graph of 20,000 nodes is a million objects that live until the end: looking through them again and again finds nothing.
+    gc.set_threshold(500_000, 20, 20)
+
+
+def may_change() -> bool:
+    """True where a change that is undone at once disturbs nobody."""
+    return _taken_over or threading.active_count() == 1
+
+
+def end(code: int) -> NoReturn:
+    """Flush the standard streams and leave without taking the interpreter apart, which would cost a fifth of a conversion."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            pass
+        except OSError as error:
+            code = code or 2
+            with suppress(OSError):
+                os.write(2, f"error: cannot write to {stream.name}: {error.strerror}\n".encode())
+    os._exit(code)
+
+
+# ---------------------------------------------------------------------- garbage collection
+
+_MOST_OBJECTS = 70_000
+"""After so many new objects Python itself looks through all of them, if it is left alone."""
+
+_made = 0
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """No garbage collection in this block, which makes many objects and no garbage.
+
+    They count as old ones afterwards. What such blocks made earlier, and has become garbage, goes at the beginning.
+    """
+    global _made
+    if not gc.isenabled() or not may_change():
+        yield
+        return
+    if _made > _MOST_OBJECTS:
+        gc.collect()
+        _made = 0
+    gc.disable()
+    before = gc.get_count()[0]
+    try:
+        yield
+    finally:
+        _made += max(gc.get_count()[0] - before, 0)
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+            gc.unfreeze()
+        gc.enable()
+
+
+# ---------------------------------------------------------------------- memory
+
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
+_KEPT = 1 << 30
+_GROWTH = 64 << 20
+_LARGEST_ON_HEAP = 32 << 20
+
+
+def keep_freed_memory() -> None:
+    """Let glibc hand freed arrays out again instead of returning them to the system: every page would cost a fault at its next use.
+
+    Has no effect on other C libraries, nor in the process of a host.
+    """
+    if _taken_over:
+        _keep_freed_memory()
+
+
+@cache
+def _keep_freed_memory() -> None:
+    import ctypes
+
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(_TRIM_THRESHOLD, _KEPT)
+    mallopt(_TOP_PAD, _GROWTH)
+    mallopt(_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
+
+
+def return_freed_memory() -> None:
+    """Give what has been kept back to the system, as other memory will be used from now on."""
+    if _taken_over:
+        _trim()
+
+
+def _trim() -> None:
+    import ctypes
+
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+@contextmanager
+def memory_limit(allowance: int) -> Iterator[None]:
+    """Let allocations fail, where the system can do that, once the process has grown by this number of bytes.
+
+    No limit where other threads of a host would meet it.
+    """
+    limits = _limits(allowance) if may_change() else None
+    if limits is None:
+        yield
+        return
+    import resource
+
+    limit, soft, hard = limits
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _limits(allowance: int) -> tuple[int, int, int] | None:
+    """The limit of memory to set, and the soft and hard one now; None where none can be set, or a lower one is set already."""
+    try:
+        import resource
+
+        _trim()  # What the C library keeps counts as in use.
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError):
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = pages * resource.getpagesize() + allowance
+    if any(other != resource.RLIM_INFINITY and other < limit for other in (soft, hard)):
+        return None
+    return limit, soft, hard
+
+
+def forget_peak() -> None:
+    """Let `peak_bytes` count from here on, where the system can do that (Linux)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_bytes() -> int | None:
+    """The most memory that the process has held, its mapped model files included; None where the system does not tell."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+    with suppress(ImportError):
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else 1024 * peak
+    return None
+
+
+# ---------------------------------------------------------------------- other libraries
+
+
+def disable_telemetry() -> None:
+    """Keep onnxruntime from writing files of its own and looking up a host, which it does as soon as a session exists.
+
+    A value that the user has given ORT_DISABLE_TELEMETRY stays.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+
+@cache
+def openblas() -> list[tuple[Callable[[int], Any], Callable[[], int]]]:
+    """The functions that change and tell the number of threads of the OpenBLAS that came with numpy."""
+    import ctypes
+
+    import numpy
+
+    package, found = Path(numpy.__file__).parent, []
+    for path in [*package.parent.glob("numpy.libs/*openblas*"), *package.glob(".dylibs/*openblas*")]:
+        with suppress(OSError):
+            library = ctypes.CDLL(str(path))
+            for prefix, suffix in (("scipy_", "64_"), ("", "64_"), ("", "")):
+                with suppress(AttributeError):
+                    change = getattr(library, f"{prefix}openblas_set_num_threads{suffix}")
+                    found.append((change, getattr(library, f"{prefix}openblas_get_num_threads{suffix}")))
+                    break
+    return found
