@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.parser
+import pytest
 from onnx import numpy_helper
 
 import ortconv
-from ortconv.compare.feeds import candidates
+from ortconv.compare.feeds import _upper_bound, candidates
+from ortconv.onnxio.load import from_proto
 
 CAUSAL_HALF = """<ir_version: 8, opset_import: ["": 17]>
 g (float16[1, 16, 64] x, int64[batch, 16] attention_mask, bool[keys] flags) => (float16[1, 16, 64] y, bool[keys] same) {
@@ -58,3 +60,14 @@ def test_causal_attention_in_half_precision_converts(tmp_path: Path) -> None:
     result = ortconv.convert(causal_half(tmp_path / "m.onnx"), tmp_path / "m.ort")
     assert result.validation is not None
     assert result.validation.skipped is None
+
+
+@pytest.mark.parametrize(
+    "between", ["t = Reshape(table, sizes) rows = Identity(t)", "t = Tile(table, sizes) rows = Cast<to = 7>(t)"]
+)
+def test_indices_are_found_behind_operators_that_move_them(between: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (int64[n] table, int64[k] sizes, float[5] weights) => (y) {{ {between} y = Gather(weights, rows) }}"""
+    table, sizes, _ = from_proto(onnx.parser.parse_model(text)).graph.inputs
+    assert _upper_bound(table) == 5
+    assert _upper_bound(sizes) == 2

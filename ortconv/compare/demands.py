@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Tensor
 
 Numbers = tuple[int | None, ...]
@@ -246,12 +247,7 @@ def _attention(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 ROWS: dict[str, DemandsOf] = {
-    **dict.fromkeys(
-        ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Mean", "Sum", "And", "Or", "Xor", "Equal", "Greater", "Less",
-         "GreaterOrEqual", "LessOrEqual", "Where", "PRelu", "Mod", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
-         "BiasGelu", "FastGelu"),
-        _elementwise,
-    ),
+    **dict.fromkeys((*named(Trait.BROADCASTS), *named(Trait.BROADCASTS, domain=MICROSOFT)), _elementwise),
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "FusedConv"), _conv),
     "ConvTranspose": lambda node, shapes: _same(node, (0, 1), (1, 0), shapes),
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),

@@ -14,6 +14,7 @@ from ortconv.compare.parameters import parameter
 from ortconv.compare.sizes import Problem, Sizes, footprint, solve
 from ortconv.errors import BackendError, UnsupportedError, UsageError
 from ortconv.ir.graph import Graph, Value
+from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, SequenceType, TensorType
 from ortconv.runtime.session import Session
@@ -32,11 +33,11 @@ KINDS = ("drawn", "negative", "zeros", "large")
 LARGE = {DType.FLOAT16: 100.0, DType.FLOAT: 1e4, DType.DOUBLE: 1e4, DType.BFLOAT16: 1e4}
 """What floats are multiplied by where they are to be large."""
 
-PASSED_THROUGH = frozenset(
-    {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Slice", "Concat", "Transpose", "Where",
-     "Clip"}
-)  # fmt: skip
-"""Operators whose output holds elements of their inputs."""
+PASSED_THROUGH = frozenset((*named(Trait.MOVES, Trait.JOINS), "Cast", "Clip", "Where"))
+"""Operators whose output holds elements of their inputs, or the same numbers in another type or between bounds."""
+
+JOINING = frozenset((*named(Trait.JOINS), "Where"))
+"""Those that take elements of other inputs than the first."""
 
 
 MASKS = (DType.BOOL, DType.INT32, DType.INT64)
@@ -250,7 +251,7 @@ def _upper_bound(value: Value) -> int:
                 rows = node.inputs[0].dim(node.attr("axis", 0))
                 if isinstance(rows, int) and rows > 0:
                     bound, found = min(bound, rows), True
-            elif node.op in PASSED_THROUGH:
+            elif node.op in PASSED_THROUGH and (slot == 0 or node.op in JOINING):
                 fresh = [v for v in node.outputs if v is not None and v not in seen]
                 seen.update(fresh)
                 stack += fresh

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -21,12 +22,6 @@ EPSILON = {
     DType.FLOAT8E5M2: 2.0**-2, DType.FLOAT8E5M2FNUZ: 2.0**-2,
 }  # fmt: skip
 """From 1 to the next number, for floats narrower than those that sums are kept in."""
-
-SUMMING = {
-    "MatMul": 1, "Gemm": 1, "FusedGemm": 1, "FusedMatMul": 1, "Conv": 1, "FusedConv": 1, "ConvTranspose": 1, "MatMulNBits": 1,
-    "Attention": 1, "MultiHeadAttention": 1,
-}  # fmt: skip
-"""Operators that sum products with a constant, and its slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +130,7 @@ class Allowance:
         self._longest = 1
 
     def add(self, node: Node) -> None:
-        quantizes = node.op in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op.startswith("QLinear")
-        self._quantized = self._quantized or quantizes
+        self._quantized = self._quantized or quantizes(node)
         for value in node.outputs:
             if value is not None and value.dtype in EPSILON:
                 self._narrow = max(self._narrow, EPSILON[value.dtype])
@@ -154,10 +148,15 @@ class Allowance:
         return float(np.finfo(np.float32).eps) * math.sqrt(self._longest) * (8 + 2 * math.sqrt(self._sums))
 
 
+def quantizes(node: Node) -> bool:
+    """True for operators that round results to quantized values."""
+    return node.op in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op.startswith("QLinear")
+
+
 def _sum_length(node: Node) -> int:
     """How many products one output element sums; 0 for operators that do not sum."""
-    if node.op in SUMMING:
-        weight = node.input(SUMMING[node.op])
+    if traits(node).has(Trait.SUMS):
+        weight = node.input(1)
         shape = None if weight is None else weight.static_shape
         if not shape:
             return 64

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.compare.tolerance import QUANTIZED_LIMIT, Difference, limit
-from ortconv.ir.graph import Graph, Node, Value
+from ortconv.compare.tolerance import QUANTIZED_LIMIT, Difference, limit, quantizes
+from ortconv.ir.graph import Graph, Value
+from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 
@@ -26,11 +27,8 @@ LAST_BITS = 2.0**-14
 TIMES = 2.0
 """A difference is explained by one of the source's own that is at least half as large."""
 
-MOVES = frozenset(
-    {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice", "Gather", "Concat", "Split", "MaxPool",
-     "DepthToSpace", "SpaceToDepth", "Pad", "Expand"}
-)  # fmt: skip
-"""Operators whose results are elements of their first input."""
+MOVES = frozenset((*named(Trait.MOVES, Trait.JOINS, Trait.PICKS), "Pad"))
+"""Operators whose first results are elements of their first input; a Pad fills up with a constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +48,8 @@ class Tolerance:
 def tolerances(graph: Graph) -> list[Tolerance]:
     """The tolerance of each output of a source model."""
     allowed = limit(graph, [v.dtype for v in graph.outputs])
-    quantized = allowed == QUANTIZED_LIMIT and any(map(_quantizes, graph.walk()))
+    quantized = allowed == QUANTIZED_LIMIT and any(map(quantizes, graph.walk()))
     return [Tolerance(allowed, v.dtype, quantized, _step(v) if quantized else None) for v in graph.outputs]
-
-
-def _quantizes(node: Node) -> bool:
-    return node.op in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op.startswith("QLinear")
 
 
 def _step(value: Value | None) -> float | None:
@@ -64,12 +58,12 @@ def _step(value: Value | None) -> float | None:
         node = None if value is None else value.producer
         if node is None:
             return None
-        if node.op not in MOVES:
+        if node.op not in MOVES or (value is not node.outputs[0] and traits(node).has(Trait.PICKS)):
             break
         value = node.input(0)
     else:
         return None
-    if _quantizes(node) and node.op != "DynamicQuantizeLinear":
+    if quantizes(node) and node.op != "DynamicQuantizeLinear":
         return 1.0
     if node.op != "DequantizeLinear":
         return None

@@ -10,15 +10,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Attribute, Floats, Graph, Ints, Node, Strings
+from ortconv.ir.operators import Trait, traits
 
 OPEN = 2**31 - 1
 """The last version of a kernel that has none."""
 
 INPUT, OUTPUT = 0, 1
-
-NON_DETERMINISTIC = frozenset(
-    {"RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli"}
-)
 
 
 class Formal(NamedTuple):
@@ -137,18 +134,11 @@ def is_deterministic(node: Node) -> bool:
 
 def draws(node: Node) -> bool:
     """True if a node itself draws random numbers: a Dropout only where its input training_mode is given and may be true."""
-    key = node.domain, node.op
-    if key in _TRAINING_MODE:
-        mode = node.input(_TRAINING_MODE[key])
+    known = traits(node)
+    if known.random_if is not None:
+        mode = node.input(known.random_if)
         return mode is not None and (mode.constant is None or bool(mode.constant.numpy().any()))
-    return key == ("com.microsoft", "Sampling") or (node.domain == "" and node.op in NON_DETERMINISTIC)
-
-
-_TRAINING_MODE = {
-    ("", "Dropout"): 2, ("com.microsoft", "BiasDropout"): 4, ("com.microsoft", "BitmaskBiasDropout"): 4,
-    ("com.microsoft", "BitmaskDropout"): 2,
-}  # fmt: skip
-"""The input that switches an operator between dropping at random and doing nothing. Dropout before opset 12 has none."""
+    return known.has(Trait.RANDOM)
 
 
 def default_attributes(node: Node) -> dict[str, Attribute]:

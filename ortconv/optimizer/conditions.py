@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.engine import New, NewInput
@@ -15,8 +16,8 @@ from ortconv.optimizer.engine import New, NewInput
 INT32_MAX = 2**31 - 1
 FLOATS = frozenset({DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE})
 
-RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
-"""Operators that keep the elements and their order."""
+RESHAPES = named(Trait.ORDERED, but=("Identity",))
+"""Operators that change nothing but the shape."""
 
 # ---------------------------------------------------------------------- constants
 
@@ -184,7 +185,7 @@ def is_nonnegative(value: Value) -> bool:
         return const is not None and const.dtype in FLOATS and bool(np.all(const.numpy() >= 0))
     if node.domain != "":
         return False
-    if node.op in ("Relu", "Sigmoid", "HardSigmoid", "Abs", "Exp", "Softmax", "Sqrt"):
+    if traits(node).has(Trait.NONNEGATIVE):
         return True
     if node.op == "Clip":
         bounds = clip_bounds(node)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ortconv.ir.graph import Graph, Ints, Node, Value
+from ortconv.ir.operators import Trait, named
+from ortconv.ir.schema import schema_of
 from ortconv.ir.types import Dim, DType, Shape, TensorType
-from ortconv.optimizer.conditions import ints
+from ortconv.optimizer.conditions import RESHAPES, ints
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.shapes import Element, elements, target
 from ortconv.optimizer.symbols import at_most, broadcast_shapes, is_anonymous, minus, plus, quotient
@@ -145,21 +147,11 @@ UNLIMITED = 2**31 - 1
 """From here on the end of a Slice means the end of the axis."""
 
 
-_COMPARISONS = ("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or", "Where", "Xor")
-_RETYPING = frozenset({
-    "Cast", "ConstantOfShape", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear", *_COMPARISONS,
-})  # fmt: skip
-_SAME_SHAPE = (
-    "Abs", "BatchNormalization", "Cast", "Clip", "Cos", "DequantizeLinear", "DynamicQuantizeLinear", "Elu", "Erf", "Exp", "Gelu",
-    "HardSigmoid", "HardSwish", "Identity", "InstanceNormalization", "LayerNormalization", "LeakyRelu", "Log", "Mish", "Neg",
-    "Not", "PRelu", "QuantizeLinear", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sin", "Softmax", "Softplus", "Sqrt", "Tanh",
-    "Trilu",
-)  # fmt: skip
 _SHAPES: dict[str, Callable[[Node], Shape | None]] = {
-    **dict.fromkeys(_SAME_SHAPE, _same),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min", *_COMPARISONS), _broadcast),
+    **dict.fromkeys(named(Trait.BROADCASTS), _broadcast),
+    **dict.fromkeys(named(Trait.ELEMENTWISE, Trait.KEEPS_SHAPE), _same),
     **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
-    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshaped),
+    **dict.fromkeys(RESHAPES, _reshaped),
     "Concat": _joined,
     "ConstantOfShape": _filled,
     "Conv": _convolved,
@@ -269,14 +261,23 @@ def _is_vague(shape: Shape | None) -> bool:
 
 
 def _set_shape(node: Node, out: Value, shape: Shape | None) -> bool:
-    dtype = out.dtype
-    source = node.input(0)
-    if dtype is None and node.op not in _RETYPING and source is not None:
-        dtype = source.dtype
+    dtype = out.dtype or _dtype(node)
     if shape is None or dtype is None:
         return False
     out.type = TensorType(dtype, shape)
     return True
+
+
+def _dtype(node: Node) -> DType | None:
+    """The element type of an input that has the type parameter of the first output; None if there is none."""
+    declared = schema_of(node)
+    if declared is None:
+        return None
+    for slot, value in enumerate(node.inputs):
+        formal = declared.formal_input(slot)
+        if value is not None and formal is not None and formal.type == declared.outputs[0].type:
+            return value.dtype
+    return None
 
 
 def _refine(out: Value, shape: Shape, equal: Equalities) -> bool:

@@ -19,8 +19,9 @@ from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Shape
 from ortconv.optimizer.engine import Context, New, NewInput, Out, Replacement, Rule, RulePass, apply, find
-from ortconv.optimizer.extended import fuse_conv, qdq_drop, qdq_elementwise, qdq_nbits, qdq_product
-from ortconv.optimizer.extended.qdq import DOMAINS
+from ortconv.optimizer.extended import fuse_conv
+from ortconv.optimizer.extended.qdq import drop, elementwise, nbits, product
+from ortconv.optimizer.extended.qdq.tensors import DOMAINS
 from ortconv.optimizer.levels import AnyPass, run_passes
 from ortconv.optimizer.pattern import Match, P
 from ortconv.optimizer.recipe import Recipe, names_of
@@ -39,7 +40,7 @@ class Action(NamedTuple):
 
 
 ACTIONS: dict[tuple[str, str], Action] = {
-    **{(QDQ, op): Action("drop", (0,)) for op in qdq_drop.MOVERS},
+    **{(QDQ, op): Action("drop", (0,)) for op in drop.MOVERS},
     **dict.fromkeys(
         ((QDQ, op) for op in ("MaxPool", "ReduceMax", "ReduceMin")),
         Action("drop_no_int16_support_and_positive_scale", (0,)),
@@ -93,16 +94,16 @@ def _rules(allowed: Collection[str], *, signed: bool) -> tuple[tuple[Rule, ...],
     `signed` adds products of int8 and int8 beyond those of Gemm.
     """
     products, floats = (
-        tuple(qdq_product.with_signed(r) if signed or r in qdq_product.GEMM_RULES else r for r in rules)
-        for rules in (qdq_product.RULES, qdq_product.FLOAT_RULES)
+        tuple(product.with_signed(r) if signed or r in product.GEMM_RULES else r for r in rules)
+        for rules in (product.RULES, product.FLOAT_RULES)
     )
-    computing = (*qdq_elementwise.RULES, *products)
-    quantized = (*qdq_drop.RULES, *computing, *map(_behind_clamp, computing))
-    groups = (quantized, floats, fuse_conv.fuse_conv_activation, qdq_nbits.BIAS_RULES)
+    computing = (*elementwise.RULES, *products)
+    quantized = (*drop.RULES, *computing, *map(_behind_clamp, computing))
+    groups = (quantized, floats, fuse_conv.fuse_conv_activation, nbits.BIAS_RULES)
     return tuple(tuple(r for r in group if r.name in allowed) for group in groups)
 
 
-_PACKED = RulePass(QDQ, qdq_nbits.RULES)
+_PACKED = RulePass(QDQ, nbits.RULES)
 
 
 def passes(recipe: Recipe) -> tuple[AnyPass, ...]:
@@ -114,7 +115,7 @@ def _passes_behind(recipe: Recipe) -> tuple[AnyPass, ...]:
     """What onnxruntime runs behind saved fusions, by the level that the model is made for."""
     from ortconv.optimizer.layout import nhwc
 
-    return (qdq_drop.CLEANUP, *((nhwc.ALWAYS_NHWC,) if "layout" in recipe.stages else ()))
+    return (drop.CLEANUP, *((nhwc.ALWAYS_NHWC,) if "layout" in recipe.stages else ()))
 
 
 def _saved_by(recipe: Recipe) -> set[str]:
@@ -188,7 +189,7 @@ def _saved(r: Rule, m: Match, replacement: Replacement, context: Context) -> Sav
         return None
     behind = _behind(target, m.root)
     clamp = [m.clamp] if "clamp" in m.bound else []
-    if clamp and not any(find(c, m.root, context) for c in qdq_drop.CLAMP_RULES):
+    if clamp and not any(find(c, m.root, context) for c in drop.CLAMP_RULES):
         return None
     name = _known_name(action.name, context)
     if name is None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.types import DType
 from ortconv.partition.partitioner import Partition, Partitioning
 from ortconv.partition.profile import DeviceProfile, Speed
@@ -73,9 +74,6 @@ MULTIPLY_ADDS: dict[str, Callable[[Node], int]] = {
 }  # fmt: skip
 """Operators that spend their time multiplying and adding. All others are bound by the bytes that they touch."""
 
-FREE = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
-"""Operators that touch nothing but the shape."""
-
 
 def multiply_adds(node: Node) -> int:
     """The multiply-adds of a node, those in its subgraphs once."""
@@ -87,7 +85,7 @@ def multiply_adds(node: Node) -> int:
 def touched(node: Node) -> int:
     """The bytes that a node reads and writes, constants included, those in its subgraphs once."""
     inside = sum(touched(n) for sub in node.subgraphs for n in sub)
-    if node.op in FREE or _is_within_group(node):
+    if traits(node).has(Trait.ORDERED) or _is_within_group(node):
         return inside
     return inside + sum(map(_stored, dict.fromkeys((*node.inputs, *node.outputs))))
 

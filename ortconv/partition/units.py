@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import traits
 from ortconv.ir.schema import since_version
 from ortconv.ir.types import DType
 from ortconv.ir.units import NodeUnit, UnitOperand
@@ -304,18 +305,12 @@ def _dequantized(dq: Node) -> UnitOperand | None:
     return None if value is None else UnitOperand(value, dq.input(1), dq.input(2))
 
 
-_QLINEAR_OPERANDS = {
-    "QLinearConv": 2, "QLinearMatMul": 2, "QLinearAdd": 2, "QLinearMul": 2, "QLinearSigmoid": 1, "QLinearAveragePool": 1,
-}  # fmt: skip
-"""Operators that take (tensor, scale, zero point) so many times, then scale and zero point of the output, then a bias."""
-
-
 def single_unit(node: Node) -> NodeUnit:
     """A node as a unit, its quantized operands with their scales and zero points."""
-    count = _QLINEAR_OPERANDS.get(node.op)
+    count = traits(node).quantized
     inputs = tuple(map(_plain, node.inputs))
     outputs = tuple(map(_plain, node.outputs))
-    if count is not None:
+    if count:
         at = 3 * count
         tensors = [_with_parameters(node.input(3 * i), node, 3 * i + 1) for i in range(count)]
         inputs = (*tensors, *map(_plain, node.inputs[at + 2 :]))

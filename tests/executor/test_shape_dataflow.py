@@ -5,7 +5,6 @@ import onnx
 import pytest
 
 from ortconv.errors import OrtconvError
-from ortconv.executor import shape_dataflow
 from ortconv.runtime.session import Session
 
 REPEATED = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, m] x) => (float[k] y) {
@@ -65,9 +64,3 @@ def test_a_constant_step_that_fails_fails_in_the_run(tmp_path):
     session = Session(tmp_path / "m.onnx")
     with pytest.raises(OrtconvError, match="Reshape"):
         session.run(None, {"x": np.zeros(2, np.float32)})
-
-
-def test_every_operator_named_exists():
-    known = {schema.name for schema in onnx.defs.get_all_schemas()}
-    assert set(shape_dataflow._SHAPED_BY_VALUES) <= known
-    assert known >= shape_dataflow._SHAPED_BY_DATA

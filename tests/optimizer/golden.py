@@ -1,5 +1,7 @@
 """Golden cases: golden/<level>/<module>/<case>.txt, each one model before and after the rewrites of one module.
 
+A module in a package has its folder in the folder of that package, as extended/attention/rotary.
+
     # What the case is about.
     # fires: yes                    whether anything may be rewritten at all
     # feeds: special                optional: NaN, infinities and zeros of both signs among the numbers
@@ -58,8 +60,7 @@ class Case:
         return onnx.parser.parse_model(self.source)
 
     def passes(self) -> tuple[FunctionPass | RulePass, ...]:
-        level, name = self.path.relative_to(ROOT).parts[:2]
-        return passes_of(f"ortconv.optimizer.{level}.{name}")
+        return passes_of(".".join(("ortconv", "optimizer", *self.path.parent.relative_to(ROOT).parts)))
 
     def update(self, result: str) -> None:
         before = self.path.read_text("utf-8").split(SEPARATOR)[0]

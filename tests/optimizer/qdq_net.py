@@ -11,7 +11,7 @@ from rewriting import Feeds, ops, optimized, random_feeds, run
 
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended.qdq_passes import PASSES
+from ortconv.optimizer.extended.qdq import PASSES
 
 RANGES = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
 MICROSOFT = "com.microsoft."

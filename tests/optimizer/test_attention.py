@@ -14,7 +14,8 @@ from ortconv.ir.types import DType
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.basic.reshape import PASSES as RESHAPE
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended import attention, matrix_transpose
+from ortconv.optimizer.extended import matrix_transpose
+from ortconv.optimizer.extended.attention import fusion as attention
 from ortconv.runtime.session import Session
 from tests.batches import batched
 

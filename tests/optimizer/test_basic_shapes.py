@@ -285,3 +285,23 @@ def test_refined(wanted: tuple[Element, ...], known: tuple[Dim, ...], expected: 
     out = value(graph("y = Neg(x)"), "y")
     out.type = TensorType(DType.FLOAT, known)
     assert refined(wanted, out) == expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Floor(x)",
+        "y = IsNaN(x)",
+        "y = Softsign(x)",
+        "y = LogSoftmax(x)",
+        "y = CumSum(x, one)",
+        "y = Mean(x, x)",
+        "y = Mod<fmod = 1>(x, x)",
+    ],
+)
+def test_symbols_pass_operators_that_keep_shapes(body: str) -> None:
+    g = graph(body, "float[N,4] x", "y")
+    (node,) = g
+    node.out.type = TensorType(DType.BOOL if node.op == "IsNaN" else DType.FLOAT, ("unk__3", None))
+    propagate(g, Context())
+    assert node.out.shape == ("N", 4)

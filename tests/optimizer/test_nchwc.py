@@ -83,6 +83,10 @@ HEAD = "c = Conv<pads = [1, 1, 1, 1]>(x, w)"
 BEHIND = {
     "Relu": ("y = Relu(c)", {}),
     "Elu": ("y = Elu(c)", {"Elu": 1}),
+    "Softplus": ("y = Softplus(c)", {"Softplus": 1}),
+    "Gelu": ("y = com.microsoft.Gelu(c)", {"com.microsoft.Gelu": 1}),
+    "rounding": ("r = Floor(c) y = Sin(r)", {"Floor": 1, "Sin": 1}),
+    "NaN where blocks are filled up": ("r = Relu(c) y = Sqrt(r)", {"Sqrt": 1}),
     "hard-swish": ("s = HardSigmoid<alpha = 0.16666667163372, beta = 0.5>(c) y = Mul(c, s)", {}),
     "SiLU": ("s = Sigmoid(c) y = Mul(c, s)", {"com.microsoft.QuickGelu": 1}),
     "MaxPool": ("y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)", {DOMAIN + "MaxPool": 1}),

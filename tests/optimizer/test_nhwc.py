@@ -14,7 +14,7 @@ from ortconv.ir.types import DType
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended.qdq_passes import PASSES as QUANTIZED
+from ortconv.optimizer.extended.qdq import PASSES as QUANTIZED
 from ortconv.optimizer.layout.nhwc import PASSES
 
 SCALE = 0.05

@@ -15,7 +15,7 @@ from ortconv.ir.tensor import Array
 from ortconv.onnxio.load import from_proto
 from ortconv.onnxio.proto import model_proto
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended.qdq_passes import PASSES
+from ortconv.optimizer.extended.qdq import PASSES
 from tests.batches import batched
 
 # ---------------------------------------------------------------------- operators that move elements

@@ -13,8 +13,8 @@ from rewriting import optimized
 
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import Context
-from ortconv.optimizer.extended.qdq_passes import PASSES
-from ortconv.optimizer.extended.qdq_signed import SHARED
+from ortconv.optimizer.extended.qdq import PASSES
+from ortconv.optimizer.extended.qdq.signed import SHARED
 
 
 def convolution(kind: str, weights: str) -> Net:

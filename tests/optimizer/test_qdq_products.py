@@ -10,7 +10,7 @@ from qdq_net import MICROSOFT, PER_CHANNEL, Net, around, check, refused
 from rewriting import ops, optimized, random_feeds, run
 
 from ortconv.onnxio.proto import model_proto
-from ortconv.optimizer.extended.qdq_passes import PASSES
+from ortconv.optimizer.extended.qdq import PASSES
 from tests.batches import batched
 
 # ---------------------------------------------------------------------- convolutions and products

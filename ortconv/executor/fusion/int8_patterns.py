@@ -27,12 +27,13 @@ from ortconv.executor.fusion.int8_ops import (
 )
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 _MS = "com.microsoft"
 _PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
-_MOVES = frozenset({"Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_MOVES = frozenset({*named(Trait.ORDERED), "MaxPool", "Transpose"})
 """Operators whose results are some of the values that they read."""
 _POOLS = frozenset({"MaxPool", "NhwcMaxPool"})
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from ortconv.executor.replay.work import Call, ChangedError, Function, Recordable, Work, copy_pixels
 from ortconv.ir.graph import Node
+from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.tensor import Array
 
 Step = tuple[Function, Callable[[list[Any]], Sequence[Any]], tuple[int, ...], tuple[int, ...], Node]
@@ -28,13 +29,8 @@ Step = tuple[Function, Callable[[list[Any]], Sequence[Any]], tuple[int, ...], tu
 ABSENT = 0
 """The slot that always holds None: inputs left out read it."""
 
-_VIEWS = frozenset(
-    {"Dropout", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
-)
+_VIEWS = frozenset(named(Trait.VIEW))
 """Operators whose results lie in their first operand, where their other operands say."""
-
-_LOOKS = frozenset({"DequantizeLinear", "ReduceMean", "ReduceSum", "Resize", "Upsample"})
-"""Other operators whose work depends on the numbers in operands but the first."""
 
 _LARGEST_COPIED = 1 << 22
 """Bytes. Larger results that are not recorded are made anew in each run: to copy them costs more than is saved."""
@@ -341,7 +337,8 @@ def _recorded(
     `fixed`: all operands but the first are the same in all runs.
     """
     makes_views = _makes_views(node)
-    if (makes_views or node.op in _LOOKS) and not fixed:
+    # The kernel of DequantizeLinear looks at the zero point.
+    if (makes_views or traits(node).shaped_by or node.op == "DequantizeLinear") and not fixed:
         return None
     if isinstance(function, Recordable):
         result, calls = function.record(recorder, *values), recorder.calls()

@@ -7,11 +7,11 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from ortconv.ir.graph import Floats, Graph, Node, Tensors, Value
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import default_attributes, is_deterministic
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.optimizer.engine import Context, FunctionPass
 
-COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 PURE_DOMAINS = frozenset({"", "ai.onnx.ml"})
 
 
@@ -34,7 +34,7 @@ def merge_common(graph: Graph, context: Context) -> int:
         if node.domain not in PURE_DOMAINS or node.op == "DequantizeLinear":
             continue
         inputs: Hashable = node.inputs
-        if node.op in COMMUTATIVE and len(node.inputs) == 2:
+        if len(node.inputs) == 2 and traits(node).has(Trait.COMMUTATIVE):
             inputs = frozenset(node.inputs)
         key = (node.op, node.domain, node.ep, inputs)
         known = seen.setdefault(key, node)

@@ -12,17 +12,13 @@ import numpy as np
 
 from ortconv.errors import OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import is_deterministic
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.shapes import static_elements
-
-EXPANDING = frozenset(
-    {"Expand", "Tile", "ConstantOfShape", "Range", "Resize", "Upsample", "Pad", "OneHot", "EyeLike", "CenterCropPad"}
-)
-"""Operators whose output may be far larger than their inputs: they fold only where the size is known beforehand."""
 
 
 def fold(graph: Graph, context: Context) -> int:
@@ -154,9 +150,12 @@ def _range_bytes(node: Node) -> int | None:
 
 
 def _fits(node: Node, size: int | None, context: Context) -> bool:
-    """True if storing so many bytes, less what becomes unused, stays within the growth budget."""
+    """True if a number of bytes, less what becomes unused, stays within the growth budget.
+
+    Where the number is not known, only operators whose outputs are about as large as their inputs fit.
+    """
     if size is None:
-        return node.op not in EXPANDING
+        return not traits(node).has(Trait.GROWS)
     return context.grown + size - _freed_by(node) <= context.fold_limit
 
 

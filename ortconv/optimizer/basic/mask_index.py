@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.ir.graph import Ints, Node, Value
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.conditions import RESHAPES, equal_shapes, same_dim, scalar
@@ -123,7 +124,7 @@ def is_true(value: Value | None, depth: int = DEPTH) -> bool:
         return limit is not None and limit <= 0 and found is not None and not any(_may_fall(s) for s in found)
     if node.op == "And":
         return all(is_true(v, depth - 1) for v in node.inputs)
-    return node.op in (*RESHAPES, "Expand", "Identity") and is_true(node.inputs[0], depth - 1)
+    return traits(node).has(Trait.MOVES) and is_true(node.inputs[0], depth - 1)
 
 
 def _may_fall(stride: Element) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.types import DType, TensorType
 from ortconv.optimizer.engine import Context, FunctionPass, New, Replacement, RulePass, constant, rule
 from ortconv.optimizer.pattern import C, Match, P
@@ -241,22 +242,6 @@ def _insert_pair(like: Node, found: Parameters, value: Value, reader: Node) -> V
 
 # ---------------------------------------------------------------------- one DQ for every reader
 
-QUANTIZED_RESULT = frozenset({
-    "Abs", "Add", "Asin", "Atan", "AveragePool", "BatchNormalization", "Ceil", "Clip", "Concat", "Conv", "ConvTranspose",
-    "Cos", "DepthToSpace", "Div", "Einsum", "Elu", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements",
-    "Gelu", "GlobalAveragePool", "GlobalMaxPool", "GridSample", "HardSwish", "InstanceNormalization",
-    "LayerNormalization", "LRN", "LeakyRelu", "Log", "LogSoftmax", "LpNormalization", "Max", "MaxPool", "Min", "Mul",
-    "Neg", "PRelu", "Pad", "Pow", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
-    "Relu", "Reshape", "Resize", "Round", "Sigmoid", "Sign", "Sin", "Slice", "Softmax", "SpaceToDepth", "Split", "Sqrt",
-    "Squeeze", "Sub", "Tanh", "Tile", "TopK", "Transpose", "Unsqueeze", "Where",
-})  # fmt: skip
-"""Operators that form a unit with the DQ nodes before and the Q nodes behind them."""
-
-ANY_RESULT = frozenset({
-    "ArgMax", "ArgMin", "Equal", "Gemm", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "MatMul",
-})  # fmt: skip
-"""Operators that form a unit with the DQ nodes before them alone."""
-
 
 def give_each_reader_its_own(graph: Graph, context: Context) -> int:
     """Duplicate the DQ nodes that operators of quantized units share with others.
@@ -285,9 +270,10 @@ def give_each_reader_its_own(graph: Graph, context: Context) -> int:
 def _may_be_unit(node: Node, slot: int) -> bool:
     if node.domain != "":
         return False
-    if node.op in ANY_RESULT or (slot == 0 and _moves_data(node)):
+    known = traits(node)
+    if known.has(Trait.DQ) or (slot == 0 and _moves_data(node)):
         return True
-    return node.op in QUANTIZED_RESULT and any(v is not None and _is_quantized(v) for v in node.outputs)
+    return known.has(Trait.QDQ) and any(v is not None and _is_quantized(v) for v in node.outputs)
 
 
 def _is_quantized(value: Value) -> bool:

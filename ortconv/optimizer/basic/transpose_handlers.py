@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Ints, Node, Value
+from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import Dim, Shape
 from ortconv.optimizer.conditions import axes_of, ints, same_dim
@@ -302,25 +303,10 @@ def _quantize(node: Node, slot: int, perm: Perm) -> Push | None:
     return _along_axis(node, perm, 1, (0,))
 
 
-UNARY = (
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "CastLike", "Ceil", "Celu", "Clip",
-    "Cos", "Cosh", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN",
-    "LeakyRelu", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin",
-    "Sinh", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
-)  # fmt: skip
-BROADCAST = (
-    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
-    "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
-)  # fmt: skip
-REDUCE = (
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-    "ReduceSum", "ReduceSumSquare",
-)  # fmt: skip
-
 HANDLERS: dict[tuple[str, str], Handler] = {
-    **{("", op): _unary for op in UNARY},
-    **{("", op): _broadcast for op in BROADCAST},
-    **{("", op): _reduce for op in REDUCE},
+    **{("", op): _unary for op in named(Trait.ELEMENTWISE)},
+    **{("", op): _broadcast for op in named(Trait.BROADCASTS)},
+    **{("", op): _reduce for op in named(Trait.REDUCES)},
     **{("", op): _softmax for op in ("Softmax", "LogSoftmax", "Hardmax")},
     **{("", op): _arg for op in ("ArgMax", "ArgMin")},
     **{(domain, op): _quantize for domain in ("", "com.microsoft") for op in ("QuantizeLinear", "DequantizeLinear")},

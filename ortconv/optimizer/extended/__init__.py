@@ -16,25 +16,17 @@ from ortconv.optimizer.extended import (
     gelu,
     gemm_rows,
     layer_norm,
-    lstm,
     matrix_transpose,
-    packed_heads,
-    qdq_passes,
-    qdq_signed,
-    repeat,
-    rotary,
+    qdq,
+    recurrent,
     skip_layer_norm,
-    slices,
     split,
     split_transpose,
-    step_products,
 )
 
 PASSES: tuple[FunctionPass | RulePass, ...] = (
-    *qdq_passes.PASSES,
-    *lstm.PASSES,
-    *slices.PASSES,
-    *step_products.PASSES,
+    *qdq.PASSES,
+    *recurrent.PASSES,
     *fuse_gemm.PASSES,
     *distribution.PASSES,
     *gemm_rows.PASSES,
@@ -43,9 +35,6 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
     *layer_norm.PASSES,
     *matrix_transpose.PASSES,
     *einsum.PASSES,
-    *rotary.PASSES,
-    *repeat.PASSES,
-    *packed_heads.PASSES,
     *attention.PASSES,
     *split.PASSES,
     *fuse_matmul.PASSES,
@@ -55,8 +44,8 @@ PASSES: tuple[FunctionPass | RulePass, ...] = (
 )
 
 # SkipLayerNormalization takes two to six times as long as Add and LayerNormalization in ONNX Runtime 1.31.
-OPT_IN: tuple[FunctionPass | RulePass, ...] = (qdq_signed.SHARED, *skip_layer_norm.PASSES, *approximate.PASSES)
+OPT_IN: tuple[FunctionPass | RulePass, ...] = (*qdq.OPT_IN, *skip_layer_norm.PASSES, *approximate.PASSES)
 """Passes that run only on request: they make the graph smaller, but not faster, or change the numbers."""
 
-INEXACT = frozenset(p.name for p in (qdq_signed.SHARED, *approximate.PASSES))
+INEXACT = frozenset(p.name for p in (*qdq.OPT_IN, *approximate.PASSES))
 """Names of those that change the numbers by more than rounding does."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
 from ortconv.ir.nchwc import DOMAIN, block_length, filters_to_blocks, padded
+from ortconv.ir.operators import MICROSOFT, Trait, named
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.conditions import ints, same_dim
@@ -254,8 +255,8 @@ def _pool(node: Node, blocks: BlockedValues) -> bool:
     return True
 
 
-UNARY = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Elu", "Selu", "Softsign", "Clip", "QuickGelu")
-"""Elementwise operators that make something finite of the zeros that fill up blocks."""
+_NOT_FINITE = ("Acos", "Acosh", "Asin", "Atanh", "Cosh", "Exp", "Log", "Reciprocal", "Sinh", "Sqrt", "Tan")
+"""Elementwise operators that may make infinities or NaN of what fills up blocks, which begins as zeros."""
 
 
 def _unary(node: Node, blocks: BlockedValues) -> bool:
@@ -410,7 +411,8 @@ HANDLERS: dict[tuple[str, str], Callable[[Node, BlockedValues], bool]] = {
     ("", "Split"): _split,
     ("", "Resize"): _resize,
     **{("", op): _pool for op in ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")},
-    **{("com.microsoft" if op == "QuickGelu" else "", op): _unary for op in UNARY},
+    **{("", op): _unary for op in named(Trait.ELEMENTWISE, but=_NOT_FINITE)},
+    **{(MICROSOFT, op): _unary for op in named(Trait.ELEMENTWISE, domain=MICROSOFT)},
     **{("", op): _elementwise for op in ("Add", "Sub", "Mul", "Sum", "Max", "Min", "PRelu")},
 }
 
@@ -422,7 +424,7 @@ def block_channels(graph: Graph, context: Context) -> int:
     """Let convolutions, and what lies between them, work on channels in blocks; the number of nodes changed.
 
     Counterpart: NchwcTransformer
-    Differs: Split, QuickGelu and a product with a number for each channel stay in blocks; no subgraphs.
+    Differs: Split, more elementwise operators and a product with a number for each channel stay in blocks; no subgraphs.
     """
     if context.target_platform != "amd64" or graph.owner is not None:
         return 0

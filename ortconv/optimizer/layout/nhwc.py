@@ -14,6 +14,7 @@ import numpy as np
 
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.basic.transpose import optimize_transposes, permuted
@@ -89,13 +90,11 @@ FORMS: dict[tuple[str, str], NhwcForm] = {
     (MICROSOFT, "QLinearConcat"): NhwcForm(lambda node: range(2, len(node.inputs), 3), "QLinearConcat", MICROSOFT, _last_axis),
     **{(domain, op): NhwcForm(_first, op, domain, _without("axis"), on_reals=True)
        for op in ("QuantizeLinear", "DequantizeLinear") for domain in ("", MICROSOFT)},
-    **{("", op): NhwcForm(_first, op, "", _same, on_reals=True)
-       for op in ("Relu", "Clip", "LeakyRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Erf",
-                  "Softplus", "Softsign", "Mish", "Gelu", "Sqrt", "Exp", "Log", "Abs", "Neg", "Reciprocal")},
+    **{("", op): NhwcForm(_first, op, "", _same, on_reals=True) for op in named(Trait.ELEMENTWISE)},
     ("", "Split"): NhwcForm(_first, "Split", "", _last_axis, on_reals=True),
     ("", "Resize"): NhwcForm(_first, "Resize", "", _same, on_reals=True, vectors=(2, 3)),
     (MICROSOFT, "QLinearSoftmax"): NhwcForm(_first, "QLinearSoftmax", MICROSOFT, _last_axis, gains=True),
-    **{("", op): NhwcForm(_all, op, "", _same, on_reals=True) for op in ("Add", "Sub", "Mul", "Div", "PRelu", "Max", "Min")},
+    **{("", op): NhwcForm(_all, op, "", _same, on_reals=True) for op in named(Trait.BROADCASTS)},
 }  # fmt: skip
 HALVES = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 """Modes that put the elements of an image twice as large at halves of pixels."""

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import Trait, named
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput, Out, Replacement, rule
 from ortconv.optimizer.offload.parts import op, passes, reshape
 from ortconv.optimizer.pattern import Match, P
 
-FLOAT_OPS = (
-    "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LeakyRelu", "Relu", "Elu", "HardSwish", "Sigmoid",
-    "ReduceMean", "ReduceMin", "ReduceMax", "ReduceSum", "Slice", "LogSoftmax", "Softmax", "Sqrt", "Sin", "Cos", "Tanh", "Exp",
-    "Log", "LRN", "Ceil", "Floor", "Abs", "Neg", "DepthToSpace", "SpaceToDepth", "Clip", "Gelu", "Reciprocal", "Gather",
-    "Reshape", "Expand", "Flatten", "Transpose", "Resize", "Squeeze", "Unsqueeze", "Tile", "Add", "Div", "Mul", "Pow", "Sub",
-    "PRelu", "Concat", "Max", "Min", "MatMul", "Gemm", "ConvTranspose", "InstanceNormalization", "LayerNormalization",
-    "BatchNormalization", "Pad",
+FLOAT_OPS = named(
+    Trait.QDQ, Trait.DQ,
+    but=("Conv",  # too slow in float to be worth it
+         "Split",  # has a rule of its own
+         "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",  # put out no quantized values
+         # accelerators take none of these in float either
+         "Asin", "Atan", "Einsum", "GatherElements", "GridSample", "LpNormalization", "ReduceProd", "Round", "Sign", "TopK",
+         "Where"),
 )  # fmt: skip
-"""What quantizers group around, but for Conv, which is too slow in float to be worth it."""
+"""Operators between quantizers that accelerators may take in float."""
 
 
 _DQ = P("DequantizeLinear", "q", "scale", "zero", name="dq")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import Trait, named, traits
 from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.engine import Context, FunctionPass, constant
 
@@ -15,26 +16,8 @@ NAME = "SignedToUnsigned"
 
 STEP = 128
 
-PASSING = frozenset(
-    {
-        "Reshape",
-        "Transpose",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "MaxPool",
-        "Slice",
-        "Gather",
-        "Split",
-        "Concat",
-        "Identity",
-    }
-)
-"""Operators that keep or choose among the elements of their first input, of any type; Concat those of all."""
-
-TENSORS = {"QLinearConv": 2, "QLinearMatMul": 2, "QLinearAdd": 2, "QLinearMul": 2, "QLinearSigmoid": 1, "QLinearLeakyRelu": 1,
-           "QLinearAveragePool": 1, "QLinearGlobalAveragePool": 1}  # fmt: skip
-"""Operators that take so many times a tensor, its scale and its zero point, and then scale and zero point of their output."""
+PASSING = frozenset((*named(Trait.MOVES, Trait.JOINS), "MaxPool"))
+"""Operators whose results are elements of their first input, of any type; with Concat, of all inputs."""
 
 
 class Edge(NamedTuple):
@@ -64,8 +47,8 @@ def _edges(node: Node) -> list[Edge] | None:
         return None if None in data or (len(node.outputs) > 1 and node.op == "MaxPool") else [
             Edge(v, None) for v in (*data, *node.outputs) if v is not None
         ]  # fmt: skip
-    count = TENSORS.get(node.op)
-    if count is None:
+    count = traits(node).quantized
+    if not count:
         return None
     read = [Edge(v, 3 * i + 2) for i in range(count) if (v := node.inputs[3 * i]) is not None]
     if node.op in ("QLinearConv", "QLinearMatMul") and read[-1].value.const is not None:

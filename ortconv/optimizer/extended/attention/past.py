@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.types import DType
-from ortconv.optimizer.extended.attention_heads import Heads, length, split_heads
+from ortconv.optimizer.extended.attention.heads import Heads, length, split_heads
 from ortconv.optimizer.shapes import dim_of
 
 ROWS = 2

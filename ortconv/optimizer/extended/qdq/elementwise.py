@@ -14,7 +14,7 @@ from ortconv.ir.schema import attribute, since_version
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import NewInput, Replacement, constant, rule
-from ortconv.optimizer.extended.qdq import (
+from ortconv.optimizer.extended.qdq.tensors import (
     BYTES,
     LIMITS,
     SMALLEST_SCALE,

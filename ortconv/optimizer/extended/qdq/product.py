@@ -11,7 +11,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import New, NewInput, Replacement, Rule, rule
-from ortconv.optimizer.extended.qdq import (
+from ortconv.optimizer.extended.qdq.tensors import (
     BYTES,
     Quantized,
     dequantized,

@@ -9,8 +9,8 @@ import numpy as np
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.types import DType, Shape, TensorType
 from ortconv.optimizer.engine import Context, FunctionPass, RulePass, constant
-from ortconv.optimizer.extended import qdq_product
-from ortconv.optimizer.extended.qdq import DOMAINS, dequantized, elements, quantizer, zero_points
+from ortconv.optimizer.extended.qdq import product
+from ortconv.optimizer.extended.qdq.tensors import DOMAINS, dequantized, elements, quantizer, zero_points
 
 
 def shift_activations(graph: Graph, context: Context) -> int:
@@ -99,8 +99,8 @@ def _retype(value: Value) -> None:
 
 
 PRODUCTS = tuple(
-    RulePass("QDQSelectorActionTransformer", map(qdq_product.with_signed, rules))
-    for rules in (qdq_product.RULES, qdq_product.FLOAT_RULES)
+    RulePass("QDQSelectorActionTransformer", map(product.with_signed, rules))
+    for rules in (product.RULES, product.FLOAT_RULES)
 )
 
 

@@ -15,7 +15,7 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.conditions import clip_bounds
 from ortconv.optimizer.engine import New, Out, Replacement, RulePass, rule
-from ortconv.optimizer.extended.qdq import (
+from ortconv.optimizer.extended.qdq.tensors import (
     BYTES,
     DOMAINS,
     INTEGERS,

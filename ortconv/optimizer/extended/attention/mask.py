@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.operators import Trait, traits
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.basic.mask_index import UNSQUEEZE_BY_INPUT, is_true
 from ortconv.optimizer.conditions import RESHAPES, ints, scalar
-from ortconv.optimizer.extended.attention_heads import Heads, alone, length, row_sources
-from ortconv.optimizer.extended.attention_past import ROWS, joined
+from ortconv.optimizer.extended.attention.heads import Heads, alone, length, row_sources
+from ortconv.optimizer.extended.attention.past import ROWS, joined
 from ortconv.optimizer.shapes import Element, dim_of, elements
 from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to
 
@@ -296,7 +297,7 @@ def is_finite(mask: Value | None) -> bool:
         return False
     if node.op == "Where":
         return is_finite(node.inputs[1]) and is_finite(node.inputs[2])
-    return node.op in ("Expand", "Unsqueeze", "Reshape", "Slice", "Identity") and is_finite(node.inputs[0])
+    return traits(node).has(Trait.MOVES) and is_finite(node.inputs[0])
 
 
 def _common(a: Value, b: Value, rows: set[Element], columns: set[Element]) -> Shape | None:

@@ -9,7 +9,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import TensorType
 from ortconv.optimizer.conditions import axes_of, ints
 from ortconv.optimizer.engine import Context, FunctionPass
-from ortconv.optimizer.extended.attention_heads import SPLIT
+from ortconv.optimizer.extended.attention.heads import SPLIT
 from ortconv.optimizer.extended.split import SPLIT_BY_INPUT
 from ortconv.optimizer.shapes import dim_of, refined, target
 

@@ -9,7 +9,7 @@ import numpy as np
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
-from ortconv.optimizer.extended.attention_heads import Heads, alone
+from ortconv.optimizer.extended.attention.heads import Heads, alone
 from ortconv.optimizer.shapes import target
 
 

@@ -13,7 +13,7 @@ from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 from ortconv.optimizer.engine import NewInput, Replacement, rule
-from ortconv.optimizer.extended.qdq import DOMAINS, LIMITS, microsoft
+from ortconv.optimizer.extended.qdq.tensors import DOMAINS, LIMITS, microsoft
 from ortconv.optimizer.pattern import C, Match, P
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256

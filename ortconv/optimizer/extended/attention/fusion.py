@@ -14,8 +14,7 @@ from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
-from ortconv.optimizer.extended import attention_mask, attention_past
-from ortconv.optimizer.extended.attention_heads import (
+from ortconv.optimizer.extended.attention.heads import (
     Heads,
     alone,
     flattened,
@@ -26,7 +25,9 @@ from ortconv.optimizer.extended.attention_heads import (
     unflattened,
     unscaled,
 )
-from ortconv.optimizer.extended.attention_projection import Projection, packed_projections, projection_of
+from ortconv.optimizer.extended.attention.mask import Biased, Masks, Padding, leaves_a_key
+from ortconv.optimizer.extended.attention.past import Past, Pasts
+from ortconv.optimizer.extended.attention.projection import Projection, packed_projections, projection_of
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
 
 MICROSOFT = "com.microsoft"
@@ -45,7 +46,7 @@ class Found:
     scale: float
     bias: Value | None
     """What is added to the scores, (1 or batch, 1 or heads, queries, keys)."""
-    padding: attention_mask.Padding | None
+    padding: Padding | None
     nodes: tuple[Node, ...]
     projections: tuple[Projection, Projection, Projection] | None
     """How query, key and value come from one tensor, where they do."""
@@ -59,12 +60,12 @@ def fuse(graph: Graph, context: Context) -> int:
         MultiHeadAttention where query, key and value do not come from one tensor; heads in one axis with the batch; keys and
         values joined with earlier ones.
     """
-    masks = attention_mask.Masks(graph)
+    masks = Masks(graph)
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
     if not found:
         return 0
     packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
-    owners, pasts = _owners(found), attention_past.Pasts(graph, ((f.key, f.value) for f in found))
+    owners, pasts = _owners(found), Pasts(graph, ((f.key, f.value) for f in found))
     done = 0
     for f in reversed(found):  # so that what one finding names is not taken away with another
         if context.exhausted:
@@ -100,7 +101,7 @@ class Sides(NamedTuple):
     scale: float
 
 
-def _find(softmax: Node, masks: attention_mask.Masks, context: Context) -> Found | None:
+def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
     total = softmax.inputs[0]
     if total is None or not _is_of_scores(softmax, total):
         return None
@@ -134,7 +135,7 @@ def _is_of_scores(softmax: Node, total: Value) -> bool:
     return attribute(softmax, "axis") in (-1, total.rank - 1)
 
 
-def _sides(biased: attention_mask.Biased, after: After) -> Sides | None:
+def _sides(biased: Biased, after: After) -> Sides | None:
     scores = _scores(biased.scores)
     if scores is None or not _may_join(biased):
         return None
@@ -149,11 +150,11 @@ def _sides(biased: attention_mask.Biased, after: After) -> Sides | None:
     return Sides(heads, multiply, unstack, scale) if is_known(scale) else None
 
 
-def _keeps_nan(biased: attention_mask.Biased, projections: tuple[Projection, ...] | None) -> bool:
+def _keeps_nan(biased: Biased, projections: tuple[Projection, ...] | None) -> bool:
     """Whether NaN reaches the result also without the guard behind the Softmax; see `_guard`."""
     if projections is None or biased.layers is not None or biased.replaced:
         return False
-    return attention_mask.leaves_a_key(biased.mask)
+    return leaves_a_key(biased.mask)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -191,7 +192,7 @@ def _scores(value: Value) -> tuple[Value, float, Node | None] | None:
     return (plain, factor * more, unstack) if alone(plain) is not None else None
 
 
-def _may_join(biased: attention_mask.Biased) -> bool:
+def _may_join(biased: Biased) -> bool:
     """False if a mask has batch and heads in one axis, or more axes than the scores."""
     mask, rank = biased.mask, biased.scores.rank
     if mask is None or rank == 4:
@@ -317,7 +318,7 @@ def _multi_head_attention(f: Found) -> Node:
     return _make(f, "MultiHeadAttention", [*inputs, *_masks(f)], {})
 
 
-def _with_past(f: Found, past: attention_past.Past) -> Node:
+def _with_past(f: Found, past: Past) -> Node:
     """The fused node, which joins what was computed earlier with what comes now, and returns that too."""
     graph = f.root.graph
     assert graph is not None
