@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ortconv.executor.algorithms.half_precision import in_float32, widen
 from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import counted
 from ortconv.ir.tensor import Array
 
 
@@ -217,6 +219,7 @@ def _pooled(image: Array, rows: _Samples, columns: _Samples, mode: str) -> Array
 @kernel("MaxRoiPool")
 @in_float32
 def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> Array:
+    counted(prod(pooled_shape))
     out = np.zeros((len(rois), x.shape[1], *pooled_shape), dtype=x.dtype)
     for i, roi in enumerate(rois):
         left, top, right, bottom = (_rounded(v * spatial_scale) for v in roi[1:].tolist())

@@ -66,6 +66,6 @@ def _pool(items: Sequence[Any], starts: Sequence[int], shortest: int, longest: i
 
 def _grams(row: list[Any], shortest: int, longest: int, skips: int) -> Any:
     """Every n-gram of a row at every distance between its items; single items once."""
-    for n in range(shortest, longest + 1):
-        for distance in range(1, skips + 2 if n > 1 else 2):
+    for n in range(max(shortest, 1), min(longest, len(row)) + 1):
+        for distance in range(1, min(skips + 1, (len(row) - 1) // (n - 1)) + 1 if n > 1 else 2):
             yield from zip(*(row[i * distance :] for i in range(n)))
