@@ -276,7 +276,7 @@ class GraphBuilder:
         return tensor(proto, self.resolve)
 
     def sparse(self, proto: Any) -> SparseTensor:
-        return SparseTensor(self.tensor(proto.values), self.tensor(proto.indices), proto.dims)
+        return SparseTensor(self.tensor(proto.values), self.tensor(proto.indices), proto.dims, proto.values.name)
 
 
 def check_text(*strings: str) -> None:
