@@ -228,3 +228,14 @@ def test_inputs_that_are_not_named() -> None:
 def test_threads_that_are_no_number(threads: Any) -> None:
     with pytest.raises(UsageError, match="at least one thread"):
         session(ADD, threads=threads)
+
+
+def test_a_backend_that_runs_out_of_memory_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = session("g (float[2,3] x) => (float[2,3] y) { a = Relu (x) y = Tanh (a) }", backends=["nnapi"])
+
+    def run(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(type(s._programs[0][0]), "run", run)
+    with pytest.raises(BackendError, match="backend nnapi: 2 nodes from Relu 'a' need more memory than there is"):
+        s.run(None, {"x": np.ones((2, 3), np.float32)})
