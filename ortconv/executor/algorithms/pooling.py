@@ -101,7 +101,10 @@ def sums_of_channels(work: Work, x: Array) -> Array:
     """(N, C, spatial...) to (N, C)."""
     n, c, *spatial = x.shape
     size = prod(spatial)
-    total, each = work.empty((n, c), x.dtype), ones(size, x.dtype)
+    total = work.empty((n, c), x.dtype)
+    if not total.size:
+        return total
+    each = ones(size, x.dtype)
     if x.flags.c_contiguous:
         work.do(np.matmul, x.reshape(n * c, size), each, total.reshape(n * c))
     else:
