@@ -236,6 +236,6 @@ def test_a_backend_that_runs_out_of_memory_fails_by_name(monkeypatch: pytest.Mon
     def run(*_: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(type(s._programs[0][0]), "run", run)
+    monkeypatch.setattr(type(s._main.programs[0][0]), "run", run)
     with pytest.raises(BackendError, match="backend nnapi: 2 nodes from Relu 'a' need more memory than there is"):
         s.run(None, {"x": np.ones((2, 3), np.float32)})

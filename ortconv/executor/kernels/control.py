@@ -9,6 +9,7 @@ import numpy as np
 
 from ortconv.errors import UnsupportedError
 from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import counted
 from ortconv.ir.tensor import Array
 
 Body = Callable[..., tuple[Any, ...]]
@@ -137,7 +138,7 @@ def _scan(
     """The final state, and per scan output its value of every step."""
     state = tuple(initial)
     collected = []
-    for i in range(len(sources[0])):
+    for i in range(len(sources[0]) if sources[0].size else counted(len(sources[0]))):
         results = tuple(body(*state, *(x[i, ...] for x in sources)))
         state = results[: len(state)]
         collected.append(results[len(state) :])

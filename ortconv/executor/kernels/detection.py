@@ -29,7 +29,7 @@ def non_max_suppression(
     overlap = 0.0 if iou_threshold is None else float(iou_threshold.item())
     lowest = None if score_threshold is None else float(score_threshold.item())
     selected: list[tuple[int, int, int]] = []
-    if limit > 0:
+    if limit > 0 and scores.size:
         for batch, (image, classes) in enumerate(zip(widen(boxes), widen(scores))):
             found, score = _Boxes.of(image, center_point_box), np.ascontiguousarray(classes)
             for label, kept in enumerate(_among_the_best(found, score, limit, overlap, lowest)):

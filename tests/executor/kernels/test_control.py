@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import onnx.parser
 import pytest
+from ortconv.session import Session
 from single_node import assert_same, run_kernel, run_model
 
-from ortconv.errors import BackendError
+from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.load import from_proto
-from ortconv.session import Session
 
 F32, I64 = np.float32, np.int64
 
@@ -185,3 +185,8 @@ def test_loop_whose_body_does_not_end_it(c, m, again):
             session.run(None, feeds)
     else:
         np.testing.assert_array_equal(session.run(None, feeds)[0], feeds["x"] * (1 if c is False else 8))
+
+
+def test_scan_over_an_endless_sequence_of_nothing():
+    with pytest.raises(UnsupportedError, match="steps, the limit is"):
+        run_kernel("Scan", [np.zeros((1 << 40, 0), F32)], {"body": lambda x: (x,), "num_scan_inputs": 1}, n_outputs=1)
