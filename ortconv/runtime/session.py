@@ -181,7 +181,11 @@ class Session:
                 self._main.run(values, run)
             else:
                 values = self._run_observed(self._observer, values, wanted, run)
-        return [_result(values[v] if v in values else _default(v), fed) for v in wanted]
+        try:
+            return [_result(values[v] if v in values else _default(v), fed) for v in wanted]
+        except MemoryError as error:
+            name = self.regions[-1][0] if self.regions else self.backends[0].name
+            raise BackendError("the outputs need more memory than there is", backend=name, hint=SMALLER) from error
 
     def _run_observed(
         self, observer: _Sequence, values: dict[Value, Any], wanted: Sequence[Value], run: _Run
