@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import onnx.parser
 import pytest
-from ortconv.session import Session
 from single_node import assert_same, run_kernel, run_model
 
 from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.types import DType, TensorType
 from ortconv.onnxio.load import from_proto
+from ortconv.runtime.session import Session
 
 F32, I64 = np.float32, np.int64
 
