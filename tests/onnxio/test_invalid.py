@@ -99,6 +99,14 @@ def test_a_value_of_another_type_than_declared_is_refused(inner: bool) -> None:
         from_proto(proto)
 
 
+@pytest.mark.parametrize("op", ["Max", "Min", "Sum", "Mean", "Concat<axis = 0>"])
+@pytest.mark.parametrize("inputs", ['""', 'x, ""', 'x, "", x'])
+def test_a_variadic_input_that_is_left_out_is_refused(op: str, inputs: str) -> None:
+    """onnxruntime loads some of these, and ends the process when they run."""
+    with pytest.raises(GraphError, match="is left out, but is required|breaks a rule"):
+        from_proto(model(f"y = {op}({inputs})"))
+
+
 @pytest.mark.parametrize("name", ["value", "value_int", "value_floats", "sparse_value"])
 def test_a_constant_of_another_type_than_its_attribute_is_refused(name: str) -> None:
     proto = model('y = Constant<value_string = "text">()')
