@@ -103,7 +103,7 @@ def test_a_value_of_another_type_than_declared_is_refused(inner: bool) -> None:
 @pytest.mark.parametrize("inputs", ['""', 'x, ""', 'x, "", x'])
 def test_a_variadic_input_that_is_left_out_is_refused(op: str, inputs: str) -> None:
     """onnxruntime loads some of these, and ends the process when they run."""
-    with pytest.raises(GraphError, match="is left out, but is required|breaks a rule"):
+    with pytest.raises(GraphError, match=r"is left out, but is required|breaks a rule"):
         from_proto(model(f"y = {op}({inputs})"))
 
 
