@@ -11,7 +11,7 @@ from ortconv.executor.algorithms.half_precision import in_float32, is_narrow
 from ortconv.executor.algorithms.recurrent_layer import CELLS, Step, layer_of
 from ortconv.executor.algorithms.rounding import dynamic_quantization
 from ortconv.executor.kernels.registry import kernel, prepare
-from ortconv.executor.replay.work import AT_ONCE, Function, Recordable, Work, counted
+from ortconv.executor.replay.work import AT_ONCE, Function, Recordable, Work
 from ortconv.ir.tensor import Array
 
 
