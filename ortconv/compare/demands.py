@@ -152,6 +152,13 @@ def _channels(node: Node, shapes: Shapes) -> Iterator[Demand]:
     yield from _same(node, (0, 1), (1, 0), shapes)
 
 
+def _labels(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """Labels have the shape of the scores, but for the classes."""
+    yield from _same(node, (1, 0), (0, 0), shapes)
+    for axis in range(1, len(_shape(node, 1, shapes) or ())):
+        yield from _same(node, (1, axis), (0, axis + 1), shapes)
+
+
 def _layer_norm(node: Node, shapes: Shapes) -> Iterator[Demand]:
     for slot in (1, 2):
         yield from _broadcast(node.input(0), node.input(slot), shapes)
@@ -254,6 +261,7 @@ ROWS: dict[str, DemandsOf] = {
     **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
     "Gemm": _gemm,
     "Concat": _concat,
+    **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _labels),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channels),
     **dict.fromkeys(("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"), _layer_norm),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),

@@ -52,7 +52,7 @@ def guarded(nodes: Iterable[Node], doing: str) -> Iterator[None]:
 
 def _blamed(error: Exception, nodes: list[Node], doing: str) -> OrtconvError:
     end = time.monotonic() + SECONDS
-    for node in nodes:
+    for node in _all(nodes):
         reason = _failure(node)
         if reason is not None:
             return GraphError(f"the operator cannot be computed: {reason}", node=node.label, hint=_HINT)
@@ -60,6 +60,14 @@ def _blamed(error: Exception, nodes: list[Node], doing: str) -> OrtconvError:
             break
     notes = getattr(error, "__notes__", ())
     return InternalError(f"{doing} failed: {type(error).__name__}: {error}", node=next(iter(notes), None))
+
+
+def _all(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes, and those of their subgraphs."""
+    for node in nodes:
+        yield node
+        for sub in node.subgraphs:
+            yield from sub.walk()
 
 
 def _failure(node: Node) -> str | None:

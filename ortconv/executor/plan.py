@@ -99,6 +99,7 @@ class Plan:
             self._initial[self._slot(value)] = constants(value)
         constants.forget()
         self.output_types = tuple(v.type for v in outputs)
+        self.keeps_condition = False
         self._following = {index for index, (*_, node) in enumerate(bound) if node in following}
         self._remembered: dict[Any, tuple[list[Any], list[Step], frozenset[int]]] = {}
         self._recordings: dict[Any, Recording | None] = {}
@@ -339,14 +340,18 @@ def _with_bodies(
 
 
 class Body:
-    """A subgraph as a function of its inputs. `output_types` are the types of its outputs as far as they are known."""
+    """A subgraph as a function of its inputs. `output_types` are the types of its outputs as far as they are known.
 
-    __slots__ = ("_captured", "_plan", "output_types")
+    `keeps_condition` is True for the body of a Loop that never ends it by its condition.
+    """
+
+    __slots__ = ("_captured", "_plan", "keeps_condition", "output_types")
 
     def __init__(self, plan: Plan, captured: Sequence[Any]) -> None:
         self._plan = plan
         self._captured = captured
         self.output_types = plan.output_types
+        self.keeps_condition = plan.keeps_condition
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return tuple(self._plan.run([*inputs, *self._captured]))
@@ -354,4 +359,16 @@ class Body:
 
 def _body_plan(graph: Graph, outer: Sequence[Value], reference: bool) -> Plan:
     # What has inputs runs many times in a row, with shapes that change from one time to the next.
-    return Plan(list(graph), [*graph.inputs, *outer], graph.outputs, records=not graph.inputs, reference=reference)
+    plan = Plan(list(graph), [*graph.inputs, *outer], graph.outputs, records=not graph.inputs, reference=reference)
+    plan.keeps_condition = _keeps_condition(graph)
+    return plan
+
+
+def _keeps_condition(body: Graph) -> bool:
+    """True for the body of a Loop whose condition stays as it is, or is always true."""
+    value = body.outputs[0] if body.outputs else None
+    while value is not None and value.producer is not None and value.producer.op == "Identity":
+        value = value.producer.input(0)
+    if value is None or value.constant is not None:
+        return value is not None and value.constant is not None and bool(value.constant.numpy().all())
+    return len(body.inputs) > 1 and value is body.inputs[1]

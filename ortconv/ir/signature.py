@@ -79,8 +79,9 @@ def _check_counts(node: Node, found: Schema) -> None:
                 f"{len(values)} {what}s, {found.op} of opset {found.since} has {' '.join(filter(None, (str(least), most)))}",
                 node=node.label,
             )
-        for slot, (value, formal) in enumerate(zip(values, formals, strict=False)):
-            if value is None and formal.kind == "single":
+        for slot, value in enumerate(values):
+            formal = formals[min(slot, len(formals) - 1)]
+            if value is None and (formal.kind == "single" or (formal.kind == "variadic" and what == "input")):
                 raise GraphError(f"{what} {slot} ('{formal.name}') is left out, but is required", node=node.label)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.errors import GraphError
 from ortconv.ir.types import DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -110,14 +111,33 @@ def aligned(array: Array) -> Array:
 
 
 class SparseTensor:
-    """A constant in coordinate form: `values` (nnz,), `indices` (nnz,) linear or (nnz, rank), dense `shape`."""
+    """A constant in coordinate form: `values` (nnz,), `indices` (nnz,) linear or (nnz, rank), dense `shape`.
+
+    GraphError, with the name, where these do not fit.
+    """
 
     __slots__ = ("indices", "shape", "values")
 
-    def __init__(self, values: Tensor, indices: Tensor, shape: Sequence[int]) -> None:
+    def __init__(self, values: Tensor, indices: Tensor, shape: Sequence[int], name: str = "") -> None:
         self.values = values
         self.indices = indices
         self.shape = tuple(shape)
+        if fault := self._fault():
+            raise GraphError(f"sparse constant '{name}': {fault}", hint="mend the model where it is exported")
+
+    def _fault(self) -> str:
+        """What does not fit, empty if all does."""
+        count, rank, places = self.values.shape, len(self.shape), self.indices.shape
+        if len(count) != 1 or places not in (count, (*count, rank)):
+            return f"values {list(count)} and indices {list(places)} do not fit, of a constant of rank {rank}"
+        if self.indices.dtype.numpy.kind not in "iu":
+            return f"its indices are {self.indices.dtype.name.lower()}, not integers"
+        if any(d < 0 for d in self.shape):
+            return f"it has a negative dimension: {list(self.shape)}"
+        index, sizes = self.indices.numpy(), self.shape if len(places) == 2 else (math.prod(self.shape),)
+        if index.size and ((index < 0).any() or (index.reshape(-1, len(sizes)).max(axis=0) >= np.array(sizes)).any()):
+            return f"an index lies outside {list(sizes)}"
+        return ""
 
     def dense(self) -> Tensor:
         """The same constant as a dense tensor."""

@@ -31,6 +31,13 @@ from ortconv.onnxlib import AttributeProto, GraphProto, ModelProto, NodeProto, T
 Resolve = Callable[[TensorProto], memoryview]
 """Gives the payload of a tensor whose data_location is EXTERNAL."""
 
+_CONSTANT_TYPES = {
+    "value": AttributeProto.TENSOR, "sparse_value": AttributeProto.SPARSE_TENSOR,
+    "value_int": AttributeProto.INT, "value_ints": AttributeProto.INTS, "value_float": AttributeProto.FLOAT,
+    "value_floats": AttributeProto.FLOATS, "value_string": AttributeProto.STRING, "value_strings": AttributeProto.STRINGS,
+}  # fmt: skip
+"""By the attribute of a Constant node, its type."""
+
 Symbol = Callable[[str], str | None]
 """Gives the name that the graph uses for a symbolic dimension of the message, None for an unknown dimension."""
 
@@ -210,6 +217,8 @@ class GraphBuilder:
         attribute = message.attribute[0]
         name = attribute.name
         const: Tensor | SparseTensor
+        if attribute.type not in (AttributeProto.UNDEFINED, _CONSTANT_TYPES.get(name)):
+            return False
         if name == "value":
             const = self.tensor(attribute.t)
         elif name == "sparse_value":
@@ -276,7 +285,7 @@ class GraphBuilder:
         return tensor(proto, self.resolve)
 
     def sparse(self, proto: Any) -> SparseTensor:
-        return SparseTensor(self.tensor(proto.values), self.tensor(proto.indices), proto.dims)
+        return SparseTensor(self.tensor(proto.values), self.tensor(proto.indices), proto.dims, proto.values.name)
 
 
 def check_text(*strings: str) -> None:

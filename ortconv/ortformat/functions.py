@@ -117,6 +117,8 @@ def _inlined(node: Node) -> ModelProto:
 
     assert node.graph is not None
     reads = list(dict.fromkeys(v for v in (*node.inputs, *captures(node)) if v is not None))
+    if node.op == "SequenceMap" and (unknown := next((v for v in reads if v.type is None), None)):
+        raise _refusal(node, f"the type of '{unknown.name}' is not known")  # onnx's inliner would end the process
     inputs = [v for v in reads if v.constant is None or v.constant.size > SMALL_CONSTANT]
     outputs = [v for v in node.outputs if v is not None]
     proto = region_proto(node.graph, [node], inputs, outputs)

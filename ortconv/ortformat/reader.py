@@ -209,7 +209,7 @@ def tensor(record: Record) -> Tensor:
 
 
 def sparse_tensor(record: Record) -> SparseTensor:
-    return SparseTensor(tensor(record.values), tensor(record.indices), record.dims)
+    return SparseTensor(tensor(record.values), tensor(record.indices), record.dims, record.values.name)
 
 
 class _Types:

@@ -14,7 +14,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from ortconv.errors import UsageError
+from ortconv.errors import BackendError, UsageError
+from ortconv.executor.guard import SMALLER
 from ortconv.executor.replay.numerics import kernel_settings
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.model import Model
@@ -180,7 +181,11 @@ class Session:
                 self._main.run(values, run)
             else:
                 values = self._run_observed(self._observer, values, wanted, run)
-        return [_result(values[v] if v in values else _default(v), fed) for v in wanted]
+        try:
+            return [_result(values[v] if v in values else _default(v), fed) for v in wanted]
+        except MemoryError as error:
+            name = self.regions[-1][0] if self.regions else self.backends[0].name
+            raise BackendError("the outputs need more memory than there is", backend=name, hint=SMALLER) from error
 
     def _run_observed(
         self, observer: _Sequence, values: dict[Value, Any], wanted: Sequence[Value], run: _Run
@@ -215,11 +220,16 @@ class _Sequence:
         self._dead = last_uses(parts, (*graph.outputs, *graph.inputs, *keep))
         with np.errstate(all="ignore"):
             self.programs = [(by_name[name].compile(region), region) for name, region in regions]
+        self._names = [name for name, _ in regions]
 
     def run(self, values: dict[Value, Any], run: _Run) -> None:
         """Add the values that regions make, and remove those that nobody needs any more."""
-        for (program, region), dead in zip(self.programs, self._dead, strict=True):
-            results = run(program, [values[v] for v in region.inputs])
+        for (program, region), name, dead in zip(self.programs, self._names, self._dead, strict=True):
+            try:
+                results = run(program, [values[v] for v in region.inputs])
+            except MemoryError as error:
+                what = f"{len(region.nodes)} nodes from {region.nodes[0].label}"
+                raise BackendError(f"{what} need more memory than there is", backend=name, hint=SMALLER) from error
             values.update(zip(region.outputs, results, strict=True))
             for value in dead:
                 del values[value]

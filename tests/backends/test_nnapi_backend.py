@@ -431,3 +431,10 @@ def test_nnapi_is_not_fed_empty_tensors(tmp_path: Path) -> None:
     session = Session(path, ["nnapi"])
     assert "'x' has shape [1,3,0,8]: the runtime cannot be fed such a tensor" in session.plan[0].refused["nnapi"]
     assert session.run(None, {"x": np.zeros((1, 3, 0, 8), np.float32)})[0].shape == (2, 3, 0, 8)
+
+
+@pytest.mark.parametrize("size", [(1 << 31) + 1, (1 << 62) + 1])
+def test_numbers_beyond_32_bits_are_left_to_the_fallback(size: int, tmp_path: Path) -> None:
+    path = saved(tmp_path, [helper.make_node("LRN", ["x"], ["y"], size=size)], {})
+    session = Session(path, ["nnapi", "numpy"])
+    assert {name for name, _ in session.regions} == ({"nnapi"} if size < 1 << 32 else {"numpy"})

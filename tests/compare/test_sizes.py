@@ -59,6 +59,12 @@ CASES = {
     "parts": (graph("y, z = Split<axis = 1>(x, s)", s=ints(3, 4)), {"C": 7}),
     "table": (graph("y = Gather<axis = 1>(x, i)", i=ints(11)), {"C": 12}),
     "recurrent": (graph("y = GRU<hidden_size = 2>(x, w, r)", "float[T,N,K] x", w=(1, 6, 5), r=(1, 6, 2)), {"K": 5}),
+    "labels": (
+        graph(
+            "y = SoftmaxCrossEntropyLoss<reduction = 'none'>(x, t)".replace("'", '"'), "float[3,5,7] x, int64[N,L] t"
+        ),
+        {"N": 3, "L": 7},
+    ),
     "blocks": (graph("y = DepthToSpace<blocksize = 3>(x)"), {"C": 9}),
     "heads": (
         graph(

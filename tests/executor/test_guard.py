@@ -74,3 +74,10 @@ def test_a_kernel_that_cannot_be_prepared() -> None:
     )
     with pytest.raises(GraphError, match="LSTM 'y': the operator cannot be computed"):
         Session(from_proto(proto))
+
+
+def test_a_node_of_a_subgraph_is_to_blame() -> None:
+    body = "y = If(c) <then_branch = t () => (float[5] a) { a = Reshape(x, s) }, else_branch = e () => (float b) { b = Relu(x) }>"
+    broken = graph(body, "int64[1] s = {5}", "float[2,3] x, bool c")
+    with pytest.raises(GraphError, match="Reshape 'a': the operator cannot be computed"), guarded(broken, "x"):
+        raise IndexError("somewhere else")

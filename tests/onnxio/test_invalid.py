@@ -99,6 +99,22 @@ def test_a_value_of_another_type_than_declared_is_refused(inner: bool) -> None:
         from_proto(proto)
 
 
+@pytest.mark.parametrize("op", ["Max", "Min", "Sum", "Mean", "Concat<axis = 0>"])
+@pytest.mark.parametrize("inputs", ['""', 'x, ""', 'x, "", x'])
+def test_a_variadic_input_that_is_left_out_is_refused(op: str, inputs: str) -> None:
+    """onnxruntime loads some of these, and ends the process when they run."""
+    with pytest.raises(GraphError, match=r"is left out, but is required|breaks a rule"):
+        from_proto(model(f"y = {op}({inputs})"))
+
+
+@pytest.mark.parametrize("name", ["value", "value_int", "value_floats", "sparse_value"])
+def test_a_constant_of_another_type_than_its_attribute_is_refused(name: str) -> None:
+    proto = model('y = Constant<value_string = "text">()')
+    proto.graph.node[0].attribute[0].name = name
+    with pytest.raises(GraphError, match=f"attribute '{name}' is of type STRING, must be|Constant 'y': breaks a rule"):
+        from_proto(proto)
+
+
 VALID = [
     "y = Relu<__own = 1>(x)",
     'y = Dropout(x, "", "")',

@@ -183,3 +183,14 @@ def test_body_that_cannot_be_found_names_the_node() -> None:
     with pytest.raises(OrtconvError) as raised:
         expand_functions(model)
     assert raised.value.node == "CastLike 'c'"
+
+
+def test_a_function_of_a_sequence_of_unknown_type_is_refused() -> None:
+    """onnx's inliner would end the process."""
+    text = """<ir_version: 8, opset_import: ["": 17, "own": 1]> g (float[2] x) => (seq(float[2]) y) {
+        s = own.Split (x)
+        y = SequenceMap (s) <body = b (float[2] a) => (float[2] r) { r = Relu(a) }>
+    }"""
+    model = from_proto(parser.parse_model(text))
+    with pytest.raises(UnsupportedError, match=r"SequenceMap 'y': .*the type of 's' is not known"):
+        expand_functions(model)

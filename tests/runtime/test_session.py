@@ -228,3 +228,21 @@ def test_inputs_that_are_not_named() -> None:
 def test_threads_that_are_no_number(threads: Any) -> None:
     with pytest.raises(UsageError, match="at least one thread"):
         session(ADD, threads=threads)
+
+
+def test_a_backend_that_runs_out_of_memory_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = session("g (float[2,3] x) => (float[2,3] y) { a = Relu (x) y = Tanh (a) }", backends=["nnapi"])
+
+    def run(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(type(s._main.programs[0][0]), "run", run)
+    with pytest.raises(BackendError, match="backend nnapi: 2 nodes from Relu 'a' need more memory than there is"):
+        s.run(None, {"x": np.ones((2, 3), np.float32)})
+
+
+def test_outputs_that_no_memory_holds() -> None:
+    """A broadcast takes no memory before it is copied."""
+    s = session("g (float[3,1] x, int64[2] n) => (float[a,b] y) { y = Expand (x, n) }")
+    with pytest.raises(BackendError, match="the outputs need more memory than there is"):
+        s.run(None, {"x": np.ones((3, 1), np.float32), "n": np.array([3, 1 << 50])})

@@ -165,6 +165,8 @@ class Draft:
             LOWERINGS[unit.op](builder, unit)
         except (NnapiError, BackendError) as error:
             self._refuse(unit, error)
+        except OverflowError as error:
+            self._refuse(unit, BackendError(f"a number is too large ({error})", backend="nnapi"))
         self._makers += [unit] * (len(builder.model.operations) - len(self._makers))
 
     def _refuse(self, unit: NodeUnit, error: NnapiError | BackendError) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from math import gcd
+from math import gcd, isqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = w.kernel, w.strides, w.dilations, w.output
     c, dtype = weights.shape[1], weights.dtype
     # For several columns at once, so that numpy's innermost loop is long.
-    together = next((n for n in range(1, ow) if ow % n == 0 and n * c >= _LONG_RUN), ow)
+    together = next((n for n in _divisors(ow) if n * c >= _LONG_RUN), ow)
     run_length = together * c
     repeated = np.tile(weights, (1, together)).reshape(kh, kw, run_length)
     read = _copies_read(kw, sw, dw)
@@ -75,6 +75,12 @@ def depthwise(weights: Array, w: Window, finish: Finish | None = None) -> Functi
         return channels_first(out)
 
     return recordable(run)
+
+
+def _divisors(n: int) -> list[int]:
+    """In ascending order."""
+    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})
 
 
 def _copies_read(size: int, stride: int, dilation: int) -> dict[int, _Columns]:

@@ -17,8 +17,9 @@ from ortconv.executor.algorithms.sliding_window import (
     channels_first,
     channels_last,
     reached,
+    trimmed,
 )
-from ortconv.executor.replay.work import Work, copy_to, spans
+from ortconv.executor.replay.work import Work, copy_to, counted, spans
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64
@@ -32,10 +33,11 @@ def reduce_windows(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -
     # Short rows are dear: their channels make longer ones, unless they are few.
     last = not x.flags.c_contiguous or x.shape[-1] < min(_LONG_ROW, 4 * x.shape[1])
     given, first = (channels_last(x, work), 1) if last else (x, 2)
-    rank, rows = len(w.output), w.output[0]
+    w, rank, rows = trimmed(w), len(w.output), w.output[0]
     out = work.empty((*given.shape[:first], *w.output, *given.shape[first + rank :]), x.dtype)
     most = rows_per_tile(rows, 2 * given.nbytes // max(rows, 1))
     if parts := spans(rows, most):
+        counted(len(parts) * sum(w.kernel))
         for part in parts:
             with work.scratch():
                 y, made = given, out[(slice(None),) * first + (part,)]
@@ -87,9 +89,10 @@ def window_counts(w: Window, declared_padding: bool) -> Array:
     """
     counts = np.ones(())
     for i, n in enumerate(w.size):
-        low, high = (-w.begin[i], n + w.end[i]) if declared_padding else (0, n)
-        at = np.arange(w.output[i])[:, None] * w.strides[i] + np.arange(w.kernel[i]) * w.dilations[i] - w.begin[i]
-        counts = np.multiply.outer(counts, ((at >= low) & (at < high)).sum(axis=1))
+        start = np.arange(w.output[i]) * w.strides[i] - w.begin[i]
+        edges = (-w.begin[i], n + w.end[i]) if declared_padding else (0, n)
+        before_low, before_high = (np.clip(-((start - edge) // w.dilations[i]), 0, w.kernel[i]) for edge in edges)
+        counts = np.multiply.outer(counts, before_high - before_low)
     uniform = counts.size > 0 and counts.min() == counts.max()
     return np.asarray(counts.max() if uniform else counts)
 
@@ -98,7 +101,10 @@ def sums_of_channels(work: Work, x: Array) -> Array:
     """(N, C, spatial...) to (N, C)."""
     n, c, *spatial = x.shape
     size = prod(spatial)
-    total, each = work.empty((n, c), x.dtype), ones(size, x.dtype)
+    total = work.empty((n, c), x.dtype)
+    if not total.size:
+        return total
+    each = ones(size, x.dtype)
     if x.flags.c_contiguous:
         work.do(np.matmul, x.reshape(n * c, size), each, total.reshape(n * c))
     else:

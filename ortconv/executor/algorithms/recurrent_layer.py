@@ -12,7 +12,7 @@ from ortconv.errors import GraphError
 from ortconv.executor.algorithms.activations import ACTIVATIONS, Activation
 from ortconv.executor.algorithms.activations import activation as named_activation
 from ortconv.executor.algorithms.recurrent import Loop, Weights, gru_loop, lstm_loop, rnn_loop
-from ortconv.executor.replay.work import Work
+from ortconv.executor.replay.work import Work, counted
 from ortconv.ir.tensor import Array
 
 Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
@@ -66,6 +66,8 @@ class Layer(NamedTuple):
         self, work: Work, x: Array, sequence_lens: Array | None, states: Sequence[Array | None], n_outputs: int
     ) -> Array | tuple[Array, ...]:
         """Y and the last state of each kind, as many as are wanted."""
+        if not x.size:
+            counted(x.shape[self.layout])
         if self.layout:
             x = np.swapaxes(x, 0, 1)
             states = [None if s is None else np.swapaxes(s, 0, 1) for s in states]

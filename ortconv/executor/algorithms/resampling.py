@@ -14,6 +14,9 @@ import numpy as np
 from ortconv.executor.replay.work import Work, copy_runs, copy_to
 from ortconv.ir.tensor import Array
 
+_MOST_PHASES = 1024
+"""Each is a step of a loop."""
+
 
 class Taps:
     """What the elements along an axis of the result are sums of: elements of the input, both (taps, output), times weights.
@@ -37,7 +40,7 @@ class Taps:
     def phases(self) -> list[list[tuple[int, float | None]]] | None:
         """Where the axis grows by a whole number n: what each of n elements is made of, as shifts and weights. None else."""
         n = self.output // max(self.size, 1)
-        if n < 1 or self.output != n * self.size:
+        if not 1 <= n <= _MOST_PHASES or self.output != n * self.size:
             return None
         shifts = self._unbounded.reshape(-1, self.size, n) - np.arange(self.size)[:, None]
         if self._weights is None:

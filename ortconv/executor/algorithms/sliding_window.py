@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.replay.work import AT_ONCE, Work, copy_to
+from ortconv.executor.replay.work import AT_ONCE, Work, copy_to, counted
 from ortconv.ir.tensor import Array
 
 
@@ -42,6 +43,7 @@ class Window(NamedTuple):
 
     def taps(self) -> Iterator[tuple[slice, ...]]:
         """Per kernel element in row-major order, the slices of the padded spatial axes that it visits."""
+        counted(prod(self.kernel))
         for tap in product(*map(range, self.kernel)):
             yield tuple(
                 slice(t * d, t * d + (o - 1) * s + 1 if o else 0, s)
@@ -157,6 +159,19 @@ def _padding_places(w: Window, padded: tuple[int, ...]) -> tuple[tuple[int, ...]
     return padded, border, tuple(source), tuple(target)
 
 
+@lru_cache(maxsize=256)
+def trimmed(w: Window) -> Window:
+    """The window without the kernel elements on its edges that meet no input at any output."""
+    begin, end, kernel = [], [], []
+    for n, k, s, d, b, e, o in zip(w.size, w.kernel, w.strides, w.dilations, w.begin, w.end, w.output):
+        first = min(max(0, -(((o - 1) * s - b) // d)), k - 1)
+        last = max(first, min(k - 1, (n - 1 + b) // d))
+        kernel.append(last - first + 1)
+        begin.append(b - first * d)
+        end.append(e - (k - 1 - last) * d)
+    return w._replace(kernel=tuple(kernel), begin=tuple(begin), end=tuple(end))
+
+
 Place = tuple[slice, slice]
 """Outputs along an axis, and the inputs that a kernel element meets there."""
 
@@ -165,7 +180,7 @@ Place = tuple[slice, slice]
 def reached(w: Window, axis: int) -> tuple[Place, ...]:
     """Per kernel element along a spatial axis, the outputs that it has an input for, and these inputs."""
     places = []
-    for t in range(w.kernel[axis]):
+    for t in range(counted(w.kernel[axis])):
         shift, step = t * w.dilations[axis] - w.begin[axis], w.strides[axis]
         first = max(0, -(shift // step))
         stop = max(first, min(w.output[axis], (w.size[axis] - 1 - shift) // step + 1))

@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.errors import UnsupportedError
 from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import counted
 from ortconv.ir.tensor import Array
 
 Body = Callable[..., tuple[Any, ...]]
+
+MOST_TRIPS = 1 << 24
+"""Times that a loop may run whose body cannot end it. One takes some microseconds."""
 
 
 @kernel("If")
@@ -24,6 +29,12 @@ def loop(
 ) -> tuple[Any, ...]:
     trips = None if max_trips is None else int(max_trips.item())
     going = True if condition is None else bool(condition.item())
+    if going and (trips is None or trips > MOST_TRIPS) and getattr(body, "keeps_condition", False):
+        raise UnsupportedError(
+            f"the loop runs {'without end' if trips is None else f'{trips} times'}: its body never ends it, "
+            f"the limit is {MOST_TRIPS} times",
+            hint="give the loop a trip count, or let its body compute the condition",
+        )
     count = len(initial)
     state: tuple[Any, ...] = initial
     collected: list[tuple[Any, ...]] = []
@@ -127,7 +138,7 @@ def _scan(
     """The final state, and per scan output its value of every step."""
     state = tuple(initial)
     collected = []
-    for i in range(len(sources[0])):
+    for i in range(len(sources[0]) if sources[0].size else counted(len(sources[0]))):
         results = tuple(body(*state, *(x[i, ...] for x in sources)))
         state = results[: len(state)]
         collected.append(results[len(state) :])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ortconv.executor.algorithms.half_precision import in_float32, widen
 from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import counted
 from ortconv.ir.tensor import Array
 
 
@@ -27,7 +29,7 @@ def non_max_suppression(
     overlap = 0.0 if iou_threshold is None else float(iou_threshold.item())
     lowest = None if score_threshold is None else float(score_threshold.item())
     selected: list[tuple[int, int, int]] = []
-    if limit > 0:
+    if limit > 0 and scores.size:
         for batch, (image, classes) in enumerate(zip(widen(boxes), widen(scores))):
             found, score = _Boxes.of(image, center_point_box), np.ascontiguousarray(classes)
             for label, kept in enumerate(_among_the_best(found, score, limit, overlap, lowest)):
@@ -217,6 +219,7 @@ def _pooled(image: Array, rows: _Samples, columns: _Samples, mode: str) -> Array
 @kernel("MaxRoiPool")
 @in_float32
 def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> Array:
+    counted(prod(pooled_shape))
     out = np.zeros((len(rois), x.shape[1], *pooled_shape), dtype=x.dtype)
     for i, roi in enumerate(rois):
         left, top, right, bottom = (_rounded(v * spatial_scale) for v in roi[1:].tolist())

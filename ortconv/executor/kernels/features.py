@@ -10,6 +10,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels.registry import built, kernel
+from ortconv.executor.replay.work import counted
 from ortconv.ir.tensor import Array
 
 _ML = "ai.onnx.ml"
@@ -253,7 +254,7 @@ def cast_map(x: dict[int, Any], *, cast_to: str = "TO_FLOAT", map_form: str = "D
     else:
         if any(not 0 <= key < max_map for key in x):
             raise GraphError(f"a key of a sparse map is outside [0, {max_map})")
-        values = [convert(x[i]) if i in x else empty for i in range(max_map)]
+        values = [convert(x[i]) if i in x else empty for i in range(counted(max_map))]
     row = np.empty(len(values), dtype)
     row[:] = values
     return row.reshape(1, -1)

@@ -23,6 +23,8 @@ def negative_log_likelihood_loss(
     reduction: str = "mean",
 ) -> Array:
     classes = log_prob.shape[1]
+    if target.shape != (len(log_prob), *log_prob.shape[2:]):
+        raise GraphError(f"labels of shape {list(target.shape)} do not go with scores of shape {list(log_prob.shape)}")
     ignored = np.zeros(target.shape, bool) if ignore_index is None else target == ignore_index
     label = np.where(ignored, 0, target)
     if label.size and (label.min() < 0 or label.max() >= classes):

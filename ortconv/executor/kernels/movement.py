@@ -223,7 +223,9 @@ def _pad(x: Array, pads: Sequence[int], mode: str, value: object, axes: Sequence
     x = x[tuple(slice(max(-b, 0), n + min(a, 0)) for b, a, n in zip(before, after, x.shape))]
     before, after = [max(b, 0) for b in before], [max(a, 0) for a in after]
     for axis, (b, a) in enumerate(zip(before, after)):
-        if b or a:
+        if (b or a) and not x.size and x.shape[axis]:
+            x = np.empty((*x.shape[:axis], b + x.shape[axis] + a, *x.shape[axis + 1 :]), x.dtype)
+        elif b or a:
             x = x.take(_padding_index(mode, b, x.shape[axis], a), axis=axis)
     return x
 
@@ -245,12 +247,23 @@ def _padding_index(mode: str, before: int, size: int, after: int) -> Array:
 def tile_1(x: Array, tiles: Array, axis: Array) -> Array:
     repeats = [1] * x.ndim
     repeats[int(axis.item())] = int(tiles.item())
-    return np.tile(x, repeats)
+    return _tiled(x, repeats)
 
 
 @kernel("Tile", since=6)
 def tile(x: Array, repeats: Array) -> Array:
-    return np.tile(x, integers(repeats))
+    return _tiled(x, integers(repeats))
+
+
+def _tiled(x: Array, repeats: Sequence[int]) -> Array:
+    """numpy does not notice where the number of elements overflows."""
+    shape = [n * count for n, count in zip(x.shape, repeats, strict=True)]
+    if any(count < 0 for count in repeats):
+        raise GraphError(f"a number of repeats is negative: {list(repeats)}")
+    if 0 in shape:
+        return np.empty(shape, x.dtype)
+    np.empty(shape, x.dtype)  # an error where there is no such memory
+    return np.tile(x, repeats)
 
 
 @kernel("Expand")

@@ -56,7 +56,10 @@ def _pool(items: Sequence[Any], starts: Sequence[int], shortest: int, longest: i
     """n-gram to its number in the pool. n-grams of lengths that are not asked for have numbers too."""
     pool: dict[tuple[Any, ...], int] = {}
     number = 0
-    for n, (start, end) in enumerate(zip(starts, [*starts[1:], len(items)]), 1):
+    ends = [*starts[1:], len(items)]
+    if any(not 0 <= start <= end for start, end in zip(starts, ends)):
+        raise GraphError(f"ngram_counts {list(starts)} do not rise, or lead beyond a pool of {len(items)} items")
+    for n, (start, end) in enumerate(zip(starts, ends), 1):
         for at in range(start, end, n):
             if shortest <= n <= longest:
                 pool.setdefault(tuple(items[at : at + n]), number)
@@ -66,6 +69,6 @@ def _pool(items: Sequence[Any], starts: Sequence[int], shortest: int, longest: i
 
 def _grams(row: list[Any], shortest: int, longest: int, skips: int) -> Any:
     """Every n-gram of a row at every distance between its items; single items once."""
-    for n in range(shortest, longest + 1):
-        for distance in range(1, skips + 2 if n > 1 else 2):
+    for n in range(max(shortest, 1), min(longest, len(row)) + 1):
+        for distance in range(1, min(skips + 1, (len(row) - 1) // (n - 1)) + 1 if n > 1 else 2):
             yield from zip(*(row[i * distance :] for i in range(n)))

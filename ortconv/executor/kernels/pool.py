@@ -17,6 +17,7 @@ from ortconv.executor.algorithms.sliding_window import (
     channels_last,
     pad_channels_last,
     sliding,
+    trimmed,
     window,
 )
 from ortconv.executor.kernels.registry import kernel
@@ -60,6 +61,7 @@ def max_pool(
 
 def _max_with_indices(x: Array, w: Window, column_major: int) -> tuple[Array, Array]:
     """The maxima, and where the first of each lies in the flattened (N, C, spatial...) input."""
+    w = trimmed(w)
     padded = pad_channels_last(x, w, _lowest(x.dtype))
     rank, n, c = len(w.size), padded.shape[0], padded.shape[-1]
     windows = np.moveaxis(sliding(padded, w), -1, 1).reshape(n, c, *w.output, prod(w.kernel))

@@ -91,7 +91,9 @@ def gather_block_quantized(
         if gather == quantized:
             return np.take(v, at // block, axis=gather)
         taken = np.take(v, at if v.shape[gather] > 1 else 0 * at, axis=gather)
-        return np.repeat(taken, block, axis=behind).take(np.arange(values.shape[behind]), axis=behind)
+        return np.repeat(taken, min(block, values.shape[behind]), axis=behind).take(
+            np.arange(values.shape[behind]), axis=behind
+        )
 
     if zero_points is not None:
         zeros = _codes(zero_points, bits if packed else 0)[..., : scales.shape[-1]]
@@ -135,6 +137,6 @@ def matmul_bnb4(
 ) -> Array:
     flat = b.reshape(-1)
     codes = np.stack([flat >> 4, flat & 15], axis=1).reshape(-1)[: N * K]
-    weights = _TABLES[quant_type][codes] * np.repeat(widen(absmax).reshape(-1), block_size)[: N * K]
+    weights = _TABLES[quant_type][codes] * np.repeat(widen(absmax).reshape(-1), min(block_size, N * K))[: N * K]
     weights = weights.reshape(N, K)
     return np.asarray(np.matmul(widen(a), weights.T if transB else weights).astype(a.dtype, copy=False))

@@ -8,6 +8,7 @@ import numpy as np
 
 from ortconv.executor.kernels.movement import integers, pieces
 from ortconv.executor.kernels.registry import kernel
+from ortconv.executor.replay.work import counted
 from ortconv.ir.tensor import Array
 
 
@@ -55,12 +56,12 @@ def _position(position: Array, size: int, highest: int) -> int:
 def split_to_sequence(x: Array, split: Array | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Array]:
     size = x.shape[axis]
     if split is None:
-        parts = pieces(x, axis, [1] * size)
+        parts = pieces(x, axis, [1] * counted(size))
         return list(parts) if keepdims else [part.squeeze(axis) for part in parts]
     if split.ndim:
         return list(pieces(x, axis, integers(split)))
     chunk = int(split.item())
-    return list(pieces(x, axis, [chunk] * -(-size // chunk)))
+    return list(pieces(x, axis, [chunk] * counted(-(-size // chunk))))
 
 
 @kernel("ConcatFromSequence")

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ortconv.errors import UnsupportedError
 from ortconv.ir.tensor import Array
 
 Function = Callable[..., Any]
@@ -69,9 +70,23 @@ class Work:
 AT_ONCE = Work()
 
 
+MOST_STEPS = 1 << 20
+"""Steps of a Python loop that one node may take."""
+
+
+def counted(steps: int) -> int:
+    """The number of steps. UnsupportedError for more than MOST_STEPS."""
+    if steps > MOST_STEPS:
+        raise UnsupportedError(
+            f"the node would take {steps} steps, the limit is {MOST_STEPS}",
+            hint="look at its kernel_shape, pads, strides and dilations, or run it on the backend onnxruntime",
+        )
+    return steps
+
+
 def spans(size: int, most: int) -> list[slice]:
     """range(size) in slices of at most `most` elements and nearly the same length, the longest first; none for size 0."""
-    count = -(-size // max(most, 1))
+    count = counted(-(-size // max(most, 1)))
     return (
         [slice(*pair) for pair in pairwise(size - size * left // count for left in range(count, -1, -1))]
         if size > 0

@@ -7,7 +7,10 @@ import onnx.parser
 import pytest
 from single_node import assert_same, run_kernel, run_model
 
+from ortconv.errors import BackendError, UnsupportedError
 from ortconv.ir.types import DType, TensorType
+from ortconv.onnxio.load import from_proto
+from ortconv.runtime.session import Session
 
 F32, I64 = np.float32, np.int64
 
@@ -153,3 +156,37 @@ def test_sequence_map():
     body = {"body": lambda x, y, k: (x + y * k, y)}
     got = run_kernel("SequenceMap", [sequence, [f32(10), f32(20)], f32(2)], body, n_outputs=2)
     assert_same(got, [[f32(21, 22), f32(43)], [f32(10), f32(20)]])
+
+
+ENDLESS = """g ({trips}bool c, float[2] x) => (float[2] y) {{
+    y = Loop ({m}, {c}, x) <
+        body = b (int64 i, bool going, float[2] v) => (bool again, float[2] w) {{ {again} w = Add (v, v) }}>
+}}"""
+AGAIN = [
+    "again = Identity (going)",
+    "k = Identity (going) again = Identity (k)",
+    "again = Constant <value = bool {1}> ()",
+]
+
+
+@pytest.mark.parametrize("again", AGAIN)
+@pytest.mark.parametrize("m", [None, 3, 1 << 40])
+@pytest.mark.parametrize("c", [None, False, True])
+def test_loop_whose_body_does_not_end_it(c, m, again):
+    """Such a loop is refused where it would run forever, and nowhere else."""
+    text = ENDLESS.format(
+        m='""' if m is None else "m", c='""' if c is None else "c", trips="" if m is None else "int64 m, ", again=again
+    )
+    model = from_proto(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 22]>\n{text}'))
+    session = Session(model, ["numpy"])
+    feeds = {"x": f32(1, 2), "c": np.array(bool(c))} | ({} if m is None else {"m": np.array(m)})
+    if c is not False and m != 3:
+        with pytest.raises(BackendError, match=r"Loop 'y' .*its body never ends it"):
+            session.run(None, feeds)
+    else:
+        np.testing.assert_array_equal(session.run(None, feeds)[0], feeds["x"] * (1 if c is False else 8))
+
+
+def test_scan_over_an_endless_sequence_of_nothing():
+    with pytest.raises(UnsupportedError, match="steps, the limit is"):
+        run_kernel("Scan", [np.zeros((1 << 40, 0), F32)], {"body": lambda x: (x,), "num_scan_inputs": 1}, n_outputs=1)

@@ -100,3 +100,10 @@ def test_roi_align(mode, ratio, transformation):
 def test_max_roi_pool(scale):
     regions = np.concatenate([BATCH[:, None].astype(F32), REGIONS], axis=1)
     compare("MaxRoiPool", [IMAGE, regions], {"pooled_shape": (2, 3), "spatial_scale": scale}, opset=21)
+
+
+def test_boxes_of_endless_classes_without_scores():
+    (got,) = run_kernel(
+        "NonMaxSuppression", [np.zeros((1, 0, 4), np.float32), np.zeros((1, 1 << 40, 0), np.float32), np.array(3)]
+    )
+    assert got.shape == (0, 3)

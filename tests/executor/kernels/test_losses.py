@@ -164,3 +164,24 @@ def test_images(pixel_format):
 def test_bytes_that_are_no_image():
     pytest.importorskip("PIL.Image")
     assert run_kernel("ImageDecoder", [np.arange(50, dtype=np.uint8)])[0].shape == (0, 0, 0)
+
+
+@pytest.mark.parametrize("counts", [(-4, 4), (0, 1 << 62), (5, 4), (0, 11), (-(1 << 62), 0)])
+def test_counts_of_ngrams_that_are_not_in_the_pool(counts):
+    attributes = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 0, **GRAMS}
+    with pytest.raises(GraphError, match=r"ngram_counts .* pool of 10 items"):
+        run_kernel("TfIdfVectorizer", [np.arange(4)], {**attributes, "ngram_counts": counts})
+
+
+def test_ngrams_longer_than_any_row_cost_nothing():
+    attributes = {**GRAMS, "mode": "TF", "min_gram_length": -5, "max_gram_length": 1 << 62, "max_skip_count": 1 << 62}
+    (got,) = run_kernel("TfIdfVectorizer", [np.array([2, 9, 9, 3])], attributes)
+    np.testing.assert_array_equal(got, [1, 1, 0, 0, 0, 0, 0])
+
+
+def test_labels_of_another_shape():
+    scores = SCORES[3, 5, 2]
+    for shape in [(1, 2), (3,), (3, 1), (3, 2, 1)]:
+        for op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"):
+            with pytest.raises(GraphError, match="do not go with scores"):
+                run_kernel(op, [scores, np.zeros(shape, np.int64)])

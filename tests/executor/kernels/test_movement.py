@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from single_node import assert_same, compare, run_kernel
 
+from ortconv.errors import GraphError
 from tests.batches import batched
 
 F32, F64, I32, I64, U8 = np.float32, np.float64, np.int32, np.int64, np.uint8
@@ -217,3 +218,21 @@ def test_depth_to_space_keeps_channels_last(mode):
     [got] = run_kernel("DepthToSpace", [strided], {"blocksize": 2, "mode": mode})
     assert_same(got, want)
     assert np.moveaxis(got, 1, -1).flags.c_contiguous
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_pad_what_has_no_elements(mode):
+    (got,) = run_kernel("Pad", [np.zeros((1 << 40, 3, 0), F32), np.array([1, 2, 0, 1, 0, 0])], {"mode": mode})
+    assert got.shape == ((1 << 40) + 2, 5, 0)
+
+
+@pytest.mark.parametrize("repeats", [(-(1 << 62), 1), (1, -1), (1 << 62, 1 << 62), (1 << 62, 1), (1 << 32, 1 << 31)])
+def test_tiles_that_no_memory_holds(repeats):
+    """numpy ends the process."""
+    with pytest.raises((GraphError, MemoryError, ValueError)):
+        run_kernel("Tile", [np.ones((2, 2), F32), np.array(repeats)])
+
+
+def test_tiles_without_elements():
+    (got,) = run_kernel("Tile", [np.ones((2, 3), F32), np.array([1 << 40, 0])])
+    assert got.shape == (1 << 41, 0)

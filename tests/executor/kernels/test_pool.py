@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ortconv.errors import UnsupportedError
 from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
 
@@ -122,3 +123,24 @@ def test_windows_larger_than_the_image(rng, op, shape, kernel, strides):
     """Nothing comes out, or what a window over all of the image sees, if the stride is larger than what is missing."""
     x = rng.standard_normal(shape).astype(np.float32)
     compare(op, [x], {"kernel_shape": kernel, "strides": strides}, opset=18)
+
+
+@pytest.mark.parametrize("far", [7, 50, 1 << 30])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_windows_far_larger_than_the_image(rng, op, far):
+    x = rng.standard_normal((1, 2, 3, 4)).astype(np.float32)
+    geometry = {"kernel_shape": [far, 3], "pads": [far - 1, 1, 2, 1]}
+    compare(op, [x], geometry, n_outputs=2 if op == "MaxPool" else 1)
+
+
+def test_dilated_windows_that_leap_over_the_image(rng):
+    x = rng.standard_normal((2, 3, 9)).astype(np.float32)
+    for size, dilation in ((6, 2), (6, 3), (3, 6)):
+        geometry = {"kernel_shape": [size], "dilations": [dilation], "pads": [size - 1] * 2, "strides": [3]}
+        compare("MaxPool", [x], geometry, n_outputs=2)
+
+
+def test_more_steps_than_a_node_may_take(rng):
+    x = rng.standard_normal((1, 1, 1 << 21)).astype(np.float32)
+    with pytest.raises(UnsupportedError, match="steps, the limit is 1048576"):
+        run_kernel("MaxPool", [x], {"kernel_shape": [1 << 21]})

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ortconv.errors import UnsupportedError
 from tests.batches import batched
 from tests.executor.single_node import assert_same, compare, run_kernel
 
@@ -111,3 +112,10 @@ def test_half_precision(rng, op):
     got = run_kernel(op, halves, attributes, opset=14)[0]
     want = run_kernel(op, [x if x is None else x.astype(np.float32) for x in halves], attributes, opset=14)[0]
     assert_same(got, want.astype(np.float16), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_an_endless_sequence_of_nothing(op):
+    w, r = (np.zeros((1, GATES[op] * HIDDEN, n), np.float32) for n in (INPUT, HIDDEN))
+    with pytest.raises(UnsupportedError, match="steps, the limit is"):
+        run_kernel(op, [np.zeros((1 << 40, 0, INPUT), np.float32), w, r], {"hidden_size": HIDDEN})

@@ -204,3 +204,12 @@ def test_corners_of_whole_lengths_before_19(rng, opset, mode, scale):
     compare(
         "Resize", [image(rng, 1, 1, 6, 7), floats([]), floats([1, 1, scale, scale])], attributes, opset=opset, atol=1e-5
     )
+
+
+def test_more_phases_than_a_loop_takes():
+    x = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
+    for mode in ("nearest", "linear"):
+        (got,) = run_kernel("Resize", [x, None, None, np.array([1, 2, 3 << 20])], {"mode": mode})
+        (few,) = run_kernel("Resize", [x, None, None, np.array([1, 2, 3 << 4])], {"mode": mode})
+        assert got.shape == (1, 2, 3 << 20)
+        np.testing.assert_allclose(got[..., (1 << 15) :: 1 << 16], few, atol=0.05)

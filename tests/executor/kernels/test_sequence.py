@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from single_node import assert_same, compare, run_kernel, run_onnxruntime
 
+from ortconv.errors import UnsupportedError
 from tests.batches import batched
 
 F32 = np.float32
@@ -133,3 +134,9 @@ def test_multinomial_follows_the_log_probabilities():
     assert (x.shape, x.dtype) == ((2, 10000), np.int64)
     shares = np.array([np.bincount(row, minlength=3) for row in x]) / 10000
     np.testing.assert_allclose(shares, np.exp(logits), atol=0.02)
+
+
+@pytest.mark.parametrize("split", [[], [np.array(1)]])
+def test_a_sequence_of_more_than_a_million_parts(split):
+    with pytest.raises(UnsupportedError, match="steps, the limit is"):
+        run_kernel("SplitToSequence", [np.zeros((1 << 40, 0), F32), *split])

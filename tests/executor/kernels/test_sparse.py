@@ -5,6 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from single_node import run_model
 
+from ortconv.errors import GraphError
 from ortconv.onnxio.load import from_proto
 from ortconv.runtime.session import Session
 
@@ -26,7 +27,9 @@ def model(nodes, inputs, outputs=("y",), arrays=None, coordinates=False, dtype=T
         [helper.make_tensor_value_info(n, kind, shape) for n, kind, shape in inputs],
         [helper.make_tensor_value_info(n, dtype, None) for n in outputs],
     )
-    graph.sparse_initializer.extend(sparse(n, a, coordinates) for n, a in (arrays or {"w": DENSE}).items())
+    graph.sparse_initializer.extend(
+        sparse(n, a, coordinates) for n, a in ({"w": DENSE} if arrays is None else arrays).items()
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -124,3 +127,28 @@ def test_other_backends(backend):
     session = Session(from_proto(proto), [backend])
     assert [name for name, _ in session.regions] == [backend]
     np.testing.assert_allclose(session.run(None, feeds(proto))[0], run_model(proto, feeds(proto))[0], 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("values", "indices", "dims", "reason"),
+    [
+        ([], [0, 4, 7], [2, 4], "do not fit"),
+        ([1, 2], [0, 4, 7], [2, 4], "do not fit"),
+        ([[1], [2]], [0, 4], [2, 4], "do not fit"),
+        ([1], [[0, 1, 2]], [2, 4], "do not fit"),
+        ([1, 2], [0, 8], [2, 4], r"outside \[8\]"),
+        ([1, 2], [0, -1], [2, 4], r"outside \[8\]"),
+        ([1], [[1, 4]], [2, 4], r"outside \[2, 4\]"),
+        ([1], [0], [-2, 4], "negative dimension"),
+        ([1], [0.0], [2, 4], "not integers"),
+    ],
+)
+def test_contradictions_are_refused(values, indices, dims, reason):
+    index = np.array(indices)
+    constant = helper.make_sparse_tensor(
+        numpy_helper.from_array(np.array(values, np.float32), "w"), numpy_helper.from_array(index), dims
+    )
+    proto = model([helper.make_node("Identity", ["w"], ["y"])], [], arrays={})
+    proto.graph.sparse_initializer.append(constant)
+    with pytest.raises(GraphError, match=f"sparse constant 'w': .*{reason}|tensor 'w' .*{reason}"):
+        Session(from_proto(proto))
