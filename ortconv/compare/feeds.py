@@ -150,7 +150,7 @@ def changed(value: Value, drawn: Any, kind: str) -> Any:
             return np.zeros_like(drawn)
         wide = np.asarray(drawn, np.float64)
         made = -np.abs(wide) if kind == "negative" else wide * LARGE.get(dtype, 1.0)
-        return made.astype(dtype.numpy)
+        return np.asarray(made, dtype.numpy)
     if kind == "zeros" and (dtype not in MASKS or _upper_bound(value) != 2):
         return np.zeros_like(drawn)
     if kind == "large" and dtype in (DType.UINT8, DType.INT8):

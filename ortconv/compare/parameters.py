@@ -40,8 +40,12 @@ def _declared(node: Node, shape: tuple[int, ...]) -> Array | None:
 
 
 def _reshape(node: Node, shape: tuple[int, ...]) -> Array | None:
-    declared = _declared(node, shape)
-    return declared if declared is not None else np.array([-1, *[1] * (math.prod(shape) - 1)])
+    declared, source = _declared(node, shape), node.inputs[0]
+    if declared is not None:
+        return declared
+    if source is not None and source.rank == math.prod(shape) and not node.attr("allowzero", 0):
+        return np.zeros(shape)  # each dimension as it is
+    return np.array([-1, *[1] * (math.prod(shape) - 1)])
 
 
 def _squeeze(node: Node, shape: tuple[int, ...]) -> Array | None:

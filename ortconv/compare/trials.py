@@ -11,6 +11,7 @@ from itertools import chain, islice, zip_longest
 from typing import Any
 
 from ortconv.compare.budget import SHARE_OF_EXTRAS, Clock
+from ortconv.compare.climb import Reached, climb
 from ortconv.compare.demands import Numbers, Shapes
 from ortconv.compare.feeds import Feeds, free_problem, from_arrays, make, sizes_to_try
 from ortconv.compare.layers import stream
@@ -87,7 +88,7 @@ def _most(clock: Clock) -> int:
 def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, Feeds, list[Any], float]:
     """The first sizes with which the source runs, and how long; batches of 2 rather than of 1, which hides wrong shapes."""
     failure: OrtconvError | None = None
-    for sizes in chain(_choices(problem, clock), _observed_choices(problem, clock)):
+    for sizes in chain(_choices(problem, clock), _observed_choices(problem, clock), _climbed_choices(problem, clock)):
         feeds = make(problem, sizes)
         began = time.monotonic()
         try:
@@ -118,11 +119,38 @@ def _observed(problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes) ->
     found: dict[Value, Numbers] = {}
     if footprint(problem.graph, inferred).bytes > clock.budget.bytes // 4:
         return found
-    with suppress(OrtconvError, MemoryError), memory_limit(_most(clock)):
-        for value, result in stream(problem.graph, ["numpy"], make(problem, sizes), piece_size=1):
-            if hasattr(result, "shape"):
-                found[value] = result.shape
+    with suppress(OrtconvError, MemoryError):
+        found.update((v, result.shape) for v, result in _run_far(problem, clock, sizes) if hasattr(result, "shape"))
     return found
+
+
+def _run_far(problem: Problem, clock: Clock, sizes: Sizes) -> Iterator[tuple[Value, Any]]:
+    with memory_limit(_most(clock)):
+        yield from stream(problem.graph, ["numpy"], make(problem, sizes), piece_size=1)
+
+
+def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
+    """Sizes for models whose demands nobody knows, such as targets of a Reshape that are computed."""
+    if not problem.free:
+        return
+
+    def reach(sizes: Sizes) -> Reached:
+        made: set[Value] = set()
+        try:
+            if footprint(problem.graph, infer_shapes(problem, sizes)).bytes <= clock.budget.bytes // 4:
+                made.update(value for value, _ in _run_far(problem, clock, sizes))
+                return Reached(len(made), None)
+        except TimeLimitError:
+            raise
+        except (OrtconvError, MemoryError):
+            pass
+        return Reached(len(made), next((n for n in problem.graph if made.isdisjoint(n.outputs)), None))
+
+    with within(clock.left / 4):
+        for size, batch in ((2, 2), (8, 1)):
+            sizes = climb(problem, problem.first(size, batch), reach)
+            if sizes is not None:
+                yield sizes
 
 
 def _choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:

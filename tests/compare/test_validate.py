@@ -19,6 +19,7 @@ from onnx import TensorProto, helper
 import ortconv
 from ortconv import cli
 from ortconv.compare.budget import Budget
+from ortconv.compare.feeds import KINDS, free_problem, make
 from ortconv.compare.reference import Reference, ValidationSettings
 from ortconv.compare.validate import validate
 from ortconv.errors import BackendError, MismatchError, UnsupportedError, UsageError
@@ -361,3 +362,16 @@ def test_sizes_are_seen_where_shapes_are_not_inferred(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "m.onnx")
     expected = Reference(load(tmp_path / "m.onnx"), tmp_path / "m.onnx", ValidationSettings(engines=("numpy",)))
     assert expected.trials[0].sizes["C"] == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scalars_are_made_up_as_arrays(kind: str, tmp_path: Path) -> None:
+    graph = load(save(tmp_path / "m.onnx", "y = Cos(x)", "float16 x")).graph
+    assert isinstance(make(free_problem(graph, {}, {}), {}, kind=kind)["x"], np.ndarray)
+
+
+def test_the_made_up_target_of_a_reshape_keeps_the_shape(tmp_path: Path) -> None:
+    body = "a = Reshape(x, t) b = Transpose<perm = [2, 0, 1]>(a) y = MatMul(b, c)"
+    source = save(tmp_path / "m.onnx", body, "float[3,4,5] x, int64[3] t, float[5,4,6] c")
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",)))
+    assert len(expected.trials) > 1
