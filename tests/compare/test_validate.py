@@ -375,3 +375,53 @@ def test_the_made_up_target_of_a_reshape_keeps_the_shape(tmp_path: Path) -> None
     source = save(tmp_path / "m.onnx", body, "float[3,4,5] x, int64[3] t, float[5,4,6] c")
     expected = Reference(load(source), source, ValidationSettings(engines=("numpy",)))
     assert len(expected.trials) > 1
+
+
+OPEN = {
+    "NaN as an integer": ("s = Asin(x) l = Cast<to = 7>(s) y = Cast<to = 6>(l)", "float[40] x"),
+    "a float beyond the integers": ("e = Exp(x) f = Exp(e) l = Cast<to = 7>(f) y = Cast<to = 6>(l)", "float[40] x"),
+    "integers of what is float32 within": ("c = Cos(x) r = Relu(c) y = Cast<to = 7>(r)", "float16[4096] x"),
+    "a float16 that onnxruntime does not round": (
+        "p = Exp(x) e = Exp(p) f = Exp(e) c = Concat<axis = 0>(x, f) s = Sin(c) y = Max(s, h)",
+        "float16[40] x, float16[80] h",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_what_a_model_leaves_open_is_no_difference(name: str, tmp_path: Path) -> None:
+    body, head = OPEN[name]
+    found = ortconv.convert(
+        save(tmp_path / "m.onnx", body, head), tmp_path / "m.ort", optimization_level="extended"
+    ).validation
+    assert found is not None
+    assert found.backend == "numpy and onnxruntime"
+
+
+@pytest.mark.parametrize(
+    ("body", "element", "other"),
+    [("s = Sqrt(x) y = Cast<to = 6>(s)", -1.0, 7), ("r = Reciprocal(x) y = Sigmoid(r)", 0.0, 0)],
+    ids=["an integer made of NaN", "the sign of a zero"],
+)
+def test_only_the_elements_that_are_open_may_differ(body: str, element: float, other: int, tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", body, "float[4] x")
+    feeds = {"x": np.array([element, 4, 9, 16], np.float32)}
+    expected = Reference(load(source), source, Settings(engines=("numpy",), given=(feeds,)))
+    want = expected.outputs["numpy"][0]
+    assert want is not None
+    changed = want[0].copy()
+    changed[0] = other
+    assert expected.judge("numpy", [[changed]], "", "", False).mismatch is None
+    changed[1:] += 1
+    with pytest.raises(MismatchError):
+        expected.judge("numpy", [[changed]], "", "", False)
+
+
+def test_float16_is_held_to_the_worst_engine_element_by_element(tmp_path: Path) -> None:
+    """One float16 that the source makes infinite excuses no other."""
+    source = save(tmp_path / "m.onnx", "e = Exp(x) y = Log(e)", "float16[3] x")
+    feeds = {"x": np.array([1, 12, 2], np.float16)}
+    expected = Reference(load(source), source, Settings(engines=("numpy",), given=(feeds,)))
+    assert expected.judge("numpy", [[np.array([1, 12, 2], np.float16)]], "", "", False).mismatch is None
+    with pytest.raises(MismatchError):
+        expected.judge("numpy", [[np.array([1, 12, 3], np.float16)]], "", "", False)
