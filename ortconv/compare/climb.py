@@ -12,11 +12,10 @@ from ortconv.compare.sizes import Problem, Sizes
 from ortconv.ir.graph import Node, Value, captures
 from ortconv.ir.tensor import Tensor
 
-USUAL = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
-"""Sizes that are tried for every dimension."""
+USUAL = (2, 3, 4, 5, 6, 8, 12, 16, 32, 1)
+"""Sizes that are tried for every dimension; 1 last, since it is repeated where another size is meant."""
 
-MOST_RUNS = 500
-"""How often a model is run for one starting point."""
+FACTORS = (2, 3, 5, 7)
 
 LARGEST_LIST = 64
 """Integer constants of no more elements may be lists of sizes."""
@@ -32,21 +31,20 @@ class Reached(NamedTuple):
     failed: Node | None
 
 
-def climb(problem: Problem, start: Sizes, reach: Callable[[Sizes], Reached]) -> Sizes | None:
-    """Change one dimension, or several, whenever the run then gets further. None where nothing gets to the end.
-
-    Where no such change is left, several dimensions change at random, and what gets as far as before stays.
+def climb(problem: Problem, start: Sizes, reach: Callable[[Sizes], Reached], runs: int) -> Sizes | None:
+    """Change one dimension, or several, whenever the run then gets further. None where nothing gets to the end in so
+    many runs. Where no such change is left, several dimensions change at random, and what gets as far as before stays.
     """
     candidates, rng = _candidates(problem), Random(0)
     sizes, best = start, reach(start)
     moves = _neighbors(problem, best, sizes, candidates)
-    for _ in range(MOST_RUNS):
+    for _ in range(runs):
         if best.failed is None:
             return sizes
         changed = next(moves, None)
         may_tie = changed is None
         if changed is None:
-            changed = _anywhere(_behind(problem, best.failed), sizes, candidates, rng)
+            changed = _anywhere(problem, best.failed, sizes, candidates, rng)
         found = reach(changed)
         if found.failed is None or found.values > best.values:
             sizes, best = changed, found
@@ -56,32 +54,38 @@ def climb(problem: Problem, start: Sizes, reach: Callable[[Sizes], Reached]) -> 
     return None
 
 
-def _anywhere(free: list[str], sizes: Sizes, candidates: list[int], rng: Random) -> Sizes:
+def _anywhere(problem: Problem, failed: Node, sizes: Sizes, candidates: list[int], rng: Random) -> Sizes:
+    """Up to three dimensions of other sizes, or a factor of one given to another."""
+    free = _behind(problem, failed) if rng.random() < 0.7 else problem.free
+    if len(free) > 1 and rng.random() < 0.5:
+        a, b = rng.sample(free, 2)
+        factors = [f for f in FACTORS if sizes[a] % f == 0]
+        if factors:
+            factor = rng.choice(factors)
+            return {**sizes, a: sizes[a] // factor, b: sizes[b] * factor}
     names = rng.sample(free, min(len(free), rng.randint(1, 3)))
-    return {**sizes, **{name: candidates[rng.randrange(len(candidates))] for name in names}}
+    return {**sizes, **{name: rng.choice(candidates) for name in names}}
 
 
 def _neighbors(problem: Problem, reached: Reached, sizes: Sizes, candidates: list[int]) -> Iterator[Sizes]:
     free = [] if reached.failed is None else _behind(problem, reached.failed)
-    for names in _groups(free, sizes):
+    for names in _groups(free, problem.free, sizes):
         for size in candidates:
             changed = {**sizes, **dict.fromkeys(names, size)}
             if changed != sizes:
                 yield changed
     for a, b in permutations(free, 2):
-        for factor in (2, 3, 5, 7):
+        for factor in FACTORS:
             if sizes[a] % factor == 0:
                 yield {**sizes, a: sizes[a] // factor, b: sizes[b] * factor}
 
 
-def _groups(names: list[str], sizes: Sizes) -> Iterator[list[str]]:
-    """Each dimension alone, those of one size together, and every two of one size."""
-    yield from ([name] for name in names)
-    same = [[n for n in names if sizes[n] == size] for size in dict.fromkeys(sizes[n] for n in names)]
+def _groups(free: list[str], others: list[str], sizes: Sizes) -> Iterator[list[str]]:
+    """Each dimension alone, those of one size together, and every two of one size, the second of them anywhere."""
+    yield from ([name] for name in free)
+    same = [[n for n in free if sizes[n] == size] for size in dict.fromkeys(sizes[n] for n in free)]
     yield from (group for group in same if len(group) > 1)
-    for group in same:
-        if len(group) > 2:
-            yield from ([a, b] for i, a in enumerate(group) for b in group[i + 1 :])
+    yield from ([a, b] for a in free for b in others if a != b and sizes[a] == sizes[b])
 
 
 def _behind(problem: Problem, node: Node) -> list[str]:

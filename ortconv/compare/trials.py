@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice, product, zip_longest
 from typing import Any
 
 from ortconv.compare.budget import SHARE_OF_EXTRAS, Clock
@@ -19,6 +19,7 @@ from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_so
 from ortconv.errors import BackendError, OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import DType
 from ortconv.process import memory_limit
 from ortconv.runtime.deadline import TimeLimitError, within
 
@@ -26,6 +27,12 @@ Run = Callable[[Feeds], list[Any]]
 
 SIZES_TRIED = 10
 """How many choices of sizes are run before a model counts as one that no made up inputs fit."""
+
+CLIMBS = (120, 500)
+"""How often a model is run to find sizes from one start, first and where that was not enough."""
+
+SEEDS_TRIED = 4
+"""How often the conditions that are inputs are drawn, where the model runs with none of the sizes."""
 
 PAIRS = (("negative", 1), ("large", 0), ("zeros", 0))
 """The sets beyond the first one: what the elements are like, and whether free dimensions are to be 1."""
@@ -88,8 +95,9 @@ def _most(clock: Clock) -> int:
 def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, Feeds, list[Any], float]:
     """The first sizes with which the source runs, and how long; batches of 2 rather than of 1, which hides wrong shapes."""
     failure: OrtconvError | None = None
-    for sizes in chain(_choices(problem, clock), _observed_choices(problem, clock), _climbed_choices(problem, clock)):
-        feeds = make(problem, sizes)
+    solved = ((sizes, 0) for sizes in chain(_choices(problem, clock), _observed_choices(problem, clock)))
+    for sizes, seed in chain(solved, _climbed_choices(problem, clock)):
+        feeds = make(problem, sizes, seed)
         began = time.monotonic()
         try:
             return sizes, feeds, _timed(run, feeds, clock), time.monotonic() - began
@@ -124,33 +132,33 @@ def _observed(problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes) ->
     return found
 
 
-def _run_far(problem: Problem, clock: Clock, sizes: Sizes) -> Iterator[tuple[Value, Any]]:
+def _run_far(problem: Problem, clock: Clock, sizes: Sizes, seed: int = 0) -> Iterator[tuple[Value, Any]]:
     with memory_limit(_most(clock)):
-        yield from stream(problem.graph, ["numpy"], make(problem, sizes), piece_size=1)
+        yield from stream(problem.graph, ["numpy"], make(problem, sizes, seed), piece_size=1)
 
 
-def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
-    """Sizes for models whose demands nobody knows, such as targets of a Reshape that are computed."""
-    if not problem.free:
-        return
-
-    def reach(sizes: Sizes) -> Reached:
-        made: set[Value] = set()
-        try:
-            if footprint(problem.graph, infer_shapes(problem, sizes)).bytes <= clock.budget.bytes // 4:
-                made.update(value for value, _ in _run_far(problem, clock, sizes))
-                return Reached(len(made), None)
-        except TimeLimitError:
-            raise
-        except (OrtconvError, MemoryError):
-            pass
-        return Reached(len(made), next((n for n in problem.graph if made.isdisjoint(n.outputs)), None))
-
-    with within(clock.left / 4):
-        for size, batch in ((2, 2), (8, 1)):
-            sizes = climb(problem, problem.first(size, batch), reach)
+def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
+    """Sizes for models whose demands nobody knows, such as targets of a Reshape that are computed, and seeds of their inputs."""
+    seeds = range(SEEDS_TRIED if any(v.dtype is DType.BOOL for v in problem.made) else 1)
+    starts = [problem.first(size, batch) for size, batch in ((2, 2), (8, 1))]
+    with suppress(TimeLimitError), within(clock.left / 4):
+        for runs, seed, start in product(CLIMBS if problem.free else (1,), seeds, starts):
+            sizes = climb(problem, start, partial(_reach, problem, clock, seed), runs)
             if sizes is not None:
-                yield sizes
+                yield sizes, seed
+
+
+def _reach(problem: Problem, clock: Clock, seed: int, sizes: Sizes) -> Reached:
+    made: set[Value] = set()
+    try:
+        if footprint(problem.graph, infer_shapes(problem, sizes)).bytes <= clock.budget.bytes // 4:
+            made.update(value for value, _ in _run_far(problem, clock, sizes, seed))
+            return Reached(len(made), None)
+    except TimeLimitError:
+        raise
+    except (OrtconvError, MemoryError):
+        pass
+    return Reached(len(made), next((n for n in problem.graph if made.isdisjoint(n.outputs)), None))
 
 
 def _choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:

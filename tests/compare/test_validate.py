@@ -406,7 +406,7 @@ def test_what_a_model_leaves_open_is_no_difference(name: str, tmp_path: Path) ->
 def test_only_the_elements_that_are_open_may_differ(body: str, element: float, other: int, tmp_path: Path) -> None:
     source = save(tmp_path / "m.onnx", body, "float[4] x")
     feeds = {"x": np.array([element, 4, 9, 16], np.float32)}
-    expected = Reference(load(source), source, Settings(engines=("numpy",), given=(feeds,)))
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",), given=(feeds,)))
     want = expected.outputs["numpy"][0]
     assert want is not None
     changed = want[0].copy()
@@ -421,7 +421,18 @@ def test_float16_is_held_to_the_worst_engine_element_by_element(tmp_path: Path) 
     """One float16 that the source makes infinite excuses no other."""
     source = save(tmp_path / "m.onnx", "e = Exp(x) y = Log(e)", "float16[3] x")
     feeds = {"x": np.array([1, 12, 2], np.float16)}
-    expected = Reference(load(source), source, Settings(engines=("numpy",), given=(feeds,)))
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",), given=(feeds,)))
     assert expected.judge("numpy", [[np.array([1, 12, 2], np.float16)]], "", "", False).mismatch is None
     with pytest.raises(MismatchError):
         expected.judge("numpy", [[np.array([1, 12, 3], np.float16)]], "", "", False)
+
+
+def test_conditions_that_are_inputs_are_drawn_again(tmp_path: Path) -> None:
+    """Behind the If, one branch alone has the rank that the Transpose takes."""
+    body = """a = If(c) <then_branch = p () => (u) { u = ReduceMax<keepdims = 0, axes = [0]>(x) },
+        else_branch = q () => (v) { v = Relu(x) }> y = Transpose<perm = [1, 0, 2]>(a)"""
+    swapped = body.replace("p () => (u) { u = ReduceMax<keepdims = 0, axes = [0]>(x) }", "p () => (u) { u = Relu(x) }")
+    swapped = swapped.replace("v = Relu(x)", "v = ReduceMax<keepdims = 0, axes = [0]>(x)")
+    for name, text in (("a", body), ("b", swapped)):
+        source = save(tmp_path / f"{name}.onnx", text, "bool c, float[2,3,4] x")
+        assert Reference(load(source), source, ValidationSettings(engines=("numpy",))).trials, name
