@@ -134,6 +134,13 @@ def _matmul(node: Node, shapes: Shapes) -> Iterator[Demand]:
         yield from _broadcast(node.input(0), node.input(slot), shapes, 2)
 
 
+def _packed(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """MatMulNBits: its attribute says how many elements the product sums."""
+    value, have = node.input(0), _dim(node, 0, -1, shapes)
+    if value is not None and have is not None and "K" in node.attrs:
+        yield Demand(Place(value, -1), have, node.attr("K", 0))
+
+
 def _gemm(node: Node, shapes: Shapes) -> Iterator[Demand]:
     rows, columns = (1 if node.attr("transA", 0) else 0), (0 if node.attr("transB", 0) else 1)
     yield from _same(node, (0, 1 - rows), (1, 1 - columns), shapes)
@@ -275,6 +282,7 @@ ROWS: dict[str, DemandsOf] = {
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
     **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
     "Gemm": _gemm,
+    "MatMulNBits": _packed,
     "Einsum": _einsum,
     "Concat": _concat,
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channels),

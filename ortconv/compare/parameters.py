@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
+from ortconv.ir.types import TensorType
 
 Content = Callable[[Node, tuple[int, ...]], Array | None]
 
 
-def parameter(value: Value, shape: tuple[int, ...]) -> Array | None:
-    """What an input of this shape must hold for the first node that takes it as a parameter; None where none does."""
+def parameter(value: Value, shape: tuple[int, ...], variant: int = 0) -> Array | None:
+    """What an input of this shape must hold for the first node that takes it as a parameter; None where none does.
+
+    Beyond the first `variant`, the target of a Reshape has all elements along another axis.
+    """
     for node, slot in value.uses:
         row = ROWS.get((f"{node.domain}.{node.op}" if node.domain else node.op, slot))
         if row is None and slot == 1 and node.domain == "" and node.op.startswith("Reduce"):
             row = _counting
+        if row is _reshape and variant:
+            row = partial(_along, (variant - 1) % max(math.prod(shape), 1))
         found = None if row is None else row(node, shape)
         if found is not None and value.dtype is not None and found.size == math.prod(shape):
             return found.reshape(shape).astype(value.dtype.numpy)
@@ -46,6 +54,12 @@ def _reshape(node: Node, shape: tuple[int, ...]) -> Array | None:
     if source is not None and source.rank == math.prod(shape) and not node.attr("allowzero", 0):
         return np.zeros(shape)  # each dimension as it is
     return np.array([-1, *[1] * (math.prod(shape) - 1)])
+
+
+def _along(axis: int, node: Node, shape: tuple[int, ...]) -> Array | None:
+    found = np.ones(math.prod(shape))
+    found[axis : axis + 1] = -1
+    return found
 
 
 def _squeeze(node: Node, shape: tuple[int, ...]) -> Array | None:
@@ -88,7 +102,31 @@ def _last_key(node: Node, shape: tuple[int, ...]) -> Array | None:
     return None if count is None else count - 1
 
 
+def _image(node: Node, shape: tuple[int, ...]) -> Array | None:
+    """The image that Col2Im declares to make."""
+    found = node.out.static_shape
+    return None if found is None else np.array(found[2:])
+
+
+def _block(node: Node, shape: tuple[int, ...]) -> Array | None:
+    """The block of Col2Im with which its columns fill the declared image."""
+    source, made, rank = node.inputs[0], node.out.static_shape, math.prod(shape)
+    columns = None if source is None or not isinstance(source.type, TensorType) else source.type.static_shape
+    if columns is None or made is None or rank > 3 or len(made) != 2 + rank:
+        return None
+    pads, ones = node.attr("pads", ()) or (0,) * 2 * rank, (1,) * rank
+    strides, dilations = node.attr("strides", ()) or ones, node.attr("dilations", ()) or ones
+    room = [made[2 + i] + pads[i] + pads[i + rank] for i in range(rank)]
+    for block in product(*(range(1, min(r, 64) + 1) for r in room)):
+        steps = [(room[i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)]
+        if min(steps) > 0 and math.prod(steps) == columns[2] and math.prod(block) * made[1] == columns[1]:
+            return np.array(block)
+    return None
+
+
 ROWS: dict[tuple[str, int], Content] = {
+    ("Col2Im", 1): _image,
+    ("Col2Im", 2): _block,
     ("Reshape", 1): _reshape,
     **dict.fromkeys(
         (("Expand", 1), ("ConstantOfShape", 0), ("Resize", 3), ("CenterCropPad", 1), ("MaxUnpool", 2)), _declared

@@ -13,7 +13,7 @@ from typing import Any
 from ortconv.compare.budget import SHARE_OF_EXTRAS, Clock
 from ortconv.compare.climb import Reached, climb
 from ortconv.compare.demands import Numbers, Shapes
-from ortconv.compare.feeds import Feeds, free_problem, from_arrays, make, sizes_to_try
+from ortconv.compare.feeds import SEEDS, Feeds, free_problem, from_arrays, make, sizes_to_try
 from ortconv.compare.layers import stream
 from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_solved, solve
 from ortconv.errors import BackendError, OrtconvError
@@ -31,8 +31,8 @@ SIZES_TRIED = 10
 CLIMBS = (120, 500)
 """How often a model is run to find sizes from one start, first and where that was not enough."""
 
-SEEDS_TRIED = 4
-"""How often the conditions that are inputs are drawn, where the model runs with none of the sizes."""
+DRAWS_TRIED = 4
+"""How often conditions and targets of a Reshape that are inputs are made up, where the model runs with none of the sizes."""
 
 PAIRS = (("negative", 1), ("large", 0), ("zeros", 0))
 """The sets beyond the first one: what the elements are like, and whether free dimensions are to be 1."""
@@ -77,9 +77,9 @@ def trials(
             yield Trial(f"given inputs {i + 1}", feeds, {}), _timed(run, feeds, clock)
         return
     problem = free_problem(graph, {}, {})
-    sizes, feeds, results, seconds = _first(problem, run, clock)
+    sizes, seed, feeds, results, seconds = _first(problem, run, clock)
     yield Trial(_text("drawn", sizes), feeds, sizes), results
-    yield from _others(problem, sizes, run, clock, seconds, notes)
+    yield from _others(problem, sizes, seed, run, clock, seconds, notes)
 
 
 def _timed(run: Run, feeds: Feeds, clock: Clock) -> list[Any]:
@@ -92,15 +92,15 @@ def _most(clock: Clock) -> int:
     return 2 * clock.budget.bytes + (1 << 30)
 
 
-def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, Feeds, list[Any], float]:
-    """The first sizes with which the source runs, and how long; batches of 2 rather than of 1, which hides wrong shapes."""
+def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, int, Feeds, list[Any], float]:
+    """The first sizes and seed with which the source runs, and how long; batches of 2, since 1 hides wrong shapes."""
     failure: OrtconvError | None = None
     solved = ((sizes, 0) for sizes in chain(_choices(problem, clock), _observed_choices(problem, clock)))
     for sizes, seed in chain(solved, _climbed_choices(problem, clock)):
         feeds = make(problem, sizes, seed)
         began = time.monotonic()
         try:
-            return sizes, feeds, _timed(run, feeds, clock), time.monotonic() - began
+            return sizes, seed, feeds, _timed(run, feeds, clock), time.monotonic() - began
         except TimeLimitError as error:
             raise CannotTryError(f"one run takes longer than half of {clock.budget.seconds:g} s") from error
         except MemoryError as error:
@@ -139,13 +139,18 @@ def _run_far(problem: Problem, clock: Clock, sizes: Sizes, seed: int = 0) -> Ite
 
 def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
     """Sizes for models whose demands nobody knows, such as targets of a Reshape that are computed, and seeds of their inputs."""
-    seeds = range(SEEDS_TRIED if any(v.dtype is DType.BOOL for v in problem.made) else 1)
+    seeds = [n * SEEDS for n in range(DRAWS_TRIED if any(map(_decides, problem.made)) else 1)]
     starts = [problem.first(size, batch) for size, batch in ((2, 2), (8, 1))]
     with suppress(TimeLimitError), within(clock.left / 4):
         for runs, seed, start in product(CLIMBS if problem.free else (1,), seeds, starts):
             sizes = climb(problem, start, partial(_reach, problem, clock, seed), runs)
             if sizes is not None:
                 yield sizes, seed
+
+
+def _decides(value: Value) -> bool:
+    """Whether an input may be a condition or a shape."""
+    return value.dtype is DType.BOOL or any(node.is_op("Reshape") and slot == 1 for node, slot in value.uses)
 
 
 def _reach(problem: Problem, clock: Clock, seed: int, sizes: Sizes) -> Reached:
@@ -191,7 +196,7 @@ def _check_room(problem: Problem, sizes: Sizes, clock: Clock) -> None:
 
 
 def _others(
-    problem: Problem, first: Sizes, run: Run, clock: Clock, seconds: float, notes: list[str]
+    problem: Problem, first: Sizes, seed: int, run: Run, clock: Clock, seconds: float, notes: list[str]
 ) -> Iterator[tuple[Trial, list[Any]]]:
     """The sets beyond the first, as far as time allows: with other sizes, and with unusual elements."""
     room = clock.budget.seconds * SHARE_OF_EXTRAS
@@ -202,7 +207,7 @@ def _others(
             continue
         for sizes in _smaller(problem, first) if wants_ones else (first,):
             began = time.monotonic()
-            feeds = make(problem, sizes, 1 + wants_ones, kind=kind)
+            feeds = make(problem, sizes, seed + 1 + wants_ones, kind=kind)
             try:
                 results = _timed(run, feeds, clock)
             except (BackendError, MemoryError):

@@ -436,3 +436,25 @@ def test_conditions_that_are_inputs_are_drawn_again(tmp_path: Path) -> None:
     for name, text in (("a", body), ("b", swapped)):
         source = save(tmp_path / f"{name}.onnx", text, "bool c, float[2,3,4] x")
         assert Reference(load(source), source, ValidationSettings(engines=("numpy",))).trials, name
+
+
+def test_made_up_targets_of_a_reshape_vary_until_the_model_runs(tmp_path: Path) -> None:
+    body = "a = Reshape(x, t) s = Constant<value_ints = [0, 1, 1, 3]>() y = Reshape(a, s)"
+    source = save(tmp_path / "m.onnx", body, "float[3,1] x, int64[3] t")
+    assert len(Reference(load(source), source, ValidationSettings(engines=("numpy",))).trials) > 1
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["float[1,5,5] x, int64[2] i, int64[2] b", "float[2,24,6] x, int64[2] i, int64[2] b"],
+    ids=["flat", "blocks"],
+)
+def test_the_blocks_of_columns_fill_the_declared_image(head: str, tmp_path: Path) -> None:
+    out = "float[1,1,5,5] y" if "[1,5,5]" in head else "float[2,4,4,4] y"
+    source = save(tmp_path / "m.onnx", "y = Col2Im(x, i, b)", head, out)
+    model = onnx.load(source)
+    model.opset_import[0].version = 18
+    onnx.save(model, source)
+    found = ortconv.convert(source, tmp_path / "m.ort").validation
+    assert found is not None
+    assert found.backend == "numpy and onnxruntime"
