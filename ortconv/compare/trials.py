@@ -31,7 +31,7 @@ SIZES_TRIED = 10
 CLIMBS = (120, 500)
 """How often a model is run to find sizes from one start, first and where that was not enough."""
 
-DRAWS_TRIED = 4
+CONDITIONS_TRIED, TARGETS_TRIED = 4, 16
 """How often conditions and targets of a Reshape that are inputs are made up, where the model runs with none of the sizes."""
 
 PAIRS = (("negative", 1), ("large", 0), ("zeros", 0))
@@ -139,7 +139,7 @@ def _run_far(problem: Problem, clock: Clock, sizes: Sizes, seed: int = 0) -> Ite
 
 def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
     """Sizes for models whose demands nobody knows, such as targets of a Reshape that are computed, and seeds of their inputs."""
-    seeds = [n * SEEDS for n in range(DRAWS_TRIED if any(map(_decides, problem.made)) else 1)]
+    seeds = [n * SEEDS for n in range(_draws(problem))]
     starts = [problem.first(size, batch) for size, batch in ((2, 2), (8, 1))]
     with suppress(TimeLimitError), within(clock.left / 4):
         for runs, seed, start in product(CLIMBS if problem.free else (1,), seeds, starts):
@@ -148,9 +148,11 @@ def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, in
                 yield sizes, seed
 
 
-def _decides(value: Value) -> bool:
-    """Whether an input may be a condition or a shape."""
-    return value.dtype is DType.BOOL or any(node.is_op("Reshape") and slot == 1 for node, slot in value.uses)
+def _draws(problem: Problem) -> int:
+    """How often inputs are drawn: conditions, and targets of a Reshape, of which there are more."""
+    if any(node.is_op("Reshape") and slot == 1 for value in problem.made for node, slot in value.uses):
+        return TARGETS_TRIED
+    return CONDITIONS_TRIED if any(v.dtype is DType.BOOL for v in problem.made) else 1
 
 
 def _reach(problem: Problem, clock: Clock, seed: int, sizes: Sizes) -> Reached:

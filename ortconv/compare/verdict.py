@@ -204,11 +204,15 @@ def nudged(value: Any, rng: np.random.Generator) -> Any:
 
 
 def nudge(graph: Graph, rng: np.random.Generator) -> None:
-    """Move all float constants by about what rounding does to sums, in place: quantized values at ties then fall elsewhere."""
+    """Move float constants by about what rounding does to sums, in place: quantized values at ties then fall elsewhere.
+
+    Exponents stay: a negative number has no other power than a whole one.
+    """
+    exponents = {node.input(1) for node in graph.walk() if node.is_op("Pow")}
     for part in graph.graphs():
         for value in part.initializers.values():
             const = value.constant
-            if const is not None and const.dtype in UNITS:
+            if const is not None and const.dtype in UNITS and value not in exponents:
                 exact = const.numpy().astype(np.float64)
                 factor = 1 + UNITS[const.dtype] * rng.uniform(-1, 1, exact.shape)
                 value.const = Tensor.of((exact * factor).astype(const.dtype.numpy))

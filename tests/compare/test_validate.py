@@ -22,6 +22,7 @@ from ortconv.compare.budget import Budget
 from ortconv.compare.feeds import KINDS, free_problem, make
 from ortconv.compare.reference import Reference, ValidationSettings
 from ortconv.compare.validate import validate
+from ortconv.compare.verdict import nudge
 from ortconv.errors import BackendError, MismatchError, UnsupportedError, UsageError
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
@@ -438,9 +439,16 @@ def test_conditions_that_are_inputs_are_drawn_again(tmp_path: Path) -> None:
         assert Reference(load(source), source, ValidationSettings(engines=("numpy",))).trials, name
 
 
-def test_made_up_targets_of_a_reshape_vary_until_the_model_runs(tmp_path: Path) -> None:
-    body = "a = Reshape(x, t) s = Constant<value_ints = [0, 1, 1, 3]>() y = Reshape(a, s)"
-    source = save(tmp_path / "m.onnx", body, "float[3,1] x, int64[3] t")
+@pytest.mark.parametrize(
+    ("body", "head"),
+    [
+        ("a = Reshape(x, t) s = Constant<value_ints = [0, 1, 1, 3]>() y = Reshape(a, s)", "float[3,1] x, int64[3] t"),
+        ("a = Reshape(x, t) y = Conv(a, w)", "float[6,8] x, int64[4] t, float[5,2,1,1] w"),
+    ],
+    ids=["one axis", "factors"],
+)
+def test_made_up_targets_of_a_reshape_vary_until_the_model_runs(body: str, head: str, tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", body, head)
     assert len(Reference(load(source), source, ValidationSettings(engines=("numpy",))).trials) > 1
 
 
@@ -458,3 +466,12 @@ def test_the_blocks_of_columns_fill_the_declared_image(head: str, tmp_path: Path
     found = ortconv.convert(source, tmp_path / "m.ort").validation
     assert found is not None
     assert found.backend == "numpy and onnxruntime"
+
+
+def test_exponents_stay_where_constants_move_by_rounding(tmp_path: Path) -> None:
+    body = "two = Constant<value_float = 2.0>() c = Constant<value_float = 1.5>() p = Pow(x, two) y = Mul(p, c)"
+    graph = load(save(tmp_path / "m.onnx", body, "float[4] x")).graph
+    nudge(graph, np.random.default_rng(0))
+    moved = {v.const.numpy().item() for v in graph.initializers.values() if isinstance(v.const, Tensor)}
+    assert 2.0 in moved
+    assert 1.5 not in moved
