@@ -234,6 +234,7 @@ class Reference:
             self._is_like_own(i, k, got, found)
             or (self.is_narrow and self._is_nearer_to_wide(engine, i, k, got))
             or self._is_within_errors(engine, i, k, got)
+            or (engine == "onnxruntime" and self._is_near_to_numpy(i, k, got))
             or found.explained_by(self._movement(i, k))
         )
 
@@ -269,6 +270,17 @@ class Reference:
         return accepts(self.tolerances[k], ours) or (
             ours.largest <= theirs.largest + room and ours.rms <= theirs.rms + self.tolerances[k].limit * ours.average
         )
+
+    def _is_near_to_numpy(self, i: int, k: int, got: Any) -> bool:
+        """Whether a result of onnxruntime is as near to numpy's of the source as onnxruntime's of the source is.
+
+        Its approximations differ between kernels: a fused sigmoid of large negative numbers is another one.
+        """
+        runs, others = (self.outputs.get(name) for name in ("numpy", "onnxruntime"))
+        exact, want = runs[i] if runs else None, others[i] if others else None
+        if exact is None or want is None:
+            return False
+        return gap(exact[k], got).explained_by(gap(exact[k], want[k]))
 
     def _is_within_errors(self, engine: str, i: int, k: int, got: Any) -> bool:
         """Whether each element is as near to the truth as the source is on one engine, or is left open by the model.

@@ -475,3 +475,17 @@ def test_exponents_stay_where_constants_move_by_rounding(tmp_path: Path) -> None
     moved = {v.const.numpy().item() for v in graph.initializers.values() if isinstance(v.const, Tensor)}
     assert 2.0 in moved
     assert 1.5 not in moved
+
+
+def test_a_result_may_be_as_far_from_numpy_as_the_source_is(tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", "y = Relu(x)", "float[3] x")
+    expected = Reference(load(source), source, Settings(given=({"x": np.array([1, 2, 3], np.float32)},)))
+    expected.wait()
+    exact = expected.outputs["numpy"][0]
+    assert exact is not None
+    expected.outputs["onnxruntime"] = [[exact[0] + np.float32(1e-3)]]
+    expected._own = {0: None}
+    with expected.clock:
+        assert expected.judge("onnxruntime", [[exact[0] - np.float32(1e-3)]], "", "", False).mismatch is None
+        with pytest.raises(MismatchError):
+            expected.judge("onnxruntime", [[exact[0] - np.float32(4e-3)]], "", "", False)

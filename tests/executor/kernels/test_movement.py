@@ -217,3 +217,11 @@ def test_depth_to_space_keeps_channels_last(mode):
     [got] = run_kernel("DepthToSpace", [strided], {"blocksize": 2, "mode": mode})
     assert_same(got, want)
     assert np.moveaxis(got, 1, -1).flags.c_contiguous
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 4, 5), (2, 3, 1, 5), (3, 4, 5)])
+def test_what_concat_joins_has_one_shape_beside_the_axis(shape):
+    """Inputs in channels-last memory are copied part by part, where a size of 1 would be repeated."""
+    pixels = np.ascontiguousarray(X.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    with pytest.raises(ValueError, match="beside axis 0"):
+        run_kernel("Concat", [pixels, zeros(*shape)], {"axis": 0})
