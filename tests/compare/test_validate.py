@@ -479,7 +479,7 @@ def test_exponents_stay_where_constants_move_by_rounding(tmp_path: Path) -> None
 
 def test_a_result_may_be_as_far_from_numpy_as_the_source_is(tmp_path: Path) -> None:
     source = save(tmp_path / "m.onnx", "y = Relu(x)", "float[3] x")
-    expected = Reference(load(source), source, Settings(given=({"x": np.array([1, 2, 3], np.float32)},)))
+    expected = Reference(load(source), source, ValidationSettings(given=({"x": np.array([1, 2, 3], np.float32)},)))
     expected.wait()
     exact = expected.outputs["numpy"][0]
     assert exact is not None
