@@ -186,7 +186,7 @@ def _session(
     if profile is not None:
         options.enable_profiling, options.profile_file_prefix = True, profile
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=False)
     except Exception as error:
         raise BackendError(_first_line(error), backend="onnxruntime") from error
 

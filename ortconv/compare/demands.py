@@ -114,6 +114,8 @@ def _windows(node: Node, kernel: Sequence[int], shapes: Shapes) -> Iterator[Dema
 def _conv(node: Node, shapes: Shapes) -> Iterator[Demand]:
     slot = 3 if node.op == "QLinearConv" else 1
     yield from _same(node, (0, 1), (slot, 1), shapes, node.attr("group", 1))
+    if node.op == "Conv":
+        yield from _same(node, (1, 0), (2, 0), shapes)
     weight = _shape(node, slot, shapes)
     if weight is not None and all(isinstance(d, int) for d in weight):
         yield from _windows(node, [d for d in weight[2:] if d is not None], shapes)
@@ -133,8 +135,31 @@ def _matmul(node: Node, shapes: Shapes) -> Iterator[Demand]:
         yield from _broadcast(node.input(0), node.input(slot), shapes, 2)
 
 
+def _packed(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """MatMulNBits: its attribute says how many elements the product sums."""
+    value, have = node.input(0), _dim(node, 0, -1, shapes)
+    if value is not None and have is not None and "K" in node.attrs:
+        yield Demand(Extent(value, -1), have, node.attr("K", 0))
+
+
 def _gemm(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    yield from _same(node, (0, 0 if node.attr("transA", 0) else 1), (1, 1 if node.attr("transB", 0) else 0), shapes)
+    rows, columns = (1 if node.attr("transA", 0) else 0), (0 if node.attr("transB", 0) else 1)
+    yield from _same(node, (0, 1 - rows), (1, 1 - columns), shapes)
+    bias = _shape(node, 2, shapes) or ()
+    for axis, other in ((-1, (1, columns)), (-2, (0, rows))):
+        if len(bias) >= -axis and bias[axis] != 1:
+            yield from _same(node, other, (2, axis), shapes)
+
+
+def _einsum(node: Node, shapes: Shapes) -> Iterator[Demand]:
+    """Dimensions of one label are equal."""
+    terms = node.attr("equation", "").replace(" ", "").split("->")[0].split(",")
+    first: dict[str, tuple[int, int]] = {}
+    for slot, term in enumerate(terms if "." not in "".join(terms) else ()):
+        for axis, label in enumerate(term):
+            if label in first:
+                yield from _same(node, (slot, axis), first[label], shapes)
+            first.setdefault(label, (slot, axis))
 
 
 def _concat(node: Node, shapes: Shapes) -> Iterator[Demand]:
@@ -260,6 +285,8 @@ ROWS: dict[str, DemandsOf] = {
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
     **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
     "Gemm": _gemm,
+    "MatMulNBits": _packed,
+    "Einsum": _einsum,
     "Concat": _concat,
     **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _labels),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channels),

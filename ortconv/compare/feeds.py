@@ -33,6 +33,9 @@ KINDS = ("drawn", "negative", "zeros", "large")
 LARGE = {DType.FLOAT16: 100.0, DType.FLOAT: 1e4, DType.DOUBLE: 1e4, DType.BFLOAT16: 1e4}
 """What floats are multiplied by where they are to be large."""
 
+SEEDS = 16
+"""Seeds that differ in less than the whole multiple draw other numbers, but the same shapes and axes for inputs that hold such."""
+
 PASSED_THROUGH = frozenset((*named(Trait.MOVES, Trait.JOINS), "Cast", "Clip", "Where"))
 """Operators whose output holds elements of their inputs, or the same numbers in another type or between bounds."""
 
@@ -151,7 +154,7 @@ def changed(value: Value, drawn: Any, kind: str) -> Any:
             return np.zeros_like(drawn)
         wide = np.asarray(drawn, np.float64)
         made = -np.abs(wide) if kind == "negative" else wide * LARGE.get(dtype, 1.0)
-        return made.astype(dtype.numpy)
+        return np.asarray(made, dtype.numpy)
     if kind == "zeros" and (dtype not in MASKS or _upper_bound(value) != 2):
         return np.zeros_like(drawn)
     if kind == "large" and dtype in (DType.UINT8, DType.INT8):
@@ -178,7 +181,7 @@ def generate(value: Value, shape: tuple[int, ...], seed: int = 0, draw: Draw | N
     _check_possible(value, type.dtype, shape)
     if draw is not None and draw.low is not None and draw.high is not None:
         return _between(rng, value, type.dtype, shape, draw.low, draw.high)
-    meant = parameter(value, shape)
+    meant = parameter(value, shape, seed // SEEDS)
     if meant is not None:
         return meant
     bound = _upper_bound(value)

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
+from itertools import product
+from random import Random
 
 import numpy as np
 
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
+from ortconv.ir.types import TensorType
 
 Content = Callable[[Node, tuple[int, ...]], Array | None]
 
 
-def parameter(value: Value, shape: tuple[int, ...]) -> Array | None:
-    """What an input of this shape must hold for the first node that takes it as a parameter; None where none does."""
+def parameter(value: Value, shape: tuple[int, ...], variant: int = 0) -> Array | None:
+    """What an input of this shape must hold for the first node that takes it as a parameter; None where none does.
+
+    The target of a Reshape is another one for each `variant`.
+    """
     for node, slot in value.uses:
         row = ROWS.get((f"{node.domain}.{node.op}" if node.domain else node.op, slot))
         if row is None and slot == 1 and node.domain == "" and node.op.startswith("Reduce"):
             row = _counting
+        if row is _reshape and variant and math.prod(shape):
+            row = partial(_otherwise, variant)
         found = None if row is None else row(node, shape)
         if found is not None and value.dtype is not None and found.size == math.prod(shape):
             return found.reshape(shape).astype(value.dtype.numpy)
@@ -40,8 +49,28 @@ def _declared(node: Node, shape: tuple[int, ...]) -> Array | None:
 
 
 def _reshape(node: Node, shape: tuple[int, ...]) -> Array | None:
-    declared = _declared(node, shape)
-    return declared if declared is not None else np.array([-1, *[1] * (math.prod(shape) - 1)])
+    declared, source = _declared(node, shape), node.inputs[0]
+    if declared is not None:
+        return declared
+    if source is not None and source.rank == math.prod(shape) and not node.attr("allowzero", 0):
+        return np.zeros(shape)  # each dimension as it is
+    return np.array([-1, *[1] * (math.prod(shape) - 1)])
+
+
+def _otherwise(variant: int, node: Node, shape: tuple[int, ...]) -> Array | None:
+    """A target of a Reshape with all elements along one axis; of the variants beyond those, one with other factors."""
+    count, source = math.prod(shape), node.inputs[0]
+    made = np.ones(count)
+    size = source.type.static_shape if source is not None and isinstance(source.type, TensorType) else None
+    if variant <= count or size is None:
+        made[(variant - 1) % count] = -1
+        return made
+    rng, left = Random(variant), math.prod(size)
+    while left > 1:
+        factor = next((f for f in range(2, math.isqrt(left) + 1) if left % f == 0), left)
+        made[rng.randrange(count)] *= factor
+        left //= factor
+    return made
 
 
 def _squeeze(node: Node, shape: tuple[int, ...]) -> Array | None:
@@ -84,7 +113,31 @@ def _last_key(node: Node, shape: tuple[int, ...]) -> Array | None:
     return None if count is None else count - 1
 
 
+def _image(node: Node, shape: tuple[int, ...]) -> Array | None:
+    """The image that Col2Im declares to make."""
+    found = node.out.static_shape
+    return None if found is None else np.array(found[2:])
+
+
+def _block(node: Node, shape: tuple[int, ...]) -> Array | None:
+    """The block of Col2Im with which its columns fill the declared image."""
+    source, made, rank = node.inputs[0], node.out.static_shape, math.prod(shape)
+    columns = None if source is None or not isinstance(source.type, TensorType) else source.type.static_shape
+    if columns is None or made is None or rank > 3 or len(made) != 2 + rank:
+        return None
+    pads, ones = node.attr("pads", ()) or (0,) * 2 * rank, (1,) * rank
+    strides, dilations = node.attr("strides", ()) or ones, node.attr("dilations", ()) or ones
+    room = [made[2 + i] + pads[i] + pads[i + rank] for i in range(rank)]
+    for block in product(*(range(1, min(r, 64) + 1) for r in room)):
+        steps = [(room[i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)]
+        if min(steps) > 0 and math.prod(steps) == columns[2] and math.prod(block) * made[1] == columns[1]:
+            return np.array(block)
+    return None
+
+
 ROWS: dict[tuple[str, int], Content] = {
+    ("Col2Im", 1): _image,
+    ("Col2Im", 2): _block,
     ("Reshape", 1): _reshape,
     **dict.fromkeys(
         (("Expand", 1), ("ConstantOfShape", 0), ("Resize", 3), ("CenterCropPad", 1), ("MaxUnpool", 2)), _declared

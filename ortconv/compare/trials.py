@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice, product, zip_longest
 from typing import Any
 
 from ortconv.compare.budget import SHARE_OF_EXTRAS, Clock
+from ortconv.compare.climb import Reached, climb
 from ortconv.compare.demands import Numbers, Shapes
-from ortconv.compare.feeds import Feeds, free_problem, from_arrays, make, sizes_to_try
+from ortconv.compare.feeds import SEEDS, Feeds, free_problem, from_arrays, make, sizes_to_try
 from ortconv.compare.layers import stream
 from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, is_solved, solve
 from ortconv.errors import BackendError, OrtconvError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Tensor
+from ortconv.ir.types import DType
 from ortconv.process import memory_limit
 from ortconv.runtime.deadline import TimeLimitError, within
 
@@ -25,6 +27,12 @@ Run = Callable[[Feeds], list[Any]]
 
 SIZES_TRIED = 10
 """How many choices of sizes are run before a model counts as one that no made up inputs fit."""
+
+CLIMBS = (120, 500)
+"""How often a model is run to find sizes from one start, first and where that was not enough."""
+
+CONDITIONS_TRIED, TARGETS_TRIED = 4, 16
+"""How often conditions and targets of a Reshape that are inputs are made up, where the model runs with none of the sizes."""
 
 PAIRS = (("negative", 1), ("large", 0), ("zeros", 0))
 """The sets beyond the first one: what the elements are like, and whether free dimensions are to be 1."""
@@ -69,9 +77,9 @@ def trials(
             yield Trial(f"given inputs {i + 1}", feeds, {}), _timed(run, feeds, clock)
         return
     problem = free_problem(graph, {}, {})
-    sizes, feeds, results, seconds = _first(problem, run, clock)
+    sizes, seed, feeds, results, seconds = _first(problem, run, clock)
     yield Trial(_text("drawn", sizes), feeds, sizes), results
-    yield from _others(problem, sizes, run, clock, seconds, notes)
+    yield from _others(problem, sizes, seed, run, clock, seconds, notes)
 
 
 def _timed(run: Run, feeds: Feeds, clock: Clock) -> list[Any]:
@@ -84,14 +92,15 @@ def _most(clock: Clock) -> int:
     return 2 * clock.budget.bytes + (1 << 30)
 
 
-def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, Feeds, list[Any], float]:
-    """The first sizes with which the source runs, and how long; batches of 2 rather than of 1, which hides wrong shapes."""
+def _first(problem: Problem, run: Run, clock: Clock) -> tuple[Sizes, int, Feeds, list[Any], float]:
+    """The first sizes and seed with which the source runs, and how long; batches of 2, since 1 hides wrong shapes."""
     failure: OrtconvError | None = None
-    for sizes in chain(_choices(problem, clock), _observed_choices(problem, clock)):
-        feeds = make(problem, sizes)
+    solved = ((sizes, 0) for sizes in chain(_choices(problem, clock), _observed_choices(problem, clock)))
+    for sizes, seed in chain(solved, _climbed_choices(problem, clock)):
+        feeds = make(problem, sizes, seed)
         began = time.monotonic()
         try:
-            return sizes, feeds, _timed(run, feeds, clock), time.monotonic() - began
+            return sizes, seed, feeds, _timed(run, feeds, clock), time.monotonic() - began
         except TimeLimitError as error:
             raise CannotTryError(f"one run takes longer than half of {clock.budget.seconds:g} s") from error
         except MemoryError as error:
@@ -118,11 +127,45 @@ def _observed(problem: Problem, clock: Clock, sizes: Sizes, inferred: Shapes) ->
     found: dict[Value, Numbers] = {}
     if footprint(problem.graph, inferred).bytes > clock.budget.bytes // 4:
         return found
-    with suppress(OrtconvError, MemoryError), memory_limit(_most(clock)):
-        for value, result in stream(problem.graph, ["numpy"], make(problem, sizes), piece_size=1):
-            if hasattr(result, "shape"):
-                found[value] = result.shape
+    with suppress(OrtconvError, MemoryError):
+        found.update((v, result.shape) for v, result in _run_far(problem, clock, sizes) if hasattr(result, "shape"))
     return found
+
+
+def _run_far(problem: Problem, clock: Clock, sizes: Sizes, seed: int = 0) -> Iterator[tuple[Value, Any]]:
+    with memory_limit(_most(clock)):
+        yield from stream(problem.graph, ["numpy"], make(problem, sizes, seed), piece_size=1)
+
+
+def _climbed_choices(problem: Problem, clock: Clock) -> Iterator[tuple[Sizes, int]]:
+    """Sizes for models whose demands nobody knows, such as targets of a Reshape that are computed, and seeds of their inputs."""
+    seeds = [n * SEEDS for n in range(_draws(problem))]
+    starts = [problem.first(size, batch) for size, batch in ((2, 2), (8, 1))]
+    with suppress(TimeLimitError), within(clock.left / 4):
+        for runs, seed, start in product(CLIMBS if problem.free else (1,), seeds, starts):
+            sizes = climb(problem, start, partial(_reach, problem, clock, seed), runs)
+            if sizes is not None:
+                yield sizes, seed
+
+
+def _draws(problem: Problem) -> int:
+    """How often inputs are drawn: conditions, and targets of a Reshape, of which there are more."""
+    if any(node.is_op("Reshape") and slot == 1 for value in problem.made for node, slot in value.uses):
+        return TARGETS_TRIED
+    return CONDITIONS_TRIED if any(v.dtype is DType.BOOL for v in problem.made) else 1
+
+
+def _reach(problem: Problem, clock: Clock, seed: int, sizes: Sizes) -> Reached:
+    made: set[Value] = set()
+    try:
+        if footprint(problem.graph, infer_shapes(problem, sizes)).bytes <= clock.budget.bytes // 4:
+            made.update(value for value, _ in _run_far(problem, clock, sizes, seed))
+            return Reached(len(made), None)
+    except TimeLimitError:
+        raise
+    except (OrtconvError, MemoryError):
+        pass
+    return Reached(len(made), next((n for n in problem.graph if made.isdisjoint(n.outputs)), None))
 
 
 def _choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
@@ -155,7 +198,7 @@ def _check_room(problem: Problem, sizes: Sizes, clock: Clock) -> None:
 
 
 def _others(
-    problem: Problem, first: Sizes, run: Run, clock: Clock, seconds: float, notes: list[str]
+    problem: Problem, first: Sizes, seed: int, run: Run, clock: Clock, seconds: float, notes: list[str]
 ) -> Iterator[tuple[Trial, list[Any]]]:
     """The sets beyond the first, as far as time allows: with other sizes, and with unusual elements."""
     room = clock.budget.seconds * SHARE_OF_EXTRAS
@@ -166,7 +209,7 @@ def _others(
             continue
         for sizes in _smaller(problem, first) if wants_ones else (first,):
             began = time.monotonic()
-            feeds = make(problem, sizes, 1 + wants_ones, kind=kind)
+            feeds = make(problem, sizes, seed + 1 + wants_ones, kind=kind)
             try:
                 results = _timed(run, feeds, clock)
             except (BackendError, MemoryError):

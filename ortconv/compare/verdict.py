@@ -198,11 +198,15 @@ def nudged(value: Any, rng: np.random.Generator) -> Any:
 
 
 def nudge(graph: Graph, rng: np.random.Generator) -> None:
-    """Move all float constants by about what rounding does to sums, in place: quantized values at ties then fall elsewhere."""
+    """Move float constants by about what rounding does to sums, in place: quantized values at ties then fall elsewhere.
+
+    Exponents stay: a negative number has no other power than a whole one.
+    """
+    exponents = {node.input(1) for node in graph.walk() if node.is_op("Pow")}
     for part in graph.graphs():
         for value in part.initializers.values():
             const = value.constant
-            if const is not None and const.dtype in UNITS:
+            if const is not None and const.dtype in UNITS and value not in exponents:
                 exact = const.numpy().astype(np.float64)
                 factor = 1 + UNITS[const.dtype] * rng.uniform(-1, 1, exact.shape)
                 value.const = Tensor.of((exact * factor).astype(const.dtype.numpy))
@@ -217,3 +221,20 @@ def widest(gaps: Sequence[Gap]) -> Gap:
         max((g.strays for g in gaps), default=0),
         mismatch=next((g.mismatch for g in gaps if g.mismatch is not None), None),
     )
+
+
+def apart(truth: Array, result: Array) -> Array:
+    """How far each element is from the truth: infinitely where one alone is NaN or infinite."""
+    a, b = truth.astype(np.float64), result.astype(np.float64)
+    with np.errstate(all="ignore"):
+        distance = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+    return np.where(np.isnan(distance), np.inf, distance)
+
+
+def fits(tolerance: Tolerance, truth: Array, got: Array, errors: Array) -> bool:
+    """Whether each element is as near to the truth as an error that is allowed for it, but for rounding."""
+    sure = np.abs(truth[np.isfinite(errors)].astype(np.float64))
+    magnitude = float(sure[np.isfinite(sure)].max(initial=0))
+    is_float = tolerance.dtype is not None and tolerance.dtype.is_float
+    room = tolerance.limit * magnitude + tolerance.floor if is_float and not tolerance.quantized else 0.0
+    return bool((apart(truth, got) <= errors + room).all())

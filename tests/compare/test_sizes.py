@@ -7,8 +7,10 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
+from ortconv.compare.budget import Budget, Clock
 from ortconv.compare.feeds import candidates, free_problem, sizes_to_try
 from ortconv.compare.sizes import footprint, infer_shapes
+from ortconv.compare.trials import trials
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
@@ -56,6 +58,12 @@ CASES = {
     "product": (graph("y = Reshape(x, s)", "float[2,K] x", s=ints(4, 9)), {"K": 18}),
     "multiple": (graph("y = Reshape(x, s)", "float[2,K] x", s=ints(-1, 12)), {"K": 18}),
     "window": (graph("y = MaxPool<kernel_shape = [20, 1]>(x)"), {"H": 20}),
+    "bias of Gemm": (graph("y = Gemm<transA = 1>(x, w, b)", "float[K,N] x, float[K,M] w", b=(5, 7)), {"N": 5, "M": 7}),
+    "bias of a convolution": (graph("y = Conv(x, w, b)", "float[N,C,H,W] x, float[M,C,1,1] w", b=(6,)), {"M": 6}),
+    "labels of Einsum": (
+        graph('y = Einsum<equation = "bij,bjk->bik">(x, w)', "float[B,I,J] x, float[3,K,L] w"),
+        {"B": 3, "J": 8, "K": 8},
+    ),
     "parts": (graph("y, z = Split<axis = 1>(x, s)", s=ints(3, 4)), {"C": 7}),
     "table": (graph("y = Gather<axis = 1>(x, i)", i=ints(11)), {"C": 12}),
     "recurrent": (graph("y = GRU<hidden_size = 2>(x, w, r)", "float[T,N,K] x", w=(1, 6, 5), r=(1, 6, 2)), {"K": 5}),
@@ -108,3 +116,18 @@ def test_sizes_that_need_too_much_memory_are_not_made() -> None:
     case = graph("e = Expand(x, s) y = ReduceSum(e)", "float[N,1] x", s=ints(1, 1 << 40))
     with pytest.raises(UnsupportedError, match="GiB"):
         next(candidates(case))
+
+
+CLIMBS = {
+    "rows that Range names": "float[N,4] x | r = Range(zero, forty, one) y = Gather(x, r)",
+    "a product of three": "float[A,B,C,4] x | t = Identity(s) y = Reshape(x, t)",
+}
+
+
+@pytest.mark.parametrize("name", CLIMBS)
+def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
+    head, body = CLIMBS[name].split(" | ")
+    scalars = {"zero": np.array(0), "forty": np.array(40), "one": np.array(1)}
+    given = graph(body, head, s=ints(30, 4), **scalars)
+    session = Session(Model(given), ["numpy"])
+    assert next(trials(given, lambda feeds: session.run(None, feeds), (), Clock(Budget()), []))

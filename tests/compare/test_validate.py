@@ -19,8 +19,10 @@ from onnx import TensorProto, helper
 import ortconv
 from ortconv import cli
 from ortconv.compare.budget import Budget
+from ortconv.compare.feeds import KINDS, free_problem, make
 from ortconv.compare.reference import Reference, ValidationSettings
 from ortconv.compare.validate import validate
+from ortconv.compare.verdict import nudge
 from ortconv.errors import BackendError, MismatchError, UnsupportedError, UsageError
 from ortconv.ir.tensor import Tensor
 from ortconv.models import load
@@ -361,3 +363,129 @@ def test_sizes_are_seen_where_shapes_are_not_inferred(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "m.onnx")
     expected = Reference(load(tmp_path / "m.onnx"), tmp_path / "m.onnx", ValidationSettings(engines=("numpy",)))
     assert expected.trials[0].sizes["C"] == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scalars_are_made_up_as_arrays(kind: str, tmp_path: Path) -> None:
+    graph = load(save(tmp_path / "m.onnx", "y = Cos(x)", "float16 x")).graph
+    assert isinstance(make(free_problem(graph, {}, {}), {}, kind=kind)["x"], np.ndarray)
+
+
+def test_the_made_up_target_of_a_reshape_keeps_the_shape(tmp_path: Path) -> None:
+    body = "a = Reshape(x, t) b = Transpose<perm = [2, 0, 1]>(a) y = MatMul(b, c)"
+    source = save(tmp_path / "m.onnx", body, "float[3,4,5] x, int64[3] t, float[5,4,6] c")
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",)))
+    assert len(expected.trials) > 1
+
+
+OPEN = {
+    "NaN as an integer": ("s = Asin(x) l = Cast<to = 7>(s) y = Cast<to = 6>(l)", "float[40] x"),
+    "a float beyond the integers": ("e = Exp(x) f = Exp(e) l = Cast<to = 7>(f) y = Cast<to = 6>(l)", "float[40] x"),
+    "integers of what is float32 within": ("c = Cos(x) r = Relu(c) y = Cast<to = 7>(r)", "float16[4096] x"),
+    "a float16 that onnxruntime does not round": (
+        "p = Exp(x) e = Exp(p) f = Exp(e) c = Concat<axis = 0>(x, f) s = Sin(c) y = Max(s, h)",
+        "float16[40] x, float16[80] h",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_what_a_model_leaves_open_is_no_difference(name: str, tmp_path: Path) -> None:
+    body, head = OPEN[name]
+    found = ortconv.convert(
+        save(tmp_path / "m.onnx", body, head), tmp_path / "m.ort", optimization_level="extended"
+    ).validation
+    assert found is not None
+    assert found.backend == "numpy and onnxruntime"
+
+
+@pytest.mark.parametrize(
+    ("body", "element", "other"),
+    [("s = Sqrt(x) y = Cast<to = 6>(s)", -1.0, 7), ("r = Reciprocal(x) y = Sigmoid(r)", 0.0, 0)],
+    ids=["an integer made of NaN", "the sign of a zero"],
+)
+def test_only_the_elements_that_are_open_may_differ(body: str, element: float, other: int, tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", body, "float[4] x")
+    feeds = {"x": np.array([element, 4, 9, 16], np.float32)}
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",), given=(feeds,)))
+    want = expected.outputs["numpy"][0]
+    assert want is not None
+    changed = want[0].copy()
+    changed[0] = other
+    assert expected.judge("numpy", [[changed]], "", "", False).mismatch is None
+    changed[1:] += 1
+    with pytest.raises(MismatchError):
+        expected.judge("numpy", [[changed]], "", "", False)
+
+
+def test_float16_is_held_to_the_worst_engine_element_by_element(tmp_path: Path) -> None:
+    """One float16 that the source makes infinite excuses no other."""
+    source = save(tmp_path / "m.onnx", "e = Exp(x) y = Log(e)", "float16[3] x")
+    feeds = {"x": np.array([1, 12, 2], np.float16)}
+    expected = Reference(load(source), source, ValidationSettings(engines=("numpy",), given=(feeds,)))
+    assert expected.judge("numpy", [[np.array([1, 12, 2], np.float16)]], "", "", False).mismatch is None
+    with pytest.raises(MismatchError):
+        expected.judge("numpy", [[np.array([1, 12, 3], np.float16)]], "", "", False)
+
+
+def test_conditions_that_are_inputs_are_drawn_again(tmp_path: Path) -> None:
+    """Behind the If, one branch alone has the rank that the Transpose takes."""
+    body = """a = If(c) <then_branch = p () => (u) { u = ReduceMax<keepdims = 0, axes = [0]>(x) },
+        else_branch = q () => (v) { v = Relu(x) }> y = Transpose<perm = [1, 0, 2]>(a)"""
+    swapped = body.replace("p () => (u) { u = ReduceMax<keepdims = 0, axes = [0]>(x) }", "p () => (u) { u = Relu(x) }")
+    swapped = swapped.replace("v = Relu(x)", "v = ReduceMax<keepdims = 0, axes = [0]>(x)")
+    for name, text in (("a", body), ("b", swapped)):
+        source = save(tmp_path / f"{name}.onnx", text, "bool c, float[2,3,4] x")
+        assert Reference(load(source), source, ValidationSettings(engines=("numpy",))).trials, name
+
+
+@pytest.mark.parametrize(
+    ("body", "head"),
+    [
+        ("a = Reshape(x, t) s = Constant<value_ints = [0, 1, 1, 3]>() y = Reshape(a, s)", "float[3,1] x, int64[3] t"),
+        ("a = Reshape(x, t) y = Conv(a, w)", "float[6,8] x, int64[4] t, float[5,2,1,1] w"),
+    ],
+    ids=["one axis", "factors"],
+)
+def test_made_up_targets_of_a_reshape_vary_until_the_model_runs(body: str, head: str, tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", body, head)
+    assert len(Reference(load(source), source, ValidationSettings(engines=("numpy",))).trials) > 1
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["float[1,5,5] x, int64[2] i, int64[2] b", "float[2,24,6] x, int64[2] i, int64[2] b"],
+    ids=["flat", "blocks"],
+)
+def test_the_blocks_of_columns_fill_the_declared_image(head: str, tmp_path: Path) -> None:
+    out = "float[1,1,5,5] y" if "[1,5,5]" in head else "float[2,4,4,4] y"
+    source = save(tmp_path / "m.onnx", "y = Col2Im(x, i, b)", head, out)
+    model = onnx.load(source)
+    model.opset_import[0].version = 18
+    onnx.save(model, source)
+    found = ortconv.convert(source, tmp_path / "m.ort").validation
+    assert found is not None
+    assert found.backend == "numpy and onnxruntime"
+
+
+def test_exponents_stay_where_constants_move_by_rounding(tmp_path: Path) -> None:
+    body = "two = Constant<value_float = 2.0>() c = Constant<value_float = 1.5>() p = Pow(x, two) y = Mul(p, c)"
+    graph = load(save(tmp_path / "m.onnx", body, "float[4] x")).graph
+    nudge(graph, np.random.default_rng(0))
+    moved = {v.const.numpy().item() for v in graph.initializers.values() if isinstance(v.const, Tensor)}
+    assert 2.0 in moved
+    assert 1.5 not in moved
+
+
+def test_a_result_may_be_as_far_from_numpy_as_the_source_is(tmp_path: Path) -> None:
+    source = save(tmp_path / "m.onnx", "y = Relu(x)", "float[3] x")
+    expected = Reference(load(source), source, ValidationSettings(given=({"x": np.array([1, 2, 3], np.float32)},)))
+    expected.wait()
+    exact = expected.outputs["numpy"][0]
+    assert exact is not None
+    expected.outputs["onnxruntime"] = [[exact[0] + np.float32(1e-3)]]
+    expected._own = {0: None}
+    with expected.clock:
+        assert expected.judge("onnxruntime", [[exact[0] - np.float32(1e-3)]], "", "", False).mismatch is None
+        with pytest.raises(MismatchError):
+            expected.judge("onnxruntime", [[exact[0] - np.float32(4e-3)]], "", "", False)

@@ -115,6 +115,9 @@ def _joined(work: Work, inputs: Sequence[Array], axis: int) -> Array:
         out = work.empty(shape, largest.dtype)
         work.do(np.concatenate, inputs, axis, out)
         return out
+    for x in inputs:
+        if x.shape != (*shape[:axis], x.shape[axis], *shape[axis:][1:]):
+            raise ValueError(f"{list(x.shape)} and {list(largest.shape)} differ beside axis {axis}")
     out = work.like(np.empty_like(largest, shape=shape))
     last, end = (0, *range(2, out.ndim), 1), 0
     for x in inputs:

@@ -236,3 +236,11 @@ def test_tiles_that_no_memory_holds(repeats):
 def test_tiles_without_elements():
     (got,) = run_kernel("Tile", [np.ones((2, 3), F32), np.array([1 << 40, 0])])
     assert got.shape == (1 << 41, 0)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 4, 5), (2, 3, 1, 5), (3, 4, 5)])
+def test_what_concat_joins_has_one_shape_beside_the_axis(shape):
+    """Inputs in channels-last memory are copied part by part, where a size of 1 would be repeated."""
+    pixels = np.ascontiguousarray(X.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    with pytest.raises(ValueError, match="beside axis 0"):
+        run_kernel("Concat", [pixels, zeros(*shape)], {"axis": 0})

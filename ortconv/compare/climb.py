@@ -1,0 +1,123 @@
+"""Sizes of free dimensions by trial, for models that say too little about them: the run that gets furthest leads on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import permutations
+from random import Random
+from typing import NamedTuple
+
+from ortconv.compare.sizes import Problem, Sizes
+from ortconv.ir.graph import Node, Value, captures
+from ortconv.ir.tensor import Tensor
+
+USUAL = (2, 3, 4, 5, 6, 8, 12, 16, 32, 1)
+"""Sizes that are tried for every dimension; 1 last, since it is repeated where another size is meant."""
+
+FACTORS = (2, 3, 5, 7)
+
+LARGEST_LIST = 64
+"""Integer constants of no more elements may be lists of sizes."""
+
+LARGEST_TRIED = 4096
+MOST_CANDIDATES = 48
+
+
+class Reached(NamedTuple):
+    """How many values a run made, and the node that failed; None where the run got to its end."""
+
+    values: int
+    failed: Node | None
+
+
+def climb(problem: Problem, start: Sizes, reach: Callable[[Sizes], Reached], runs: int) -> Sizes | None:
+    """Change one dimension, or several, whenever the run then gets further. None where nothing gets to the end in so
+    many runs. Where no such change is left, several dimensions change at random, and what gets as far as before stays.
+    """
+    candidates, rng = _candidates(problem), Random(0)
+    sizes, best = start, reach(start)
+    moves = _neighbors(problem, best, sizes, candidates)
+    for _ in range(runs):
+        if best.failed is None:
+            return sizes
+        changed = next(moves, None)
+        may_tie = changed is None
+        if changed is None:
+            changed = _anywhere(problem, best.failed, sizes, candidates, rng)
+        found = reach(changed)
+        if found.failed is None or found.values > best.values:
+            sizes, best = changed, found
+            moves = _neighbors(problem, best, sizes, candidates)
+        elif may_tie and found.values == best.values:
+            sizes, best = changed, found
+    return None
+
+
+def _anywhere(problem: Problem, failed: Node, sizes: Sizes, candidates: list[int], rng: Random) -> Sizes:
+    """Up to three dimensions of other sizes, or a factor of one given to another."""
+    free = _behind(problem, failed) if rng.random() < 0.7 else problem.free
+    if len(free) > 1 and rng.random() < 0.5:
+        a, b = rng.sample(free, 2)
+        factors = [f for f in FACTORS if sizes[a] % f == 0]
+        if factors:
+            factor = rng.choice(factors)
+            return {**sizes, a: sizes[a] // factor, b: sizes[b] * factor}
+    names = rng.sample(free, min(len(free), rng.randint(1, 3)))
+    return {**sizes, **{name: rng.choice(candidates) for name in names}}
+
+
+def _neighbors(problem: Problem, reached: Reached, sizes: Sizes, candidates: list[int]) -> Iterator[Sizes]:
+    free = [] if reached.failed is None else _behind(problem, reached.failed)
+    for names in _groups(free, problem.free, sizes):
+        for size in candidates:
+            changed = {**sizes, **dict.fromkeys(names, size)}
+            if changed != sizes:
+                yield changed
+    for a, b in permutations(free, 2):
+        for factor in FACTORS:
+            if sizes[a] % factor == 0:
+                yield {**sizes, a: sizes[a] // factor, b: sizes[b] * factor}
+
+
+def _groups(free: list[str], others: list[str], sizes: Sizes) -> Iterator[list[str]]:
+    """Each dimension alone, those of one size together, and every two of one size, the second of them anywhere."""
+    yield from ([name] for name in free)
+    same = [[n for n in free if sizes[n] == size] for size in dict.fromkeys(sizes[n] for n in free)]
+    yield from (group for group in same if len(group) > 1)
+    yield from ([a, b] for a in free for b in others if a != b and sizes[a] == sizes[b])
+
+
+def _behind(problem: Problem, node: Node) -> list[str]:
+    """The free dimensions of the inputs that a node depends on, the nearest first."""
+    seen: set[Value] = set()
+    nodes, near = {node}, [node]
+    found: dict[str, None] = {}
+    for current in near:
+        for value in (*current.inputs, *(captures(current) if current.attrs and current.subgraphs else ())):
+            if value is None or value in seen:
+                continue
+            seen.add(value)
+            found.update(dict.fromkeys(d for d in problem.shapes.get(value, ()) if isinstance(d, str)))
+            if value.producer is not None and value.producer not in nodes:
+                nodes.add(value.producer)
+                near.append(value.producer)
+    return [name for name in found if name in problem.free]
+
+
+def _candidates(problem: Problem) -> list[int]:
+    """Usual sizes, those of the constants, and the numbers in integer constants with what divides them."""
+    found = dict.fromkeys(USUAL)
+    divided: dict[int, None] = {}
+    for graph in problem.graph.graphs():
+        for value in graph.initializers.values():
+            const = value.const
+            if not isinstance(const, Tensor):
+                continue
+            found.update(dict.fromkeys(const.shape))
+            if const.dtype.numpy.kind == "i" and const.size <= LARGEST_LIST:
+                numbers = [int(n) for n in const.numpy().reshape(-1) if 1 < n <= LARGEST_TRIED]
+                divided.update(dict.fromkeys([*numbers, min(math.prod(numbers), LARGEST_TRIED + 1)]))
+    for number in divided:
+        found.update(dict.fromkeys(d for d in range(1, number + 1) if number <= LARGEST_TRIED and number % d == 0))
+    return [n for n in found if 0 < n <= LARGEST_TRIED][:MOST_CANDIDATES]
