@@ -9,7 +9,7 @@ from ortconv.optimizer.basic.transpose_handlers import transpose_perm
 from ortconv.optimizer.conditions import RESHAPES, ints, same_dim, same_shape
 from ortconv.optimizer.engine import New, Replacement, RulePass, rule
 from ortconv.optimizer.pattern import C, Match, P
-from ortconv.optimizer.shapes import DimOf, Element, expressed, keeps_shape, refined, target
+from ortconv.optimizer.shapes import DimOf, Element, dim_of, expressed, keeps_shape, refined, target
 
 
 def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
@@ -18,9 +18,22 @@ def reshaped(m: Match, x: Value, wanted: tuple[Element, ...]) -> Replacement:
     if keeps_shape(wanted, x) or same_shape(x.shape, root.out.shape):
         return x
     spec = expressed(wanted, x)
-    if spec is None:
+    if spec is None or _moves_the_rest(root, spec):
         return None
     return New("Reshape", [x, np.array(spec, np.int64)], {}, like=root, types=(root.out.type,))
+
+
+def _moves_the_rest(root: Node, spec: tuple[int, ...]) -> bool:
+    """True if a Reshape has its -1 elsewhere than a constant shape: a computed 0, which copies a dimension, would be inferred."""
+    rest = [i for i, e in enumerate(target(root) or ()) if e == -1] if root.op == "Reshape" else []
+    return bool(rest) and -1 in spec and spec.index(-1) not in rest
+
+
+def _may_copy_another(node: Node) -> bool:
+    """True for a Reshape with a -1 and a computed size that is no copy: where this is 0, the dimension at its place is copied."""
+    x, wanted = node.inputs[0], target(node) or ()
+    assert x is not None
+    return -1 in wanted and any(not isinstance(e, int) and e != dim_of(x, i) for i, e in enumerate(wanted))
 
 
 @rule("ReshapeFusion", P(RESHAPES, "x", ...))
@@ -112,7 +125,7 @@ def _permutation(node: Node) -> tuple[int, ...] | None:
         return transpose_perm(node)
     assert node.inputs[0] is not None
     before, after = node.inputs[0].shape, node.out.shape
-    if before is None or after is None or len(before) != len(after):
+    if before is None or after is None or len(before) != len(after) or _may_copy_another(node):
         return None
     sources, places = (sorted(range(len(s)), key=[d == 1 for d in s].__getitem__) for s in (before, after))
     if not all(same_dim(before[source], after[place]) for source, place in zip(sources, places)):
