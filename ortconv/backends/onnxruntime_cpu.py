@@ -176,8 +176,6 @@ def _run(session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any]) ->
 def _session(
     model: str | bytes, library: Path | None, default: bool, threads: int = 1, profile: str | None = None
 ) -> Any:
-    from ortconv.backends.onnxruntime_custom import session_options
-
     onnxruntime, options = runtime(), session_options(library)
     options.intra_op_num_threads = threads
     if not default:
@@ -215,3 +213,20 @@ def _serialized(region: Region) -> bytes:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def session_options(library: Path | None = None) -> Any:
+    """Quiet options of a session that has the operators of a library. UsageError where onnxruntime cannot use the library."""
+    onnxruntime = runtime()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    if library is not None:
+        try:
+            options.register_custom_ops_library(str(library.absolute()))
+        except Exception as error:
+            raise UsageError(
+                f"onnxruntime cannot use the library of custom operators: {_first_line(error)}",
+                file=library,
+                hint="build it for this system and this release of onnxruntime; it must export RegisterCustomOps",
+            ) from error
+    return options

@@ -5,34 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ortconv.errors import UsageError
 from ortconv.ir.graph import Graph, Node
 from ortconv.ir.types import DType, TensorType, ValueType
-from ortconv.onnxio.infer import first_line, infer_missing
+from ortconv.onnxio.infer import infer_missing
 from ortconv.onnxio.proto import region_proto
-
-
-def session_options(library: Path | None = None) -> Any:
-    """Quiet options of a session that has the operators of a library. UsageError where onnxruntime cannot use the library."""
-    from ortconv.backends.onnxruntime_cpu import runtime
-
-    onnxruntime = runtime()
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    if library is not None:
-        try:
-            options.register_custom_ops_library(str(library.absolute()))
-        except Exception as error:
-            raise UsageError(
-                f"onnxruntime cannot use the library of custom operators: {first_line(error)}",
-                file=library,
-                hint="build it for this system and this release of onnxruntime; it must export RegisterCustomOps",
-            ) from error
-    return options
 
 
 def infer_types(graph: Graph, library: Path) -> None:
     """Give the results of the library's operators, and all that follows from them, their types. UsageError as above."""
+    from ortconv.backends.onnxruntime_cpu import session_options
+
     options = session_options(library)
     infer_missing(graph, lambda node: _output_types(node, options))
 

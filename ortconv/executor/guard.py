@@ -94,7 +94,10 @@ def _failure(node: Node) -> str | None:
 def _operand(value: Value) -> Any:
     """A constant, or zeros; None where that is not known or decides on shapes; a text where there can be no such tensor."""
     if value.constant is not None:
-        return value.constant.numpy()
+        try:
+            return value.constant.numpy()
+        except ValueError as error:
+            return f"'{value.name}' of shape {list(value.constant.shape)}: {error}"
     type = value.type
     if not isinstance(type, TensorType) or type.shape is None or type.dtype in (DType.UNDEFINED, DType.STRING):
         return None
