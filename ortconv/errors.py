@@ -49,7 +49,7 @@ class OrtconvError(Exception):
 
 
 class InternalError(OrtconvError):
-    """An exception that ortconv did not foresee, in work on a model that is right as far as can be told."""
+    """An unexpected exception during work on a model in which no fault was found."""
 
 
 class UsageError(OrtconvError):

@@ -80,7 +80,7 @@ def compare_layers(
 
 
 def _counterparts(first: Graph, names: Mapping[str, str], made: Collection[str]) -> dict[str, list[str]]:
-    """For the values of the second graph the names of the first's values that they stand for."""
+    """For each value of the second graph, the name of its counterpart in the first."""
     found: dict[str, list[str]] = {}
     for value in (v for node in first for v in node.outputs if v is not None):
         other = names.get(value.name)

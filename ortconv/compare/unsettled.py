@@ -9,7 +9,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, TensorType
 
 OTHER = 3
-"""What is converted in place of a float that no integer stands for."""
+"""The number that is converted in place of a float that has no integer."""
 
 
 def settle(graph: Graph) -> int:

@@ -71,7 +71,7 @@ def _all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def _failure(node: Node) -> str | None:
-    """Why a node cannot run on zeros in the place of its inputs; None if it can, or if that cannot be told."""
+    """Why a node cannot run with zeros as its inputs; None if it can, or if that is unknown."""
     if node.subgraphs or node.graph is None:
         return None
     operands: list[Any] = []

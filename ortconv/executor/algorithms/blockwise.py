@@ -18,7 +18,7 @@ BLOCK = 1 << 16
 """Elements per step of a chain of ufuncs: the temporaries stay in the second cache level."""
 
 LARGE_BLOCK = 4 * BLOCK
-"""The same where there are no temporaries: what calls cost outweighs what the second cache level saves."""
+"""Elements per step without temporaries: fewer calls save more than the second cache level does."""
 
 
 SHORTEST_ROW = 1 << 11

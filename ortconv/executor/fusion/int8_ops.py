@@ -49,13 +49,13 @@ class Quantization(NamedTuple):
         return f32(info.min - int(self.zero_point)), f32(info.max - int(self.zero_point))
 
     def same(self, other: Quantization) -> bool:
-        """True if the same quantized values stand for the same numbers."""
+        """True if the same quantized values mean the same numbers."""
         own, others = (np.asarray(v.zero_point) for v in (self, other))
         return bool(self.scale == other.scale and own == others and own.dtype == others.dtype)
 
     @property
     def to_bytes(self) -> Function:
-        """Of centered values: the quantized values that they stand for."""
+        """The quantized values of centered values."""
         zero = f32(self.zero_point)
 
         def run(work: Work, part: Array, out: Array) -> None:
@@ -77,7 +77,7 @@ class Quantization(NamedTuple):
 
     @property
     def dequantize(self) -> Function:
-        """Of centered values: the float32 that they stand for."""
+        """The float32 numbers of centered values."""
         scale = self.scale
 
         def run(work: Work, part: Array, out: Array) -> None:

@@ -1,4 +1,4 @@
-"""Which kernel runs a node, what it is called with, and what it makes of constants."""
+"""Chooses the kernel of a node, binds its attributes, and evaluates it on constants."""
 
 from __future__ import annotations
 

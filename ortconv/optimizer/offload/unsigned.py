@@ -1,4 +1,4 @@
-"""int8 activations become uint8: every tensor and its zero point moved up by 128, which changes no number that they stand for."""
+"""int8 activations become uint8: every tensor and its zero point moved up by 128. The real numbers stay the same."""
 
 from __future__ import annotations
 

@@ -179,7 +179,6 @@ def cancel_pair(m: Match) -> Replacement:
 
 CLAMP_RULES = drop_clip + drop_relu
 RULES = drop_around_mover + drop_before_split + drop_before_arg_max
-CLEANUP_RULES = cancel_pair
 
 CLAMPS = (RulePass("ClipQuantRewrite", drop_clip), RulePass("ReluQuantRewrite", drop_relu))
 CLEANUP = RulePass("QDQFinalCleanupTransformer", cancel_pair)
