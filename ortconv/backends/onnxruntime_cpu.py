@@ -1,6 +1,6 @@
 """The backend "onnxruntime": the real runtime's CPU provider.
 
-Its graph optimizations are off, so that it computes what the model says; "onnxruntime:default" leaves the session options as an
+Its graph optimizations are off, so that it computes the model as written; "onnxruntime:default" leaves the session options as an
 app finds them. Both run on one thread, and log nothing.
 """
 
@@ -61,7 +61,7 @@ class OnnxRuntime:
         return None
 
     def objections(self, node: Node) -> Iterator[str]:
-        """What its table of kernels rules out. The rest it says itself, when a session is made."""
+        """Operators without a kernel. onnxruntime reports all other problems when a session is made."""
         for sub in (node, *(n for g in node.subgraphs for n in g.walk())):
             reason = _objection(sub)
             if reason is not None:
@@ -100,7 +100,7 @@ def _type_name(dtype: DType) -> str:
 
 @cache
 def _kernels() -> dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]]]]]:
-    """Version ranges and types of the CPU provider's kernels by domain and operator; empty where onnxruntime does not tell."""
+    """Version ranges and types of the CPU provider's kernels by domain and operator; empty where onnxruntime does not list them."""
     kernel_defs = getattr(runtime().capi._pybind_state, "get_all_opkernel_def", None)
     if kernel_defs is None:
         return {}
@@ -114,7 +114,7 @@ def _kernels() -> dict[tuple[str, str], list[tuple[int, int, dict[str, list[str]
 class ModelFile:
     """A model file opened by onnxruntime: with the session options of an app, or as it is written, without optimizations.
 
-    BackendError with what onnxruntime says where it does not load or run the file.
+    BackendError with onnxruntime's message if it does not load or run the file.
     """
 
     def __init__(self, file: Path, *, default: bool, custom_op_library: Path | None = None) -> None:
@@ -190,7 +190,7 @@ def _session(
 
 
 def _events(records: list[dict[str, Any]], start: float) -> Iterator[Event]:
-    """The nodes of the last run that onnxruntime tells of, but for those within other nodes; times as seen from `start`."""
+    """The profiled nodes of the last run, those in subgraphs left out; times relative to `start`."""
     began = max(r["ts"] for r in records if r["name"] == "model_run")
     end = began
     for r in sorted(

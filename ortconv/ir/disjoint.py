@@ -18,7 +18,7 @@ class DisjointSets(Generic[T]):
         return item in self._parent
 
     def find(self, item: T) -> T:
-        """The item that stands for the set of this one."""
+        """The representative of this item's set."""
         parent = self._parent
         while parent[item] != item:
             parent[item] = parent[parent[item]]

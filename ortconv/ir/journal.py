@@ -1,4 +1,4 @@
-"""What changes in a graph, for those who want to tell about it. Graphs without a journal pay one comparison for each edit."""
+"""Records of a graph's edits. A graph without a journal pays one comparison for each edit."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Journal:
             self._came[node] = _size(node)
 
     def went(self, node: Node) -> None:
-        """A node was taken out of a graph."""
+        """A node was removed from a graph."""
         if self._came.pop(node, None) is None:
             self._went[node] = node.label, _size(node)
 

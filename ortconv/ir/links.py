@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Links:
-    """The nodes whose `graph` this is, in order. A node that is taken out keeps its link to the next one, so loops go on."""
+    """The nodes whose `graph` this is, in order. A removed node keeps its link to the next one, so that loops continue."""
 
     def __init__(self) -> None:
         self._head: Node | None = None

@@ -44,7 +44,7 @@ def from_blocks(x: Array, block: int) -> Array:
 
 
 def filters_to_blocks(w: Array, block: int, *, inputs: bool) -> Array:
-    """(O, I, H, W) with the output channels in blocks and, if said, the input channels too: then order is O I H W i o."""
+    """(O, I, H, W) with the output channels in blocks and, on request, the input channels too: then the order is O I H W i o."""
     o, i, height, width = w.shape
     full = np.zeros((padded(o, block), padded(i, block) if inputs else i, height, width), w.dtype)
     full[:o, :i] = w

@@ -82,7 +82,7 @@ def operators(domain: str) -> list[str]:
 
 
 def schema_of_id(text: str) -> Schema | None:
-    """The schema that domain:operator:since_version stands for; None if there is none."""
+    """The schema of domain:operator:since_version; None if there is none."""
     domain, op, since = text.rsplit(":", 2)
     found = schema(domain, op, int(since))
     return found if found is not None and found.id == text else None

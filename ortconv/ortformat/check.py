@@ -135,7 +135,7 @@ def _graph_findings(graph: Record, opsets: dict[str, int], seen: dict[str, Schem
         needed = sorted(set().union(*(_free_names(sub) for sub in _subgraphs(node))))
         if needed != sorted(node.implicit_inputs):
             stated = sorted(node.implicit_inputs)
-            yield Finding(node_label(node), f"its subgraphs read {needed}, but implicit_inputs says {stated}")
+            yield Finding(node_label(node), f"its subgraphs read {needed}, but implicit_inputs lists {stated}")
     yield from _edge_findings(graph)
     for optimizer, record in runtime.records(graph):
         seen.update((op_id, schema_of_id(op_id)) for op_id in record.produced_op_ids or ())

@@ -1,4 +1,4 @@
-"""The tables of the ORT format: slots, kinds, defaults and what must be present. `schemas/ort.fbs` says the same in prose.
+"""The tables of the ORT format: slots, kinds, defaults and what must be present. `schemas/ort.fbs` is the readable form.
 
 Writer, decoder and verifier take everything they know of the wire format from here.
 """

@@ -68,7 +68,7 @@ ALWAYS: dict[KernelName, frozenset[str]] = {
     **{("ai.onnx", op): frozenset({"int32_t", "int64_t"}) for op in _WITH_INTEGERS},
     ("ai.onnx", "DequantizeLinear"): frozenset({"int8_t", "int32_t", "uint8_t"}),
 }
-"""Types of input 0 that a build has whatever the entry of the operator says."""
+"""Types of input 0 that a build always has, even if the operator's entry omits them."""
 
 ALL_TYPES = "!globally_allowed_types"
 ALL_OPS = "!no_ops_specified_means_all_ops_are_required"
@@ -115,7 +115,7 @@ class RequiredOperators:
 
     @classmethod
     def parse(cls, text: str) -> RequiredOperators:
-        """What a config says. FormatError for lines that ONNX Runtime's build does not read."""
+        """Parse a config. FormatError for lines that ONNX Runtime's build does not read."""
         found = cls()
         for number, line in enumerate(map(str.strip, text.splitlines()), 1):
             try:

@@ -230,7 +230,7 @@ class _Types:
 
 
 def value_type(record: Record, name: str) -> ValueType:
-    """The type in a TypeInfo. GraphError, naming the value, where it says nothing."""
+    """The type in a TypeInfo. GraphError, naming the value, if it holds none."""
     content = record.value
     if content is None:
         raise GraphError(f"the type of value '{name}' is empty")

@@ -1,4 +1,4 @@
-"""Saved fusions, in the file's words runtime optimizations: how an .ort file says them, and what must be true of them."""
+"""Saved fusions (the format's runtime optimizations): their encoding in an .ort file, and checks of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to mend first: the smallest sets of nodes whose support would merge partitions, found by grouping again."""
+"""Advice: the smallest sets of nodes whose support would merge partitions, found by grouping again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ OUTSIDE = {
     "stop-op": "take out of the stop ops",
     "assigned": "hand over",
 }
-"""Rules whose cause lies outside of the operator, so that one change mends nodes of every kind; and what to do with these."""
+"""Rules whose cause lies outside of the operator, so that one change helps nodes of every kind; and the advice for each."""
 
 WORK_LIMIT = 800_000
-"""How many units may be grouped in search of advice. It bounds the time, and equally on every machine."""
+"""The number of units that a search for advice may group. It bounds the time in the same way on every machine."""
 
 REWRITE = "rewrite"
 SHOWN = 5
@@ -32,7 +32,7 @@ SHOWN_OPS = 4
 class Merge:
     """Some refused nodes, and what the partitions would be if the target took them.
 
-    `steps` says what to do with which of them: a verb, and nodes.
+    `steps`: a verb, and the nodes that it concerns.
     """
 
     steps: tuple[tuple[str, tuple[Node, ...]], ...]
@@ -69,7 +69,7 @@ class Merge:
 
 
 def _counted(nodes: tuple[Node, ...]) -> str:
-    """Nodes by operator; QDQ groups by what stands between their quantizers."""
+    """Nodes by operator; QDQ groups by their target operator."""
     inner = [n for n in nodes if n.op not in ("DequantizeLinear", "QuantizeLinear")]
     ops = Counter(n.op for n in inner or nodes).most_common()
     rest = sum(count for _, count in ops[SHOWN_OPS:])

@@ -31,7 +31,7 @@ def role(unit: NodeUnit, slot: int) -> str:
 
 
 def dynamic(value: Value, name: str, what: str) -> Objection:
-    """The objection to a tensor of which a dimension, or even the rank, is not known. `what`: what the provider needs."""
+    """The objection to a tensor with an unknown dimension or rank. `what` names the provider's requirement."""
     if value.shape is None:
         return Objection(
             "static-shape", f"the shape of '{value.name}' is unknown: {name} needs {what}", _closing(value)
@@ -41,7 +41,7 @@ def dynamic(value: Value, name: str, what: str) -> Objection:
 
 
 def _closing(value: Value) -> str:
-    """What would make the shape of a value known."""
+    """Advice that makes the shape of a value known."""
     if _inputs_are_fixed(value.graph):
         return "the inputs have fixed shapes, and what they hold decides this size: only the CPU can do it"
     return f"give the graph inputs fixed shapes: {_fix_dims(value.graph)}"
@@ -139,7 +139,7 @@ TYPE_ADVICE: dict[str, dict[DType | None, str]] = {
         DType.BOOL: "write masks as float32 factors or summands",
     },
 }
-"""What helps against an element type, by provider."""
+"""Advice for an unsupported element type, by provider."""
 
 
 def _type_advice(unit: NodeUnit, found: DType | None, target: Target) -> str:
@@ -184,7 +184,7 @@ def not_constant(unit: NodeUnit, slot: int, target: Target) -> Objection:
 
 
 CHANGED = "which changes the numbers"
-"""The end of advice that makes another model of a model."""
+"""The end of advice that changes the model's results."""
 
 
 def attribute_is(name: str, *allowed: Any, since: int = 1, instead: str | None = None) -> Check:

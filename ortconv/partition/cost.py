@@ -1,4 +1,4 @@
-"""What a partition is worth: an estimate from bytes copied, bytes touched and multiply-adds. docs/cost.md has the formula."""
+"""The time that a partition saves, estimated from bytes copied, bytes accessed and multiply-adds. docs/cost.md has the formula."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASSUMPTIONS = (
     "unknown dimensions count as 1; subgraphs count once",
     "QDQ groups count as one 8-bit operator each",
 )
-"""What the estimate rests on."""
+"""Assumptions of the estimate."""
 
 
 # ---------------------------------------------------------------------- work
@@ -179,12 +179,12 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """The time with all partitions taken."""
+        """The time with all partitions on the accelerator."""
         return self.cpu_seconds - math.fsum(c.gain for c in self.partitions)
 
     @property
     def best_seconds(self) -> float:
-        """The time with only those taken that save some."""
+        """The time with only those partitions on the accelerator that save time."""
         return self.cpu_seconds - math.fsum(c.gain for c in self.partitions if c.is_worthwhile)
 
     @property
@@ -204,7 +204,7 @@ class Estimate:
 
 
 def estimate(partitioning: Partitioning, device: DeviceProfile | None = None) -> Estimate:
-    """What the partitions of a model cost and save."""
+    """The cost of each partition of a model, and the time that it saves."""
     device = device or DeviceProfile()
     nodes = list(partitioning.verdicts)
     costs = tuple(cost(p, device) for p in partitioning.partitions)

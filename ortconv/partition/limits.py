@@ -1,4 +1,4 @@
-"""Which of the partitions to keep."""
+"""Limits on the number, size and worth of partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from ortconv.partition.reasons import Objection
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Keep partitions of at least so many nodes, only those that save time on the device, and of these the best so many."""
+    """Which partitions to keep: the `max_partitions` best of those with at least `min_nodes` nodes.
+
+    `only_worthwhile` also drops partitions that save no time on `device`.
+    """
 
     max_partitions: int | None = None
     min_nodes: int = 1
@@ -32,7 +35,7 @@ class Limits:
 
 
 def limit(partitioning: Partitioning, limits: Limits) -> Partitioning:
-    """The partitioning with the partitions left out that the limits do not allow; their nodes have the reason as objection."""
+    """Remove the partitions that the limits rule out. The reason becomes an objection to each of their nodes."""
     if not limits:
         return partitioning
     costs = {p.name: cost(p, limits.device) for p in partitioning.partitions}
@@ -47,7 +50,7 @@ def limit(partitioning: Partitioning, limits: Limits) -> Partitioning:
 
 
 def divide(graph: Graph, target: Target, limits: Limits | None = None) -> Iterator[Partitioning]:
-    """Give a target its nodes of a main graph, and of those inside where it takes such; the partitioning of each."""
+    """Assign nodes to a target, in subgraphs too where it supports them. Yields the partitioning of each graph."""
     for part in graph.graphs() if target.takes_subgraphs else (graph,):
         partitioning = limit(partition(part, target), limits or Limits())
         assign(part, partitioning)

@@ -1,4 +1,4 @@
-"""Which nodes of a graph an execution provider takes, in which partitions, and why not the others."""
+"""Partitioning: the nodes that an execution provider supports, grouped into partitions, and objections to the others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a node: the index of its partition, or the objections to it."""
+    """The verdict on a node: the index of its partition, or the objections to it."""
 
     node: Node
     partition: int | None = None
@@ -206,7 +206,7 @@ class Grouping:
         return found
 
     def _across(self, u: int, inside: Collection[int]) -> Iterator[Value]:
-        """What a unit reads from and gives to units that are not inside, the caller and the graph's outputs included."""
+        """Values that a unit exchanges with units outside of the group, with the caller and with the graph's outputs."""
         for node in self.units[u].nodes:
             for value in node.inputs:
                 if value is not None and not _is_fixed(value):
@@ -220,7 +220,7 @@ class Grouping:
                     yield value
 
     def groups(self, supposed: Collection[int] = ()) -> list[list[int]]:
-        """The groups of units, those that make no partition included; `supposed` units count as taken, whatever the rules say."""
+        """The groups of units, those too small for a partition included. `supposed` units count as supported, against the rules."""
         if not supposed:
             return self._groups
 
@@ -344,7 +344,7 @@ def _internal(value: Value, target: Target) -> Objection:
         "internal-type",
         f"'{value.name}' is {type_name(value.dtype)} and crosses the border of the partition: {target.name} has this type "
         "only inside of one",
-        "have what makes and what reads it in the partition, or cast it to int32 or float32 at the border",
+        "keep its producer and its readers in the partition, or cast it to int32 or float32 at the border",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a model is partitioned for."""
+"""Targets of partitioning: execution providers and their options."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Provider(NamedTuple):
     """An execution provider: the string that ONNX Runtime stores on its nodes, the beginning of its partitions' names, and
     the module whose `objections(unit, target, in_group)` judges a unit.
 
-    `qdq_units` says whether QDQ groups are judged as one, `reads_constants` whether constants count as inputs of a
-    partition. Tensors of `internal` types cannot cross the border of one. One of `alone` nodes, or of `trivial` nodes only,
+    `qdq_units`: QDQ groups are judged as one unit. `reads_constants`: constants count as inputs of a partition.
+    Tensors of `internal` types cannot cross the border of one. One of `alone` nodes, or of `trivial` nodes only,
     is not worth a partition.
     """
 
@@ -49,7 +49,7 @@ PROVIDERS = {
         ),
     ),
 }
-"""What a model can be partitioned for, by short name, in the order in which ONNX Runtime asks them."""
+"""The providers by short name, in the order in which ONNX Runtime asks them."""
 
 DEFAULT_STOP_OPS = ("NonMaxSuppression",)
 
@@ -109,12 +109,12 @@ class Target:
 
     @property
     def ep_type(self) -> str:
-        """What is stored on a node that this target takes."""
+        """The string stored on a node that is assigned to this target."""
         return self.provider.ep_type
 
     @property
     def takes_subgraphs(self) -> bool:
-        """Whether nodes in bodies of If, Loop and Scan are taken, too."""
+        """Whether nodes in bodies of If, Loop and Scan are supported, too."""
         return self.ep == "coreml" and self.coreml_on_subgraphs
 
     @property
@@ -124,7 +124,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """What objections call this target."""
+        """The name of this target in objections."""
         name = self.provider.name or self.ep
         return f"{name} {'MLProgram' if self.is_mlprogram else 'NeuralNetwork'}" if self.ep == "coreml" else name
 

@@ -1,4 +1,4 @@
-"""What a device can do: a TOML file that narrows what is taken and says what work and copies cost."""
+"""Device profiles: a TOML file that limits the supported nodes and states the cost of work and of copies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ortconv.files import read_toml
 from ortconv.partition.policy import Target
 
 LARGEST = 1e30
-"""What a speed or a time stays below."""
+"""Upper bound of a speed or a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What a processor does in a second: multiply-adds on floats and on 8-bit integers, bytes read and written."""
+    """The throughput of a processor: multiply-adds on floats and on 8-bit integers, bytes read and written."""
 
     multiply_adds_per_second: float
     quantized_multiply_adds_per_second: float
@@ -28,7 +28,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What it takes to run a partition apart from its work: seconds per run of it, bytes copied per second."""
+    """The overhead of a partition: seconds per run, bytes copied per second."""
 
     seconds_per_partition: float
     bytes_per_second: float
@@ -50,14 +50,14 @@ class DeviceProfile:
     copies: Copies = field(default_factory=lambda: Copies(0.3e-3, 2e9))
 
     def narrow(self, target: Target) -> Target:
-        """The target as this device has it: its feature level where that is lower, its refused operators added."""
+        """The target with the lower of both feature levels and with the operators that this device refuses."""
         level = target.feature_level if self.feature_level is None else min(self.feature_level, target.feature_level)
         refused = tuple(dict.fromkeys((*target.refused_ops, *self.refused_ops)))
         return replace(target, feature_level=level, refused_ops=refused)
 
 
 def read_device(path: str | Path) -> DeviceProfile:
-    """The device of a TOML file; what it leaves out has its default. UsageError for unknown keys and values out of range."""
+    """The device of a TOML file; missing keys have defaults. UsageError for unknown keys and values out of range."""
     try:
         return _device(read_toml(path))
     except UsageError as error:

@@ -14,7 +14,7 @@ from ortconv.ir.graph import Graph, Node, Value, captures
 Edges = Sequence[Sequence[int]]
 
 Eligible = Callable[[int, Callable[[int], bool]], bool]
-"""eligible(u, in_group): whether the target takes u. `in_group(p)` tells whether producer p is in the growing group."""
+"""eligible(u, in_group): whether the target supports u. `in_group(p)`: whether producer p is in the growing group."""
 
 
 def group_by_wave(producers: Edges, eligible: Eligible) -> tuple[list[int], list[list[int]]]:
@@ -79,7 +79,7 @@ def group_by_queue(producers: Edges, eligible: Eligible) -> list[list[int]]:
 
 
 def region_inputs(nodes: Iterable[Node]) -> list[Value]:
-    """What the nodes read and do not make themselves, constants included, in order of first use."""
+    """Values that the nodes read but do not produce, constants included, in order of first use."""
     nodes = list(nodes)
     inside = set(nodes)
     found: dict[Value, None] = {}
@@ -91,7 +91,7 @@ def region_inputs(nodes: Iterable[Node]) -> list[Value]:
 
 
 def region_outputs(nodes: Collection[Node]) -> list[Value]:
-    """What others read of what the nodes make, or the graph returns, in order of nodes."""
+    """Values that the nodes produce and that other nodes or the graph's outputs read, in order of nodes."""
     inside = set(nodes)
     return [
         value

@@ -1,7 +1,7 @@
-"""Node units: what a partitioner judges as one. A unit is a node, or a QDQ group with its target operator.
+"""Node units: the units of partitioning. A unit is a node, or a QDQ group with its target operator.
 
 A QDQ group is an operator between DequantizeLinear and QuantizeLinear nodes that serve nobody else. It is atomic: its
-members are taken together or not at all.
+nodes are all assigned to the target, or none of them is.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _dequantizers(target: Node, graph: Graph) -> dict[int, Node]:
 
 
 def _fits(target: Node, selector: Selector, dqs: Members) -> bool:
-    """Whether a selector takes a node of this version with so many DQ nodes."""
+    """Whether the selector matches a node of this version with these DQ nodes."""
     expected = selector.dq or (sum(v is not None for v in target.inputs),)
     if not dqs or len(dqs) not in expected:
         return False

@@ -88,7 +88,7 @@ def test_missing_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_implicit_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(derived, "captures", lambda node: [])
     found = messages("loop", tmp_path)
-    assert found == ["Loop 'last': its subgraphs read ['s', 'x'], but implicit_inputs says []"]
+    assert found == ["Loop 'last': its subgraphs read ['s', 'x'], but implicit_inputs lists []"]
 
 
 def test_wrong_argument_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

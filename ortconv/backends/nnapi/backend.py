@@ -246,7 +246,7 @@ def _shaped(result: Array, place: OutputPlace, value: Value) -> Array:
 
 
 def _token(model: nnapi.Model) -> bytes:
-    """What stands for a model in the cache: a digest of its operands, constants and operations."""
+    """The cache key of a model: a digest of its operands, constants and operations."""
     digest = sha256(repr(([str(o) for o in model.operations], model.inputs, model.outputs, model.relaxed)).encode())
     for operand in model.operands:
         digest.update(repr(operand.kind.key).encode())

@@ -20,7 +20,7 @@ TO_NCHW = (0, 3, 1, 2)
 PADDING = 16
 """Bytes that initializers in shared memory are aligned to."""
 COPIED = 128
-"""Constants of up to so many bytes are copied into the model."""
+"""Constants of up to this many bytes are copied into the model."""
 
 Quantization = tuple[float, int]
 """Scale and zero point."""
@@ -199,7 +199,7 @@ class Builder:
         self.model.add_operation(code, inputs, outputs)
 
     def layout_flag(self) -> list[int]:
-        """The operand that says NCHW, where the feature level has it."""
+        """The operand that selects NCHW, where the feature level has it."""
         return [self.boolean(self.nchw)] if self.level > 28 else []
 
     def activation(self, unit: NodeUnit) -> int:
@@ -232,7 +232,7 @@ class Builder:
 
 
 Lowering = Callable[[Builder, NodeUnit], None]
-"""Adds the operations that stand for a unit, and binds the values that it makes."""
+"""Adds the operations of a unit, and binds the values that it produces."""
 
 
 def value_of(unit: NodeUnit, slot: int = 0) -> Value:

@@ -51,7 +51,7 @@ def pair(unit: NodeUnit, name: str) -> Pair:
 def padding(
     b: Builder, unit: NodeUnit, size: Sequence[int], window: Sequence[int], strides: Pair, dilations: Pair = (1, 1)
 ) -> list[int]:
-    """One operand with an implicit padding code where that says the same, else left, right, top and bottom."""
+    """One operand with an implicit padding code where that is equivalent, else left, right, top and bottom."""
     mode = unit.target.attr("auto_pad", "NOTSET")
     pads = tuple(unit.target.attr("pads", (0, 0, 0, 0)))
     same = [_same(n, k, by, d) for n, k, by, d in zip(size, window, strides, dilations, strict=True)]

@@ -76,7 +76,7 @@ class RefusedError(BackendError):
 def lower(region: Region, level: int, nchw: bool = False, relaxed: bool = False) -> Lowered:
     """The model for a claimed region. RefusedError where NNAPI cannot express it at this feature level."""
     if not region.units:
-        raise RefusedError(region.nodes, "no claim says which of its nodes make up units")
+        raise RefusedError(region.nodes, "no claim groups its nodes into units")
     draft = Draft(region, level, nchw)
     if draft.refused:
         raise draft.refused[0]
@@ -210,7 +210,7 @@ def _disagreement(operand: UnitOperand, one: Quantization, other: Quantization) 
 
 
 def _fused(members: Sequence[NodeUnit], outputs: Sequence[Value]) -> dict[Value, tuple[FuseCode, Value]]:
-    """Activations that the operation before them takes in: what they read, with their code and what they make."""
+    """Activations fused into the operation before them: their input, fuse code and output."""
     makers = {unit.target.out: unit for unit in members if _makes_one(unit)}
     found: dict[Value, tuple[FuseCode, Value]] = {}
     for unit in members:

@@ -76,7 +76,7 @@ def typed(*allowed: DType, slots: tuple[int, ...] = (0,)) -> Check:
 
 
 floats = by_format(dtype(DType.FLOAT), dtype(DType.FLOAT, DType.FLOAT16, DType.INT64))
-"""What most operators take: MLProgram also has float16, and int64 as int32."""
+"""Element types of most operators: MLProgram also has float16, and int64 as int32."""
 
 
 def float16_version(unit: NodeUnit, target: Target) -> Objections:

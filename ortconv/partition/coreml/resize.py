@@ -42,7 +42,7 @@ def coordinates(unit: NodeUnit, target: Target) -> Objections:
 
 
 def given_by(unit: NodeUnit) -> int:
-    """The slot that says how far: 2 for scales, else 3 for sizes; an empty tensor of scales stands for none."""
+    """The input slot in use: 2 for scales, else 3 for sizes. An empty tensor of scales counts as absent."""
     const = unit.constant(2)
     return 2 if unit.input(2) is not None and (const is None or const.size) else 3
 

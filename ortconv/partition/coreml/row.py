@@ -12,7 +12,7 @@ from ortconv.partition.policy import Target
 from ortconv.partition.reasons import Objection, Objections
 
 MAX_SINCE_VERSION = 27
-"""Newest version of an operator's schema that is taken; 20 in ONNX Runtime of 2024."""
+"""Newest supported version of an operator's schema; 20 in ONNX Runtime of 2024."""
 
 NEURAL_NETWORK, ML_PROGRAM = COREML_FORMATS[:1], COREML_FORMATS[1:]
 

@@ -47,7 +47,7 @@ INSTEAD: dict[str, str] = {
     "com.microsoft:SkipLayerNormalization": "leave it in parts: convert --use-coreml",
     "com.microsoft:BiasGelu": "leave it in parts: convert --use-coreml",
 }
-"""What to write or do instead of an operator that CoreML has not."""
+"""Advice for operators that CoreML does not have."""
 
 
 def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:

@@ -10,12 +10,12 @@ from ortconv.partition.checks import Check, no_objection
 from ortconv.partition.nnapi.checks import float32
 
 MAX_SINCE_VERSION = 27
-"""Newest version of an operator's schema that is taken. 15, 17 and 19 in ONNX Runtime of 2023 and 2024, 27 in 2026."""
+"""Newest supported version of an operator's schema: 15, 17 and 19 in ONNX Runtime of 2023 and 2024, 27 in 2026."""
 
 
 @dataclass(frozen=True, slots=True)
 class NnapiRow:
-    """What an operator must meet.
+    """The requirements of an operator.
 
     `since` is its least since_version, `level` the least feature level (of a unit where it varies), `types` the check
     of element types for a single node, `qdq` that for a QDQ group (None: groups are refused), `check` everything else.

@@ -70,7 +70,7 @@ INSTEAD: dict[str, str] = {
     "com.microsoft:QLinearConcat": _FUSED,
     "com.microsoft:QLinearSoftmax": _FUSED,
 }
-"""What to write or do instead of an operator that NNAPI has not."""
+"""Advice for operators that NNAPI does not have."""
 
 
 def objections(unit: NodeUnit, target: Target, in_group: Callable[[Value], bool]) -> Objections:

@@ -1,4 +1,4 @@
-"""What the NNAPI runtime refuses of the nodes that ONNX Runtime's execution provider takes: sessions or runs fail with it."""
+"""Nodes that ONNX Runtime's execution provider takes but the NNAPI runtime refuses: sessions or runs fail with them."""
 
 from __future__ import annotations
 
