@@ -17,7 +17,7 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Let streams that the caller closed lead nowhere. Else the next file that is opened would be taken for them."""
+    """Open closed standard streams on the null device. Else the next opened file would get their number."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

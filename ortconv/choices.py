@@ -17,7 +17,7 @@ STUDIED = ("disable", "basic", "extended", "aware")
 """How a model can be prepared before it is divided: by a level, or as conversion for the target prepares it."""
 
 FEATURE_LEVELS = range(27, 32)
-"""Android API levels that NNAPI's rules tell apart; the last stands for all later ones."""
+"""Android API levels that NNAPI's rules distinguish; the last includes all later ones."""
 
 COREML_FORMATS = ("NeuralNetwork", "MLProgram")
 
@@ -25,7 +25,7 @@ COREML_VERSION = 7
 """The version of CoreML of iOS 17 and macOS 14."""
 
 TARGET_ORT = "1.17"
-"""The release of ONNX Runtime that files are made for, unless said otherwise; see docs/decisions/0012."""
+"""The default target release of ONNX Runtime; see docs/decisions/0011-target-release.md."""
 
 ENGINES = ("numpy", "onnxruntime", "both")
 """Where validation runs source and result."""

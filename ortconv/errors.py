@@ -24,7 +24,7 @@ from pathlib import Path
 
 
 class OrtconvError(Exception):
-    """Base of the tree. `hint` says what to try next; `file` and `node` say where."""
+    """Base of the tree. `hint` is advice; `file` and `node` are the location."""
 
     exit_code = 1
 

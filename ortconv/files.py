@@ -139,7 +139,7 @@ def write_bytes(target: Path, data: bytes) -> None:
 
 
 def _replaced(target: Path) -> os.stat_result | None:
-    """What is known of the file that is to be replaced; None where there is none. UsageError for what no file replaces."""
+    """The status of the file to replace; None where there is none. UsageError for a target that is no file."""
     try:
         found = target.stat()
     except FileNotFoundError:

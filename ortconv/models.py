@@ -29,7 +29,7 @@ ORT = b"ORTM"
 def load(source: ModelSource, fix_dims: Mapping[str, int] | None = None, *, only_to_run: bool = False) -> Model:
     """The model of an .onnx or .ort file. The name of the file decides which one it is, or its content if the name does not.
 
-    The bytes of such a file and a ModelProto, which hold their weights themselves, are taken as well. `fix_dims` gives numbers for
+    The bytes of such a file and a ModelProto, both with their weights inside, are accepted as well. `fix_dims` gives numbers for
     symbolic dimensions of an ONNX model. Operator sets before 7, which ONNX Runtime has few kernels for and no rewrite
     expects, are refused unless the model is `only_to_run`.
     """

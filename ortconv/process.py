@@ -52,7 +52,7 @@ def end(code: int) -> NoReturn:
 # ---------------------------------------------------------------------- garbage collection
 
 _MOST_OBJECTS = 70_000
-"""After so many new objects Python itself looks through all of them, if it is left alone."""
+"""Number of new objects after which Python runs a full collection by default."""
 
 _made = 0
 
@@ -168,7 +168,7 @@ def forget_peak() -> None:
 
 
 def peak_bytes() -> int | None:
-    """The most memory that the process has held, its mapped model files included; None where the system does not tell."""
+    """The peak memory of the process in bytes, mapped model files included; None where the system does not report it."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
@@ -193,7 +193,7 @@ def disable_telemetry() -> None:
 
 @cache
 def openblas() -> list[tuple[Callable[[int], Any], Callable[[], int]]]:
-    """The functions that change and tell the number of threads of the OpenBLAS that came with numpy."""
+    """The functions that set and get the number of threads of the OpenBLAS inside numpy."""
     import ctypes
 
     import numpy

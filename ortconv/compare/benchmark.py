@@ -39,7 +39,7 @@ class Contender:
 class BenchmarkRow:
     """How a contender did. Times are in seconds; `simulated` are those of the runs with the times that simulated devices state
     in place of those that they took here. `nodes` of `total` are in `partitions`; `operations` counts those of NNAPI by
-    device. `error` says why there is nothing more.
+    device. `error` is the reason why there is no more.
     """
 
     contender: Contender

@@ -136,7 +136,7 @@ def _matmul(node: Node, shapes: Shapes) -> Iterator[Demand]:
 
 
 def _packed(node: Node, shapes: Shapes) -> Iterator[Demand]:
-    """MatMulNBits: its attribute says how many elements the product sums."""
+    """MatMulNBits: an attribute holds the number of elements that the product sums."""
     value, have = node.input(0), _dim(node, 0, -1, shapes)
     if value is not None and have is not None and "K" in node.attrs:
         yield Demand(Extent(value, -1), have, node.attr("K", 0))

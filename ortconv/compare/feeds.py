@@ -118,7 +118,7 @@ def free_problem(graph: Graph, arrays: Mapping[str, Any], draws: Mapping[str, Dr
 def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> Iterator[tuple[Sizes, int]]:
     """Sizes of the free dimensions that meet what the graph demands, and the bytes that a run with them takes.
 
-    With `keep_batch`, nothing that the graph says changes the batch: models made dynamic late declare a batch of 1 inside.
+    With `keep_batch`, the graph's declarations do not change the batch: models made dynamic late declare a batch of 1 inside.
     """
     seen: list[Sizes] = []
     implied = frozenset(problem.batches) if keep_batch else frozenset()

@@ -155,7 +155,7 @@ def _before(node: Node, known: Mapping[str, ComparedLayer]) -> Iterator[Compared
 
 
 class _Lookup:
-    """Values of a stream by name, whatever the order in which they are asked for. Each wanted one can be taken once."""
+    """Values of a stream by name, in any order. Each wanted value can be read once."""
 
     def __init__(self, values: Iterator[tuple[Value, Any]], wanted: Collection[str], file: Any) -> None:
         self._values = values

@@ -21,7 +21,7 @@ class Measure:
     """Distances between an expected value and one found, over the elements that are finite.
 
     `scaled` is max_abs over the largest magnitude expected, `ulp` counts the floats of the type from one to the other, `snr` is in
-    decibels. NaN where a measure has no meaning; `mismatch` says why values cannot be compared at all.
+    decibels. NaN where a measure has no meaning; `mismatch` is the reason why values cannot be compared at all.
     """
 
     max_abs: float = math.nan

@@ -1,4 +1,4 @@
-"""What a model leaves open: the integer that NaN or a float beyond its range becomes, and what follows from the sign of a zero."""
+"""Undefined results: the integer that NaN or a float beyond its range becomes, and effects of the sign of a zero."""
 
 from __future__ import annotations
 

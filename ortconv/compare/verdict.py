@@ -76,7 +76,7 @@ def _step(value: Value | None) -> float | None:
 @dataclass(frozen=True, slots=True)
 class Gap:
     """The distance between two results of one form: the largest and the average one, how many elements are off by more than the
-    last bits, and how many are infinite or NaN in one alone. `mismatch` says why they cannot be compared.
+    last bits, and how many are infinite or NaN in one alone. `mismatch` is the reason why they cannot be compared.
     """
 
     largest: float = 0.0

@@ -34,7 +34,7 @@ _FOREIGN = [
     (0, b"<", "is HTML, XML or ONNX text", "download the raw file; parse text with onnx.parser"),
     (0, b"{", "is JSON or another text", "download the raw file"),
 ]
-"""Offset and bytes by which other files are known, what they are, and what to do."""
+"""Offset and bytes that identify other formats, the format's name, and advice."""
 
 _HINT = "the file is damaged or no ONNX model: export or download it again"
 

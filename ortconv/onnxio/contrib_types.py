@@ -266,7 +266,7 @@ def _same_rank(node: Node) -> list[ValueType | None]:
 
 
 def _beam_search(node: Node) -> list[ValueType | None]:
-    """Sequences, their scores, and the scores of each step; all of them int32 and float, where no input says otherwise."""
+    """Sequences, their scores, and the scores of each step; all of them int32 and float, unless an input determines otherwise."""
     dtype = dtype_of(node, 5) or dtype_of(node, 6) or DType.FLOAT
     known = [TensorType(DType.INT32), tensor(dtype, None), tensor(dtype, None)]
     return [*known, None, tensor(dtype, None)]

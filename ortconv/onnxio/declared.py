@@ -1,4 +1,4 @@
-"""Declared types against inferred ones: what a model says of its inner values and outputs need not be true.
+"""Declared types against inferred ones: the declared types of inner values and outputs may be wrong.
 
 Edits often leave shapes behind that values had before, such as a batch of 1. Inference therefore runs first without declared types.
 Where these contradict what it finds, all declared dimensions are dropped: those that nothing contradicts may be as old. Otherwise

@@ -29,7 +29,7 @@ class ContradictionError(GraphError):
 def infer_model(
     proto: ModelProto, *, strict: bool = False, on_errors: Callable[[bytes], None] | None = None
 ) -> ModelProto:
-    """The message with value types filled in wherever onnx can tell. GraphError if the model contradicts itself.
+    """The message with value types filled in wherever onnx infers them. GraphError if the model contradicts itself.
 
     Unknown dimensions that are sure to be equal get a name of the form INVENTED. Values of shape computations are
     followed unless that takes too much memory, as it does for ranges and shapes of millions of elements. What is declared is
@@ -100,7 +100,7 @@ def anonymous_symbols(source: bytes) -> Symbol:
 
 
 def first_line(error: Exception) -> str:
-    """What an exception of onnx says, on one line."""
+    """The message of an exception of onnx, on one line."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
@@ -182,7 +182,7 @@ def _completed(node: Node, types: Iterable[ValueType | None]) -> list[ValueType 
 
 
 def _infer_by_onnx(node: Node) -> list[ValueType | None]:
-    """What onnx infers for a model of this one node; of outputs that it says nothing of, what the schema declares."""
+    """Output types from onnx's inference of this node alone, else from the schema."""
     assert node.graph is not None
     model = ModelProto(ir_version=IR_VERSION)
     for domain, version in node.graph.opsets.items():

@@ -177,7 +177,7 @@ def _convert(proto: ModelProto, inliner: _Inliner) -> None:
 
 
 class _Inliner:
-    """Copies bodies of functions to where they are called. `taken` are the names of values that exist already."""
+    """Copies bodies of functions to their calls. `taken`: the names of existing values."""
 
     def __init__(
         self, functions: Mapping[FunctionKey, FunctionProto], foreign: set[FunctionKey], taken: set[str]

@@ -29,7 +29,7 @@ SMALL_EXTERNAL = 8 * wire.THRESHOLD
 def load(path: str | Path, fix_dims: Mapping[str, int] | None = None, oldest_opset: int = OLDEST_OPSET) -> Model:
     """The model of an .onnx file, checked, functions inlined, types and shapes inferred, weights left in the mapped file.
 
-    ModelError says what is wrong with the file, UnsafeInputError that its external data points where it must not. `fix_dims` gives
+    ModelError for a faulty file, UnsafeInputError for external data outside of its directory. `fix_dims` gives
     numbers for symbolic dimensions, UnknownDimError if no input of the model has such a symbol.
     """
     try:

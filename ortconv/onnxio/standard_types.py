@@ -1,4 +1,4 @@
-"""Type and shape rules for standard operators of which onnx's own inference says nothing, or which it does not survive."""
+"""Type and shape rules for standard operators that onnx's inference does not cover or crashes on."""
 
 from __future__ import annotations
 

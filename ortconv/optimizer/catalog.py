@@ -61,7 +61,7 @@ def _documented(p: AnyPass) -> Iterator[tuple[str, str, tuple[P, ...]]]:
 
 
 def _with(entry: Entry, doc: str, patterns: tuple[P, ...]) -> Entry:
-    """The entry with what one more of its forms says of itself."""
+    """Merge the docstring of another form of the rule into the entry."""
     what, said = parts(doc)
     return entry._replace(
         doc=_joined(entry.doc, what),
@@ -78,7 +78,7 @@ def _joined(known: tuple[str, ...], *more: str) -> tuple[str, ...]:
 
 
 def parts(doc: str) -> tuple[str, dict[str, str]]:
-    """The first paragraph of a docstring, and what it says under each of FIELDS."""
+    """The first paragraph of a docstring, and its text under each of FIELDS."""
     pieces = re.split(rf"^\s*({'|'.join(FIELDS)}):", doc, flags=re.MULTILINE)
     said = dict.fromkeys(FIELDS, "")
     for key, content in zip(pieces[1::2], pieces[2::2]):
@@ -91,7 +91,7 @@ def _first_paragraph(text: str) -> str:
 
 
 def pattern_text(pattern: PatternInput) -> str:
-    """A pattern as one line: `const k` is a constant, `b?` may be absent, `...` stands for any more inputs."""
+    """A pattern as one line: `const k` is a constant, `b?` may be absent, `...` means any further inputs."""
     if isinstance(pattern, P):
         inputs = ", ".join(map(pattern_text, pattern.inputs))
         return f"{operators(pattern)}({inputs}{'; in either order' if pattern.commutative else ''})"

@@ -112,7 +112,7 @@ FEW = 16
 """Readers of a value that get another look when it gains one. Where there are more, no pattern takes them all in."""
 
 FOLD_LIMIT = 64 << 20
-"""Bytes by which constant folding may make a model grow, unless said otherwise."""
+"""Default limit in bytes on the growth of a model by constant folding."""
 
 
 @dataclass
@@ -125,7 +125,7 @@ class Context:
     folds: list[tuple[int, str]] = field(default_factory=list)
     """Bytes by which a fold made the model grow, and the node's label, where it did."""
     only_cpu: bool = False
-    """Leave nodes alone that an execution provider other than the CPU has taken."""
+    """Leave nodes alone that are assigned to an execution provider other than the CPU."""
     target_platform: str | None = None
     """Where the model is to run, arm or amd64, if that may decide what is written."""
     optimization_style: str = "Fixed"
@@ -133,7 +133,7 @@ class Context:
     release: int | None = None
     """Make no node that this release of ONNX Runtime lacks (a position, see `ortconv.ir.kernels.releases`); None: any node."""
     limit: int | None = None
-    """Stop after so many rewrites."""
+    """Stop after this many rewrites."""
     journal: Journal | None = None
     """Tells for each rewrite what it changed, if there is one."""
     trace: list[Rewrite] = field(default_factory=list)
@@ -145,7 +145,7 @@ class Context:
 
     @contextmanager
     def for_cpu(self) -> Iterator[None]:
-        """Within this, passes leave alone the nodes that another execution provider has taken."""
+        """Within this context, passes leave alone the nodes that are assigned to another execution provider."""
         before, self.only_cpu = self.only_cpu, True
         try:
             yield
@@ -236,7 +236,7 @@ def apply(r: Rule, root: Node, context: Context) -> list[Node] | None:
         found = find(r, root, context)
         return None if found is None else _rewrite(r, *found, context)
     except Exception as error:
-        error.add_note(f"{r.name} at {root.label}")  # for whoever says what went wrong
+        error.add_note(f"{r.name} at {root.label}")  # for the error message
         raise
 
 

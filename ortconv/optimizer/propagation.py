@@ -31,7 +31,7 @@ def _reshaped(node: Node) -> Shape | None:
 
 
 def _left_over(shape: Shape | None, dims: Sequence[Dim]) -> Dim:
-    """What -1 stands for beside the other dimensions of a tensor of that shape."""
+    """The value of -1, given the other dimensions of a tensor of that shape."""
     return None if shape is None or 0 in shape or 0 in dims else quotient(shape, dims)
 
 
@@ -135,7 +135,7 @@ def _sliced(node: Node) -> Shape | None:
 
 
 def _part(dim: Dim, start: Element, end: Element, step: int) -> Dim:
-    """How many of so many elements lie between two of them."""
+    """The length of range(dim)[start:end:step]."""
     if isinstance(dim, int) and isinstance(start, int) and isinstance(end, int) and step > 0:
         return len(range(*slice(start, end, step).indices(dim)))
     if start != 0 or step != 1:

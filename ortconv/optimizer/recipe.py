@@ -217,7 +217,7 @@ def parse(text: str) -> Recipe:
 
 
 def _lines(text: str) -> Iterator[tuple[int, int, str, bool]]:
-    """Number, depth, content, and whether it ends in a colon, of each line that says something."""
+    """Number, depth, content, and whether it ends in a colon, of each line that is not empty."""
     for number, line in enumerate(text.splitlines(), 1):
         content = COMMENT.split(line)[0].rstrip()
         if content:

@@ -1,4 +1,4 @@
-"""Runtime style: fusions that are not made but saved, for onnxruntime to make on nodes that no other provider has taken.
+"""Runtime style: fusions that are saved, not applied. onnxruntime applies them to nodes that no other provider has claimed.
 
 The rules are those of the extended level. Where one applies, and onnxruntime's own action on the same nodes makes what the rule
 would make, the nodes are recorded for that action.

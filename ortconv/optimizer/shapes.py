@@ -1,4 +1,4 @@
-"""Shapes as symbolic quantities: what the elements of a computed shape are, and what Reshape makes of them."""
+"""Shapes as symbolic quantities: the elements of computed shapes, and the result of a Reshape to them."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _named(number: int, symbols: Counter[str]) -> Dim:
 
 
 PLUS = "+"
-"""What separates the terms in the name of a dimension that is a sum of others, a number last: past+rows+1."""
+"""Separator of the terms in the name of a dimension that is a sum of others, a number last: past+rows+1."""
 
 
 def plus(*dims: Dim) -> Dim:
@@ -74,7 +74,7 @@ def plus(*dims: Dim) -> Dim:
 
 
 def minus(whole: Dim, part: Dim) -> Dim:
-    """What is left of a sum without one or some of its terms; None where they are not terms of it."""
+    """A sum without some of its terms; None where `part` is not made of its terms."""
     if whole is None or part is None or "(" in f"{whole}{part}":
         return 0 if whole == part and whole is not None else None
     terms, taken = (

@@ -44,7 +44,7 @@ class Inside(NamedTuple):
 
 @dataclass(frozen=True)
 class Analysis:
-    """A model as prepared, what a target takes of it, and what that costs."""
+    """A prepared model, its partitioning for a target, and the cost."""
 
     model: Model
     level: str

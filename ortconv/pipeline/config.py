@@ -21,7 +21,7 @@ LONGEST_NAME = 255
 
 
 def suffix(level: str, style: str) -> str:
-    """What ONNX Runtime puts into file names: the level where it is not all, and what stands for Runtime style."""
+    """The infixes of ONNX Runtime's file names: the level where it is not all, and the one of Runtime style."""
     return ("" if level == "all" else f".{level}") + (".with_runtime_opt" if style == "Runtime" else "")
 
 

@@ -22,7 +22,7 @@ from ortconv.partition.policy import gate
 from ortconv.partition.regions import region_inputs, region_outputs
 
 FIXED = frozenset({"static-shape", "stop-op", "assigned"})
-"""Rules that no rewrite of a node answers."""
+"""Objections that no rewrite of a node removes."""
 
 HINT = "--maximize-offload rewrites it where that helps"
 
@@ -32,7 +32,7 @@ ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Nodes of a graph, those that a target takes, partitions, and multiply-adds in them."""
+    """Nodes of a graph, nodes assigned to a target, partitions, and multiply-adds in them."""
 
     nodes: int
     taken: int
@@ -46,7 +46,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a target took before and after, and the rewrites by name.
+    """Nodes assigned to a target before and after, and the rewrites by name.
 
     `dims` are the symbolic dimensions of the graph's inputs, where they alone keep nodes off the target.
     """
@@ -198,7 +198,7 @@ def _offers(work: Grouping, rules: Rules, context: Context) -> Iterator[Offer]:
 
 
 def _offer(work: Grouping, node: Node, rules: Rules, context: Context, spoken_for: set[Node]) -> Offer | None:
-    """The first rule around a refused node all of whose result is taken; those that take in a reader of the node come first."""
+    """The first rule around a refused node whose whole result is supported. Rules that include a reader of the node go first."""
     for root in _around(node):
         for r in rules.get((root.domain, root.op), ()):
             found = find(r, root, context)
@@ -223,7 +223,7 @@ def _around(node: Node) -> Iterator[Node]:
 
 
 def _accept(offer: Offer, graph: Graph, target: Target, rules: Rules, context: Context) -> None:
-    """Put what the rule makes, and what the rules make of that, in place of what it matches."""
+    """Replace the match by the rule's result, and apply the rules to that result in turn."""
     found = find(offer.rule, offer.root, context) if offer.root.graph is graph else None
     trial = None if found is None else _trial(found[0], offer.rule, rules, target)
     if trial is not None:
@@ -295,7 +295,7 @@ def _in_order(nodes: set[Node]) -> list[Node]:
 
 
 def _trial(m: Match, r: Rule, rules: Rules, target: Target) -> RewriteTrial | None:
-    """What comes of a rule and of others applied to what it made, if the target takes it all."""
+    """The result of a rule, with other rules applied to it, if the target supports all of it."""
     trial = RewriteTrial(m)
     scratch = Context()
     if apply(r, trial.copy, scratch) is not None:

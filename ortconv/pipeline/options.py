@@ -41,7 +41,7 @@ class Options:
     min_nodes: int = 1
     only_worthwhile: bool = False
     maximize_offload: bool = False
-    """Rewrite what the accelerator refuses into what it takes, where that helps; opt-in passes of the offload stage join in."""
+    """Rewrite unsupported nodes into supported ones, where that helps; opt-in passes of the offload stage join in."""
     enable_type_reduction: bool = False
     save_optimized_onnx_model: bool = False
     write_config: bool = True
@@ -64,7 +64,7 @@ class Options:
     validate_budget: str | None = None
     """How much time and memory the runs may take, such as "30s,2GiB"; see `ortconv.compare.budget`."""
     allow_unchecked: bool = False
-    """Write the file also where nothing could be compared, or onnxruntime does not load it; the result says so."""
+    """Write the file even if nothing could be compared or onnxruntime does not load it; the result reports this."""
     custom_op_library: Path | None = None
     target_ort: str | None = None
     """The oldest release of ONNX Runtime that must load the file, such as 1.18; by default TARGET_ORT, or what the source needs."""

@@ -23,7 +23,7 @@ FeedSets = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 class Settings(TypedDict, total=False):
-    """The fields of Options; lists are taken for tuples, and texts for paths."""
+    """The fields of Options. Lists are accepted as tuples, and strings as paths."""
 
     optimization_level: str
     optimization_style: str

@@ -63,9 +63,9 @@ def optimize(
 ) -> Optimized:
     """Optimize a model in place, by a level or a recipe.
 
-    Nodes that the execution provider of a target takes are left as the basic level made them; of several targets, the first
-    that takes a node has it. `limits` say which partitions count. `offload` says where the passes of the offload stage run: those
-    of the recipe, or of a level all that keep the numbers. `context` holds what passes may do, and collects the trace.
+    Nodes that a target supports stay as the basic level made them; the first target that supports a node gets it. `limits`
+    select the partitions that count. `offload` selects when the passes of the offload stage run: those of the recipe or,
+    for a level, all that keep the numbers. `context` holds the limits of passes, and collects the trace.
     """
     recipe = recipes.make(level, offload=offload is not Offload.NONE) if isinstance(level, str) else level
     context = context or new_context(recipe)
@@ -165,7 +165,7 @@ def _prepare(model: Model, release: int | None) -> None:
 
 
 def new_context(recipe: recipes.Recipe) -> Context:
-    """What a recipe says of how far the optimizer goes."""
+    """The level and passes that a recipe selects."""
     return Context(fold_limit=recipe.fold_limit, limit=recipe.stop_after)
 
 

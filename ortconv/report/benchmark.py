@@ -46,7 +46,7 @@ class BenchmarkComparison:
 
 
 def document(found: BenchmarkComparison) -> dict[str, Any]:
-    """Everything as JSON values. `mismatch` says why numbers cannot be compared; infinite differences are null."""
+    """Everything as JSON values. `mismatch` is the reason why numbers cannot be compared; infinite differences are null."""
     return {
         "version": 1,
         "model": found.model,

@@ -24,7 +24,7 @@ _CONDITION = re.compile(r"\s*([a-z][a-z_-]*)\s*(>=|<=|==|!=|>|<|=)\s*([0-9]*\.?[
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number that conditions can name, with its unit ("%" or nothing) and, for messages, what it says."""
+    """A number that conditions can name, with its unit ("%" or nothing) and its description for messages."""
 
     value: float
     unit: str = ""

@@ -12,7 +12,7 @@ from ortconv.report.scene import Scene, clean, headline
 from ortconv.report.svg import DEFS, LEGEND, STYLE, box_svg, is_copy, line_svg, opened, tensor
 
 OPEN_AT_FIRST = 60
-"""Models of at most so many nodes are shown with all groups opened."""
+"""Models of at most this many nodes are shown with all groups open."""
 
 HELP = """Click a group to open or close it, a node for its details.
 Drag to move, turn the wheel to zoom.

@@ -70,7 +70,7 @@ DEFS = (
 
 EDGE = 20.0
 LABEL_EVERY = 1200.0
-"""A tall area says what it is again and again."""
+"""A tall area repeats its label."""
 LEGEND = (
     (ACCELERATOR, "runs on the accelerator, kept as it is"),
     (CPU, "left to the CPU, open to its optimizations"),

@@ -55,7 +55,7 @@ def merge_common(graph: Graph, context: Context) -> int:
 
 
 def _read(node: Node, merged: Mapping[Value, Value]) -> None:
-    """Let a node, and what is inside it, read what stands for its inputs; all at once, since there may be thousands."""
+    """Replace the inputs of a node, subgraphs included, by the kept values; all at once, since there may be thousands."""
     for reader in (node, *(inner for sub in node.subgraphs for inner in sub.walk())) if node.attrs else (node,):
         if not merged.keys().isdisjoint(reader.inputs):
             assert reader.graph is not None
@@ -83,7 +83,7 @@ def _content(value: Any) -> Hashable:
 
 
 def _merge(graph: Graph, kept: Node, node: Node, merged: dict[Value, Value]) -> bool:
-    """Let `kept` stand for `node`, whose outputs that are returned hand their names over. False if that cannot be.
+    """Replace `node` by `kept`, which takes over the names of graph outputs. False if that is impossible.
 
     The readers, which all come later, are left to `_read`.
     """

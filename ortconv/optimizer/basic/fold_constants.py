@@ -141,7 +141,7 @@ def _static_bytes(node: Node) -> int | None:
 
 
 def _range_bytes(node: Node) -> int | None:
-    """Bytes of a Range of constants, which shape inference tells only of scalars; None where it has no end."""
+    """Bytes of a Range of constants, which shape inference knows only for scalars; None where it has no end."""
     start, limit, delta = (scalar(v) for v in node.inputs)
     if start is None or limit is None or not delta:
         return None

@@ -63,7 +63,7 @@ def fix_reshape(m: Match) -> Replacement:
 
 
 def _through(inner: Node, wanted: tuple[Element, ...]) -> tuple[Element, ...]:
-    """The dimensions in terms of what lies before `inner`, where they refer to what it returns."""
+    """The dimensions in terms of the input of `inner`, where they refer to its output."""
     before = target(inner) or ()
     return tuple(
         _known(before[e.axis]) if isinstance(e, DimOf) and e.value is inner.out and e.axis < len(before) else e

@@ -9,7 +9,7 @@ from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context, FunctionPass
 
 SMALL = 64
-"""Payloads of up to so many bytes are compared as they are; of larger ones first a sample, then a digest."""
+"""Payloads of up to this many bytes are compared directly; of larger ones first a sample, then a digest."""
 
 
 def share_constants(graph: Graph, context: Context) -> int:

@@ -148,7 +148,7 @@ class _Sweep:
     # ------------------------------------------------------------------ moving
 
     def cost(self, node: Node, found: Push, perm: Perm) -> tuple[float, float]:
-        """What the move adds less what it saves, in Transposes, then in axes along which data moves.
+        """The cost of the move less its savings, in Transposes, then in axes along which data moves.
 
         A Transpose with several readers is saved by all of them together. An output that leads to a later Transpose
         costs nothing.
@@ -329,7 +329,7 @@ class _Sweep:
         self.substitute(node, [new], added)
 
     def substitute(self, node: Node, results: list[Value | None], added: int) -> None:
-        """Let values stand for a node's outputs and take over their names where they were made for that."""
+        """Replace a node's outputs by values, which take over the names where they were made for that."""
         label, names = node.label, [None if v is None else v.name for v in node.outputs]
         rename = []
         for old, new, name in zip(node.outputs, results, names, strict=True):

@@ -1,6 +1,6 @@
 """How operators compute on a tensor whose Transpose is moved from before them to behind them.
 
-A handler is told the node, the slot that reads Transpose<perm>(x), and perm, and answers with a Push: what the node must
+A handler receives the node, the slot that reads Transpose<perm>(x), and perm, and returns a Push: what the node must
 look like to read x instead, and the permutation that each of its outputs then needs. None means that it cannot.
 Axis i of the transposed tensor is axis perm[i] of x.
 """

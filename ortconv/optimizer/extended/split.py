@@ -26,7 +26,7 @@ SPLIT_TYPES = frozenset({DType.FLOAT, DType.INT32, DType.INT64, DType.UINT8})
 
 @dataclass(frozen=True, slots=True)
 class PickedPart:
-    """A node that picks [start, end) along an axis; `drops` says that it drops the axis too."""
+    """A node that picks [start, end) along an axis; `drops`: it drops the axis too."""
 
     node: Node
     axis: int

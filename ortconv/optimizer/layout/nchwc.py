@@ -61,13 +61,13 @@ class BlockedValues:
         domain: str = DOMAIN,
         shape: Shape | None = None,
     ) -> None:
-        """Let an operator on blocks stand for a node; `shape` is what it returns, where that is known better."""
+        """Replace a node by an operator on blocks; `shape` is its result's, where that is known better."""
         shape = shape or node.out.shape
         assert shape is not None
         self.put(node, self.add(node, op, inputs, attrs, self.filled(shape), domain), shape)
 
     def put(self, node: Node, value: Value, shape: Shape) -> None:
-        """Let a value in blocks stand for what a node returns."""
+        """Replace the result of a node by a value in blocks."""
         self.of[node.out] = Blocked(value, shape)
         self.replaced.append(node)
 

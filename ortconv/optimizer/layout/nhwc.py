@@ -33,7 +33,7 @@ Attributes = dict[str, Attribute]
 class NhwcForm(NamedTuple):
     """The channels-last counterpart of an operator: the inputs that are images, its operator and domain, its attributes.
 
-    `on_reals` says that images may be float32 too; `gains` that a node is worth having even where it saves no Transpose.
+    `on_reals`: images may be float32 too. `gains`: the form is faster even where it saves no Transpose.
     `vectors` are the inputs with a number for each axis.
     """
 

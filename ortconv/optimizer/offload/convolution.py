@@ -12,7 +12,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import INT32_MAX, spatial_pads
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import MICROSOFT, add, integers, is_float, number, op, passes, taken, with_axes
+from ortconv.optimizer.offload.parts import MICROSOFT, add, integers, is_float, number, op, passes, sliced, with_axes
 from ortconv.optimizer.pattern import C, Match, P
 
 IMAGE = 2
@@ -53,7 +53,7 @@ def images_of_one_row(m: Match) -> Replacement:
 # ---------------------------------------------------------------------- groups
 
 MOST_GROUPS = 64
-"""Convolutions into which one is taken apart at most."""
+"""The largest number of convolutions that one is split into."""
 
 
 @rule("ConvToGroups", P("Conv", "x", C("w"), C("b", optional=True)))
@@ -78,7 +78,7 @@ def one_conv_per_group(m: Match) -> Replacement:
     channels, filters = weights.shape[1], weights.shape[0] // groups
     parts: list[NewInput] = []
     for g in range(groups):
-        x = taken(m.x, (g * channels,), ((g + 1) * channels,), (1,))
+        x = sliced(m.x, (g * channels,), ((g + 1) * channels,), (1,))
         own = slice(g * filters, (g + 1) * filters)
         bias = [] if m.b is None else [m.b.constant.numpy()[own]]
         parts.append(New("Conv", [x, weights[own], *bias], attrs))
@@ -164,7 +164,7 @@ def conv_transpose(m: Match) -> Replacement:
         y = op("DepthToSpace", y, blocksize=stride)
     if all(a.begin == 0 and a.out == (a.size + end) * stride for a, end in zip(axes, ends)):
         return y
-    return taken(y, [a.begin for a in axes], [a.begin + a.out for a in axes], (2, 3))
+    return sliced(y, [a.begin for a in axes], [a.begin + a.out for a in axes], (2, 3))
 
 
 # ---------------------------------------------------------------------- depth and space
@@ -215,7 +215,7 @@ def space_to_depth(m: Match) -> Replacement:
         return None
     ends = [d if isinstance(d, int) else INT32_MAX for d in (m.x.dim(2), m.x.dim(3))]
     phases = [(i, j) for i in range(block) for j in range(block)]
-    return op("Concat", *(taken(m.x, phase, ends, (2, 3), (block, block)) for phase in phases), axis=1)
+    return op("Concat", *(sliced(m.x, phase, ends, (2, 3), (block, block)) for phase in phases), axis=1)
 
 
 # ---------------------------------------------------------------------- pooling

@@ -12,7 +12,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array
 from ortconv.optimizer.conditions import RESHAPES, ints, scalar
 from ortconv.optimizer.engine import New, NewInput, Replacement, rule
-from ortconv.optimizer.offload.parts import integers, is_float, mul, number, op, passes, reshape, taken, transpose
+from ortconv.optimizer.offload.parts import integers, is_float, mul, number, op, passes, reshape, sliced, transpose
 from ortconv.optimizer.pattern import C, Match, P
 
 MOST_AXES = 4
@@ -170,7 +170,7 @@ def split(m: Match) -> Replacement:
     if parts is None or sum(parts) != size or min(parts) < 1:
         return None
     ends = np.cumsum(parts).tolist()
-    return tuple(taken(m.x, (start,), (end,), (axis,)) for start, end in pairwise((0, *ends)))
+    return tuple(sliced(m.x, (start,), (end,), (axis,)) for start, end in pairwise((0, *ends)))
 
 
 @rule("SliceToGather", P("Slice", "x"))
@@ -268,7 +268,7 @@ def plain_pad(m: Match) -> Replacement:
         ends = [shape[a] + min(0, pads[a][1]) for a in cut]
         if any(end <= max(0, -pads[a][0]) for a, end in zip(cut, ends)):
             return None
-        x = taken(x, [max(0, -pads[a][0]) for a in cut], ends, cut)
+        x = sliced(x, [max(0, -pads[a][0]) for a in cut], ends, cut)
     whole = (*(max(0, b) for b, _ in pads), *(max(0, e) for _, e in pads))
     return New("Pad", [x, integers(whole), number(value)], like=node)
 

@@ -94,7 +94,7 @@ def with_axes(name: str, x: NewInput, axes: Sequence[int], graph: Graph) -> New:
     return op(name, x, axes=Ints(axes)) if graph.opset() < 13 else op(name, x, integers(axes))
 
 
-def taken(
+def sliced(
     x: NewInput, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int] = ()
 ) -> New:
     """Slice, as from opset 10."""

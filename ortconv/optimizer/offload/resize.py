@@ -42,7 +42,7 @@ def _floats(node: Node, slot: int) -> tuple[float, ...] | None:
 
 
 def _is_empty(node: Node, slot: int) -> bool:
-    """True for an input that is left out, or a constant without elements, which stands for the same."""
+    """True for an absent input or a constant without elements, which means the same."""
     value = node.input(slot)
     return value is None or (value.constant is not None and value.constant.size == 0)
 

@@ -67,7 +67,7 @@ def fuse(graph: Graph, context: Context) -> int:
     packed: dict[tuple[Value | None, ...], tuple[Value, Value]] = {}
     owners, pasts = _owners(found), Pasts(graph, ((f.key, f.value) for f in found))
     done = 0
-    for f in reversed(found):  # so that what one finding names is not taken away with another
+    for f in reversed(found):  # so that no finding names a node that another has removed
         if context.exhausted:
             break
         before, label = len(graph), f.root.label
@@ -319,7 +319,7 @@ def _multi_head_attention(f: Found) -> Node:
 
 
 def _with_past(f: Found, past: Past) -> Node:
-    """The fused node, which joins what was computed earlier with what comes now, and returns that too."""
+    """The fused node, which appends the present keys and values to the past ones and returns both."""
     graph = f.root.graph
     assert graph is not None
     apart = any(side.source.rank == 4 for side in past.later)
@@ -432,7 +432,7 @@ def _reshaped(value: Value, shape: Shape, before: Node) -> Value:
 
 
 def _put(f: Found, fused: Node) -> None:
-    """Let the fused node stand for the merged heads, without the Reshape that made rows of them where there is one."""
+    """Replace the merged heads by the fused node, without the Reshape into rows where there is one."""
     graph, root = f.root.graph, f.root
     assert graph is not None
     reader = alone(root.out)

@@ -29,7 +29,7 @@ class Heads:
     nodes: tuple[Node, ...]
     """What lies between the source and the product, from the product on."""
     rows: Shape | None
-    """The shape (batch, length, hidden) that the source stands for, where it has another rank."""
+    """The shape (batch, length, hidden) of the source, where it has another rank."""
     whole: Value | None = None
     """The same as heads, (batch, count, length, size), where the graph has it."""
 
@@ -48,7 +48,7 @@ def perm_of(node: Node) -> tuple[int, ...]:
 
 
 def is_known(scale: float) -> bool:
-    """True for a factor that the `scale` attribute can hold, in which zero stands for the default."""
+    """True for a factor that the `scale` attribute can hold; zero means the default there."""
     return math.isfinite(scale) and scale != 0
 
 
@@ -160,7 +160,7 @@ def _constant_heads(value: Value, scale: float, nodes: tuple[Node, ...]) -> Head
 
 
 def _split_of(reshape: Node) -> tuple[int, int, Shape | None] | None:
-    """The number and size of the heads into which a Reshape splits the last axis, and the rows that its input stands for."""
+    """The number and size of the heads into which a Reshape splits the last axis, and the rows of its input."""
     x, wanted = reshape.inputs[0], target(reshape)
     if x is None or wanted is None or len(wanted) != 4 or wanted.count(-1) > 1:
         return None

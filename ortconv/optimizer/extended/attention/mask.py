@@ -33,7 +33,7 @@ class Biased:
     mask: Value | None
     nodes: tuple[Node, ...]
     replaced: float | None = None
-    """Where `mask` is a condition: what stands for the scores where it does not hold."""
+    """Where `mask` is a condition: the value of scores where it is false."""
     inverted: bool = False
     layers: tuple[Biased, Biased] | None = None
     """Where one mask is added and another condition replaces: both, the one that comes last first."""
@@ -205,7 +205,7 @@ class Masks:
     def _fitting_made(
         self, name: tuple[object, ...], biased: Biased, query: Heads, key: Heads, before: Node, bounded: bool
     ) -> Value | None:
-        """The mask of this name as attention takes it; taken away again if it does not fit and nobody reads it."""
+        """The mask of this name in the form of attention's input; removed again if it does not fit and nothing reads it."""
         mask = self.made[name]
         fitting = self.fitting(Biased(biased.scores, mask, biased.nodes), query, key, before, bounded=bounded)
         if fitting is None and mask.producer is not None and not mask.uses:

@@ -137,7 +137,7 @@ def scale_before_reshape(m: Match) -> Replacement:
 
 
 def _shape(count: int, rows: Dim) -> Array:
-    """The target of a Reshape that gives the second axis so many elements, and the third one so many or what is left."""
+    """The target of a Reshape that gives the second axis its length, and the third one its length or the rest."""
     return np.array([0, count, rows if isinstance(rows, int) else -1, 0], np.int64)
 
 

@@ -26,13 +26,13 @@ class Rotation:
     cos: Value
     sin: Value
     heads: int
-    """Which axis of x stands for the heads: 1, or 2 where rows come first."""
+    """The axis of the heads in x: 1, or 2 where rows come first."""
     nodes: tuple[Node, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Table:
-    """What computes factors for all heads. `axes` are those of its result that stand for batch, rows and columns."""
+    """The node that computes factors for all heads. `axes`: batch, rows and columns of its result."""
 
     node: Node
     axes: tuple[int, int, int]

@@ -152,10 +152,10 @@ def fuse_where(m: Match) -> Replacement:
 
 @rule("WhereDummyDq", *quantize_patterns(P("Where", "condition", "a", "b", name="target")))
 def fuse_where_number(m: Match) -> Replacement:
-    """Q(Where(c, DQ(a), number))  ->  QLinearWhere(c, a, number as an integer that stands for it exactly)
+    """Q(Where(c, DQ(a), number))  ->  QLinearWhere(c, a, number as an integer that represents it exactly)
 
     Counterpart: WhereDummyDq
-    Differs: straight to QLinearWhere, and the integer stands for the number exactly.
+    Differs: straight to QLinearWhere, and the integer represents the number exactly.
     """
     y = quantizer(m.root)
     if y is None or y.dtype not in BYTES or not (y.is_per_tensor and y.is_constant):

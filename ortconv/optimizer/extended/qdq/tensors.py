@@ -30,7 +30,7 @@ SMALLEST_SCALE, LARGEST_SCALE = 1e-30, 1e30
 
 
 class Quantized(NamedTuple):
-    """Integers that stand for (value - zero_point) * scale, in float32, with one scale or one for each index of `axis`."""
+    """Integers that represent (value - zero_point) * scale, in float32, with one scale or one for each index of `axis`."""
 
     value: Value
     scale: Value
@@ -132,7 +132,7 @@ def is_signed_constant(q: Quantized) -> bool:
 
 
 def as_unsigned(q: Quantized, near: Node) -> Quantized:
-    """A signed constant as uint8 that stands for the same reals."""
+    """A signed constant as uint8 that represents the same reals."""
     const, zero = q.value.constant, zero_points(q)
     assert const is not None
     assert zero is not None

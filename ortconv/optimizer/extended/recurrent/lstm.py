@@ -296,7 +296,7 @@ class _Maker(Maker):
         node.ep = self.place.ep
         return [node.output(i) for i in range(3)]
 
-    # What is not a number stays so: the kernel clips what goes into a gate, and takes NaN for a bound.
+    # NaN stays NaN: the kernel clips the input of a gate and treats NaN as a bound.
 
     def strays(self, value: Value, axes: Sequence[int]) -> Value:
         """How many elements are not numbers, along axes of a tensor of rank 3."""
