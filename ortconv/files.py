@@ -178,8 +178,17 @@ def _give_back(draft: Path, old: os.stat_result) -> None:
         draft.chmod(mode)
 
 
+def is_draft(path: Path) -> bool:
+    """Whether a file is what `replacing` writes to."""
+    return _DRAFT.fullmatch(path.name) is not None
+
+
 @cache
 def _clear_away(folder: Path) -> None:
+    clear_away(folder)
+
+
+def clear_away(folder: Path) -> None:
     """Remove the drafts of processes that were killed. A draft that is being written is locked."""
     if os.name != "posix":
         return

@@ -17,6 +17,7 @@ PACKAGE = ROOT / "ortconv"
 LAYERS: list[set[str]] = [
     {"choices", "errors"},
     {"files", "onnxlib", "process"},
+    {"watch"},
     {"ir"},
     {"runtime"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},

@@ -6,10 +6,12 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -74,9 +76,25 @@ def _checked(callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
         from ortconv.cli.outputs import check_outputs
 
         check_outputs(click.get_current_context())
-        return callback(*args, **flags)
+        with _limited(flags):
+            return callback(*args, **flags)
 
     return run
+
+
+def _limited(flags: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """The limits of a command that works on one model. With a directory, each model has them: see `ortconv.batch`."""
+    from ortconv.watch import Limits, limited, note_file
+
+    model = flags.get("model")
+    if isinstance(model, Path):
+        note_file(str(model))
+        if model.is_dir():
+            return nullcontext()
+    if flags.get("timeout") is flags.get("memory") is None:
+        return nullcontext()
+
+    return limited(Limits(flags["timeout"], flags["memory"]))
 
 
 @click.group(cls=Verbs, context_settings=SETTINGS)
@@ -130,6 +148,13 @@ def main(arguments: Sequence[str]) -> int:
         unforeseen = InternalError(f"{type(error).__name__}: {error}")
         fail(unforeseen)
         return _ended(printed, unforeseen.message, 1, unforeseen)
+
+
+def report(arguments: Sequence[str], error: OrtconvError) -> int:
+    """Print the error that a command line ended with before it could; its exit code."""
+    printed = Printed("--json" in arguments)
+    fail(error)
+    return _ended(printed, error.message, error.exit_code, error)
 
 
 def _check_text(arguments: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ import click
 
 from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import color, fail, print_json
-from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, PASS_CHOICE, Library, Size, add
+from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, PASS_CHOICE, TIME_AND_MEMORY, Library, Size, add
 from ortconv.cli.progress import progress_bar, stage_line
 from ortconv.cli.render import convert_summary
 from ortconv.errors import BatchError, UsageError
@@ -135,6 +135,7 @@ class ManyStyles(click.Command):
     is_flag=True,
     help="Write the file even if it could not be compared or onnxruntime does not load it.",
 )
+@add(TIME_AND_MEMORY)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="List every pass and rewrite with nodes, bytes and time.")
@@ -237,7 +238,8 @@ def _options(flags: dict[str, Any], style: str, **settings: Any) -> Options:
     from ortconv.pipeline import Options
 
     given = dict(flags)
-    del given["allow_conversion_failures"]
+    for name in ("allow_conversion_failures", "timeout", "memory"):
+        del given[name]
     given["pipeline"] = _pipeline(given["pipeline"])
     given["device"] = _device(given["device"])
     given["nnapi_partitioning_stop_ops"] = names(given["nnapi_partitioning_stop_ops"])

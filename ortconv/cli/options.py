@@ -102,6 +102,22 @@ FIX_DIM = (
     ),
 )
 
+TIME_AND_MEMORY = (
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        help="Give up after this time; with a directory, each model.",
+    ),
+    click.option(
+        "--memory",
+        type=Size(),
+        metavar="SIZE",
+        help="Let the process allocate no more than this, such as 4GiB; with a directory, each worker.",
+    ),
+)
+"""Limits that the command line applies: to the command, or with a directory to the work on each model."""
+
 NNAPI = (
     click.option(
         "--nnapi-feature-level",

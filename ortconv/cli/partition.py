@@ -10,7 +10,7 @@ import click
 
 from ortconv.choices import STUDIED, TARGETS
 from ortconv.cli import print_json
-from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, add
+from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, TIME_AND_MEMORY, add
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the same as an interactive page in one file."
 )
+@add(TIME_AND_MEMORY)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:

@@ -16,8 +16,9 @@ from ortconv.cli import inputs as given
 from ortconv.cli import print_json
 from ortconv.cli.nnapi_options import NNAPI, configured
 from ortconv.cli.nnapi_runtime import OBSERVED, observed
-from ortconv.cli.options import BACKENDS, add
+from ortconv.cli.options import BACKENDS, TIME_AND_MEMORY, add
 from ortconv.errors import MismatchError, UsageError
+from ortconv.watch import note_stage
 
 if TYPE_CHECKING:
     from ortconv.nnapi.timing import Summary, Trace
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 @add(NNAPI)
 @add(OBSERVED)
 @click.option("--plan", "-v", "--verbose", is_flag=True, help="Show which node runs on which backend, and why.")
+@add(TIME_AND_MEMORY)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
@@ -90,6 +92,7 @@ def command(
 
     trace = click.get_current_context().with_resource(observed(backends, flags))
     start = time.perf_counter()
+    note_stage("load")
     session = Session(
         model,
         configured(backends, flags, flags["repeat"]),
@@ -100,6 +103,7 @@ def command(
     loaded = time.perf_counter() - start
     expected = None if flags["check"] is None else given.read_expected(flags["check"], session.model.graph.outputs)
     names = _names(session, flags["outputs"], expected)
+    note_stage("run")
     feeds, document, results = _measured(session, names, flags)
     profile = None if flags["profile"] is None else _profile(session, feeds, flags["profile"])
     summary = None if trace is None else _summary(session, trace)

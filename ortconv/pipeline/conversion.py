@@ -27,6 +27,7 @@ from ortconv.pipeline.stages import (
     tell,
 )
 from ortconv.pipeline.verify_each import watching
+from ortconv.watch import left_out
 
 if TYPE_CHECKING:
     from ortconv.compare.reference import Reference
@@ -92,7 +93,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
 
             infer_types(model.graph, options.custom_op_library)
         tell(observer, "load", model)
-    result.warnings = model.warnings
+    result.warnings = [*model.warnings, *left_out()]
     result.nodes_before = sum(1 for _ in model.graph.walk())
     result.bytes_before = model.file_bytes
     result.constants_before = constant_bytes(model)

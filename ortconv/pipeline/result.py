@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context, Rewrite
+from ortconv.watch import note_stage
 
 if TYPE_CHECKING:
     from ortconv.compare.validate import Validation
@@ -28,7 +29,7 @@ class Result:
     source: str
     files: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    """What was repaired when the source was read."""
+    """What was repaired when the source was read, and what was left out since it crashes onnxruntime."""
     nodes_before: int = 0
     nodes_after: int = 0
     saved_fusions: int = 0
@@ -77,6 +78,7 @@ class Result:
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         """Add the time of a block to that of a stage."""
+        note_stage(stage)
         if self.started is not None:
             self.started(stage)
         start = time.perf_counter()
