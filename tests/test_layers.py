@@ -28,6 +28,7 @@ LAYERS: list[set[str]] = [
     {"compare"},
     {"report"},
     {"pipeline"},
+    {"batch"},
     {"cli"},
     {"__main__"},
 ]

@@ -53,6 +53,11 @@ class ExternalData:
         """The size of all files that were asked for."""
         return sum(data.nbytes for data in self._files.values())
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files that were asked for, relative to the directory."""
+        return tuple(self._files)
+
     def _open(self, location: str) -> memoryview:
         parts = _components(location)
         key = "/".join(parts)

@@ -41,12 +41,13 @@ def convert(
     options: Options | None = None,
     observer: Observer | None = None,
     started: Callable[[str], None] | None = None,
+    placing: Callable[[Result, Path], None] | None = None,
     **settings: Unpack[Settings],
 ) -> Result:
     """Convert an ONNX model, a file or one in memory, to an .ort file with its operator config beside it.
 
     `settings` are fields of Options. `output` is the file, or a folder for one of ONNX Runtime's name. `started` is called with
-    the name of each stage as it begins. Nothing is put in place unless everything went well: MismatchError (exit code 4) where
+    the name of each stage as it begins, `placing` with the result and the draft of the file before it is put in place. Nothing is put in place unless everything went well: MismatchError (exit code 4) where
     the result computes something else.
     """
     options = options_of(options, settings)
@@ -54,7 +55,7 @@ def convert(
         target = _target(output, path, options)
         result = Result(label, started=started)
         try:
-            _convert(path, target, options, observer, result)
+            _convert(path, target, options, observer, result, placing)
         except OrtconvError as error:
             raise renamed(error.at(file=path), path, label) from error.__cause__
     return result
@@ -75,7 +76,14 @@ def _target(output: str | Path, source: Path, options: Options) -> Path:
     return target
 
 
-def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
+def _convert(
+    source: Path,
+    output: Path,
+    options: Options,
+    observer: Observer | None,
+    result: Result,
+    placing: Callable[[Result, Path], None] | None,
+) -> None:
     from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.ortformat.writer import write
 
@@ -95,7 +103,7 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         tell(observer, "load", model)
     result.warnings = [*model.warnings, *left_out()]
     result.nodes_before = sum(1 for _ in model.graph.walk())
-    result.bytes_before = model.file_bytes
+    result.bytes_before, result.external = model.file_bytes, model.external
     result.constants_before = constant_bytes(model)
     expected: Reference | None = None
     if options.validate:
@@ -125,12 +133,15 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         required = RequiredOperators(types=options.enable_type_reduction)
         with result.timed("config"):
             require(required, model, options, expected)
-    result.files.append(str(output))
+        result.required = required.text([str(output)])
+        result.files.append(str(output))
+        if options.save_optimized_onnx_model:
+            result.files.append(str(_save_onnx(model, output)))
+        if placing is not None:
+            placing(result, draft)
     if options.write_config:
-        write_text(config := config_beside(output, options), required.text([str(output)]))
-        result.files.append(str(config))
-    if options.save_optimized_onnx_model:
-        result.files.append(str(_save_onnx(model, output)))
+        write_text(config := config_beside(output, options), result.required)
+        result.files.insert(1, str(config))
 
 
 def _validated(

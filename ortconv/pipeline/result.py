@@ -62,6 +62,12 @@ class Result:
     """By how much constant folding made the model grow, negative where it shrank."""
     folds: list[dict[str, Any]] = field(default_factory=list)
     """The folds that made it grow most: node and bytes."""
+    external: tuple[str, ...] = ()
+    """The files with weights of the source, relative to its folder."""
+    unchanged: bool = False
+    """Whether the files were in place already, from a batch before."""
+    required: str = ""
+    """What the file needs of a build: the text of an operator config."""
     started: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     """Called with the name of each stage as it begins."""
 
@@ -71,7 +77,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "started"}
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("required", "started")}
         validation = None if self.validation is None else asdict(self.validation)
         return {**found, "trace": [rewrite.to_dict() for rewrite in self.trace], "validation": validation}
 
