@@ -53,6 +53,8 @@ ONLY_IN = {  # library: the modules that may import it
     "click": ("cli/", "cli.py"),
     "rich": ("cli/", "cli.py"),
     "onnxruntime": ("backends/onnxruntime",),
+    "distributed": ("batch/cluster",),
+    "fsspec": ("batch/locations",),
 }
 TOP_LEVEL_ONLY_IN = {"onnx": ("onnxio/",)}
 NEVER = ("onnxruntime.tools", "torch")

@@ -197,7 +197,9 @@ def _session(
         options.enable_profiling, options.profile_file_prefix = True, profile
     try:
         with risky(f"onnxruntime opening {_name(model, default)}"):
-            return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=False)
+            return onnxruntime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"], enable_fallback=False
+            )
     except BackendError:
         raise
     except Exception as error:

@@ -215,7 +215,9 @@ def _check_names(options: Options, paths: Sequence[Path], crew: Crew) -> None:
         if not dims and not ops:
             return
     for name in sorted(dims):
-        near = nearest(name, known_dims) or f"symbolic dimensions of the inputs: {', '.join(sorted(known_dims)) or 'none'}"
+        near = (
+            nearest(name, known_dims) or f"symbolic dimensions of the inputs: {', '.join(sorted(known_dims)) or 'none'}"
+        )
         raise UsageError(f"--fix-dim {name}: no input of any model has a dimension of that name", hint=near)
     for name in sorted(ops):
         known_ops |= set(operators(""))

@@ -52,8 +52,12 @@ class Engine(Generic[T, R]):
 
     def busy(self) -> list[tuple[T, Activity, float]]:
         """The items that are worked on, with what is known of the work and for how many seconds."""
-        found = getattr(self.crew.executor, "busy", list)()
-        return [(self._running[future], *rest) for future, *rest in found if future in self._running]
+        found = []
+        for future, activity, seconds in getattr(self.crew.executor, "busy", list)():
+            item = self._running.get(future)
+            if item is not None:
+                found.append((item, activity, seconds))
+        return found
 
 
 def _outcome(future: Future[Any]) -> Any:

@@ -30,7 +30,7 @@ UNIMPORTANT = ("details", "validate_budget", "write_config")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A finished model. `key` stands for its content, the options and the versions; `files` are digests by path below the folder."""
+    """A finished model. `key` is a digest of its content, options and versions; `files` are digests by path below the folder."""
 
     output: str
     source: str
@@ -116,8 +116,11 @@ def key(source: Path, external: Iterable[str], options: Options) -> str:
 
 def digest(path: Path) -> str:
     """The SHA-256 of a file's content."""
+    found = hashlib.sha256()
     with opened(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
 
 
 def fingerprint(options: Options) -> str:

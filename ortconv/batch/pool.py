@@ -27,6 +27,8 @@ from ortconv.batch.worker import Done, Task
 from ortconv.errors import CrashError, InternalError
 from ortconv.watch import MOST_ATTEMPTS, Activity, Death, Limits
 
+NONE = Limits()
+
 MOST_SERVERS = 4
 """How often workers are started anew after the death of the process that makes them."""
 
@@ -146,7 +148,7 @@ class LocalPool(Executor):
     `warm` are functions to call in a new process, MODULE:NAME; they import what the work needs.
     """
 
-    def __init__(self, jobs: int, limits: Limits = Limits(), warm: Sequence[str] = ()) -> None:
+    def __init__(self, jobs: int, limits: Limits = NONE, warm: Sequence[str] = ()) -> None:
         self.jobs, self.limits, self._warm = jobs, limits, warm
         self._waiting: deque[tuple[Task, Future[Any]]] = deque()
         self._workers: list[Worker] = []

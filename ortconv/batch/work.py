@@ -115,7 +115,9 @@ def warm_up() -> None:
 
     runtime()
     x, y = (make_tensor_value_info(name, 1, [1]) for name in "xy")
-    proto = make_model(make_graph([make_node("Relu", ["x"], ["y"])], "g", [x], [y]), opset_imports=[make_opsetid("", 17)])
+    proto = make_model(
+        make_graph([make_node("Relu", ["x"], ["y"])], "g", [x], [y]), opset_imports=[make_opsetid("", 17)]
+    )
     with TemporaryDirectory(prefix="ortconv-") as folder:
         source = Path(folder, "m.onnx")
         source.write_bytes(proto.SerializeToString())

@@ -25,7 +25,7 @@ from typing import Any
 
 from ortconv import process, watch
 from ortconv.errors import InternalError, OrtconvError, UnsupportedError
-from ortconv.watch import Activity, Limits
+from ortconv.watch import Limits
 
 GROWTH = 256 << 20
 """A worker that has grown by more bytes than this is replaced: what is left of one model counts against the next one's limit."""
@@ -97,11 +97,11 @@ def fork_workers(control: socket.socket) -> None:
     signal.set_wakeup_fd(wake)
     workers: set[int] = set()
     while True:
-        ready = select.select([control, awake], [], [])[0]
+        ready = select.select([control.fileno(), awake], [], [])[0]
         if awake in ready:
             os.read(awake, 1 << 12)
             _tell_ended(control, workers)
-        if control in ready:
+        if control.fileno() in ready:
             data, descriptors, _, _ = socket.recv_fds(control, 1, 1)
             if not data:
                 break

@@ -168,12 +168,12 @@ def _check_text(arguments: Sequence[str]) -> None:
             raise UsageError(f"argument {argument[:80]!a} has a zero character")
 
 
-def print_json(document: Any) -> None:
-    """Print the one JSON document of a command."""
+def print_json(document: Any, indent: int | None = 1) -> None:
+    """Print the JSON document of a command, the last one if it prints several."""
     printed = click.get_current_context().find_root().obj
     if isinstance(printed, Printed):
         printed.done = True
-    click.echo(json.dumps(document, indent=1))
+    click.echo(json.dumps(document, indent=indent))
 
 
 def _ended(printed: Printed, message: str, code: int, error: OrtconvError | None = None) -> int:

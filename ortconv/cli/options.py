@@ -118,6 +118,32 @@ TIME_AND_MEMORY = (
 )
 """Limits that the command line applies: to the command, or with a directory to the work on each model."""
 
+BATCH = (
+    click.option(
+        "--jobs",
+        type=click.IntRange(1),
+        metavar="N",
+        help="With a directory: how many models are worked on at a time.  [default: the cores that ortconv may use]",
+    ),
+    click.option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="With a directory: let a Dask cluster do the work, such as tcp://scheduler:8786, or local:4. Needs ortconv[dask].",
+    ),
+    click.option(
+        "--summary",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE.md",
+        help="With a directory: write the counts and failures as Markdown, too.",
+    ),
+    click.option(
+        "--github",
+        is_flag=True,
+        help="With a directory: append the same to the summary of a step of GitHub Actions.",
+    ),
+)
+"""Options of verbs that take a directory of models."""
+
 NNAPI = (
     click.option(
         "--nnapi-feature-level",

@@ -47,8 +47,8 @@ def convert(
     """Convert an ONNX model, a file or one in memory, to an .ort file with its operator config beside it.
 
     `settings` are fields of Options. `output` is the file, or a folder for one of ONNX Runtime's name. `started` is called with
-    the name of each stage as it begins, `placing` with the result and the draft of the file before it is put in place. Nothing is put in place unless everything went well: MismatchError (exit code 4) where
-    the result computes something else.
+    the name of each stage as it begins, and `placing` with the result and the draft of the file before that is put in place.
+    Nothing is put in place unless everything went well: MismatchError (exit code 4) where the result computes something else.
     """
     options = options_of(options, settings)
     with as_file(source) as (path, label):
