@@ -8,7 +8,6 @@ Ctrl-C is left to the process that runs the batch: a worker ends when its channe
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import pickle
@@ -27,8 +26,8 @@ from ortconv import process, watch
 from ortconv.errors import InternalError, OrtconvError, UnsupportedError
 from ortconv.watch import Limits
 
-GROWTH = 256 << 20
-"""A worker that has grown by more bytes than this is replaced: what is left of one model counts against the next one's limit."""
+GROWTH = 8
+"""A worker that has grown by an eighth of its memory limit is replaced: what one model leaves counts against the next one's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def serve(channel: Connection) -> None:
         watch.begin(channel.send, task.fatal)
         watch.note_stage("")
         done = perform(task)
-        worn = process.data_bytes() - least > GROWTH
+        worn = task.limits.bytes is not None and process.data_bytes() - least > task.limits.bytes // GROWTH
         try:
             message = pickle.dumps(Done(done.value, done.error, worn))
         except Exception as error:
@@ -109,6 +108,9 @@ def fork_workers(control: socket.socket) -> None:
     for worker in workers:
         with suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)
+    for worker in workers:  # so that their time counts as this process's
+        with suppress(ChildProcessError):
+            os.waitpid(worker, 0)
 
 
 def _fork(control: socket.socket, descriptor: int, others: tuple[int, int]) -> int:
@@ -153,7 +155,6 @@ def main() -> None:
     for name in warm:
         module, _, function = name.partition(":")
         getattr(import_module(module), function)()
-    gc.freeze()
     if role == "fork":
         fork_workers(socket.socket(fileno=int(descriptor)))
     elif sys.platform == "win32":
