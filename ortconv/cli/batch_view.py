@@ -7,10 +7,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from ortconv.watch import Activity
 
 Busy = Callable[[], list[tuple[str, "Activity", float]]]
+
+
+class Batch(Protocol):
+    """Work that is under way."""
+
+    def busy(self) -> list[tuple[str, Activity, float]]: ...
+    def close(self) -> None: ...
+
 
 MOST_FAILURES = 200
 """Rows of the table at the end; the lines above it and --summary name all of them."""
@@ -51,11 +59,20 @@ class BatchView:
     _console: Console | None = None
 
     @contextmanager
-    def live(self, busy: Busy) -> Iterator[None]:
-        """A bar and a line for each busy worker on stderr, if that is a terminal, as long as the block lasts."""
-        if self.quiet or self.as_json or not is_terminal():
-            yield
-            return
+    def shown(self, batch: Batch, *, live: bool = True) -> Iterator[None]:
+        """The batch, which ends with the block; with what its workers do, if stderr is a terminal."""
+        is_live = live and is_terminal() and not (self.quiet or self.as_json)
+        try:
+            with closing(batch), self._live(batch.busy) if is_live else nullcontext():
+                yield
+        except KeyboardInterrupt:
+            if not (self.quiet or self.as_json):
+                click.echo(f"{self.counts()}, then interrupted", err=True)
+            raise
+
+    @contextmanager
+    def _live(self, busy: Busy) -> Iterator[None]:
+        """A bar and a line for each busy worker on stderr as long as the block lasts."""
         from rich.console import Console
         from rich.live import Live
 
@@ -99,12 +116,10 @@ class BatchView:
         if self.as_json:
             print_json(self._document(), indent=None)
         elif not self.quiet:
-            if rows := self._rows():
-                click.echo()
-                click.echo(columns(("kind", "model", "reason"), rows[:MOST_FAILURES]), color=color())
-            click.echo(f"\n{self.counts()}", color=color())
-            for line in self.written:
-                click.echo(printable(line), color=color())
+            rows = self._rows()[:MOST_FAILURES]
+            table = [columns(("kind", "model", "reason"), rows)] if rows else []
+            for line in (*table, self.counts(), *map(printable, self.written)):
+                click.echo(line, err=True, color=color())
 
     def refuse(self, file: Path) -> None:
         """BatchError if a model failed."""

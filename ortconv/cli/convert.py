@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,7 +202,7 @@ def _convert_all(
             memory=flags["memory"],
             resume=flags["resume"],
         )
-        with closing(batch), nullcontext() if verbose else view.live(batch.busy):
+        with view.shown(batch, live=not verbose):
             for done in batch:
                 if isinstance(done, Failure):
                     view.fail(done)
