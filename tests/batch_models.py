@@ -71,7 +71,7 @@ def folder_of(folder: Path, count: int, troubles: list[str]) -> dict[str, str]:
     """Write `count` models, of which those with a trouble are spread among the others; the troubles by file name."""
     folder.mkdir(parents=True)
     places = np.linspace(0, count - 1, len(troubles)).astype(int).tolist() if troubles else []
-    found = {}
+    found: dict[str, str] = {}
     for number in range(count):
         path = folder / f"m{number:04}.onnx"
         if places and number == places[0]:

@@ -266,8 +266,9 @@ class LocalPool(Executor):
 
     def _remove(self, worker: Worker, starter: Starter) -> int:
         worker.channel.close()
+        code = starter.exit_code(worker)  # the death of the server shows here, and takes all workers back
         self._workers.remove(worker)
-        return starter.exit_code(worker)
+        return code
 
     def _bury(self, worker: Worker, starter: Starter) -> None:
         """Fail the task of a worker that died, or start it again without the call that killed the worker."""

@@ -27,7 +27,7 @@ from ortconv.errors import InternalError, OrtconvError, UnsupportedError
 from ortconv.watch import Limits
 
 GROWTH = 8
-"""A worker that has grown by an eighth of its memory limit is replaced: what one model leaves counts against the next one's limit."""
+"""A worker that has grown by an eighth of its limit is replaced: what one model leaves counts against the next one's limit."""
 
 
 @dataclass(frozen=True, slots=True)
