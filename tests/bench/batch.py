@@ -9,6 +9,7 @@ python tests/bench/batch.py cluster [--models 300] [--jobs 2]      time per mode
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -97,7 +98,7 @@ def kills(folder: Path, models: int, times: int, jobs: int) -> bool:
         rounds += 1
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         time.sleep(draw.uniform(0.5, 1.6))
-        workers = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if is_worker(path)]
+        workers = workers_of(process.pid)
         if process.poll() is None and workers and draw.random() < 0.4:
             end(draw.choice(workers))
             killed["worker"] += 1
@@ -128,18 +129,21 @@ def check(folder: Path, models: int) -> bool:
     return same
 
 
-def is_worker(path: Path) -> bool:
-    try:
-        return b"ortconv.batch.worker" in path.read_bytes()
-    except OSError:
-        return False
+def workers_of(ancestor: int) -> list[int]:
+    """The workers of a batch, and their server."""
+    found, below = [], [ancestor]
+    for process in below:
+        with contextlib.suppress(OSError):
+            tasks = Path(f"/proc/{process}/task").iterdir()
+            below += [int(child) for task in tasks for child in (task / "children").read_text().split()]
+            if b"ortconv.batch.worker" in Path(f"/proc/{process}/cmdline").read_bytes():
+                found.append(process)
+    return found
 
 
 def end(process: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def tool(folder: Path, source: Path) -> bool:
