@@ -40,6 +40,8 @@ KINDS = {
     "MismatchError": "numbers differ",
     "UnsupportedError": "unsupported",
     "UsageError": "file or option",
+    "GateError": "gate",
+    "BackendError": "backend",
     "InternalError": "bug in ortconv",
 }
 
@@ -106,14 +108,11 @@ def convert_all(
         targets[target] = path
     with ExitStack() as resources:
         isolated = not (observer is not None or (len(paths) == 1 and jobs is timeout is memory is None))
-        crew = resources.enter_context(crew_of(executor, jobs, timeout, memory, isolated=isolated, warm=WARM))
+        crew = resources.enter_context(crew_of(executor, jobs, timeout, memory, isolated=isolated))
         _check_names(options, paths, crew)
         kept = resources.enter_context(Journal(folder)) if resume is not None else None
         engine = Engine(partial(convert_one, observer=observer), crew)
         return Conversions(targets, folder, options, engine, kept, resume is True, resources.pop_all())
-
-
-WARM = ("ortconv.batch.work:warm_up",)
 
 
 class Conversions(Iterator[Result | Failure]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +15,9 @@ from ortconv.watch import Limits
 
 TIMEOUT = 3600.0
 """Seconds that a model may take."""
+
+WARM = ("ortconv.batch.work:warm_up",)
+"""What a new process calls before it works: it imports all that verbs need."""
 
 SHARE = 0.9
 """How much of the machine's memory all workers may fill together."""
@@ -39,7 +42,6 @@ def crew_of(
     memory: int | None,
     *,
     isolated: bool,
-    warm: Sequence[str],
 ) -> Iterator[Crew]:
     """Those who do the work as long as the block lasts. With `isolated`, in processes that are held to the limits."""
     if isinstance(executor, Executor):
@@ -52,13 +54,13 @@ def crew_of(
     if executor is not None:
         from ortconv.batch.cluster import cluster
 
-        with cluster(executor, TIMEOUT if timeout is None else timeout, memory, warm) as (far, many):
+        with cluster(executor, TIMEOUT if timeout is None else timeout, memory, WARM) as (far, many):
             yield Crew(far, many, False)
         return
     if not isolated:
         yield Crew(Here(), 1, True)
         return
-    pool = LocalPool(jobs, Limits(TIMEOUT if timeout is None else timeout, memory or memory_share(jobs)), warm)
+    pool = LocalPool(jobs, Limits(TIMEOUT if timeout is None else timeout, memory or memory_share(jobs)), WARM)
     try:
         yield Crew(pool, jobs, True)
     finally:

@@ -43,7 +43,7 @@ class Verbs(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _verb(cmd_name) if cmd_name in VERBS else None
+        return command_of(cmd_name) if cmd_name in VERBS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -59,7 +59,7 @@ class Verbs(click.Group):
 
 
 @cache
-def _verb(name: str) -> click.Command:
+def command_of(name: str) -> click.Command:
     """A verb, whose commands check their outputs before they begin."""
     command: click.Command = import_module(VERBS[name][0]).command
     for one in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):

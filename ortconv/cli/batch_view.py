@@ -180,7 +180,7 @@ class BatchView:
         from rich.text import Text
 
         workers = sorted(busy(), key=lambda one: -one[2])
-        lines = [_cut(f"{s:5.0f} s  {a.stage:<9} {printable(name)}", width) for name, a, s in workers]
+        lines = [f"{s:5.0f} s  {a.stage:<9} " + _cut(printable(name), width - 19) for name, a, s in workers]
         if len(lines) > max(height - 3, 1):
             lines = [*lines[: max(height - 4, 0)], f"        and {len(lines) - max(height - 4, 0)} more"]
         return Text("\n".join([*lines, self._bar(width)]), no_wrap=True, overflow="crop")
