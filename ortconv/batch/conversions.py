@@ -8,14 +8,25 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
-from ortconv.batch import journal
 from ortconv.batch.crew import Crew, crew_of
 from ortconv.batch.engine import Engine
 from ortconv.batch.journal import Journal, Record
-from ortconv.batch.work import Conversion, Journaling, convert_one, unknown_operators
+from ortconv.batch.locations import (
+    FarJournal,
+    Location,
+    below,
+    check_reach,
+    common_folder,
+    fetch,
+    find_urls,
+    location,
+    write_far,
+)
+from ortconv.batch.work import Conversion, Journaling, Outcome, convert_one, unknown_operators
 from ortconv.errors import OrtconvError, UsageError, nearest
 from ortconv.files import clear_away, write_text
 from ortconv.ir.schema import operators
@@ -84,6 +95,8 @@ def convert_all(
     have below the directory or below the folder that a list has in common; without it, beside the sources. One operator config
     for all files that are in place is written at the end.
 
+    Sources and `output_dir` may be URLs of fsspec, such as s3://bucket/models.
+
     Work is done by `jobs` processes of this machine, one for each core by default, or by an executor: one of concurrent.futures, or
     the address of a Dask cluster such as "tcp://scheduler:8786" or "local:4". A single model is converted in this process unless a
     number of jobs or a limit is given; so are all of them with an `observer`. In a worker, each model may take `timeout` seconds
@@ -98,19 +111,26 @@ def convert_all(
     options = options_of(options, settings)
     options.recipe()
     root, paths = _found(sources)
-    folder = root if output_dir is None else Path(output_dir)
-    targets: dict[str, Path] = {}
+    folder = root if output_dir is None else location(output_dir)
+    targets: dict[str, Location] = {}
     for path in paths:
-        name = ort_name(path, options.optimization_level, options.optimization_style)
-        target = (path.parent.relative_to(root) / name).as_posix()
+        inner = PurePosixPath(
+            path.relative_to(root).as_posix() if isinstance(path, Path) else path[len(str(root)) + 1 :]
+        )
+        target = str(inner.with_name(ort_name(inner, options.optimization_level, options.optimization_style)))
         if target in targets:
-            raise UsageError(f"{targets[target]} and {path} would both become {folder / target}", hint="rename one")
+            raise UsageError(
+                f"{targets[target]} and {path} would both become {below(folder, target)}", hint="rename one"
+            )
         targets[target] = path
     with ExitStack() as resources:
         isolated = not (observer is not None or (len(paths) == 1 and jobs is timeout is memory is None))
+        check_reach((folder, *paths), in_process=isinstance(executor, Executor) or not isolated)
         crew = resources.enter_context(crew_of(executor, jobs, timeout, memory, isolated=isolated))
         _check_names(options, paths, crew)
-        kept = resources.enter_context(Journal(folder)) if resume is not None else None
+        kept = None if resume is None else _journal(folder)
+        if kept is not None:
+            resources.callback(kept.close)
         engine = Engine(partial(convert_one, observer=observer), crew)
         return Conversions(targets, folder, options, engine, kept, resume is True, resources.pop_all())
 
@@ -121,11 +141,11 @@ class Conversions(Iterator[Result | Failure]):
 
     def __init__(
         self,
-        targets: Mapping[str, Path],
-        folder: Path,
+        targets: Mapping[str, Location],
+        folder: Location,
         options: Options,
-        engine: Engine[Conversion, tuple[Result, Record | None]],
-        kept: Journal | None,
+        engine: Engine[Conversion, Outcome],
+        kept: Journal | FarJournal | None,
         resume: bool,
         resources: ExitStack,
     ) -> None:
@@ -136,7 +156,7 @@ class Conversions(Iterator[Result | Failure]):
         self._in_place: set[str] = set()
         self._results = self._run()
 
-    config: Path | None
+    config: Location | None
 
     def __next__(self) -> Result | Failure:
         return next(self._results)
@@ -148,8 +168,9 @@ class Conversions(Iterator[Result | Failure]):
     def close(self) -> None:
         """End the work, whatever is left of it."""
         self._resources.close()
-        for folder in {(self._folder / target).parent for target in self._targets}:
-            clear_away(folder)
+        if isinstance(self._folder, Path):
+            for folder in {(self._folder / target).parent for target in self._targets}:
+                clear_away(folder)
 
     def _run(self) -> Iterator[Result | Failure]:
         try:
@@ -160,7 +181,7 @@ class Conversions(Iterator[Result | Failure]):
                     continue
                 result, record = outcome
                 if self._journal is not None and record is not None and item.journaling is Journaling.CALLER:
-                    journal.append(self._journal.path, record)
+                    self._journal.append(record)
                 self._in_place.add(item.output)
                 self._required[_operators(result.required)] = None
                 yield result
@@ -172,7 +193,8 @@ class Conversions(Iterator[Result | Failure]):
     def _items(self, known: Mapping[str, Record]) -> Iterator[Conversion]:
         who = Journaling.NONE
         if self._journal is not None:
-            who = Journaling.WORKER if self._engine.crew.is_local else Journaling.CALLER
+            near = self._engine.crew.is_local and isinstance(self._folder, Path)
+            who = Journaling.WORKER if near else Journaling.CALLER
         for output, source in self._targets.items():
             yield Conversion(source, self._folder, output, self._options, who, known.get(output))
 
@@ -184,12 +206,18 @@ class Conversions(Iterator[Result | Failure]):
             required.merge(RequiredOperators.parse(text))
         for output in self._targets.keys() - self._in_place:
             with suppress(OrtconvError):
-                if (self._folder / output).is_file():
-                    required.merge(required_by([self._folder / output], types=types, options=self._options))
+                target = below(self._folder, output)
+                if isinstance(target, Path) and target.is_file():
+                    required.merge(required_by([target], types=types, options=self._options))
                     self._in_place.add(output)
-        if self._in_place:
-            self.config = self._folder / config_name(self._options)
-            write_text(self.config, required.text([str(self._folder / output) for output in self._in_place]))
+        if not self._in_place:
+            return
+        text = required.text([str(below(self._folder, output)) for output in self._in_place])
+        self.config = below(self._folder, config_name(self._options))
+        if isinstance(self.config, Path):
+            write_text(self.config, text)
+        else:
+            write_far(self.config, text)
 
 
 def _operators(config: str) -> str:
@@ -197,14 +225,14 @@ def _operators(config: str) -> str:
     return "\n".join(line for line in config.splitlines() if not line.startswith("#"))
 
 
-def _check_names(options: Options, paths: Sequence[Path], crew: Crew) -> None:
+def _check_names(options: Options, paths: Sequence[Location], crew: Crew) -> None:
     """UsageError for a dimension to fix or a stop operator that no model has. Models are read until each name is found."""
     dims, ops = set(options.fix_dims), unknown_operators(options.nnapi_partitioning_stop_ops or ())
     if not dims and not ops:
         return
     known_dims: set[str] = set()
     known_ops: set[str] = set()
-    for _, names in Engine(names_in, crew).run(paths):
+    for _, names in Engine(_names_at, crew).run(paths):
         if isinstance(names, OrtconvError):
             continue
         known_dims |= names[0]
@@ -223,15 +251,34 @@ def _check_names(options: Options, paths: Sequence[Path], crew: Crew) -> None:
         raise UsageError(f"there is no operator '{name}' to stop at", hint=nearest(name, known_ops))
 
 
-def _found(sources: PathLike | Sequence[PathLike]) -> tuple[Path, list[Path]]:
+def _names_at(place: Location) -> tuple[set[str], set[str]]:
+    """The symbolic dimensions and the operators of a model."""
+    if isinstance(place, Path):
+        return names_in(place)[:2]
+    with TemporaryDirectory(prefix="ortconv-") as folder:
+        copy = Path(folder, "m.onnx")
+        fetch(place, copy)
+        return names_in(copy)[:2]
+
+
+def _journal(folder: Location) -> Journal | FarJournal:
+    return Journal(folder) if isinstance(folder, Path) else FarJournal(folder)
+
+
+def _found(sources: PathLike | Sequence[PathLike]) -> tuple[Location, Sequence[Location]]:
     """The folder that all models lie in, and the models."""
+    root: Location
+    paths: Sequence[Location]
     if isinstance(sources, str | os.PathLike):
-        root = Path(sources)
-        paths = find_models(root)
-        root = root if root.is_dir() else root.parent
+        root = location(sources)
+        if isinstance(root, str):
+            root, paths = find_urls(root)
+        else:
+            paths = find_models(root)
+            root = root if root.is_dir() else root.parent
     else:
-        paths = list(map(Path, sources))
-        root = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path()
+        paths = list(map(location, sources))
+        root = common_folder(paths) if paths else Path()
     if not paths:
-        raise UsageError("there is no .onnx file to convert", file=root)
+        raise UsageError("there is no .onnx file to convert", file=str(root))
     return root, paths

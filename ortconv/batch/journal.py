@@ -82,10 +82,12 @@ class Journal:
         with open(self.path, "rb") as file:
             return {record.output: record for line in file if (record := Record.parse(line)) is not None}
 
-    def __enter__(self) -> Journal:
-        return self
+    def append(self, record: Record) -> None:
+        """Add a line."""
+        os.write(self._descriptor, record.line())
 
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
+        """Let other batches write to the folder."""
         os.close(self._descriptor)
 
 

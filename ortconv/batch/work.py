@@ -27,68 +27,83 @@ class Journaling(Enum):
     CALLER = 2
 
 
+Outcome = tuple[Result, Record | None]
+"""What comes of a model, and its line for the journal."""
+
+
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """One model of a batch: its file, the file to write below the folder of the batch, and what an earlier batch noted of it."""
+    """One model of a batch: its file, the file to write below the folder of the batch, and what an earlier batch noted of it.
 
-    source: Path
-    folder: Path
+    A location is a path, or the text of a URL: see `ortconv.batch.locations`.
+    """
+
+    source: Path | str
+    folder: Path | str
     output: str
     options: Options
     journaling: Journaling = Journaling.NONE
     known: Record | None = None
 
-    @property
-    def target(self) -> Path:
-        return self.folder / self.output
 
+def convert_one(item: Conversion, observer: Observer | None = None) -> Outcome:
+    """The result of a conversion, or what is known of one that would change nothing."""
+    source, folder, known = item.source, item.folder, item.known
+    if isinstance(source, str) or isinstance(folder, str):
+        from ortconv.batch.locations import convert_far
 
-def convert_one(item: Conversion, observer: Observer | None = None) -> tuple[Result, Record | None]:
-    """The result of a conversion, or what is known of one that would change nothing; and the line for the journal."""
-    known = item.known
-    if known is not None and journal.is_current(known, item.source, item.folder, item.options):
-        files = [str(item.folder / name) for name in known.files]
-        return Result(str(item.source), files, unchanged=True, required=known.operators, **known.facts), None
-    if item.target.is_dir():
-        raise UsageError("cannot write: it is a directory", file=item.target)
+        return convert_far(item)
+    if known is not None and journal.is_current(known, source, folder, item.options):
+        files = [str(folder / name) for name in known.files]
+        return Result(str(source), files, unchanged=True, required=known.operators, **known.facts), None
+    target = folder / item.output
+    if target.is_dir():
+        raise UsageError("cannot write: it is a directory", file=target)
     records: list[Record] = []
 
     def note(result: Result, draft: Path) -> None:
-        records.append(_record(item, result, draft))
+        records.append(_record(item.output, result, draft, source, folder, item.options))
         if item.journaling is Journaling.WORKER:
-            journal.append(item.folder / journal.NAME, records[-1])
+            journal.append(folder / journal.NAME, records[-1])
 
-    result = _convert_fitting(item, observer, None if item.journaling is Journaling.NONE else note)
+    placing = None if item.journaling is Journaling.NONE else note
+    result = _convert_fitting(source, target, item.options, observer, placing)
     return result, records[-1] if records else None
 
 
-def _record(item: Conversion, result: Result, draft: Path) -> Record:
+def _record(output: str, result: Result, draft: Path, source: Path, folder: Path, options: Options) -> Record:
     """The line of a result, which is still in its draft."""
     others = map(Path, result.files[1:])
-    files = {item.output: journal.digest(draft)}
     return Record(
-        item.output,
-        str(item.source),
-        journal.key(item.source, result.external, item.options),
+        output,
+        str(source),
+        journal.key(source, result.external, options),
         result.external,
-        files | {other.relative_to(item.folder).as_posix(): journal.digest(other) for other in others},
+        {
+            output: journal.digest(draft),
+            **{other.relative_to(folder).as_posix(): journal.digest(other) for other in others},
+        },
         {name: getattr(result, name) for name in FACTS},
         result.required,
     )
 
 
 def _convert_fitting(
-    item: Conversion, observer: Observer | None, placing: Callable[[Result, Path], None] | None
+    source: Path,
+    target: Path,
+    options: Options,
+    observer: Observer | None,
+    placing: Callable[[Result, Path], None] | None,
 ) -> Result:
     """The result with those options that concern the model: dimensions and stop operators of other models are left out."""
-    options = replace(item.options, write_config=False)
+    options = replace(options, write_config=False)
     stop_ops = options.nnapi_partitioning_stop_ops or ()
     if unknown := unknown_operators(stop_ops):
-        absent = unknown - names_in(item.source)[1]
+        absent = unknown - names_in(source)[1]
         options = replace(options, nnapi_partitioning_stop_ops=tuple(op for op in stop_ops if op not in absent))
     while True:
         try:
-            return convert(item.source, item.target, options=options, observer=observer, placing=placing)
+            return convert(source, target, options=options, observer=observer, placing=placing)
         except UnknownDimError as error:
             if error.name not in options.fix_dims:
                 raise

@@ -89,8 +89,8 @@ def _limited(flags: Mapping[str, Any]) -> AbstractContextManager[None]:
     model = flags.get("model")
     if isinstance(model, Path):
         note_file(str(model))
-        if model.is_dir():
-            return nullcontext()
+    if isinstance(model, str) or (isinstance(model, Path) and model.is_dir()):
+        return nullcontext()
     if flags.get("timeout") is flags.get("memory") is None:
         return nullcontext()
 

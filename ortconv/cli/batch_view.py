@@ -121,7 +121,7 @@ class BatchView:
             for line in (*table, self.counts(), *map(printable, self.written)):
                 click.echo(line, err=True, color=color())
 
-    def refuse(self, file: Path) -> None:
+    def refuse(self, file: Path | str) -> None:
         """BatchError if a model failed."""
         if self.failures:
             raise BatchError(

@@ -11,7 +11,20 @@ import click
 from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import color, print_json
 from ortconv.cli.batch_view import BatchView, check_github, only_for_directories
-from ortconv.cli.options import BATCH, COREML, FIX_DIM, LIMITS, NNAPI, PASS_CHOICE, TIME_AND_MEMORY, Library, Size, add
+from ortconv.cli.options import (
+    BATCH,
+    COREML,
+    FIX_DIM,
+    LIMITS,
+    NNAPI,
+    PASS_CHOICE,
+    TIME_AND_MEMORY,
+    Folder,
+    Library,
+    Size,
+    Source,
+    add,
+)
 from ortconv.cli.progress import stage_line
 from ortconv.cli.render import convert_line, convert_summary
 from ortconv.errors import UsageError
@@ -41,7 +54,7 @@ class ManyStyles(click.Command):
 
 
 @click.command(cls=ManyStyles, context_settings={"show_default": True})
-@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@click.argument("model", type=Source())
 @click.option(
     "-o",
     "--output",
@@ -50,7 +63,7 @@ class ManyStyles(click.Command):
 )
 @click.option(
     "--output-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Folder(),
     help="The directory to write to, keeping the folders below MODEL.",
 )
 @click.option(
@@ -156,22 +169,24 @@ class ManyStyles(click.Command):
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="List every pass and rewrite with nodes, bytes and time.")
 def command(
-    model: Path, output: Path | None, output_dir: Path | None, as_json: bool, quiet: bool, verbose: bool, **flags: Any
+    model: Path | str,
+    output: Path | None,
+    output_dir: Path | str | None,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    **flags: Any,
 ) -> None:
-    """Convert MODEL, an .onnx file or a directory of them, to ORT format.
+    """Convert MODEL, an .onnx file or a directory of them, to ORT format. Both may be URLs of fsspec, such as s3://bucket/models.
 
     Writes x.ort (x.LEVEL.ort below level all, x.with_runtime_opt.ort in Runtime style) and the operator config for minimal builds.
     Nothing is put in place unless the result computes what the source computes.
     """
-    from ortconv.models import find_models
-
     styles = tuple(dict.fromkeys(flags.pop("styles")))
     place = _place(model, output, output_dir, styles)
     details = verbose or as_json
-    if model.is_dir():
-        if not (count := len(find_models(model))):
-            raise UsageError(f"there is no .onnx file below {model}")
-        view = BatchView("converted", count * len(styles), as_json, quiet)
+    if isinstance(model, str) or isinstance(place, str) or model.is_dir():
+        view = BatchView("converted", 0, as_json, quiet)
         _convert_all(view, model, place, [_options(flags, style, details=details) for style in styles], flags, verbose)
         return
     only_for_directories([(f"--{name}", flags[name]) for name in ("resume", "cluster", "summary", "github")])
@@ -185,7 +200,12 @@ def command(
 
 
 def _convert_all(
-    view: BatchView, model: Path, place: Path | None, options: Sequence[Options], flags: dict[str, Any], verbose: bool
+    view: BatchView,
+    model: Path | str,
+    place: Path | str | None,
+    options: Sequence[Options],
+    flags: dict[str, Any],
+    verbose: bool,
 ) -> None:
     """Convert a directory, once with each of these options."""
     from ortconv.batch import Failure, convert_all
@@ -202,6 +222,7 @@ def _convert_all(
             memory=flags["memory"],
             resume=flags["resume"],
         )
+        view.total = len(options) * batch.total
         with view.shown(batch, live=not verbose):
             for done in batch:
                 if isinstance(done, Failure):
@@ -218,7 +239,9 @@ def _convert_all(
         view.refuse(model)
 
 
-def _place(model: Path, output: Path | None, output_dir: Path | None, styles: Sequence[str]) -> Path | None:
+def _place(
+    model: Path | str, output: Path | None, output_dir: Path | str | None, styles: Sequence[str]
+) -> Path | str | None:
     """The .ort file to write, or the folder; None for files beside their models."""
     if output is not None and output_dir is not None:
         raise UsageError("--output and --output-dir exclude each other")
@@ -228,7 +251,7 @@ def _place(model: Path, output: Path | None, output_dir: Path | None, styles: Se
     if output.suffix.lower() == ".onnx":
         hint = f"name it {output.stem}.ort, or give a directory"
         raise UsageError(f"-o {output}: convert writes .ort files, not .onnx", hint=hint)
-    if _is_file(model, output) and len(styles) > 1:
+    if isinstance(model, Path) and _is_file(model, output) and len(styles) > 1:
         raise UsageError("one .ort file cannot hold two styles", hint="give -o a directory")
     return place
 

@@ -26,6 +26,34 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, ctx)
 
 
+class Source(click.Path):
+    """A file or directory that exists, or a URL of fsspec, which stays a text."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if _is_url(value) else super().convert(_without_scheme(value), param, ctx)
+
+
+class Folder(click.Path):
+    """A directory to write to, or a URL of fsspec, which stays a text."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if _is_url(value) else super().convert(_without_scheme(value), param, ctx)
+
+
+def _is_url(value: Any) -> bool:
+    return isinstance(value, str) and "://" in value and not value.startswith("file://")
+
+
+def _without_scheme(value: Any) -> Any:
+    return value.removeprefix("file://") if isinstance(value, str) else value
+
+
 class Library(click.Path):
     """A shared library of Linux, macOS or Windows."""
 

@@ -217,8 +217,10 @@ def test_a_line_that_is_no_record(line: bytes) -> None:
 
 
 def test_two_batches_do_not_write_to_the_same_folder(source: Path) -> None:
-    with Journal(source.parent / "out"), pytest.raises(UsageError, match="another batch is writing to this folder"):
+    other = Journal(source.parent / "out")
+    with pytest.raises(UsageError, match="another batch is writing to this folder"):
         resumed(source)
+    other.close()
     assert len(resumed(source)) == 3
 
 
@@ -253,7 +255,7 @@ def wait_for_quiet(out: Path) -> None:
     end = time.monotonic() + 30
     while time.monotonic() < end:
         try:
-            Journal(out).__exit__()
+            Journal(out).close()
             return
         except UsageError:
             time.sleep(0.01)
