@@ -148,6 +148,8 @@ class LocalPool(Executor):
     `warm` are functions to call in a new process, MODULE:NAME; they import what the work needs.
     """
 
+    starter: Callable[[Sequence[str]], Starter] = ForkServer if sys.platform == "linux" else Spawner
+
     def __init__(self, jobs: int, limits: Limits = NONE, warm: Sequence[str] = ()) -> None:
         self.jobs, self.limits, self._warm = jobs, limits, warm
         self._waiting: deque[tuple[Task, Future[Any]]] = deque()
@@ -186,7 +188,7 @@ class LocalPool(Executor):
         starter: Starter | None = None
         try:
             for _ in range(MOST_SERVERS):
-                starter = ForkServer(self._warm) if sys.platform == "linux" else Spawner(self._warm)
+                starter = self.starter(self._warm)
                 try:
                     while self._is_needed():
                         self._step(starter)

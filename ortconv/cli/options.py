@@ -135,13 +135,14 @@ TIME_AND_MEMORY = (
         "--timeout",
         type=click.FloatRange(0, min_open=True),
         metavar="SECONDS",
-        help="Give up after this time; with a directory, each model.",
+        help="Give up after this time. With a directory, each model has it, and an hour by default.",
     ),
     click.option(
         "--memory",
         type=Size(),
         metavar="SIZE",
-        help="Let the process allocate no more than this, such as 4GiB; with a directory, each worker.",
+        help="Allocate no more than this, such as 4GiB. With a directory, each worker has it, and by default nine tenths of the "
+        "machine's memory divided by the jobs.",
     ),
 )
 """Limits that the command line applies: to the command, or with a directory to the work on each model."""

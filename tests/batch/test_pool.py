@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,14 +13,20 @@ from typing import Any
 import calls
 import pytest
 
-from ortconv.batch.pool import LocalPool
+from ortconv.batch.pool import LocalPool, Spawner
 from ortconv.errors import CrashError, InternalError, LimitError, OrtconvError, UsageError
 from ortconv.watch import Limits
 
 
-@pytest.fixture
-def pool() -> Iterator[LocalPool]:
-    pool = LocalPool(2, Limits(60, 1 << 30))
+class SpawningPool(LocalPool):
+    """A pool as on systems where processes are not forked."""
+
+    starter = Spawner
+
+
+@pytest.fixture(params=[LocalPool, SpawningPool])
+def pool(request: pytest.FixtureRequest) -> Iterator[LocalPool]:
+    pool: LocalPool = request.param(2, Limits(60, 1 << 30))
     yield pool
     pool.shutdown(cancel_futures=True)
 
@@ -105,8 +112,10 @@ def test_a_worker_killed_between_calls_fails_none(pool: LocalPool) -> None:
     assert pool.submit(calls.identity, 2).result(60)[0] == 2
 
 
-def test_the_loss_of_all_workers_loses_no_call(pool: LocalPool) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no server of workers")
+def test_the_loss_of_all_workers_loses_no_call() -> None:
     """The server of the workers is killed in the middle of a call."""
+    pool = LocalPool(2)
     slow = pool.submit(calls.sleep, 1)
     wait_for(lambda: any(activity.stage == "sleep" for _, activity, _ in pool.busy()))
     process = next(worker.id for worker in pool._workers)
@@ -114,6 +123,7 @@ def test_the_loss_of_all_workers_loses_no_call(pool: LocalPool) -> None:
     os.kill(server, signal.SIGKILL)
     assert slow.result(60) is None
     wait_for(lambda: not is_alive(process))
+    pool.shutdown()
 
 
 def test_what_the_workers_do_is_known(pool: LocalPool) -> None:

@@ -97,7 +97,7 @@ def kills(folder: Path, models: int, times: int, jobs: int) -> bool:
     while sum(killed.values()) < times:
         rounds += 1
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        time.sleep(draw.uniform(0.5, 1.6))
+        time.sleep(draw.uniform(0.5, 0.6 + models * 0.003))
         workers = workers_of(process.pid)
         if process.poll() is None and workers and draw.random() < 0.4:
             end(draw.choice(workers))
