@@ -7,6 +7,8 @@ crashes or never ends fails alone, and does not count as a lost machine. Work on
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
@@ -35,9 +37,10 @@ def cluster(address: str, seconds: float, memory: int | None, warm: Sequence[str
     if local != address:
         if not local.isdecimal() or int(local) < 1:
             raise UsageError(f"--cluster {address}: the number of workers is missing", hint="write local:4")
-        made = distributed.LocalCluster(
-            n_workers=int(local), threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR
-        )
+        with _deaf_to_interrupts():
+            made = distributed.LocalCluster(
+                n_workers=int(local), threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR
+            )
     else:
         made = address
     try:
@@ -52,6 +55,19 @@ def cluster(address: str, seconds: float, memory: int | None, warm: Sequence[str
         client.close()
         if made is not address:
             made.close()
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes that start in this block leave Ctrl-C to this one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class ClusterExecutor(Executor):

@@ -54,7 +54,8 @@ def convert_line(result: Result) -> str:
         equal = check.max_abs == 0
         numbers = click.style("numbers equal" if equal else f"max abs {check.max_abs:.1e}", fg="green")
     counts = f"{result.nodes_before} -> {result.nodes_after} nodes, {size(result.bytes_after)}"
-    warned = click.style(f", {len(result.warnings)} warnings", fg="yellow") if result.warnings else ""
+    count = len(result.warnings)
+    warned = click.style(f", {count} warning{'' if count == 1 else 's'}", fg="yellow") if count else ""
     return f"{click.style(printable(result.source), bold=True)} -> {printable(result.files[0])}: {counts}, {numbers}{warned}"
 
 
