@@ -136,8 +136,12 @@ def convert_all(
 
 
 class Conversions(Iterator[Result | Failure]):
-    """What comes of each model of a batch, as it ends. `total` is the number of models; `config` is the operator config, written
-    when all are done: None before, and where there is none."""
+    """What comes of each model of a batch, as it ends.
+
+    `total` is the number of models. `config` is the operator config: None until it is written, when all models are done.
+    """
+
+    config: Location | None
 
     def __init__(
         self,
@@ -154,11 +158,14 @@ class Conversions(Iterator[Result | Failure]):
         self._journal, self._resume, self._resources = kept, resume, resources
         self._required: dict[str, None] = {}
         self._in_place: set[str] = set()
-        self._results = self._run()
+        self._results: Iterator[Result | Failure] | None = None
 
-    config: Location | None
+    def __del__(self) -> None:
+        self._resources.close()
 
     def __next__(self) -> Result | Failure:
+        if self._results is None:
+            self._results = self._run()
         return next(self._results)
 
     def busy(self) -> list[tuple[str, Activity, float]]:

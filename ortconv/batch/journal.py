@@ -6,6 +6,7 @@ moment: files that are in place and equal their line are done, and all else is n
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -63,9 +64,12 @@ class Journal:
     """The journal of a folder, which this process alone has open as long as it exists. UsageError if another one has."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / NAME
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._descriptor = _opened(self.path)
+        except OSError as error:
+            raise UsageError(f"cannot write: {error.strerror}", file=error.filename or folder) from error
         if lock(self._descriptor) is False:
             os.close(self._descriptor)
             raise UsageError(
@@ -84,7 +88,7 @@ class Journal:
 
     def append(self, record: Record) -> None:
         """Add a line."""
-        os.write(self._descriptor, record.line())
+        _write(self._descriptor, record)
 
     def close(self) -> None:
         """Let other batches write to the folder."""
@@ -93,11 +97,22 @@ class Journal:
 
 def append(path: Path, record: Record) -> None:
     """Add a line. Lines of several processes do not mix."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    descriptor = _opened(path)
     try:
-        os.write(descriptor, record.line())
+        _write(descriptor, record)
     finally:
         os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+    return os.open(path, flags, 0o666)
+
+
+def _write(descriptor: int, record: Record) -> None:
+    line = record.line()
+    if os.write(descriptor, line) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def is_current(record: Record, source: Path, folder: Path, options: Options) -> bool:

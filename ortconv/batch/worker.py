@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ def perform(task: Task) -> Done:
     except MemoryError:
         return Done(error=UnsupportedError("out of memory", hint="try a machine with more memory"))
     except Exception as error:
+        if os.environ.get("ORTCONV_DEBUG"):
+            traceback.print_exc()
         return Done(error=InternalError(f"{type(error).__name__}: {error}"))
 
 

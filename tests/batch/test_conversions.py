@@ -224,6 +224,28 @@ def test_two_batches_do_not_write_to_the_same_folder(source: Path) -> None:
     assert len(resumed(source)) == 3
 
 
+def test_the_journal_is_no_link(source: Path) -> None:
+    out = source.parent / "out"
+    out.mkdir()
+    (source.parent / "precious").write_text("x")
+    (out / journal.NAME).symlink_to(source.parent / "precious")
+    with pytest.raises(UsageError, match="cannot write"):
+        resumed(source)
+    assert (source.parent / "precious").read_text() == "x"
+
+
+def test_a_folder_that_is_a_file(source: Path) -> None:
+    (source.parent / "out").write_text("x")
+    with pytest.raises(UsageError, match="cannot write"):
+        resumed(source)
+
+
+def test_a_batch_that_nobody_reads_locks_nothing(source: Path) -> None:
+    batch = ortconv.convert_all(source, source.parent / "out", resume=False, **QUICK)
+    del batch
+    assert len(resumed(source)) == 3
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems let workers finish their model")
 def test_a_batch_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     count = 60
