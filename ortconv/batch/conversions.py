@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -127,7 +127,7 @@ def convert_all(
         isolated = not (observer is not None or (len(paths) == 1 and jobs is timeout is memory is None))
         check_reach((folder, *paths), in_process=isinstance(executor, Executor) or not isolated)
         crew = resources.enter_context(crew_of(executor, jobs, timeout, memory, isolated=isolated))
-        _check_names(options, paths, crew)
+        check_names(options.fix_dims, options.nnapi_partitioning_stop_ops or (), paths, crew)
         kept = None if resume is None else _journal(folder)
         if kept is not None:
             resources.callback(kept.close)
@@ -232,9 +232,9 @@ def _operators(config: str) -> str:
     return "\n".join(line for line in config.splitlines() if not line.startswith("#"))
 
 
-def _check_names(options: Options, paths: Sequence[Location], crew: Crew) -> None:
+def check_names(fix_dims: Iterable[str], stop_ops: Iterable[str], paths: Sequence[Location], crew: Crew) -> None:
     """UsageError for a dimension to fix or a stop operator that no model has. Models are read until each name is found."""
-    dims, ops = set(options.fix_dims), unknown_operators(options.nnapi_partitioning_stop_ops or ())
+    dims, ops = set(fix_dims), unknown_operators(stop_ops)
     if not dims and not ops:
         return
     known_dims: set[str] = set()

@@ -97,10 +97,8 @@ def _convert_fitting(
 ) -> Result:
     """The result with those options that concern the model: dimensions and stop operators of other models are left out."""
     options = replace(options, write_config=False)
-    stop_ops = options.nnapi_partitioning_stop_ops or ()
-    if unknown := unknown_operators(stop_ops):
-        absent = unknown - names_in(source)[1]
-        options = replace(options, nnapi_partitioning_stop_ops=tuple(op for op in stop_ops if op not in absent))
+    if options.nnapi_partitioning_stop_ops is not None:
+        options = replace(options, nnapi_partitioning_stop_ops=fitting(options.nnapi_partitioning_stop_ops, source))
     while True:
         try:
             return convert(source, target, options=options, observer=observer, placing=placing)
@@ -108,6 +106,14 @@ def _convert_fitting(
             if error.name not in options.fix_dims:
                 raise
             options = replace(options, fix_dims={n: size for n, size in options.fix_dims.items() if n != error.name})
+
+
+def fitting(stop_ops: Iterable[str], source: Path) -> tuple[str, ...]:
+    """The stop operators without those that are neither known nor in the model."""
+    stop_ops = tuple(stop_ops)
+    unknown = unknown_operators(stop_ops)
+    absent = unknown - names_in(source)[1] if unknown else unknown
+    return tuple(op for op in stop_ops if op not in absent)
 
 
 def unknown_operators(names: Iterable[str]) -> set[str]:

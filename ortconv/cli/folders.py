@@ -13,9 +13,11 @@ from typing import Any
 import click
 
 from ortconv.cli.batch_view import BatchView, check_github
-from ortconv.errors import OrtconvError, UsageError
+from ortconv.cli.convert import dims, names
+from ortconv.errors import OrtconvError, UnknownDimError, UsageError
 
 MODELS = (".onnx", ".ort")
+STOP_OPS = "nnapi_partitioning_stop_ops"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ def over_folder(done: str, each: Iterable[Mapping[str, Any]], line: Callable[[di
     BatchError if one fails. `done` is the verb of the counts, such as verified.
     """
     from ortconv.batch import Failure
+    from ortconv.batch.conversions import check_names
     from ortconv.batch.crew import crew_of
     from ortconv.batch.engine import Engine
 
@@ -61,6 +64,8 @@ def over_folder(done: str, each: Iterable[Mapping[str, Any]], line: Callable[[di
     with ExitStack() as resources:
         limits = given["timeout"], given["memory"]
         crew = resources.enter_context(crew_of(given["cluster"], given["jobs"], *limits, isolated=True))
+        models = list(dict.fromkeys(piece.parameters["model"] for piece in pieces))
+        check_names(dims(given.get("fix_dims", ())), _stop_ops(given) or (), models, crew)
         work = _Work(Engine(run_piece, crew), resources.pop_all())
         with view.shown(work):
             for piece, outcome in work.engine.run(pieces):
@@ -91,16 +96,37 @@ class _Work:
         self.resources.close()
 
 
+def _stop_ops(parameters: Mapping[str, Any]) -> tuple[str, ...] | None:
+    return names(parameters.get(STOP_OPS))
+
+
 def run_piece(piece: Piece) -> dict[str, Any]:
-    """The JSON document of a verb on one model."""
+    """The JSON document of a verb on one model, without dimensions to fix and stop operators that it does not have."""
+    from ortconv.batch.work import fitting
+
+    parameters = {**piece.parameters, "as_json": True, "quiet": False}
+    stop_ops = _stop_ops(parameters)
+    if stop_ops is not None and parameters["model"].suffix.lower() != ".ort":
+        parameters[STOP_OPS] = ",".join(fitting(stop_ops, parameters["model"]))
+    while True:
+        try:
+            return _document(piece.verb, parameters)
+        except UnknownDimError as error:
+            fixed = parameters["fix_dims"]
+            parameters["fix_dims"] = tuple(text for text in fixed if text.rpartition("=")[0] != error.name)
+            if parameters["fix_dims"] == fixed:
+                raise
+
+
+def _document(verb: str, parameters: dict[str, Any]) -> dict[str, Any]:
     from ortconv.cli import Printed, command_of
 
-    command = command_of(piece.verb)
+    command = command_of(verb)
     printed = io.StringIO()
-    context = click.Context(command, info_name=piece.verb, obj=Printed(True))
-    context.params = {**piece.parameters, "as_json": True, "quiet": False}
+    context = click.Context(command, info_name=verb, obj=Printed(True))
+    context.params = parameters
     with context, redirect_stdout(printed):
         assert command.callback is not None
-        command.callback(**context.params)
+        command.callback(**parameters)
     document: dict[str, Any] = json.loads(printed.getvalue())
     return document
