@@ -12,6 +12,8 @@ if _TYPE_CHECKING:
     from ortconv import errors as errors
     from ortconv import nnapi as nnapi
     from ortconv import partition as partition
+    from ortconv.batch import Failure as Failure
+    from ortconv.batch import convert_all as convert_all
     from ortconv.errors import BackendError as BackendError
     from ortconv.errors import FormatError as FormatError
     from ortconv.errors import GraphError as GraphError
@@ -23,11 +25,9 @@ if _TYPE_CHECKING:
     from ortconv.errors import UsageError as UsageError
     from ortconv.models import load as load
     from ortconv.ortformat.check import check as verify
-    from ortconv.pipeline import Failure as Failure
     from ortconv.pipeline import Options as Options
     from ortconv.pipeline import Result as Result
     from ortconv.pipeline import convert as convert
-    from ortconv.pipeline import convert_all as convert_all
     from ortconv.pipeline import optimize as optimize
     from ortconv.pipeline.analysis import analyze as analyze
     from ortconv.runtime.session import Session as Session
@@ -39,13 +39,13 @@ _ERRORS = ("BackendError", "FormatError", "GraphError", "MismatchError", "ModelE
 _MODULES = ("compare", "errors", "nnapi", "partition")
 _PUBLIC = {
     **dict.fromkeys(_ERRORS, ("ortconv.errors", "")),
-    "Failure": ("ortconv.pipeline", ""),
+    "Failure": ("ortconv.batch", ""),
     "Options": ("ortconv.pipeline", ""),
     "Result": ("ortconv.pipeline", ""),
     "Session": ("ortconv.runtime.session", ""),
     "analyze": ("ortconv.pipeline.analysis", ""),
     "convert": ("ortconv.pipeline", ""),
-    "convert_all": ("ortconv.pipeline", ""),
+    "convert_all": ("ortconv.batch", ""),
     "load": ("ortconv.models", ""),
     "optimize": ("ortconv.pipeline", ""),
     "verify": ("ortconv.ortformat.check", "check"),

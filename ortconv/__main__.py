@@ -6,14 +6,32 @@ import os
 import sys
 
 from ortconv import process
+from ortconv.errors import OrtconvError
+
+SUPERVISED = ("compare", "convert", "nnapi", "partition", "run")
+"""The verbs that give models to native code. They run in a child, so that its crash is an error like any other."""
 
 
 def main() -> None:
     process.take_over()
     _open_closed_streams()
+    if sys.argv[1:2] and sys.argv[1] in SUPERVISED and hasattr(os, "fork") and not os.environ.get("ORTCONV_DEBUG"):
+        from ortconv.watch import supervised
+
+        process.end(supervised(_run, _died))
+    process.end(_run())
+
+
+def _run() -> int:
     from ortconv import cli
 
-    process.end(cli.main(sys.argv[1:]))
+    return cli.main(sys.argv[1:])
+
+
+def _died(error: OrtconvError) -> int:
+    from ortconv import cli
+
+    return cli.report(sys.argv[1:], error)
 
 
 def _open_closed_streams() -> None:

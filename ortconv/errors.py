@@ -7,7 +7,9 @@
     ├── ModelError          3   the model is invalid, or uses what ortconv does not support
     │   ├── FormatError     3     the bytes of the file are damaged
     │   ├── GraphError      3     the graph breaks the rules of its operators or of SSA form
-    │   └── UnsupportedError 3    valid, but beyond what ortconv can do
+    │   ├── UnsupportedError 3    valid, but beyond what ortconv can do
+    │   ├── LimitError      3     more time or memory needed than the user allows
+    │   └── CrashError      3     the process died that worked on the model
     ├── MismatchError       4   the numbers differ
     ├── GateError           5   a --fail-on condition failed
     ├── UnsafeInputError    6   the input tries to reach what it must not reach
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 
 class OrtconvError(Exception):
@@ -41,11 +44,21 @@ class OrtconvError(Exception):
         where = "".join(f"{part}: " for part in (self.file, self.node) if part)
         return f"{where}{self.message}"
 
+    def __reduce__(self) -> Any:
+        return _restored, (type(self), self.args, self.__dict__)
+
     def at(self, *, file: str | Path | None = None, node: str | None = None) -> OrtconvError:
         """The same error with the place filled in where it was not known yet."""
         self.file = self.file or (None if file is None else str(file))
         self.node = self.node or node
         return self
+
+
+def _restored(kind: type[OrtconvError], args: tuple[Any, ...], state: dict[str, Any]) -> OrtconvError:
+    """An error as another process raised it."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class InternalError(OrtconvError):
@@ -78,6 +91,14 @@ class GraphError(ModelError):
 
 class UnsupportedError(ModelError):
     pass
+
+
+class LimitError(ModelError):
+    """The work took more time or memory than the user allows."""
+
+
+class CrashError(ModelError):
+    """The process that worked on the model died."""
 
 
 class BackendError(ModelError):

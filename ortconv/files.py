@@ -160,7 +160,7 @@ def _draft(folder: Path, suffix: str, mode: int) -> tuple[Path, int]:
         if os.name != "posix":
             os.close(descriptor)
             return draft, -1
-        if _lock(descriptor) is not False and os.fstat(descriptor).st_nlink:
+        if lock(descriptor) is not False and os.fstat(descriptor).st_nlink:
             return draft, descriptor
         os.close(descriptor)  # another process took it for a dead one's before it was locked
 
@@ -178,8 +178,17 @@ def _give_back(draft: Path, old: os.stat_result) -> None:
         draft.chmod(mode)
 
 
+def is_draft(path: Path) -> bool:
+    """Whether a file is what `replacing` writes to."""
+    return _DRAFT.fullmatch(path.name) is not None
+
+
 @cache
 def _clear_away(folder: Path) -> None:
+    clear_away(folder)
+
+
+def clear_away(folder: Path) -> None:
     """Remove the drafts of processes that were killed. A draft that is being written is locked."""
     if os.name != "posix":
         return
@@ -193,21 +202,21 @@ def _clear_away(folder: Path) -> None:
 def _remove_if_dead(draft: str) -> None:
     descriptor = os.open(draft, os.O_RDWR | _NO_LINK | _AT_ONCE | _FLAGS)
     try:
-        if _lock(descriptor):
+        if lock(descriptor):
             os.unlink(draft)
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int) -> bool | None:
-    """Lock a file for this process; False if another one has it, None where the file system has no locks."""
-    import fcntl
-
+def lock(descriptor: int) -> bool | None:
+    """Lock a file as long as this descriptor is open; False if another one locks it, None where the system has no such locks."""
     try:
+        import fcntl
+
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:
+    except (ImportError, OSError):
         return None
     return True
 

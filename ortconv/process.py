@@ -180,6 +180,32 @@ def peak_bytes() -> int | None:
     return None
 
 
+def data_bytes() -> int:
+    """The bytes of memory that the process has allocated, used or not; 0 where the system does not tell (not Linux)."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def usable_memory() -> int | None:
+    """The bytes of memory that this process and its children may fill: the machine's, or the control group's limit."""
+    found = []
+    with suppress(AttributeError, OSError, ValueError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            found.append(int(Path("/sys/fs/cgroup", name).read_text()))
+    return min(found, default=None)
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
 # ---------------------------------------------------------------------- other libraries
 
 

@@ -17,6 +17,7 @@ PACKAGE = ROOT / "ortconv"
 LAYERS: list[set[str]] = [
     {"choices", "errors"},
     {"files", "onnxlib", "process"},
+    {"watch"},
     {"ir"},
     {"runtime"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},
@@ -27,6 +28,7 @@ LAYERS: list[set[str]] = [
     {"compare"},
     {"report"},
     {"pipeline"},
+    {"batch"},
     {"cli"},
     {"__main__"},
 ]
@@ -51,6 +53,8 @@ ONLY_IN = {  # library: the modules that may import it
     "click": ("cli/", "cli.py"),
     "rich": ("cli/", "cli.py"),
     "onnxruntime": ("backends/onnxruntime",),
+    "distributed": ("batch/cluster",),
+    "fsspec": ("batch/locations",),
 }
 TOP_LEVEL_ONLY_IN = {"onnx": ("onnxio/",)}
 NEVER = ("onnxruntime.tools", "torch")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,12 +17,14 @@ from threading import Timer
 from typing import Any
 
 from ortconv.errors import BackendError, UsageError
+from ortconv.files import is_draft
 from ortconv.ir.graph import Node
 from ortconv.ir.schema import schema_of
 from ortconv.ir.types import DType, TensorType
 from ortconv.process import disable_telemetry
 from ortconv.runtime.backend import Event, Program, Region
 from ortconv.runtime.deadline import TimeLimitError, seconds_left
+from ortconv.watch import risky
 
 
 def runtime() -> Any:
@@ -118,17 +121,20 @@ class ModelFile:
     """
 
     def __init__(self, file: Path, *, default: bool, custom_op_library: Path | None = None) -> None:
+        self._name = _name(str(file), default)
         self._session = _session(str(file), custom_op_library, default=default)
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """All outputs, in the order of the file."""
-        return _run(self._session, None, feeds)
+        with risky(f"onnxruntime running {self._name}"):
+            return _run(self._session, None, feeds)
 
 
 class _Program:
     def __init__(self, region: Region, default: bool) -> None:
         self._region, self._default = region, default
         self._outputs = [v.name for v in region.outputs]
+        self._has_run = False
         self._session = self._made()
         known = {i.name for i in (*self._session.get_inputs(), *self._session.get_overridable_initializers())}
         self._inputs = [v.name if v.name in known else None for v in region.inputs]
@@ -136,10 +142,16 @@ class _Program:
     def _made(self, profile: str | None = None) -> Any:
         region = self._region
         model = str(region.file) if region.file is not None else _serialized(region)
+        self._name = _name(model, self._default)
         return _session(model, region.custom_op_library, self._default, region.threads, profile)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        return self._run(self._session, inputs)
+        if self._has_run:  # what crashes does so at once, and a note would be measured with each run
+            return self._run(self._session, inputs)
+        with risky(f"onnxruntime running {self._name}"):
+            results = self._run(self._session, inputs)
+        self._has_run = True
+        return results
 
     def profile(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Event]]:
         """The same as `run`, in a session of its own that has run once before."""
@@ -184,9 +196,23 @@ def _session(
     if profile is not None:
         options.enable_profiling, options.profile_file_prefix = True, profile
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=False)
+        with risky(f"onnxruntime opening {_name(model, default)}"):
+            return onnxruntime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"], enable_fallback=False
+            )
+    except BackendError:
+        raise
     except Exception as error:
         raise BackendError(_first_line(error), backend="onnxruntime") from error
+
+
+def _name(model: str | bytes, default: bool) -> str:
+    """The same for the same model in another process: a draft has another name there."""
+    if isinstance(model, bytes):
+        name = f"a part of the model ({zlib.crc32(model):08x})"
+    else:
+        name = "the result" if is_draft(Path(model)) else Path(model).name
+    return f"{name}, optimizing it" if default else name
 
 
 def _events(records: list[dict[str, Any]], start: float) -> Iterator[Event]:

@@ -6,10 +6,12 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -41,7 +43,7 @@ class Verbs(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _verb(cmd_name) if cmd_name in VERBS else None
+        return command_of(cmd_name) if cmd_name in VERBS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -57,7 +59,7 @@ class Verbs(click.Group):
 
 
 @cache
-def _verb(name: str) -> click.Command:
+def command_of(name: str) -> click.Command:
     """A verb, whose commands check their outputs before they begin."""
     command: click.Command = import_module(VERBS[name][0]).command
     for one in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
@@ -74,9 +76,25 @@ def _checked(callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
         from ortconv.cli.outputs import check_outputs
 
         check_outputs(click.get_current_context())
-        return callback(*args, **flags)
+        with _limited(flags):
+            return callback(*args, **flags)
 
     return run
+
+
+def _limited(flags: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """The limits of a command that works on one model. With a directory, each model has them: see `ortconv.batch`."""
+    from ortconv.watch import Limits, limited, note_file
+
+    model = flags.get("model")
+    if isinstance(model, Path):
+        note_file(str(model))
+    if isinstance(model, str) or (isinstance(model, Path) and model.is_dir()):
+        return nullcontext()
+    if flags.get("timeout") is flags.get("memory") is None:
+        return nullcontext()
+
+    return limited(Limits(flags["timeout"], flags["memory"]))
 
 
 @click.group(cls=Verbs, context_settings=SETTINGS)
@@ -132,6 +150,13 @@ def main(arguments: Sequence[str]) -> int:
         return _ended(printed, unforeseen.message, 1, unforeseen)
 
 
+def report(arguments: Sequence[str], error: OrtconvError) -> int:
+    """Print the error that a command line ended with before it could; its exit code."""
+    printed = Printed("--json" in arguments)
+    fail(error)
+    return _ended(printed, error.message, error.exit_code, error)
+
+
 def _check_text(arguments: Sequence[str]) -> None:
     """UsageError for an argument that no shell can give: one that names no file."""
     for argument in arguments:
@@ -143,12 +168,12 @@ def _check_text(arguments: Sequence[str]) -> None:
             raise UsageError(f"argument {argument[:80]!a} has a zero character")
 
 
-def print_json(document: Any) -> None:
-    """Print the one JSON document of a command."""
+def print_json(document: Any, indent: int | None = 1) -> None:
+    """Print the JSON document of a command, the last one if it prints several."""
     printed = click.get_current_context().find_root().obj
     if isinstance(printed, Printed):
         printed.done = True
-    click.echo(json.dumps(document, indent=1))
+    click.echo(json.dumps(document, indent=indent))
 
 
 def _ended(printed: Printed, message: str, code: int, error: OrtconvError | None = None) -> int:

@@ -11,7 +11,7 @@ import click
 from ortconv.choices import LEVELS
 from ortconv.cli import inputs as given
 from ortconv.cli import print_json
-from ortconv.cli.options import BACKENDS, add
+from ortconv.cli.options import BACKENDS, TIME_AND_MEMORY, add
 from ortconv.errors import MismatchError, UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     metavar="CONDITIONS",
     help='Exit with 4 if one of these holds, such as "max_abs>1e-3,cosine<0.999", instead of judging by rounding.',
 )
+@add(TIME_AND_MEMORY)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-v", "--verbose", is_flag=True, help="With --layers, show all values, not only those that differ.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")

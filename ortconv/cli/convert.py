@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
-from ortconv.cli import color, fail, print_json
-from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, PASS_CHOICE, Library, Size, add
-from ortconv.cli.progress import progress_bar, stage_line
-from ortconv.cli.render import convert_summary
-from ortconv.errors import BatchError, UsageError
+from ortconv.cli import color, print_json
+from ortconv.cli.batch_view import BatchView, check_github, only_for_directories
+from ortconv.cli.options import (
+    BATCH,
+    COREML,
+    FIX_DIM,
+    LIMITS,
+    NNAPI,
+    PASS_CHOICE,
+    TIME_AND_MEMORY,
+    Folder,
+    Library,
+    Size,
+    Source,
+    add,
+)
+from ortconv.cli.progress import stage_line
+from ortconv.cli.render import convert_line, convert_summary
+from ortconv.errors import UsageError
+from ortconv.process import usable_cores
 
 if TYPE_CHECKING:
     from ortconv.ir.model import Model
-    from ortconv.pipeline import Failure, Observer, Options, Result
+    from ortconv.pipeline import Observer, Options, Result
 
 REPLACED = ("optimization_level", "enable_passes", "disable_passes", "only_passes", "stop_after", "fold_limit")
 """The options that --pipeline takes the place of."""
+
+OF_BATCHES = ("allow_conversion_failures", "cluster", "github", "jobs", "memory", "resume", "summary", "timeout")
+"""The options that are none of a conversion."""
 
 
 class ManyStyles(click.Command):
@@ -36,7 +54,7 @@ class ManyStyles(click.Command):
 
 
 @click.command(cls=ManyStyles, context_settings={"show_default": True})
-@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@click.argument("model", type=Source())
 @click.option(
     "-o",
     "--output",
@@ -45,7 +63,7 @@ class ManyStyles(click.Command):
 )
 @click.option(
     "--output-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Folder(),
     help="The directory to write to, keeping the folders below MODEL.",
 )
 @click.option(
@@ -135,47 +153,95 @@ class ManyStyles(click.Command):
     is_flag=True,
     help="Write the file even if it could not be compared or onnxruntime does not load it.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@add(BATCH)
+@click.option(
+    "--resume/--force",
+    help="With a directory: skip the models whose files are in place and made of the same model with the same options, or convert "
+    "all of them.",
+)
+@add(TIME_AND_MEMORY)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document; with a directory, one line for each model and one for all.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="List every pass and rewrite with nodes, bytes and time.")
 def command(
-    model: Path, output: Path | None, output_dir: Path | None, as_json: bool, quiet: bool, verbose: bool, **flags: Any
+    model: Path | str,
+    output: Path | None,
+    output_dir: Path | str | None,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    **flags: Any,
 ) -> None:
-    """Convert MODEL, an .onnx file or a directory of them, to ORT format.
+    """Convert MODEL, an .onnx file or a directory of them, to ORT format. Both may be URLs of fsspec, such as s3://bucket/models.
 
     Writes x.ort (x.LEVEL.ort below level all, x.with_runtime_opt.ort in Runtime style) and the operator config for minimal builds.
     Nothing is put in place unless the result computes what the source computes.
     """
-    from ortconv.models import find_models
-    from ortconv.pipeline import Failure
-
-    count = len(find_models(model))
-    if not count:
-        raise UsageError(f"there is no .onnx file below {model}")
     styles = tuple(dict.fromkeys(flags.pop("styles")))
     place = _place(model, output, output_dir, styles)
-    results: list[Result] = []
-    failures: list[Failure] = []
+    details = verbose or as_json
+    if isinstance(model, str) or isinstance(place, str) or model.is_dir():
+        view = BatchView("converted", 0, as_json, quiet)
+        _convert_all(view, model, place, [_options(flags, style, details=details) for style in styles], flags, verbose)
+        return
+    only_for_directories([(f"--{name}", flags[name]) for name in ("resume", "cluster", "summary", "github")])
+    results = []
     for style in styles:
-        options = _options(flags, style, details=verbose or as_json)
-        observer = _narrate if verbose else None
-        for done in _converted(model, place, options, observer, 0 if quiet or verbose else count):
-            if isinstance(done, Failure):
-                fail(done.error)
-                failures.append(done)
-                continue
-            results.append(done)
-            _show(done, summary=not (as_json or quiet), trace=verbose)
+        options = _options(flags, style, details=details)
+        results.append(_convert(model, place, options, _narrate if verbose else None, shown=not (quiet or verbose)))
+        _show(results[-1], summary=not (as_json or quiet), trace=verbose)
     if as_json:
-        print_json(
-            {"version": 1, "models": [r.to_dict() for r in results], "failures": [f.to_dict() for f in failures]}
+        print_json({"version": 1, "models": [result.to_dict() for result in results], "failures": []})
+
+
+def _convert_all(
+    view: BatchView,
+    model: Path | str,
+    place: Path | str | None,
+    options: Sequence[Options],
+    flags: dict[str, Any],
+    verbose: bool,
+) -> None:
+    """Convert a directory, once with each of these options."""
+    from ortconv.batch import Failure, convert_all
+
+    check_github(flags["github"])
+    for chosen in options:
+        batch = convert_all(
+            model,
+            place,
+            options=chosen,
+            jobs=flags["jobs"] or usable_cores(),
+            executor=flags["cluster"],
+            timeout=flags["timeout"],
+            memory=flags["memory"],
+            resume=flags["resume"],
         )
-    if failures and not flags["allow_conversion_failures"]:
-        total = count * len(styles)
-        raise BatchError(f"{len(failures)} of {total} models could not be converted", file=model)
+        view.total = len(options) * batch.total
+        with view.shown(batch, live=not verbose):
+            for done in batch:
+                if isinstance(done, Failure):
+                    view.fail(done)
+                    continue
+                is_long = verbose and not done.unchanged
+                _show(done, summary=False, trace=is_long)
+                text = convert_summary(done) if is_long else convert_line(done)
+                view.show(text, done.to_dict() if view.as_json else {}, unchanged=done.unchanged)
+        if batch.config is not None:
+            view.written.append(f"operator config {batch.config}")
+    view.end(flags["summary"], flags["github"])
+    if not flags["allow_conversion_failures"]:
+        view.refuse(model)
 
 
-def _place(model: Path, output: Path | None, output_dir: Path | None, styles: Sequence[str]) -> Path | None:
+def _place(
+    model: Path | str, output: Path | None, output_dir: Path | str | None, styles: Sequence[str]
+) -> Path | str | None:
     """The .ort file to write, or the folder; None for files beside their models."""
     if output is not None and output_dir is not None:
         raise UsageError("--output and --output-dir exclude each other")
@@ -185,7 +251,7 @@ def _place(model: Path, output: Path | None, output_dir: Path | None, styles: Se
     if output.suffix.lower() == ".onnx":
         hint = f"name it {output.stem}.ort, or give a directory"
         raise UsageError(f"-o {output}: convert writes .ort files, not .onnx", hint=hint)
-    if _is_file(model, output) and len(styles) > 1:
+    if isinstance(model, Path) and _is_file(model, output) and len(styles) > 1:
         raise UsageError("one .ort file cannot hold two styles", hint="give -o a directory")
     return place
 
@@ -195,24 +261,15 @@ def _is_file(model: Path, place: Path) -> bool:
     return place.suffix.lower() == ".ort" and not model.is_dir() and not place.is_dir()
 
 
-def _converted(
-    model: Path, place: Path | None, options: Options, observer: Observer | None, shown: int
-) -> Iterator[Result | Failure]:
-    """What comes of each model; the progress of `shown` models is shown."""
-    from ortconv.pipeline import convert, convert_all, ort_name
+def _convert(model: Path, place: Path | None, options: Options, observer: Observer | None, *, shown: bool) -> Result:
+    """What comes of a single model."""
+    from ortconv.pipeline import convert, ort_name
 
-    if model.is_dir():
-        with progress_bar(
-            convert_all(model, place, options=options, observer=observer), shown, shown=shown > 0
-        ) as found:
-            yield from found
-        return
     target = place or model.parent
     if not _is_file(model, target):
         target /= ort_name(model, options.optimization_level, options.optimization_style)
-    with stage_line(model.name, shown=shown > 0) as started:
-        result = convert(model, target, options=options, observer=observer, started=started)
-    yield result
+    with stage_line(model.name, shown=shown) as started:
+        return convert(model, target, options=options, observer=observer, started=started)
 
 
 def _show(result: Result, *, summary: bool, trace: bool) -> None:
@@ -237,7 +294,8 @@ def _options(flags: dict[str, Any], style: str, **settings: Any) -> Options:
     from ortconv.pipeline import Options
 
     given = dict(flags)
-    del given["allow_conversion_failures"]
+    for name in OF_BATCHES:
+        del given[name]
     given["pipeline"] = _pipeline(given["pipeline"])
     given["device"] = _device(given["device"])
     given["nnapi_partitioning_stop_ops"] = names(given["nnapi_partitioning_stop_ops"])

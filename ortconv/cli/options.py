@@ -26,6 +26,34 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, ctx)
 
 
+class Source(click.Path):
+    """A file or directory that exists, or a URL of fsspec, which stays a text."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if _is_url(value) else super().convert(_without_scheme(value), param, ctx)
+
+
+class Folder(click.Path):
+    """A directory to write to, or a URL of fsspec, which stays a text."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if _is_url(value) else super().convert(_without_scheme(value), param, ctx)
+
+
+def _is_url(value: Any) -> bool:
+    return isinstance(value, str) and "://" in value and not value.startswith("file://")
+
+
+def _without_scheme(value: Any) -> Any:
+    return value.removeprefix("file://") if isinstance(value, str) else value
+
+
 class Library(click.Path):
     """A shared library of Linux, macOS or Windows."""
 
@@ -101,6 +129,49 @@ FIX_DIM = (
         help="Set a symbolic input dimension to a number; may be repeated.",
     ),
 )
+
+TIME_AND_MEMORY = (
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        help="Give up after this time. With a directory, each model has it, and an hour by default.",
+    ),
+    click.option(
+        "--memory",
+        type=Size(),
+        metavar="SIZE",
+        help="Allocate no more than this, such as 4GiB. With a directory, each worker has it, and by default nine tenths of the "
+        "machine's memory divided by the jobs.",
+    ),
+)
+"""Limits that the command line applies: to the command, or with a directory to the work on each model."""
+
+BATCH = (
+    click.option(
+        "--jobs",
+        type=click.IntRange(1),
+        metavar="N",
+        help="With a directory: how many models are worked on at a time.  [default: the cores that ortconv may use]",
+    ),
+    click.option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="With a directory: let a Dask cluster do the work, such as tcp://scheduler:8786, or local:4. Needs ortconv[dask].",
+    ),
+    click.option(
+        "--summary",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE.md",
+        help="With a directory: write the counts and failures as Markdown, too.",
+    ),
+    click.option(
+        "--github",
+        is_flag=True,
+        help="With a directory: append the same to the summary of a step of GitHub Actions.",
+    ),
+)
+"""Options of verbs that take a directory of models."""
 
 NNAPI = (
     click.option(

@@ -10,7 +10,7 @@ import click
 
 from ortconv.choices import STUDIED, TARGETS
 from ortconv.cli import print_json
-from ortconv.cli.options import COREML, FIX_DIM, LIMITS, NNAPI, add
+from ortconv.cli.options import BATCH, COREML, FIX_DIM, LIMITS, NNAPI, TIME_AND_MEMORY, add
 from ortconv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=click.Path(exists=True, path_type=Path))
 @click.option("--target", "ep", type=click.Choice(TARGETS), default="nnapi", help="Execution provider to assume.")
 @add(NNAPI)
 @click.option("--use-nchw", is_flag=True, help="Assume the provider's flag USE_NCHW, which keeps ONNX's layout.")
@@ -46,10 +46,23 @@ if TYPE_CHECKING:
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the same as an interactive page in one file."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@add(BATCH)
+@add(TIME_AND_MEMORY)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document; with a directory, one line for each model and one for all.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
-    """Show which nodes of MODEL (.onnx or .ort) an accelerator takes, why it refuses the others, and what helps."""
+    """Show which nodes of MODEL (.onnx or .ort) an accelerator takes, why it refuses the others, and what helps.
+
+    With a directory, shows the counts for each model in it.
+    """
+    if model.is_dir():
+        _show_all(model, flags)
+        return
     from ortconv.report.gates import check_gates, parse_gates
     from ortconv.report.partitions import divided, document, metrics
 
@@ -73,6 +86,25 @@ def command(model: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
 
         show(found, advice, rows, model)
     check_gates(conditions, numbers)
+
+
+def _show_all(folder: Path, flags: dict[str, Any]) -> None:
+    """The counts of each model of a folder. Options that are wrong are so before the first."""
+    from ortconv.cli.folders import models_in, over_folder
+    from ortconv.report.gates import parse_gates
+    from ortconv.report.partitions import METRICS
+
+    if flags["svg"] is not None or flags["html"] is not None:
+        raise UsageError("--svg and --html show one model", hint="give a model, not a directory")
+    if flags["fail_on"] is not None:
+        parse_gates(flags["fail_on"], METRICS)
+    _analyzer(folder, flags)
+    over_folder("partitioned", ({"model": path} for path in models_in(folder)), _line)
+
+
+def _line(document: dict[str, Any]) -> str:
+    count = len(document["partitions"])
+    return f"{count} partition{'' if count == 1 else 's'}, {document['nodes_taken']} of {document['nodes']} nodes"
 
 
 def _analyzer(model: Path, flags: dict[str, Any]) -> Callable[[str | None], Analysis]:

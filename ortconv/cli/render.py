@@ -43,6 +43,22 @@ def convert_summary(result: Result) -> str:
     return "\n".join(lines)
 
 
+def convert_line(result: Result) -> str:
+    """What a conversion did, in a line."""
+    check = result.validation
+    if result.unchanged:
+        numbers = click.style("unchanged", dim=True)
+    elif check is None or check.skipped:
+        numbers = click.style("not checked", fg="yellow")
+    else:
+        equal = check.max_abs == 0
+        numbers = click.style("numbers equal" if equal else f"max abs {check.max_abs:.1e}", fg="green")
+    counts = f"{result.nodes_before} -> {result.nodes_after} nodes, {size(result.bytes_after)}"
+    count = len(result.warnings)
+    warned = click.style(f", {count} warning{'' if count == 1 else 's'}", fg="yellow") if count else ""
+    return f"{click.style(printable(result.source), bold=True)} -> {printable(result.files[0])}: {counts}, {numbers}{warned}"
+
+
 def _taken(result: Result) -> Iterator[str]:
     """Lines about what accelerators take, where the conversion was for such."""
     if result.partitions is None:

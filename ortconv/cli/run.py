@@ -16,8 +16,9 @@ from ortconv.cli import inputs as given
 from ortconv.cli import print_json
 from ortconv.cli.nnapi_options import NNAPI, configured
 from ortconv.cli.nnapi_runtime import OBSERVED, observed
-from ortconv.cli.options import BACKENDS, add
+from ortconv.cli.options import BACKENDS, BATCH, TIME_AND_MEMORY, add
 from ortconv.errors import MismatchError, UsageError
+from ortconv.watch import note_stage
 
 if TYPE_CHECKING:
     from ortconv.nnapi.timing import Summary, Trace
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=click.Path(exists=True, path_type=Path))
 @add(given.OPTIONS)
 @click.option("--outputs", metavar="NAMES", help="Outputs to show and save, comma separated.  [default: all]")
 @click.option(
@@ -74,7 +75,14 @@ if TYPE_CHECKING:
 @add(NNAPI)
 @add(OBSERVED)
 @click.option("--plan", "-v", "--verbose", is_flag=True, help="Show which node runs on which backend, and why.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@add(BATCH)
+@add(TIME_AND_MEMORY)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document; with a directory, one line for each model and one for all.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
     model: Path,
@@ -84,12 +92,19 @@ def command(
     quiet: bool,
     **flags: Any,
 ) -> None:
-    """Run MODEL (.onnx or .ort) once or several times and show its outputs."""
+    """Run MODEL (.onnx or .ort) once or several times and show its outputs.
+
+    With a directory, runs each model in it that has test_data_set folders beside it on all of these, and checks the outputs.
+    """
+    if model.is_dir():
+        _check_all(model, backends, flags)
+        return
     from ortconv.cli.arrays import write_npz
     from ortconv.runtime.session import Session
 
     trace = click.get_current_context().with_resource(observed(backends, flags))
     start = time.perf_counter()
+    note_stage("load")
     session = Session(
         model,
         configured(backends, flags, flags["repeat"]),
@@ -100,6 +115,7 @@ def command(
     loaded = time.perf_counter() - start
     expected = None if flags["check"] is None else given.read_expected(flags["check"], session.model.graph.outputs)
     names = _names(session, flags["outputs"], expected)
+    note_stage("run")
     feeds, document, results = _measured(session, names, flags)
     profile = None if flags["profile"] is None else _profile(session, feeds, flags["profile"])
     summary = None if trace is None else _summary(session, trace)
@@ -133,6 +149,28 @@ def command(
         name, text = next(iter(wrong.items()))
         more = f"; so do {len(wrong) - 1} more of {len(expected or ())} outputs" if len(wrong) > 1 else ""
         raise MismatchError(f"'{name}' differs: {text}{more}", file=model, hint="--rtol and --atol allow for rounding")
+
+
+def _check_all(folder: Path, backends: Sequence[str], flags: Mapping[str, Any]) -> None:
+    """Run the models of a folder on the data sets beside them."""
+    from ortconv.cli.folders import data_sets, over_folder
+    from ortconv.runtime.backend import get_backend
+
+    for name in ("inputs", "texts", "outputs", "nodes", "save", "profile"):
+        if flags[name]:
+            raise UsageError(f"--{name.removesuffix('s')} is for one model", hint="give a model, not a directory")
+    if flags["check"] not in (None, folder):
+        raise UsageError(
+            "with a directory, --check is that directory", hint="the folders test_data_set_* in it are read"
+        )
+    for backend in backends:
+        get_backend(backend)
+    pairs = data_sets(folder)
+    over_folder("checked", ({"model": m, "inputs": (d,), "check": d} for m, d in pairs), _checked)
+
+
+def _checked(document: dict[str, Any]) -> str:
+    return f"{len(document['check']['expected'])} outputs as expected, {1e3 * document['median_seconds']:.2f} ms"
 
 
 def _names(session: Session, outputs: str | None, expected: Mapping[str, Any] | None) -> list[str]:

@@ -72,5 +72,7 @@ class Model:
     """The file it came from, for messages."""
     file_bytes: int = 0
     """The size of that file and of those with weights of it."""
+    external: tuple[str, ...] = ()
+    """The files with weights of it, relative to its folder."""
     warnings: list[str] = field(default_factory=list)
     """What was repaired when the file was read, one sentence each."""

@@ -53,15 +53,20 @@ class ExternalData:
         """The size of all files that were asked for."""
         return sum(data.nbytes for data in self._files.values())
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files that were asked for, relative to the directory."""
+        return tuple(self._files)
+
     def _open(self, location: str) -> memoryview:
-        parts = _components(location)
+        parts = components(location)
         key = "/".join(parts)
         if key not in self._files:
             self._files[key] = _map(self.directory, parts, location)
         return self._files[key]
 
 
-def _components(location: str) -> list[str]:
+def components(location: str) -> list[str]:
     """The components of a relative path. UnsafeInputError for anything that could lead elsewhere."""
     parts = [p for p in location.split("/") if p not in ("", ".")]
     if location.startswith("/") or "\\" in location or "\0" in location or ".." in parts or location[1:2] == ":":

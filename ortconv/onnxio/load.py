@@ -37,6 +37,7 @@ def load(path: str | Path, fix_dims: Mapping[str, int] | None = None, oldest_ops
         external = ExternalData(os.path.dirname(path))
         model = _load(data, external, fix_dims, oldest_opset)
         model.file_bytes = data.nbytes + external.nbytes
+        model.external = external.names
         let_go(data)
     except OrtconvError as error:
         raise error.at(file=path) from error
@@ -54,6 +55,25 @@ def from_bytes(data: memoryview, fix_dims: Mapping[str, int] | None = None, olde
     model = _load(data, None, fix_dims, oldest_opset)
     model.file_bytes = data.nbytes
     return model
+
+
+def names_in(path: str | Path) -> tuple[set[str], set[str], set[str]]:
+    """The symbolic dimensions of the inputs, the operators and the external files of an .onnx file, nothing of it checked."""
+    try:
+        data = _mapped(path)
+        proto = _parse(data, _skeleton(data)[0])
+    except OrtconvError as error:
+        raise error.at(file=path) from error
+    graphs = [g for whole in (proto.graph,) for g in _with_subgraphs(whole)]
+    nodes = [*(n for g in graphs for n in g.node), *(n for f in proto.functions for n in f.node)]
+    tensors = [t for g in graphs for t in g.initializer]
+    tensors += [t for n in nodes for a in n.attribute for t in (a.t, *a.tensors)]
+    files = {e.value for t in tensors for e in t.external_data if e.key == "location"}
+    return _symbols(proto.graph), {n.op_type for n in nodes}, {f for f in files if not f.startswith(wire.MARKER)}
+
+
+def _symbols(graph: GraphProto) -> set[str]:
+    return {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
 
 
 def _mapped(path: str | Path) -> memoryview:
@@ -169,7 +189,7 @@ def _show_small(graph: GraphProto, resolve: Resolve) -> bool:
 
 def _fix_dims(graph: GraphProto, fixed: Mapping[str, int]) -> None:
     """Put numbers in place of symbolic dimensions, wherever the graph states them."""
-    symbols = {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
+    symbols = _symbols(graph)
     unknown = [name for name in fixed if name not in symbols]
     if unknown:
         known = ", ".join(sorted(symbols)) or "none"

@@ -293,10 +293,15 @@ def _producers(unit: NodeUnit, number: Mapping[Node, int]) -> list[int]:
     return found
 
 
+def is_operator(op: str) -> bool:
+    """Whether ONNX or ONNX Runtime has an operator of this name."""
+    return any(schema(domain, op, opset) for domain in ("", MS_DOMAIN) for opset in (MIN_OPSET, NEWEST))
+
+
 def check_stop_ops(graph: Graph, stop_ops: Iterable[str]) -> None:
     """UsageError with the nearest name for a stop op that is no operator of ONNX, ONNX Runtime or the graph."""
     for op in stop_ops:
-        if any(schema(domain, op, opset) for domain in ("", MS_DOMAIN) for opset in (MIN_OPSET, NEWEST)):
+        if is_operator(op):
             continue
         used = {node.op for node in graph.walk()}
         if op not in used:

@@ -1,6 +1,5 @@
 """The whole job, from model files to files in ORT format."""
 
-from ortconv.pipeline.batch import Failure, convert_all
 from ortconv.pipeline.config import config_name, ort_name, required_by, write_config
 from ortconv.pipeline.conversion import convert
 from ortconv.pipeline.options import Options
@@ -9,6 +8,6 @@ from ortconv.pipeline.settings import Settings
 from ortconv.pipeline.stages import Observer, Offload, Optimized, optimize, optimize_traced
 
 __all__ = [
-    "Failure", "Observer", "Offload", "Optimized", "Options", "Result", "Settings", "config_name",
-    "convert", "convert_all", "optimize", "optimize_traced", "ort_name", "required_by", "write_config",
+    "Observer", "Offload", "Optimized", "Options", "Result", "Settings", "config_name",
+    "convert", "optimize", "optimize_traced", "ort_name", "required_by", "write_config",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from ortconv.files import write_text
@@ -25,7 +25,7 @@ def suffix(level: str, style: str) -> str:
     return ("" if level == "all" else f".{level}") + (".with_runtime_opt" if style == "Runtime" else "")
 
 
-def ort_name(source: Path, level: str, style: str = "Fixed") -> str:
+def ort_name(source: PurePath, level: str, style: str = "Fixed") -> str:
     """ONNX Runtime's name for a converted file: x.ort, x.LEVEL.ort where the level is not all, x.with_runtime_opt.ort."""
     return f"{source.stem}{suffix(level, style)}.ort"
 

@@ -27,6 +27,7 @@ from ortconv.pipeline.stages import (
     tell,
 )
 from ortconv.pipeline.verify_each import watching
+from ortconv.watch import left_out
 
 if TYPE_CHECKING:
     from ortconv.compare.reference import Reference
@@ -40,20 +41,21 @@ def convert(
     options: Options | None = None,
     observer: Observer | None = None,
     started: Callable[[str], None] | None = None,
+    placing: Callable[[Result, Path], None] | None = None,
     **settings: Unpack[Settings],
 ) -> Result:
     """Convert an ONNX model, a file or one in memory, to an .ort file with its operator config beside it.
 
     `settings` are fields of Options. `output` is the file, or a folder for one of ONNX Runtime's name. `started` is called with
-    the name of each stage as it begins. Nothing is put in place unless everything went well: MismatchError (exit code 4) where
-    the result computes something else.
+    the name of each stage as it begins, and `placing` with the result and the draft of the file before that is put in place.
+    Nothing is put in place unless everything went well: MismatchError (exit code 4) where the result computes something else.
     """
     options = options_of(options, settings)
     with as_file(source) as (path, label):
         target = _target(output, path, options)
         result = Result(label, started=started)
         try:
-            _convert(path, target, options, observer, result)
+            _convert(path, target, options, observer, result, placing)
         except OrtconvError as error:
             raise renamed(error.at(file=path), path, label) from error.__cause__
     return result
@@ -74,7 +76,14 @@ def _target(output: str | Path, source: Path, options: Options) -> Path:
     return target
 
 
-def _convert(source: Path, output: Path, options: Options, observer: Observer | None, result: Result) -> None:
+def _convert(
+    source: Path,
+    output: Path,
+    options: Options,
+    observer: Observer | None,
+    result: Result,
+    placing: Callable[[Result, Path], None] | None,
+) -> None:
     from ortconv.ortformat.opconfig import RequiredOperators
     from ortconv.ortformat.writer import write
 
@@ -92,9 +101,9 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
 
             infer_types(model.graph, options.custom_op_library)
         tell(observer, "load", model)
-    result.warnings = model.warnings
+    result.warnings = [*model.warnings, *left_out()]
     result.nodes_before = sum(1 for _ in model.graph.walk())
-    result.bytes_before = model.file_bytes
+    result.bytes_before, result.external = model.file_bytes, model.external
     result.constants_before = constant_bytes(model)
     expected: Reference | None = None
     if options.validate:
@@ -124,12 +133,15 @@ def _convert(source: Path, output: Path, options: Options, observer: Observer | 
         required = RequiredOperators(types=options.enable_type_reduction)
         with result.timed("config"):
             require(required, model, options, expected)
-    result.files.append(str(output))
+        result.required = required.text([str(output)])
+        result.files.append(str(output))
+        if options.save_optimized_onnx_model:
+            result.files.append(str(_save_onnx(model, output)))
+        if placing is not None:
+            placing(result, draft)
     if options.write_config:
-        write_text(config := config_beside(output, options), required.text([str(output)]))
-        result.files.append(str(config))
-    if options.save_optimized_onnx_model:
-        result.files.append(str(_save_onnx(model, output)))
+        write_text(config := config_beside(output, options), result.required)
+        result.files.insert(1, str(config))
 
 
 def _validated(

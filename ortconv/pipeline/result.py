@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ortconv.ir.model import Model
 from ortconv.ir.tensor import Tensor
 from ortconv.optimizer.engine import Context, Rewrite
+from ortconv.watch import note_stage
 
 if TYPE_CHECKING:
     from ortconv.compare.validate import Validation
@@ -28,7 +29,7 @@ class Result:
     source: str
     files: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    """What was repaired when the source was read."""
+    """What was repaired when the source was read, and what was left out since it crashes onnxruntime."""
     nodes_before: int = 0
     nodes_after: int = 0
     saved_fusions: int = 0
@@ -61,6 +62,12 @@ class Result:
     """By how much constant folding made the model grow, negative where it shrank."""
     folds: list[dict[str, Any]] = field(default_factory=list)
     """The folds that made it grow most: node and bytes."""
+    external: tuple[str, ...] = ()
+    """The files with weights of the source, relative to its folder."""
+    unchanged: bool = False
+    """Whether the files were in place already, from a batch before."""
+    required: str = ""
+    """What the file needs of a build: the text of an operator config."""
     started: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     """Called with the name of each stage as it begins."""
 
@@ -70,13 +77,14 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "started"}
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("required", "started")}
         validation = None if self.validation is None else asdict(self.validation)
         return {**found, "trace": [rewrite.to_dict() for rewrite in self.trace], "validation": validation}
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         """Add the time of a block to that of a stage."""
+        note_stage(stage)
         if self.started is not None:
             self.started(stage)
         start = time.perf_counter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ortconv.partition import Partitioning
@@ -52,20 +52,29 @@ def refusals(partitioning: Partitioning) -> list[Refusal]:
     return sorted(found.values(), key=lambda row: -row.nodes)
 
 
+METRICS = {
+    "partitions": Metric(0, "", "number of partitions"),
+    "coverage": Metric(0, "%", "nodes in partitions, in percent"),
+    "work_coverage": Metric(0, "%", "multiply-adds in partitions, in percent"),
+    "nodes": Metric(0, "", "nodes of the graph"),
+    "refused": Metric(0, "", "nodes left to the CPU"),
+    "worthwhile": Metric(0, "", "partitions estimated to save time"),
+}
+"""The numbers that --fail-on can name, without their values."""
+
+
 def metrics(partitioning: Partitioning, estimate: Estimate) -> dict[str, Metric]:
     """The numbers that --fail-on can name."""
     share = 100.0 * estimate.multiply_adds_taken / estimate.multiply_adds if estimate.multiply_adds else 0.0
-    left = partitioning.total - partitioning.taken
-    return {
-        "partitions": Metric(len(partitioning.partitions), "", "number of partitions"),
-        "coverage": Metric(partitioning.coverage, "%", "nodes in partitions, in percent"),
-        "work_coverage": Metric(share, "%", "multiply-adds in partitions, in percent"),
-        "nodes": Metric(partitioning.total, "", "nodes of the graph"),
-        "refused": Metric(left, "", "nodes left to the CPU"),
-        "worthwhile": Metric(
-            sum(c.is_worthwhile for c in estimate.partitions), "", "partitions estimated to save time"
-        ),
+    values = {
+        "partitions": len(partitioning.partitions),
+        "coverage": partitioning.coverage,
+        "work_coverage": share,
+        "nodes": partitioning.total,
+        "refused": partitioning.total - partitioning.taken,
+        "worthwhile": sum(c.is_worthwhile for c in estimate.partitions),
     }
+    return {name: replace(METRICS[name], value=value) for name, value in values.items()}
 
 
 def document(

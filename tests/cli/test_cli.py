@@ -73,10 +73,11 @@ def test_a_directory_of_models(samples: Path, tmp_path: Path, capsys: pytest.Cap
     shutil.copy(samples / "mnist.onnx", source / "a.optimized.onnx")
     out = tmp_path / "out"
     assert main(["convert", str(source), "--output_dir", str(out), "--optimization_level", "basic", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert [Path(m["source"]).name for m in document["models"]] == ["a.onnx", "b.onnx"]
+    *models, document = map(json.loads, capsys.readouterr().out.splitlines())
+    assert sorted(Path(m["source"]).name for m in models) == ["a.onnx", "b.onnx"]
+    assert (document["total"], document["converted"], document["failures"]) == (2, 2, [])
     found = sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file())
-    assert found == ["a.basic.ort", "deep/b.basic.ort", "required_operators.basic.config"]
+    assert found == [".ortconv-journal.jsonl", "a.basic.ort", "deep/b.basic.ort", "required_operators.basic.config"]
 
 
 def test_part_of_a_batch_fails(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

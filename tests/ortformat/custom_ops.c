@@ -1,9 +1,10 @@
-/* Operators of the domain "test.ops" for onnxruntime: Negate, of float, and Same, of any type.
+/* Operators of the domain "test.ops" for onnxruntime: Negate, of float, Same, of any type, and Abort, which ends the process.
 
 What is declared here is the part of onnxruntime's C interface that they need; api[N] is the N-th function of OrtApi, whose order
 never changes. */
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ADD_DOMAIN = 28, ADD_OPERATOR = 27, CREATE_DOMAIN = 26, DATA = 51, TYPE = 60, RANK = 61, DIMENSIONS = 62, SIZE = 64,
@@ -64,9 +65,12 @@ static void compute(void *kernel, void *context) {
         memcpy(to, from, size * (element == FLOAT ? 4 : 8));
 }
 
+static void stop(void *kernel, void *context) { (void)kernel, (void)context, abort(); }
+
 static const Operator operators[] = {
     {VERSION, create, name, provider, type, one, type, one, compute, destroy, zero, zero, zero, "Negate", FLOAT},
     {VERSION, create, name, provider, type, one, type, one, compute, destroy, zero, zero, zero, "Same", 0},
+    {VERSION, create, name, provider, type, one, type, one, stop, destroy, zero, zero, zero, "Abort", FLOAT},
 };
 
 void *RegisterCustomOps(void *options, const Base *base) {

@@ -294,7 +294,8 @@ def test_files_of_both_styles_as_the_tool(tmp_path: Path) -> None:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    """The files of a folder but for the hidden ones, such as the journal of a batch."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def lines(path: Path) -> list[str]:

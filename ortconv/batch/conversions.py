@@ -1,0 +1,291 @@
+"""Conversion of many models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Any, Unpack
+
+from ortconv.batch.crew import Crew, crew_of
+from ortconv.batch.engine import Engine
+from ortconv.batch.journal import Journal, Record
+from ortconv.batch.locations import (
+    FarJournal,
+    Location,
+    below,
+    check_reach,
+    common_folder,
+    fetch,
+    find_urls,
+    location,
+    write_far,
+)
+from ortconv.batch.work import Conversion, Journaling, Outcome, convert_one, unknown_operators
+from ortconv.errors import OrtconvError, UsageError, nearest
+from ortconv.files import clear_away, write_text
+from ortconv.ir.schema import operators
+from ortconv.models import find_models
+from ortconv.onnxio.load import names_in
+from ortconv.ortformat.opconfig import RequiredOperators
+from ortconv.pipeline.config import config_name, ort_name, required_by
+from ortconv.pipeline.conversion import options_of
+from ortconv.pipeline.options import Options
+from ortconv.pipeline.result import Result
+from ortconv.pipeline.settings import Settings
+from ortconv.pipeline.stages import Observer
+from ortconv.watch import Activity
+
+PathLike = str | os.PathLike[str]
+
+KINDS = {
+    "CrashError": "crash",
+    "LimitError": "limit",
+    "FormatError": "damaged file",
+    "UnsafeInputError": "unsafe input",
+    "MismatchError": "numbers differ",
+    "UnsupportedError": "unsupported",
+    "UsageError": "file or option",
+    "GateError": "gate",
+    "BackendError": "backend",
+    "InternalError": "bug in ortconv",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A model of a batch for which nothing came out, and why."""
+
+    source: str
+    error: OrtconvError
+
+    @property
+    def kind(self) -> str:
+        """What went wrong, in a word or two."""
+        return KINDS.get(type(self.error).__name__, "invalid model")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        error = self.error
+        found = {"source": self.source, "kind": self.kind, "error": error.message, "exit_code": error.exit_code}
+        return {**found, "hint": error.hint}
+
+
+def convert_all(
+    sources: PathLike | Sequence[PathLike],
+    output_dir: PathLike | None = None,
+    *,
+    options: Options | None = None,
+    jobs: int | None = None,
+    executor: Executor | str | None = None,
+    timeout: float | None = None,
+    memory: int | None = None,
+    resume: bool | None = None,
+    observer: Observer | None = None,
+    **settings: Unpack[Settings],
+) -> Conversions:
+    """Convert the .onnx files below a directory, or those of a list; yield a Result or Failure for each, as they finish.
+
+    Sorted by `source`, they are in the order in which the work began. Results go to `output_dir`, in the folders that the sources
+    have below the directory or below the folder that a list has in common; without it, beside the sources. One operator config
+    for all files that are in place is written at the end.
+
+    Sources and `output_dir` may be URLs of fsspec, such as s3://bucket/models.
+
+    Work is done by `jobs` processes of this machine, one for each core by default, or by an executor: one of concurrent.futures, or
+    the address of a Dask cluster such as "tcp://scheduler:8786" or "local:4". A single model is converted in this process unless a
+    number of jobs or a limit is given; so are all of them with an `observer`. In a worker, each model may take `timeout` seconds
+    (an hour by default) and `memory` bytes (by default nine tenths of the machine's, divided by the jobs); a worker that dies is
+    the failure of its model alone.
+
+    With `resume` not None, the output folder has a journal. True skips the models whose files the journal proves to be unchanged.
+
+    UsageError before any work for options that are wrong, for no models, for two models with the same output, for a dimension to
+    fix or a stop operator that no model has, and if another batch is writing to the folder.
+    """
+    options = options_of(options, settings)
+    options.recipe()
+    root, paths = _found(sources)
+    folder = root if output_dir is None else location(output_dir)
+    targets: dict[str, Location] = {}
+    for path in paths:
+        inner = PurePosixPath(
+            path.relative_to(root).as_posix() if isinstance(path, Path) else path[len(str(root)) + 1 :]
+        )
+        target = str(inner.with_name(ort_name(inner, options.optimization_level, options.optimization_style)))
+        if target in targets:
+            raise UsageError(
+                f"{targets[target]} and {path} would both become {below(folder, target)}", hint="rename one"
+            )
+        targets[target] = path
+    with ExitStack() as resources:
+        isolated = not (observer is not None or (len(paths) == 1 and jobs is timeout is memory is None))
+        check_reach((folder, *paths), in_process=isinstance(executor, Executor) or not isolated)
+        crew = resources.enter_context(crew_of(executor, jobs, timeout, memory, isolated=isolated))
+        check_names(options.fix_dims, options.nnapi_partitioning_stop_ops or (), paths, crew)
+        kept = None if resume is None else _journal(folder)
+        if kept is not None:
+            resources.callback(kept.close)
+        engine = Engine(partial(convert_one, observer=observer), crew)
+        return Conversions(targets, folder, options, engine, kept, resume is True, resources.pop_all())
+
+
+class Conversions(Iterator[Result | Failure]):
+    """What comes of each model of a batch, as it ends.
+
+    `total` is the number of models. `config` is the operator config: None until it is written, when all models are done.
+    """
+
+    config: Location | None
+
+    def __init__(
+        self,
+        targets: Mapping[str, Location],
+        folder: Location,
+        options: Options,
+        engine: Engine[Conversion, Outcome],
+        kept: Journal | FarJournal | None,
+        resume: bool,
+        resources: ExitStack,
+    ) -> None:
+        self.total, self.config = len(targets), None
+        self._targets, self._folder, self._options, self._engine = targets, folder, options, engine
+        self._journal, self._resume, self._resources = kept, resume, resources
+        self._required: dict[str, None] = {}
+        self._in_place: set[str] = set()
+        self._results: Iterator[Result | Failure] | None = None
+
+    def __del__(self) -> None:
+        self._resources.close()
+
+    def __next__(self) -> Result | Failure:
+        if self._results is None:
+            self._results = self._run()
+        return next(self._results)
+
+    def busy(self) -> list[tuple[str, Activity, float]]:
+        """The models that are worked on, with what is known of the work and for how many seconds."""
+        return [(str(item.source), activity, seconds) for item, activity, seconds in self._engine.busy()]
+
+    def close(self) -> None:
+        """End the work, whatever is left of it."""
+        self._resources.close()
+        if isinstance(self._folder, Path):
+            for folder in {(self._folder / target).parent for target in self._targets}:
+                clear_away(folder)
+
+    def _run(self) -> Iterator[Result | Failure]:
+        try:
+            known = self._journal.records() if self._journal is not None and self._resume else {}
+            for item, outcome in self._engine.run(self._items(known)):
+                if isinstance(outcome, OrtconvError):
+                    yield Failure(str(item.source), outcome)
+                    continue
+                result, record = outcome
+                if self._journal is not None and record is not None and item.journaling is Journaling.CALLER:
+                    self._journal.append(record)
+                self._in_place.add(item.output)
+                self._required[_operators(result.required)] = None
+                yield result
+            if self._options.write_config:
+                self._write_config()
+        finally:
+            self.close()
+
+    def _items(self, known: Mapping[str, Record]) -> Iterator[Conversion]:
+        who = Journaling.NONE
+        if self._journal is not None:
+            near = self._engine.crew.is_local and isinstance(self._folder, Path)
+            who = Journaling.WORKER if near else Journaling.CALLER
+        for output, source in self._targets.items():
+            yield Conversion(source, self._folder, output, self._options, who, known.get(output))
+
+    def _write_config(self) -> None:
+        """Write the operator config of all files that are in place, also those of an earlier batch whose model failed now."""
+        types = self._options.enable_type_reduction
+        required = RequiredOperators(types=types)
+        for text in self._required:
+            required.merge(RequiredOperators.parse(text))
+        for output in self._targets.keys() - self._in_place:
+            with suppress(OrtconvError):
+                target = below(self._folder, output)
+                if isinstance(target, Path) and target.is_file():
+                    required.merge(required_by([target], types=types, options=self._options))
+                    self._in_place.add(output)
+        if not self._in_place:
+            return
+        text = required.text([str(below(self._folder, output)) for output in self._in_place])
+        self.config = below(self._folder, config_name(self._options))
+        if isinstance(self.config, Path):
+            write_text(self.config, text)
+        else:
+            write_far(self.config, text)
+
+
+def _operators(config: str) -> str:
+    """The lines of an operator config but for the names of models."""
+    return "\n".join(line for line in config.splitlines() if not line.startswith("#"))
+
+
+def check_names(fix_dims: Iterable[str], stop_ops: Iterable[str], paths: Sequence[Location], crew: Crew) -> None:
+    """UsageError for a dimension to fix or a stop operator that no model has. Models are read until each name is found."""
+    dims, ops = set(fix_dims), unknown_operators(stop_ops)
+    if not dims and not ops:
+        return
+    known_dims: set[str] = set()
+    known_ops: set[str] = set()
+    for _, names in Engine(_names_at, crew).run(paths):
+        if isinstance(names, OrtconvError):
+            continue
+        known_dims |= names[0]
+        known_ops |= names[1]
+        dims -= names[0]
+        ops -= names[1]
+        if not dims and not ops:
+            return
+    for name in sorted(dims):
+        near = (
+            nearest(name, known_dims) or f"symbolic dimensions of the inputs: {', '.join(sorted(known_dims)) or 'none'}"
+        )
+        raise UsageError(f"--fix-dim {name}: no input of any model has a dimension of that name", hint=near)
+    for name in sorted(ops):
+        known_ops |= set(operators(""))
+        raise UsageError(f"there is no operator '{name}' to stop at", hint=nearest(name, known_ops))
+
+
+def _names_at(place: Location) -> tuple[set[str], set[str]]:
+    """The symbolic dimensions and the operators of a model."""
+    if isinstance(place, Path):
+        return names_in(place)[:2]
+    with TemporaryDirectory(prefix="ortconv-") as folder:
+        copy = Path(folder, "m.onnx")
+        fetch(place, copy)
+        return names_in(copy)[:2]
+
+
+def _journal(folder: Location) -> Journal | FarJournal:
+    return Journal(folder) if isinstance(folder, Path) else FarJournal(folder)
+
+
+def _found(sources: PathLike | Sequence[PathLike]) -> tuple[Location, Sequence[Location]]:
+    """The folder that all models lie in, and the models."""
+    root: Location
+    paths: Sequence[Location]
+    if isinstance(sources, str | os.PathLike):
+        root = location(sources)
+        if isinstance(root, str):
+            root, paths = find_urls(root)
+        else:
+            paths = find_models(root)
+            root = root if root.is_dir() else root.parent
+    else:
+        paths = list(map(location, sources))
+        root = common_folder(paths) if paths else Path()
+    if not paths:
+        raise UsageError("there is no .onnx file to convert", file=str(root))
+    return root, paths

@@ -1,0 +1,85 @@
+"""Who does the work of a batch: this process, workers on this machine, a cluster, or an executor of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ortconv.batch.pool import LocalPool
+from ortconv.errors import OrtconvError, UsageError
+from ortconv.process import usable_cores, usable_memory
+from ortconv.watch import Limits
+
+TIMEOUT = 3600.0
+"""Seconds that a model may take."""
+
+WARM = ("ortconv.batch.work:warm_up",)
+"""What a new process calls before it works: it imports all that verbs need."""
+
+SHARE = 0.9
+"""How much of the machine's memory all workers may fill together."""
+
+LEAST_MEMORY = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """An executor, and how many pieces of work it does at a time. If `is_local`, its files are those of this machine."""
+
+    executor: Executor
+    jobs: int
+    is_local: bool
+
+
+@contextmanager
+def crew_of(
+    executor: Executor | str | None,
+    jobs: int | None,
+    timeout: float | None,
+    memory: int | None,
+    *,
+    isolated: bool,
+) -> Iterator[Crew]:
+    """Those who do the work as long as the block lasts. With `isolated`, in processes that are held to the limits."""
+    if isinstance(executor, Executor):
+        if timeout is not None or memory is not None:
+            hint = "leave the limits out, or leave the work to ortconv's own workers"
+            raise UsageError("an executor of your own knows no limits", hint=hint)
+        yield Crew(executor, jobs or getattr(executor, "_max_workers", None) or usable_cores(), False)
+        return
+    jobs = jobs or usable_cores()
+    if executor is not None:
+        from ortconv.batch.cluster import cluster
+
+        with cluster(executor, TIMEOUT if timeout is None else timeout, memory, WARM) as (far, many):
+            yield Crew(far, many, False)
+        return
+    if not isolated:
+        yield Crew(Here(), 1, True)
+        return
+    pool = LocalPool(jobs, Limits(TIMEOUT if timeout is None else timeout, memory or memory_share(jobs)), WARM)
+    try:
+        yield Crew(pool, jobs, True)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def memory_share(jobs: int) -> int | None:
+    """The bytes that each of these workers may allocate; None where the machine's memory is not known."""
+    usable = usable_memory()
+    return None if usable is None else max(int(usable * SHARE / jobs), LEAST_MEMORY)
+
+
+class Here(Executor):
+    """Does the work in this thread, when it is submitted."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*arguments, **keywords))
+        except OrtconvError as error:
+            future.set_exception(error)
+        return future

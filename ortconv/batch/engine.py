@@ -1,0 +1,71 @@
+"""A batch: independent pieces of work, an executor of concurrent.futures that does them, and what comes of each as it ends."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+from ortconv.batch.crew import Crew
+from ortconv.errors import CrashError, OrtconvError
+from ortconv.watch import Activity
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+AHEAD = 4
+"""Pieces of work that wait for each worker: none may find nothing to do, and a batch of a million must not wait in memory."""
+
+
+class Engine(Generic[T, R]):
+    """Does `work` for each item on the executor of a crew."""
+
+    def __init__(self, work: Callable[[T], R], crew: Crew) -> None:
+        self._work, self.crew = work, crew
+        self._running: dict[Future[R], T] = {}
+
+    def run(self, items: Iterable[T]) -> Iterator[tuple[T, R | OrtconvError]]:
+        """Each item with its result or error, in the order in which they end. Other exceptions end the batch."""
+        ended: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
+        waiting = iter(items)
+        try:
+            while True:
+                for item in self._next(waiting):
+                    future = self.crew.executor.submit(self._work, item)
+                    self._running[future] = item
+                    future.add_done_callback(ended.put)
+                if not self._running:
+                    return
+                future = ended.get()
+                yield self._running.pop(future), _outcome(future)
+        finally:
+            for future in list(self._running):
+                future.cancel()
+
+    def _next(self, waiting: Iterator[T]) -> Iterator[T]:
+        while len(self._running) < self.crew.jobs * AHEAD:
+            try:
+                yield next(waiting)
+            except StopIteration:
+                return
+
+    def busy(self) -> list[tuple[T, Activity, float]]:
+        """The items that are worked on, with what is known of the work and for how many seconds."""
+        found = []
+        for future, activity, seconds in getattr(self.crew.executor, "busy", list)():
+            item = self._running.get(future)
+            if item is not None:
+                found.append((item, activity, seconds))
+        return found
+
+
+def _outcome(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except OrtconvError as error:
+        return error
+    except Exception as error:
+        if type(error).__name__ in ("KilledWorker", "BrokenProcessPool"):
+            return CrashError(f"its workers were lost: {error}", hint="look at the workers' logs, then try --resume")
+        raise

@@ -1,0 +1,174 @@
+"""The journal of an output folder: one line of JSON for each model that was converted into it.
+
+A line is appended by one write, before its files are put in place, and holds their digests. So a process may be killed at any
+moment: files that are in place and equal their line are done, and all else is not.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ortconv.errors import UsageError
+from ortconv.files import lock, opened
+
+if TYPE_CHECKING:
+    from ortconv.pipeline.options import Options
+
+NAME = ".ortconv-journal.jsonl"
+VERSION = 1
+UNIMPORTANT = ("details", "validate_budget", "write_config")
+"""Options that change no byte of a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A finished model. `key` is a digest of its content, options and versions; `files` are digests by path below the folder."""
+
+    output: str
+    source: str
+    key: str
+    external: tuple[str, ...]
+    """The files with weights of the model, relative to it."""
+    files: Mapping[str, str]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the Result that summaries show."""
+    operators: str = ""
+    """The lines of the operator config."""
+
+    def line(self) -> bytes:
+        return json.dumps({"version": VERSION, **asdict(self)}).encode() + b"\n"
+
+    @classmethod
+    def parse(cls, line: bytes) -> Record | None:
+        """The record of a line; None for what is none, such as the half line of a full disk."""
+        try:
+            found = json.loads(line)
+            if found.pop("version") != VERSION:
+                return None
+            found["external"] = tuple(found["external"])
+            return cls(**found)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+class Journal:
+    """The journal of a folder, which this process alone has open as long as it exists. UsageError if another one has."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / NAME
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._descriptor = _opened(self.path)
+        except OSError as error:
+            raise UsageError(f"cannot write: {error.strerror}", file=error.filename or folder) from error
+        if lock(self._descriptor) is False:
+            os.close(self._descriptor)
+            raise UsageError(
+                "another batch is writing to this folder",
+                file=folder,
+                hint="wait until it has ended, or choose another --output-dir",
+            )
+        size = os.fstat(self._descriptor).st_size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            os.write(self._descriptor, b"\n")
+
+    def records(self) -> dict[str, Record]:
+        """The last record of each output."""
+        with open(self.path, "rb") as file:
+            return {record.output: record for line in file if (record := Record.parse(line)) is not None}
+
+    def append(self, record: Record) -> None:
+        """Add a line."""
+        _write(self._descriptor, record)
+
+    def close(self) -> None:
+        """Let other batches write to the folder."""
+        os.close(self._descriptor)
+
+
+def append(path: Path, record: Record) -> None:
+    """Add a line. Lines of several processes do not mix."""
+    descriptor = _opened(path)
+    try:
+        _write(descriptor, record)
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+    return os.open(path, flags, 0o666)
+
+
+def _write(descriptor: int, record: Record) -> None:
+    line = record.line()
+    if os.write(descriptor, line) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def is_current(record: Record, source: Path, folder: Path, options: Options) -> bool:
+    """Whether a record describes this source, with these options and versions, and the files that are in place."""
+    try:
+        return record.key == key(source, record.external, options) and all(
+            digest(folder / name) == wanted for name, wanted in record.files.items()
+        )
+    except (OSError, UsageError):
+        return False
+
+
+def key(source: Path, external: Iterable[str], options: Options) -> str:
+    """A digest of all that the result depends on."""
+    files = [digest(source), *(f"{name} {digest(source.parent / name)}" for name in sorted(external))]
+    return _digest_of([fingerprint(options), *files])
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file's content."""
+    found = hashlib.sha256()
+    with opened(path) as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
+
+
+def fingerprint(options: Options) -> str:
+    """A digest of the options and of the versions that results depend on."""
+    values = {f.name: _plain(getattr(options, f.name)) for f in fields(options) if f.name not in UNIMPORTANT}
+    return _digest_of([json.dumps(values, sort_keys=True, default=str), *_versions()])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return digest(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if hasattr(value, "dtype"):
+        content = json.dumps(value.tolist()).encode() if value.dtype.hasobject else value.tobytes()
+        return [str(value.dtype), list(value.shape), hashlib.sha256(content).hexdigest()]
+    return asdict(value) if hasattr(value, "__dataclass_fields__") else value
+
+
+@cache
+def _versions() -> tuple[str, ...]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = []
+    for name in ("ortconv", "onnxruntime", "onnx", "numpy"):
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return tuple(found)
+
+
+def _digest_of(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

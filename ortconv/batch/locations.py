@@ -1,0 +1,186 @@
+"""Models and results on file systems of fsspec, such as s3://bucket/models. A location is a Path, or the text of a URL.
+
+Work on a model that is far away is done on a copy: the model and its weights come to a folder of their own, the results go back.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ortconv.batch.journal import NAME, Record
+from ortconv.batch.work import Conversion, Outcome, convert_one
+from ortconv.errors import OrtconvError, UsageError
+from ortconv.files import renamed
+from ortconv.onnxio.external import components
+from ortconv.onnxio.load import names_in
+
+Location = Path | str
+
+OWN_MEMORY = "memory"
+"""The file system that each process has its own of."""
+
+STORES = ("abfs", "adl", "az", "gcs", "gs", "s3")
+"""Where a file appears only when it is complete. Elsewhere it is renamed into its place."""
+
+
+def location(text: str | os.PathLike[str]) -> Location:
+    """The location that a user names; file:// is a path like any other."""
+    if not isinstance(text, str) or "://" not in text:
+        return Path(text)
+    return Path(text.removeprefix("file://")) if text.startswith("file://") else text.rstrip("/")
+
+
+def below(folder: Location, name: str) -> Location:
+    """The location of a file, by its path in a folder."""
+    return folder / name if isinstance(folder, Path) else f"{folder}/{name}"
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path there. UsageError if there is none, or its package is not installed."""
+    try:
+        import fsspec
+    except ImportError:
+        raise UsageError(f"{url} needs fsspec", hint="pip install 'ortconv[dask]'") from None
+    try:
+        found: tuple[Any, str] = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError, OSError) as error:
+        raise UsageError(
+            f"cannot open {url}: {error}", hint="install the package of fsspec for it, such as s3fs"
+        ) from None
+    return found
+
+
+def find_urls(url: str) -> tuple[str, list[str]]:
+    """The folder, and the .onnx files below it, sorted, without hidden ones and those that a conversion wrote; or the one file."""
+    system, path = file_system(url)
+    try:
+        if system.isfile(path):
+            return posixpath.dirname(url), [url]
+        names = [found[len(path) :].lstrip("/") for found in system.find(path)]
+    except OSError as error:
+        raise UsageError(f"cannot read: {error}", file=url) from error
+    return url, [f"{url}/{name}" for name in sorted(names) if _is_source(name)]
+
+
+def _is_source(name: str) -> bool:
+    last = posixpath.basename(name).lower()
+    return last.endswith(".onnx") and not last.startswith(".") and not last.endswith(".optimized.onnx")
+
+
+def check_reach(locations: Iterable[Location], *, in_process: bool) -> None:
+    """UsageError for files in this process's memory where other processes do the work."""
+    for one in locations:
+        if isinstance(one, str) and one.startswith(f"{OWN_MEMORY}://") and not in_process:
+            hint = "give an executor of threads, or files that all of them reach"
+            raise UsageError(f"{one} is in the memory of this process, and workers are others", hint=hint)
+
+
+def convert_far(item: Conversion) -> Outcome:
+    """`convert_one` on copies of the files, where the source or the folder is a URL."""
+    with TemporaryDirectory(prefix="ortconv-") as name:
+        folder = Path(name)
+        source = folder / "in" / posixpath.basename(item.source) if isinstance(item.source, str) else item.source
+        try:
+            if isinstance(item.source, str):
+                _fetch_model(item.source, source)
+            near = folder / "out" if isinstance(item.folder, str) else item.folder
+            if isinstance(item.folder, str):
+                _fetch_results(item.known, item.folder, near)
+            result, record = convert_one(replace(item, source=source, folder=near))
+            if isinstance(item.folder, str):
+                paths = [Path(file).relative_to(near).as_posix() for file in result.files]
+                if not result.unchanged:
+                    for path in reversed(paths):
+                        _send(near / path, f"{item.folder}/{path}")
+                result.files = [f"{item.folder}/{path}" for path in paths]
+        except OrtconvError as error:
+            raise renamed(error.at(file=source), source, str(item.source)) from error.__cause__
+        except OSError as error:
+            raise UsageError(f"cannot copy: {error}", file=str(item.source)) from error
+        result.source = str(item.source)
+        return result, None if record is None else replace(record, source=str(item.source))
+
+
+def _fetch_model(url: str, target: Path) -> None:
+    """Copy a model with the files of its weights."""
+    fetch(url, target)
+    for name in names_in(target)[2]:
+        path = "/".join(components(name))
+        fetch(f"{posixpath.dirname(url)}/{path}", target.parent / path)
+
+
+def _fetch_results(known: Record | None, folder: str, near: Path) -> None:
+    """Copies of what an earlier batch noted, as far as it is there."""
+    near.mkdir()
+    for name in known.files if known is not None else ():
+        with suppress(FileNotFoundError):
+            fetch(f"{folder}/{name}", near / "/".join(components(name)))
+
+
+def fetch(url: str, target: Path) -> None:
+    """Copy a file."""
+    system, path = file_system(url)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    system.get_file(path, str(target))
+
+
+def _send(source: Path, url: str) -> None:
+    system, path = file_system(url)
+    system.makedirs(posixpath.dirname(path), exist_ok=True)
+    if url.startswith(tuple(f"{name}://" for name in STORES)):
+        system.put_file(str(source), path)
+        return
+    draft = posixpath.join(posixpath.dirname(path), f".ortconv-{os.urandom(8).hex()}")
+    system.put_file(str(source), draft)
+    if system.exists(path):
+        system.rm_file(path)
+    system.mv(draft, path)
+
+
+def write_far(url: str, text: str) -> None:
+    """Put a text in place."""
+    system, path = file_system(url)
+    system.makedirs(posixpath.dirname(path), exist_ok=True)
+    system.pipe_file(path, text.encode("utf-8", "backslashreplace"))
+
+
+class FarJournal:
+    """The journal of a folder at a URL. Unlike that on a disk, it keeps no other batch away."""
+
+    def __init__(self, folder: str) -> None:
+        self._system, self._path = file_system(f"{folder}/{NAME}")
+        self._system.makedirs(posixpath.dirname(self._path), exist_ok=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def records(self) -> dict[str, Record]:
+        """The last record of each output."""
+        if not self._system.exists(self._path):
+            return {}
+        lines = self._system.cat_file(self._path).splitlines()
+        return {record.output: record for line in lines if (record := Record.parse(line)) is not None}
+
+    def append(self, record: Record) -> None:
+        """Add a line."""
+        with self._system.open(self._path, "ab") as file:
+            file.write(record.line())
+
+
+def common_folder(locations: Sequence[Location]) -> Location:
+    """The folder that all of these lie in."""
+    if all(isinstance(one, Path) for one in locations):
+        return Path(os.path.commonpath([Path(one).parent for one in locations]))
+    folders = [posixpath.dirname(str(one)).split("/") for one in locations]
+    shared = [names[0] for names in takewhile(lambda names: len(set(names)) == 1, zip(*folders))]
+    if len(shared) < 3:
+        raise UsageError("the models have no folder in common", hint="convert those of each file system by themselves")
+    return "/".join(shared)

@@ -1,0 +1,286 @@
+"""Workers on this machine, as an executor of concurrent.futures.
+
+A worker that dies, or takes more time or memory than a task may, fails that task alone: its future gets the error, and another
+worker takes the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
+
+from ortconv.batch.worker import Done, Task
+from ortconv.errors import CrashError, InternalError
+from ortconv.watch import MOST_ATTEMPTS, Activity, Death, Limits
+
+NONE = Limits()
+
+MOST_SERVERS = 4
+"""How often workers are started anew after the death of the process that makes them."""
+
+
+class ServerDiedError(Exception):
+    """The process that makes workers died, and they with it."""
+
+
+@dataclass(eq=False, slots=True)
+class Worker:
+    """A process with a channel to it, and what it does."""
+
+    id: int
+    channel: Connection
+    task: Task | None = None
+    future: Future[Any] | None = None
+    activity: Activity | None = None
+    """None until it has begun the task."""
+    since: float = 0.0
+
+
+class Starter(Protocol):
+    """Makes workers, and says how they ended."""
+
+    def start(self) -> Worker: ...
+    def exit_code(self, worker: Worker) -> int: ...
+    def close(self) -> None: ...
+
+
+class ForkServer:
+    """Workers forked by a process that has done all imports (Linux)."""
+
+    def __init__(self, warm: Sequence[str]) -> None:
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._process = _python("fork", theirs.fileno(), warm)
+        self._lines = self._control.makefile("rb")
+        self._ended: dict[int, int] = {}
+
+    def start(self) -> Worker:
+        ours, theirs = Pipe()
+        with theirs:
+            try:
+                socket.send_fds(self._control, [b"+"], [theirs.fileno()])
+            except OSError:
+                raise ServerDiedError from None
+        while (message := self._read())[0] != "forked":
+            pass
+        return Worker(message[1], ours)
+
+    def exit_code(self, worker: Worker) -> int:
+        while worker.id not in self._ended:
+            self._read()
+        return self._ended.pop(worker.id)
+
+    def _read(self) -> list[Any]:
+        line = self._lines.readline()
+        if not line:
+            raise ServerDiedError
+        message: list[Any] = json.loads(line)
+        if message[0] == "ended":
+            self._ended[message[1]] = message[2]
+        return message
+
+    def close(self) -> None:
+        """Kill all workers."""
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        self._lines.close()
+        self._control.close()
+        self._process.wait()
+
+
+class Spawner:
+    """Workers that are processes of their own from the start, each with its own imports (macOS, Windows)."""
+
+    def __init__(self, warm: Sequence[str]) -> None:
+        self._warm = warm
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> Worker:
+        ours, theirs = Pipe()
+        with theirs:
+            process = _python("serve", theirs.fileno(), self._warm)
+        self._processes[process.pid] = process
+        return Worker(process.pid, ours)
+
+    def exit_code(self, worker: Worker) -> int:
+        return self._processes.pop(worker.id).wait()
+
+    def close(self) -> None:
+        """Kill all workers."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+
+
+def _python(role: str, descriptor: int, warm: Sequence[str]) -> subprocess.Popen[bytes]:
+    """A process of `ortconv.batch.worker` that inherits the descriptor and can import what this one can."""
+    command = [sys.executable, "-P", "-m", "ortconv.batch.worker", role, str(descriptor), *warm]
+    shown = None if os.environ.get("ORTCONV_DEBUG") else subprocess.DEVNULL
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    more: dict[str, Any] = {}
+    if sys.platform == "win32":
+        os.set_handle_inheritable(descriptor, True)
+        more["startupinfo"] = subprocess.STARTUPINFO(lpAttributeList={"handle_list": [descriptor]})
+    else:
+        more["pass_fds"] = [descriptor]
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=shown, stderr=shown, env=environment, **more)
+
+
+class LocalPool(Executor):
+    """An executor of `jobs` workers. Functions and arguments are pickled; the limits hold for each call.
+
+    `warm` are functions to call in a new process, MODULE:NAME; they import what the work needs.
+    """
+
+    starter: Callable[[Sequence[str]], Starter] = ForkServer if sys.platform == "linux" else Spawner
+
+    def __init__(self, jobs: int, limits: Limits = NONE, warm: Sequence[str] = ()) -> None:
+        self.jobs, self.limits, self._warm = jobs, limits, warm
+        self._waiting: deque[tuple[Task, Future[Any]]] = deque()
+        self._workers: list[Worker] = []
+        self._is_closing = self._is_aborted = False
+        self._awake, self._wake = Pipe(duplex=False)
+        self._thread: threading.Thread | None = None
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
+        if self._is_closing:
+            raise RuntimeError("the pool is closed")
+        future: Future[Any] = Future()
+        self._waiting.append((Task(partial(function, **keywords), arguments, self.limits, {}), future))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._manage, name="ortconv batch", daemon=True)
+            self._thread.start()
+        self._wake.send_bytes(b"+")
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let the workers end: at once with `cancel_futures`, else when nothing is left to do."""
+        self._is_closing, self._is_aborted = True, self._is_aborted or cancel_futures
+        self._wake.send_bytes(b"+")
+        if wait and self._thread is not None:
+            self._thread.join()
+
+    def busy(self) -> list[tuple[Future[Any], Activity, float]]:
+        """What the workers do now: future, activity, and seconds since the task began."""
+        now = time.monotonic()
+        workers = list(self._workers)
+        return [(w.future, w.activity or Activity(), now - w.since) for w in workers if w.future is not None]
+
+    # ------------------------------------------------------------------ the thread that manages the workers
+
+    def _manage(self) -> None:
+        starter: Starter | None = None
+        try:
+            for _ in range(MOST_SERVERS):
+                starter = self.starter(self._warm)
+                try:
+                    while self._is_needed():
+                        self._step(starter)
+                    return
+                except ServerDiedError:
+                    self._take_back()
+                finally:
+                    starter.close()
+        finally:
+            self._is_closing = True
+            self._take_back()
+            for _, future in self._waiting:
+                if not future.cancel():
+                    future.set_exception(CrashError("the workers ended before this was done", hint="try --resume"))
+
+    def _is_needed(self) -> bool:
+        if self._is_closing and (self._is_aborted or not self._waiting):
+            return not self._is_aborted and any(w.future is not None for w in self._workers)
+        return True
+
+    def _take_back(self) -> None:
+        """Let what workers did be waited for again, after the death of their server."""
+        for worker in self._workers:
+            worker.channel.close()
+            if worker.task is not None and worker.future is not None:
+                self._waiting.appendleft((worker.task, worker.future))
+        self._workers = []
+
+    def _step(self, starter: Starter) -> None:
+        """Give out what is waiting, and take what comes next."""
+        while self._waiting and (worker := self._free(starter)) is not None:
+            self._give(worker, starter)
+        channels = {worker.channel: worker for worker in self._workers}
+        for ready in wait([self._awake, *channels]):
+            if ready is self._awake:
+                self._awake.recv_bytes()
+            elif isinstance(ready, Connection):
+                self._take(channels[ready], starter)
+
+    def _free(self, starter: Starter) -> Worker | None:
+        free = next((worker for worker in self._workers if worker.future is None), None)
+        if free is None and len(self._workers) < self.jobs:
+            self._workers.append(free := starter.start())
+        return free
+
+    def _give(self, worker: Worker, starter: Starter) -> None:
+        task, future = self._waiting.popleft()
+        if not (future.running() or future.set_running_or_notify_cancel()):
+            return
+        try:
+            worker.channel.send(task)
+        except OSError:  # it died while it had nothing to do
+            self._waiting.appendleft((task, future))
+            self._remove(worker, starter)
+        except Exception as error:
+            future.set_exception(InternalError(f"the task cannot be sent: {error}"))
+        else:
+            worker.task, worker.future, worker.since = task, future, time.monotonic()
+            worker.activity = None
+
+    def _take(self, worker: Worker, starter: Starter) -> None:
+        try:
+            message = worker.channel.recv()
+        except Exception:  # the channel ends with the worker, perhaps within a message
+            self._bury(worker, starter)
+            return
+        if isinstance(message, Activity):
+            worker.activity = message
+        elif isinstance(message, Done) and worker.future is not None:
+            future, worker.task, worker.future = worker.future, None, None
+            if message.worn:
+                self._remove(worker, starter)
+            if message.error is None:
+                future.set_result(message.value)
+            else:
+                future.set_exception(message.error)
+
+    def _remove(self, worker: Worker, starter: Starter) -> int:
+        worker.channel.close()
+        code = starter.exit_code(worker)  # the death of the server shows here, and takes all workers back
+        self._workers.remove(worker)
+        return code
+
+    def _bury(self, worker: Worker, starter: Starter) -> None:
+        """Fail the task of a worker that died, or start it again without the call that killed the worker."""
+        death = Death(self._remove(worker, starter), worker.activity or Activity())
+        task, future = worker.task, worker.future
+        if task is None or future is None:
+            return
+        new = set(death.activity.calls if worker.activity else ("starting",)) - task.fatal.keys()
+        if new and len(task.fatal) < MOST_ATTEMPTS and not (worker.activity and death.is_final):
+            fatal = {**task.fatal, **dict.fromkeys(new, death.cause)}
+            self._waiting.appendleft((replace(task, fatal=fatal), future))
+        else:
+            future.set_exception(death.error())

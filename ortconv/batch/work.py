@@ -1,0 +1,145 @@
+"""What a worker does with one model of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+
+from ortconv.batch import journal
+from ortconv.batch.journal import Record
+from ortconv.errors import UnknownDimError, UsageError
+from ortconv.onnxio.load import names_in
+from ortconv.pipeline.conversion import convert
+from ortconv.pipeline.options import Options
+from ortconv.pipeline.result import Result
+from ortconv.pipeline.stages import Observer
+
+FACTS = ("nodes_before", "nodes_after", "bytes_before", "bytes_after", "warnings")
+
+
+class Journaling(Enum):
+    """Who adds a line to the journal: nobody, the worker before files are put in place, or the process that runs the batch."""
+
+    NONE = 0
+    WORKER = 1
+    CALLER = 2
+
+
+Outcome = tuple[Result, Record | None]
+"""What comes of a model, and its line for the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """One model of a batch: its file, the file to write below the folder of the batch, and what an earlier batch noted of it.
+
+    A location is a path, or the text of a URL: see `ortconv.batch.locations`.
+    """
+
+    source: Path | str
+    folder: Path | str
+    output: str
+    options: Options
+    journaling: Journaling = Journaling.NONE
+    known: Record | None = None
+
+
+def convert_one(item: Conversion, observer: Observer | None = None) -> Outcome:
+    """The result of a conversion, or what is known of one that would change nothing."""
+    source, folder, known = item.source, item.folder, item.known
+    if isinstance(source, str) or isinstance(folder, str):
+        from ortconv.batch.locations import convert_far
+
+        return convert_far(item)
+    if known is not None and journal.is_current(known, source, folder, item.options):
+        files = [str(folder / name) for name in known.files]
+        return Result(str(source), files, unchanged=True, required=known.operators, **known.facts), None
+    target = folder / item.output
+    if target.is_dir():
+        raise UsageError("cannot write: it is a directory", file=target)
+    records: list[Record] = []
+
+    def note(result: Result, draft: Path) -> None:
+        records.append(_record(item.output, result, draft, source, folder, item.options))
+        if item.journaling is Journaling.WORKER:
+            journal.append(folder / journal.NAME, records[-1])
+
+    placing = None if item.journaling is Journaling.NONE else note
+    result = _convert_fitting(source, target, item.options, observer, placing)
+    return result, records[-1] if records else None
+
+
+def _record(output: str, result: Result, draft: Path, source: Path, folder: Path, options: Options) -> Record:
+    """The line of a result, which is still in its draft."""
+    others = map(Path, result.files[1:])
+    return Record(
+        output,
+        str(source),
+        journal.key(source, result.external, options),
+        result.external,
+        {
+            output: journal.digest(draft),
+            **{other.relative_to(folder).as_posix(): journal.digest(other) for other in others},
+        },
+        {name: getattr(result, name) for name in FACTS},
+        result.required,
+    )
+
+
+def _convert_fitting(
+    source: Path,
+    target: Path,
+    options: Options,
+    observer: Observer | None,
+    placing: Callable[[Result, Path], None] | None,
+) -> Result:
+    """The result with those options that concern the model: dimensions and stop operators of other models are left out."""
+    options = replace(options, write_config=False)
+    if options.nnapi_partitioning_stop_ops is not None:
+        options = replace(options, nnapi_partitioning_stop_ops=fitting(options.nnapi_partitioning_stop_ops, source))
+    while True:
+        try:
+            return convert(source, target, options=options, observer=observer, placing=placing)
+        except UnknownDimError as error:
+            if error.name not in options.fix_dims:
+                raise
+            options = replace(options, fix_dims={n: size for n, size in options.fix_dims.items() if n != error.name})
+
+
+def fitting(stop_ops: Iterable[str], source: Path) -> tuple[str, ...]:
+    """The stop operators without those that are neither known nor in the model."""
+    stop_ops = tuple(stop_ops)
+    unknown = unknown_operators(stop_ops)
+    absent = unknown - names_in(source)[1] if unknown else unknown
+    return tuple(op for op in stop_ops if op not in absent)
+
+
+def unknown_operators(names: Iterable[str]) -> set[str]:
+    """Those that are no operators of ONNX or ONNX Runtime: a model may have them from another domain."""
+    names = set(names)
+    if not names:
+        return names
+    from ortconv.partition.partitioner import is_operator
+
+    return {name for name in names if not is_operator(name)}
+
+
+def warm_up() -> None:
+    """Import what conversions need, by doing a small one."""
+    from tempfile import TemporaryDirectory
+
+    from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
+
+    from ortconv.backends.onnxruntime_cpu import runtime
+
+    runtime()
+    x, y = (make_tensor_value_info(name, 1, [1]) for name in "xy")
+    proto = make_model(
+        make_graph([make_node("Relu", ["x"], ["y"])], "g", [x], [y]), opset_imports=[make_opsetid("", 17)]
+    )
+    with TemporaryDirectory(prefix="ortconv-") as folder:
+        source = Path(folder, "m.onnx")
+        source.write_bytes(proto.SerializeToString())
+        convert(source, Path(folder, "m.ort"), options=Options(validate_on="numpy", write_config=False))

@@ -1,0 +1,132 @@
+"""A verb on a folder: the verb on each model of it, as a batch. The work on one model is the command with --json."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ortconv.cli.batch_view import BatchView, check_github
+from ortconv.cli.convert import dims, names
+from ortconv.errors import OrtconvError, UnknownDimError, UsageError
+
+MODELS = (".onnx", ".ort")
+STOP_OPS = "nnapi_partitioning_stop_ops"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A model of a folder: its verb, what to call it, and the values of the verb's parameters."""
+
+    verb: str
+    name: str
+    parameters: Mapping[str, Any]
+
+
+def models_in(folder: Path, suffixes: Sequence[str] = MODELS) -> list[Path]:
+    """The model files below a folder, sorted, hidden ones left out. UsageError if there are none."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in suffixes and not path.name.startswith("."))
+    paths = sorted(path for path in found if not path.is_dir())
+    if not paths:
+        raise UsageError(f"there is no {' or '.join(suffixes)} file below {folder}")
+    return paths
+
+
+def data_sets(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """The models below a folder, each with the test_data_set folders beside it. UsageError if there are none."""
+    found = [(m, d) for m in models_in(folder) for d in sorted(m.parent.glob("test_data_set_*")) if d.is_dir()]
+    if not found:
+        raise UsageError(f"no model below {folder} has a folder test_data_set_0 beside it")
+    yield from found
+
+
+def over_folder(done: str, each: Iterable[Mapping[str, Any]], line: Callable[[dict[str, Any]], str]) -> None:
+    """Run the present verb with other values of its parameters for each piece; `line` says in a line what came of it.
+
+    BatchError if one fails. `done` is the verb of the counts, such as verified.
+    """
+    from ortconv.batch import Failure
+    from ortconv.batch.conversions import check_names
+    from ortconv.batch.crew import crew_of
+    from ortconv.batch.engine import Engine
+
+    context = click.get_current_context()
+    given = context.params
+    check_github(given["github"])
+    pieces = [Piece(str(context.info_name), _name(values), {**given, **values}) for values in each]
+    view = BatchView(done, len(pieces), given["as_json"], given["quiet"])
+    with ExitStack() as resources:
+        limits = given["timeout"], given["memory"]
+        crew = resources.enter_context(crew_of(given["cluster"], given["jobs"], *limits, isolated=True))
+        models = list(dict.fromkeys(piece.parameters["model"] for piece in pieces))
+        check_names(dims(given.get("fix_dims", ())), _stop_ops(given) or (), models, crew)
+        work = _Work(Engine(run_piece, crew), resources.pop_all())
+        with view.shown(work):
+            for piece, outcome in work.engine.run(pieces):
+                if isinstance(outcome, OrtconvError):
+                    view.fail(Failure(piece.name, outcome))
+                else:
+                    view.show(
+                        f"{click.style(piece.name, bold=True)}: {line(outcome)}", {"source": piece.name, **outcome}
+                    )
+    view.end(given["summary"], given["github"])
+    view.refuse(given["model"])
+
+
+def _name(values: Mapping[str, Any]) -> str:
+    more = f" with {values['check'].name}" if "check" in values else ""
+    return f"{values['model']}{more}"
+
+
+@dataclass
+class _Work:
+    engine: Any
+    resources: ExitStack
+
+    def busy(self) -> list[tuple[str, Any, float]]:
+        return [(piece.name, activity, seconds) for piece, activity, seconds in self.engine.busy()]
+
+    def close(self) -> None:
+        self.resources.close()
+
+
+def _stop_ops(parameters: Mapping[str, Any]) -> tuple[str, ...] | None:
+    return names(parameters.get(STOP_OPS))
+
+
+def run_piece(piece: Piece) -> dict[str, Any]:
+    """The JSON document of a verb on one model, without dimensions to fix and stop operators that it does not have."""
+    from ortconv.batch.work import fitting
+
+    parameters = {**piece.parameters, "as_json": True, "quiet": False}
+    stop_ops = _stop_ops(parameters)
+    if stop_ops is not None and parameters["model"].suffix.lower() != ".ort":
+        parameters[STOP_OPS] = ",".join(fitting(stop_ops, parameters["model"]))
+    while True:
+        try:
+            return _document(piece.verb, parameters)
+        except UnknownDimError as error:
+            fixed = parameters["fix_dims"]
+            parameters["fix_dims"] = tuple(text for text in fixed if text.rpartition("=")[0] != error.name)
+            if parameters["fix_dims"] == fixed:
+                raise
+
+
+def _document(verb: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    from ortconv.cli import Printed, command_of
+
+    command = command_of(verb)
+    printed = io.StringIO()
+    context = click.Context(command, info_name=verb, obj=Printed(True))
+    context.params = parameters
+    with context, redirect_stdout(printed):
+        assert command.callback is not None
+        command.callback(**parameters)
+    document: dict[str, Any] = json.loads(printed.getvalue())
+    return document

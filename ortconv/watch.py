@@ -1,0 +1,345 @@
+"""A process and its watcher: what the process is at, the limits on its time and memory, and the error that its death amounts to.
+
+Native code may take a process down: an assertion, a wrong address, a library's own exit. So work on models runs in a child: that of
+the command line (`supervised`), or a worker of a batch. The child notes its stage, and the calls that have killed processes before
+(`risky`). After a death in such a call the watcher starts the work again, and the call is refused with an error like any other.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NoReturn
+
+from ortconv.errors import BackendError, CrashError, LimitError, OrtconvError
+from ortconv.process import end, peak_bytes
+
+MOST_ATTEMPTS = 4
+"""How often work is started that dies in another risky call each time."""
+
+_NOTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds that a piece of work may take, and bytes that its process may allocate; None for no limit."""
+
+    seconds: float | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What a process is at: a file, a stage, the risky calls that have not returned, and the limits that hold."""
+
+    file: str | None = None
+    stage: str = ""
+    calls: tuple[str, ...] = ()
+    limits: Limits = Limits()
+
+    def encode(self) -> bytes:
+        limits = (self.limits.seconds, self.limits.bytes)
+        return json.dumps([self.file, self.stage, [call[:400] for call in self.calls[:4]], limits]).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Activity:
+        file, stage, calls, limits = json.loads(data or '[null, "", [], [null, null]]')
+        return cls(file, stage, tuple(calls), Limits(*limits))
+
+
+# ---------------------------------------------------------------------- inside the watched process
+
+_lock = threading.Lock()
+_activity = Activity()
+_notify: Callable[[Activity], None] | None = None
+_fatal: Mapping[str, str] = {}
+
+
+def begin(notify: Callable[[Activity], None], fatal: Mapping[str, str]) -> None:
+    """Begin a piece of work. `notify` is called with each change; `fatal` are calls that killed earlier attempts, and how."""
+    global _activity, _notify, _fatal
+    _activity, _notify, _fatal = Activity(), notify, fatal
+
+
+def is_watched() -> bool:
+    """Whether another process tells of this one's death."""
+    return _notify is not None
+
+
+def left_out() -> list[str]:
+    """A sentence for each risky call that is refused since it killed an earlier attempt."""
+    return [f"the process died of {cause}, {call}: this was left out" for call, cause in _fatal.items()]
+
+
+def note_file(file: str) -> None:
+    """Note the model that the process works on."""
+    with _lock:
+        _change(replace(_activity, file=file))
+
+
+def note_stage(stage: str) -> None:
+    """Note what the process does from here on."""
+    with _lock:
+        _change(replace(_activity, stage=stage))
+
+
+@contextmanager
+def risky(call: str) -> Iterator[None]:
+    """A call of native code that may kill the process; `call` says the same in each attempt. BackendError if it killed one."""
+    if call in _fatal:
+        raise BackendError(f"it dies of {_fatal[call]}, {call}", backend="onnxruntime")
+    if _notify is None:
+        yield
+        return
+    with _lock:
+        _change(replace(_activity, calls=(*_activity.calls, call)))
+    try:
+        yield
+    finally:
+        with _lock:
+            calls = list(_activity.calls)
+            calls.remove(call)
+            _change(replace(_activity, calls=tuple(calls)))
+
+
+def _change(activity: Activity) -> None:
+    global _activity
+    _activity = activity
+    if _notify is not None:
+        _notify(activity)
+
+
+# ---------------------------------------------------------------------- limits
+
+
+@contextmanager
+def limited(limits: Limits) -> Iterator[None]:
+    """Hold this block to limits. At the end of its time the process dies, whatever it does then.
+
+    Beyond the memory limit an allocation fails: LimitError, or the death of native code that does not expect that.
+    """
+    with _lock:
+        _change(replace(_activity, limits=limits))
+    resets = []
+    if limits.seconds is not None:
+        resets.append(_limit_seconds(limits.seconds))
+    if limits.bytes is not None:
+        resets.append(_limit_bytes(limits.bytes))
+    try:
+        yield
+    except MemoryError as error:
+        if limits.bytes is None:
+            raise
+        raise _out_of_memory(_activity) from error
+    except OrtconvError as error:
+        if limits.bytes is None or not isinstance(error.__cause__, MemoryError):
+            raise
+        raise _out_of_memory(_activity, f": {error.message}").at(file=error.file, node=error.node) from error
+    finally:
+        for reset in resets:
+            reset()
+
+
+def _limit_seconds(seconds: float) -> Callable[[], object]:
+    if is_watched() and hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
+        return partial(signal.setitimer, signal.ITIMER_REAL, 0)
+    timer = threading.Timer(seconds, _end, (_LATE,))
+    timer.daemon = True
+    timer.start()
+    return timer.cancel
+
+
+def _limit_bytes(allowed: int) -> Callable[[], object]:
+    if sys.platform == "linux":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        lower = allowed if hard == resource.RLIM_INFINITY else min(allowed, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (lower, hard))
+        return partial(resource.setrlimit, resource.RLIMIT_DATA, (soft, hard))
+    ended = threading.Event()
+    threading.Thread(target=_watch_memory, args=(allowed, ended), daemon=True).start()
+    return ended.set
+
+
+def _watch_memory(allowed: int, ended: threading.Event) -> None:
+    """End the process when it has grown beyond its limit, where the system has no such limit itself."""
+    while not ended.wait(0.1):
+        if (peak_bytes() or 0) > allowed:
+            _end(_LARGE)
+
+
+def _end(code: int) -> NoReturn:
+    """End the process, which is beyond a limit. Where nobody tells of that, it does so itself."""
+    if not is_watched():
+        error = Death(code, _activity).error()
+        os.write(2, f"error: {error}\nhint: {error.hint}\n".encode())
+        code = error.exit_code
+    os._exit(code)
+
+
+_LATE, _LARGE = 124, 125
+"""Exit codes of watched processes that notice themselves that they are beyond a limit."""
+
+
+# ---------------------------------------------------------------------- deaths
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How a watched process ended: its exit code, or minus the signal, and what it was at."""
+
+    code: int
+    activity: Activity
+
+    @property
+    def cause(self) -> str:
+        """SIGSEGV, or exit code 3."""
+        with suppress(ValueError):
+            return signal.Signals(-self.code).name
+        return f"signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether another attempt would end in the same way."""
+        return self.cause in ("SIGALRM", "SIGKILL") or self.code in (_LATE, _LARGE)
+
+    def error(self) -> OrtconvError:
+        """The error that says which limit was exceeded, or what killed the process, and in which stage."""
+        return self._error().at(file=self.activity.file)
+
+    def _error(self) -> OrtconvError:
+        stage, limits = self.activity.stage, self.activity.limits
+        if limits.seconds is not None and (self.code == _LATE or self.cause == "SIGALRM"):
+            return LimitError(
+                f"not done after {limits.seconds:g} s, the time limit{_at(stage)}",
+                hint="--timeout SECONDS gives it more time",
+            )
+        if limits.bytes is not None and self.code == _LARGE:
+            return _out_of_memory(self.activity)
+        calls = "".join(f", {call}" for call in self.activity.calls)
+        verb = "died of" if self.code < 0 else "ended with"
+        return CrashError(f"the process {verb} {self.cause}{_at(stage)}{calls}", hint=self._hint())
+
+    def _hint(self) -> str:
+        allowed = self.activity.limits.bytes
+        if self.cause == "SIGKILL":
+            return "a system kills processes so when memory runs out: try fewer --jobs, or a smaller --memory"
+        limit = "" if allowed is None else f"a larger --memory than {_size(allowed)}, or "
+        return f"native code crashed: try {limit}another release of onnxruntime, or leave out custom operators"
+
+
+def _out_of_memory(activity: Activity, what: str = "") -> LimitError:
+    assert activity.limits.bytes is not None
+    return LimitError(
+        f"more memory needed than {_size(activity.limits.bytes)}, the memory limit{_at(activity.stage)}{what}",
+        hint="--memory SIZE gives it more",
+    )
+
+
+def _at(stage: str) -> str:
+    return f", in stage {stage}" if stage else ""
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.3g} GiB" if count >= 1 << 30 else f"{count / 2**20:.3g} MiB"
+
+
+# ---------------------------------------------------------------------- the watcher of a command
+
+
+def supervised(run: Callable[[], int], died: Callable[[OrtconvError], int]) -> int:
+    """The exit code of a function that runs in a child, or what `died` returns for the child's death.
+
+    Signals go on to the child, which dies with this process. Needs os.fork, and a process without other threads.
+    """
+    fatal: dict[str, str] = {}
+    with mmap.mmap(-1, _NOTES) as notes:
+        while True:
+            notes[:] = bytes(_NOTES)
+            code = _result(run, notes, fatal)
+            if code >= 0:
+                return code
+            if -code in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(-code, signal.SIG_DFL)
+                os.kill(os.getpid(), -code)
+            death = Death(code, Activity.decode(notes[:].partition(b"\0")[0]))
+            new = set(death.activity.calls) - fatal.keys()
+            if not new or len(fatal) >= MOST_ATTEMPTS or death.is_final:
+                return died(death.error())
+            fatal |= dict.fromkeys(new, death.cause)
+
+
+def _result(run: Callable[[], int], notes: mmap.mmap, fatal: Mapping[str, str]) -> int:
+    """The exit code of a child that runs the function, or minus the signal that killed it."""
+    children: list[int] = []
+    interrupts: list[int] = []
+
+    def forward(number: int, frame: object) -> None:
+        if number == signal.SIGINT:
+            interrupts.append(number)
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL if len(interrupts) > 1 else number)
+
+    before = {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, forward)
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        for number in before:
+            signal.signal(number, _interrupt if number == signal.SIGINT else signal.SIG_DFL)
+        _run_child(run, parent, notes, fatal)
+    children.append(child)
+    _, status = os.waitpid(child, 0)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    return 130 if interrupts else os.waitstatus_to_exitcode(status)
+
+
+def _run_child(run: Callable[[], int], parent: int, notes: mmap.mmap, fatal: Mapping[str, str]) -> NoReturn:
+    try:
+        die_with(parent)
+        begin(partial(_write, notes), fatal)
+        code = run()
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        code = 1
+    end(code)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """Ctrl-C, once: it may come from the terminal and from the parent."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _write(notes: mmap.mmap, activity: Activity) -> None:
+    data = activity.encode()
+    notes[: len(data) + 1] = data + b"\0"
+
+
+def die_with(parent: int) -> None:
+    """Let the system kill this process when the thread that made it ends, where it can do that (Linux)."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)

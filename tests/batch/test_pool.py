@@ -1,0 +1,144 @@
+"""Workers of a batch: what kills one fails its call alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import calls
+import pytest
+
+from ortconv.batch.pool import LocalPool, Spawner
+from ortconv.errors import CrashError, InternalError, LimitError, OrtconvError, UsageError
+from ortconv.watch import Limits
+
+
+class SpawningPool(LocalPool):
+    """A pool as on systems where processes are not forked."""
+
+    starter = Spawner
+
+
+@pytest.fixture(params=[LocalPool, SpawningPool])
+def pool(request: pytest.FixtureRequest) -> Iterator[LocalPool]:
+    pool: LocalPool = request.param(2, Limits(60, 1 << 30))
+    yield pool
+    pool.shutdown(cancel_futures=True)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_calls_share_the_workers(pool: LocalPool) -> None:
+    results = [future.result(60) for future in [pool.submit(calls.identity, i) for i in range(20)]]
+    assert [value for value, _ in results] == list(range(20))
+    assert len({process for _, process in results} - {os.getpid()}) <= 2
+
+
+FAULTS: list[tuple[Callable[..., Any], tuple[Any, ...], type[OrtconvError], str]] = [
+    (calls.segfault, (), CrashError, "the process died of SIGSEGV, in stage crash"),
+    (calls.kill, (), CrashError, "the process died of SIGKILL"),
+    (calls.leave, (), CrashError, "the process ended with exit code 3"),
+    (calls.allocate, (4 << 40,), LimitError, "more memory needed than 1 GiB, the memory limit, in stage allocate"),
+    (calls.allocate, (2 << 30,), LimitError, "more memory needed than 1 GiB, the memory limit, in stage allocate"),
+    (calls.refuse, (), UsageError, "no"),
+    (calls.unforeseen, (), InternalError, "ZeroDivisionError: oops"),
+    (calls.unpicklable, (), InternalError, "the result cannot be sent"),
+    (lambda: None, (), InternalError, "the task cannot be sent"),
+]
+
+
+@pytest.mark.parametrize(("function", "arguments", "kind", "message"), FAULTS)
+def test_what_fails_fails_alone(
+    function: Callable[..., Any], arguments: tuple[Any, ...], kind: type[OrtconvError], message: str, pool: LocalPool
+) -> None:
+    before, bad, after = (
+        pool.submit(*call) for call in ((calls.identity, 1), (function, *arguments), (calls.identity, 2))
+    )
+    assert (before.result(60)[0], after.result(60)[0]) == (1, 2)
+    error = bad.exception(60)
+    assert type(error) is kind
+    assert isinstance(error, OrtconvError)
+    assert message in error.message
+
+
+def test_an_error_keeps_its_place_and_hint(pool: LocalPool) -> None:
+    error = pool.submit(calls.refuse).exception(60)
+    assert isinstance(error, UsageError)
+    assert (error.file, error.hint, str(error)) == ("a.onnx", "yes", "a.onnx: no")
+
+
+def test_a_call_without_end() -> None:
+    with LocalPool(1, Limits(0.3)) as pool:
+        slow, quick = pool.submit(calls.sleep, 100), pool.submit(calls.identity, 1)
+        assert quick.result(60)[0] == 1
+        error = slow.exception(60)
+    assert isinstance(error, LimitError)
+    assert error.message == "not done after 0.3 s, the time limit, in stage sleep"
+    assert error.hint == "--timeout SECONDS gives it more time"
+
+
+def test_a_risky_call_is_refused_when_it_has_killed_a_worker(pool: LocalPool) -> None:
+    assert pool.submit(calls.survive).result(60).endswith("it dies of SIGABRT, onnxruntime opening a.onnx")
+
+
+def test_a_worker_that_has_grown_is_replaced() -> None:
+    with LocalPool(1, Limits(None, 1 << 30)) as pool:
+        first = pool.submit(calls.keep, 10 << 20).result(60)
+        second = pool.submit(calls.keep, 200 << 20).result(60)
+        third = pool.submit(calls.keep, 1).result(60)
+    assert first == second != third
+
+
+def test_a_worker_killed_between_calls_fails_none(pool: LocalPool) -> None:
+    _, process = pool.submit(calls.identity, 1).result(60)
+    os.kill(process, signal.SIGKILL)
+    assert pool.submit(calls.identity, 2).result(60)[0] == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no server of workers")
+def test_the_loss_of_all_workers_loses_no_call() -> None:
+    """The server of the workers is killed in the middle of a call."""
+    pool = LocalPool(2)
+    slow = pool.submit(calls.sleep, 1)
+    wait_for(lambda: any(activity.stage == "sleep" for _, activity, _ in pool.busy()))
+    process = next(worker.id for worker in pool._workers)
+    server = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(server, signal.SIGKILL)
+    assert slow.result(60) is None
+    wait_for(lambda: not is_alive(process))
+    pool.shutdown()
+
+
+def test_what_the_workers_do_is_known(pool: LocalPool) -> None:
+    future = pool.submit(calls.sleep, 100)
+    wait_for(lambda: [activity.stage for _, activity, _ in pool.busy()] == ["sleep"])
+    assert pool.busy()[0][0] is future
+
+
+def test_nothing_is_left_of_a_pool_that_is_ended(pool: LocalPool) -> None:
+    sleeping, waiting = [pool.submit(calls.sleep, 100) for _ in range(2)], pool.submit(calls.identity, 1)
+    wait_for(lambda: len(pool.busy()) == 2)
+    processes = [worker.id for worker in pool._workers]
+    pool.shutdown(cancel_futures=True)
+    assert not any(map(is_alive, processes))
+    assert waiting.cancelled()
+    assert all(isinstance(future.exception(1), CrashError) for future in sleeping)
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.submit(calls.identity, 1)
