@@ -8,8 +8,8 @@ from itertools import permutations
 from random import Random
 from typing import NamedTuple
 
-from ortconv.compare.sizes import Problem, Sizes
-from ortconv.ir.graph import Node, Value, captures
+from ortconv.compare.sizes import Problem, Sizes, behind
+from ortconv.ir.graph import Node
 from ortconv.ir.tensor import Tensor
 
 USUAL = (2, 3, 4, 5, 6, 8, 12, 16, 32, 1)
@@ -56,7 +56,7 @@ def climb(problem: Problem, start: Sizes, reach: Callable[[Sizes], Reached], run
 
 def _anywhere(problem: Problem, failed: Node, sizes: Sizes, candidates: list[int], rng: Random) -> Sizes:
     """Up to three dimensions of other sizes, or a factor of one given to another."""
-    free = _behind(problem, failed) if rng.random() < 0.7 else problem.free
+    free = behind(problem, failed) if rng.random() < 0.7 else problem.free
     if len(free) > 1 and rng.random() < 0.5:
         a, b = rng.sample(free, 2)
         factors = [f for f in FACTORS if sizes[a] % f == 0]
@@ -68,7 +68,7 @@ def _anywhere(problem: Problem, failed: Node, sizes: Sizes, candidates: list[int
 
 
 def _neighbors(problem: Problem, reached: Reached, sizes: Sizes, candidates: list[int]) -> Iterator[Sizes]:
-    free = [] if reached.failed is None else _behind(problem, reached.failed)
+    free = [] if reached.failed is None else behind(problem, reached.failed)
     for names in _groups(free, problem.free, sizes):
         for size in candidates:
             changed = {**sizes, **dict.fromkeys(names, size)}
@@ -86,23 +86,6 @@ def _groups(free: list[str], others: list[str], sizes: Sizes) -> Iterator[list[s
     same = [[n for n in free if sizes[n] == size] for size in dict.fromkeys(sizes[n] for n in free)]
     yield from (group for group in same if len(group) > 1)
     yield from ([a, b] for a in free for b in others if a != b and sizes[a] == sizes[b])
-
-
-def _behind(problem: Problem, node: Node) -> list[str]:
-    """The free dimensions of the inputs that a node depends on, the nearest first."""
-    seen: set[Value] = set()
-    nodes, near = {node}, [node]
-    found: dict[str, None] = {}
-    for current in near:
-        for value in (*current.inputs, *(captures(current) if current.attrs and current.subgraphs else ())):
-            if value is None or value in seen:
-                continue
-            seen.add(value)
-            found.update(dict.fromkeys(d for d in problem.shapes.get(value, ()) if isinstance(d, str)))
-            if value.producer is not None and value.producer not in nodes:
-                nodes.add(value.producer)
-                near.append(value.producer)
-    return [name for name in found if name in problem.free]
 
 
 def _candidates(problem: Problem) -> list[int]:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.compare.parameters import parameter
-from ortconv.compare.sizes import Problem, Sizes, footprint, solve
+from ortconv.compare.repair import repair
+from ortconv.compare.sizes import Problem, Sizes, footprint, infer_shapes, solve
 from ortconv.errors import BackendError, UnsupportedError, UsageError
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.operators import Trait, named
@@ -120,14 +121,21 @@ def sizes_to_try(problem: Problem, batch: int, *, keep_batch: bool = False) -> I
 
     With `keep_batch`, the graph's declarations do not change the batch: models made dynamic late declare a batch of 1 inside.
     """
+    if not problem.free:
+        yield problem.fixed, 0
+        return
     seen: list[Sizes] = []
     implied = frozenset(problem.batches) if keep_batch else frozenset()
-    for size in FREE_SIZES if problem.free else FREE_SIZES[:1]:
-        found = solve(problem, problem.first(size, batch), implied) if problem.free else None
-        sizes = problem.fixed if found is None else found.sizes
-        if sizes not in seen:
-            seen.append(sizes)
-            yield sizes, 0 if found is None else footprint(problem.graph, found.shapes).bytes
+    is_met = False
+    for size in FREE_SIZES:
+        found = solve(problem, problem.first(size, batch), implied)
+        is_met = is_met or found.is_met
+        if found.sizes not in seen:
+            seen.append(found.sizes)
+            yield found.sizes, footprint(problem.graph, found.shapes).bytes
+    repaired = None if is_met else repair(problem, seen)
+    if repaired is not None:
+        yield repaired, footprint(problem.graph, infer_shapes(problem, repaired)).bytes
 
 
 def make(

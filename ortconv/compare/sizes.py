@@ -72,11 +72,12 @@ class Problem:
 
 @dataclass
 class Solution:
-    """Sizes that meet all demands of the graph that are known; those in `implied` leave no choice."""
+    """Sizes, and the shapes that follow; those in `implied` leave no choice. `is_met` tells whether all known demands are met."""
 
     sizes: Sizes
     implied: set[str]
     shapes: dict[Value, Numbers]
+    is_met: bool = False
 
 
 def solve(problem: Problem, sizes: Sizes, implied: frozenset[str] = frozenset()) -> Solution:
@@ -88,13 +89,19 @@ def solve(problem: Problem, sizes: Sizes, implied: frozenset[str] = frozenset())
         open_demands = ((key, d) for key, d in _all_demands(problem.graph, found.shapes) if not d.is_met)
         key, demand = next(((k, d) for k, d in open_demands if k not in hopeless), (None, None))
         if key is None or demand is None:
+            found.is_met = not hopeless
             break
         if not (_set_symbol(problem, found, demand) or _search(problem, found, key, demand)):
             hopeless.add(key)
     return found
 
 
-DemandKey = tuple[Node | None, int]
+DemandKey = tuple[Node, int]
+
+
+def demands_for(problem: Problem, sizes: Mapping[str, int]) -> Iterator[tuple[DemandKey, Demand]]:
+    """All demands with these sizes, in the graph's order."""
+    return _all_demands(problem.graph, infer_shapes(problem, sizes))
 
 
 def _all_demands(graph: Graph, shapes: Mapping[Value, Numbers]) -> Iterator[tuple[DemandKey, Demand]]:
@@ -113,7 +120,7 @@ def _all_demands(graph: Graph, shapes: Mapping[Value, Numbers]) -> Iterator[tupl
                     yield (node, -1 - axis - 64 * out), Demand(Extent(value, axis), have, 1, "at least")
 
 
-def _symbol(problem: Problem, place: Extent | None) -> str | None:
+def symbol(problem: Problem, place: Extent | None) -> str | None:
     """The free dimension that lies at a place, where its name is known there."""
     if place is None or place.axis is None:
         return None
@@ -126,7 +133,7 @@ def _symbol(problem: Problem, place: Extent | None) -> str | None:
 
 def _set_symbol(problem: Problem, found: Solution, demand: Demand) -> bool:
     for place, wanted in ((demand.place, demand.want), (demand.partner, demand.have)):
-        name = _symbol(problem, place)
+        name = symbol(problem, place)
         if name is None or name in found.implied:
             continue
         if demand.kind == "multiple":
@@ -170,13 +177,29 @@ def _search(problem: Problem, found: Solution, key: DemandKey, demand: Demand) -
 
 
 def _demand_again(problem: Problem, sizes: Sizes, key: DemandKey) -> Demand | None:
-    found = _all_demands(problem.graph, infer_shapes(problem, sizes))
-    return next((d for k, d in found if k == key), None)
+    return next((d for k, d in demands_for(problem, sizes) if k == key), None)
 
 
 def is_solved(problem: Problem, sizes: Sizes) -> bool:
     """Whether nothing speaks against these sizes."""
-    return all(d.is_met for _, d in _all_demands(problem.graph, infer_shapes(problem, sizes)))
+    return all(d.is_met for _, d in demands_for(problem, sizes))
+
+
+def behind(problem: Problem, node: Node) -> list[str]:
+    """The free dimensions of the inputs that a node depends on, the nearest first."""
+    seen: set[Value] = set()
+    nodes, near = {node}, [node]
+    found: dict[str, None] = {}
+    for current in near:
+        for value in (*current.inputs, *(captures(current) if current.attrs and current.subgraphs else ())):
+            if value is None or value in seen:
+                continue
+            seen.add(value)
+            found.update(dict.fromkeys(d for d in problem.shapes.get(value, ()) if isinstance(d, str)))
+            if value.producer is not None and value.producer not in nodes:
+                nodes.add(value.producer)
+                near.append(value.producer)
+    return [name for name in found if name in problem.free]
 
 
 def infer_shapes(problem: Problem, sizes: Mapping[str, int]) -> dict[Value, Numbers]:

@@ -25,9 +25,6 @@ from ortconv.runtime.deadline import TimeLimitError, within
 
 Run = Callable[[Feeds], list[Any]]
 
-SIZES_TRIED = 10
-"""How many choices of sizes are run before a model counts as one that no made up inputs fit."""
-
 CLIMBS = (120, 500)
 """How often a model is run to find sizes from one start, first and where that was not enough."""
 
@@ -183,8 +180,6 @@ def _choices(problem: Problem, clock: Clock) -> Iterator[Sizes]:
         elif sizes not in seen:
             seen.append(sizes)
             yield sizes
-        if len(seen) == SIZES_TRIED:
-            return
     if not seen and most:
         raise CannotTryError(f"a run needs {most / 2**30:.3g} GiB, and the budget is {clock.budget}")
 

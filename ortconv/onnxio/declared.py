@@ -18,7 +18,7 @@ from ortconv.onnxio.imports import walk
 from ortconv.onnxio.infer import ContradictionError, infer_model
 from ortconv.onnxio.proto import type_proto
 from ortconv.onnxio.shield import HIDDEN
-from ortconv.onnxlib import GraphProto, ModelProto, SchemaError, SparseTensorProto, TypeProto, get_schema
+from ortconv.onnxlib import GraphProto, ModelProto, NodeProto, SchemaError, SparseTensorProto, TypeProto, get_schema
 
 TypesByGraph = list[dict[str, ValueType]]
 """By graph, in the order of `_graphs`: the types of values by name."""
@@ -71,6 +71,8 @@ def _infer(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
         merged, wrong = _merge(declared, found, symbols)
     except GraphError as error:
         raise error.at(node=_producer(proto.graph, error.message)) from error
+    if any(declared[1:]):
+        wrong += _fed_otherwise(inferred.graph, iter(declared[1:]), {}, symbols)
     if wrong:
         merged = _only_ranks(declared, found)
     elif any(merged):
@@ -98,11 +100,17 @@ def _infer(proto: ModelProto, warn: Callable[[str], None]) -> ModelProto:
 def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
     """The graph and the subgraphs that onnx infers, outer ones first."""
     yield graph
+    for _, body in _bodies(graph):
+        yield from _graphs(body)
+
+
+def _bodies(graph: GraphProto) -> Iterator[tuple[NodeProto, GraphProto]]:
+    """The subgraphs of a graph's own nodes that onnx infers."""
     for node in graph.node:
         if node.op_type in _INFERRED_BODIES and node.domain in ("", "ai.onnx"):
             for attribute in node.attribute:
                 if attribute.HasField("g"):
-                    yield from _graphs(attribute.g)
+                    yield node, attribute.g
 
 
 def _take(graph: GraphProto, read: TypeReader) -> TypesByGraph:
@@ -192,6 +200,43 @@ def _merge(declared: TypesByGraph, inferred: TypesByGraph, symbols: set[str]) ->
                 own[name] = both
         merged.append(own)
     return merged, wrong
+
+
+def _fed_otherwise(
+    graph: GraphProto, declared: Iterator[dict[str, ValueType]], outer: dict[str, ValueType], symbols: set[str]
+) -> Iterator[str]:
+    """Where a body declares another shape of an input than it is fed first. Inference holds these against each other nowhere."""
+    infos, read = (*graph.input, *graph.value_info, *graph.output), TypeReader()
+    known = outer | {info.name: type for info in infos if (type := read(info.type)) is not None}
+    for node, body in _bodies(graph):
+        stated = next(declared)
+        for info, fed in zip(body.input, _fed(node, body, known)):
+            type = stated.get(info.name)
+            if not isinstance(type, TensorType) or fed is None or type.shape is None:
+                continue
+            if _merge_shapes(type.shape, fed, symbols) is None:
+                name = f"'{info.name}' in the body of {node.op_type} '{node.name or node.output[0]}'"
+                yield f"{name} is declared as {type}, but is fed {TensorType(type.dtype, fed)}"
+        yield from _fed_otherwise(body, declared, known, symbols)
+
+
+def _fed(node: NodeProto, body: GraphProto, known: dict[str, ValueType]) -> list[Shape | None]:
+    """The shapes of what the inputs of a body get at first, where they are known."""
+    types = [known.get(name) for name in node.input]
+    shapes = [type.shape if isinstance(type, TensorType) else None for type in types]
+    if node.op_type == "Loop":
+        return [None, None, *shapes[2:]]
+    if node.op_type != "Scan" or len(body.input) != len(shapes):  # the first version counts a batch and lengths
+        return []
+    attributes = {a.name: a for a in node.attribute}
+    count = attributes["num_scan_inputs"].i if "num_scan_inputs" in attributes else 0
+    axes = list(attributes["scan_input_axes"].ints) if "scan_input_axes" in attributes else [0] * count
+    for slot, axis in zip(range(len(shapes) - count, len(shapes)), axes):
+        shape = shapes[slot]
+        if shape is not None and -len(shape) <= axis < len(shape):
+            at = axis % len(shape)
+            shapes[slot] = (*shape[:at], *shape[at + 1 :])
+    return shapes
 
 
 def _check_element(name: str, declared: ValueType, inferred: ValueType) -> None:

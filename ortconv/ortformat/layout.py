@@ -31,9 +31,12 @@ NO_MODEL_VERSION = 2**63 - 1
 SCALARS = {"bool": "B", "u8": "B", "i8": "b", "i32": "i", "u32": "I", "i64": "q", "f32": "f"}
 """Scalar kinds and their struct codes."""
 
-ENUMS = {"NodeType": ("i32", 2), "AttributeType": ("i32", 13), "TensorDataType": ("i32", 21),
+ENUMS = {"NodeType": ("i32", 2), "AttributeType": ("i32", 13), "TensorDataType": ("i32", 21), "ElementType": ("i32", 29),
          "TypeInfoValue": ("u8", 4), "DimensionValueType": ("i8", 3), "ArgType": ("i8", 2)}  # fmt: skip
-"""Enumerations: how they are stored and how many values they have, counted from 0."""
+"""Enumerations: how they are stored and how many values they have, counted from 0.
+
+An ElementType is a TensorDataType or a later type of ONNX: onnxruntime writes and reads those of values as they are.
+"""
 
 UNION = ("", "TensorTypeAndShape", "SequenceType", "MapType")
 """The table for each tag TypeInfo.value_type."""
@@ -85,7 +88,7 @@ TABLES: dict[str, tuple[Field | None, ...]] = {name: _fields(text) for name, tex
     "NodeEdge": "node_index:u32 input_edges:[EdgeEnd] output_edges:[EdgeEnd]",
     "ValueInfo": "name:string! doc_string:string type:TypeInfo",
     "TypeInfo": "denotation:string value_type:TypeInfoValue value:union",
-    "TensorTypeAndShape": "elem_type:TensorDataType shape:Shape",
+    "TensorTypeAndShape": "elem_type:ElementType shape:Shape",
     "Shape": "dim:[Dimension]",
     "Dimension": "value:DimensionValue denotation:string",
     "DimensionValue": "dim_type:DimensionValueType dim_value:i64 dim_param:string",

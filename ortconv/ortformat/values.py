@@ -15,7 +15,12 @@ from ortconv.ortformat.layout import LARGEST_FILE
 INLINE_BYTES = 127
 """Payloads up to this size are part of the metadata and shared; onnxruntime copies those in any case."""
 
-UNLOADABLE = frozenset({DType.UNDEFINED, DType.COMPLEX64, DType.COMPLEX128}) | {t for t in DType if t > 20}
+UNLOADABLE = frozenset({DType.UNDEFINED, DType.COMPLEX64, DType.COMPLEX128})
+"""Types that onnxruntime has not."""
+
+NO_CONSTANTS = UNLOADABLE | {t for t in DType if t > DType.FLOAT8E5M2FNUZ}
+"""Types of which onnxruntime reads no constants."""
+
 FLOAT8 = frozenset({DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ})
 
 Segment = bytes | memoryview
@@ -109,10 +114,10 @@ class ValueWriter:
             value = out.pooled(out.shape("DimensionValue"))
         return out.pooled(out.shape("Dimension", "value"), value)
 
-    def element_type(self, dtype: DType) -> int:
-        if dtype in UNLOADABLE:
+    def element_type(self, dtype: DType, of: str = "values", refused: frozenset[DType] = UNLOADABLE) -> int:
+        if dtype in refused:
             raise UnsupportedError(
-                f"element type {dtype.name.lower()} is not part of the ORT format",
+                f"the ORT format holds no {of} of element type {dtype.name.lower()}",
                 node=self.where,
                 hint="onnxruntime can run this model only from its .onnx form",
             )
@@ -123,7 +128,7 @@ class ValueWriter:
 
     def tensor(self, tensor: Tensor, name: str | None = None) -> int:
         out = self.out
-        dtype, data = self.element_type(tensor.dtype), tensor.data
+        dtype, data = self.element_type(tensor.dtype, "constants", NO_CONSTANTS), tensor.data
         if isinstance(data, tuple):
             count, needed, field = len(data), tensor.size, "string_data"
             content = out.references([out.string(item) for item in data])

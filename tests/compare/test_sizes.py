@@ -9,7 +9,7 @@ from onnx import numpy_helper
 
 from ortconv.compare.budget import Budget, Clock
 from ortconv.compare.feeds import candidates, free_problem, sizes_to_try
-from ortconv.compare.sizes import footprint, infer_shapes
+from ortconv.compare.sizes import footprint, infer_shapes, is_solved
 from ortconv.compare.trials import trials
 from ortconv.errors import UnsupportedError
 from ortconv.ir.graph import Graph
@@ -131,3 +131,36 @@ def test_sizes_that_nothing_implies_are_found_by_trial(name: str) -> None:
     given = graph(body, head, s=ints(30, 4), **scalars)
     session = Session(Model(given), ["numpy"])
     assert next(trials(given, lambda feeds: session.run(None, feeds), (), Clock(Budget()), []))
+
+
+CONTRADICTIONS = {
+    "a product whose factor a later node fixes": (
+        graph("r = Reshape(x, s) y = Conv<group = 4>(z, w)", "float[A,B] x, float[N,A,6] z", s=ints(6, 2), w=(4, 1, 3)),
+        {"A": 4, "B": 3},
+    ),
+    "a kernel that is an input": (
+        graph(
+            "r = Reshape(x, s) q = Reshape(r, t) c = Conv(z, k) y = Add(c, b)",
+            "float[A,2,K,D] x, float[1,1,H,4] z, float[1,1,K,K] k",
+            s=ints(-1, 12), t=ints(2, 12), b=(1, 1, 3, 2),
+        ),
+        {"K": 3, "H": 5},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_sizes_that_contradict_are_searched(name: str, batch: int) -> None:
+    case, expected = CONTRADICTIONS[name]
+    problem = free_problem(case, {}, {})
+    *_, (sizes, _) = sizes_to_try(problem, batch)
+    assert {n: sizes[n] for n in expected} == expected
+    assert is_solved(problem, sizes)
+
+
+def test_the_search_ends_where_no_sizes_fit() -> None:
+    case = graph("r = Reshape(x, s) y = Conv(x, w)", "float[N,C,1] x", s=ints(5), w=(2, 3, 1))
+    assert not any(
+        is_solved(free_problem(case, {}, {}), sizes) for sizes, _ in sizes_to_try(free_problem(case, {}, {}), 2)
+    )

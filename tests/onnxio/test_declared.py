@@ -81,6 +81,30 @@ def test_declared_dimensions_in_bodies_are_dropped_too() -> None:
     assert len(model.warnings) == 1
 
 
+LOOP = """g (float{0} x, int64 n) => (float[K] y) {{
+    y = Loop(n, , x) <body = b (int64 i, bool go, float{1} v) => (bool more, float[L] w) <int64[1] s = {{3}}> {{
+        more = Identity(go) w = Expand(v, s)
+    }}>
+}}"""
+SCAN = """g (float{0} x) => (float[K, 3] y) {{
+    y = Scan<num_scan_inputs = 1, scan_input_axes = [1], body = b (float{1} v) => (float[L] w) <int64[1] s = {{3}}> {{
+        w = Expand(v, s)
+    }}>(x)
+}}"""
+FED = [
+    (LOOP, "[N]", "[3]", "?0"), (LOOP, "[1]", "[3]", "?0"), (LOOP, "[3]", "[3]", 3), (LOOP, "[N]", "[N]", "N"),
+    (SCAN, "[N, 5]", "[3]", "N"), (SCAN, "[1, 3]", "[3]", 1), (SCAN, "[3, 1]", "[3]", 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "outside", "inside", "found"), FED)
+def test_bodies_that_declare_what_they_are_not_fed(text: str, outside: str, inside: str, found: int | str) -> None:
+    model = loaded(text.format(outside, inside))
+    body = next(node for node in model.graph if node.subgraphs).subgraphs[0]
+    assert body.inputs[-1].shape == (found,)
+    assert [w.startswith("declared shapes contradict") for w in model.warnings] == [True] * (f"[{found}]" != inside)
+
+
 def test_declared_elements_of_sequences() -> None:
     model = loaded("g (float[B, 3] x, int64[K] s) => (seq(float[d, 3]) y) { y = SplitToSequence<axis = 0>(x, s) }")
     assert str(model.graph.outputs[0].type) == "seq(float[d,3])"

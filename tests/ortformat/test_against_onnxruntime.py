@@ -126,6 +126,23 @@ def test_fields(name: str, tmp_path: Path) -> None:
     assert opset_imports(decode(ours).model) == opset_imports(decode(theirs).model)
 
 
+@pytest.mark.parametrize("number", [21, 22, 25, 26])
+def test_values_of_small_integers(number: int, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 13, opset_import: ["": 25]> g (float[2,3] x) => (float[2,3] y) {{
+            n = Cast <to = {number}> (x)
+            y = Cast <to = 1> (n)
+        }}"""
+    )
+    theirs, ours = their_file(model, tmp_path / "theirs.ort"), our_file(from_proto(model))
+    (expected,), (got,) = (
+        ort.InferenceSession(file, options()).run(None, {"x": np.float32([[-1, 0, 1], [-2, 3, 7]])})
+        for file in (theirs, ours)
+    )
+    np.testing.assert_array_equal(got, expected)
+    assert differences(canonical(ours)["graph"], canonical(theirs)["graph"]) == []
+
+
 @batched
 @pytest.mark.parametrize("name", MODELS)
 def test_runs_equally(name: str) -> None:
