@@ -43,7 +43,7 @@ def prelu(x: Array, slope: Array) -> Array:
 @kernel("Elu")
 @in_float32
 def elu(x: Array, *, alpha: float = 1.0) -> Array:
-    return np.asarray(alpha * np.expm1(np.minimum(x, x.dtype.type(0))) + np.maximum(x, x.dtype.type(0)))
+    return np.where(x < 0, alpha * np.expm1(x), x)
 
 
 @kernel("Celu")
@@ -62,7 +62,7 @@ def selu_1(x: Array, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Array:
 @kernel("Selu", since=6)
 @in_float32
 def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
-    return np.asarray(gamma * elu(x, alpha=alpha))
+    return np.asarray(gamma * (elu(x, alpha=alpha) + 0))  # a zero without a sign, as in onnxruntime
 
 
 @kernel("HardSigmoid", fast=fast.hard_sigmoid)
