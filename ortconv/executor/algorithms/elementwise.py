@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import blockwise, gelu_block, gelu_tanh_block, ones
+from ortconv.executor.algorithms.half_precision import is_native
 from ortconv.executor.replay.numerics import clip_to
 from ortconv.executor.replay.work import AT_ONCE, Function, Work
 from ortconv.ir.tensor import Array
@@ -24,9 +25,7 @@ def of_ufunc(function: Function) -> Function:
     """The elementwise operator of a ufunc whose result has the type of its operands."""
 
     def run(work: Work, *operands: Array) -> Array | None:
-        if work is AT_ONCE or any(x.dtype.isbuiltin != 1 or x.dtype.kind == "O" for x in operands):
-            return None
-        if any(x.dtype == np.float16 for x in operands):
+        if work is AT_ONCE or not is_native(*operands):
             return None
         shape = np.broadcast_shapes(*(x.shape for x in operands))
         model = next((x for x in operands if x.shape == shape), None)

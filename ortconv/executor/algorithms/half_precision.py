@@ -17,6 +17,16 @@ def is_narrow(dtype: np.dtype[Any]) -> bool:
     return dtype.char == "e" or (dtype.kind == "V" and dtype.name == "bfloat16")
 
 
+def compute_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which operators on floats compute: at least float32; that of exact numbers for these."""
+    return dtype if dtype in (np.float64, object) else np.dtype(np.float32)
+
+
+def is_native(*operands: Array | None) -> bool:
+    """True for numbers with which numpy computes by itself: no half precision, no exact numbers."""
+    return all(x is None or (x.dtype.kind in "biuf" and x.dtype.char != "e") for x in operands)
+
+
 _ARRAYS = (np.ndarray, np.generic)
 
 
