@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,6 @@ from mpmath import mp, mpf
 
 from ortconv.ir.graph import Graph
 from ortconv.ir.model import Model
-from ortconv.ir.operators import Trait, traits
 from ortconv.onnxio.load import from_proto
 from ortconv.optimizer.engine import Context
 from ortconv.optimizer.levels import run_passes
@@ -64,10 +62,14 @@ def after(case: Case, limit: int) -> tuple[Model, Context]:
     return model, context
 
 
-def prove(case: Case) -> list[Step]:
-    """Every rewrite of a case, held against the graph before it. AssertionError where no point can be evaluated."""
+def prove(case: Case, alter: Callable[[Graph], None] = lambda graph: None) -> list[Step]:
+    """Every rewrite of a case, held against the graph before it. AssertionError where no point can be evaluated.
+
+    `alter` changes the graph that the last rewrite makes, to see whether that is noticed.
+    """
     source = case.proto()
     found = list(states(case))
+    alter(found[-1][1])
     results = list(_evaluations(source, [graph for _, graph in found]))
     assert results, f"{case.id}: no point can be evaluated"
     steps = []
@@ -164,10 +166,3 @@ def _finite(x: Real) -> mpf:
     value = abs(x).value
     value = mpf(value.numerator) / value.denominator if hasattr(value, "numerator") else value
     return value if mp.isfinite(value) else mpf(0)
-
-
-def is_random(graph: Graph) -> bool:
-    return any(traits(node).has(Trait.RANDOM) for node in graph.walk())
-
-
-NUMBER = re.compile(r"\d+")
