@@ -53,8 +53,8 @@ The passes stand in the order in which the levels run them. The second column ha
 `ortconv passes explain NAME` shows the patterns of a pass. `ortconv passes list --as-text` prints the pipeline as text, for
 `ortconv convert --pipeline`.
 
-The last column is what exact arithmetic proves. Every golden case of a rewrite is computed before and after it by the plain kernels,
-on rationals, or on 50 digits behind roots and exponentials, at several points and shapes. "To N digits": only the rounding
+The last column is what exact arithmetic proves. Every golden case of a rewrite is computed before and after it by the plain
+kernels, on rationals, or on 50 digits behind roots and exponentials, at several points and shapes. "To N digits": only the rounding
 of constants differs, whose type has no more digits. "No golden case": held against onnxruntime alone.
 """
 

@@ -102,7 +102,7 @@ def prelu(work: Work, x: Array, slope: Array) -> Array | None:
     if work is not AT_ONCE or x.dtype not in _UNIT or not slope.size or slope.max() > 1 or not slope.all():
         return None
     out = np.asarray(np.multiply(x, slope))
-    return np.maximum(out, x, out=out)
+    return np.asarray(np.maximum(out, x, out=out))
 
 
 _GELU = {"none": blockwise(gelu_block), "tanh": blockwise(gelu_tanh_block)}

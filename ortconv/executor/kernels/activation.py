@@ -92,7 +92,7 @@ def softsign(x: Array) -> Array:
 @kernel("Mish")
 @in_float32
 def mish(x: Array) -> Array:
-    return x * np.tanh(softplus(x))
+    return np.asarray(x * np.tanh(softplus(x)))
 
 
 @kernel("Swish", fast=fast.swish)

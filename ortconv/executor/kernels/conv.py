@@ -14,7 +14,8 @@ from ortconv.executor.algorithms import fused_conv as fast
 from ortconv.executor.algorithms.activations import activation as named_activation
 from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window, taps
-from ortconv.executor.kernels.registry import Function, kernel, prepare
+from ortconv.executor.kernels.registry import kernel, prepare
+from ortconv.executor.replay.work import Function
 from ortconv.ir.tensor import Array
 
 
@@ -42,7 +43,7 @@ def conv(
     matrices = np.moveaxis(w.reshape(group, m // group, each, prod(place.kernel)), -1, 0)
     images = (image.reshape(n, group, each, prod(place.output)) for image in taps(x, place, 0))
     y = reduce(np.add, map(np.matmul, matrices, images)).reshape(n, m, *place.output)
-    return y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2))
+    return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2)))
 
 
 @kernel("FusedConv", domain="com.microsoft", fast=fast.fused_conv)

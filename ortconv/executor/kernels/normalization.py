@@ -12,7 +12,8 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import normalization as fast
 from ortconv.executor.algorithms.half_precision import in_float32, widen
-from ortconv.executor.kernels.registry import Function, kernel, prepare
+from ortconv.executor.kernels.registry import kernel, prepare
+from ortconv.executor.replay.work import Function
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -65,7 +66,7 @@ def batch_normalization_7(
     spatial: int = 1,
 ) -> Array:
     statistics = [widen(v) if not spatial else _per_channel(widen(v), x) for v in (scale, b, mean, var)]
-    return _normalized_batch(x, *statistics, epsilon)
+    return _normalized_batch(x, epsilon, *statistics)
 
 
 @kernel("BatchNormalization", since=14, fast=fast.batch_normalization)
@@ -83,16 +84,18 @@ def batch_normalization(
 ) -> Any:
     wide, axes, means = widen(x), (0, *range(2, x.ndim)), (widen(mean), widen(var))
     used = (wide.mean(axis=axes), wide.var(axis=axes)) if training_mode else means
-    y = _normalized_batch(x, *(_per_channel(v, x) for v in (widen(scale), widen(b), *used)), epsilon)
+    y = _normalized_batch(x, epsilon, *(_per_channel(v, x) for v in (widen(scale), widen(b), *used)))
     running = [(old * momentum + new * (1 - momentum)).astype(v.dtype) for v, old, new in zip((mean, var), means, used)]
     return (y, *running)[:n_outputs] if training_mode else y
 
 
-def _normalized_batch(x: Array, scale: Array, b: Array, mean: Array, var: Array, epsilon: float) -> Array:
+def _normalized_batch(x: Array, epsilon: float, scale: Array, b: Array, mean: Array, var: Array) -> Array:
     """In the type of the statistics, which may be wider than that of x."""
     factor = scale / np.sqrt(var + var.dtype.type(epsilon))
     wide = widen(x)
-    return (wide * factor.astype(wide.dtype) + (b - mean * factor).astype(wide.dtype)).astype(x.dtype, copy=False)
+    return np.asarray(
+        (wide * factor.astype(wide.dtype) + (b - mean * factor).astype(wide.dtype)).astype(x.dtype, copy=False)
+    )
 
 
 @kernel("InstanceNormalization", fast=fast.instance_normalization)

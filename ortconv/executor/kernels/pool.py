@@ -69,7 +69,9 @@ def average_pool(
     strides: Sequence[int] | None = None,
 ) -> Array:
     w = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    return reduce(np.add, taps(x, trimmed(w), 0)) / window_counts(w, bool(count_include_pad)).astype(x.dtype)
+    return np.asarray(
+        reduce(np.add, taps(x, trimmed(w), 0)) / window_counts(w, bool(count_include_pad)).astype(x.dtype)
+    )
 
 
 @kernel("LpPool")
@@ -100,7 +102,7 @@ def _root(x: Array, p: float) -> Array:
 @kernel("GlobalAveragePool", fast=fast.global_average_pool)
 @in_float32
 def global_average_pool(x: Array) -> Array:
-    return x.sum(axis=tuple(range(2, x.ndim)), keepdims=True) / x.dtype.type(prod(x.shape[2:]))
+    return np.asarray(x.sum(axis=tuple(range(2, x.ndim)), keepdims=True) / x.dtype.type(prod(x.shape[2:])))
 
 
 @kernel("GlobalMaxPool")

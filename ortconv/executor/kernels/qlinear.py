@@ -122,7 +122,7 @@ def qlinear_add(
     """Two fused multiply-adds, b first, as ONNX Runtime: their rounding decides where the exact sum is half-way."""
     if c_scale.dtype == object:
         values = [dequantize_linear(x, s, z) for x, s, z in ((a, a_scale, a_zero_point), (b, b_scale, b_zero_point))]
-        return quantize_linear(np.add(*values), c_scale, _zero_of(c_zero_point, a.dtype))
+        return np.asarray(quantize_linear(np.add(*values), c_scale, _zero_of(c_zero_point, a.dtype)))
     ratio_a, ratio_b = ((scale / c_scale).astype(np.float32).reshape(()) for scale in (a_scale, b_scale))
     zero_a, zero_b, zero_c = (
         np.float32(0) if zero is None else zero.astype(np.float32).reshape(())

@@ -201,7 +201,7 @@ def dynamic_quantize_matmul(
 ) -> Array:
     if a.dtype == object:
         codes, scale, zero = dynamic_quantize_linear(a)
-        return matmul_integer_to_float(codes, b, scale, b_scale, zero, b_zero_point, bias)
+        return np.asarray(matmul_integer_to_float(codes, b, scale, b_scale, zero, b_zero_point, bias))
     codes, scale, _ = dynamic_centered(a)
     return np.asarray(matmul_integer_to_float(codes, b, scale, b_scale, None, b_zero_point, bias, sums=sums))
 

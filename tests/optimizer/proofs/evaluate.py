@@ -141,6 +141,6 @@ def _cast(x: Array, node: Node) -> Array:
         if a <= c and b <= d:
             return x
     if target.dtype.is_float:
-        return exact(x.astype(np.float64).astype(target.dtype.numpy))
+        return np.asarray(exact(x.astype(np.float64).astype(target.dtype.numpy)))
     numbers = x.astype(bool) if target.dtype is DType.BOOL else x.astype(np.int64)
     return np.asarray(numbers).astype(target.dtype.numpy)

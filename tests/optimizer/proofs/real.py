@@ -16,7 +16,8 @@ from mpmath import mp, mpf
 DIGITS = 50
 mp.dps = DIGITS + 10
 
-Element = Fraction | mpf
+Element = Any
+"""A Fraction or an mpf."""
 
 
 def _element(value: Any) -> Element:
@@ -98,7 +99,7 @@ def _sqrt(x: Any) -> Real:
         above, below = math.isqrt(x.value.numerator), math.isqrt(x.value.denominator)
         if above**2 == x.value.numerator and below**2 == x.value.denominator:
             return Real(Fraction(above, below))
-    return _root(x)
+    return Real(_root(x))
 
 
 _root = _unary(mp.sqrt, low=0)
@@ -131,8 +132,8 @@ class Real:
     __le__ = _comparison(lambda a, b: a <= b)
     __gt__ = _comparison(lambda a, b: a > b)
     __ge__ = _comparison(lambda a, b: a >= b)
-    __eq__ = _comparison(lambda a, b: a == b)  # type: ignore[assignment]
-    __ne__ = _comparison(lambda a, b: a != b)  # type: ignore[assignment]
+    __eq__ = _comparison(lambda a, b: a == b)
+    __ne__ = _comparison(lambda a, b: a != b)
 
     def __hash__(self) -> int:
         return hash(self.value)
