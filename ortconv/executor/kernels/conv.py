@@ -42,7 +42,8 @@ def conv(
     place = convolution_window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     matrices = np.moveaxis(w.reshape(group, m // group, each, prod(place.kernel)), -1, 0)
     images = (image.reshape(n, group, each, prod(place.output)) for image in taps(x, place, 0))
-    y = reduce(np.add, map(np.matmul, matrices, images)).reshape(n, m, *place.output)
+    multiply = np.multiply if each == 1 else np.matmul  # the same for one channel, and faster
+    y = reduce(np.add, map(multiply, matrices, images)).reshape(n, m, *place.output)
     return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2)))
 
 
