@@ -308,7 +308,8 @@ def _bind(
             prepared = kernel.prepare(operands, **attributes)
             if prepared is not None:
                 return prepared, reads
-        function = with_attributes(kernel.reference, attributes) if attributes else kernel.reference
+        function = kernel.reference if reference or kernel.accelerated is None else kernel.accelerated
+        function = with_attributes(function, attributes) if attributes else function
     for value in reads:
         if value is not None:
             align(value)

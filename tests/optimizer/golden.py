@@ -6,6 +6,7 @@ A module in a package has its folder in the folder of that package, as extended/
     # fires: yes                    whether anything may be rewritten at all
     # feeds: special                optional: NaN, infinities and zeros of both signs among the numbers
     # run: no                       optional: onnxruntime cannot run it, or not twice the same
+    # pass: NAME                    optional: the pass of this name in the module, where it is in no list
     # tolerance: 0                  optional: 0 demands the same bits; the default is a few units in the last place
     <ir_version: 8, ...> g (...)    the model in ONNX's text syntax
     # ---
@@ -60,7 +61,10 @@ class Case:
         return onnx.parser.parse_model(self.source)
 
     def passes(self) -> tuple[FunctionPass | RulePass, ...]:
-        return passes_of(".".join(("ortconv", "optimizer", *self.path.parent.relative_to(ROOT).parts)))
+        module = ".".join(("ortconv", "optimizer", *self.path.parent.relative_to(ROOT).parts))
+        if "pass" in self.header:
+            return (getattr(importlib.import_module(module), self.header["pass"]),)
+        return passes_of(module)
 
     def update(self, result: str) -> None:
         before = self.path.read_text("utf-8").split(SEPARATOR)[0]

@@ -69,7 +69,11 @@ def scaled_tanh(x: Array, alpha: float = 1.0, beta: float = 1.0) -> Array:
 
 
 def elu(x: Array, alpha: float = 1.0) -> Array:
-    return np.where(x < 0, x.dtype.type(alpha) * np.expm1(np.minimum(x, 0)), x)
+    return np.where(x < 0, x.dtype.type(alpha) * np.expm1(x), x)
+
+
+def selu(x: Array, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
+    return np.asarray(gamma * elu(x, alpha))
 
 
 def softsign(x: Array) -> Array:
@@ -82,7 +86,7 @@ def softplus(x: Array) -> Array:
 
 ACTIVATIONS: dict[str, tuple[Callable[..., Array], int]] = {
     "relu": (relu, 0), "sigmoid": (sigmoid, 0), "tanh": (tanh, 0), "softsign": (softsign, 0), "softplus": (softplus, 0),
-    "leakyrelu": (leaky_relu, 1), "thresholdedrelu": (thresholded_relu, 1), "elu": (elu, 1),
+    "selu": (selu, 2), "leakyrelu": (leaky_relu, 1), "thresholdedrelu": (thresholded_relu, 1), "elu": (elu, 1),
     "affine": (affine, 2), "scaledtanh": (scaled_tanh, 2), "hardsigmoid": (hard_sigmoid, 2), "clip": (clip, 2),
     "hardswish": (hard_swish, 0),
 }  # fmt: skip

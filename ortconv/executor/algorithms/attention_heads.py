@@ -19,7 +19,7 @@ from ortconv.ir.tensor import Array
 def softmax_rows(x: Array) -> Array:
     """Softmax over the last axis in place; rows of nothing but -inf become zero."""
     top = x.max(axis=-1, keepdims=True, initial=-np.inf)
-    x -= np.where(np.isneginf(top), x.dtype.type(0), top)
+    x -= np.where(top == -np.inf, x.dtype.type(0), top)
     np.exp(x, out=x)
     total = x.sum(axis=-1, keepdims=True)
     x /= np.where(total == 0, x.dtype.type(1), total)
@@ -82,7 +82,7 @@ def _attend_exactly(q: Array, k: Array, v: Array, mask: Array | None, bias: Arra
     if bias is not None:
         scores += widen(bias)
     # Unlike in ONNX's own Attention, a row of nothing but -inf is NaN.
-    unseen = np.isneginf(scores.max(axis=-1, keepdims=True, initial=-np.inf)) & (scores.shape[-1] > 0)
+    unseen = (scores.max(axis=-1, keepdims=True, initial=-np.inf) == -np.inf) & (scores.shape[-1] > 0)
     weights = softmax_rows(scores)
     if unseen.any():
         weights[np.broadcast_to(unseen, weights.shape)] = np.nan

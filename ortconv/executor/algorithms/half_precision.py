@@ -17,6 +17,16 @@ def is_narrow(dtype: np.dtype[Any]) -> bool:
     return dtype.char == "e" or (dtype.kind == "V" and dtype.name == "bfloat16")
 
 
+def compute_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which operators on floats compute: at least float32; that of exact numbers for these."""
+    return dtype if dtype in (np.float64, object) else np.dtype(np.float32)
+
+
+def is_native(*operands: Array | None) -> bool:
+    """True for numbers with which numpy computes by itself: no half precision, no exact numbers."""
+    return all(x is None or (x.dtype.kind in "biuf" and x.dtype.char != "e") for x in operands)
+
+
 _ARRAYS = (np.ndarray, np.generic)
 
 
@@ -37,12 +47,16 @@ def rounding(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
 
 
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a kernel compute in float32 where its first operand is float16 or bfloat16; float32 results are rounded back."""
+    """Make a kernel compute in float32 where its first operand is float16 or bfloat16; float32 results are rounded back.
+
+    Its results are arrays, also where numpy returns a scalar for an operand without axes.
+    """
 
     @wraps(function, updated=())
     def call(*operands: Any, **attributes: Any) -> Any:
         if not operands or not _is_half(operands[0]):
-            return function(*operands, **attributes)
+            result = function(*operands, **attributes)
+            return result if isinstance(result, np.ndarray | tuple) else np.asarray(result)
         dtype = operands[0].dtype
         result = function(*map(widen, operands), **attributes)
         if isinstance(result, tuple):
@@ -61,6 +75,6 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _narrow(x: Any, dtype: np.dtype[Any]) -> Any:
     if not isinstance(x, np.ndarray | np.generic) or x.dtype != np.float32:
-        return x
+        return x if isinstance(x, np.ndarray) else np.asarray(x)
     with np.errstate(over="ignore"):
-        return x.astype(dtype)
+        return np.asarray(x.astype(dtype))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import ones
+from ortconv.executor.algorithms.half_precision import is_native
 from ortconv.executor.algorithms.row_tiles import rows_per_tile
 from ortconv.executor.algorithms.sliding_window import (
     Place,
@@ -18,11 +19,49 @@ from ortconv.executor.algorithms.sliding_window import (
     channels_last,
     reached,
     trimmed,
+    window,
 )
 from ortconv.executor.replay.work import Work, copy_to, counted, spans
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64
+
+
+def lowest(dtype: np.dtype[Any]) -> Any:
+    """What no element is below."""
+    return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
+
+
+def max_pool(
+    work: Work, x: Array, *, kernel_shape: Sequence[int], n_outputs: int = 1, storage_order: int = 0, **geometry: Any
+) -> Array | None:
+    if n_outputs > 1 or not is_native(x):
+        return None
+    return reduce_windows(work, x, window(x.shape[2:], kernel_shape, **geometry), np.maximum, lowest(x.dtype))
+
+
+def nhwc_max_pool(work: Work, x: Array, **attributes: Any) -> Array | None:
+    y = max_pool(work, channels_first(x), **attributes)
+    return None if y is None else channels_last(y, work)
+
+
+def average_pool(
+    work: Work, x: Array, *, kernel_shape: Sequence[int], count_include_pad: int = 0, **geometry: Any
+) -> Array | None:
+    if not is_native(x):
+        return None
+    w = window(x.shape[2:], kernel_shape, **geometry)
+    total = reduce_windows(work, x, w, np.add, 0)
+    work.do(np.divide, total, window_counts(w, bool(count_include_pad)).astype(x.dtype), total)
+    return total
+
+
+def global_average_pool(work: Work, x: Array) -> Array | None:
+    if not is_native(x):
+        return None
+    total = sums_of_channels(work, x)
+    work.do(np.divide, total, np.asarray(prod(x.shape[2:]), x.dtype), total)
+    return total.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))
 
 
 def reduce_windows(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -> Array:
@@ -83,7 +122,7 @@ def _reduce_axis(
 
 @lru_cache(maxsize=64)
 def window_counts(w: Window, declared_padding: bool) -> Array:
-    """(output...): how many elements of each window lie in the input, or also in its declared padding.
+    """(output...): how many elements of each window lie in the input, or also in its declared padding; 1 for none.
 
     A scalar where all agree.
     """
@@ -93,6 +132,7 @@ def window_counts(w: Window, declared_padding: bool) -> Array:
         edges = (-w.begin[i], n + w.end[i]) if declared_padding else (0, n)
         before_low, before_high = (np.clip(-((start - edge) // w.dilations[i]), 0, w.kernel[i]) for edge in edges)
         counts = np.multiply.outer(counts, before_high - before_low)
+    counts = np.maximum(counts, 1)
     uniform = counts.size > 0 and counts.min() == counts.max()
     return np.asarray(counts.max() if uniform else counts)
 

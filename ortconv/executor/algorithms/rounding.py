@@ -47,7 +47,7 @@ def round_to_integers(y: Array, zero_point: Any, dtype: DType) -> Array:
     """float32 or float64 that may be overwritten: half to even, plus the zero point, saturated."""
     low, high = INTEGER_RANGES[dtype]
     np.rint(y, out=y)
-    if dtype is DType.INT32:
+    if dtype is DType.INT32 and y.dtype != object:
         y = y.astype(np.float64)
     y += zero_point
     np.clip(y, y.dtype.type(low), y.dtype.type(high), out=y)

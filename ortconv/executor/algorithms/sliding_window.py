@@ -54,7 +54,6 @@ class Window(NamedTuple):
 def window(
     size: Sequence[int],
     kernel: Sequence[int],
-    *,
     strides: Sequence[int] | None = None,
     dilations: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
@@ -117,6 +116,17 @@ def _padding(
     if auto_pad == "VALID" or not pads:
         return (0,) * rank, (0,) * rank
     return tuple(pads[:rank]), tuple(pads[rank:])
+
+
+def taps(x: Array, w: Window, fill: Any) -> Iterator[Array]:
+    """Per kernel element in row-major order, (N, C, output...): what of x (N, C, spatial...) it meets, or `fill` in the padding."""
+    padded, places = x, _padding_places(w, w.padded)
+    if places is not None:
+        sizes, _, source, target = places
+        padded = np.full((*x.shape[:2], *sizes), fill, x.dtype)
+        padded[:, :, *target[1:]] = x[:, :, *source[1:]]
+    for tap in w.taps():
+        yield padded[:, :, *tap]
 
 
 def pad_channels_last(

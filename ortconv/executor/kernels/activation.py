@@ -3,296 +3,168 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.blockwise import blockwise, gelu_block, gelu_tanh_block, ones
-from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, rounding, widen
-from ortconv.executor.kernels.elementwise import erf, limit
+from ortconv.executor.algorithms import elementwise as fast
+from ortconv.executor.algorithms.half_precision import in_float32, rounding, widen
+from ortconv.executor.kernels.elementwise import erf
 from ortconv.executor.kernels.registry import kernel
-from ortconv.executor.replay.numerics import clip_to
-from ortconv.executor.replay.work import AT_ONCE, Work, recordable, recorded_by
 from ortconv.ir.tensor import Array
 
 MICROSOFT = "com.microsoft"
 
 
-def _bounds(low: float, high: float) -> dict[np.dtype[Any], tuple[Array, Array]]:
-    """For `limit`, which is several times faster than numpy's maximum and minimum with a scalar."""
-    return {np.dtype(t): (np.asarray(low, t), np.asarray(high, t)) for t in (np.float32, np.float64)}
-
-
-_POSITIVE, _NEGATIVE, _UNIT = _bounds(0, np.inf), _bounds(-np.inf, 0), _bounds(0, 1)
-
-
-@kernel("Relu")
+@kernel("Relu", fast=fast.relu)
 @in_float32
-@recordable
-def relu(work: Work, x: Array) -> Array:
-    out = work.like(x)
-    if x.dtype in _POSITIVE:
-        work.do(clip_to, x, *_POSITIVE[x.dtype], out)
-    else:
-        work.do(partial(np.maximum, out=out), x, x.dtype.type(0))
-    return out
+def relu(x: Array) -> Array:
+    return np.where(x < 0, x.dtype.type(0), x)
 
 
-@kernel("Sigmoid")
+@kernel("Sigmoid", fast=fast.sigmoid)
 @in_float32
-@recordable
-def sigmoid(work: Work, x: Array) -> Array:
-    out = work.like(x)
-    work.do(np.negative, x, out)
-    work.do(np.exp, out, out)
-    work.do(np.add, out, np.asarray(1, x.dtype), out)
-    work.do(np.reciprocal, out, out)
-    return out
+def sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
-@kernel("LeakyRelu")
+@kernel("LeakyRelu", fast=fast.leaky_relu)
 @in_float32
 def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
-    if alpha == 0:  # infinity times zero is NaN
-        return np.where(x < 0, x * x.dtype.type(0), x)
-    out = np.empty_like(x)
-    np.multiply(x, alpha, out=out)
-    limited = np.maximum if alpha <= 1 else np.minimum
-    limited(out, x, out=out)
-    return out
+    return np.where(x < 0, x * x.dtype.type(alpha), x)
 
 
-@kernel("PRelu", since=7)
+@kernel("PRelu", since=7, fast=fast.prelu)
 @in_float32
 def prelu(x: Array, slope: Array) -> Array:
-    out = np.asarray(np.multiply(x, slope))
-    if slope.size and slope.max() <= 1 and slope.all():
-        # Branch free: several times faster than a mask of random signs. Infinity times zero is NaN.
-        np.maximum(out, x, out=out)
-    else:
-        np.copyto(out, x, where=x >= 0)
-    return out
+    return np.where(x < 0, x * slope, x)
 
 
 @kernel("Elu")
 @in_float32
 def elu(x: Array, *, alpha: float = 1.0) -> Array:
-    out = limit(x, *_NEGATIVE[x.dtype])
-    np.expm1(out, out=out)
-    np.multiply(out, alpha, out=out)
-    return np.add(out, np.maximum(x, 0), out=out)
+    return np.where(x < 0, alpha * np.expm1(x), x)
 
 
 @kernel("Celu")
 @in_float32
 def celu(x: Array, *, alpha: float = 1.0) -> Array:
-    out = np.empty_like(x)
-    np.divide(x, alpha, out=out)
-    np.expm1(out, out=out)
-    np.multiply(out, alpha, out=out)
-    clip_to(out, *_NEGATIVE[x.dtype], out)
-    return np.add(out, np.maximum(x, 0), out=out)
+    zero = x.dtype.type(0)
+    return np.asarray(np.minimum(alpha * np.expm1(x / alpha), zero) + np.maximum(x, zero))
 
 
 @kernel("Selu", until=5)
 @in_float32
-def selu_1(x: Array, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Any:
-    return selu(x, alpha=alpha, gamma=gamma)
+def selu_1(x: Array, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Array:
+    return selu(x, alpha=alpha, gamma=gamma)  # type: ignore[no-any-return]
 
 
 @kernel("Selu", since=6)
 @in_float32
 def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
-    out: Array = elu(x, alpha=alpha)
-    return np.multiply(out, gamma, out=out)
+    return np.asarray(gamma * (elu(x, alpha=alpha) + 0))  # a zero without a sign, as in onnxruntime
 
 
-@kernel("HardSigmoid")
+@kernel("HardSigmoid", fast=fast.hard_sigmoid)
 @in_float32
-@recordable
-def hard_sigmoid(work: Work, x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
-    out = work.like(x)
-    work.do(np.multiply, x, np.asarray(alpha, x.dtype), out)
-    work.do(np.add, out, np.asarray(beta, x.dtype), out)
-    work.do(clip_to, out, *_UNIT[x.dtype], out)
-    return out
+def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
+    return np.clip(alpha * x + beta, x.dtype.type(0), x.dtype.type(1))
 
 
-@kernel("HardSwish")
+@kernel("HardSwish", fast=fast.hard_swish)
 @in_float32
 def hard_swish(x: Array) -> Array:
-    out = hard_sigmoid(x, alpha=1 / 6, beta=0.5)
-    return np.multiply(out, x, out=out)
+    return x * np.clip(x / 6 + 0.5, x.dtype.type(0), x.dtype.type(1))
 
 
 @kernel("Softplus")
 @in_float32
 def softplus(x: Array) -> Array:
-    out = np.empty_like(x)
-    np.abs(x, out=out)
-    np.negative(out, out=out)
-    np.exp(out, out=out)
-    np.log1p(out, out=out)
-    return np.add(out, np.maximum(x, 0), out=out)
+    return np.asarray(np.log1p(np.exp(-np.abs(x))) + np.maximum(x, x.dtype.type(0)))
 
 
 @kernel("Softsign")
 @in_float32
 def softsign(x: Array) -> Array:
-    out = np.empty_like(x)
-    np.abs(x, out=out)
-    np.add(out, 1, out=out)
-    return np.divide(x, out, out=out)
+    return np.asarray(x / (1 + np.abs(x)))
 
 
 @kernel("Mish")
 @in_float32
 def mish(x: Array) -> Array:
-    out = softplus(x)
-    np.tanh(out, out=out)
-    return np.multiply(out, x, out=out)
+    return np.asarray(x * np.tanh(softplus(x)))
 
 
-@kernel("Swish")
+@kernel("Swish", fast=fast.swish)
 @in_float32
 def swish(x: Array, *, alpha: float = 1.0) -> Array:
-    scaled = np.empty_like(x)
-    np.multiply(x, alpha, out=scaled)
-    out = sigmoid(scaled)
-    return np.multiply(out, x, out=out)
+    return np.asarray(x / (1 + np.exp(-alpha * x)))
 
 
-@kernel("QuickGelu", domain=MICROSOFT)
-def quick_gelu(x: Array, *, alpha: float = 1.702) -> Any:
-    return swish(x, alpha=alpha)
+@kernel("QuickGelu", domain=MICROSOFT, fast=fast.quick_gelu)
+@in_float32
+def quick_gelu(x: Array, *, alpha: float = 1.702) -> Array:
+    return swish(x, alpha=alpha)  # type: ignore[no-any-return]
 
 
 @kernel("SwiGLU")
 @in_float32
 def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> Array:
-    out = swish(a, alpha=alpha)
-    return np.multiply(out, b, out=out)
+    return np.asarray(swish(a, alpha=alpha) * b)
 
 
 @kernel("ThresholdedRelu")
 @in_float32
 def thresholded_relu(x: Array, *, alpha: float = 1.0) -> Array:
-    return _where(x > alpha, x)
-
-
-def _where(mask: Array, x: Array) -> Array:
-    """x where the mask is true, else 0. Without branches, which masks of random elements make slow."""
-    bits = x.view(f"i{x.itemsize}")
-    return np.asarray((bits & -mask.astype(bits.dtype)).view(x.dtype))
+    return np.where(x > alpha, x, x.dtype.type(0))
 
 
 @kernel("Shrink")
 @in_float32
 def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
-    low = x < -lambd
-    above, below = (np.asarray(v).astype(x.dtype) for v in (x - bias, x + bias))
-    return np.asarray(_where((x > lambd) & ~low, above) + _where(low, below))
+    shrunk = np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, x.dtype.type(0)))
+    return shrunk.astype(x.dtype, copy=False)
 
 
-def _record_gelu(work: Work, x: Array, *, approximate: str = "none") -> Any:
-    return work.call(_OF_FLOAT32[approximate], x) if x.dtype == np.float32 else None
-
-
-_OF_FLOAT32 = {"none": blockwise(gelu_block), "tanh": blockwise(gelu_tanh_block)}
-
-
-@kernel("Gelu", since=20)
-@recorded_by(_record_gelu)
+@kernel("Gelu", since=20, fast=fast.gelu)
 @in_float32
 def gelu(x: Array, *, approximate: str = "none") -> Array:
     if approximate == "tanh":
-        return _gelu_tanh(x)
-    if x.dtype == np.float32:
-        return np.asarray(blockwise(gelu_block)(x))
-    return np.asarray(0.5 * x * (1 + erf(x / math.sqrt(2))))
+        return np.asarray(x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))))
+    return np.asarray(x / 2 * (1 + erf(x / math.sqrt(2))))
 
 
-def _gelu_tanh(x: Array) -> Array:
-    if x.dtype == np.float32:
-        return np.asarray(blockwise(gelu_tanh_block)(x))
-    # 0.5 (1 + tanh u) is sigmoid(2 u), which is cheaper.
-    twice_u = np.empty_like(x)
-    np.multiply(x, x, out=twice_u)
-    np.multiply(twice_u, 2 * math.sqrt(2 / math.pi) * 0.044715, out=twice_u)
-    np.add(twice_u, 2 * math.sqrt(2 / math.pi), out=twice_u)
-    np.multiply(twice_u, x, out=twice_u)
-    out = sigmoid(twice_u)
-    return np.multiply(out, x, out=out)
-
-
-@kernel("Gelu", domain=MICROSOFT)
-@recorded_by(_record_gelu)
-def microsoft_gelu(x: Array) -> Any:
-    return gelu(x)
+@kernel("Gelu", domain=MICROSOFT, fast=fast.gelu)
+@in_float32
+def microsoft_gelu(x: Array) -> Array:
+    return gelu(x)  # type: ignore[no-any-return]
 
 
 @kernel("BiasGelu", domain=MICROSOFT)
 @in_float32
-def bias_gelu(x: Array, bias: Array) -> Any:
-    return gelu(np.asarray(np.add(x, bias)))
+def bias_gelu(x: Array, bias: Array) -> Array:
+    return gelu(x + bias)  # type: ignore[no-any-return]
 
 
-@kernel("FastGelu", domain=MICROSOFT)
+@kernel("FastGelu", domain=MICROSOFT, fast=fast.fast_gelu)
 @in_float32
 def fast_gelu(x: Array, bias: Array | None = None) -> Array:
-    return _gelu_tanh(x if bias is None else np.asarray(np.add(x, bias)))
+    return gelu(x if bias is None else x + bias, approximate="tanh")  # type: ignore[no-any-return]
 
 
-@kernel("Softmax", since=13)
-@recordable
-def softmax(work: Work, x: Array, *, axis: int = -1) -> Array | None:
+@kernel("Softmax", since=13, fast=fast.softmax)
+def softmax(x: Array, *, axis: int = -1) -> Array:
     """Half precision is rounded after each step of the operator's function body."""
-    if not is_narrow(x.dtype):
-        return _softmax(work, x, axis)
-    if work is not AT_ONCE:
-        return None
-    if not x.size:
-        return np.empty_like(x)
     wide, rounded = widen(x), rounding(x.dtype)
-    out = rounded(np.exp(rounded(wide - wide.max(axis=axis, keepdims=True))))
-    total = rounded(out.sum(axis=axis, keepdims=True))
-    return np.divide(out, total, out=out).astype(x.dtype)
-
-
-_SHORT_ROW, _MANY = 32, 1 << 12
-"""To reduce at least so many elements in so short rows costs more than to make columns of the rows."""
-
-
-def _softmax(work: Work, x: Array, axis: int) -> Array:
-    axis %= x.ndim
-    if x.strides[axis] == x.itemsize and x.shape[axis] <= _SHORT_ROW and x.size >= _MANY:
-        x = work.contiguous(x.swapaxes(0, axis)).swapaxes(0, axis)
-    out, one_each = work.like(x), [1 if i == axis else n for i, n in enumerate(x.shape)]
-    if not x.size:
-        return out
-    with work.scratch():
-        peak, total = work.empty(one_each, x.dtype), work.empty(one_each, x.dtype)
-        work.do(np.maximum.reduce, x, axis, None, peak, True)
-        work.do(np.subtract, x, peak, out)
-        work.do(np.exp, out, out)
-        size = x.shape[axis]
-        if axis == x.ndim - 1 and out.flags.c_contiguous:
-            work.do(np.dot, out.reshape(-1, size), ones(size, x.dtype), total.reshape(-1))
-        else:
-            work.do(np.add.reduce, out, axis, None, total, True)
-        work.do(np.divide, out, total, out)
-    return out
+    powers = rounded(np.exp(rounded(wide - wide.max(axis=axis, keepdims=True, initial=-np.inf))))
+    return (powers / rounded(powers.sum(axis=axis, keepdims=True))).astype(x.dtype, copy=False)
 
 
 @kernel("LogSoftmax", since=13)
 @in_float32
 def log_softmax(x: Array, *, axis: int = -1) -> Array:
-    if not x.size:
-        return np.empty_like(x)
-    shifted = np.asarray(x - x.max(axis=axis, keepdims=True))
-    shifted -= np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
-    return shifted
+    shifted = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)))
 
 
 @kernel("Hardmax", since=13)
@@ -309,12 +181,10 @@ def _as_matrix(x: Array, axis: int) -> Array:
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
-@kernel("Softmax", until=12)
+@kernel("Softmax", until=12, fast=fast.softmax_of_matrix)
 @in_float32
-@recordable
-def softmax_1(work: Work, x: Array, *, axis: int = 1) -> Array:
-    rows = work.reshaped(x, _as_matrix(x, axis).shape)
-    return _softmax(work, rows, 1).reshape(x.shape)
+def softmax_1(x: Array, *, axis: int = 1) -> Any:
+    return softmax(_as_matrix(x, axis)).reshape(x.shape)
 
 
 @kernel("LogSoftmax", until=12)

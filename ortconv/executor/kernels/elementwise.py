@@ -3,45 +3,24 @@
 from __future__ import annotations
 
 import math
-from functools import cache, partial, reduce
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
 
+from ortconv.executor.algorithms import elementwise as fast
 from ortconv.executor.algorithms.blockwise import blockwise, erf_block
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
 from ortconv.executor.kernels.registry import kernel, table
-from ortconv.executor.replay.work import Function, Recordable, Work, recordable
+from ortconv.executor.replay.work import Function
 from ortconv.ir.tensor import Array
 
 
-def _unary(function: Function) -> Function:
-    def run(x: Array) -> Array:
-        return np.asarray(function(x))
+def _ufunc(function: Function) -> Function:
+    def run(*operands: Array) -> Array:
+        return np.asarray(function(*operands))
 
-    return _recordable(in_float32(run), function)
-
-
-def _binary(function: Function) -> Function:
-    def run(a: Array, b: Array) -> Array:
-        return np.asarray(function(a, b))
-
-    return _recordable(in_float32(run), function)
-
-
-def _recordable(run: Function, function: Function) -> Function:
-    """The kernel of a ufunc, which is called with memory for its result where it is recorded."""
-
-    def record(work: Work, *operands: Array) -> Array | None:
-        if any(is_narrow(x.dtype) for x in operands):
-            return None
-        shape = np.broadcast_shapes(*(x.shape for x in operands))
-        model = next((x for x in operands if x.shape == shape), None)
-        out = work.empty(shape, operands[0].dtype) if model is None else work.like(model)
-        work.do(function, *operands, out)
-        return out
-
-    return Recordable(run, record)
+    return in_float32(run)
 
 
 def _comparison(function: Function) -> Function:
@@ -58,22 +37,22 @@ def _fold(function: Function) -> Function:
     return in_float32(run)
 
 
-table({
-    "Abs": _unary(np.abs), "Neg": _unary(np.negative), "Sign": _unary(np.sign), "Reciprocal": _unary(np.reciprocal),
-    "Ceil": _unary(np.ceil), "Floor": _unary(np.floor), "Round": _unary(np.rint),
-    "Sqrt": _unary(np.sqrt), "Exp": _unary(np.exp), "Log": _unary(np.log),
-    "Sin": _unary(np.sin), "Cos": _unary(np.cos), "Tan": _unary(np.tan),
-    "Asin": _unary(np.arcsin), "Acos": _unary(np.arccos), "Atan": _unary(np.arctan),
-    "Sinh": _unary(np.sinh), "Cosh": _unary(np.cosh), "Tanh": _unary(np.tanh),
-    "Asinh": _unary(np.arcsinh), "Acosh": _unary(np.arccosh), "Atanh": _unary(np.arctanh),
-    "Not": _unary(np.logical_not), "BitwiseNot": _unary(np.invert),
-    "Max": _fold(np.maximum), "Min": _fold(np.minimum), "Sum": _fold(np.add),
-})  # fmt: skip
+_UNARY = {
+    "Abs": np.abs, "Neg": np.negative, "Sign": np.sign, "Reciprocal": np.reciprocal,
+    "Ceil": np.ceil, "Floor": np.floor, "Round": np.rint, "Sqrt": np.sqrt, "Exp": np.exp, "Log": np.log,
+    "Sin": np.sin, "Cos": np.cos, "Tan": np.tan, "Asin": np.arcsin, "Acos": np.arccos, "Atan": np.arctan,
+    "Sinh": np.sinh, "Cosh": np.cosh, "Tanh": np.tanh, "Asinh": np.arcsinh, "Acosh": np.arccosh, "Atanh": np.arctanh,
+    "Not": np.logical_not, "BitwiseNot": np.invert,
+}  # fmt: skip
+_BINARY = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "And": np.logical_and, "Or": np.logical_or,
+    "Xor": np.logical_xor, "BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor,
+}  # fmt: skip
+for _op, _function in (*_UNARY.items(), *_BINARY.items()):
+    kernel(_op, since=7 if _op in _BINARY else 1, fast=fast.of_ufunc(_function))(_ufunc(_function))
 
+table({"Max": _fold(np.maximum), "Min": _fold(np.minimum), "Sum": _fold(np.add)})
 table({
-    "Add": _binary(np.add), "Sub": _binary(np.subtract), "Mul": _binary(np.multiply),
-    "And": _binary(np.logical_and), "Or": _binary(np.logical_or), "Xor": _binary(np.logical_xor),
-    "BitwiseAnd": _binary(np.bitwise_and), "BitwiseOr": _binary(np.bitwise_or), "BitwiseXor": _binary(np.bitwise_xor),
     "Equal": _comparison(np.equal), "Less": _comparison(np.less), "LessOrEqual": _comparison(np.less_equal),
     "Greater": _comparison(np.greater), "GreaterOrEqual": _comparison(np.greater_equal),
 }, since=7)  # fmt: skip
@@ -108,12 +87,9 @@ def mean(x: Array, *others: Array) -> Array:
     return np.asarray(reduce(np.add, others, x) / x.dtype.type(1 + len(others)))
 
 
-@kernel("Pow", since=7)
+@kernel("Pow", since=7, fast=fast.power)
 @in_float32
 def pow_(x: Array, y: Array) -> Array:
-    if y.size == 1 and y.ndim <= x.ndim and y.reshape(()) in (2, 3):
-        square = np.asarray(np.multiply(x, x))
-        return square if y.reshape(()) == 2 else np.asarray(np.multiply(square, x))
     if x.dtype.kind in "iu" and y.dtype.kind in "iu":
         return _integer_power(x, y)
     if x.dtype == y.dtype:
@@ -134,18 +110,15 @@ def bit_shift(x: Array, y: Array, *, direction: str) -> Array:
 
 
 @kernel("IsNaN")
+@in_float32
 def is_nan(x: Array) -> Array:
-    return np.asarray(np.isnan(widen(x)))
+    return np.asarray(x != x)
 
 
 @kernel("IsInf")
+@in_float32
 def is_inf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
-    x = widen(x)
-    if detect_negative and detect_positive:
-        return np.asarray(np.isinf(x))
-    if not (detect_negative or detect_positive):
-        return np.zeros(x.shape, dtype=bool)
-    return np.asarray(x == (-np.inf if detect_negative else np.inf))
+    return np.asarray((x == -np.inf) & bool(detect_negative) | (x == np.inf) & bool(detect_positive))
 
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -180,6 +153,8 @@ def _range(dtype: np.dtype[Any]) -> tuple[Array, Array]:
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return np.asarray(info.min, dtype), np.asarray(info.max, dtype)
+    if dtype.kind == "O":
+        return np.asarray(-np.inf, dtype), np.asarray(np.inf, dtype)
     largest = _largest(dtype)
     return np.asarray(-largest, dtype), np.asarray(largest, dtype)
 
@@ -191,20 +166,16 @@ def _largest(dtype: np.dtype[Any]) -> float:
     return float(finfo(dtype).max)
 
 
-@kernel("Where")
-@recordable
-def where(work: Work, condition: Array, x: Array, y: Array) -> Array:
-    out = work.empty(np.broadcast(condition, x, y).shape, x.dtype)
-    work.do(np.copyto, out, y)
-    work.do(partial(np.copyto, where=condition), out, x)
-    return out
+@kernel("Where", fast=fast.where)
+def where(condition: Array, x: Array, y: Array) -> Array:
+    return np.where(condition, x, y)
 
 
 @kernel("Erf")
 @in_float32
 def erf(x: Array) -> Array:
-    if x.dtype == np.float32:
-        return np.asarray(blockwise(erf_block)(x))
-    out = np.empty_like(x)
-    out[...] = np.frompyfunc(math.erf, 1, 1)(x) if x.dtype.kind == "f" else erf(x.astype(np.float32))
-    return out
+    """numpy has none: float32 by a rational function, others element by element."""
+    return np.asarray(blockwise(erf_block)(x) if x.dtype == np.float32 else _erf(x), x.dtype)
+
+
+_erf = np.frompyfunc(lambda x: x.erf() if hasattr(x, "erf") else math.erf(x), 1, 1)

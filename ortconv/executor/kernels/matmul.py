@@ -106,7 +106,7 @@ def fused_gemm(
     activation_gamma: float | None = None,
     **attributes: Any,
 ) -> Array:
-    parameters = [p for p in (activation_alpha, activation_beta) if p is not None]
+    parameters = [p for p in (activation_alpha, activation_beta, activation_gamma) if p is not None]
     apply = named_activation(activation, parameters)
     y = gemm(a, b, c, **attributes)
     return y if apply is None else apply(y)

@@ -203,13 +203,14 @@ def pad_2(x: Array, *, pads: Sequence[int], mode: str = "constant", value: float
 def pad(
     x: Array, pads: Array, constant_value: Array | None = None, axes: Array | None = None, *, mode: str = "constant"
 ) -> Array:
-    value = zero(x.dtype) if constant_value is None else constant_value.reshape(-1)[0]
+    value = zero(x) if constant_value is None else constant_value.reshape(-1)[0]
     return _pad(x, integers(pads), mode, value, range(x.ndim) if axes is None else integers(axes))
 
 
-def zero(dtype: np.dtype[np.generic]) -> object:
+def zero(x: Array) -> object:
     """The default element: 0, or the empty string."""
-    return "" if dtype.kind == "O" else dtype.type(0)
+    is_text = x.dtype.kind == "O" and all(isinstance(element, str) for element in x.flat)
+    return "" if is_text else x.dtype.type(0)
 
 
 def _pad(x: Array, pads: Sequence[int], mode: str, value: object, axes: Sequence[int]) -> Array:
@@ -310,7 +311,7 @@ def center_crop_pad(x: Array, shape: Array, *, axes: Sequence[int] | None = None
         target.append(slice((want - size) // 2, (want - size) // 2 + size))
     if tuple(wanted) == tuple(s.stop - s.start for s in source):
         return x[tuple(source)]
-    out = np.full(wanted, zero(x.dtype), dtype=x.dtype)
+    out = np.full(wanted, zero(x), dtype=x.dtype)
     out[tuple(target)] = x[tuple(source)]
     return out
 

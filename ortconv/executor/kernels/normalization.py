@@ -1,21 +1,46 @@
-"""Normalizations. Statistics over the last axes are products with a vector of ones, which is the fast way to sum short rows."""
+"""Normalizations: the elements of a group less their mean, over their deviation, then scaled and shifted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.blockwise import dot_of_rows
+from ortconv.executor.algorithms import normalization as fast
 from ortconv.executor.algorithms.half_precision import in_float32, widen
 from ortconv.executor.kernels.registry import kernel, prepare
-from ortconv.executor.replay.work import Function, Work, recordable
+from ortconv.executor.replay.work import Function
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
+
+Axes = tuple[int, ...]
+
+
+def _mean(x: Array, axes: Axes) -> Array:
+    """Over axes, which stay with one element. The mean of nothing is 0."""
+    return np.asarray(x.sum(axis=axes, keepdims=True) / x.dtype.type(max(prod(x.shape[a] for a in axes), 1)))
+
+
+def _inverse_deviation(centered: Array, axes: Axes, epsilon: float) -> Array:
+    return np.asarray(1 / np.sqrt(_mean(centered * centered, axes) + centered.dtype.type(epsilon)))
+
+
+def _standardized(x: Array, axes: Axes, epsilon: float) -> tuple[Array, Array, Array]:
+    """(x - mean) / sqrt(var + epsilon) over axes, the mean, and 1 / sqrt(var + epsilon)."""
+    mean = _mean(x, axes)
+    inverse = _inverse_deviation(x - mean, axes, epsilon)
+    return (x - mean) * inverse, mean, inverse
+
+
+def _axes_from(x: Array, axis: int) -> Axes:
+    """All axes from `axis` on. GraphError if it does not exist."""
+    if not -x.ndim <= axis <= x.ndim:
+        raise GraphError(f"axis {axis} does not exist in shape {list(x.shape)}")
+    return tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
 
 
 def _per_channel(v: Array, x: Array) -> Array:
@@ -23,13 +48,12 @@ def _per_channel(v: Array, x: Array) -> Array:
     return v.reshape(-1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else v
 
 
-def _affine(x: Array, scale: Array, shift: Array) -> Array:
-    y = x * scale
-    y += shift
-    return y
+def _stash(x: Array, stash_type: int) -> Array:
+    """The input in the type in which the first stage computes: float32 by default, and never less than x has."""
+    return x if x.dtype in (np.float64, object) else x.astype(np.float32, copy=False)
 
 
-@kernel("BatchNormalization", since=7, until=13)
+@kernel("BatchNormalization", since=7, until=13, fast=fast.batch_normalization)
 def batch_normalization_7(
     x: Array,
     scale: Array,
@@ -41,16 +65,11 @@ def batch_normalization_7(
     momentum: float = 0.9,
     spatial: int = 1,
 ) -> Array:
-    if not spatial:
-        xs, *rest = (widen(v) for v in (x, scale, b, mean, var))
-        gamma, beta, mu, sigma2 = rest
-        return np.asarray((xs - mu) / np.sqrt(sigma2 + sigma2.dtype.type(epsilon)) * gamma + beta).astype(
-            x.dtype, copy=False
-        )
-    return _normalize_batch(x, scale, b, mean, var, epsilon)
+    statistics = [widen(v) if not spatial else _per_channel(widen(v), x) for v in (scale, b, mean, var)]
+    return _normalized_batch(x, epsilon, *statistics)
 
 
-@kernel("BatchNormalization", since=14)
+@kernel("BatchNormalization", since=14, fast=fast.batch_normalization)
 def batch_normalization(
     x: Array,
     scale: Array,
@@ -63,75 +82,30 @@ def batch_normalization(
     training_mode: int = 0,
     n_outputs: int = 1,
 ) -> Any:
-    if not training_mode:
-        return _normalize_batch(x, scale, b, mean, var, epsilon)
+    wide, axes, means = widen(x), (0, *range(2, x.ndim)), (widen(mean), widen(var))
+    used = (wide.mean(axis=axes), wide.var(axis=axes)) if training_mode else means
+    y = _normalized_batch(x, epsilon, *(_per_channel(v, x) for v in (widen(scale), widen(b), *used)))
+    running = [(old * momentum + new * (1 - momentum)).astype(v.dtype) for v, old, new in zip((mean, var), means, used)]
+    return (y, *running)[:n_outputs] if training_mode else y
+
+
+def _normalized_batch(x: Array, epsilon: float, scale: Array, b: Array, mean: Array, var: Array) -> Array:
+    """In the type of the statistics, which may be wider than that of x."""
+    factor = scale / np.sqrt(var + var.dtype.type(epsilon))
     wide = widen(x)
-    axes = (0, *range(2, x.ndim))
-    batch_mean, batch_var = wide.mean(axis=axes), wide.var(axis=axes)
-    y = _normalize_batch(x, scale, b, batch_mean, batch_var, epsilon)
-    running = (
-        (widen(old) * momentum + new * (1 - momentum)).astype(old.dtype)
-        for old, new in ((mean, batch_mean), (var, batch_var))
+    return np.asarray(
+        (wide * factor.astype(wide.dtype) + (b - mean * factor).astype(wide.dtype)).astype(x.dtype, copy=False)
     )
-    return (y, *running)[:n_outputs]
 
 
-def _normalize_batch(x: Array, scale: Array, b: Array, mean: Array, var: Array, epsilon: float) -> Array:
-    xs, gamma, beta, mu, sigma2 = (widen(v) for v in (x, scale, b, mean, var))
-    factor = gamma / np.sqrt(sigma2 + sigma2.dtype.type(epsilon))
-    shift = beta - mu * factor
-    y = _affine(
-        xs, _per_channel(factor.astype(xs.dtype, copy=False), x), _per_channel(shift.astype(xs.dtype, copy=False), x)
-    )
-    return y.astype(x.dtype, copy=False)
-
-
-@kernel("InstanceNormalization")
+@kernel("InstanceNormalization", fast=fast.instance_normalization)
 @in_float32
 def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float = 1e-5) -> Array:
-    return _normalize_groups(x, x.shape[1], epsilon, scale, b)
+    y, _, _ = _standardized(x, tuple(range(2, x.ndim)), epsilon)
+    return y * _per_channel(scale, x) + _per_channel(b, x)
 
 
-def _standardize(x: Array, epsilon: float) -> tuple[Array, Array, Array]:
-    """(x - mean) / sqrt(var + epsilon) over the last axis; also the mean and the reciprocal deviation, both keeping that axis."""
-    y, mean, inverse = _center(x, epsilon)
-    y *= inverse
-    return y, mean, inverse
-
-
-def _center(x: Array, epsilon: float) -> tuple[Array, Array, Array]:
-    """x - mean over the last axis, the mean, and 1 / sqrt(var + epsilon), both keeping that axis."""
-    mean = np.asarray(x @ _averaging(x.shape[-1], x.dtype))
-    y = x - mean
-    return y, mean, _inverse_root_mean_square(y, epsilon)
-
-
-def _inverse_root_mean_square(x: Array, epsilon: float) -> Array:
-    """1 / sqrt(mean(x**2) + epsilon) over the last axis, keeping it."""
-    mean = dot_of_rows(x, x)[..., None] / x.dtype.type(max(x.shape[-1], 1))
-    return np.asarray(1 / np.sqrt(mean + x.dtype.type(epsilon)))
-
-
-@cache
-def _averaging(n: int, dtype: np.dtype[Any]) -> Array:
-    """What rows of length n are multiplied by for their means, (n, 1)."""
-    return np.full((n, 1), 1 / max(n, 1), dtype)
-
-
-def _rows(x: Array, axis: int) -> tuple[int, int]:
-    """The shape (outer, inner) that x has when split before `axis`. GraphError if the axis does not exist."""
-    if not -x.ndim <= axis <= x.ndim:
-        raise GraphError(f"axis {axis} does not exist in shape {list(x.shape)}")
-    axis = axis + x.ndim if axis < 0 else axis
-    return prod(x.shape[:axis]), prod(x.shape[axis:])
-
-
-def _stash(x: Array, stash_type: int) -> Array:
-    """The input in the type in which the first stage computes: float32 by default, and never less than x has."""
-    return x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
-
-
-@kernel("LayerNormalization")
+@kernel("LayerNormalization", fast=fast.layer_normalization)
 def layer_normalization(
     x: Array,
     scale: Array,
@@ -142,71 +116,40 @@ def layer_normalization(
     stash_type: int = 1,
     n_outputs: int = 1,
 ) -> Any:
-    kept = x.shape[: axis % x.ndim] if x.ndim else ()
-    y, mean, inverse = _standardize(_stash(x, stash_type).reshape(_rows(x, axis)), epsilon)
-    y = y.reshape(x.shape)
-    y *= widen(scale)
-    if b is not None:
-        y += widen(b)
-    y = y.astype(x.dtype, copy=False)
-    if n_outputs == 1:
-        return y
-    shape, stash = (*kept, *(1,) * (x.ndim - len(kept))), DType(stash_type).numpy
-    return (y, *(v.reshape(shape).astype(stash, copy=False) for v in (mean, inverse)))[:n_outputs]
+    y, *statistics = _standardized(_stash(x, stash_type), _axes_from(x, axis), epsilon)
+    y = y * widen(scale) if b is None else y * widen(scale) + widen(b)
+    stash = x.dtype if x.dtype == object else DType(stash_type).numpy
+    outputs = (y.astype(x.dtype, copy=False), *(v.astype(stash, copy=False) for v in statistics))
+    return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
 
 
 @prepare("LayerNormalization")
 def prepare_layer_normalization(
     operands: Sequence[Array | None], *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, n_outputs: int = 1
 ) -> Function | None:
-    """Float32 rows along the last axis, in their own memory."""
-    scale = operands[1]
-    if scale is None or scale.dtype != np.float32 or scale.ndim != 1 or not scale.size or n_outputs != 1:
-        return None
-    size = scale.size
-    averaging, share, bound = _averaging(size, scale.dtype), np.asarray(1 / size, "f4"), np.asarray(epsilon, "f4")
-
-    def run(work: Work, x: Array, scale: Array, b: Array | None = None) -> Any:
-        if x.dtype != np.float32 or x.ndim < 2 or axis not in (-1, x.ndim - 1) or x.shape[-1] != size:
-            plainly = partial(layer_normalization, axis=axis, epsilon=epsilon, stash_type=stash_type)
-            return work.call(plainly, x, scale, b)
-        y = work.empty(x.shape)
-        mean, deviation = work.empty((*x.shape[:-1], 1)), work.empty(x.shape[:-1])
-        work.do(np.matmul, x, averaging, mean)
-        work.do(np.subtract, x, mean, y)
-        work.do(partial(dot_of_rows, out=deviation), y, y)
-        work.do(np.multiply, deviation, share, deviation)
-        work.do(np.add, deviation, bound, deviation)
-        work.do(np.sqrt, deviation, deviation)
-        work.do(np.divide, y, deviation[..., None], y)
-        work.do(np.multiply, y, scale, y)
-        if b is not None:
-            work.do(np.add, y, b, y)
-        return y
-
-    return recordable(run)
+    plainly = partial(layer_normalization, axis=axis, epsilon=epsilon, stash_type=stash_type)
+    return None if n_outputs > 1 else fast.prepared_layer_normalization(plainly, operands, axis, epsilon)
 
 
-def _rms(x: Array, scale: Array, axis: int, epsilon: float, stash_type: int) -> tuple[Array, Array]:
-    rows = _stash(x, stash_type).reshape(_rows(x, axis))
-    inverse = _inverse_root_mean_square(rows, epsilon)
-    y = (rows * inverse).reshape(x.shape)
-    return (y * widen(scale)).astype(x.dtype, copy=False), inverse
+def _root_mean_square(x: Array, scale: Array, axis: int, epsilon: float, stash_type: int) -> tuple[Array, Array]:
+    """x / sqrt(mean(x^2) + epsilon) * scale, and the reciprocal of the root."""
+    wide = _stash(x, stash_type)
+    inverse = _inverse_deviation(wide, _axes_from(x, axis), epsilon)
+    return (wide * inverse * widen(scale)).astype(x.dtype, copy=False), inverse
 
 
-@kernel("RMSNormalization")
+@kernel("RMSNormalization", fast=fast.rms_normalization)
 def rms_normalization(x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Array:
-    return _rms(x, scale, axis, epsilon, stash_type)[0]
+    return _root_mean_square(x, scale, axis, epsilon, stash_type)[0]
 
 
-@kernel("SimplifiedLayerNormalization")
-@kernel("SimplifiedLayerNormalization", domain="com.microsoft")
+@kernel("SimplifiedLayerNormalization", fast=fast.rms_normalization)
+@kernel("SimplifiedLayerNormalization", domain="com.microsoft", fast=fast.rms_normalization)
 def simplified_layer_normalization(
     x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, n_outputs: int = 1
 ) -> Any:
-    y, inverse = _rms(x, scale, axis, epsilon, stash_type)
-    kept = x.shape[: axis % x.ndim]
-    return y if n_outputs == 1 else (y, inverse.reshape(*kept, *(1,) * (x.ndim - len(kept))))
+    outputs = _root_mean_square(x, scale, axis, epsilon, stash_type)
+    return outputs[0] if n_outputs == 1 else outputs
 
 
 @kernel("SkipLayerNormalization", domain="com.microsoft")
@@ -221,10 +164,8 @@ def skip_layer_normalization(
     n_outputs: int = 1,
 ) -> Any:
     total = _skip_sum(x, skip, bias)
-    y, mean, inverse = _standardize(total, epsilon)
-    y *= widen(gamma)
-    if beta is not None:
-        y += widen(beta)
+    y, mean, inverse = _standardized(total, (total.ndim - 1,), epsilon)
+    y = y * widen(gamma) if beta is None else y * widen(gamma) + widen(beta)
     return _with_statistics(y, mean, inverse, total, x.dtype, n_outputs)
 
 
@@ -233,7 +174,7 @@ def skip_simplified_layer_normalization(
     x: Array, skip: Array, gamma: Array, bias: Array | None = None, *, epsilon: float = 1e-5, n_outputs: int = 1
 ) -> Any:
     total = _skip_sum(x, skip, bias)
-    inverse = _inverse_root_mean_square(total, epsilon)
+    inverse = _inverse_deviation(total, (total.ndim - 1,), epsilon)
     return _with_statistics(total * inverse * widen(gamma), np.zeros_like(inverse), inverse, total, x.dtype, n_outputs)
 
 
@@ -268,26 +209,21 @@ def embed_layer_normalization(
     total = widen(word_embedding[input_ids]) + widen(position)
     if segment_ids is not None and segment_embedding is not None:
         total = total + widen(segment_embedding[segment_ids])
-    y, _, _ = _standardize(total, epsilon)
-    y = _affine(y, widen(gamma), widen(beta))
+    y, _, _ = _standardized(total, (total.ndim - 1,), epsilon)
+    y = y * widen(gamma) + widen(beta)
     mask_index = np.zeros(batch, np.int32) if mask is None else (mask != 0).sum(axis=1).astype(np.int32)
     dtype = gamma.dtype
     outputs = (y.astype(dtype, copy=False), mask_index, total.astype(dtype, copy=False))
     return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
 
 
-def _normalize_groups(x: Array, num_groups: int, epsilon: float, scale: Array, shift: Array) -> Array:
-    """Groups of channels to mean 0 and deviation 1, then scaled and shifted by channel."""
-    n, channels, *spatial = x.shape
+def _normalized_groups(x: Array, num_groups: int, epsilon: float) -> Array:
+    """Groups of channels to mean 0 and deviation 1."""
+    channels = x.shape[1]
     if channels and (num_groups < 1 or channels % num_groups):
         raise GraphError(f"{channels} channels cannot be divided into {num_groups} groups")
-    size, per_group = prod(spatial), channels // max(num_groups, 1)
-    y, _, inverse = _center(x.reshape(n, num_groups, per_group * size), epsilon)
-    factor = np.repeat(inverse, per_group, axis=1) * scale[:, None]
-    y = y.reshape(n, channels, size)
-    y *= factor
-    y += shift[:, None]
-    return y.reshape(x.shape)
+    groups = x.reshape(x.shape[0], num_groups, prod(x.shape[1:]) // max(num_groups, 1))
+    return _standardized(groups, (2,), epsilon)[0].reshape(x.shape)
 
 
 @kernel("GroupNormalization", since=18, until=20)
@@ -295,7 +231,8 @@ def _normalize_groups(x: Array, num_groups: int, epsilon: float, scale: Array, s
 def group_normalization_18(x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5) -> Array:
     """Scale and bias per group."""
     repeat = x.shape[1] // max(num_groups, 1)
-    return _normalize_groups(x, num_groups, epsilon, np.repeat(scale, repeat), np.repeat(bias, repeat))
+    y = _normalized_groups(x, num_groups, epsilon)
+    return y * _per_channel(np.repeat(scale, repeat), x) + _per_channel(np.repeat(bias, repeat), x)
 
 
 @kernel("GroupNormalization", since=21)
@@ -304,7 +241,7 @@ def group_normalization(
     x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
     """Scale and bias per channel."""
-    return _normalize_groups(x, num_groups, epsilon, scale, bias)
+    return _normalized_groups(x, num_groups, epsilon) * _per_channel(scale, x) + _per_channel(bias, x)
 
 
 @kernel("LpNormalization")

@@ -11,6 +11,7 @@ import numpy as np
 from ortconv.executor.algorithms.activations import leaky_relu, sigmoid
 from ortconv.executor.algorithms.conv import EXACT_SUM, IntegerFilters, integer_filters
 from ortconv.executor.algorithms.gemm_exact import centered
+from ortconv.executor.algorithms.half_precision import compute_type
 from ortconv.executor.algorithms.rounding import integer_range, round_to_integers
 from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window
 from ortconv.executor.kernels.cast import convert
@@ -26,9 +27,9 @@ _MS = "com.microsoft"
 
 def requantize(total: Array, factor: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
     """Sums times `factor` plus the zero point: integers rounded half to even, or 8-bit floats."""
-    y = np.multiply(total.astype(np.float32, copy=False), factor.astype(np.float32))
-    y = np.asarray(y)
-    zero = np.float32(0) if zero_point is None else zero_point.astype(np.float32)
+    compute = compute_type(factor.dtype)
+    y = np.asarray(np.multiply(total.astype(compute, copy=False), factor.astype(compute)))
+    zero = 0 if zero_point is None else zero_point.astype(compute)
     target = DType.of(dtype)
     return convert(y + zero, target) if integer_range(target) is None else round_to_integers(y, zero, target)
 
@@ -92,7 +93,7 @@ def _quantized_convolution(weights: IntegerFilters, is_channels_last: int, geome
         )
         if b is not None:
             total = _add_bias(total, b, weights.reach)
-        factor = (x_scale * w_scale / y_scale).reshape(-1)
+        factor = np.asarray(x_scale * w_scale / y_scale).reshape(-1)
         y = requantize(total, factor, y_zero_point, output_dtype(y_zero_point))
         return y if is_channels_last else channels_first(y)
 
@@ -119,6 +120,9 @@ def qlinear_add(
     c_zero_point: Array | None = None,
 ) -> Array:
     """Two fused multiply-adds, b first, as ONNX Runtime: their rounding decides where the exact sum is half-way."""
+    if c_scale.dtype == object:
+        values = [dequantize_linear(x, s, z) for x, s, z in ((a, a_scale, a_zero_point), (b, b_scale, b_zero_point))]
+        return np.asarray(quantize_linear(np.add(*values), c_scale, _zero_of(c_zero_point, a.dtype)))
     ratio_a, ratio_b = ((scale / c_scale).astype(np.float32).reshape(()) for scale in (a_scale, b_scale))
     zero_a, zero_b, zero_c = (
         np.float32(0) if zero is None else zero.astype(np.float32).reshape(())
@@ -143,14 +147,19 @@ def qlinear_mul(
     c_zero_point: Array | None = None,
 ) -> Array:
     product = np.asarray(centered(a, a_zero_point) * centered(b, b_zero_point))
-    scaled = product * (a_scale * b_scale / c_scale).astype(np.float32).reshape(())
+    compute = compute_type(c_scale.dtype)
+    scaled = product.astype(compute) * np.asarray(a_scale * b_scale / c_scale).astype(compute).reshape(())
     return _round_shifted(np.asarray(scaled), c_zero_point, a.dtype)
 
 
 def _round_shifted(y: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
-    """float32 plus the zero point, then rounded: with an odd zero point a tie ends one step from where QuantizeLinear puts it."""
-    y += np.float32(0) if zero_point is None else zero_point.astype(np.float32).reshape(())
+    """Plus the zero point, then rounded: with an odd zero point a tie ends one step from where QuantizeLinear puts it."""
+    y += 0 if zero_point is None else zero_point.astype(y.dtype).reshape(())
     return round_to_integers(y, 0, DType.of(dtype))
+
+
+def _zero_of(zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
+    return np.zeros((), dtype) if zero_point is None else zero_point.reshape(())
 
 
 def _by_table(
@@ -164,7 +173,7 @@ def _by_table(
     """An elementwise function of 8-bit values: computed once per code."""
     codes = np.arange(256, dtype=np.uint8).view(x.dtype)
     values = dequantize_linear(codes, x_scale.reshape(()), None if x_zero_point is None else x_zero_point.reshape(()))
-    zero = np.zeros((), x.dtype) if y_zero_point is None else y_zero_point.reshape(())
+    zero = _zero_of(y_zero_point, x.dtype)
     answers = quantize_linear(values if function is None else function(values), y_scale.reshape(()), zero)
     return np.asarray(answers[x.view(np.uint8)])
 
@@ -225,6 +234,11 @@ def qlinear_softmax(
 ) -> Array:
     """Exponentials are looked up in a table, and 1 / y_scale is rounded down, as in ONNX Runtime."""
     moved = np.moveaxis(x, axis, -1) if opset >= 13 else x.reshape(prod(x.shape[: axis % x.ndim]), -1)
+    if y_scale.dtype == object:
+        powers = np.exp(dequantize_linear(moved, x_scale, x_zero_point))
+        shares = np.asarray(powers / powers.sum(axis=-1, keepdims=True) * np.floor(1 / y_scale.reshape(())))
+        y = round_to_integers(shares, y_zero_point.reshape(()).astype(object), DType.of(x.dtype))
+        return y.reshape(x.shape) if opset < 13 else np.ascontiguousarray(np.moveaxis(y, -1, axis))
     steps = moved.astype(np.int32)
     steps = steps - steps.max(axis=-1, keepdims=True) + 255
     exponentials = _exponentials(x_scale.reshape(()), moved.shape[-1])[steps]
@@ -252,8 +266,8 @@ def qlinear_average_pool(
     channels_last: int = 0,
     **attributes: Any,
 ) -> Array:
-    values = centered(channels_first(x) if channels_last else x, x_zero_point) * np.float32(x_scale.reshape(()))
-    averages = np.asarray(average_pool(values, **attributes) / y_scale.reshape(()))
+    exact = centered(channels_first(x) if channels_last else x, x_zero_point).astype(compute_type(x_scale.dtype))
+    averages = np.asarray(average_pool(exact * x_scale.reshape(()), **attributes) / y_scale.reshape(()))
     y = _round_shifted(averages, y_zero_point, x.dtype)
     return np.ascontiguousarray(np.moveaxis(y, 1, -1)) if channels_last else np.asarray(y)
 
@@ -272,4 +286,6 @@ def qlinear_global_average_pool(
     size = prod(x.shape[a] for a in axes)
     zero = 0 if x_zero_point is None else int(x_zero_point.reshape(()))
     total = np.asarray(x.sum(axis=axes, dtype=np.int32, keepdims=True) - size * zero)
-    return requantize(total, np.asarray(x_scale / (y_scale * np.float32(size))).reshape(()), y_zero_point, x.dtype)
+    return requantize(
+        total, np.asarray(x_scale / (y_scale * x_scale.dtype.type(size))).reshape(()), y_zero_point, x.dtype
+    )

@@ -10,9 +10,10 @@ import numpy as np
 
 from ortconv.executor.algorithms.blockwise import adder
 from ortconv.executor.algorithms.gemm_exact import centered, integer_product, integer_sums
-from ortconv.executor.algorithms.half_precision import widen
+from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.algorithms.rounding import dynamic_centered
 from ortconv.executor.kernels.qlinear import output_dtype, requantize
+from ortconv.executor.kernels.quantize import dynamic_quantize_linear
 from ortconv.executor.kernels.registry import kernel, prepare
 from ortconv.executor.replay.work import Function, Recordable, Work
 from ortconv.ir.tensor import Array
@@ -108,9 +109,9 @@ def qgemm(
     total = sums(left, right, a_zero_point.reshape(()), _per_column(b_zero_point, right))
     if c is not None:
         total = total.astype(np.int32, copy=False) + c
-    factor = np.asarray(np.float32(alpha) * a_scale.reshape(()) * _per_column(b_scale, right))
+    factor = np.asarray(a_scale.dtype.type(alpha) * a_scale.reshape(()) * _per_column(b_scale, right))
     if y_scale is None:
-        return np.asarray(total.astype(np.float32) * factor)
+        return np.asarray(total.astype(factor.dtype) * factor)
     return requantize(total, factor / y_scale.reshape(()), y_zero_point, output_dtype(y_zero_point))
 
 
@@ -134,7 +135,7 @@ def matmul_integer_to_float(
     *,
     sums: Function = _sums,
 ) -> Array:
-    total = sums(a, b, a_zero_point, b_zero_point).astype(np.float32, copy=False)
+    total = sums(a, b, a_zero_point, b_zero_point).astype(compute_type(a_scale.dtype), copy=False)
     total *= _per_row(widen(a_scale), a) * _stacked_columns(widen(b_scale), b)
     if bias is not None:
         total += widen(bias)
@@ -198,6 +199,9 @@ def dynamic_quantize_matmul(
     *,
     sums: Function = _sums,
 ) -> Array:
+    if a.dtype == object:
+        codes, scale, zero = dynamic_quantize_linear(a)
+        return np.asarray(matmul_integer_to_float(codes, b, scale, b_scale, zero, b_zero_point, bias))
     codes, scale, _ = dynamic_centered(a)
     return np.asarray(matmul_integer_to_float(codes, b, scale, b_scale, None, b_zero_point, bias, sums=sums))
 
@@ -237,11 +241,15 @@ def matmul_nbits(
     weight_prepacked: int = 0,
 ) -> Array:
     blocks = -(-K // block_size)
-    codes = unpack_bits(b.reshape(N * blocks, -1), bits, block_size).reshape(N, blocks, block_size).astype(np.float32)
+    codes = (
+        unpack_bits(b.reshape(N * blocks, -1), bits, block_size)
+        .reshape(N, blocks, block_size)
+        .astype(compute_type(a.dtype))
+    )
     if zero_points is None:
-        codes -= np.float32(1 << (bits - 1))
+        codes -= codes.dtype.type(1 << (bits - 1))
     elif zero_points.dtype == np.uint8:
-        codes -= unpack_bits(zero_points.reshape(N, -1), bits, blocks)[:, :, None].astype(np.float32)
+        codes -= unpack_bits(zero_points.reshape(N, -1), bits, blocks)[:, :, None].astype(codes.dtype)
     else:
         codes -= widen(zero_points).reshape(N, blocks, 1)
     scale = widen(scales).reshape(N, blocks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.executor.algorithms.half_precision import widen
+from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.algorithms.rounding import (
     BYTE_LIMITS,
     INTEGER_RANGES,
@@ -15,7 +15,7 @@ from ortconv.executor.algorithms.rounding import (
 )
 from ortconv.executor.kernels.cast import convert
 from ortconv.executor.kernels.registry import kernel
-from ortconv.executor.replay.work import Work, recordable
+from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -43,7 +43,7 @@ def quantize_linear(
         origin = np.zeros(()) if y_zero_point is None else y_zero_point.reshape(())
         return to_bytes(x, y_scale.reshape(()), np.asarray(origin, np.float32), target)
     scale = spread(widen(y_scale), x, axis, block_size)
-    compute = np.float64 if x.dtype == np.float64 else np.float32
+    compute = compute_type(x.dtype)
     y = np.asarray(np.divide(x.astype(compute, copy=False), scale.astype(compute)))
     if precision:
         y = y.astype(DType(precision).numpy).astype(compute)
@@ -52,16 +52,12 @@ def quantize_linear(
         if target.bits < 8 and y_zero_point is not None and y_zero_point.astype(compute).any():
             y += spread(y_zero_point, x, axis, block_size).astype(compute)
         return convert(y, target, saturate=bool(saturate))
-    if np.isnan(y.min(initial=0)):
-        np.nan_to_num(y, copy=False, nan=-np.inf, neginf=-np.inf, posinf=np.inf)
+    np.copyto(y, -np.inf, where=y != y)
     zero = 0 if y_zero_point is None else spread(y_zero_point, x, axis, block_size).astype(compute)
     return round_to_integers(y, zero, target)
 
 
-@kernel("DequantizeLinear")
-@kernel("DequantizeLinear", domain="com.microsoft")
-@recordable
-def dequantize_linear(
+def _dequantize(
     work: Work,
     x: Array,
     x_scale: Array,
@@ -70,7 +66,10 @@ def dequantize_linear(
     axis: int = 1,
     block_size: int = 0,
     output_dtype: int = 0,
-) -> Array:
+) -> Array | None:
+    """In memory of its own."""
+    if x_scale.dtype == object:
+        return None
     target = DType(output_dtype).numpy if output_dtype else x_scale.dtype
     scale = spread(widen(x_scale), x, axis, block_size)
     if x.dtype == np.int32 and x_zero_point is not None and x_zero_point.any():
@@ -85,7 +84,30 @@ def dequantize_linear(
     return y if y.dtype == target else work.arranged(lambda y: y.astype(target), y)
 
 
+@kernel("DequantizeLinear", fast=_dequantize)
+@kernel("DequantizeLinear", domain="com.microsoft", fast=_dequantize)
+def dequantize_linear(
+    x: Array,
+    x_scale: Array,
+    x_zero_point: Array | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Array:
+    wide = np.float32 if DType.of(x.dtype).is_float else np.int64
+    zero = 0 if x_zero_point is None else spread(x_zero_point.astype(wide), x, axis, block_size)
+    y = (x.astype(wide) - zero).astype(compute_type(x_scale.dtype)) * spread(widen(x_scale), x, axis, block_size)
+    return np.asarray(y).astype(DType(output_dtype).numpy if output_dtype else x_scale.dtype, copy=False)
+
+
 @kernel("DynamicQuantizeLinear")
 def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
-    y, scale, zero = dynamic_quantization(x)
-    return y, np.asarray(scale), np.asarray(zero)
+    """The range of x and zero in 255 steps."""
+    if x.dtype != object:
+        y, scale, zero = dynamic_quantization(x)
+        return y, np.asarray(scale), np.asarray(zero)
+    low, high = np.minimum(x.min(), 0), np.maximum(x.max(), 0)
+    step = np.asarray((high - low) / 255 if high > low else high * 0 + 1, object)
+    origin = np.asarray(np.clip(np.rint(-low / step), 0, 255)).astype(np.uint8)
+    return quantize_linear(x, step, origin), step, origin

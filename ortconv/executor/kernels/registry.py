@@ -11,6 +11,13 @@ A kernel that declares a keyword `n_outputs` gets the number of outputs of the n
 
 `since` and `until` bound the operator's since_version, both inclusive. A kernel never writes to its inputs.
 
+A kernel is the definition of its operator: plain numpy, generic in the type of elements as far as the operator's arithmetic is.
+Floats may be exact numbers in object arrays, whose arithmetic and functions are methods of the elements; integers have numpy's
+types. A faster form stands beside it, in `algorithms/`. It computes the same up to rounding, or returns None for operands that
+it does not suit:
+
+    @kernel("Softmax", since=13, fast=rows.softmax)    # rows.softmax(work, x, *, axis=-1)
+
 A constant operand can be prepared once, when the plan is made:
 
     @prepare("Conv", domain="")
@@ -27,10 +34,14 @@ from functools import cache, wraps
 from inspect import signature
 from typing import Any, NamedTuple
 
-from ortconv.executor.replay.work import Function
+from ortconv.executor.replay.work import Function, Recordable, or_else
 
 Prepare = Callable[..., Function | None]
 """Of operands, arrays where these are constant, else None, and attributes: the function to call instead; None for the kernel."""
+
+
+Fast = Callable[..., Any]
+"""Of a Work, operands and attributes: what the kernel returns, or None for operands that it does not suit."""
 
 
 class Kernel(NamedTuple):
@@ -43,6 +54,8 @@ class Kernel(NamedTuple):
     wants_n_outputs: bool
     prepare: Prepare | None = None
     """Lays constant operands out, once."""
+    accelerated: Recordable | None = None
+    """The same function in another form, which plans run instead."""
 
 
 _kernels: dict[tuple[str, str], list[Kernel]] = {}
@@ -54,15 +67,22 @@ _NO_FAMILIES = {"evaluate", "registry"}
 FOLDED_FIRST = ("movement", "indexing", "creation", "cast", "elementwise")
 
 
-def kernel(*ops: str, domain: str = "", since: int = 1, until: int = _ANY_VERSION) -> Callable[[Function], Function]:
-    """Register a function as the kernel of one or more operators."""
+def kernel(
+    *ops: str, domain: str = "", since: int = 1, until: int = _ANY_VERSION, fast: Fast | None = None
+) -> Callable[[Function], Function]:
+    """Register a function as the kernel of one or more operators, `fast` as the form that plans run."""
 
     def register(function: Function) -> Function:
         parameters = signature(function).parameters.values()
         names = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
         anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
         entry = Kernel(
-            function, since, until, None if anything else frozenset(names - {"n_outputs"}), "n_outputs" in names
+            function,
+            since,
+            until,
+            None if anything else frozenset(names - {"n_outputs"}),
+            "n_outputs" in names,
+            accelerated=None if fast is None else or_else(fast, function),
         )
         for op in ops:
             _kernels.setdefault((domain, op), []).append(entry)

@@ -119,7 +119,7 @@ def _taps(a: Axis, s: Sampling) -> Taps:
 def _sampled(work: Work, x: Array, axes: Sequence[Axis], s: Sampling) -> Array:
     """x resampled along every axis, in floating point unless the mode is nearest. The result is laid out as x."""
     order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
-    y = x if s.mode == "nearest" or x.dtype.kind == "f" else x.astype(np.float32)
+    y = x if s.mode == "nearest" or x.dtype.kind in "fO" else x.astype(np.float32)
     y = y.transpose(order)
     for d in reversed(range(x.ndim)):
         a = axes[order[d]]
@@ -142,7 +142,7 @@ def _resampled(
     work: Work, x: Array, axes: Sequence[Axis], s: Sampling, extrapolation_value: float = 0.0
 ) -> Array | None:
     crops = s.coordinates == "tf_crop_and_resize"
-    rounds = s.mode != "nearest" and x.dtype.kind != "f"
+    rounds = s.mode != "nearest" and x.dtype.kind in "iu"
     if work is not AT_ONCE and (crops or rounds):
         return None
     if not crops and all(a.size == a.output for a in axes):

@@ -122,6 +122,16 @@ def recorded_by(record: Callable[..., Any]) -> Callable[[Function], Recordable]:
     return lambda function: Recordable(function, record)
 
 
+def or_else(fast: Callable[..., Any], reference: Function) -> Recordable:
+    """`fast(work, *operands)`, or `reference(*operands)` where that returns None; recordable where `fast` is."""
+
+    def run(*operands: Any, **attributes: Any) -> Any:
+        result = fast(AT_ONCE, *operands, **attributes)
+        return reference(*operands, **attributes) if result is None else result
+
+    return Recordable(run, fast)
+
+
 def with_attributes(function: Function, attributes: Mapping[str, Any]) -> Function:
     """A function with keyword arguments bound, recordable if it was."""
     bound = partial(function, **attributes)

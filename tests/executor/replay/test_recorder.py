@@ -9,8 +9,7 @@ from onnx.parser import parse_model
 
 from ortconv.errors import BackendError
 from ortconv.executor import plan
-from ortconv.executor.algorithms import gemm, sliding_window
-from ortconv.executor.kernels import conv
+from ortconv.executor.algorithms import conv, gemm, sliding_window
 from ortconv.executor.replay.recorder import Recorder
 from ortconv.executor.replay.work import recordable
 from ortconv.runtime.session import Session
