@@ -203,7 +203,7 @@ class Equalities:
         shape = tuple(map(self.resolve, value.type.shape))
         if shape == value.type.shape:
             return False
-        value.type = TensorType(value.type.dtype, shape)
+        value.retype(TensorType(value.type.dtype, shape))
         return True
 
 
@@ -264,7 +264,7 @@ def _set_shape(node: Node, out: Value, shape: Shape | None) -> bool:
     dtype = out.dtype or _dtype(node)
     if shape is None or dtype is None:
         return False
-    out.type = TensorType(dtype, shape)
+    out.retype(TensorType(dtype, shape))
     return True
 
 
@@ -290,7 +290,7 @@ def _refine(out: Value, shape: Shape, equal: Equalities) -> bool:
     merged = tuple(f if k is None or (isinstance(f, int) and isinstance(k, str)) else k for k, f in zip(known, shape))
     if merged == known:
         return False
-    out.type = TensorType(out.dtype, merged)
+    out.retype(TensorType(out.dtype, merged))
     return True
 
 

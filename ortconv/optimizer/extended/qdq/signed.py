@@ -95,7 +95,7 @@ def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Valu
 
 def _retype(value: Value) -> None:
     assert isinstance(value.type, TensorType)
-    value.type = TensorType(DType.UINT8, value.type.shape)
+    value.retype(TensorType(DType.UINT8, value.type.shape))
 
 
 PRODUCTS = tuple(
