@@ -29,7 +29,7 @@ from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import TensorType, ValueType
 from ortconv.optimizer.looks import Looks, Operator
-from ortconv.optimizer.pattern import Match, P, matches
+from ortconv.optimizer.pattern import Kind, Match, P, kinds, matches, may_fit
 
 
 class New:
@@ -212,6 +212,8 @@ class RulePass:
             for op in r.pattern.ops:
                 self._by_root.setdefault((r.pattern.domain, op), []).append(r)
         self.operators = tuple(self._by_root)
+        self._widths = {root: max(len(r.pattern.inputs) for r in found) for root, found in self._by_root.items()}
+        self._known: dict[tuple[Operator, tuple[Kind, ...]], tuple[Rule, ...]] = {}
 
     def run(self, graph: Graph, context: Context) -> int:
         by_root, looks = self._by_root, context.looks
@@ -225,7 +227,7 @@ class RulePass:
             queued.discard(node)
             if node.graph is not graph or node.touched < since:
                 continue
-            for r in by_root[node.domain, node.op]:
+            for r in self._candidates(node):
                 touched = apply(r, node, context)
                 if touched is None:
                     continue
@@ -239,6 +241,22 @@ class RulePass:
                 if node.graph is not graph:
                     break
         return changes
+
+    def _candidates(self, node: Node) -> tuple[Rule, ...]:
+        """The rules that may fit at a node, as far as operators tell."""
+        root = node.domain, node.op
+        found = kinds(node, self._widths[root])
+        rules = self._known.get((root, found))
+        if rules is None:
+            if len(self._known) > MOST_KNOWN:
+                self._known.clear()
+            rules = tuple(r for r in self._by_root[root] if may_fit(r.pattern, found))
+            self._known[root, found] = rules
+        return rules
+
+
+MOST_KNOWN = 4096
+"""Kinds of nodes for which a pass remembers its rules."""
 
 
 def apply(r: Rule, root: Node, context: Context) -> list[Node] | None:
