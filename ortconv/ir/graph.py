@@ -100,7 +100,21 @@ class Value:
 class Node:
     """One application of an operator. Made and changed by Graph only, attributes and `ep` excepted."""
 
-    __slots__ = ("attrs", "doc", "domain", "ep", "graph", "inputs", "name", "next", "op", "outputs", "place", "prev", "touched")
+    __slots__ = (
+        "attrs",
+        "doc",
+        "domain",
+        "ep",
+        "graph",
+        "inputs",
+        "name",
+        "next",
+        "op",
+        "outputs",
+        "place",
+        "prev",
+        "touched",
+    )
 
     def __init__(self, op: str, domain: str = "", name: str = "", attrs: dict[str, Attribute] | None = None) -> None:
         self.op = op
@@ -186,6 +200,10 @@ class Graph(Links):
         self.journal: Edits | None = None if parent is None else parent.journal
         self._names: set[str] = set() if parent is None else parent._names
         self._tried: dict[str, int] = {} if parent is None else parent._tried
+        self._subgraphs: list[None] = [] if parent is None else parent._subgraphs
+        """One entry for each subgraph that the model ever had: most have none, and need no search for them."""
+        if parent is not None:
+            self._subgraphs.append(None)
 
     # ------------------------------------------------------------------ reading
 
@@ -199,6 +217,9 @@ class Graph(Links):
 
     def walk(self) -> Iterator[Node]:
         """Every node of this graph and of all graphs below it, outer nodes before those inside them."""
+        if not self._subgraphs:
+            yield from self
+            return
         for node in self:
             yield node
             for sub in node.subgraphs:
@@ -207,7 +228,7 @@ class Graph(Links):
     def graphs(self) -> Iterator[Graph]:
         """This graph and all graphs below it."""
         yield self
-        for node in self:
+        for node in self if self._subgraphs else ():
             for sub in node.subgraphs:
                 yield from sub.graphs()
 

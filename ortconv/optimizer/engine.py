@@ -174,6 +174,16 @@ class Context:
         return (first_release(KernelUse(found, inputs, outputs, new.attrs, shapes)) or 0) <= self.release
 
     @property
+    def since(self) -> int:
+        """The run of a pass from which on changes are new to the pass that runs: what `Node.touched` is held against."""
+        return 0 if self.looks is None else self.looks.since
+
+    def spread(self) -> None:
+        """Let a pass that has run before see what it changes now."""
+        if self.looks is not None and self.looks.since:
+            self.looks.spread()
+
+    @property
     def exhausted(self) -> bool:
         return self.limit is not None and len(self.trace) >= self.limit
 
@@ -217,7 +227,7 @@ class RulePass:
 
     def run(self, graph: Graph, context: Context) -> int:
         by_root, looks = self._by_root, context.looks
-        since = 0 if looks is None else looks.since
+        since = context.since
         found = (n for n in graph if (n.domain, n.op) in by_root) if looks is None else looks.nodes(graph, by_root)
         queue = deque(found)
         queued = set(queue)

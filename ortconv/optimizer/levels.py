@@ -78,6 +78,8 @@ def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> I
     is not asked again until another one has changed something, and then looks near the changes only. One for operators that the
     model lacks is not asked at all.
     """
+    if not passes:
+        return
     looks = context.looks = Looks(graph)
     try:
         yield from _until_idle(graph, passes, context, looks)

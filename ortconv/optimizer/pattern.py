@@ -51,8 +51,10 @@ class P:
         self.where = where
         self.open_ended = bool(inputs) and inputs[-1] is ...
         operands = inputs[: len(inputs) - self.open_ended]
-        self.orders = (operands, (operands[1], operands[0], *operands[2:])) if commutative else (operands,)
-        self.one_way = not commutative and all(operand.one_way for operand in inputs if isinstance(operand, P))
+        self.orders: tuple[tuple[PatternInput, ...], ...] = (
+            (operands, (operands[1], operands[0], *operands[2:])) if commutative else (operands,)
+        )
+        self.one_way: bool = not commutative and all(operand.one_way for operand in inputs if isinstance(operand, P))
         """True if it fits in one way at most."""
 
 
@@ -136,7 +138,7 @@ def _may_fit(pattern: P, node: Node) -> bool:
 
 def _fits(pattern: P, node: Node, bound: Bound, inner: list[tuple[Node, bool]]) -> bool:
     """Whether a pattern that fits in one way at most does, what it binds, and its nodes; unusable where it does not fit."""
-    (operands,), inputs = pattern.orders, node.inputs
+    operands, inputs = pattern.orders[0], node.inputs
     if pattern.name:
         bound[pattern.name] = node
     if len(inputs) != len(operands) and not _is_complete(pattern, operands, node):

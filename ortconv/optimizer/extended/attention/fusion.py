@@ -466,4 +466,4 @@ def _are_rows(dims: tuple[Element, ...], f: Found, hidden: int) -> bool:
     return all(d == -1 or (d is not None and d in known) for d, known in zip(dims, allowed))
 
 
-PASSES = (FunctionPass("AttentionFusion", fuse),)
+PASSES = (FunctionPass("AttentionFusion", fuse, operators=(("", "Softmax"),)),)

@@ -336,4 +336,4 @@ def _fits(dims: Shape | None, r: Rotation) -> bool:
     return dims is not None and same_dim(dims[0], r.x.dim(0)) and same_dim(dims[1], r.x.dim(3 - r.heads))
 
 
-PASSES = (FunctionPass("RotaryEmbeddingFusion", fuse),)
+PASSES = (FunctionPass("RotaryEmbeddingFusion", fuse, operators=(("", "Neg"),)),)
