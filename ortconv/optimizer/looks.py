@@ -10,7 +10,10 @@ from ortconv.ir.graph import Graph, Node
 from ortconv.ir.journal import Edits
 
 BEHIND, AHEAD = 2, 8
-"""How far a change is seen: by the nodes that it reads from, so many steps back, and from those by all readers, so many steps on."""
+"""How far a change is seen: that many steps back to the nodes that it reads from, and from those that many on to all readers."""
+
+MANY = 8
+"""Where one node in so many has changed, all see it."""
 
 Operator = tuple[str, str]
 """Domain and name."""
@@ -23,6 +26,7 @@ class Looks:
     """Follows a graph and all below it while passes run over them."""
 
     def __init__(self, graph: Graph) -> None:
+        self._graph = graph
         self._own = graph.journal is None
         self.edits = Edits(graph) if graph.journal is None else graph.journal
         self.edits.changed.clear()
@@ -63,6 +67,11 @@ class Looks:
         changed, run = self.edits.changed, self.run
         for node in others:
             node.touched = run
+        if len(changed) * MANY > self.edits.operators.total():
+            changed.clear()
+            for node in self._graph.walk():
+                node.touched = run
+            return
         near = _with_owners(node for node in changed if node.graph is not None)
         changed.clear()
         last: Collection[Node] = near
