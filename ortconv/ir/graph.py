@@ -25,7 +25,7 @@ from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 
 if TYPE_CHECKING:
-    from ortconv.ir.journal import Journal
+    from ortconv.ir.journal import Edits
 
 __all__ = [
     "Attribute", "Floats", "Graph", "Graphs", "Ints", "Node", "Strings", "Tensors", "Types", "Value", "captures",
@@ -87,6 +87,12 @@ class Value:
         shape = self.shape
         return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
 
+    def retype(self, type: ValueType | None) -> None:
+        """Give it another type, or one that says more."""
+        self.type = type
+        if self.graph is not None and self.graph.journal is not None:
+            self.graph.journal.saw((self,))
+
     def __repr__(self) -> str:
         return f"%{self.name}"
 
@@ -94,7 +100,21 @@ class Value:
 class Node:
     """One application of an operator. Made and changed by Graph only, attributes and `ep` excepted."""
 
-    __slots__ = ("attrs", "doc", "domain", "ep", "graph", "inputs", "name", "next", "op", "outputs", "prev")
+    __slots__ = (
+        "attrs",
+        "doc",
+        "domain",
+        "ep",
+        "graph",
+        "inputs",
+        "name",
+        "next",
+        "op",
+        "outputs",
+        "place",
+        "prev",
+        "touched",
+    )
 
     def __init__(self, op: str, domain: str = "", name: str = "", attrs: dict[str, Attribute] | None = None) -> None:
         self.op = op
@@ -109,6 +129,10 @@ class Node:
         self.graph: Graph | None = None
         self.prev: Node | None = None
         self.next: Node | None = None
+        self.place = 0
+        """Where it stood in its graph when `ortconv.optimizer.looks` last counted."""
+        self.touched = 0
+        """The run of a pass during which something near it changed last, as counted there."""
 
     def attr(self, name: str, default: T) -> T:
         """An attribute's value, or the default. The caller vouches that the types agree."""
@@ -173,9 +197,13 @@ class Graph(Links):
         self._places: dict[Value, int] = {}
         self.initializers: dict[str, Value] = {}
         self.opsets: dict[str, int] = {} if parent is None else parent.opsets
-        self.journal: Journal | None = None if parent is None else parent.journal
+        self.journal: Edits | None = None if parent is None else parent.journal
         self._names: set[str] = set() if parent is None else parent._names
         self._tried: dict[str, int] = {} if parent is None else parent._tried
+        self._subgraphs: list[None] = [] if parent is None else parent._subgraphs
+        """One entry for each subgraph that the model ever had: most have none, and need no search for them."""
+        if parent is not None:
+            self._subgraphs.append(None)
 
     # ------------------------------------------------------------------ reading
 
@@ -189,6 +217,9 @@ class Graph(Links):
 
     def walk(self) -> Iterator[Node]:
         """Every node of this graph and of all graphs below it, outer nodes before those inside them."""
+        if not self._subgraphs:
+            yield from self
+            return
         for node in self:
             yield node
             for sub in node.subgraphs:
@@ -197,7 +228,7 @@ class Graph(Links):
     def graphs(self) -> Iterator[Graph]:
         """This graph and all graphs below it."""
         yield self
-        for node in self:
+        for node in self if self._subgraphs else ():
             for sub in node.subgraphs:
                 yield from sub.graphs()
 
@@ -315,7 +346,7 @@ class Graph(Links):
     def set_inputs(self, node: Node, inputs: Sequence[Value | None]) -> None:
         """Replace all inputs of a node of this graph."""
         if self.journal is not None:
-            self.journal.saw((*node.inputs, *inputs))
+            self.journal.read(node, (*node.inputs, *inputs))
         for slot, value in enumerate(node.inputs):
             if value is not None:
                 del value.uses[node, slot]
@@ -329,7 +360,7 @@ class Graph(Links):
         inputs = list(node.inputs) + [None] * (slot + 1 - len(node.inputs))
         old = inputs[slot]
         if self.journal is not None:
-            self.journal.saw((old, value))
+            self.journal.read(node, (old, value))
         if old is not None:
             del old.uses[node, slot]
         inputs[slot] = value
@@ -360,7 +391,7 @@ class Graph(Links):
             node = self.add_node("Identity", [new], 1, types=[old.type], before=old.producer)
             new = node.out
         elif new.type is None or (new.shape is None and old.shape is not None):
-            new.type = old.type
+            new.retype(old.type)
         self.rename(old, self.fresh(name))
         self.rename(new, name)
         old.is_output, new.is_output = False, True
@@ -455,6 +486,11 @@ class Graph(Links):
         node.graph = None
         if self.journal is not None:
             self.journal.went(node)
+
+    def noted(self, node: Node) -> None:
+        """Say that attributes of a node were changed."""
+        if self.journal is not None:
+            self.journal.read(node, node.outputs)
 
     def _release(self) -> None:
         """Withdraw every use that nodes in here make of any value."""

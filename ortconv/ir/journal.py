@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,11 +28,69 @@ class Change:
     seconds: float
 
 
-class Journal:
-    """Follows a graph and all below it until closed; the time for each edit does not depend on the graph's size."""
+FEW = 16
+"""Readers of a value that an edit may concern. Where there are more, no pattern takes them all in."""
+
+
+class Edits:
+    """Follows a graph and all below it until closed: which nodes changed, and how many there are of each operator."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self.changed: dict[Node, None] = {}
+        """Nodes that came, read something else, or share a value with such; nodes that are gone may be among them."""
+        self.links = 0
+        """How often a node came or went."""
+        self.operators: Counter[tuple[str, str]] = Counter()
+        """Nodes of each domain and operator."""
+        for g in graph.graphs():
+            g.journal = self
+            self.operators.update((node.domain, node.op) for node in g)
+
+    def came(self, node: Node) -> None:
+        """A node was put into a graph."""
+        self.links += 1
+        self.changed[node] = None
+        self.operators[node.domain, node.op] += 1
+        for sub in node.subgraphs if node.attrs else ():
+            for g in sub.graphs():
+                g.journal = self
+
+    def went(self, node: Node) -> None:
+        """A node was taken out of a graph."""
+        self.links += 1
+        self.operators[node.domain, node.op] -= 1
+
+    def read(self, node: Node, values: Iterable[Value | None]) -> None:
+        """A node began or ceased to read these values, or its attributes changed."""
+        self.changed[node] = None
+        self.saw(values)
+
+    def saw(self, values: Iterable[Value | None]) -> None:
+        """These values gained or lost a reader, or their type changed."""
+        changed = self.changed
+        for value in values:
+            if value is not None:
+                if value.producer is not None:
+                    changed[value.producer] = None
+                elif len(value.uses) <= FEW or value.const is None:
+                    for node, _ in value.uses:
+                        changed[node] = None
+
+    def stands(self, new: Value, old: Value) -> None:
+        """A value took the place of another one, everywhere."""
+
+    def close(self) -> None:
+        """Stop following."""
+        for g in self._graph.graphs():
+            g.journal = None
+
+
+class Journal(Edits):
+    """Edits with their names and sizes; the time for each edit does not depend on the graph's size."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
         self._bytes_of: dict[Value, int] = {}
         self._came: dict[Node, int] = {}
         self._went: dict[Node, tuple[str, int]] = {}
@@ -42,16 +101,12 @@ class Journal:
         self.nodes = 0
         self.bytes = 0
         for g in graph.graphs():
-            g.journal = self
             self.nodes += len(g)
             self.saw(g.initializers.values())
         self.take()
 
     def came(self, node: Node) -> None:
-        """A node was put into a graph."""
-        for sub in node.subgraphs if node.attrs else ():
-            for g in sub.graphs():
-                g.journal = self
+        super().came(node)
         if self._went.pop(node, None) is None:
             self._came[node] = _size(node)
 
@@ -61,11 +116,11 @@ class Journal:
             self._went[node] = node.label, _size(node)
 
     def saw(self, values: Iterable[Value | None]) -> None:
-        """These values gained or lost a reader."""
+        values = tuple(values)
+        super().saw(values)
         self._touched.update((v, None) for v in values if v is not None and v.const is not None)
 
     def stands(self, new: Value, old: Value) -> None:
-        """A value took the place of another one, everywhere."""
         self._heirs[old] = new
 
     def names(self) -> dict[str, str]:
@@ -95,11 +150,6 @@ class Journal:
             log.clear()
         self._began = time.perf_counter()
         return change
-
-    def close(self) -> None:
-        """Stop following."""
-        for g in self._graph.graphs():
-            g.journal = None
 
 
 def _size(node: Node) -> int:

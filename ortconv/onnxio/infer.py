@@ -127,7 +127,7 @@ def _infer_missing(graph: Graph, learned: set[Value | None], infer_custom: Infer
         if vague and infer_custom is not None and schema_of(node) is None:
             for value, type in zip(node.outputs, infer_custom(node), strict=True):
                 if value is not None and type is not None:
-                    value.type = type
+                    value.retype(type)
                     learned.add(value)
             continue
         is_ours = bool(subgraphs) or (node.domain, node.op) in CONTRIB_TYPES
@@ -144,7 +144,8 @@ def update_types(node: Node) -> bool:
             continue
         merged = merge(inferred, value.type) if value.type is None or _is_vague(value) else merge(value.type, inferred)
         if merged != value.type:
-            value.type, changed = merged, True
+            changed = True
+            value.retype(merged)
     return changed
 
 

@@ -23,12 +23,13 @@ from typing import Any, Union
 import numpy as np
 
 from ortconv.ir.graph import Attribute, Graph, Node, Value
-from ortconv.ir.journal import Change, Journal
+from ortconv.ir.journal import FEW, Change, Journal
 from ortconv.ir.kernels import UNKNOWN, KernelUse, first_release, type_text
 from ortconv.ir.schema import schema
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import TensorType, ValueType
-from ortconv.optimizer.pattern import Match, P, matches
+from ortconv.optimizer.looks import Looks, Operator
+from ortconv.optimizer.pattern import Kind, Match, P, kinds, matches, may_fit
 
 
 class New:
@@ -108,9 +109,6 @@ class Rewrite:
         return {**found, "removed": self.removed, "added": self.added, **(asdict(self.change) if self.change else {})}
 
 
-FEW = 16
-"""Readers of a value that get another look when it gains one. Where there are more, no pattern takes them all in."""
-
 FOLD_LIMIT = 64 << 20
 """Default limit in bytes on the growth of a model by constant folding."""
 
@@ -137,6 +135,10 @@ class Context:
     journal: Journal | None = None
     """Tells for each rewrite what it changed, if there is one."""
     trace: list[Rewrite] = field(default_factory=list)
+    looks: Looks | None = None
+    """Tells a pass where it has to look; without it, everywhere."""
+    tried: int = 0
+    """How often a rule was tried at a node."""
 
     def record(self, rule: str, root: str, removed: int = 1, added: int = 0) -> None:
         """Note a rewrite that has just been made."""
@@ -172,6 +174,16 @@ class Context:
         return (first_release(KernelUse(found, inputs, outputs, new.attrs, shapes)) or 0) <= self.release
 
     @property
+    def since(self) -> int:
+        """The run of a pass from which on changes are new to the pass that runs: what `Node.touched` is held against."""
+        return 0 if self.looks is None else self.looks.since
+
+    def spread(self) -> None:
+        """Let a pass that has run before see what it changes now."""
+        if self.looks is not None and self.looks.since:
+            self.looks.spread()
+
+    @property
     def exhausted(self) -> bool:
         return self.limit is not None and len(self.trace) >= self.limit
 
@@ -187,11 +199,15 @@ def rule_counts(trace: Iterable[Rewrite]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class FunctionPass:
-    """A pass that is a function. It works on one graph, not on its subgraphs, and returns the number of changes."""
+    """A pass that is a function. It works on one graph, not on its subgraphs, and returns the number of changes.
+
+    Where nodes of certain operators must be there for it to change anything, it names them.
+    """
 
     name: str
     run: Callable[[Graph, Context], int]
     once: bool = False
+    operators: tuple[Operator, ...] = ()
 
 
 class RulePass:
@@ -201,26 +217,33 @@ class RulePass:
         self.name = name
         self.once = False
         self.rules = tuple(r for group in rules for r in group)
-        self._by_root: dict[tuple[str, str], list[Rule]] = {}
+        self._by_root: dict[Operator, list[Rule]] = {}
         for r in self.rules:
             for op in r.pattern.ops:
                 self._by_root.setdefault((r.pattern.domain, op), []).append(r)
+        self.operators = tuple(self._by_root)
+        self._widths = {root: max(len(r.pattern.inputs) for r in found) for root, found in self._by_root.items()}
+        self._known: dict[tuple[Operator, tuple[Kind, ...]], tuple[Rule, ...]] = {}
 
     def run(self, graph: Graph, context: Context) -> int:
-        by_root = self._by_root
-        queue = deque(node for node in graph if (node.domain, node.op) in by_root)
+        by_root, looks = self._by_root, context.looks
+        since = context.since
+        found = (n for n in graph if (n.domain, n.op) in by_root) if looks is None else looks.nodes(graph, by_root)
+        queue = deque(found)
         queued = set(queue)
         changes = 0
         while queue and not context.exhausted:
             node = queue.popleft()
             queued.discard(node)
-            if node.graph is not graph:
+            if node.graph is not graph or node.touched < since:
                 continue
-            for r in by_root[node.domain, node.op]:
+            for r in self._candidates(node):
                 touched = apply(r, node, context)
                 if touched is None:
                     continue
                 changes += 1
+                if looks is not None and since:
+                    looks.spread(touched)
                 for other in touched:
                     if other.graph is graph and other not in queued and (other.domain, other.op) in by_root:
                         queue.append(other)
@@ -229,9 +252,26 @@ class RulePass:
                     break
         return changes
 
+    def _candidates(self, node: Node) -> tuple[Rule, ...]:
+        """The rules that may fit at a node, as far as operators tell."""
+        root = node.domain, node.op
+        found = kinds(node, self._widths[root])
+        rules = self._known.get((root, found))
+        if rules is None:
+            if len(self._known) > MOST_KNOWN:
+                self._known.clear()
+            rules = tuple(r for r in self._by_root[root] if may_fit(r.pattern, found))
+            self._known[root, found] = rules
+        return rules
+
+
+MOST_KNOWN = 4096
+"""Kinds of nodes for which a pass remembers its rules."""
+
 
 def apply(r: Rule, root: Node, context: Context) -> list[Node] | None:
     """Try one rule at one node. None if it does not apply, else the nodes around the change, worth another look."""
+    context.tried += 1
     try:
         found = find(r, root, context)
         return None if found is None else _rewrite(r, *found, context)
@@ -302,7 +342,7 @@ def _replace_outputs(root: Node, results: Sequence[Value | None], graph: Graph) 
         if old is None or new is None or old is new:
             continue
         if new.type is None:
-            new.type = old.type
+            new.retype(old.type)
         readers += old.consumers
         graph.replace(old, new)
     return readers
@@ -331,7 +371,7 @@ def _materialize(source: NewInput, root: Node, index: int, added: list[Node]) ->
     value = new.node.outputs[out]
     if value is not None and value.type is None and index >= 0:
         old = root.output(index)
-        value.type = None if old is None else old.type
+        value.retype(None if old is None else old.type)
     return value
 
 

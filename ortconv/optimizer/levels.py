@@ -7,6 +7,7 @@ from importlib import import_module
 
 from ortconv.ir.graph import Graph
 from ortconv.optimizer.engine import Context, FunctionPass, RulePass
+from ortconv.optimizer.looks import Looks
 
 MAX_STEPS = 10
 
@@ -74,8 +75,22 @@ def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> I
     """Run passes over a graph and all below it, again and again until none changes anything.
 
     Yields each pass after it ran, with the number of its changes, so that a caller can watch. A pass that found nothing to do
-    is not asked again until another one has changed something.
+    is not asked again until another one has changed something, and then looks near the changes only. One for operators that the
+    model lacks is not asked at all.
     """
+    if not passes:
+        return
+    looks = context.looks = Looks(graph)
+    try:
+        yield from _until_idle(graph, passes, context, looks)
+    finally:
+        looks.close()
+        context.looks = None
+
+
+def _until_idle(
+    graph: Graph, passes: tuple[AnyPass, ...], context: Context, looks: Looks
+) -> Iterator[tuple[AnyPass, int]]:
     graphs = list(graph.graphs())
     total = 0
     idle_at: dict[AnyPass, int] = {}
@@ -86,7 +101,12 @@ def run_passes(graph: Graph, passes: tuple[AnyPass, ...], context: Context) -> I
                 continue
             if context.journal is not None:
                 context.journal.take()
+            if p.operators and not looks.any_of(p.operators):
+                yield p, 0
+                continue
+            looks.begin(p)
             count = sum(p.run(g, context) for g in graphs if graph.encloses(g))
+            looks.spread()
             total += count
             if not count:
                 idle_at[p] = total

@@ -30,7 +30,7 @@ class C:
 class P:
     """A node: operator (or several), its inputs, and conditions on it."""
 
-    __slots__ = ("commutative", "domain", "inputs", "name", "ops", "shared", "where")
+    __slots__ = ("commutative", "domain", "inputs", "name", "one_way", "open_ended", "ops", "orders", "shared", "where")
 
     def __init__(
         self,
@@ -49,6 +49,13 @@ class P:
         self.commutative = commutative
         self.shared = shared
         self.where = where
+        self.open_ended = bool(inputs) and inputs[-1] is ...
+        operands = inputs[: len(inputs) - self.open_ended]
+        self.orders: tuple[tuple[PatternInput, ...], ...] = (
+            (operands, (operands[1], operands[0], *operands[2:])) if commutative else (operands,)
+        )
+        self.one_way: bool = not commutative and all(operand.one_way for operand in inputs if isinstance(operand, P))
+        """True if it fits in one way at most."""
 
 
 PatternInput = Union[str, C, P, EllipsisType, None]
@@ -82,85 +89,133 @@ InnerNodes = tuple[tuple[Node, bool], ...]
 """The matched nodes other than the root, each with whether others may read it."""
 
 
+Kind = str | bool | None
+"""What an input is: the operator that makes it, whether it is constant where none does, None where it is left out."""
+
+
+def kinds(node: Node, count: int) -> tuple[Kind, ...]:
+    """What the first inputs of a node are."""
+    return tuple(
+        [
+            None if v is None else v.const is not None if (producer := v.producer) is None else producer.op
+            for v in node.inputs[:count]
+        ]
+    )
+
+
+def may_fit(pattern: P, found: tuple[Kind, ...]) -> bool:
+    """False where a pattern cannot fit at a node with such inputs, whatever lies behind them; operators of nodes as in `ops`."""
+    return any(all(map(_operand_may_be, operands, found)) for operands in pattern.orders)
+
+
+def _operand_may_be(operand: PatternInput, kind: Kind) -> bool:
+    if isinstance(operand, P):
+        return kind in operand.ops
+    return not isinstance(operand, C) or kind is True or (kind is None and operand.optional)
+
+
 def matches(pattern: P, root: Node) -> Iterator[Match]:
     """Every way in which the pattern fits at this node. What surrounds a match is the engine's concern."""
     if _may_fit(pattern, root):
-        for bound, inner in _node(pattern, root, {}, ()):
-            yield Match(root, bound, inner)
+        if not pattern.one_way:
+            for bound, inner in _node(pattern, root, {}, ()):
+                yield Match(root, bound, inner)
+            return
+        names: Bound = {}
+        nodes: list[tuple[Node, bool]] = []
+        if _fits(pattern, root, names, nodes):
+            yield Match(root, names, tuple(nodes))
 
 
 def _may_fit(pattern: P, node: Node) -> bool:
     """A look at the operators around a node that turns away nearly all that cannot match, and costs next to nothing."""
     if node.op not in pattern.ops or node.domain != pattern.domain:
         return False
-    if not all(map(_operand_may_fit, pattern.inputs, node.inputs)) and not (
-        pattern.commutative and all(map(_operand_may_fit, pattern.inputs, node.inputs[1::-1]))
-    ):
+    if not may_fit(pattern, kinds(node, len(pattern.inputs))):
         return False
     return pattern.where is None or pattern.where(node)
 
 
-def _operand_may_fit(operand: PatternInput, value: Value | None) -> bool:
-    if isinstance(operand, P):
-        return value is not None and (producer := value.producer) is not None and producer.op in operand.ops
-    if isinstance(operand, C):
-        return value.const is not None if value is not None else operand.optional
+def _fits(pattern: P, node: Node, bound: Bound, inner: list[tuple[Node, bool]]) -> bool:
+    """Whether a pattern that fits in one way at most does, what it binds, and its nodes; unusable where it does not fit."""
+    operands, inputs = pattern.orders[0], node.inputs
+    if pattern.name:
+        bound[pattern.name] = node
+    if len(inputs) != len(operands) and not _is_complete(pattern, operands, node):
+        return False
+    for slot, operand in enumerate(operands):
+        value = inputs[slot] if slot < len(inputs) else None
+        if not isinstance(operand, P):
+            if not _bind(operand, value, bound):
+                return False
+            continue
+        producer = _producer(value, node)
+        if producer is None or not _may_fit(operand, producer):
+            return False
+        inner.append((producer, operand.shared))
+        if not _fits(operand, producer, bound, inner):
+            return False
     return True
 
 
+def _is_complete(pattern: P, operands: tuple[PatternInput, ...], node: Node) -> bool:
+    return pattern.open_ended or all(v is None for v in node.inputs[len(operands) :])
+
+
+def _producer(value: Value | None, reader: Node) -> Node | None:
+    """The node of the same graph whose first output a node reads."""
+    return None if value is None or value.index or value.graph is not reader.graph else value.producer
+
+
 def _node(pattern: P, node: Node, bound: Bound, inner: InnerNodes) -> Iterator[tuple[Bound, InnerNodes]]:
-    if pattern.name:
-        bound = {**bound, pattern.name: node}
-    for operands in _orders(pattern):
-        open_ended = bool(operands) and operands[-1] is ...
-        count = len(operands) - open_ended
-        if open_ended or all(v is None for v in node.inputs[count:]):
-            yield from _inputs(operands[:count], 0, node, bound, inner)
-
-
-def _orders(pattern: P) -> Iterator[tuple[PatternInput, ...]]:
-    yield pattern.inputs
-    if pattern.commutative:
-        yield (pattern.inputs[1], pattern.inputs[0], *pattern.inputs[2:])
+    for operands in pattern.orders:
+        if _is_complete(pattern, operands, node):
+            own = {**bound, pattern.name: node} if pattern.name else dict(bound)
+            yield from _inputs(operands, 0, node, own, inner)
 
 
 def _inputs(
-    operands: tuple[PatternInput, ...], slot: int, node: Node, bound: Bound, inner: InnerNodes
+    operands: tuple[PatternInput, ...], start: int, node: Node, bound: Bound, inner: InnerNodes
 ) -> Iterator[tuple[Bound, InnerNodes]]:
-    if slot == len(operands):
-        yield bound, inner
-        return
-    operand, value = operands[slot], node.input(slot)
-    if isinstance(operand, P):
-        if value is None or value.producer is None or value.index != 0 or value.graph is not node.graph:
+    """Every way in which the operands from `start` on fit; `bound` is used up."""
+    for slot in range(start, len(operands)):
+        operand, value = operands[slot], node.input(slot)
+        if not isinstance(operand, P):
+            if not _bind(operand, value, bound):
+                return
+            continue
+        producer = _producer(value, node)
+        if producer is None or not _may_fit(operand, producer):
             return
-        producer = value.producer
-        if _may_fit(operand, producer):
-            for b, i in _node(operand, producer, bound, (*inner, (producer, operand.shared))):
+        inner = (*inner, (producer, operand.shared))
+        if not operand.one_way:
+            for b, i in _node(operand, producer, bound, inner):
                 yield from _inputs(operands, slot + 1, node, b, i)
-        return
-    after = _bind(operand, value, bound)
-    if after is not None:
-        yield from _inputs(operands, slot + 1, node, after, inner)
+            return
+        nodes: list[tuple[Node, bool]] = []
+        if not _fits(operand, producer, bound, nodes):
+            return
+        inner = (*inner, *nodes)
+    yield bound, inner
 
 
-def _bind(operand: PatternInput, value: Value | None, bound: Bound) -> Bound | None:
-    """What is bound after an operand that is no node took a value; None if it does not take it."""
+def _bind(operand: PatternInput, value: Value | None, bound: Bound) -> bool:
+    """Whether an operand that is no node takes a value, which it binds then."""
     if isinstance(operand, C):
         if value is None:
-            return {operand.name: None, **bound} if operand.optional else None
+            bound.setdefault(operand.name, None)
+            return operand.optional
         const = value.constant
         if const is None or (operand.one and const.size != 1):
-            return None
+            return False
         if operand.where is not None and not operand.where(value):
-            return None
+            return False
         name = operand.name
     elif isinstance(operand, str):
         name = operand.rstrip("?")
         if value is None:
-            return {name: None, **bound} if name != operand else None
+            bound.setdefault(name, None)
+            return name != operand
     else:
-        return bound if value is None else None
-    if name in bound:
-        return bound if bound[name] is value else None
-    return {**bound, name: value}
+        return value is None
+    return bound.setdefault(name, value) is value

@@ -10,7 +10,7 @@ from ortconv.ir.schema import schema_of
 from ortconv.ir.types import Dim, DType, Shape, TensorType
 from ortconv.optimizer.conditions import RESHAPES, ints
 from ortconv.optimizer.engine import Context, FunctionPass
-from ortconv.optimizer.shapes import Element, elements, target
+from ortconv.optimizer.shapes import COMPUTES_SHAPES, Element, elements, target
 from ortconv.optimizer.symbols import at_most, broadcast_shapes, is_anonymous, minus, plus, quotient
 
 # ---------------------------------------------------------------------- shapes of results
@@ -203,7 +203,7 @@ class Equalities:
         shape = tuple(map(self.resolve, value.type.shape))
         if shape == value.type.shape:
             return False
-        value.type = TensorType(value.type.dtype, shape)
+        value.retype(TensorType(value.type.dtype, shape))
         return True
 
 
@@ -231,17 +231,24 @@ def propagate(graph: Graph, context: Context) -> int:
     from ortconv.onnxio.infer import infer_node
 
     equal = Equalities(graph)
-    changed = 0
+    changed, since = 0, context.since
+    near: set[Value | None] = set()  # what follows from the changes of this run, those that `touched` does not tell of
     for node in graph:
+        before = changed
         out = node.outputs[0] if node.outputs else None
-        if out is not None and _is_vague(out.shape):
-            changed += _follow(node, out, equal)
+        is_news = node.touched >= since or not near.isdisjoint(node.inputs)
+        if out is not None and (is_news or equal) and _is_vague(out.shape):
+            if is_news:
+                changed += _follow(node, out, equal)
             if equal:
                 changed += equal.apply(out)
-        if _is_decided(node):
+        if is_news and _is_decided(node):
             for value, type in zip(node.outputs, infer_node(node), strict=False):
                 if value is not None and isinstance(type, TensorType) and type.shape is not None:
                     changed += _refine(value, type.shape, equal)
+        if since and (changed > before or (is_news and node.op in COMPUTES_SHAPES)):
+            near.update(node.outputs)
+            near.discard(None)
     if equal:
         changed += sum(map(equal.apply, _values(graph)))
     return changed
@@ -249,22 +256,23 @@ def propagate(graph: Graph, context: Context) -> int:
 
 def _is_decided(node: Node) -> bool:
     """True where dimensions of a result are open although those of all operands are known."""
-    return (
-        any(v is not None and v.shape is not None and v.static_shape is None for v in node.outputs)
-        and not node.subgraphs
-        and all(v is None or v.static_shape is not None for v in node.inputs)
-    )
+    for v in node.outputs:
+        if v is not None and v.shape is not None and v.static_shape is None:
+            return not node.subgraphs and all(v is None or v.static_shape is not None for v in node.inputs)
+    return False
 
 
 def _is_vague(shape: Shape | None) -> bool:
-    return shape is None or any(d is None or is_anonymous(d) for d in shape)
+    if shape is None:
+        return True
+    return any(type(d) is not int and (d is None or is_anonymous(d)) for d in shape)
 
 
 def _set_shape(node: Node, out: Value, shape: Shape | None) -> bool:
     dtype = out.dtype or _dtype(node)
     if shape is None or dtype is None:
         return False
-    out.type = TensorType(dtype, shape)
+    out.retype(TensorType(dtype, shape))
     return True
 
 
@@ -290,7 +298,7 @@ def _refine(out: Value, shape: Shape, equal: Equalities) -> bool:
     merged = tuple(f if k is None or (isinstance(f, int) and isinstance(k, str)) else k for k, f in zip(known, shape))
     if merged == known:
         return False
-    out.type = TensorType(out.dtype, merged)
+    out.retype(TensorType(out.dtype, merged))
     return True
 
 

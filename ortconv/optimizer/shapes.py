@@ -215,6 +215,9 @@ _ELEMENTS: dict[str, Callable[[Node, Look], Elements]] = {
     "Where": _where,
 }
 
+COMPUTES_SHAPES = frozenset(_ELEMENTS)
+"""Operators that `elements` looks through."""
+
 # ---------------------------------------------------------------------- what Reshape and its kin return
 
 

@@ -57,7 +57,7 @@ def _widen(graph: Graph, release: int | None) -> int:
                 node.attrs[name] = int(DType.FLOAT)
         for value in node.outputs:
             if value is not None and value.dtype is DType.FLOAT16:
-                value.type = TensorType(DType.FLOAT, value.shape)
+                value.retype(TensorType(DType.FLOAT, value.shape))
                 results.append(value)
     return len(wide) + sum(_narrow(graph, value, nodes) for value in results)
 

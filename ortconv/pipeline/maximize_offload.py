@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from ortconv.ir.graph import Graph, Node, Value
-from ortconv.optimizer.engine import FEW, Context, Rule, RulePass, apply, find
+from ortconv.ir.journal import FEW
+from ortconv.optimizer.engine import Context, Rule, RulePass, apply, find
 from ortconv.optimizer.levels import AnyPass, run_passes
 from ortconv.optimizer.offload import unsigned
 from ortconv.optimizer.pattern import Match

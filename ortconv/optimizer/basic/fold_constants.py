@@ -33,9 +33,12 @@ def fold(graph: Graph, context: Context) -> int:
     """
     changes = 0
     fresh: set[Value] = set()
+    since = context.since
     for node in graph:
         if context.exhausted:
             break
+        if node.touched < since:
+            continue
         if not context.may_touch(node):
             continue
         if fresh and any(v in fresh for v in node.inputs if v is not None) and _update_types(node):
@@ -43,9 +46,11 @@ def fold(graph: Graph, context: Context) -> int:
         results = _known(node, context)
         if results is not None:
             fresh.update(_replace(node, results, context))
+            context.spread()
             changes += 1
         elif node.op == "If" and node.domain == "" and (taken := _decided(node)) is not None:
             fresh.update(_inline(node, taken, context))
+            context.spread()
             changes += 1
     return changes
 
@@ -68,11 +73,11 @@ def _known(node: Node, context: Context) -> list[Tensor | None] | None:
     """The constant outputs of a node, or None if they are not known or not wanted as constants."""
     if node.domain != "" and not (node.domain == "com.microsoft" and node.op in ("QuantizeLinear", "DequantizeLinear")):
         return None
-    if not node.outputs or node.subgraphs:
+    if not node.outputs:
         return None
     if not all(v is None or v.constant is not None for v in node.inputs):
         return _known_shape(node)
-    if not is_deterministic(node):
+    if node.subgraphs or not is_deterministic(node):
         return None
     if node.op == "DequantizeLinear" and not _dequantized_for_nothing(node):
         return None

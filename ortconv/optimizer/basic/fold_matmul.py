@@ -324,7 +324,7 @@ def fuse_stacked(graph: Graph, context: Context) -> int:
     return changes
 
 
-PASSES = (FunctionPass("MatMulAddFusion", fuse_stacked),)
+PASSES = (FunctionPass("MatMulAddFusion", fuse_stacked, operators=(("", "MatMul"),)),)
 GEMM_RULES = (
     *fuse_gemm_sum,
     *fuse_transposed_a,

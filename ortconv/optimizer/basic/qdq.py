@@ -302,6 +302,7 @@ def _duplicate(graph: Graph, dq: Node) -> Value:
 
 
 DOUBLE_PAIRS = RulePass("DoubleQDQPairsRemover", drop_dequantize_quantize, drop_wider_pair, drop_wider_quantization)
-PROPAGATION = FunctionPass("QDQPropagation", propagate)
-UNIQUE_DQ = FunctionPass("EnsureUniqueDQForNodeUnit", give_each_reader_its_own)
+_QUANTIZERS = tuple((domain, op) for domain in DOMAINS for op in ("QuantizeLinear", "DequantizeLinear"))
+PROPAGATION = FunctionPass("QDQPropagation", propagate, operators=_QUANTIZERS)
+UNIQUE_DQ = FunctionPass("EnsureUniqueDQForNodeUnit", give_each_reader_its_own, operators=_QUANTIZERS)
 PASSES = (DOUBLE_PAIRS, PROPAGATION, UNIQUE_DQ)

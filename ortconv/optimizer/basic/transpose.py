@@ -416,4 +416,4 @@ def permuted(type: ValueType | None, perm: Perm) -> ValueType | None:
     return TensorType(type.dtype, tuple(type.shape[axis] for axis in perm))
 
 
-PASSES = (FunctionPass(NAME, optimize_transposes, once=True),)
+PASSES = (FunctionPass(NAME, optimize_transposes, once=True, operators=(("", "Transpose"),)),)

@@ -14,7 +14,10 @@ def remove_unused(graph: Graph, context: Context) -> int:
     Counterpart: none: ONNX Runtime keeps nodes that nothing reads, unless they fed what a fusion took
     """
     changes = 0
+    since = context.since
     for node in reversed(graph):
+        if node.touched < since:
+            continue
         if any(v is not None and (v.uses or v.is_output) for v in node.outputs) or not _is_pure(node):
             continue
         if not context.may_touch(node):
@@ -22,6 +25,7 @@ def remove_unused(graph: Graph, context: Context) -> int:
         label = node.label
         graph.remove(node)
         context.record("UnusedNodeElimination", label)
+        context.spread()
         changes += 1
     return changes
 

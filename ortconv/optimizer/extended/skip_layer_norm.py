@@ -102,4 +102,4 @@ def _replace(norm: Node, add: Node, inputs: list[Value | None], context: Context
     context.record(name, label, before - len(graph), 1)
 
 
-PASSES = (FunctionPass("SkipLayerNormFusion", fuse),)
+PASSES = (FunctionPass("SkipLayerNormFusion", fuse, operators=(("", "LayerNormalization"),)),)

@@ -201,4 +201,7 @@ def _as_vector(m: Match) -> Value | None:
     return node.inputs[0] if axes_of(node) in ((), (0,), (-1,)) else None
 
 
-PASSES = (FunctionPass("GatherSliceToSplitFusion", fuse), RulePass("GatherToSliceFusion", fuse_range))
+PASSES = (
+    FunctionPass("GatherSliceToSplitFusion", fuse, operators=(("", "Gather"), ("", "Slice"))),
+    RulePass("GatherToSliceFusion", fuse_range),
+)

@@ -359,7 +359,10 @@ def _transposed(graph: Graph, value: Value, perm: Perm, before: Node) -> Value:
     return node.out
 
 
-NHWC = FunctionPass(NAME, channels_last)
-ALWAYS_NHWC = FunctionPass(NAME, partial(channels_last, always=True))
+_CONVOLUTIONS = tuple(key for key in FORMS if key[1] == "QLinearConv")
+"""What a region must have."""
+
+NHWC = FunctionPass(NAME, channels_last, operators=_CONVOLUTIONS)
+ALWAYS_NHWC = FunctionPass(NAME, partial(channels_last, always=True), operators=_CONVOLUTIONS)
 """As onnxruntime's own transformer, which asks no region whether it gains."""
 PASSES = (NHWC,)

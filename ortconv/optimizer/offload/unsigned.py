@@ -108,7 +108,7 @@ def shift(graph: Graph) -> list[Edit]:
             done.update(values)
             for v in values:
                 edits.append(Edit(v, v.type, None, 0, None))
-                v.type = TensorType(DType.UINT8, v.shape)
+                v.retype(TensorType(DType.UINT8, v.shape))
             for (reader, slot), zero in zeros.items():
                 if zero not in raised:
                     assert zero.constant is not None
@@ -123,7 +123,7 @@ def undo(edits: list[Edit]) -> None:
     """Take back what `shift` did."""
     for edit in reversed(edits):
         if edit.value is not None:
-            edit.value.type = edit.type
+            edit.value.retype(edit.type)
         elif edit.node is not None and edit.node.graph is not None:
             edit.node.graph.set_input(edit.node, edit.slot, edit.old)
 

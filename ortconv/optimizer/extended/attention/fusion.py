@@ -418,7 +418,7 @@ def _merged(side: Heads, before: Node) -> Value:
     turned = graph.add_node("Transpose", [source], 1, {"perm": Ints(MERGE)}, types=[type], before=before)
     turned.ep = before.ep
     flat = _reshaped(turned.out, (0, 0, side.count * side.size), before)
-    flat.type = TensorType(DType.FLOAT, (batch, rows, side.count * side.size))
+    flat.retype(TensorType(DType.FLOAT, (batch, rows, side.count * side.size)))
     return flat
 
 
@@ -441,7 +441,7 @@ def _put(f: Found, fused: Node) -> None:
         hidden = f.value.count * f.value.size
         dims = refined(wanted, reader.out)
         if _are_rows(dims, f, hidden) or _are_rows(wanted, f, hidden):
-            fused.out.type = reader.out.type
+            fused.out.retype(reader.out.type)
             graph.replace(reader.out, fused.out)
             graph.remove_dead(reader)
             return
@@ -451,7 +451,7 @@ def _put(f: Found, fused: Node) -> None:
             graph.remove_dead(reader)
             return
     split = _reshaped(fused.out, (0, 0, f.value.count, f.value.size), root)
-    split.type = root.out.type
+    split.retype(root.out.type)
     graph.replace(root.out, split)
     graph.remove_dead(root)
 
@@ -466,4 +466,4 @@ def _are_rows(dims: tuple[Element, ...], f: Found, hidden: int) -> bool:
     return all(d == -1 or (d is not None and d in known) for d, known in zip(dims, allowed))
 
 
-PASSES = (FunctionPass("AttentionFusion", fuse),)
+PASSES = (FunctionPass("AttentionFusion", fuse, operators=(("", "Softmax"),)),)

@@ -117,4 +117,4 @@ def _replace(
         graph.remove_dead(node)
 
 
-PASSES = (FunctionPass("PackedHeadsFusion", fuse),)
+PASSES = (FunctionPass("PackedHeadsFusion", fuse, operators=(("", "Transpose"),)),)

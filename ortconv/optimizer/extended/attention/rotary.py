@@ -165,7 +165,8 @@ def _rotated(graph: Graph, r: Rotation, inputs: tuple[Value, Value, Value]) -> V
         assert isinstance(heads, int)
         assert isinstance(size, int)
         x = _reshaped(graph, x, (0, 0, heads * size), r.root)
-        x.type = type = TensorType(DType.FLOAT, (*(r.x.shape or ())[:2], heads * size))
+        type = TensorType(DType.FLOAT, (*(r.x.shape or ())[:2], heads * size))
+        x.retype(type)
     node = graph.add_node(
         "RotaryEmbedding",
         [x, *inputs],
@@ -182,7 +183,7 @@ def _rotated(graph: Graph, r: Rotation, inputs: tuple[Value, Value, Value]) -> V
     assert isinstance(heads, int)
     assert isinstance(size, int)
     split = _reshaped(graph, node.out, (0, 0, heads, size), r.root)
-    split.type = r.root.out.type
+    split.retype(r.root.out.type)
     return split
 
 
@@ -335,4 +336,4 @@ def _fits(dims: Shape | None, r: Rotation) -> bool:
     return dims is not None and same_dim(dims[0], r.x.dim(0)) and same_dim(dims[1], r.x.dim(3 - r.heads))
 
 
-PASSES = (FunctionPass("RotaryEmbeddingFusion", fuse),)
+PASSES = (FunctionPass("RotaryEmbeddingFusion", fuse, operators=(("", "Neg"),)),)

@@ -95,7 +95,7 @@ def _shift(node: Node, readers: list[Node], shared: dict[tuple[int, Shape], Valu
 
 def _retype(value: Value) -> None:
     assert isinstance(value.type, TensorType)
-    value.type = TensorType(DType.UINT8, value.type.shape)
+    value.retype(TensorType(DType.UINT8, value.type.shape))
 
 
 PRODUCTS = tuple(
@@ -109,6 +109,9 @@ def fuse_products(graph: Graph, context: Context) -> int:
     return sum(p.run(graph, context) for p in PRODUCTS) if context.target_platform == "arm" else 0
 
 
-PRODUCTS_OF_SIGNED = FunctionPass("QDQSelectorActionTransformer", fuse_products)
-SIGNED = FunctionPass("QDQS8ToU8Transformer", shift_activations)
-SHARED = FunctionPass("QDQS8ToU8Shared", shift_shared_activations)
+_QUANTIZERS = tuple((domain, "QuantizeLinear") for domain in DOMAINS)
+PRODUCTS_OF_SIGNED = FunctionPass(
+    "QDQSelectorActionTransformer", fuse_products, operators=tuple(root for p in PRODUCTS for root in p.operators)
+)
+SIGNED = FunctionPass("QDQS8ToU8Transformer", shift_activations, operators=_QUANTIZERS)
+SHARED = FunctionPass("QDQS8ToU8Shared", shift_shared_activations, operators=_QUANTIZERS)

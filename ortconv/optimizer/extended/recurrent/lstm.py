@@ -346,4 +346,4 @@ class _Maker(Maker):
         return self.node("Slice", [value, self.ints(0), rows, self.ints(len(shape) - 2)], {}, shape)
 
 
-PASSES = (FunctionPass("UnrolledLstmFusion", fuse),)
+PASSES = (FunctionPass("UnrolledLstmFusion", fuse, operators=(("", "Tanh"),)),)

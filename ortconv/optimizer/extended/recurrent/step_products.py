@@ -98,4 +98,4 @@ def _product_of(make: Maker, x: Value, w: Value, transposed: bool, bias: Value |
     return result if bias is None else make.node("Add", [result, bias], {}, shape)
 
 
-PASSES = (FunctionPass("StepProductFusion", fuse),)
+PASSES = (FunctionPass("StepProductFusion", fuse, operators=(("", "MatMul"), ("", "Gemm"))),)

@@ -1,0 +1,102 @@
+"""Where a pass has to look: at nodes of its operators, and when it runs again, only near what has changed since it last ran."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, count
+from operator import attrgetter
+
+from ortconv.ir.graph import Graph, Node
+from ortconv.ir.journal import Edits
+
+BEHIND, AHEAD = 2, 8
+"""How far a change is seen: that many steps back to the nodes that it reads from, and from those that many on to all readers."""
+
+MANY = 8
+"""Where one node in so many has changed, all see it."""
+
+Operator = tuple[str, str]
+"""Domain and name."""
+
+_runs = count(1)
+_place = attrgetter("place")
+
+
+class Looks:
+    """Follows a graph and all below it while passes run over them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._own = graph.journal is None
+        self.edits = Edits(graph) if graph.journal is None else graph.journal
+        self.edits.changed.clear()
+        self.run = next(_runs)
+        self._ran: dict[object, int] = {}
+        self.since = 0
+        """The run from which on changes are new to the pass that runs; 0 if all is."""
+        self._index: dict[Graph, tuple[int, dict[Operator, list[Node]]]] = {}
+
+    def close(self) -> None:
+        if self._own:
+            self.edits.close()
+
+    def begin(self, p: object) -> None:
+        """A pass begins to run."""
+        self.since = self._ran.get(p, 0)
+        self.run = self._ran[p] = next(_runs)
+
+    def any_of(self, operators: Collection[Operator]) -> bool:
+        """True if there is a node of one of these operators somewhere."""
+        there = self.edits.operators
+        return any(there[operator] > 0 for operator in operators)
+
+    def nodes(self, graph: Graph, operators: Iterable[Operator]) -> list[Node]:
+        """The nodes of these operators in a graph, in its order."""
+        links, index = self._index.get(graph, (-1, {}))
+        if links != self.edits.links:
+            index = {}
+            for place, node in enumerate(graph):
+                node.place = place
+                index.setdefault((node.domain, node.op), []).append(node)
+            self._index[graph] = self.edits.links, index
+        found = [nodes for operator in operators if (nodes := index.get(operator)) is not None]
+        return list(found[0]) if len(found) == 1 else sorted(chain.from_iterable(found), key=_place)
+
+    def spread(self, others: Iterable[Node] = ()) -> None:
+        """Mark the nodes that see what changed since the last time, and others."""
+        changed, run = self.edits.changed, self.run
+        for node in others:
+            node.touched = run
+        if len(changed) * MANY > self.edits.operators.total():
+            changed.clear()
+            for node in self._graph.walk():
+                node.touched = run
+            return
+        near = _with_owners(node for node in changed if node.graph is not None)
+        changed.clear()
+        last: Collection[Node] = near
+        for _ in range(BEHIND):
+            last = {p for node in last for v in node.inputs if v is not None and (p := v.producer) is not None} - near
+            near |= last
+        last = near
+        for _ in range(AHEAD):
+            readers = {reader for node in last for v in node.outputs if v is not None for reader, _ in v.uses} - near
+            if not readers:
+                break
+            last = _with_owners(readers)
+            near |= last
+        for node in near:
+            node.touched = run
+
+
+def _with_owners(nodes: Iterable[Node]) -> set[Node]:
+    """Nodes, and those whose subgraphs they are in."""
+    found = set(nodes)
+    found.update(chain.from_iterable(_owners(node) for node in tuple(found)))
+    return found
+
+
+def _owners(node: Node) -> Iterator[Node]:
+    while node.graph is not None and node.graph.owner is not None:
+        node = node.graph.owner
+        yield node

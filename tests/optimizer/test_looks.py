@@ -1,0 +1,76 @@
+"""A pass that runs again looks near changes only, and finds what it would find anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import random_examples
+from typed_graphs import ImpossibleError
+
+from ortconv.models import load
+from ortconv.optimizer.engine import Context, RulePass, find
+from ortconv.optimizer.levels import basic_passes, extended_passes, run_passes
+from ortconv.pipeline import optimize
+
+TRIES = 6
+"""Rules tried at each node of a sample on average, at most."""
+
+
+def missed(source: Path | bytes) -> list[str]:
+    """Matches at nodes that a pass passes over when it runs again."""
+    model, context, found = load(source), Context(), list[str]()
+    for passes in (basic_passes(), extended_passes()):
+        seen: set[str] = set()
+        for p, _ in run_passes(model.graph, passes, context):
+            following = passes[(passes.index(p) + 1) % len(passes)]
+            seen.add(p.name)
+            looks = context.looks
+            if looks is None or not isinstance(following, RulePass) or following.name not in seen:
+                continue
+            since = looks._ran.get(following, 0)
+            found += [
+                f"{r.name} at {node.label}"
+                for graph in model.graph.graphs()
+                for node in graph
+                if node.touched < since
+                for r in following.rules
+                if (node.domain, node.op) in {(r.pattern.domain, op) for op in r.pattern.ops}
+                and find(r, node, context) is not None
+            ]
+    return found
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_nothing_is_missed_in_random_models(first: int) -> None:
+    for seed in range(first, first + 20):
+        try:
+            proto = random_examples.example(Random(seed)).proto
+        except ImpossibleError:
+            continue
+        assert not missed(proto.SerializeToString()), seed
+
+
+@pytest.mark.parametrize("name", ["mnist", "bert_tiny", "mobilenet_v2_small"])
+def test_nothing_is_missed_in_samples(samples: Path, name: str) -> None:
+    assert not missed(samples / f"{name}.onnx")
+
+
+@pytest.mark.parametrize("name", ["mnist", "bert_tiny", "mobilenet_v2_small"])
+def test_few_rules_are_tried(samples: Path, name: str) -> None:
+    model, context = load(samples / f"{name}.onnx"), Context()
+    nodes = sum(1 for _ in model.graph.walk())
+    optimize(model, context=context)
+    assert 0 < context.tried <= TRIES * nodes
+
+
+def test_operators_that_are_not_there_cost_nothing(samples: Path) -> None:
+    model, context = load(samples / "mnist.onnx"), Context()
+    absent = RulePass(
+        "Absent", *(p.rules for p in extended_passes() if isinstance(p, RulePass) and p.name == "GeluFusion")
+    )
+    assert all(count == 0 for _, count in run_passes(model.graph, (absent,), context))
+    assert context.tried == 0
+    assert context.looks is None
+    assert model.graph.journal is None
