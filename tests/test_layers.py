@@ -27,6 +27,7 @@ LAYERS: list[set[str]] = [
     {"compare"},
     {"report"},
     {"pipeline"},
+    {"exporting", "inspection", "differences", "reduction"},
     {"cli"},
     {"__main__"},
 ]

@@ -26,6 +26,7 @@ VERBS = {
     "nnapi": ("ortconv.cli.nnapi", "Show a model's NNAPI operations; compare NNAPI devices."),
     "passes": ("ortconv.cli.passes", "List and explain the optimizer's passes."),
     "ops": ("ortconv.cli.ops", "Make, merge and check operator configs for reduced builds."),
+    "export": ("ortconv.cli.export", "Turn an .ort file back into ONNX, or upgrade an old one."),
     "verify": ("ortconv.cli.verify", "Check an .ort file: its structure, and what a minimal build trusts."),
 }
 SETTINGS: dict[str, Any] = {
