@@ -28,7 +28,6 @@ def faults(document: Any, schema: dict[str, Any], root: dict[str, Any] | None = 
     if "anyOf" in schema and all(any(True for _ in faults(document, one, root, path)) for one in schema["anyOf"]):
         yield f"{path}: {document!r} fits none of {schema['anyOf']}"
     if "type" in schema:
-        kind: Any = schema["type"]
         if not isinstance(document, TYPES[schema["type"]]) or (
             isinstance(document, bool) and schema["type"] != "boolean"
         ):
