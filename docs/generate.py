@@ -19,6 +19,7 @@ from json_schema import document_schema
 from ortconv.choices import COREML_FORMATS
 from ortconv.cli import VERBS, cli
 from ortconv.exporting import export
+from ortconv.inspection import inspect
 from ortconv.nnapi.operations import rows
 from ortconv.nnapi.operations.table import LETTERS
 from ortconv.optimizer.catalog import entries
@@ -161,6 +162,7 @@ def picture(*options: str) -> str:
 
 SCHEMAS: dict[str, tuple[type, int]] = {
     "export": (export.Export, export.VERSION),
+    "inspect": (inspect.Inspection, inspect.VERSION),
 }
 """By verb: what its JSON document consists of, and the document's version."""
 

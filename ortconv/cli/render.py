@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -136,10 +137,19 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: int = 0) -> str:
     """A table as text, its header dim; a column whose name begins with > is aligned to the right."""
-    head, body = grid(header, rows, room())
-    return "\n".join([click.style(line, dim=True) for line in head] + body)
+    width = room()
+    head, body = grid(header, rows, None if width is None else width - indent)
+    return "\n".join(" " * indent + line for line in [click.style(line, dim=True) for line in head] + body)
+
+
+def wrapped(text: str, indent: int = 0) -> str:
+    """A sentence, broken where the terminal ends; further lines are indented deeper."""
+    width = room()
+    if width is None:
+        return " " * indent + text
+    return fill(text, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_on_hyphens=False)
 
 
 def room() -> int | None:

@@ -70,7 +70,9 @@ def export(
         found = Export(label, str(target), saved_fusions=len(model.saved))
         found.providers = sorted({node.ep for node in model.graph.walk() if node.ep})
         if upgrades:
-            found.upgraded_from = _format_version(path)
+            from ortconv.ortformat.reader import format_version
+
+            found.upgraded_from = format_version(path)
         with guarded(model.graph, "exporting"):
             _prepare(model, found, standard=standard, saved_fusions=saved_fusions, keep=upgrades)
         try:
@@ -101,14 +103,6 @@ def _checked(source: Path, target: Path, saved_fusions: str) -> bool:
     if target.exists():
         raise UsageError("exists already, and export writes over no model", file=target, hint="choose another name")
     return suffix == ".ort"
-
-
-def _format_version(path: Path) -> str:
-    from ortconv.ortformat.reader import map_file
-    from ortconv.ortformat.verify import decode
-
-    version: str = decode(map_file(path)).ort_version
-    return version
 
 
 def _prepare(model: Model, found: Export, *, standard: bool, saved_fusions: SavedFusions, keep: bool) -> None:
