@@ -27,7 +27,7 @@ LAYERS: list[set[str]] = [
     {"compare"},
     {"report"},
     {"pipeline"},
-    {"exporting", "inspection", "differences", "reduction"},
+    {"exporting", "inspection"},
     {"cli"},
     {"__main__"},
 ]

@@ -6,10 +6,11 @@ the same file again. A mark among the graph's metadata says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 from ortconv.ir.graph import Graph
-from ortconv.ir.types import TensorType, ValueType
+from ortconv.ir.types import Dim, TensorType, ValueType
 from ortconv.onnxio.build import TypeReader
 from ortconv.onnxlib import GraphProto, ModelProto
 
@@ -39,18 +40,27 @@ def _graphs(proto: GraphProto) -> list[GraphProto]:
 
 
 def forget(graph: Graph, stated: Mapping[str, ValueType]) -> None:
-    """Make unknown again what the stated types leave unknown."""
+    """Make unknown again what the stated types leave unknown.
+
+    A symbol that only one dimension has is unknown, too, under a name of its own. Other symbols say that dimensions are equal, and
+    inference decides on these.
+    """
+    types = [*stated.values(), *(value.type for value in graph.inputs)]
+    count = Counter(dim for t in types if isinstance(t, TensorType) for dim in t.shape or () if isinstance(dim, str))
+    alone = {symbol for symbol, number in count.items() if number == 1}
     for node in graph.walk() if stated else ():
         for value in node.outputs:
             type = None if value is None else stated.get(value.name)
             if value is not None and isinstance(type, TensorType) and isinstance(value.type, TensorType):
-                value.type = _weaker(value.type, type)
+                value.type = _weaker(value.type, type, alone)
 
 
-def _weaker(type: TensorType, stated: TensorType) -> TensorType:
+def _weaker(type: TensorType, stated: TensorType, alone: Collection[Dim]) -> TensorType:
     if type.shape is None or stated.shape is None:
         return TensorType(type.dtype)
     if len(type.shape) != len(stated.shape):
         return type
-    dims = (None if known is None else dim for dim, known in zip(type.shape, stated.shape, strict=True))
+    dims = (
+        known if known is None or known in alone else dim for dim, known in zip(type.shape, stated.shape, strict=True)
+    )
     return TensorType(type.dtype, tuple(dims))

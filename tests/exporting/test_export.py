@@ -22,6 +22,7 @@ from ortconv.exporting import standard
 from ortconv.exporting.export import onnx_bytes
 from ortconv.ir.model import Model
 from ortconv.models import load
+from ortconv.onnxio.complete_types import mark
 from ortconv.onnxio.load import from_proto
 from ortconv.ortformat.reader import parse
 from ortconv.ortformat.writer import serialize
@@ -90,6 +91,21 @@ def test_constants_of_old_models_stay_constants(tmp_path: Path) -> None:
     exported = onnx.load(tmp_path / "a.onnx")
     assert (exported.ir_version, [v.name for v in exported.graph.input]) == (3, ["x", "w"])
     assert convert(tmp_path / "a.onnx", tmp_path / "b.ort", optimization_level="disable") == source
+
+
+@pytest.mark.parametrize(
+    ("shape", "kept"),
+    [("own,2", ("own", 2)), ("m,2", ("n", 2)), ("n,2", ("n", 2)), ("3,2", (3, 2))],
+    ids=["a symbol of its own", "a symbol that another value has", "the inferred symbol", "a number"],
+)
+def test_inference_renames_no_dimension_of_an_export(shape: str, kept: tuple[object, ...]) -> None:
+    size = "3" if shape == "3,2" else "n"
+    head = '<ir_version: 8, opset_import: ["": 13]>'
+    text = f"{head} g (float[{size},2] x, float[m] z) => (float[{shape}] y, float[m] t) {{ y = Relu(x) t = Neg(z) }}"
+    proto = onnx.parser.parse_model(text)
+    assert load(proto).graph.outputs[0].shape == (3 if size == "3" else "n", 2)
+    mark(proto)
+    assert load(proto).graph.outputs[0].shape == kept
 
 
 def test_nodes_for_an_accelerator_are_named_as_lost(samples: Path, tmp_path: Path) -> None:
