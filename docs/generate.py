@@ -14,9 +14,12 @@ from tempfile import TemporaryDirectory
 
 import click
 from click.testing import CliRunner
+from json_schema import document_schema
 
 from ortconv.choices import COREML_FORMATS
 from ortconv.cli import VERBS, cli
+from ortconv.exporting import export
+from ortconv.inspection import inspect
 from ortconv.nnapi.operations import rows
 from ortconv.nnapi.operations.table import LETTERS
 from ortconv.optimizer.catalog import entries
@@ -162,6 +165,12 @@ def picture(*options: str) -> str:
         return drawn.read_text(encoding="utf-8")
 
 
+SCHEMAS: dict[str, tuple[type, int]] = {
+    "export": (export.Export, export.VERSION),
+    "inspect": (inspect.Inspection, inspect.VERSION),
+}
+"""By verb: what its JSON document consists of, and the document's version."""
+
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands,
     "passes.md": passes,
@@ -170,6 +179,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "coreml_rules.md": coreml_rules,
     "pictures/mnist.svg": picture,
     "pictures/mnist-dark.svg": partial(picture, "--dark"),
+    **{f"schemas/{verb}.json": partial(document_schema, verb, *described) for verb, described in SCHEMAS.items()},
 }
 
 if __name__ == "__main__":

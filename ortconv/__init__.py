@@ -23,6 +23,8 @@ if _TYPE_CHECKING:
     from ortconv.errors import UnsafeInputError as UnsafeInputError
     from ortconv.errors import UnsupportedError as UnsupportedError
     from ortconv.errors import UsageError as UsageError
+    from ortconv.exporting.export import export as export
+    from ortconv.inspection.inspect import inspect as inspect
     from ortconv.models import load as load
     from ortconv.ortformat.check import check as verify
     from ortconv.pipeline import Options as Options
@@ -46,6 +48,8 @@ _PUBLIC = {
     "analyze": ("ortconv.pipeline.analysis", ""),
     "convert": ("ortconv.pipeline", ""),
     "convert_all": ("ortconv.batch", ""),
+    "export": ("ortconv.exporting.export", ""),
+    "inspect": ("ortconv.inspection.inspect", ""),
     "load": ("ortconv.models", ""),
     "optimize": ("ortconv.pipeline", ""),
     "verify": ("ortconv.ortformat.check", "check"),
@@ -54,7 +58,7 @@ _PUBLIC = {
 __all__ = [
     "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError", "Result",
     "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "compare", "convert", "convert_all",
-    "errors", "load", "nnapi", "optimize", "partition", "verify",
+    "errors", "export", "inspect", "load", "nnapi", "optimize", "partition", "verify",
 ]  # fmt: skip
 
 

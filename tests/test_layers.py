@@ -28,7 +28,7 @@ LAYERS: list[set[str]] = [
     {"compare"},
     {"report"},
     {"pipeline"},
-    {"batch"},
+    {"batch", "exporting", "inspection"},
     {"cli"},
     {"__main__"},
 ]

@@ -26,8 +26,10 @@ VERBS = {
     "compare": ("ortconv.cli.compare", "Compare the outputs of models and backends, and find where they differ."),
     "devices": ("ortconv.cli.devices", "List NNAPI devices: the CPU and simulated ones."),
     "nnapi": ("ortconv.cli.nnapi", "Show a model's NNAPI operations; compare NNAPI devices."),
+    "inspect": ("ortconv.cli.inspect", "Show what a model is: operators, cost, memory, quantization, what stands out."),
     "passes": ("ortconv.cli.passes", "List and explain the optimizer's passes."),
     "ops": ("ortconv.cli.ops", "Make, merge and check operator configs for reduced builds."),
+    "export": ("ortconv.cli.export", "Turn an .ort file back into ONNX, or upgrade an old one."),
     "verify": ("ortconv.cli.verify", "Check an .ort file: its structure, and what a minimal build trusts."),
 }
 SETTINGS: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,23 +24,25 @@ SHOWN_REFUSALS = 3
 def convert_summary(result: Result) -> str:
     """What a conversion did, in a few lines."""
     lines = [f"{click.style(result.source, bold=True)} -> {click.style(result.files[0], bold=True)}"]
-    lines += [_line("warning", click.style(printable(text), fg="yellow")) for text in result.warnings]
-    lines.append(_line("nodes", f"{result.nodes_before} -> {result.nodes_after}   {_counts(result.operators)}"))
+    lines += [labeled("warning", click.style(printable(text), fg="yellow")) for text in result.warnings]
+    lines.append(labeled("nodes", f"{result.nodes_before} -> {result.nodes_after}   {tally(result.operators)}"))
     if result.rewrites:
-        lines.append(_line("rewrites", _counts(result.rewrites)))
+        lines.append(labeled("rewrites", tally(result.rewrites)))
     if result.saved_fusions:
-        lines.append(_line("saved", f"{result.saved_fusions} fusions for onnxruntime to make when it loads the model"))
+        lines.append(
+            labeled("saved", f"{result.saved_fusions} fusions for onnxruntime to make when it loads the model")
+        )
     lines += _taken(result)
     if result.oldest_onnxruntime:
         release, reason = (printable(result.oldest_onnxruntime[key]) for key in ("release", "reason"))
-        lines.append(_line("loads in", f"onnxruntime {release} and later{reason and f' ({reason})'}"))
-    lines.append(_line("size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"))
+        lines.append(labeled("loads in", f"onnxruntime {release} and later{reason and f' ({reason})'}"))
+    lines.append(labeled("size", f"{size(result.bytes_before)} -> {size(result.bytes_after)}"))
     if result.bytes_after > result.bytes_before:
-        lines.append(_line("", f"larger since {_why_larger(result)}"))
+        lines.append(labeled("", f"larger since {_why_larger(result)}"))
     lines += proof(result.validation)
     if len(result.files) > 1:
-        lines.append(_line("beside it", ", ".join(result.files[1:])))
-    lines.append(_line("time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())))
+        lines.append(labeled("beside it", ", ".join(result.files[1:])))
+    lines.append(labeled("time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.seconds.items())))
     return "\n".join(lines)
 
 
@@ -67,26 +70,26 @@ def _taken(result: Result) -> Iterator[str]:
         own = [len(p["nodes"]) for p in result.partitions if p["provider"] == provider]
         what = "partition" if len(own) == 1 else "partitions"
         share = f"{sum(own)} of {result.nodes_divided} nodes"
-        yield _line(provider, f"{len(own)} {what}, {share} before the fusions for the CPU")
+        yield labeled(provider, f"{len(own)} {what}, {share} before the fusions for the CPU")
     if not result.partitions:
-        yield _line("partition", f"none, 0 of {result.nodes_divided} nodes")
+        yield labeled("partition", f"none, 0 of {result.nodes_divided} nodes")
     if result.without_fallback:
         count = f"{result.without_fallback} of these have no CPU kernel"
-        yield _line("", f"{count}: the file loads only with their providers")
+        yield labeled("", f"{count}: the file loads only with their providers")
     for i, text in enumerate(gained(result.offload) if result.offload is not None else ()):
-        yield _line("" if i else "offload", printable(text))
+        yield labeled("" if i else "offload", printable(text))
     if result.refusals:
         counts = ", ".join(f"{row['nodes']} by {row['rule']}" for row in result.refusals)
-        yield _line("", f"{sum(row['nodes'] for row in result.refusals)} left to the CPU: {counts}")
+        yield labeled("", f"{sum(row['nodes'] for row in result.refusals)} left to the CPU: {counts}")
     for row in result.refusals[:SHOWN_REFUSALS]:
         advice = f" ({row['advice']})" if row["advice"] else ""
-        yield _line("", f"{row['rule']}: such as {printable(row['example'])}{advice}")
+        yield labeled("", f"{row['rule']}: such as {printable(row['example'])}{advice}")
 
 
 def proof(check: Validation | None) -> list[str]:
     """What validation proved, in a line or more."""
     if check is None:
-        return [_line("numbers", click.style("not checked", fg="yellow"))]
+        return [labeled("numbers", click.style("not checked", fg="yellow"))]
     loads = [f"loads in {e.name} {e.version}" for e in check.engines if e.name == "onnxruntime" and e.loads]
     if check.skipped:
         text = click.style(f"not checked: {check.skipped}", fg="yellow")
@@ -100,7 +103,7 @@ def proof(check: Validation | None) -> list[str]:
     own = max((e.own for e in check.engines if e.own is not None), default=0.0)
     more = [f"onnxruntime's own result differs by {own:.1e}"] if own and check.max_abs else []
     more += [e.skipped for e in check.engines if e.skipped is not None and not check.skipped]
-    return [_line("numbers", text), *(_line("", printable(line)) for line in (*more, *check.notes))]
+    return [labeled("numbers", text), *(labeled("", printable(line)) for line in (*more, *check.notes))]
 
 
 def gained(offload: dict[str, Any]) -> list[str]:
@@ -108,7 +111,7 @@ def gained(offload: dict[str, Any]) -> list[str]:
     before, after = offload["before"], offload["after"]
     if offload["rewrites"]:
         saved = before["refused"] - after["refused"]
-        what = f"{saved} nodes fewer on the CPU by {_counts(offload['rewrites'])}"
+        what = f"{saved} nodes fewer on the CPU by {tally(offload['rewrites'])}"
     else:
         what = "no rewrite helps"
     counts = [f"{n['partitions']} partition{'' if n['partitions'] == 1 else 's'} of {n['taken']} of {n['nodes']} nodes"
@@ -129,11 +132,13 @@ def _why_larger(result: Result) -> str:
     return f"the graph takes more room in ORT format; constants are {size(result.constants_after)} of it"
 
 
-def _line(label: str, text: str) -> str:
+def labeled(label: str, text: str) -> str:
+    """One line of a summary, behind its label."""
     return f"  {click.style(f'{label:10}', dim=True)} {text}"
 
 
-def _counts(counts: dict[str, int], most: int = 6) -> str:
+def tally(counts: dict[str, int], most: int = 6) -> str:
+    """Names with counts, the first of them, in one line."""
     shown = [f"{name} x{count}" if count > 1 else name for name, count in list(counts.items())[:most]]
     return ", ".join(shown) + (f", and {len(counts) - most} more" if len(counts) > most else "")
 
@@ -148,10 +153,19 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: int = 0) -> str:
     """A table as text, its header dim; a column whose name begins with > is aligned to the right."""
-    head, body = grid(header, rows, room())
-    return "\n".join([click.style(line, dim=True) for line in head] + body)
+    width = room()
+    head, body = grid(header, rows, None if width is None else width - indent)
+    return "\n".join(" " * indent + line for line in [click.style(line, dim=True) for line in head] + body)
+
+
+def wrapped(text: str, indent: int = 0) -> str:
+    """A sentence, broken where the terminal ends; further lines are indented deeper."""
+    width = room()
+    if width is None:
+        return " " * indent + text
+    return fill(text, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_on_hyphens=False)
 
 
 def room() -> int | None:

@@ -14,6 +14,7 @@ from ortconv.ir.signature import check_signatures
 from ortconv.onnxio import wire
 from ortconv.onnxio.build import Resolve, build
 from ortconv.onnxio.check import OLDEST_OPSET, check_versions, not_onnx
+from ortconv.onnxio.complete_types import forget, stated_types
 from ortconv.onnxio.declared import infer_declared
 from ortconv.onnxio.external import ExternalData
 from ortconv.onnxio.imports import import_used
@@ -114,6 +115,7 @@ def _load(
     if _show_small(proto.graph, resolve) or inlines or fix_dims or defaults or warnings:
         message = proto.SerializeToString()
     symbol = anonymous_symbols(message)
+    stated = {} if fix_dims else stated_types(proto)
     del message
     with without_collections():
         proto = infer_declared(proto, warnings.append)
@@ -121,6 +123,7 @@ def _load(
         model = build(proto, resolve, symbol)
         del proto
         infer_missing(model.graph)
+        forget(model.graph, stated)
     check_signatures(model.graph)
     model.warnings += dict.fromkeys(warnings)
     return model

@@ -142,20 +142,22 @@ def save_fusions(model: Model, recipe: Recipe, context: Context) -> None:
     model.graph.prune()
 
 
-def replay(model: Model, recipe: Recipe, target_platform: str | None) -> None:
-    """Make the fusions that `save_fusions` recorded, and what onnxruntime makes of the result."""
+def replay(model: Model, recipe: Recipe, target_platform: str | None) -> int:
+    """Make the fusions that `save_fusions` recorded, and what onnxruntime makes of the result; how many of them were made."""
     if "extended" not in recipe.stages:
-        return
+        return 0
     context, saved, model.saved = Context(only_cpu=True), model.saved, []
     wanted = {(fusion.optimizer, fusion.target) for fusion in saved}
     groups = _rules(_saved_by(recipe), signed=target_platform == "arm")
+    made = 0
     for graph in list(model.graph.graphs()):
         for r, root, fusion in list(_fusions(graph, context, groups)):
             if root.graph is graph and (fusion.optimizer, fusion.target) in wanted:
-                apply(r, root, context)
+                made += apply(r, root, context) is not None
     for _ in run_passes(model.graph, _passes_behind(recipe), context):
         pass
     model.graph.prune()
+    return made
 
 
 def _fusions(

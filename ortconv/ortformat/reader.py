@@ -41,6 +41,12 @@ def map_file(path: str | Path) -> memoryview:
         return mapped(file.fileno())
 
 
+def format_version(path: str | Path) -> str:
+    """The format version that an .ort file states."""
+    version: str = decode(map_file(path)).ort_version
+    return version
+
+
 def parse(buffer: Any) -> Model:
     """The model in a buffer, which its weights refer to."""
     return model_of(decode(buffer))

@@ -132,7 +132,7 @@ def units(nodes: Iterable[Node]) -> list[NodeUnit]:
     groups: dict[Node, NodeUnit] = {}
     members: set[Node] = set()
     for node in nodes:
-        if node.op in _SELECTOR_OF and node.domain in DOMAINS:
+        if groupable(node):
             unit = _group(node, _SELECTOR_OF[node.op])
             if unit is not None:
                 groups[node] = unit
@@ -144,6 +144,11 @@ def units(nodes: Iterable[Node]) -> list[NodeUnit]:
         elif node not in members:
             found.append(single_unit(node))
     return found
+
+
+def groupable(node: Node) -> bool:
+    """Whether some selector makes groups of this operator."""
+    return node.op in _SELECTOR_OF and node.domain in DOMAINS
 
 
 def single_units(graph: Graph) -> list[NodeUnit]:

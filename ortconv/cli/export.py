@@ -1,0 +1,71 @@
+"""ortconv export"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ortconv.cli import color, print_json, printable
+
+if TYPE_CHECKING:
+    from ortconv.exporting.export import Export, SavedFusions
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The .onnx file to write, which must not exist; x.ort writes an .ort file of the present format version.",
+)
+@click.option(
+    "--standard",
+    is_flag=True,
+    help="Rewrite operators of com.microsoft into standard ones where these compute the same.",
+)
+@click.option(
+    "--saved-fusions",
+    type=click.Choice(["drop", "apply"]),
+    default="drop",
+    help="Drop or make the fusions that a file of Runtime style leaves to onnxruntime. --output x.ort keeps what is not made.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def command(model: Path, output: Path, standard: bool, saved_fusions: SavedFusions, as_json: bool, quiet: bool) -> None:
+    """Write the .ort file MODEL as .onnx, its graph as it is: converting that at level disable gives the same bytes.
+
+    With an output named .ort, a file of an older format version is upgraded.
+    """
+    from ortconv.exporting.export import export
+
+    found = export(model, output, standard=standard, saved_fusions=saved_fusions)
+    if as_json:
+        print_json(found.to_dict())
+    elif not quiet:
+        click.echo("\n".join(_lines(found)), color=color())
+
+
+def _lines(found: Export) -> list[str]:
+    from ortconv.cli.render import labeled, size, tally
+
+    lines = [f"{click.style(found.source, bold=True)} -> {click.style(found.output, bold=True)}"]
+    lines.append(labeled("nodes", f"{found.nodes}, {size(found.bytes)}"))
+    if found.upgraded_from is not None:
+        lines.append(labeled("format", f"was version {printable(found.upgraded_from)}"))
+    if found.rewrites:
+        lines.append(labeled("rewrites", tally(found.rewrites)))
+    if found.saved_fusions:
+        kept = found.upgraded_from is not None and not found.saved_fusions_made
+        fate = "kept" if kept else f"{found.saved_fusions_made} made, the others dropped"
+        lines.append(labeled("saved", f"{found.saved_fusions} fusions for onnxruntime: {fate}"))
+    if found.own_operators:
+        lines.append(labeled("not ONNX", printable(tally(found.own_operators))))
+    if found.providers:
+        lines.append(
+            labeled("lost", f"which nodes are for {', '.join(map(printable, found.providers))}: convert for them again")
+        )
+    return lines

@@ -1,0 +1,39 @@
+"""ortconv inspect"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from ortconv.cli import print_json
+from ortconv.cli.options import FIX_DIM, add
+
+
+@click.command()
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@add(FIX_DIM)
+@click.option(
+    "--lint",
+    type=click.Choice(["quantization"]),
+    help="Also say for each QDQ group whether NNAPI and CoreML take it, and what to change.",
+)
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-v", "--verbose", is_flag=True, help="List every operator, input and reason, not only the first ones.")
+def command(
+    model: Path, lint: Literal["quantization"] | None, markdown: bool, as_json: bool, verbose: bool, **flags: Any
+) -> None:
+    """Show what MODEL (.onnx or .ort) is: interface, operators, cost, memory, quantization, and what stands out."""
+    from ortconv.cli.convert import dims
+    from ortconv.inspection.inspect import inspect
+
+    found = inspect(model, fix_dims=dims(flags["fix_dims"]), lint=lint)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    from ortconv.cli.inspect_view import sections
+    from ortconv.cli.tables import show
+
+    show(sections(found, everything=verbose), markdown=markdown)

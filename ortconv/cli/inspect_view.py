@@ -1,0 +1,142 @@
+"""What `ortconv inspect` shows people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from ortconv.cli.render import size, tally
+from ortconv.cli.tables import Section, count
+
+if TYPE_CHECKING:
+    from ortconv.inspection.inspect import Inspection, Port
+    from ortconv.inspection.quantization import GroupVerdict, Range
+
+MOST_OPERATORS = 15
+MOST_PORTS = 12
+MOST_REASONS = 12
+
+T = TypeVar("T")
+
+
+def sections(found: Inspection, *, everything: bool = False) -> list[Section]:
+    """The inspection as tables, cut after the first rows unless everything is wanted."""
+    return [
+        Section(found.model, list(_head(found))),
+        Section("Inputs and outputs", header=("", "name", "type"), rows=_ports(found, everything)),
+        _operators(found, everything),
+        Section("Largest constants", header=("name", "type", ">bytes", ">share"), rows=_constants(found)),
+        Section("Quantization", list(_quantization(found))),
+        *_lint(found, everything),
+        Section("What stands out", [str(note) for note in found.notes]),
+    ]
+
+
+def _head(found: Inspection) -> Iterator[str]:
+    opsets = ", ".join(
+        f"{domain or 'ai.onnx'} {version}" for domain, version in found.opsets.items() if _is_used(domain, found)
+    )
+    format = f"ORT format version {found.format_version}" if found.format == "ort" else "ONNX"
+    yield f"{format}, IR version {found.ir_version}, operator sets {opsets}"
+    if found.producer:
+        yield f"made by {found.producer}"
+    reason = f" ({found.oldest_reason})" if found.oldest_reason else ""
+    yield f"loads in onnxruntime {found.oldest_onnxruntime} and later{reason}"
+    graphs = f" in {found.graphs} graphs" if found.graphs > 1 else ""
+    yield f"{found.nodes} nodes{graphs}, {count(found.multiply_adds)} multiply-adds"
+    yield f"{size(found.file_bytes)}, of which {size(found.constant_bytes)} in {found.constants} constants"
+    yield f"{count(found.parameters)} parameters"
+    memory = found.memory
+    at = f", at {memory.peak_node}" if memory.peak_node else ""
+    yield f"{size(memory.peak_bytes)} of activations at most{at}; {size(memory.total_bytes)} without reuse"
+    if found.symbols:
+        yield f"dimensions {', '.join(found.symbols)} count as 1; --fix-dim gives them sizes"
+    if found.saved_fusions:
+        yield f"{found.saved_fusions} fusions saved for onnxruntime"
+
+
+def _is_used(domain: str, found: Inspection) -> bool:
+    return not domain or any(row.operator.startswith(f"{domain}:") for row in found.operators)
+
+
+def _first(rows: Sequence[T], most: int, everything: bool) -> Sequence[T]:
+    return rows if everything else rows[:most]
+
+
+def _ports(found: Inspection, everything: bool) -> list[tuple[object, ...]]:
+    return [*_port_rows("in", found.inputs, everything), *_port_rows("out", found.outputs, everything)]
+
+
+def _port_rows(side: str, ports: Sequence[Port], everything: bool) -> Iterator[tuple[object, ...]]:
+    for port in _first(ports, MOST_PORTS, everything):
+        yield side, port.name, port.type + (" with a default" if port.has_default else "")
+    if len(ports) > MOST_PORTS and not everything:
+        yield side, f"and {len(ports) - MOST_PORTS} more", ""
+
+
+def _operators(found: Inspection, everything: bool) -> Section:
+    shown = _first(found.operators, MOST_OPERATORS, everything)
+    rest = len(found.operators) - len(shown)
+    rows = [
+        (r.operator, r.count, ", ".join(r.types), count(r.multiply_adds), size(r.bytes_touched), f"{r.time_share:.1%}")
+        for r in shown
+    ]
+    title = f"Operators, the first {len(shown)} of {len(found.operators)}" if rest else "Operators"
+    return Section(title, (), ("operator", ">count", "types", ">MACs", ">touches", ">time"), rows)
+
+
+def _constants(found: Inspection) -> list[tuple[object, ...]]:
+    return [(c.name, c.type, size(c.bytes), f"{c.share:.0%}") for c in found.largest_constants if c.share >= 0.01]
+
+
+def _quantization(found: Inspection) -> Iterator[str]:
+    q = found.quantization
+    if q.form == "none":
+        return
+    types = "; ".join(
+        f"{what} {', '.join(t)}" for what, t in (("activations", q.activation_types), ("weights", q.weight_types)) if t
+    )
+    yield f"{q.form}, {q.quantized_nodes} operators" + (f"; {types}" if types else "")
+    if q.per_channel or q.per_tensor:
+        yield f"{q.per_channel} weights per channel, {q.per_tensor} per tensor"
+    if q.narrowest is not None and q.widest is not None:
+        yield f"narrowest range {_range(q.narrowest)}"
+        yield f"widest range {_range(q.widest)}"
+    if q.float_nodes:
+        yield f"left in float: {q.float_nodes} nodes, {q.float_share:.0%} of the multiply-adds: {tally(q.float_operators)}"
+
+
+def _range(found: Range) -> str:
+    return f"{found.low:.3g} to {found.high:.3g} of {found.name}"
+
+
+def _lint(found: Inspection, everything: bool) -> Iterator[Section]:
+    if found.lint is None:
+        return
+    lines = []
+    for target in ("NNAPI", "CoreML"):
+        own = [v for v in found.lint if v.target == target]
+        lines.append(f"{target} takes {sum(v.taken for v in own)} of {len(own)} groups")
+    rows = _reasons(found.lint)
+    shown = _first(rows, MOST_REASONS, everything)
+    yield Section("Lint of the quantization", lines)
+    for target, rule, operators, nodes, message, advice in shown:
+        what = f"{target}, {rule}: {nodes} x {', '.join(operators)}"
+        yield Section(what, [f"such as {message}", *([f"what helps: {advice}"] if advice else [])])
+    if len(rows) > len(shown):
+        yield Section(f"and {len(rows) - len(shown)} more reasons; -v lists them", [""])
+
+
+def _reasons(verdicts: Sequence[GroupVerdict]) -> list[tuple[str, str, list[str], int, str, str]]:
+    """Reasons by target and rule, those first that hit most groups, each with its first example."""
+    found: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+    for verdict in verdicts:
+        for rule in dict.fromkeys(reason.rule for reason in verdict.reasons):
+            reason = next(r for r in verdict.reasons if r.rule == rule)
+            target = "any target" if verdict.target == "both" else verdict.target
+            found.setdefault((target, rule), []).append((verdict.operator, reason.message, reason.advice))
+    rows = [
+        (target, rule, list(dict.fromkeys(op for op, _, _ in hits)), len(hits), *hits[0][1:])
+        for (target, rule), hits in found.items()
+    ]
+    return sorted(rows, key=lambda row: (-row[3], row[:2]))

@@ -1,0 +1,63 @@
+"""Results of several tables, as text for a terminal or as Markdown for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import click
+
+from ortconv.cli import color, printable
+from ortconv.cli.render import columns, wrapped
+
+
+@dataclass(frozen=True)
+class Section:
+    """Lines of text, and a table below them where it has rows. Columns whose names begin with > are aligned to the right."""
+
+    title: str
+    lines: Sequence[str] = ()
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[object]] = field(default=())
+
+
+def show(sections: Sequence[Section], *, markdown: bool) -> None:
+    """Print those sections that hold something."""
+    shown = [section for section in sections if section.lines or section.rows]
+    click.echo("\n\n".join(map(_markdown if markdown else _text, shown)), color=color())
+
+
+def count(number: float) -> str:
+    """A count for people."""
+    value, unit = float(number), ""
+    for unit in ("", " k", " M", " G"):
+        if value < 1000 or unit == " G":
+            break
+        value /= 1000
+    return f"{number:g}" if unit == "" else f"{value:.1f}{unit}"
+
+
+def _text(section: Section) -> str:
+    parts = [click.style(wrapped(printable(section.title)), bold=True)]
+    parts += [wrapped(printable(line), indent=2) for line in section.lines]
+    if section.rows:
+        parts.append(columns(section.header, section.rows, indent=2))
+    return "\n".join(parts)
+
+
+def _markdown(section: Section) -> str:
+    parts = [f"### {_escaped(section.title)}", ""]
+    parts += [f"- {_escaped(line)}" for line in section.lines]
+    if section.rows:
+        names = [name.removeprefix(">") for name in section.header]
+        parts += [""] if section.lines else []
+        parts.append(f"| {' | '.join(names)} |")
+        parts.append("|" + "|".join("--:" if name.startswith(">") else "---" for name in section.header) + "|")
+        parts += [f"| {' | '.join(_escaped(str(cell)) for cell in row)} |" for row in section.rows]
+    return "\n".join(parts)
+
+
+def _escaped(text: str) -> str:
+    """Text whose characters mean nothing to Markdown."""
+    plain = printable(text).replace("\n", " ").replace("&", "&amp;").replace("<", "&lt;")
+    return "".join(f"\\{c}" if c in "\\`*_[]|#" else c for c in plain)

@@ -1,0 +1,152 @@
+"""From an .ort file back to an ONNX model, and from .ort files of older format versions to the present one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ortconv.errors import OrtconvError, UnsupportedError, UsageError
+from ortconv.executor.guard import guarded
+from ortconv.exporting.standard import MICROSOFT, STANDARD
+from ortconv.files import write_bytes
+from ortconv.ir.model import Model
+from ortconv.models import ModelSource, as_file, is_ort, load
+from ortconv.optimizer.engine import Context
+from ortconv.optimizer.levels import run_passes
+
+SavedFusions = Literal["apply", "drop"]
+
+VERSION = 1
+"""Of the JSON document."""
+
+LISTED_INITIALIZERS = 4
+"""The IR version from which on initializers need not be graph inputs."""
+
+
+@dataclass
+class Export:
+    """What an export wrote."""
+
+    source: str
+    output: str
+    nodes: int = 0
+    bytes: int = 0
+    rewrites: dict[str, int] = field(default_factory=dict)
+    """How often each rule of --standard fired."""
+    own_operators: dict[str, int] = field(default_factory=dict)
+    """Operators of domains other than ONNX's that the result still has, and how often."""
+    saved_fusions: int = 0
+    """The fusions that the source leaves to onnxruntime."""
+    saved_fusions_made: int = 0
+    providers: list[str] = field(default_factory=list)
+    """Execution providers that the source gives nodes to, which ONNX cannot say."""
+    upgraded_from: str | None = None
+    """The format version of the source, where that was written anew."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        return {"version": VERSION, **asdict(self)}
+
+
+def export(
+    source: ModelSource,
+    output: str | Path,
+    *,
+    standard: bool = False,
+    saved_fusions: SavedFusions = "drop",
+) -> Export:
+    """Write a model as .onnx; or, where `output` ends with .ort, an .ort model in the present format version.
+
+    The graph stays as it is: converting the result at level disable gives the source's bytes. `standard` rewrites operators of
+    ONNX Runtime's own into standard ones. `saved_fusions` says what becomes of fusions that a file of Runtime style leaves to
+    onnxruntime: "apply" makes them. UsageError if `output` exists: it might be the model that the source came from.
+    """
+    target = Path(output)
+    with as_file(source) as (path, label):
+        upgrades = _checked(path, target, saved_fusions)
+        model = load(path, only_to_run=True)
+        found = Export(label, str(target), saved_fusions=len(model.saved))
+        found.providers = sorted({node.ep for node in model.graph.walk() if node.ep})
+        if upgrades:
+            from ortconv.ortformat.reader import format_version
+
+            found.upgraded_from = format_version(path)
+        with guarded(model.graph, "exporting"):
+            _prepare(model, found, standard=standard, saved_fusions=saved_fusions, keep=upgrades)
+        try:
+            _write(model, target)
+        except OrtconvError as error:
+            raise error.at(file=label) from error
+    found.nodes = sum(1 for _ in model.graph.walk())
+    found.bytes = target.stat().st_size
+    own = Counter(f"{node.domain}:{node.op}" for node in model.graph.walk() if not is_onnx(node.domain))
+    found.own_operators = dict(own.most_common())
+    return found
+
+
+def is_onnx(domain: str) -> bool:
+    """Whether an operator set is one of ONNX's."""
+    return not domain or domain.startswith("ai.onnx")
+
+
+def _checked(source: Path, target: Path, saved_fusions: str) -> bool:
+    """Whether an .ort file is to be upgraded. UsageError for what cannot be asked."""
+    if saved_fusions not in ("apply", "drop"):
+        raise UsageError(f"saved_fusions is '{saved_fusions}', not apply or drop")
+    suffix = target.suffix.lower()
+    if suffix not in (".onnx", ".ort"):
+        raise UsageError("export writes .onnx or .ort files", file=target, hint=f"name it {target.stem}.onnx")
+    if suffix == ".ort" and not is_ort(source):
+        raise UsageError("export makes .ort files of .ort files only", file=source, hint="use ortconv convert")
+    if target.exists():
+        raise UsageError("exists already, and export writes over no model", file=target, hint="choose another name")
+    return suffix == ".ort"
+
+
+def _prepare(model: Model, found: Export, *, standard: bool, saved_fusions: SavedFusions, keep: bool) -> None:
+    """Saved fusions are made or dropped, an upgraded file keeps them otherwise; then operators become standard ones."""
+    if model.saved and saved_fusions == "apply":
+        from ortconv.optimizer import recipe
+        from ortconv.optimizer.runtime_style import replay
+
+        found.saved_fusions_made = replay(model, recipe.make("extended"), "arm")
+    elif not keep:
+        model.saved = []
+    if standard:
+        model.saved = []
+        context = Context()
+        for _ in run_passes(model.graph, (STANDARD,), context):
+            pass
+        found.rewrites = context.counts()
+        if not any(node.domain == MICROSOFT for node in model.graph.walk()):
+            model.graph.opsets.pop(MICROSOFT, None)
+
+
+def _write(model: Model, target: Path) -> None:
+    if target.suffix.lower() == ".ort":
+        from ortconv.ortformat.functions import expand_functions
+        from ortconv.ortformat.writer import save
+
+        expand_functions(model)
+        save(model, target)
+        return
+    write_bytes(target, onnx_bytes(model))
+
+
+def onnx_bytes(model: Model) -> bytes:
+    """The model as the content of an .onnx file, its IR version kept. UnsupportedError beyond protobuf's limit of 2 GiB."""
+    from ortconv.onnxio.complete_types import mark
+    from ortconv.onnxio.proto import model_proto, value_info
+
+    try:
+        proto = model_proto(model)
+        mark(proto)
+        if model.ir_version < LISTED_INITIALIZERS and not any(g.initializers for g in list(model.graph.graphs())[1:]):
+            proto.ir_version = model.ir_version
+            proto.graph.input.extend(map(value_info, model.graph.initializers.values()))
+        data: bytes = proto.SerializeToString(deterministic=True)
+    except (ValueError, MemoryError) as error:
+        raise UnsupportedError(f"the model does not fit into one .onnx file: {error}") from error
+    return data

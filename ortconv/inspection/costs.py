@@ -1,0 +1,106 @@
+"""What a graph costs: multiply-adds and bytes by operator, and the memory that activations take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.operators import Trait, traits
+from ortconv.partition import cost
+from ortconv.partition.profile import DeviceProfile
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """One operator: how often it occurs, with which types, and its share of the multiply-adds and of the bytes touched."""
+
+    operator: str
+    count: int
+    types: list[str]
+    multiply_adds: int
+    bytes_touched: int
+    time_share: float
+    """Of the estimated time on a CPU, from 0 to 1; docs/cost.md has the formula."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The most bytes of activations that are alive at once, nodes in graph order, and the node that needs them.
+
+    Values that no node reads any more are free. The caller's inputs count until their last reader. Unknown dimensions count as 1.
+    """
+
+    peak_bytes: int
+    peak_node: str
+    total_bytes: int
+    """All activations together, without reuse."""
+
+
+@dataclass(slots=True)
+class _Sum:
+    count: int = 0
+    multiply_adds: int = 0
+    bytes_touched: int = 0
+    seconds: float = 0.0
+    types: dict[str, None] = field(default_factory=dict)
+
+
+def operator_name(node: Node) -> str:
+    """An operator with its domain, where that is not ONNX's."""
+    return f"{node.domain}:{node.op}" if node.domain else node.op
+
+
+def operator_rows(graph: Graph) -> list[OperatorRow]:
+    """The operators of a graph and of its subgraphs, those first that take most time."""
+    speed = DeviceProfile().cpu
+    sums: dict[str, _Sum] = {}
+    for node in graph.walk():
+        row = sums.setdefault(operator_name(node), _Sum())
+        row.count += 1
+        for value in (*node.inputs, *node.outputs):
+            if value is not None and value.dtype is not None:
+                row.types[value.dtype.name.lower()] = None
+        if not traits(node).has(Trait.ORDERED) and not node.subgraphs:
+            row.multiply_adds += cost.multiply_adds(node)
+            row.bytes_touched += cost.touched(node)
+            row.seconds += cost.seconds(node, speed)
+    total = sum(row.seconds for row in sums.values()) or 1.0
+    rows = [
+        OperatorRow(name, s.count, sorted(s.types), s.multiply_adds, s.bytes_touched, s.seconds / total)
+        for name, s in sums.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.time_share, -row.count, row.operator))
+
+
+def activation_memory(graph: Graph) -> Memory:
+    """The memory that the activations of a graph need, that of a node's subgraphs while the node runs."""
+    last = _last_readers(graph)
+    ends: dict[Node, list[Value]] = {}
+    for value, node in last.items():
+        ends.setdefault(node, []).append(value)
+    alive = total = sum(cost.size(v) for v in graph.inputs if v.const is None)
+    peak, where = alive, ""
+    for node in graph:
+        made = [v for v in node.outputs if v is not None]
+        size = sum(map(cost.size, made))
+        alive += size
+        total += size
+        inside = [activation_memory(sub) for sub in node.subgraphs]
+        needed = alive + max((memory.peak_bytes for memory in inside), default=0)
+        total += sum(memory.total_bytes for memory in inside)
+        if needed > peak:
+            peak, where = needed, node.label
+        alive -= sum(cost.size(v) for v in ends.get(node, ()))
+        alive -= sum(cost.size(v) for v in made if v not in last and not v.is_output)
+    return Memory(peak, where, total)
+
+
+def _last_readers(graph: Graph) -> Mapping[Value, Node]:
+    """By activation of the graph that is not returned, the last node that reads it, in a subgraph too."""
+    last: dict[Value, Node] = {}
+    for node in graph:
+        for value in (*node.inputs, *captures(node)) if node.subgraphs else node.inputs:
+            if value is not None and value.graph is graph and value.const is None and not value.is_output:
+                last[value] = node
+    return last

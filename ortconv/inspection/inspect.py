@@ -1,0 +1,177 @@
+"""What a model is: its interface, operators, costs, memory and quantization, and what stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ortconv.errors import UsageError
+from ortconv.executor.guard import guarded
+from ortconv.inspection.costs import Memory, OperatorRow, activation_memory, operator_rows
+from ortconv.inspection.notes import Note, bytes_of, constants, elements_of, notes, symbols
+from ortconv.inspection.quantization import GroupVerdict, Quantization, quantization
+from ortconv.inspection.quantization import lint as judged
+from ortconv.ir.graph import Value
+from ortconv.ir.model import Model
+from ortconv.models import ModelSource, as_file, is_ort, load
+from ortconv.onnxio.check import OLDEST_OPSET
+from ortconv.ortformat.reader import format_version
+from ortconv.ortformat.releases import oldest_release
+from ortconv.pipeline.stages import optimize
+
+VERSION = 1
+"""Of the JSON document."""
+
+SHOWN_CONSTANTS = 5
+LEVELS = ("basic", "extended")
+"""The levels of which an inspection says whether the model has them already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of the model."""
+
+    name: str
+    type: str
+    """Such as float[batch,3,224,224]; ? for an unknown dimension, ... for an unknown rank."""
+    has_default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant and its share of all constants' bytes."""
+
+    name: str
+    type: str
+    bytes: int
+    share: float
+
+
+@dataclass
+class Inspection:
+    """What `inspect` finds. Nodes and constants include those of subgraphs; Constant nodes count as constants."""
+
+    model: str
+    format: Literal["onnx", "ort"]
+    format_version: str | None
+    """Of an .ort file."""
+    file_bytes: int
+    ir_version: int
+    opsets: dict[str, int]
+    producer: str
+    inputs: list[Port]
+    outputs: list[Port]
+    symbols: list[str]
+    """Symbolic dimensions of the inputs."""
+    nodes: int
+    graphs: int
+    constants: int
+    parameters: int
+    """Elements of all constants."""
+    constant_bytes: int
+    largest_constants: list[Constant]
+    multiply_adds: int
+    memory: Memory
+    operators: list[OperatorRow]
+    quantization: Quantization
+    oldest_onnxruntime: str
+    oldest_reason: str
+    saved_fusions: int
+    notes: list[Note] = field(default_factory=list)
+    lint: list[GroupVerdict] | None = None
+    """What NNAPI and CoreML make of each QDQ group, where that was asked for."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        return {"version": VERSION, **asdict(self)}
+
+
+def inspect(
+    source: ModelSource,
+    *,
+    fix_dims: Mapping[str, int] | None = None,
+    lint: Literal["quantization"] | None = None,
+) -> Inspection:
+    """What stands in an .onnx or .ort model.
+
+    `fix_dims` gives numbers for symbolic dimensions, which otherwise count as 1 in costs. `lint` asks what NNAPI and CoreML make of
+    each QDQ group, after the rewrites of level basic.
+    """
+    if lint not in (None, "quantization"):
+        raise UsageError(f"there is no lint '{lint}'", hint="quantization is the only one")
+    with as_file(source) as (path, label):
+        model = load(path, fix_dims, only_to_run=True)
+        with guarded(model.graph, "inspecting"):
+            found = _inspected(model, label, path)
+            found.notes = notes(model, found.quantization)
+            if lint is not None:
+                found.lint = judged(_prepared(path, fix_dims).graph)
+        reached = _optimized_at(model)
+    if reached is not None:
+        found.notes.insert(
+            0, Note("optimized", f"already optimized at {reached}: converting at that level rewrites nothing")
+        )
+    return found
+
+
+def _inspected(model: Model, label: str, path: Path) -> Inspection:
+    graph = model.graph
+    oldest = oldest_release(model)
+    rows = operator_rows(graph)
+    held = constants(graph)
+    sizes = [bytes_of(v.const) for v in held if v.const is not None]
+    total = sum(sizes)
+    return Inspection(
+        model=label,
+        format="ort" if is_ort(path) else "onnx",
+        format_version=format_version(path) if is_ort(path) else None,
+        file_bytes=model.file_bytes,
+        ir_version=model.ir_version,
+        opsets=dict(graph.opsets),
+        producer=" ".join(filter(None, (model.producer_name, model.producer_version))),
+        inputs=list(map(_port, graph.inputs)),
+        outputs=list(map(_port, graph.outputs)),
+        symbols=symbols(graph),
+        nodes=sum(1 for _ in graph.walk()),
+        graphs=sum(1 for _ in graph.graphs()),
+        constants=len(held),
+        parameters=sum(elements_of(v.const) for v in held if v.const is not None),
+        constant_bytes=total,
+        largest_constants=[
+            Constant(v.name, str(v.type), size, size / max(total, 1))
+            for v, size in zip(held[:SHOWN_CONSTANTS], sizes, strict=False)
+        ],
+        multiply_adds=sum(row.multiply_adds for row in rows),
+        memory=activation_memory(graph),
+        operators=rows,
+        quantization=quantization(graph),
+        oldest_onnxruntime=oldest.name,
+        oldest_reason=oldest.reason,
+        saved_fusions=len(model.saved),
+    )
+
+
+def _port(value: Value) -> Port:
+    return Port(value.name, str(value.type or "?"), value.const is not None)
+
+
+def _optimized_at(model: Model) -> str | None:
+    """The highest of LEVELS at which the optimizer has nothing to do. The model is changed."""
+    reached = None
+    for node in model.graph.walk():
+        node.ep = ""
+    for level in LEVELS if model.graph.opset() >= OLDEST_OPSET else ():
+        if optimize(model, level).trace:
+            break
+        reached = level
+    return reached
+
+
+def _prepared(path: Path, fix_dims: Mapping[str, int] | None) -> Model:
+    """The model as partitioning sees it: after the rewrites of level basic."""
+    model = load(path, fix_dims)
+    if not is_ort(path):
+        optimize(model, "basic")
+    return model

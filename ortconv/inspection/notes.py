@@ -1,0 +1,155 @@
+"""What stands out in a model, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from ortconv.inspection.quantization import Quantization
+from ortconv.ir.graph import Graph, Value
+from ortconv.ir.model import Model
+from ortconv.ir.schema import schema_of
+from ortconv.ir.tensor import SparseTensor, Tensor
+from ortconv.partition import Target, partition
+from ortconv.partition.policy import gate
+
+LARGE_SHARE = 0.4
+"""A constant with this share of all constants' bytes stands out."""
+SMALL_BYTES = 1 << 16
+"""Below this, the size of constants is not worth a word."""
+MOST_BYTES = 2**31 - 1
+"""What an .ort file may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One thing that stands out, and what to do about it."""
+
+    kind: str
+    message: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.advice})" if self.advice else self.message
+
+
+def bytes_of(const: Tensor | SparseTensor) -> int:
+    """The bytes of a constant as stored."""
+    if isinstance(const, SparseTensor):
+        return const.values.nbytes + const.indices.nbytes
+    return const.nbytes
+
+
+def elements_of(const: Tensor | SparseTensor) -> int:
+    """The elements of a constant, of a sparse one those that it stores."""
+    return const.values.size if isinstance(const, SparseTensor) else const.size
+
+
+def constants(graph: Graph) -> list[Value]:
+    """The constants of a graph and of its subgraphs, the largest first."""
+    found = [v for g in graph.graphs() for v in g.initializers.values() if v.const is not None]
+    return sorted(found, key=lambda v: -bytes_of(v.const) if v.const is not None else 0)
+
+
+def symbols(graph: Graph) -> list[str]:
+    """The symbolic dimensions of the inputs, in order."""
+    dims = (dim for value in graph.inputs for dim in value.shape or ())
+    return list(dict.fromkeys(dim for dim in dims if isinstance(dim, str)))
+
+
+def notes(model: Model, quantized: Quantization) -> list[Note]:
+    """What stands out in a model."""
+    graph = model.graph
+    return [
+        *_shapes(graph),
+        *_constants(graph),
+        *_operators(graph),
+        *_quantized(quantized),
+        *(Note("repaired", warning) for warning in model.warnings),
+    ]
+
+
+def _shapes(graph: Graph) -> Iterator[Note]:
+    dynamic = symbols(graph)
+    unknown = [v.name for v in graph.inputs if v.shape is None or None in v.shape]
+    if dynamic or unknown:
+        target = Target("nnapi")
+        taken = partition(graph, target, anew=True).taken
+        what = f"dynamic {', '.join(dynamic)}" if dynamic else f"input '{unknown[0]}' has dimensions without a name"
+        fate = "NNAPI takes nothing" if not taken else f"NNAPI takes only {taken} of {len(graph)} nodes"
+        advice = (
+            " ".join(f"--fix-dim {name}=SIZE" for name in dynamic) if dynamic else "name them when you export the model"
+        )
+        yield Note("dynamic-shapes", f"{what}: {fate}", advice)
+    for objection in gate(graph, Target("nnapi")):
+        yield Note(objection.rule, f"NNAPI takes nothing: {objection.message}", objection.advice)
+
+
+def _constants(graph: Graph) -> Iterator[Note]:
+    found = constants(graph)
+    total = sum(bytes_of(v.const) for v in found if v.const is not None)
+    if not found or total < SMALL_BYTES:
+        return
+    largest = found[0]
+    assert largest.const is not None
+    share = bytes_of(largest.const) / total
+    if share >= LARGE_SHARE:
+        readers = ", ".join(dict.fromkeys(node.op for node in largest.consumers)) or "nothing"
+        advice = "store it as float16 or int8" if largest.dtype is not None and largest.dtype.bits > 16 else ""
+        yield Note("large-constant", f"{share:.0%} of the bytes are '{largest.name}', read by {readers}", advice)
+    if total > MOST_BYTES:
+        yield Note(
+            "too-large", f"{total} bytes of constants do not fit into an .ort file", "quantize or split the model"
+        )
+    copies = _copies(found)
+    if copies >= SMALL_BYTES:
+        yield Note("copies", f"{copies} bytes of constants are copies of others", "ortconv convert shares them")
+    unused = [v for v in found if not v.uses and not v.is_output]
+    if unused:
+        what = f"'{unused[0].name}'" + (f" and {len(unused) - 1} others" if len(unused) > 1 else "")
+        yield Note("unused", f"no node reads the constant {what}", "ortconv convert drops it")
+    overridable = [v for v in found if v.is_input]
+    if overridable:
+        what = f"'{overridable[0].name}'" + (f" and {len(overridable) - 1} others" if len(overridable) > 1 else "")
+        yield Note(
+            "overridable", f"{what}: a constant that is also an input is never folded", "take it out of the inputs"
+        )
+
+
+def _copies(found: list[Value]) -> int:
+    """The bytes of dense constants that an earlier one holds already."""
+    seen: set[tuple[object, ...]] = set()
+    copies = 0
+    for value in found:
+        const = value.const
+        if not isinstance(const, Tensor) or isinstance(const.data, tuple) or const.nbytes < 128:
+            continue
+        key = (const.dtype, const.shape, blake2b(const.data, digest_size=16).digest())
+        copies += const.nbytes if key in seen else 0
+        seen.add(key)
+    return copies
+
+
+def _operators(graph: Graph) -> Iterator[Note]:
+    unknown = sorted({f"{n.domain}:{n.op}" for n in graph.walk() if schema_of(n) is None})
+    if unknown:
+        yield Note(
+            "custom", f"operators that ONNX Runtime does not have: {', '.join(unknown)}", "give --custom-op-library"
+        )
+    doubles = [
+        n for n in graph.walk() if (v := n.output(0)) is not None and v.dtype is not None and v.dtype.name == "DOUBLE"
+    ]
+    if doubles:
+        message = f"{len(doubles)} nodes compute in float64, such as {doubles[0].label}"
+        yield Note("float64", message, "export in float32: accelerators take no float64, and a CPU is half as fast")
+
+
+def _quantized(found: Quantization) -> Iterator[Note]:
+    if found.form in ("QDQ", "QOperator", "mixed") and found.float_share >= 0.05:
+        most = next(iter(found.float_operators), "")
+        yield Note(
+            "left-in-float",
+            f"{found.float_share:.0%} of the multiply-adds are left in float, {found.float_nodes} nodes, most of them {most}",
+            "quantize these too; --lint quantization names missing pairs",
+        )

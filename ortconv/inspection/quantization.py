@@ -1,0 +1,269 @@
+"""How a model is quantized, what of it computes in float, and what NNAPI and CoreML make of its QDQ groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ortconv.inspection.costs import operator_name
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import Trait, traits
+from ortconv.ir.types import DType
+from ortconv.ir.units import NodeUnit
+from ortconv.partition import Partitioning, Target, cost, partition
+from ortconv.partition.partitioner import node_name
+from ortconv.partition.units import groupable, units
+
+Form = Literal["none", "QDQ", "QOperator", "dynamic", "weights only", "mixed"]
+
+DYNAMIC = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
+"""Operators that find the scale of an activation when the model runs."""
+WEIGHTS_ONLY = frozenset({"MatMulNBits", "GatherBlockQuantized"})
+"""Operators whose weights alone are quantized."""
+STATIC = frozenset({"QGemm", "QAttention", "ConvInteger"})
+"""Operators on quantized activations, beside those whose names begin with QLinear."""
+INTEGER = ("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat")
+BYTES = (DType.UINT8, DType.INT8)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A quantized tensor with the real numbers that it can hold."""
+
+    name: str
+    type: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How a model is quantized."""
+
+    form: Form
+    quantized_nodes: int
+    """Nodes that compute, or ONNX Runtime lets compute, on quantized activations."""
+    activation_types: list[str]
+    weight_types: list[str]
+    per_channel: int
+    """Weights with one scale for each channel."""
+    per_tensor: int
+    narrowest: Range | None
+    widest: Range | None
+    float_nodes: int
+    """Nodes that compute in float, with nothing quantized beside them. Those that only move elements do not count."""
+    float_operators: dict[str, int]
+    float_share: float
+    """The share of multiply-adds in float, from 0 to 1."""
+
+
+def quantization(graph: Graph) -> Quantization:
+    """How a graph is quantized, its subgraphs included."""
+    nodes = list(graph.walk())
+    form = _form(nodes)
+    computing = [] if form == "none" else list(filter(_computes, nodes))
+    floats = [node for node in computing if _is_in_float(node)]
+    total = sum(map(_multiply_adds, nodes))
+    weights, activations = _tensors(nodes)
+    ranges = sorted(_ranges(activations), key=lambda r: r.high - r.low)
+    per_channel = sum(_scales(node) > 1 for node in weights)
+    return Quantization(
+        form,
+        len(computing) - len(floats),
+        _types(activations),
+        _types(weights),
+        per_channel,
+        len(weights) - per_channel,
+        ranges[0] if ranges else None,
+        ranges[-1] if ranges else None,
+        len(floats),
+        dict(Counter(map(operator_name, floats)).most_common()),
+        sum(map(_multiply_adds, floats)) / total if total else 0.0,
+    )
+
+
+def _multiply_adds(node: Node) -> int:
+    return 0 if node.subgraphs else cost.multiply_adds(node)
+
+
+def _form(nodes: Sequence[Node]) -> Form:
+    ops = {node.op for node in nodes}
+    integers = any(op in STATIC or op.startswith("QLinear") for op in ops)
+    pairs = "QuantizeLinear" in ops and any(_is_activation(node) and _reads_floats(node) for node in nodes)
+    signs: dict[Form, bool] = {"QDQ": pairs, "QOperator": integers, "dynamic": bool(ops & DYNAMIC)}
+    found = [form for form, there in signs.items() if there]
+    if not found:
+        return "weights only" if "DequantizeLinear" in ops or ops & WEIGHTS_ONLY else "none"
+    return found[0] if len(found) == 1 else "mixed"
+
+
+def _is_activation(node: Node) -> bool:
+    """True for a DequantizeLinear of what is computed or fed."""
+    return node.op == "DequantizeLinear" and node.inputs[0] is not None and node.inputs[0].constant is None
+
+
+def _reads_floats(node: Node) -> bool:
+    """True if an operator computes on the result of a DequantizeLinear."""
+    return any(reader.op != "QuantizeLinear" for reader in node.out.consumers)
+
+
+def _computes(node: Node) -> bool:
+    """True for an operator on floats or quantized values that does more than move or convert them."""
+    first = node.input(0)
+    if node.subgraphs or traits(node).has(Trait.MOVES) or first is None or first.dtype is None:
+        return False
+    if node.op in ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast"):
+        return False
+    return first.dtype.is_float or _is_integer_operator(node)
+
+
+def _is_integer_operator(node: Node) -> bool:
+    return node.op.startswith("QLinear") or node.op in STATIC | DYNAMIC | {*INTEGER}
+
+
+def _is_in_float(node: Node) -> bool:
+    """True for an operator on floats with no activation dequantized before it and none quantized behind it."""
+    if _is_integer_operator(node):
+        return False
+    before = (v.producer for v in node.inputs if v is not None and v.producer is not None)
+    behind = (reader for v in node.outputs if v is not None for reader in v.consumers)
+    return not any(map(_is_activation, before)) and not any(reader.op == "QuantizeLinear" for reader in behind)
+
+
+def _is_float(value: Value | None) -> bool:
+    return value is not None and value.dtype is not None and value.dtype.is_float
+
+
+def _tensors(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """The DequantizeLinear nodes of constants, and the QuantizeLinear nodes of activations."""
+    weights = [
+        n for n in nodes if n.op == "DequantizeLinear" and n.inputs[0] is not None and n.inputs[0].const is not None
+    ]
+    return weights, [n for n in nodes if n.op == "QuantizeLinear"]
+
+
+def _types(nodes: Sequence[Node]) -> list[str]:
+    values = (node.input(0) if node.op == "DequantizeLinear" else node.output(0) for node in nodes)
+    return sorted({v.dtype.name.lower() for v in values if v is not None and v.dtype is not None})
+
+
+def _scales(node: Node) -> int:
+    shape = None if node.input(1) is None else node.inputs[1].static_shape  # type: ignore[union-attr]
+    return int(np.prod(shape)) if shape else 1
+
+
+def _ranges(nodes: Sequence[Node]) -> Iterator[Range]:
+    """The ranges of activations that are quantized by constants."""
+    for node in nodes:
+        scale, zero = node.input(1), node.input(2)
+        values = scale.constant if scale is not None else None
+        offset = None if zero is None else zero.constant
+        dtype = node.out.dtype
+        if values is None or values.size != 1 or dtype not in BYTES or (zero is not None and offset is None):
+            continue
+        unit, origin = float(values.item()), 0 if offset is None else int(offset.item())
+        low, high = (0, 255) if dtype is DType.UINT8 else (-128, 127)
+        yield Range(node_name(node), dtype.name.lower(), (low - origin) * unit, (high - origin) * unit)
+
+
+# ---------------------------------------------------------------------- lint
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A reason for which a target takes no group of an operator, with what to change."""
+
+    rule: str
+    message: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVerdict:
+    """What one target makes of one group, or of an operator that makes no group because a neighbor is missing."""
+
+    node: str
+    operator: str
+    target: str
+    taken: bool
+    reasons: list[Refused]
+
+
+def lint(graph: Graph) -> list[GroupVerdict]:
+    """For each QDQ group of the main graph, whether NNAPI and CoreML take it; and what is missing to groups that are none."""
+    found = [unit for unit in units(graph) if unit.is_group]
+    members = {node for unit in found for node in unit.nodes}
+    rows: list[GroupVerdict] = []
+    for target in (Target("nnapi"), Target("coreml")):
+        partitioning = partition(graph, target, anew=True)
+        rows += [_verdict(unit, partitioning) for unit in found]
+    rows += [
+        GroupVerdict(node_name(node), operator_name(node), "both", False, [missing])
+        for node in graph
+        if node not in members and (missing := _missing(node)) is not None
+    ]
+    return rows
+
+
+def _verdict(unit: NodeUnit, partitioning: Partitioning) -> GroupVerdict:
+    verdicts = [partitioning.verdicts[node] for node in unit.nodes]
+    if not partitioning.target.provider.qdq_units:  # what it says of the target follows from what it says of the others
+        verdicts = [v for v in verdicts if v.node is not unit.target]
+    reasons = {(o.rule, o.message): o for v in verdicts for o in v.objections}
+    return GroupVerdict(
+        node_name(unit.target),
+        operator_name(unit.target),
+        partitioning.target.provider.name,
+        all(v.taken for v in verdicts),
+        [Refused(o.rule, o.message, o.advice) for o in reasons.values()],
+    )
+
+
+def _missing(node: Node) -> Refused | None:
+    """What keeps an operator with a quantized neighbor from being a group."""
+    if not groupable(node):
+        return None
+    reads = [v.producer for v in node.inputs if v is not None and v.producer is not None]
+    dequantized = [p for p in reads if p.op == "DequantizeLinear"]
+    quantizers = [n for v in node.outputs if v is not None for n in v.consumers if n.op == "QuantizeLinear"]
+    if not quantizers and not any(map(_is_activation, dequantized)):
+        return None
+    if not quantizers:
+        return Refused(
+            "missing-pair",
+            f"{node.label} reads what is dequantized, and no QuantizeLinear follows it",
+            "quantize its output, too, or leave its inputs in float",
+        )
+    plain = [
+        v
+        for v in node.inputs
+        if v is not None and _is_float(v) and (v.producer is None or v.producer not in dequantized)
+    ]
+    if plain:
+        return Refused(
+            "missing-pair",
+            f"input '{plain[0].name}' of {node.label} comes from no DequantizeLinear",
+            "quantize that input, too",
+        )
+    shared = next((p for p in dequantized if len(p.out.uses) > 1 or p.out.is_output), None)
+    if shared is not None:
+        return Refused(
+            "shared-dequantizer",
+            f"'{shared.out.name}' has {len(shared.out.uses)} readers; a group needs a DequantizeLinear of its own",
+            "give each reader a DequantizeLinear of its own; ortconv convert does",
+        )
+    if any(v is not None and (v.is_output or len(v.consumers) > len(quantizers)) for v in node.outputs):
+        return Refused(
+            "float-reader",
+            f"the output of {node.label} is also read in float",
+            "let those readers read a DequantizeLinear behind the QuantizeLinear",
+        )
+    return Refused(
+        "types",
+        f"the types or parameters around {node.label} differ, or are none that an integer kernel takes",
+        "give its inputs and outputs one type, and operators that move elements the same scale and zero point",
+    )
