@@ -21,6 +21,7 @@ LAYERS: list[set[str]] = [
     {"runtime"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},
     {"nnapi"},
+    {"tflite"},
     {"backends"},
     {"models"},
     {"session"},
@@ -51,6 +52,7 @@ ONLY_IN = {  # library: the modules that may import it
     "click": ("cli/", "cli.py"),
     "rich": ("cli/", "cli.py"),
     "onnxruntime": ("backends/onnxruntime",),
+    "ai_edge_litert": ("backends/litert/runtime.py",),
 }
 TOP_LEVEL_ONLY_IN = {"onnx": ("onnxio/",)}
 NEVER = ("onnxruntime.tools", "torch")
