@@ -30,6 +30,7 @@ if _TYPE_CHECKING:
     from ortconv.pipeline import convert_all as convert_all
     from ortconv.pipeline import optimize as optimize
     from ortconv.pipeline.analysis import analyze as analyze
+    from ortconv.pipeline.export import export as export
     from ortconv.runtime.session import Session as Session
 
 __version__ = "0.2.0"
@@ -46,6 +47,7 @@ _PUBLIC = {
     "analyze": ("ortconv.pipeline.analysis", ""),
     "convert": ("ortconv.pipeline", ""),
     "convert_all": ("ortconv.pipeline", ""),
+    "export": ("ortconv.pipeline.export", ""),
     "load": ("ortconv.models", ""),
     "optimize": ("ortconv.pipeline", ""),
     "verify": ("ortconv.ortformat.check", "check"),
@@ -54,7 +56,7 @@ _PUBLIC = {
 __all__ = [
     "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError", "Result",
     "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "compare", "convert", "convert_all",
-    "errors", "load", "nnapi", "optimize", "partition", "verify",
+    "errors", "export", "load", "nnapi", "optimize", "partition", "verify",
 ]  # fmt: skip
 
 

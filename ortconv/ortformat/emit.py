@@ -53,9 +53,7 @@ class Payloads:
 class Emitter:
     """Words of a FlatBuffer in reverse, with pools of what may be shared."""
 
-    def __init__(
-        self, tables: Mapping[str, tuple[Field | None, ...]] = TABLES, identifier: bytes = IDENTIFIER
-    ) -> None:
+    def __init__(self, tables: Mapping[str, tuple[Field | None, ...]] = TABLES, identifier: bytes = IDENTIFIER) -> None:
         self._tables = tables
         self._identifier = identifier
         self.words = array("I")

@@ -145,7 +145,7 @@ class Translation:
         tensor = self.model.tensors[like]
         return self._add(replace(tensor, name=self._unique(f"{tensor.name}_part"), shape=tuple(shape), data=None))
 
-    def ints(self, values: Sequence[int] | Array, shape: Sequence[int] | None = None) -> int:
+    def ints(self, values: Sequence[int] | Sequence[Sequence[int]] | Array, shape: Sequence[int] | None = None) -> int:
         """A constant vector of int32, or a tensor of another shape; () is a number."""
         array = np.asarray(values, np.int32)
         return self._shared(array if shape is None else array.reshape(shape), ElementType.INT32)
@@ -211,7 +211,9 @@ class Translation:
         tensor.data, tensor.name = array, self._unique(name)
         return self._add(tensor)
 
-    def _shared(self, array: Array, type: ElementType, quantization: Quantization | None = None, name: str = "constant") -> int:
+    def _shared(
+        self, array: Array, type: ElementType, quantization: Quantization | None = None, name: str = "constant"
+    ) -> int:
         """A small constant, one for all who ask for the same."""
         key = (type, array.shape, quantization, array.tobytes())
         if key not in self._constants:

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from ortconv.tflite.layout import ElementType
 from ortconv.tflite.model import Option, Tensor
 
-INT8 = {"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4, "QUANTIZE": 1, "TRANSPOSE_CONV": 3, "RSQRT": 2, "FILL": 3}
+INT8 = {
+    "CONV_2D": 3,
+    "DEPTHWISE_CONV_2D": 3,
+    "FULLY_CONNECTED": 4,
+    "QUANTIZE": 1,
+    "TRANSPOSE_CONV": 3,
+    "RSQRT": 2,
+    "FILL": 3,
+}
 """The versions with int8; of other operators it is 2."""
 SINCE_FIRST = frozenset({"BATCH_MATMUL", "CAST", "EMBEDDING_LOOKUP", "EXPAND_DIMS", "HARD_SWISH", "MIRROR_PAD", "PACK",
                          "PRELU", "RELU_N1_TO_1", "RESHAPE", "REVERSE_V2", "SELECT", "SQUEEZE", "TILE"})  # fmt: skip

@@ -27,13 +27,14 @@ class LiteRt:
 
     def __init__(self, settings: str = "", options: NnapiOptions | None = None) -> None:
         self._settings = settings
-        self._nnapi = Nnapi(options or NnapiOptions(cpu_only=True))
+        self.options = options or NnapiOptions(cpu_only=True)
+        self._nnapi = Nnapi(self.options)
 
     def configured(self, settings: str) -> LiteRt:
         if settings not in KERNELS:
             known = " and ".join(f"litert:{name}" for name in KERNELS if name)
             raise UsageError(f"the backend 'litert' has no setting '{settings}'", hint=f"there are {known}")
-        return LiteRt(settings, self._nnapi.options)
+        return LiteRt(settings, self.options)
 
     def available(self) -> str | None:
         try:

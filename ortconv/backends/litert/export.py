@@ -23,10 +23,6 @@ class Exported:
     model: TfliteModel
     segments: list[Segment]
 
-    @property
-    def nbytes(self) -> int:
-        return sum(len(memoryview(segment).cast("B")) for segment in self.segments)
-
 
 def export(region: Region, lowered: Lowered) -> Exported:
     """BackendError where LiteRT cannot be given the partition."""
