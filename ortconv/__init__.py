@@ -32,6 +32,7 @@ if _TYPE_CHECKING:
     from ortconv.pipeline import convert as convert
     from ortconv.pipeline import optimize as optimize
     from ortconv.pipeline.analysis import analyze as analyze
+    from ortconv.pipeline.export import export as export_tflite
     from ortconv.runtime.session import Session as Session
 
 __version__ = "0.2.0"
@@ -50,6 +51,7 @@ _PUBLIC = {
     "convert_all": ("ortconv.batch", ""),
     "export": ("ortconv.exporting.export", ""),
     "inspect": ("ortconv.inspection.inspect", ""),
+    "export_tflite": ("ortconv.pipeline.export", "export"),
     "load": ("ortconv.models", ""),
     "optimize": ("ortconv.pipeline", ""),
     "verify": ("ortconv.ortformat.check", "check"),
@@ -58,7 +60,7 @@ _PUBLIC = {
 __all__ = [
     "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError", "Result",
     "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "compare", "convert", "convert_all",
-    "errors", "export", "inspect", "load", "nnapi", "optimize", "partition", "verify",
+    "errors", "export", "export_tflite", "inspect", "load", "nnapi", "optimize", "partition", "verify",
 ]  # fmt: skip
 
 

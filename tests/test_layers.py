@@ -22,6 +22,7 @@ LAYERS: list[set[str]] = [
     {"runtime"},
     {"onnxio", "ortformat", "optimizer", "partition", "executor"},
     {"nnapi"},
+    {"tflite"},
     {"backends"},
     {"models"},
     {"session"},
@@ -55,6 +56,7 @@ ONLY_IN = {  # library: the modules that may import it
     "onnxruntime": ("backends/onnxruntime",),
     "distributed": ("batch/cluster",),
     "fsspec": ("batch/locations",),
+    "ai_edge_litert": ("backends/litert/runtime.py",),
 }
 TOP_LEVEL_ONLY_IN = {"onnx": ("onnxio/",)}
 NEVER = ("onnxruntime.tools", "torch")

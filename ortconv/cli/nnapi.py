@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color, print_json, printable
+from ortconv.cli import color, nnapi_export, print_json, printable
 from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
 from ortconv.cli.options import add
@@ -21,7 +21,10 @@ DEFAULT_FLAGS = ("", "fp16", "nchw")
 
 @click.group()
 def command() -> None:
-    """Show the NNAPI models of a model's partitions, and compare devices that run them."""
+    """Show the NNAPI models of a model's partitions, compare devices that run them, and export them for LiteRT."""
+
+
+command.add_command(nnapi_export.command)
 
 
 @command.command()

@@ -225,7 +225,8 @@ BACKENDS = (
         "backends",
         multiple=True,
         default=["numpy"],
-        help="Backend to run on: numpy, numpy:reference, onnxruntime, nnapi or an installed one. Repeat it in order of preference.",
+        help="Backend to run on: numpy, numpy:reference, onnxruntime, nnapi, litert or an installed one. "
+        "Repeat it in order of preference.",
     ),
     click.option(
         "--custom-op-library",

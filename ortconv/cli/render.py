@@ -90,7 +90,7 @@ def proof(check: Validation | None) -> list[str]:
     """What validation proved, in a line or more."""
     if check is None:
         return [labeled("numbers", click.style("not checked", fg="yellow"))]
-    loads = [f"loads in {e.name} {e.version}" for e in check.engines if e.name == "onnxruntime" and e.loads]
+    loads = [f"loads in {e.name} {e.version}" for e in check.engines if e.name != "numpy" and e.loads]
     if check.skipped:
         text = click.style(f"not checked: {check.skipped}", fg="yellow")
     elif check.max_abs == 0:

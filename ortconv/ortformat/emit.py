@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ortconv.ortformat.layout import IDENTIFIER, TABLES, stored
+from ortconv.ortformat.layout import IDENTIFIER, TABLES, Field, stored
 
+Segment = bytes | memoryview
 MASK = 0xFFFFFFFF
 ALIGNMENT = 4
 """The words that the metadata is a multiple of, which makes alignment up to 16 bytes a matter of indices alone."""
@@ -33,10 +34,28 @@ class TableShape:
         self.size = 1 + len(narrow) + 2 * len(wide)
 
 
+class Payloads:
+    """Large vectors of bytes, to be written behind the metadata, each aligned to 16 bytes behind its length."""
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.nbytes = 0
+
+    def add(self, data: memoryview) -> int:
+        """The index of a vector with these bytes."""
+        padding = (12 - self.nbytes) % 16
+        at = self.nbytes + padding
+        self.segments += (bytes(padding) + struct.pack("<I", data.nbytes & MASK), data)
+        self.nbytes = at + 4 + data.nbytes
+        return -1 - at // 4
+
+
 class Emitter:
     """Words of a FlatBuffer in reverse, with pools of what may be shared."""
 
-    def __init__(self) -> None:
+    def __init__(self, tables: Mapping[str, tuple[Field | None, ...]] = TABLES, identifier: bytes = IDENTIFIER) -> None:
+        self._tables = tables
+        self._identifier = identifier
         self.words = array("I")
         self._strings: dict[str | bytes, int] = {}
         self._pool: dict[tuple[object, ...], int] = {}
@@ -52,7 +71,7 @@ class Emitter:
         return found
 
     def _new_shape(self, kind: str, names: tuple[str, ...]) -> TableShape:
-        fields = {f.name: (slot, stored(f.kind)) for slot, f in enumerate(TABLES[kind]) if f is not None}
+        fields = {f.name: (slot, stored(f.kind)) for slot, f in enumerate(self._tables[kind]) if f is not None}
         wide = [i for i, name in enumerate(names) if fields[name][1] == "i64"]
         narrow = [i for i in range(len(names)) if i not in wide]
         slots = [0] * (1 + max((fields[name][0] for name in names), default=-1))
@@ -136,7 +155,7 @@ class Emitter:
     def finish(self, root: int) -> memoryview:
         """The bytes in their order, ending at a multiple of 16. Nothing may be added afterward."""
         self._align(2, ALIGNMENT)
-        self._put(IDENTIFIER)
+        self._put(self._identifier)
         self.words.append(4 * (len(self.words) - root))
         return np.frombuffer(self.words, np.uint32)[::-1].astype("<u4").data.cast("B")
 

@@ -55,7 +55,7 @@ class Field(NamedTuple):
     default: int | float | None = None
 
 
-def _fields(text: str) -> tuple[Field | None, ...]:
+def fields_of(text: str) -> tuple[Field | None, ...]:
     """Fields from "name:kind" words in order of slots; ! marks required ones, = a default, _ a slot that is not used."""
     fields: list[Field | None] = []
     for word in text.split():
@@ -72,7 +72,7 @@ def _fields(text: str) -> tuple[Field | None, ...]:
     return tuple(fields)
 
 
-TABLES: dict[str, tuple[Field | None, ...]] = {name: _fields(text) for name, text in {
+TABLES: dict[str, tuple[Field | None, ...]] = {name: fields_of(text) for name, text in {
     "InferenceSession": "ort_version:string! model:Model! _ kernel_type_str_resolver:KernelTypeStrResolver",
     "Model": "ir_version:i64 opset_import:[OperatorSetId]! producer_name:string producer_version:string domain:string"
              " model_version:i64 doc_string:string graph:Graph! graph_doc_string:string"

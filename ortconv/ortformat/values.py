@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import struct
-
 from ortconv.errors import GraphError, UnsupportedError
 from ortconv.ir.graph import Value
 from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import Dim, DType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from ortconv.ortformat.derived import linear_indices
-from ortconv.ortformat.emit import Emitter
+from ortconv.ortformat.emit import Emitter, Payloads
 from ortconv.ortformat.layout import LARGEST_FILE
 
 INLINE_BYTES = 127
@@ -22,8 +20,6 @@ NO_CONSTANTS = UNLOADABLE | {t for t in DType if t > DType.FLOAT8E5M2FNUZ}
 """Types of which onnxruntime reads no constants."""
 
 FLOAT8 = frozenset({DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ})
-
-Segment = bytes | memoryview
 
 
 class ValueWriter:
@@ -38,8 +34,7 @@ class ValueWriter:
         self.visits = 0
         self.float8 = False
         self.where = ""
-        self.payloads: list[Segment] = []
-        self.payload_bytes = 0
+        self.payloads = Payloads()
         self.types: dict[ValueType, tuple[int, int]] = {}
 
     # ------------------------------------------------------------------ text
@@ -161,12 +156,9 @@ class ValueWriter:
         count = data.nbytes
         if count <= INLINE_BYTES:
             return self.out.vector(data.tobytes(), count, 4)
-        padding = (12 - self.payload_bytes) % 16
-        at = self.payload_bytes + padding
-        self.payloads += (bytes(padding) + struct.pack("<I", count & 0xFFFFFFFF), data)
-        self.payload_bytes = at + 4 + count
-        self.check_size(self.payload_bytes)
-        return -1 - at // 4
+        at = self.payloads.add(data)
+        self.check_size(self.payloads.nbytes)
+        return at
 
     def check_size(self, total: int) -> None:
         if total > LARGEST_FILE:

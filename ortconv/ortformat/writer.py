@@ -19,8 +19,9 @@ from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType
 from ortconv.ortformat import runtime
 from ortconv.ortformat.derived import GraphEdges, argument_counts, edges, resolved_schema
+from ortconv.ortformat.emit import Segment
 from ortconv.ortformat.layout import ALWAYS_IMPORTED, CPU, LARGEST_NESTING, LARGEST_VISITS, NO_MODEL_VERSION
-from ortconv.ortformat.values import Segment, ValueWriter
+from ortconv.ortformat.values import ValueWriter
 
 PIECE = 1 << 20
 """Bytes of a large payload that are written at a time."""
@@ -139,8 +140,8 @@ class _Writer(ValueWriter):
             resolver,
         )
         head = out.finish(root)
-        self.check_size(head.nbytes + self.payload_bytes)
-        return [head, *self.payloads]
+        self.check_size(head.nbytes + self.payloads.nbytes)
+        return [head, *self.payloads.segments]
 
     def kernel_types(self) -> int:
         """Which inputs and outputs the type strings of kernels refer to, for every operator of the model."""

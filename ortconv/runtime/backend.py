@@ -22,6 +22,7 @@ BUILT_IN = {
     "numpy": "ortconv.backends.numpy_cpu:Numpy",
     "onnxruntime": "ortconv.backends.onnxruntime_cpu:OnnxRuntime",
     "nnapi": "ortconv.backends.nnapi.backend:Nnapi",
+    "litert": "ortconv.backends.litert.backend:LiteRt",
 }
 """The entry points of ortconv itself, for a copy that is run without being installed."""
 

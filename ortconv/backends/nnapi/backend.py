@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ortconv import nnapi
-from ortconv.backends.nnapi.claims import claim
+from ortconv.backends.nnapi.claims import Refuse, claim
 from ortconv.backends.nnapi.lower import Lowered, OutputPlace, lower
 from ortconv.errors import BackendError, UsageError
 from ortconv.executor.guard import guarded
@@ -112,11 +112,11 @@ class Nnapi:
         runtime = self.options.feature_level
         return runtime if runtime < 29 else min(runtime, max(int(d.level) for d in self.targets))
 
-    def claim(self, graph: Graph) -> Claim:
-        """The partitions of a graph, without the nodes that the NNAPI runtime refuses."""
+    def claim(self, graph: Graph, refuse: Refuse | None = None) -> Claim:
+        """The partitions of a graph, without the nodes that the NNAPI runtime, or `refuse`, refuses."""
         target = Target(feature_level=self.level, stop_ops=self.options.stop_ops, use_nchw=self.options.nchw)
         with self._phone(), guarded(graph, "dividing the graph"):
-            return claim(graph, target)
+            return claim(graph, target, refuse)
 
     def objections(self, node: Node) -> Iterator[str]:
         assert node.graph is not None
@@ -194,7 +194,7 @@ class NnapiProgram:
             except NnapiError as error:
                 raise BackendError(f"an execution failed: {error}", backend="nnapi") from error
         return [
-            None if place is None else _shaped(results[place.output], place, value)
+            None if place is None else shaped(results[place.output], place, value)
             for value, place in zip(self.lowered.outputs, self.lowered.places, strict=True)
         ]
 
@@ -238,7 +238,7 @@ def _cut(result: Array, dims: tuple[int, ...]) -> Array:
     return result if result.shape == dims else result.reshape(-1)[: math.prod(dims)].reshape(dims)
 
 
-def _shaped(result: Array, place: OutputPlace, value: Value) -> Array:
+def shaped(result: Array, place: OutputPlace, value: Value) -> Array:
     """A result as ONNX has it; what NNAPI has as [1] may be a number."""
     if place.order is not None:
         return np.ascontiguousarray(result.transpose(place.order))

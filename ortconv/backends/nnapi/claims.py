@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ortconv.backends.nnapi.lower import Draft, RefusedError
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.units import NodeUnit
+from ortconv.nnapi import Model
+from ortconv.nnapi.model import ModelOperation
 from ortconv.nnapi.timing import mark
 from ortconv.partition import Target, partition
 from ortconv.partition.partitioner import is_trivial, nodes_of
@@ -19,7 +21,11 @@ OLDEST_WITH_EMPTY = 29
 """The feature level from which on a tensor may have no elements."""
 
 
-def claim(graph: Graph, target: Target) -> Claim:
+Refuse = Callable[[Model], Iterable[tuple[ModelOperation, str]]]
+"""The operations of a finished model that somebody else has to take, too, and does not; and why."""
+
+
+def claim(graph: Graph, target: Target, refuse: Refuse | None = None) -> Claim:
     """The groups of nodes that become models, and why not each of the other nodes."""
     found = partition(graph, target, anew=True)
     refused = {node: "; ".join(o.message for o in v.objections) for node, v in found.verdicts.items() if not v.taken}
@@ -27,7 +33,7 @@ def claim(graph: Graph, target: Target) -> Claim:
     groups = []
     while waiting:
         units = waiting.pop()
-        reasons = refusals(region_of(graph, units), target.feature_level, target.use_nchw)
+        reasons = refusals(region_of(graph, units), target.feature_level, target.use_nchw, refuse)
         refused |= reasons
         if not reasons:
             groups.append(units)
@@ -47,7 +53,7 @@ def region_of(graph: Graph, units: Sequence[NodeUnit]) -> Region:
 
 
 @mark("LA", "PP", "draft")
-def refusals(region: Region, level: int, nchw: bool) -> dict[Node, str]:
+def refusals(region: Region, level: int, nchw: bool, refuse: Refuse | None = None) -> dict[Node, str]:
     """The nodes of a partition that the runtime refuses, and why: all that can be seen at once. Without them there may be more."""
     empty = dict(_cannot_be_empty(region, level))
     if empty:
@@ -60,7 +66,10 @@ def refusals(region: Region, level: int, nchw: bool) -> dict[Node, str]:
         except RefusedError as error:
             refused = [error]
     found = {node: f"NNAPI cannot be given it: {one.reason}" for one in refused for node in one.nodes}
-    return found or {node: reason for unit, reason in draft.without_elements() for node in unit.nodes}
+    found = found or {node: reason for unit, reason in draft.without_elements() for node in unit.nodes}
+    if not found and refuse is not None:
+        found = {node: reason for unit, reason in draft.refused_by(refuse) for node in unit.nodes}
+    return found
 
 
 def _cannot_be_empty(region: Region, level: int) -> Iterator[tuple[Node, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ortconv import nnapi
@@ -140,6 +140,19 @@ class Draft:
             if empty and not row_of(operation.code).zero_sized:
                 name = self._builder.names.get(empty[0], unit.target.out.name)
                 yield unit, f"'{name}' has no elements, and {operation.code.name} takes no such tensor"
+
+    def refused_by(
+        self, refuse: Callable[[nnapi.Model], Iterable[tuple[ModelOperation, str]]]
+    ) -> Iterator[tuple[NodeUnit, str]]:
+        """The units of a finished model with an operation that somebody else refuses, and why. Where it is none of a unit, but one
+        that turns a result, that is every unit.
+        """
+        found = refuse(self._builder.model)
+        reasons = {id(operation): reason for operation, reason in found}
+        blamed = [(unit, reasons.pop(id(o))) for o, unit in self._made() if id(o) in reasons]
+        yield from blamed
+        if not blamed:
+            yield from ((unit, reason) for reason in reasons.values() for unit in self._members)
 
     def _made(self) -> Iterator[tuple[ModelOperation, NodeUnit]]:
         """The operations of a finished model that units asked for. Those behind the last unit copy and turn results."""

@@ -1,0 +1,112 @@
+"""ortconv nnapi export"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ortconv.choices import STUDIED
+from ortconv.cli import color, print_json, printable
+from ortconv.cli.options import FIX_DIM, NNAPI, add
+from ortconv.cli.render import columns, proof, size
+
+if TYPE_CHECKING:
+    from ortconv.pipeline.export import ExportResult
+
+
+@click.command(name="export")
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="The directory to write to."
+)
+@click.option("--whole", is_flag=True, help="Write the whole model as one file; an error where a node is refused.")
+@click.option(
+    "--level",
+    type=click.Choice(STUDIED),
+    help="Level at which an .onnx model is optimized first.  [default: basic]",
+)
+@click.option(
+    "--maximize-offload", "maximize", is_flag=True, help="Rewrite refused nodes as convert --maximize-offload does."
+)
+@add(FIX_DIM)
+@add(NNAPI[1:])
+@click.option(
+    "--validate/--no-validate",
+    default=True,
+    show_default=True,
+    help="Run the model with the files on LiteRT and compare with the source.",
+)
+@click.option(
+    "--validate-with",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Inputs for validation by name, as .npz; may be repeated. Without it, inputs are made up.",
+)
+@click.option(
+    "--validate-budget",
+    metavar="BUDGET",
+    help="Validation's limits: time for all runs, memory for one run, such as 1min or 30s,4GiB.  [default: 20s,2GiB]",
+)
+@click.option("--allow-unchecked", is_flag=True, help="Write the files even if they could not be checked.")
+@click.option(
+    "--fail-on",
+    metavar="CONDITIONS",
+    help='Write nothing and exit with 5 if one of these holds, such as "partitions>3,coverage<80%".',
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def command(model: Path, output: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
+    """Write each NNAPI partition of MODEL (.onnx or .ort) as a .tflite file for LiteRT.
+
+    Nothing is put in place unless LiteRT runs the files, and the model with them computes what the source computes. The package
+    ai-edge-litert is needed for that: pip install 'ortconv[litert]'.
+    """
+    from ortconv.cli.arrays import read_npz
+    from ortconv.cli.convert import dims, names
+    from ortconv.pipeline.export import export
+
+    stop_ops = flags.pop("nnapi_partitioning_stop_ops")
+    flags["fix_dims"] = dims(flags["fix_dims"])
+    flags["validate_with"] = tuple(map(read_npz, flags["validate_with"]))
+    result = export(model, output, stop_ops=names(stop_ops), **flags)
+    if as_json:
+        print_json({"version": 1, **result.to_dict()})
+    elif not quiet:
+        click.echo("\n".join(_lines(result)), color=color())
+
+
+SHOWN_NAMES = 2
+SHOWN_REFUSALS = 5
+
+
+def _lines(result: ExportResult) -> Iterator[str]:
+    """A table of the files, the reasons against other nodes, and what validation proved."""
+    folder = click.style(printable(str(Path(result.files[0].file).parent)), bold=True)
+    count = f"{len(result.files)} {'file' if len(result.files) == 1 else 'files'}"
+    yield f"{click.style(printable(result.source), bold=True)} -> {count} in {folder}, {result.taken} of {result.nodes} nodes"
+    rows = [
+        (
+            printable(Path(one.file).name),
+            f"{len(one.nodes)}",
+            f"{one.operators}",
+            size(one.bytes),
+            _names(one.inputs),
+            _names(one.outputs),
+        )
+        for one in result.files
+    ]
+    yield columns(("file", ">nodes", ">operators", ">size", "inputs", "outputs"), rows)
+    for row in result.refusals[:SHOWN_REFUSALS]:
+        count = f"{row['nodes']} {'node' if row['nodes'] == 1 else 'nodes'}"
+        yield printable(f"left: {count}, such as {row['example']}: {row['reason']}")
+    if len(result.refusals) > SHOWN_REFUSALS:
+        yield f"left: {sum(row['nodes'] for row in result.refusals[SHOWN_REFUSALS:])} nodes for other reasons; --json names all"
+    yield from proof(result.validation)
+
+
+def _names(names: tuple[str, ...]) -> str:
+    more = len(names) - SHOWN_NAMES
+    return printable(", ".join(names[:SHOWN_NAMES])) + (f" and {more} more" if more > 0 else "")

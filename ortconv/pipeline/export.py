@@ -1,0 +1,291 @@
+"""A model's NNAPI partitions as .tflite files for LiteRT, proven by running them there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ortconv.backends.litert.backend import LiteRt
+from ortconv.backends.litert.export import Exported
+from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions
+from ortconv.compare.reference import Outputs, Reference
+from ortconv.compare.validate import Engine, Validation
+from ortconv.errors import BackendError, MismatchError, OrtconvError, UnsupportedError, UsageError
+from ortconv.files import created, renamed, replacing
+from ortconv.ir.graph import Graph, Node
+from ortconv.ir.model import Model
+from ortconv.models import ModelSource, as_file, load
+from ortconv.partition import Target
+from ortconv.partition.policy import DEFAULT_STOP_OPS
+from ortconv.pipeline.analysis import analyze
+from ortconv.pipeline.options import Options
+from ortconv.report.gates import Metric, check_gates, parse_gates
+from ortconv.runtime.backend import Claim, Program, Region
+from ortconv.runtime.deadline import within
+from ortconv.runtime.session import Session
+
+if TYPE_CHECKING:
+    from ortconv.compare.reference import ValidationSettings
+
+NNAPI_ROUNDS = 4
+"""How many times the limit a quantized model may be off from its source if the NNAPI runtime computes the same bits: NNAPI
+rounds fixed-point products where ONNX rounds floats."""
+
+HINT = "nothing was written; --no-validate writes the files all the same"
+SHOWN_REFUSALS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """One .tflite file. `inputs` and `outputs` are the names of its signature, those of the model's values."""
+
+    file: str
+    nodes: tuple[str, ...]
+    operators: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    bytes: int
+
+
+@dataclass
+class ExportResult:
+    """What was exported: files in the order in which they run, and the reasons why nodes are in none of them."""
+
+    source: str
+    files: list[ExportedFile] = field(default_factory=list)
+    nodes: int = 0
+    """Those of the model, as optimized for its level."""
+    refusals: list[dict[str, Any]] = field(default_factory=list)
+    """Reason, number of nodes and an example, most frequent first."""
+    validation: Validation | None = None
+
+    @property
+    def taken(self) -> int:
+        return sum(len(one.nodes) for one in self.files)
+
+    def __repr__(self) -> str:
+        return f"<ExportResult {self.source} -> {len(self.files)} files: {self.taken} of {self.nodes} nodes>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        return asdict(self) | {"taken": self.taken}
+
+
+def export(
+    source: ModelSource,
+    output: str | Path,
+    *,
+    whole: bool = False,
+    level: str | None = None,
+    fix_dims: Mapping[str, int] | None = None,
+    stop_ops: Sequence[str] | None = None,
+    maximize: bool = False,
+    validate: bool = True,
+    validate_with: Sequence[Mapping[str, Any]] = (),
+    validate_budget: str | None = None,
+    allow_unchecked: bool = False,
+    fail_on: str | None = None,
+) -> ExportResult:
+    """Write each NNAPI partition of a model to the folder `output` as NAME.0.tflite, NAME.1.tflite and so on; with `whole`, the
+    model as NAME.tflite.
+
+    `level` and `maximize` are those of `analyze`. Nothing is written unless LiteRT runs the files, and the model with them computes
+    what the source computes: MismatchError where not. UnsupportedError where there is nothing to write, or where with `whole` a
+    node is refused. GateError where a condition of `fail_on` holds, such as "partitions>3,coverage<80%".
+    """
+    options = Options(
+        fix_dims=fix_dims or {}, validate=validate, validate_with=tuple(validate_with), validate_budget=validate_budget,
+        allow_unchecked=allow_unchecked, validate_on="numpy",
+    )  # fmt: skip
+    target = Target(stop_ops=DEFAULT_STOP_OPS if stop_ops is None else tuple(stop_ops))
+    with as_file(source) as (path, label):
+        try:
+            folder = _folder(output, path)
+            backend = Exporter(NnapiOptions(cpu_only=True, stop_ops=target.stop_ops))
+            backend.loads = validate and not _cannot_load(backend, allow_unchecked)
+            model = analyze(path, target, level, fix_dims=options.fix_dims, maximize=maximize).model
+            result = _result(label, model.graph, backend.claim(model.graph), whole, fail_on)
+            expected = _expected(path, options.validation()) if validate else None
+            session = Session(model, [backend])
+            result.validation = _validated(expected, session, backend, allow_unchecked)
+            stem = Path(label).stem if isinstance(source, str | Path) else "model"
+            result.files = _written(backend.exported, folder, stem, whole)
+        except OrtconvError as error:
+            raise renamed(error.at(file=path), path, label) from error.__cause__
+    return result
+
+
+class Exporter(LiteRt):
+    """Remembers the partitions that it compiled, in the order in which they run; loads them into LiteRT if asked to."""
+
+    def __init__(self, options: NnapiOptions) -> None:
+        super().__init__(options=options)
+        self.loads = True
+        self.exported: list[Exported] = []
+
+    def export(self, region: Region) -> Exported:
+        self.exported.append(super().export(region))
+        return self.exported[-1]
+
+    def compile(self, region: Region) -> Program:
+        return super().compile(region) if self.loads else _Unloaded(self.export(region))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unloaded:
+    """A partition where LiteRT is not at hand."""
+
+    exported: Exported
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        raise BackendError("the partition is not loaded", backend="litert")
+
+
+def _folder(output: str | Path, source: Path) -> Path:
+    folder = Path(output)
+    if folder.is_file() or folder.suffix.lower() in (".tflite", ".onnx", ".ort"):
+        raise UsageError("the output is a folder: partitions are files of their own", file=source, hint="-o DIR")
+    return folder
+
+
+def _expected(path: Path, settings: ValidationSettings) -> Reference:
+    return Reference(load(path, settings.fix_dims), path, settings)
+
+
+def _cannot_load(backend: LiteRt, allow_unchecked: bool) -> bool:
+    """Whether LiteRT is not installed. UnsupportedError unless unchecked files are allowed."""
+    reason = backend.available()
+    if reason is not None and not allow_unchecked:
+        raise UnsupportedError(
+            f"the files cannot be checked: {reason}", hint="--allow-unchecked or --no-validate writes them all the same"
+        )
+    return reason is not None
+
+
+def _result(label: str, graph: Graph, claim: Claim, whole: bool, fail_on: str | None) -> ExportResult:
+    """What is known before the files are made. UnsupportedError where there is nothing to make."""
+    total, refused = sum(1 for _ in graph), dict(claim.refused)
+    result = ExportResult(label, nodes=total, refusals=_refusals(refused))
+    if fail_on is not None:
+        numbers = _metrics(len(claim.groups), total, len(refused))
+        check_gates(parse_gates(fail_on, numbers), numbers)
+    if not claim.groups:
+        raise UnsupportedError(f"no node can go to LiteRT: {_first(result)}", hint="ortconv partition says what helps")
+    if whole and (refused or len(claim.groups) > 1):
+        reason = _first(result) if refused else f"it falls into {len(claim.groups)} partitions"
+        hint = f"without --whole, {len(claim.groups)} partitions are written; ortconv partition says what helps"
+        raise UnsupportedError(f"{len(refused)} of {total} nodes cannot go to LiteRT: {reason}", hint=hint)
+    return result
+
+
+def _metrics(partitions: int, nodes: int, left: int) -> dict[str, Metric]:
+    """The numbers that conditions can name."""
+    return {
+        "partitions": Metric(partitions, "", "number of partitions"),
+        "coverage": Metric(100.0 * (nodes - left) / nodes if nodes else 0.0, "%", "nodes in partitions, in percent"),
+        "nodes": Metric(nodes, "", "nodes of the graph"),
+        "refused": Metric(left, "", "nodes in no partition"),
+    }
+
+
+def _refusals(refused: Mapping[Node, str]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for node, reason in refused.items():
+        row = found.setdefault(reason, {"reason": reason, "nodes": 0, "example": node.label})
+        row["nodes"] += 1
+    return sorted(found.values(), key=lambda row: -row["nodes"])
+
+
+def _first(result: ExportResult) -> str:
+    """The most frequent reasons."""
+    rows = result.refusals[:SHOWN_REFUSALS]
+    return "; ".join(f"{row['example']}: {row['reason']}" for row in rows)
+
+
+# ------------------------------------------------------------------ proof
+
+
+def _validated(
+    expected: Reference | None, session: Session, backend: Exporter, allow_unchecked: bool
+) -> Validation | None:
+    """What a run of the model with its partitions on LiteRT shows. UnsupportedError where that proves nothing."""
+    if expected is None:
+        return None
+    reason = _not_comparable(expected, backend)
+    if reason is None:
+        return _compared(expected, session, backend)
+    if not allow_unchecked:
+        hint = "--allow-unchecked writes the files all the same, --validate-with gives inputs"
+        raise UnsupportedError(f"the files could not be checked: {reason}", hint=hint)
+    return Validation(skipped=reason)
+
+
+def _not_comparable(expected: Reference, backend: Exporter) -> str | None:
+    if not backend.loads:
+        return backend.available()
+    if "numpy" not in expected.outputs:
+        return expected.reasons.get("numpy", "the source does not run")
+    return "the source is too large to run as it is" if expected.is_shrunk else None
+
+
+def _compared(expected: Reference, session: Session, backend: Exporter) -> Validation:
+    from ortconv.backends.litert.runtime import version
+
+    results = _outputs(expected, session)
+    notes = list(expected.notes)
+    try:
+        found = expected.judge("numpy", results, "on LiteRT: ", HINT, excused=False)
+    except MismatchError as error:
+        found = expected.judge("numpy", results, "on LiteRT: ", HINT, excused=True)
+        if found.scaled > NNAPI_ROUNDS * expected.limit or not _is_nnapi(expected, session.model, backend):
+            raise error
+        notes.append("NNAPI computes the same bits; its rounding is further from the source's than the limit")
+    engine = Engine("litert", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled)
+    what = tuple(trial.what for trial in expected.trials)
+    return Validation(
+        "litert", found.max_abs, found.scaled, expected.limit, engines=(engine,), inputs=what, notes=tuple(notes)
+    )
+
+
+def _outputs(expected: Reference, session: Session) -> list[Outputs | None]:
+    results: list[Outputs | None] = []
+    for trial in expected.trials:
+        with within(expected.clock.left):
+            results.append(session.run(None, trial.feeds))
+    return results
+
+
+def _is_nnapi(expected: Reference, model: Model, backend: Exporter) -> bool:
+    """Whether LiteRT's plain kernels compute the bits of the NNAPI runtime."""
+    on_nnapi = Session(model, [Nnapi(backend.options)])
+    on_litert = Session(model, [LiteRt("reference", backend.options)])
+    pairs = zip(_outputs(expected, on_nnapi), _outputs(expected, on_litert), strict=True)
+    return all(a is not None and b is not None and all(map(_same_bits, a, b)) for a, b in pairs)
+
+
+def _same_bits(a: Any, b: Any) -> bool:
+    return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+
+
+# ------------------------------------------------------------------ files
+
+
+def _written(exported: Sequence[Exported], folder: Path, stem: str, whole: bool) -> list[ExportedFile]:
+    """All files, put in place when the last one is written."""
+    names = [f"{stem}.tflite"] if whole else [f"{stem}.{i}.tflite" for i in range(len(exported))]
+    with ExitStack() as stack:
+        for one, name in zip(exported, names, strict=True):
+            draft = stack.enter_context(replacing(folder / name))
+            with created(draft) as file:
+                for segment in one.segments:
+                    file.write(segment)
+    return [_described(one, folder / name) for one, name in zip(exported, names, strict=True)]
+
+
+def _described(one: Exported, path: Path) -> ExportedFile:
+    model, nodes = one.model, tuple(node.label for node in one.region.nodes)
+    inputs, outputs = (tuple(name for name, _ in ends) for ends in (model.inputs, model.outputs))
+    return ExportedFile(str(path), nodes, len(model.operators), inputs, outputs, path.stat().st_size)

@@ -1,0 +1,74 @@
+"""Reductions, and operators that compute along one dimension."""
+
+from __future__ import annotations
+
+from ortconv.tflite.layout import ElementType
+from ortconv.tflite.model import Option
+from ortconv.tflite.movement import through_scalar
+from ortconv.tflite.table import RefusedOperationError, Use, translated
+from ortconv.tflite.translation import Translation
+
+
+@translated("MEAN", types="F H Q S")
+@translated("REDUCE_MAX", "REDUCE_MIN", types="F H Q S", either_sign=True)
+@translated("REDUCE_SUM", "REDUCE_PROD", types="F H")
+@translated("REDUCE_ALL", "REDUCE_ANY", types="B")
+def reduce(t: Translation, u: Use) -> None:
+    """A mean over no dimension is the tensor itself; in NNAPI, other reductions take such a list, too."""
+    rank = len(t.dims(u.x))
+    axes = sorted({axis % rank for axis in t.constant(u.axes, "axes").reshape(-1).tolist()})
+    keep = bool(u.keep > 0)
+    code = {"REDUCE_SUM": "SUM"}.get(u.code.name, u.code.name)
+    to_number = not keep and len(axes) == rank
+    through_scalar(t, u, code, [t.read(u.x), t.ints(axes)], to_number, keep_dims=keep)
+
+
+@translated("ARGMAX", "ARGMIN", types="F H I Q S", either_sign=True)
+def arg_extreme(t: Translation, u: Use) -> None:
+    rank = len(t.dims(u.x))
+    inputs = [t.read(u.x), t.ints(u.axis, ())]
+    code = {"ARGMAX": "ARG_MAX", "ARGMIN": "ARG_MIN"}[u.code.name]
+    through_scalar(t, u, code, inputs, rank == 1, output_type=ElementType.INT32)
+
+
+def along_last(t: Translation, u: Use, code: str, **options: Option) -> None:
+    """An operator that computes along the last dimension, between transposes where another one is asked for."""
+    dims, x = t.dims(u.x), t.read(u.x)
+    last = len(dims) - 1
+    axis = u.axis % len(dims)
+    out = t.write(u.out)
+    if axis == last:
+        t.emit(code, [x], [out], **options)
+        return
+    order = list(range(len(dims)))
+    order[axis], order[last] = last, axis
+    shape, swap = [dims[i] for i in order], t.ints(order)
+    turned, made = t.temporary(x, shape), t.temporary(out, shape)
+    t.emit("TRANSPOSE", [x, swap], [turned])
+    t.emit(code, [turned], [made], **options)
+    t.emit("TRANSPOSE", [made, swap], [out])
+
+
+@translated("SOFTMAX", types="F H Q S")
+def softmax(t: Translation, u: Use) -> None:
+    along_last(t, u, "SOFTMAX", beta=float(u.beta))
+
+
+@translated("LOG_SOFTMAX", types="F H")
+def log_softmax(t: Translation, u: Use) -> None:
+    if u.beta != 1.0:
+        raise RefusedOperationError(f"its LOG_SOFTMAX has beta 1, not {u.beta:g}")
+    along_last(t, u, "LOG_SOFTMAX")
+
+
+@translated("L2_NORMALIZATION", types="F H Q S")
+def l2_normalization(t: Translation, u: Use) -> None:
+    along_last(t, u, "L2_NORMALIZATION", fused_activation_function=0)
+
+
+@translated("LOCAL_RESPONSE_NORMALIZATION", types="F H")
+def lrn(t: Translation, u: Use) -> None:
+    if len(t.dims(u.x)) != 4:
+        raise RefusedOperationError("it takes tensors of four dimensions alone")
+    numbers = {"bias": float(u.bias), "alpha": float(u.alpha), "beta": float(u.beta)}
+    along_last(t, u, "LOCAL_RESPONSE_NORMALIZATION", radius=u.radius, **numbers)

@@ -1,0 +1,74 @@
+"""The shape of a translation: a row for each NNAPI operation that LiteRT has, too.
+
+A row is a decorated function that emits LiteRT's operators for one use of the operation. Operations without a row are refused, and
+so are uses for which the function raises `Refusal`: LiteRT has no such operator, or computes other numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ortconv.nnapi import Operand, Operation
+from ortconv.nnapi.operations.table import KINDS
+
+if TYPE_CHECKING:
+    from ortconv.tflite.translation import Translation
+
+
+class RefusedOperationError(Exception):
+    """LiteRT cannot be given an operation. The message is the reason."""
+
+
+class Use:
+    """One operation of a model, its operands by the names of the slots: numbers of operands for tensors, values for scalars, lists
+    for variadic slots, None for what is omitted.
+    """
+
+    def __init__(self, code: Operation, main: Operand | None, args: dict[str, Any], outputs: tuple[int, ...]) -> None:
+        self.code, self.main, self.args, self.outputs = code, main, args, outputs
+
+    @property
+    def out(self) -> int:
+        return self.outputs[0]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.args[name]
+        except KeyError:
+            raise AttributeError(f"{self.code.name} has no operand '{name}' in this form") from None
+
+    def get(self, name: str) -> Any:
+        """The operand, or None where this form has no such slot."""
+        return self.args.get(name)
+
+
+Translator = Callable[["Translation", Use], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationRow:
+    """`types` are the main types that LiteRT computes. `either_sign` says that uint8 may be computed as int8, all elements and
+    zero points 128 less, with the same result.
+    """
+
+    translate: Translator
+    types: frozenset[Operand]
+    either_sign: bool
+
+
+TRANSLATIONS: dict[Operation, TranslationRow] = {}
+
+
+def translated(*names: str, types: str, either_sign: bool = False) -> Callable[[Translator], Translator]:
+    """Enter a function for some operations into the table."""
+
+    def enter(translate: Translator) -> Translator:
+        for name in names:
+            TRANSLATIONS[Operation[name]] = TranslationRow(
+                translate, frozenset(KINDS[letter] for letter in types.split()), either_sign
+            )
+        return translate
+
+    return enter

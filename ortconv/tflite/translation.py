@@ -1,0 +1,255 @@
+"""A finished NNAPI model in translation: its tensors, and what the rows of operations ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ortconv.ir.tensor import Array
+from ortconv.nnapi import Model, Operand, OperandType, Operation
+from ortconv.nnapi.model import ModelOperand, ModelOperation
+from ortconv.nnapi.operand import Lifetime
+from ortconv.tflite.layout import ElementType
+from ortconv.tflite.model import Operator, Option, Quantization, Tensor, TfliteModel
+from ortconv.tflite.table import TRANSLATIONS, RefusedOperationError, Use
+from ortconv.tflite.versions import version_of
+
+TYPES = {
+    Operand.TENSOR_FLOAT32: ElementType.FLOAT32, Operand.TENSOR_FLOAT16: ElementType.FLOAT16,
+    Operand.TENSOR_INT32: ElementType.INT32, Operand.TENSOR_BOOL8: ElementType.BOOL,
+    Operand.TENSOR_QUANT8_ASYMM: ElementType.UINT8, Operand.TENSOR_QUANT8_ASYMM_SIGNED: ElementType.INT8,
+    Operand.TENSOR_QUANT8_SYMM: ElementType.INT8, Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL: ElementType.INT8,
+}  # fmt: skip
+"""What a tensor of NNAPI is to LiteRT."""
+
+SIGN = 128
+"""What an element is less as int8 than as uint8."""
+
+UNSIGNED, HALF, CHANNELS = (
+    Operand.TENSOR_QUANT8_ASYMM, Operand.TENSOR_FLOAT16, Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL,
+)  # fmt: skip
+
+
+class Translation:
+    """A model in translation. `refused` has the operations that LiteRT cannot be given, each with the reason.
+
+    An operand has a tensor of its own type, or one that is easier to compute with, or both: int8 for uint8, as LiteRT has filters
+    quantized per channel for int8 alone; float32 for float16, for which LiteRT's CPU kernels have no arithmetic.
+    """
+
+    def __init__(self, model: Model, names: Mapping[int, str] | None = None) -> None:
+        self.nnapi = model
+        self.model = TfliteModel("")
+        self.refused: list[tuple[ModelOperation, str]] = []
+        self._names = names or {}
+        self._used: dict[str, int] = {}
+        self._tensors: dict[tuple[int, bool], int] = {}  # by operand, and whether it is the one to compute with
+        self._constants: dict[object, int] = {}
+        self.signed = False  # whether the present operation computes with int8
+        self._halves: list[tuple[int, int]] = []  # float16 results that the present operation computed in float32
+        for index in model.inputs:
+            self._tensors[index, False] = self._new(index)
+        for operation in model.operations:
+            try:
+                self._translate(operation)
+            except RefusedOperationError as error:
+                self.refused.append((operation, str(error)))
+
+    def finished(self, inputs: Sequence[str], outputs: Sequence[str], name: str) -> TfliteModel:
+        """The model, with names for its signature."""
+        self.signed = False
+        self.model.name = name
+        self.model.inputs = [(n, self._tensors[i, False]) for n, i in zip(inputs, self.nnapi.inputs, strict=True)]
+        self.model.outputs = [(n, self._tensor(i, False)) for n, i in zip(outputs, self.nnapi.outputs, strict=True)]
+        return self.model
+
+    def _translate(self, operation: ModelOperation) -> None:
+        row = TRANSLATIONS.get(operation.code)
+        if row is None:
+            raise RefusedOperationError(MISSING.get(operation.code, "it has no such operator"))
+        use = Use(operation.code, operation.use.main, self._arguments(operation), operation.outputs)
+        if use.main is not None and use.main not in row.types:
+            raise RefusedOperationError(f"it has no {operation.code.name} of {use.main.name}")
+        if use.get("nchw"):
+            raise RefusedOperationError("its images are NHWC")
+        kinds = [self.kind(i) for i in operation.inputs if i >= 0]
+        self.signed = any(k.type is CHANNELS for k in kinds) and any(k.type is UNSIGNED for k in kinds)
+        self.signed = self.signed or (row.either_sign and self._only_signed(operation.inputs))
+        row.translate(self, use)
+        for wide, index in self._halves:
+            made = self._tensors[index, False] = self._new(index)
+            self.emit("CAST", [wide], [made], in_data_type=ElementType.FLOAT32, out_data_type=ElementType.FLOAT16)
+        self._halves.clear()
+
+    def _arguments(self, operation: ModelOperation) -> dict[str, Any]:
+        use = operation.use
+        args = {slot.name: [] for slot in use.form.required if slot.variadic} | use.form.absent
+        for slot, index in zip(use.slots, operation.inputs):
+            operand = self.nnapi.operands[index]
+            if slot.variadic:
+                args[slot.name].append(index)
+            elif operand.lifetime is Lifetime.NO_VALUE:
+                args[slot.name] = None
+            elif not operand.kind.type.is_scalar:
+                args[slot.name] = index
+            elif operand.value is None:
+                raise RefusedOperationError(f"its {slot.name} is not constant")
+            else:
+                args[slot.name] = operand.value.reshape(-1)[0].item()
+        return args
+
+    def _only_signed(self, inputs: Sequence[int]) -> bool:
+        """Whether some uint8 input exists as int8 alone, so that staying with that saves an operator."""
+        unsigned = [i for i in inputs if self.kind(i).type is UNSIGNED and self.array(i) is None]
+        return any((i, True) in self._tensors and (i, False) not in self._tensors for i in unsigned)
+
+    # ------------------------------------------------------------------ what rows ask for
+
+    def kind(self, index: int) -> OperandType:
+        return self.nnapi.operands[index].kind
+
+    def dims(self, index: int) -> tuple[int, ...]:
+        return self.kind(index).dims
+
+    def array(self, index: int) -> Array | None:
+        """The elements of a constant."""
+        return self.nnapi.operands[index].value
+
+    def constant(self, index: int, what: str) -> Array:
+        """The elements of an operand that LiteRT needs to know."""
+        array = self.array(index)
+        if array is None:
+            raise RefusedOperationError(f"{what} must be constant")
+        return array
+
+    def read(self, index: int) -> int:
+        """The tensor of an operand for the present operation to compute with."""
+        kind = self.kind(index).type
+        return self._tensor(index, kind is HALF or (kind is UNSIGNED and self.signed))
+
+    def write(self, index: int) -> int:
+        """The tensor that the present operation is to write a result into."""
+        kind = self.kind(index).type
+        if kind is HALF:
+            self._halves.append((made := self._new(index, True), index))
+            return made
+        eased = kind is UNSIGNED and self.signed
+        made = self._tensors[index, eased] = self._new(index, eased)
+        return made
+
+    def temporary(self, like: int, shape: Sequence[int]) -> int:
+        """A tensor with type and quantization of another one."""
+        tensor = self.model.tensors[like]
+        return self._add(replace(tensor, name=self._unique(f"{tensor.name}_part"), shape=tuple(shape), data=None))
+
+    def ints(self, values: Sequence[int] | Sequence[Sequence[int]] | Array, shape: Sequence[int] | None = None) -> int:
+        """A constant vector of int32, or a tensor of another shape; () is a number."""
+        array = np.asarray(values, np.int32)
+        return self._shared(array if shape is None else array.reshape(shape), ElementType.INT32)
+
+    def value_like(self, like: int, value: float) -> int:
+        """A constant number of the type and quantization of a tensor."""
+        tensor = self.model.tensors[like]
+        dtype = {ElementType.FLOAT32: np.float32, ElementType.UINT8: np.uint8, ElementType.INT8: np.int8}
+        return self._shared(np.array(value, dtype.get(tensor.type, np.int32)), tensor.type, tensor.quantization)
+
+    def floats(self, array: Array) -> int:
+        return self._shared(array.astype(np.float32, copy=False), ElementType.FLOAT32)
+
+    def emit(self, code: str, inputs: Sequence[int], outputs: Sequence[int], **options: Option) -> None:
+        version = version_of(code, [self.model.tensors[i] for i in (*inputs, *outputs)], options)
+        self.model.operators.append(Operator(code, version, tuple(inputs), tuple(outputs), options))
+
+    # ------------------------------------------------------------------ tensors
+
+    def _tensor(self, index: int, eased: bool) -> int:
+        """The tensor of an operand in one form, made of the other one where it is missing."""
+        found = self._tensors.get((index, eased))
+        if found is not None:
+            return found
+        operand = self.nnapi.operands[index]
+        if operand.value is not None and not (eased and operand.kind.type is HALF):
+            found = self._constant(operand, eased, index)
+        elif operand.value is not None or (index, not eased) in self._tensors:
+            source = self._tensor(index, not eased)
+            found = self._new(index, eased)
+            self.emit("DEQUANTIZE" if operand.kind.type is HALF else "QUANTIZE", [source], [found])
+        else:
+            raise RefusedOperationError("an operation before it was refused")
+        self._tensors[index, eased] = found
+        return found
+
+    def _new(self, index: int, eased: bool = False) -> int:
+        return self._add(self._described(self.kind(index), eased, self._unique(self._names.get(index, f"t{index}"))))
+
+    def _add(self, tensor: Tensor) -> int:
+        self.model.tensors.append(tensor)
+        return len(self.model.tensors) - 1
+
+    def _described(self, kind: OperandType, eased: bool, name: str) -> Tensor:
+        element = TYPES.get(kind.type)
+        if element is None:
+            raise RefusedOperationError(f"it has no tensors of {kind.type.name}")
+        if not kind.dims:
+            raise RefusedOperationError(f"the rank of '{name}' is not known")
+        if eased:
+            element = ElementType.FLOAT32 if kind.type is HALF else ElementType.INT8
+        return Tensor(name, element, kind.dims, _quantization(kind, eased))
+
+    def _constant(self, operand: ModelOperand, eased: bool, index: int) -> int:
+        assert operand.value is not None
+        name = self._names.get(index, f"constant{index}")
+        tensor = self._described(operand.kind.with_dims(operand.value.shape), eased, name)
+        array = operand.value
+        if eased:
+            array = (array ^ np.uint8(SIGN)).view(np.int8)
+        if array.nbytes <= SHARED_BYTES:
+            return self._shared(array, tensor.type, tensor.quantization, name)
+        tensor.data, tensor.name = array, self._unique(name)
+        return self._add(tensor)
+
+    def _shared(
+        self, array: Array, type: ElementType, quantization: Quantization | None = None, name: str = "constant"
+    ) -> int:
+        """A small constant, one for all who ask for the same."""
+        key = (type, array.shape, quantization, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self._add(Tensor(self._unique(name), type, array.shape, quantization, array))
+        return self._constants[key]
+
+    def _unique(self, name: str) -> str:
+        count = self._used[name] = self._used.get(name, 0) + 1
+        return name if count == 1 else f"{name};{count}"
+
+
+SHARED_BYTES = 128
+"""Constants of up to so many bytes are one tensor for all who use them. The bytes of larger ones are shared in the file."""
+
+MISSING: dict[Operation, str] = {
+    Operation.TOPK_V2: "of equal elements it takes the first ones, NNAPI the last",
+    Operation.INSTANCE_NORMALIZATION: "it has no such operator; MEAN, SUB, MUL, RSQRT and ADD compute the same",
+    Operation.RANDOM_MULTINOMIAL: "it draws other numbers",
+    Operation.RANK: "its rank is a tensor, NNAPI's a number",
+    Operation.HASHTABLE_LOOKUP: "lookups in tables are not translated",
+    Operation.LSH_PROJECTION: "projections are not translated",
+    Operation.IF: "branches are not translated",
+    Operation.WHILE: "loops are not translated",
+} | dict.fromkeys(
+    (Operation.LSTM, Operation.RNN, Operation.SVDF, Operation.UNIDIRECTIONAL_SEQUENCE_LSTM,
+     Operation.UNIDIRECTIONAL_SEQUENCE_RNN, Operation.BIDIRECTIONAL_SEQUENCE_LSTM, Operation.BIDIRECTIONAL_SEQUENCE_RNN,
+     Operation.QUANTIZED_LSTM, Operation.QUANTIZED_16BIT_LSTM),
+    "it keeps the state in variables of the model, NNAPI in inputs and outputs",
+)  # fmt: skip
+"""Why some operations cannot be translated."""
+
+
+def _quantization(kind: OperandType, eased: bool) -> Quantization | None:
+    if kind.channel_quant is not None:
+        scales = kind.channel_quant.scales
+        return Quantization(scales, (0,) * len(scales), kind.channel_quant.dim)
+    if not kind.is_quantized and not kind.scale:
+        return None
+    return Quantization((kind.scale,), (kind.zero_point - (SIGN if eased else 0),))
