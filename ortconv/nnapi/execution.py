@@ -20,7 +20,7 @@ from ortconv.nnapi.device import Timing
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, bad_data, bad_state, op_failed
 from ortconv.nnapi.event import Event, Fence
 from ortconv.nnapi.handle import Handle, api
-from ortconv.nnapi.memory import DeviceMemory, Memory
+from ortconv.nnapi.memory import DeviceMemory, ImageMemory, Memory
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.plan import FullFallbackError, Request
 from ortconv.nnapi.timing import mark
@@ -55,7 +55,7 @@ class Argument:
 
     kind: OperandType
     data: Array | None = None
-    memory: DeviceMemory | None = None
+    memory: DeviceMemory | ImageMemory | None = None
 
 
 class Execution(Handle):
@@ -231,13 +231,17 @@ class Execution(Handle):
     @api("PE")
     def get_duration(self, code: int) -> int:
         """Of a successful run that was measured, in ns; 2**64 - 1 where the device does not say."""
-        if self.state is not State.COMPLETED or self._failure is not None or not self._measure:
-            raise bad_state("there is a duration only of a successful run that was measured")
         if code not in tuple(DurationCode):
             raise bad_data(f"{code} is no duration")
+        if self.state is not State.COMPLETED or self._failure is not None or not self._measure:
+            raise bad_state("there is a duration only of a successful run that was measured")
         hardware = code in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
         duration = self._timing.on_hardware if hardware else self._timing.in_driver
         return NO_DURATION if duration is None else duration
+
+    @property
+    def is_in_use(self) -> bool:
+        return self.state is State.COMPUTING
 
     def _free(self) -> None:
         """One that is running goes on to its end."""
@@ -270,16 +274,16 @@ class Execution(Handle):
     def _set_device_memory(
         self, is_output: bool, index: int, memory: Memory, offset: int, length: int, kind: OperandType | None
     ) -> bool:
-        """Set an argument if the memory is a device's; whether it is."""
-        if not isinstance(memory, DeviceMemory):
+        """Set an argument if the memory is a device's or an image; whether it is."""
+        if not isinstance(memory, DeviceMemory | ImageMemory):
             return False
         declared = self._declared(is_output, index)
         if offset or length:
-            raise bad_data("a device memory is used as a whole: offset and length 0")
-        if (self.compilation, is_output, index) not in memory.roles:
+            raise bad_data("a memory of a device and an image are used as a whole: offset and length 0")
+        if isinstance(memory, DeviceMemory) and (self.compilation, is_output, index) not in memory.roles:
             raise bad_data("the memory was not declared for this argument")
         known = declared if kind is None else refined(declared, kind)
-        if not compatible(known, memory.declared):
+        if isinstance(memory, DeviceMemory) and not compatible(known, memory.declared):
             raise bad_data(f"the argument is {known}, the memory {memory.declared}")
         if kind is not None and not is_output and known.type.is_tensor and not known.is_known:
             raise bad_data(f"{known} is not fully specified", operand=self.model.inputs[index])
