@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ortconv.nnapi import Device
     from ortconv.nnapi.timing import Trace
 
+
 class Flags(click.ParamType):  # type: ignore[type-arg]
     """Flags of verbose messages, as in the system property debug.nn.vlog."""
 

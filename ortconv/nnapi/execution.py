@@ -19,6 +19,7 @@ from ortconv.nnapi.cpu import OperandValue, RunLimits
 from ortconv.nnapi.device import Timing
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, bad_data, bad_state, op_failed
 from ortconv.nnapi.event import Event, Fence
+from ortconv.nnapi.extension import add_attribute
 from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.memory import DeviceMemory, ImageMemory, Memory
 from ortconv.nnapi.operand import OperandType, Tensor
@@ -68,6 +69,8 @@ class Execution(Handle):
         self.model = compilation.model
         self.state = State.PREPARATION
         self.reusable = False
+        self.attributes: dict[tuple[str, int], bytes] = {}
+        """Of extensions, by name and code."""
         self._inputs: list[Argument | None] = [None] * len(self.model.inputs)
         self._outputs: list[Argument | None] = [None] * len(self.model.outputs)
         self._padding = False
@@ -115,6 +118,14 @@ class Execution(Handle):
         if nanoseconds > MAXIMUM_LOOP_TIMEOUT:
             vlog.warning(SOURCE, "the loop timeout of {} ns is cut to {} ns", nanoseconds, MAXIMUM_LOOP_TIMEOUT)
         self._loop_timeout = min(nanoseconds, MAXIMUM_LOOP_TIMEOUT)
+
+    @api("PE")
+    def add_extension_attribute(self, name: str, code: int, data: bytes | None) -> None:
+        """Something for the driver, which the extension `name` gives a meaning. BAD_DATA unless one device was named."""
+        self._must_be_open()
+        if not self.compilation.is_single:
+            raise bad_data("an attribute needs a compilation for exactly one named device")
+        add_attribute(self.attributes, name, code, data)
 
     @api("PIO")
     def set_input(self, index: int, array: Values | None, kind: OperandType | None = None) -> None:
@@ -312,7 +323,7 @@ class Execution(Handle):
             if None in arguments:
                 raise bad_data(f"{side} {arguments.index(None)} is not set")
         deadline = None if self._timeout is None else time.monotonic() + self._timeout * 1e-9
-        limits = RunLimits(deadline, self._loop_timeout * 1e-9)
+        limits = RunLimits(deadline, self._loop_timeout * 1e-9, self.attributes)
         inputs = [_value(argument) for argument in self._inputs if argument is not None]
         room = [_room(argument) for argument in self._outputs if argument is not None]
         return Request(inputs, room, limits, self._measure, self.compilation.allows_fallback)

@@ -143,7 +143,7 @@ def mark(layer: str, phase: str, name: str) -> Iterator[None]:
     finally:
         end = time.perf_counter()
         trace.local.around = around
-        trace.spans.append(Span(layer, phase, name, threading.get_ident(), start, end, around))
+        trace.spans.append(Span(layer, phase, name, threading.get_native_id(), start, end, around))
 
 
 def timed(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -12,7 +12,6 @@ Settings come from the environment:
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sys
@@ -52,7 +51,9 @@ def _within(context: Context, function: Callable[..., int]) -> Callable[..., int
 
 
 def _establish(environment: Mapping[str, str]) -> None:
-    given = {name.removeprefix(SETTINGS): text for name, text in environment.items() if name.startswith(SETTINGS) and text}
+    given = {
+        name.removeprefix(SETTINGS): text for name, text in environment.items() if name.startswith(SETTINGS) and text
+    }
     vlog.print_to(sys.stderr, verbose="VLOG" in given)
     establish(**{name: _SETTINGS[key](key, given[key]) for key, name in _PROPERTIES.items() if key in given})
     vlog.select(given.get("VLOG", ""))

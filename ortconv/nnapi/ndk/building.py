@@ -34,7 +34,11 @@ def device_name(device: Device) -> str:
     return device.name
 
 
-@ndk(3, "int ANeuralNetworksDevice_getVersion(const ANeuralNetworksDevice* device, const char** version)", "Device.version")
+@ndk(
+    3,
+    "int ANeuralNetworksDevice_getVersion(const ANeuralNetworksDevice* device, const char** version)",
+    "Device.version",
+)
 def device_version(device: Device) -> str:
     return device.version
 

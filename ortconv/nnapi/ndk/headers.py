@@ -132,7 +132,9 @@ def _buffer_types() -> Iterator[str]:
     yield "\ntypedef struct AHardwareBuffer AHardwareBuffer;\n"
     yield _enum("AHardwareBuffer_Format", {f"AHARDWAREBUFFER_FORMAT_{one.name}": one.value for one in BufferFormat})
     usages = {name: one.value for name, one in BufferUsage.__members__.items()} | BUFFER_MASKS
-    yield _enum("AHardwareBuffer_UsageFlags", {f"AHARDWAREBUFFER_USAGE_{name}": value for name, value in usages.items()})
+    yield _enum(
+        "AHardwareBuffer_UsageFlags", {f"AHARDWAREBUFFER_USAGE_{name}": value for name, value in usages.items()}
+    )
     yield BUFFER_STRUCTS
 
 
@@ -143,4 +145,6 @@ def _enum(name: str, members: Mapping[str, int]) -> str:
 
 def _declarations(functions: object, header: str) -> str:
     rows: list[NdkFunction] = [one for one in functions if one.header == header]  # type: ignore[attr-defined]
-    return "".join(f"\n/* Since feature level {one.level}. In Python: {one.python} */\n{one.signature};\n" for one in rows)
+    return "".join(
+        f"\n/* Since feature level {one.level}. In Python: {one.python} */\n{one.signature};\n" for one in rows
+    )

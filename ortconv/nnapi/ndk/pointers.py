@@ -91,7 +91,6 @@ def lasting(words: str) -> int:
     return ctypes.addressof(_texts[data])
 
 
-
 def buffer_desc(address: int) -> BufferDesc:
     """An AHardwareBuffer_Desc."""
     width, height, layers, form, usage, stride, _, _ = BUFFER_DESC.unpack(view(address, BUFFER_DESC.size))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from ortconv.nnapi import vlog
@@ -233,8 +234,6 @@ def ndk(
 
 def by_name() -> dict[str, NdkFunction]:
     """Every row, by the name of the C function."""
-    from ortconv.nnapi.ndk import building, running
-
-    assert building
-    assert running
+    for module in ("building", "running", "extending"):
+        import_module(f"ortconv.nnapi.ndk.{module}")
     return {one.name: one for one in FUNCTIONS}
