@@ -40,10 +40,11 @@ from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.simulated import bundled_profiles, load_device
 
 __all__ = [
-    "BufferDesc", "BufferFormat", "BufferUsage", "Burst", "Capabilities", "Compilation", "Device", "DeviceType", "DurationCode", "Event", "Execution", "Extension", "ExtensionOperand", "FeatureLevel",
-    "FuseCode", "HardwareBuffer", "Memory", "MemoryDesc", "Model", "NnapiError", "Operand", "OperandType", "Operation", "PaddingCode",
-    "Performance", "Preference", "PrepareOptions", "PreparedModel", "Priority", "ResultCode", "Tensor", "Timing",
-    "bundled_profiles", "get_default_loop_timeout", "get_device", "get_device_count", "get_devices",
-    "get_maximum_loop_timeout", "get_runtime_feature_level", "get_supported_operations_for_devices", "load_device",
-    "register_device", "registered", "unregister_device",
+    "BufferDesc", "BufferFormat", "BufferUsage", "Burst", "Capabilities", "Compilation", "Device", "DeviceType",
+    "DurationCode", "Event", "Execution", "Extension", "ExtensionOperand", "FeatureLevel", "FuseCode", "HardwareBuffer",
+    "Memory", "MemoryDesc", "Model", "NnapiError", "Operand", "OperandType", "Operation", "PaddingCode", "Performance",
+    "Preference", "PrepareOptions", "PreparedModel", "Priority", "ResultCode", "Tensor", "Timing", "bundled_profiles",
+    "get_default_loop_timeout", "get_device", "get_device_count", "get_devices", "get_maximum_loop_timeout",
+    "get_runtime_feature_level", "get_supported_operations_for_devices", "load_device", "register_device", "registered",
+    "unregister_device",
 ]  # fmt: skip

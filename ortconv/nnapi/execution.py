@@ -161,7 +161,12 @@ class Execution(Handle):
     ) -> None:
         """A region of a memory; all of a device memory, with offset and length 0."""
         if not self._set_device_memory(False, index, memory, offset, length, kind):
-            self.set_input(index, memory.region(offset, length), kind)
+            self.set_input_bytes(index, memory.region(offset, length), kind)
+
+    @api("PIO")
+    def set_input_bytes(self, index: int, data: Array | None, kind: OperandType | None = None) -> None:
+        """Bytes that say nothing of dimensions: those that the model leaves open come from `kind` alone."""
+        self.set_input(index, data, self._declared(False, index) if kind is None else kind)
 
     @api("PIO")
     def set_output_from_memory(

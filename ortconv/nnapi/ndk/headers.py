@@ -100,7 +100,7 @@ def headers() -> dict[str, str]:
 def _header(name: str, includes: str, body: str) -> str:
     guard = f"ORTCONV_{name.replace('.', '_').upper()}"
     return (
-        f"/* {name} of ortconv's NNAPI runtime for the PC: declarations of the NDK's functions. Written by `ortconv nnapi ndk`. */\n"
+        f"/* {name} of ortconv's NNAPI runtime for the PC: the NDK's declarations. Written by `ortconv nnapi ndk`. */\n"
         f"#ifndef {guard}\n#define {guard}\n\n#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n{includes}\n"
         f'#ifdef __cplusplus\nextern "C" {{\n#endif\n{body}\n#ifdef __cplusplus\n}}\n#endif\n\n#endif\n'
     )

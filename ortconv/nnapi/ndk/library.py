@@ -64,7 +64,7 @@ static int start_python(void) {
 static void load(void) {
     PyObject* path = PySys_GetObject("path");
     PyObject* package = PyUnicode_DecodeFSDefault(PACKAGE);
-    if (path != NULL && package != NULL) PyList_Append(path, package);
+    if (path != NULL && package != NULL) PyList_Insert(path, 0, package);
     Py_XDECREF(package);
     bridge = PyImport_ImportModule("ortconv.nnapi.ndk.bridge");
     if (bridge != NULL) functions = PyObject_CallMethod(bridge, "start", NULL);

@@ -163,7 +163,7 @@ def execution_free(execution: int) -> None:
     optional=("type", "buffer"),
 )
 def set_input(execution: Execution, index: int, kind: OperandType | None, buffer: Array | None) -> None:
-    execution.set_input(index, buffer, kind)
+    execution.set_input_bytes(index, buffer, kind)
 
 
 @ndk(
