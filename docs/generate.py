@@ -20,6 +20,7 @@ from ortconv.choices import COREML_FORMATS
 from ortconv.cli import VERBS, cli
 from ortconv.exporting import export
 from ortconv.inspection import inspect
+from ortconv.nnapi.ndk.table import by_name as functions
 from ortconv.nnapi.operations import rows
 from ortconv.nnapi.operations.table import LETTERS
 from ortconv.optimizer.catalog import entries
@@ -156,6 +157,23 @@ def nnapi_operations() -> str:
     return "".join(parts)
 
 
+FUNCTIONS_HEAD = """
+`ortconv nnapi ndk` makes the C headers and `libneuralnetworks.so` from these rows, the table of `ortconv/nnapi/ndk/`. A level is
+the feature level that introduced the function. The counterpart is in `ortconv.nnapi`; [nnapi.md](nnapi.md) describes both.
+
+| header | C | level | in Python |
+|---|---|---|---|
+"""
+
+
+def nnapi_functions() -> str:
+    """The table of the NDK's functions."""
+    parts = [f"# Functions of the NNAPI runtime\n\n{NOTE}{FUNCTIONS_HEAD}"]
+    for row in functions().values():
+        parts.append(f"| {row.header} | `{row.signature}` | {row.level} | `{row.python}` |\n")
+    return "".join(parts)
+
+
 def picture(*options: str) -> str:
     """The partitions of the digit model, as `ortconv partition --svg` draws them."""
     with TemporaryDirectory() as folder:
@@ -175,6 +193,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands,
     "passes.md": passes,
     "nnapi_operations.md": nnapi_operations,
+    "nnapi_functions.md": nnapi_functions,
     "nnapi_rules.md": nnapi_rules,
     "coreml_rules.md": coreml_rules,
     "pictures/mnist.svg": picture,

@@ -120,3 +120,31 @@ def _compared(model: Path, flags: dict[str, Any]) -> BenchmarkComparison:
     expected_by, feeds, expected = expectation(ready, flags["backends"], wanted.arrays, wanted.draws, flags["seed"])
     rows = benchmark(ready, entrants, feeds, expected, flags["repeat"], flags["timing"])
     return BenchmarkComparison(str(model), expected_by, feeds, flags["repeat"], rows)
+
+
+@command.command()
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for include/android and libneuralnetworks.so.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def ndk(folder: Path, as_json: bool) -> None:
+    """Write the NDK's headers and build libneuralnetworks.so: C and C++ programs that use NNAPI then run on this machine.
+
+    The library embeds this Python and its ortconv. It needs a C compiler, cc or what CC names, and Python's headers. Programs take
+    their settings from ORTCONV_NNAPI_DEVICES (profiles), _VLOG, _TRACE (a file), _PARTITION, _CPU_ONLY and _FEATURE_LEVEL.
+    """
+    from ortconv.nnapi.ndk.library import write
+
+    written = write(folder)
+    if as_json:
+        print_json({"version": 1, "files": [str(path) for path in written]})
+        return
+    for path in written:
+        click.echo(f"written {printable(str(path))}")
+    place = printable(str(folder))
+    click.echo(f"compile with: cc program.c -I {place}/include -L {place} -lneuralnetworks -Wl,-rpath,{place}")

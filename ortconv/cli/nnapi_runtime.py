@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ortconv.nnapi import Device
     from ortconv.nnapi.timing import Trace
 
-LOGGER = "ortconv.nnapi"
-
 
 class Flags(click.ParamType):  # type: ignore[type-arg]
     """Flags of verbose messages, as in the system property debug.nn.vlog."""
@@ -85,9 +83,10 @@ def messages(flags: str) -> Iterator[None]:
     case.
     """
     from ortconv.nnapi.properties import override
+    from ortconv.nnapi.vlog import LOGGER, LogLine
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_LogLine())
+    handler.setFormatter(LogLine(printable))
     logger = logging.getLogger(LOGGER)
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
@@ -100,14 +99,6 @@ def messages(flags: str) -> Iterator[None]:
         logger.setLevel(level)
         logger.propagate = propagate
         logger.removeHandler(handler)
-
-
-class _LogLine(logging.Formatter):
-    """I/ExecutionPlan: text"""
-
-    def format(self, record: logging.LogRecord) -> str:
-        tag = record.name.removeprefix(f"{LOGGER}.")
-        return f"{record.levelname[0]}/{tag}: {printable(record.getMessage())}"
 
 
 def load_devices(profiles: Sequence[str]) -> list[Device]:

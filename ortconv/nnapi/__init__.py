@@ -22,6 +22,8 @@ from ortconv.nnapi.device import Capabilities, Device, Performance, PreparedMode
 from ortconv.nnapi.errors import NnapiError
 from ortconv.nnapi.event import Event
 from ortconv.nnapi.execution import Execution, get_default_loop_timeout, get_maximum_loop_timeout
+from ortconv.nnapi.extension import Extension, ExtensionOperand
+from ortconv.nnapi.hardware_buffer import BufferDesc, BufferFormat, BufferUsage, HardwareBuffer
 from ortconv.nnapi.manager import (
     get_device,
     get_device_count,
@@ -38,10 +40,11 @@ from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.simulated import bundled_profiles, load_device
 
 __all__ = [
-    "Burst", "Capabilities", "Compilation", "Device", "DeviceType", "DurationCode", "Event", "Execution", "FeatureLevel",
-    "FuseCode", "Memory", "MemoryDesc", "Model", "NnapiError", "Operand", "OperandType", "Operation", "PaddingCode",
-    "Performance", "Preference", "PrepareOptions", "PreparedModel", "Priority", "ResultCode", "Tensor", "Timing",
-    "bundled_profiles", "get_default_loop_timeout", "get_device", "get_device_count", "get_devices",
-    "get_maximum_loop_timeout", "get_runtime_feature_level", "get_supported_operations_for_devices", "load_device",
-    "register_device", "registered", "unregister_device",
+    "BufferDesc", "BufferFormat", "BufferUsage", "Burst", "Capabilities", "Compilation", "Device", "DeviceType",
+    "DurationCode", "Event", "Execution", "Extension", "ExtensionOperand", "FeatureLevel", "FuseCode", "HardwareBuffer",
+    "Memory", "MemoryDesc", "Model", "NnapiError", "Operand", "OperandType", "Operation", "PaddingCode", "Performance",
+    "Preference", "PrepareOptions", "PreparedModel", "Priority", "ResultCode", "Tensor", "Timing", "bundled_profiles",
+    "get_default_loop_timeout", "get_device", "get_device_count", "get_devices", "get_maximum_loop_timeout",
+    "get_runtime_feature_level", "get_supported_operations_for_devices", "load_device", "register_device", "registered",
+    "unregister_device",
 ]  # fmt: skip

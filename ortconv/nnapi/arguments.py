@@ -56,11 +56,11 @@ def wrong(name: str, value: object, wanted: str, hint: str | None = None) -> Nna
     if value is None:
         return NnapiError(ResultCode.UNEXPECTED_NULL, f"{name} is None, not {wanted}", hint=hint)
     try:
-        text = repr(value)
+        shown = repr(value)
     except Exception:
-        text = "a value"
-    text = text if len(text) <= SHOWN else text[:SHOWN] + "..."
-    return NnapiError(ResultCode.BAD_DATA, f"{name} is {text} ({type(value).__name__}), not {wanted}", hint=hint)
+        shown = "a value"
+    shown = shown if len(shown) <= SHOWN else shown[:SHOWN] + "..."
+    return NnapiError(ResultCode.BAD_DATA, f"{name} is {shown} ({type(value).__name__}), not {wanted}", hint=hint)
 
 
 def whole(name: str, value: object) -> int:
@@ -145,6 +145,12 @@ def text_or_path(name: str, value: object) -> str:
     return found
 
 
+def text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise wrong(name, value, "a text")
+    return value
+
+
 def text_or_index(name: str, value: object) -> str | int:
     return value if isinstance(value, str) else whole(name, value)
 
@@ -161,6 +167,7 @@ def anything(name: str, value: object) -> object:
 
 PLAIN: dict[str, ArgumentRule] = {
     "int": whole,
+    "str": text,
     "float": number,
     "bool": truth_value,
     "bytes": token,

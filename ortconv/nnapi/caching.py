@@ -17,6 +17,7 @@ from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import Operand, Operation, Preference, Priority
 from ortconv.nnapi.device import Device
 from ortconv.nnapi.errors import op_failed
+from ortconv.nnapi.extension import Attributes
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import Lifetime, OperandType
 
@@ -57,7 +58,12 @@ class CacheFiles:
 
 
 def derived_token(
-    token: bytes, device: Device, preference: Preference, priority: Priority, operations: Iterable[tuple[int, int]] = ()
+    token: bytes,
+    device: Device,
+    preference: Preference,
+    priority: Priority,
+    operations: Iterable[tuple[int, int]] = (),
+    attributes: Attributes | None = None,
 ) -> bytes:
     """The token of one prepared model: of the client's token, the operations (source model and index) of a step, the
     device and its version, and the settings.
@@ -66,6 +72,8 @@ def derived_token(
     for source, index in operations:
         digest.update(struct.pack("<Ii", source, index))
     digest.update(device.name.encode() + device.version.encode() + struct.pack("<ii", preference, priority))
+    for (name, code), data in sorted((attributes or {}).items()):
+        digest.update(f"{name} {code} {len(data)} ".encode() + data)
     return digest.digest()
 
 

@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+LARGEST_OWN = 0xFFFF
+"""Codes above are those of extensions."""
+
+M = TypeVar("M", bound=IntEnum)
+
+
+def _foreign(kind: type[M], value: object) -> M:
+    """A member for a code of an extension, the same one each time."""
+    from ortconv.nnapi import extension
+
+    assert isinstance(value, int)
+    found = extension.split(value)
+    assert found is not None
+    member = int.__new__(kind, value)
+    member._name_, member._value_ = f"{found[0]}:{found[1]}", value
+    return kind._value2member_map_.setdefault(value, member)  # type: ignore[return-value]
 
 
 class FeatureLevel(IntEnum):
@@ -64,8 +81,26 @@ class Operand(IntEnum):
     def is_tensor(self) -> bool:
         return self not in _SCALARS and self is not Operand.MODEL
 
+    @classmethod
+    def _missing_(cls, value: object) -> Operand | None:
+        """A type of an extension, if a driver has declared it."""
+        from ortconv.nnapi import extension
+
+        found = extension.operand(value) if isinstance(value, int) else None
+        if found is None:
+            return None
+        member = _foreign(cls, value)
+        _DTYPES[member], _LEVELS[member] = found.dtype, 3
+        if not found.is_tensor:
+            _SCALARS.add(member)
+        return member
+
     @property
     def is_extension(self) -> bool:
+        return self > LARGEST_OWN
+
+    @property
+    def is_oem(self) -> bool:
         return self in (Operand.OEM_SCALAR, Operand.TENSOR_OEM_BYTE)
 
     @property
@@ -201,6 +236,23 @@ class DurationCode(IntEnum):
 
 
 class Operation(IntEnum):
+    @classmethod
+    def _missing_(cls, value: object) -> Operation | None:
+        """An operation of an extension whose prefix was handed out."""
+        from ortconv.nnapi import extension
+
+        known = isinstance(value, int) and extension.split(value) is not None
+        return _foreign(cls, value) if known else None
+
+    @property
+    def is_extension(self) -> bool:
+        return self > LARGEST_OWN
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether only drivers know the operation."""
+        return self.is_extension or self is Operation.OEM_OPERATION
+
     ADD = 0
     AVERAGE_POOL_2D = 1
     CONCATENATION = 2

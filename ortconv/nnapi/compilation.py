@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ortconv.nnapi import vlog
 from ortconv.nnapi.arguments import Nanoseconds
 from ortconv.nnapi.caching import TOKEN_LENGTH, CacheFiles, derived_token
-from ortconv.nnapi.codes import Operation, Preference, Priority, ResultCode
+from ortconv.nnapi.codes import Preference, Priority, ResultCode
 from ortconv.nnapi.device import Device, PreparedModel, PrepareOptions
 from ortconv.nnapi.drivers import driver
 from ortconv.nnapi.errors import NnapiError, bad_data, bad_state
+from ortconv.nnapi.extension import add_attribute
 from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.manager import check_devices, get_device, get_devices
 from ortconv.nnapi.model import Model
@@ -43,6 +45,8 @@ class Compilation(Handle):
         self.partitioning = PartitioningMode.WITHOUT_FALLBACK if self.is_explicit else properties().partition
         self.preference = Preference.FAST_SINGLE_ANSWER
         self.priority = Priority.MEDIUM
+        self.attributes: dict[tuple[str, int], bytes] = {}
+        """Of extensions, by name and code."""
         self.finished = False
         self._timeout: int | None = None
         self._cache: tuple[str, bytes] | None = None
@@ -77,6 +81,14 @@ class Compilation(Handle):
         if len(token) != TOKEN_LENGTH:
             raise bad_data(f"a token has {TOKEN_LENGTH} bytes, not {len(token)}")
         self._cache = os.path.join(directory, ""), token
+
+    @api("PC")
+    def add_extension_attribute(self, name: str, code: int, data: bytes | None) -> None:
+        """Something for the driver, which the extension `name` gives a meaning. BAD_DATA unless one device was named."""
+        self._must_be_open()
+        if not self.is_single:
+            raise bad_data("an attribute needs a compilation for exactly one named device")
+        add_attribute(self.attributes, name, code, data)
 
     @api("PC")
     def finish(self) -> None:
@@ -197,9 +209,11 @@ class Compilation(Handle):
         if self._cache is not None and any(device.cache_files):
             directory, token = self._cache
             cache = CacheFiles.of(
-                directory, derived_token(token, device, self.preference, self.priority, operations), device
+                directory,
+                derived_token(token, device, self.preference, self.priority, operations, self.attributes),
+                device,
             )
-        options = PrepareOptions(self.preference, self.priority, deadline, None)
+        options = PrepareOptions(self.preference, self.priority, deadline, None, self.attributes)
         if cache is not None and all(path.exists() for path in cache.paths):
             try:
                 with mark(layer_of(device), "PC", device.name), driver(device, "prepare_from_cache"):
@@ -209,10 +223,10 @@ class Compilation(Handle):
         if cache is not None and not cache.create():
             cache = None
         with mark(layer_of(device), "PC", device.name), driver(device, "prepare"):
-            return device.prepare(model, PrepareOptions(self.preference, self.priority, deadline, cache))
+            return device.prepare(model, replace(options, cache=cache))
 
     def _has_foreign_operations(self) -> bool:
-        return any(one.code is Operation.OEM_OPERATION for one in self.model.operations)
+        return any(one.code.is_foreign for one in self.model.operations)
 
     def _must_be_open(self) -> None:
         if self.finished:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -13,6 +13,7 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import Operand, Operation, ResultCode
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
+from ortconv.nnapi.extension import Attributes
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import Lifetime, OperandType, Tensor
 from ortconv.nnapi.operations import row_of
@@ -36,6 +37,8 @@ class RunLimits:
 
     deadline: float | None = None
     loop_timeout: float = 2.0
+    attributes: Attributes = field(default_factory=dict)
+    """What the client gives to drivers, of extensions."""
 
     def check(self, code: ResultCode) -> None:
         """Fail with `code` once the deadline is past."""
@@ -45,7 +48,7 @@ class RunLimits:
     def within(self, seconds: float) -> RunLimits:
         """The same, and so many seconds from this moment on at most."""
         deadline = time.monotonic() + seconds
-        return RunLimits(deadline if self.deadline is None else min(self.deadline, deadline), self.loop_timeout)
+        return replace(self, deadline=deadline if self.deadline is None else min(self.deadline, deadline))
 
 
 NO_LIMITS = RunLimits()

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ortconv.nnapi import vlog
+from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.codes import DeviceType, FeatureLevel, Operand, Operation, Preference, Priority, ResultCode
 from ortconv.nnapi.cpu import CpuProgram, OperandValue, RunLimits
 from ortconv.nnapi.errors import NnapiError, op_failed
+from ortconv.nnapi.extension import Attributes, Extension
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.properties import properties
@@ -83,6 +85,8 @@ class PrepareOptions:
     deadline: float | None = None
     cache: CacheFiles | None = None
     """Where the device may keep what it prepared."""
+    attributes: Attributes = field(default_factory=dict)
+    """Of extensions, by name and code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,8 @@ class Device:
     version: str
     type: DeviceType
     level: FeatureLevel
-    extensions: tuple[str, ...] = ()
+    extensions: tuple[Extension, ...] = ()
+    """What the device defines beyond the API."""
     capabilities: Capabilities
     cache_files: tuple[int, int] = (0, 0)
     """How many files the device caches a model in: model files, data files; of each at most MAX_CACHE_FILES."""
@@ -138,6 +143,11 @@ class Device:
     def has_fences(self) -> bool:
         """Whether fenced executions return before they are done."""
         return False
+
+    @checked
+    def get_extension_support(self, name: str) -> bool:
+        """Whether the device defines an extension."""
+        return any(extension.name == name for extension in self.extensions)
 
     def supported_operations(self, model: Model) -> list[bool]:
         """For each operation of a model of at most the device's level, in the order to run, whether the device takes
@@ -193,10 +203,10 @@ class ReferenceDevice(Device):
         return properties().feature_level
 
     def supported_operations(self, model: Model) -> list[bool]:
-        return [one.code is not Operation.OEM_OPERATION for one in model.operations]
+        return [not one.code.is_foreign for one in model.operations]
 
     def takes(self, code: Operation, kind: Operand) -> bool:
-        return code is not Operation.OEM_OPERATION
+        return not code.is_foreign
 
     def prepare(self, model: Model, options: PrepareOptions) -> PreparedModel:
         if options.deadline is not None and time.monotonic() >= options.deadline:

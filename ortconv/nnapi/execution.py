@@ -19,8 +19,9 @@ from ortconv.nnapi.cpu import OperandValue, RunLimits
 from ortconv.nnapi.device import Timing
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, bad_data, bad_state, op_failed
 from ortconv.nnapi.event import Event, Fence
+from ortconv.nnapi.extension import add_attribute
 from ortconv.nnapi.handle import Handle, api
-from ortconv.nnapi.memory import DeviceMemory, Memory
+from ortconv.nnapi.memory import DeviceMemory, ImageMemory, Memory
 from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.plan import FullFallbackError, Request
 from ortconv.nnapi.timing import mark
@@ -55,7 +56,7 @@ class Argument:
 
     kind: OperandType
     data: Array | None = None
-    memory: DeviceMemory | None = None
+    memory: DeviceMemory | ImageMemory | None = None
 
 
 class Execution(Handle):
@@ -68,6 +69,8 @@ class Execution(Handle):
         self.model = compilation.model
         self.state = State.PREPARATION
         self.reusable = False
+        self.attributes: dict[tuple[str, int], bytes] = {}
+        """Of extensions, by name and code."""
         self._inputs: list[Argument | None] = [None] * len(self.model.inputs)
         self._outputs: list[Argument | None] = [None] * len(self.model.outputs)
         self._padding = False
@@ -116,6 +119,14 @@ class Execution(Handle):
             vlog.warning(SOURCE, "the loop timeout of {} ns is cut to {} ns", nanoseconds, MAXIMUM_LOOP_TIMEOUT)
         self._loop_timeout = min(nanoseconds, MAXIMUM_LOOP_TIMEOUT)
 
+    @api("PE")
+    def add_extension_attribute(self, name: str, code: int, data: bytes | None) -> None:
+        """Something for the driver, which the extension `name` gives a meaning. BAD_DATA unless one device was named."""
+        self._must_be_open()
+        if not self.compilation.is_single:
+            raise bad_data("an attribute needs a compilation for exactly one named device")
+        add_attribute(self.attributes, name, code, data)
+
     @api("PIO")
     def set_input(self, index: int, array: Values | None, kind: OperandType | None = None) -> None:
         """An array of the operand's elements, or numbers; None for an omitted one. Dimensions that the model leaves open
@@ -150,7 +161,12 @@ class Execution(Handle):
     ) -> None:
         """A region of a memory; all of a device memory, with offset and length 0."""
         if not self._set_device_memory(False, index, memory, offset, length, kind):
-            self.set_input(index, memory.region(offset, length), kind)
+            self.set_input_bytes(index, memory.region(offset, length), kind)
+
+    @api("PIO")
+    def set_input_bytes(self, index: int, data: Array | None, kind: OperandType | None = None) -> None:
+        """Bytes that say nothing of dimensions: those that the model leaves open come from `kind` alone."""
+        self.set_input(index, data, self._declared(False, index) if kind is None else kind)
 
     @api("PIO")
     def set_output_from_memory(
@@ -231,13 +247,17 @@ class Execution(Handle):
     @api("PE")
     def get_duration(self, code: int) -> int:
         """Of a successful run that was measured, in ns; 2**64 - 1 where the device does not say."""
-        if self.state is not State.COMPLETED or self._failure is not None or not self._measure:
-            raise bad_state("there is a duration only of a successful run that was measured")
         if code not in tuple(DurationCode):
             raise bad_data(f"{code} is no duration")
+        if self.state is not State.COMPLETED or self._failure is not None or not self._measure:
+            raise bad_state("there is a duration only of a successful run that was measured")
         hardware = code in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
         duration = self._timing.on_hardware if hardware else self._timing.in_driver
         return NO_DURATION if duration is None else duration
+
+    @property
+    def is_in_use(self) -> bool:
+        return self.state is State.COMPUTING
 
     def _free(self) -> None:
         """One that is running goes on to its end."""
@@ -270,16 +290,16 @@ class Execution(Handle):
     def _set_device_memory(
         self, is_output: bool, index: int, memory: Memory, offset: int, length: int, kind: OperandType | None
     ) -> bool:
-        """Set an argument if the memory is a device's; whether it is."""
-        if not isinstance(memory, DeviceMemory):
+        """Set an argument if the memory is a device's or an image; whether it is."""
+        if not isinstance(memory, DeviceMemory | ImageMemory):
             return False
         declared = self._declared(is_output, index)
         if offset or length:
-            raise bad_data("a device memory is used as a whole: offset and length 0")
-        if (self.compilation, is_output, index) not in memory.roles:
+            raise bad_data("a memory of a device and an image are used as a whole: offset and length 0")
+        if isinstance(memory, DeviceMemory) and (self.compilation, is_output, index) not in memory.roles:
             raise bad_data("the memory was not declared for this argument")
         known = declared if kind is None else refined(declared, kind)
-        if not compatible(known, memory.declared):
+        if isinstance(memory, DeviceMemory) and not compatible(known, memory.declared):
             raise bad_data(f"the argument is {known}, the memory {memory.declared}")
         if kind is not None and not is_output and known.type.is_tensor and not known.is_known:
             raise bad_data(f"{known} is not fully specified", operand=self.model.inputs[index])
@@ -308,7 +328,7 @@ class Execution(Handle):
             if None in arguments:
                 raise bad_data(f"{side} {arguments.index(None)} is not set")
         deadline = None if self._timeout is None else time.monotonic() + self._timeout * 1e-9
-        limits = RunLimits(deadline, self._loop_timeout * 1e-9)
+        limits = RunLimits(deadline, self._loop_timeout * 1e-9, self.attributes)
         inputs = [_value(argument) for argument in self._inputs if argument is not None]
         room = [_room(argument) for argument in self._outputs if argument is not None]
         return Request(inputs, room, limits, self._measure, self.compilation.allows_fallback)

@@ -33,6 +33,11 @@ class Handle:
         with mark("LR", "PT", ndk_name(f"{self.api_name or type(self).__name__}.close")):
             self._free()
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether `close` left the object as it was."""
+        return False
+
     def _free(self) -> None:
         """Let go of what the object holds."""
 

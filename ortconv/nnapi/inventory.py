@@ -38,7 +38,7 @@ def main_types(row: OperationRow) -> dict[Operand, FeatureLevel]:
 def _allowed(slot: Slot, row: OperationRow) -> list[tuple[Operand, FeatureLevel]]:
     allowed = slot.allowed(None, row.types)
     if allowed is None:
-        return [(kind, kind.level) for kind in Operand if kind.is_tensor and not kind.is_extension]
+        return [(kind, kind.level) for kind in Operand if kind.is_tensor and not kind.is_oem]
     return list(allowed.items())
 
 
@@ -61,6 +61,7 @@ def document(device: Device, profile: str | None = None) -> dict[str, Any]:
         "performance": figures,
         "supported_operations": len(taken),
         "operations": {code.name: [kind.name for kind in kinds] for code, kinds in taken.items()},
+        "extensions": [extension.name for extension in device.extensions],
         "cache_files": {"model": device.cache_files[0], "data": device.cache_files[1]},
         "memory": {"alignment": device.alignment, "padding": device.padding},
         **(_simulation(device) if isinstance(device, SimulatedDevice) else {}),

@@ -14,6 +14,7 @@ from ortconv.nnapi.codes import DeviceType, FeatureLevel
 from ortconv.nnapi.device import MAX_CACHE_FILES, REFERENCE, Capabilities, Device, ReferenceDevice
 from ortconv.nnapi.drivers import driver
 from ortconv.nnapi.errors import bad_data, bad_state
+from ortconv.nnapi.extension import declare
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.properties import properties
 from ortconv.nnapi.slicing import supported_by
@@ -49,6 +50,8 @@ def register_device(device: Device) -> None:
     _check_driver(device)
     if device.name in (REFERENCE, *(other.name for other in _known())):
         raise bad_data(f"there is a device '{device.name}' already")
+    for extension in device.extensions:
+        declare(extension)
     _announce(device)
     _known().append(device)
 

@@ -16,6 +16,7 @@ from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.drivers import driver
 from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, op_failed
 from ortconv.nnapi.handle import Handle, api
+from ortconv.nnapi.hardware_buffer import CPU_READ_MASK, HardwareBuffer
 from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.validation import LARGEST, compatible
 
@@ -60,6 +61,19 @@ class Memory(Handle):
                 ResultCode.UNMAPPABLE, f"{size} bytes from {offset} on cannot be mapped: {error}"
             ) from error
         return cls(np.frombuffer(mapping, np.uint8)[offset - start :])
+
+    @classmethod
+    @checked
+    def from_hardware_buffer(cls, buffer: HardwareBuffer) -> Memory:
+        """The bytes of a BLOB, shared with it; an image, which only drivers that know its format can read. UNMAPPABLE for
+        a BLOB that the CPU may not use.
+        """
+        if not buffer.is_blob:
+            return ImageMemory(buffer)
+        try:
+            return cls(buffer.lock(CPU_READ_MASK & buffer.desc.usage))
+        except NnapiError as error:
+            raise NnapiError(ResultCode.UNMAPPABLE, f"the buffer cannot be mapped: {error}") from error
 
     @classmethod
     @checked
@@ -109,6 +123,38 @@ class Memory(Handle):
             if isinstance(target, DeviceMemory):
                 target.array = None
             raise
+
+
+class ImageMemory(Memory):
+    """A hardware buffer with pixels: an argument of an execution as a whole, never a constant. Only a driver that knows its
+    format can read it, and here is none: executions end with UNMAPPABLE, as on a phone's CPU.
+    """
+
+    api_name = "Memory"
+
+    def __init__(self, buffer: HardwareBuffer) -> None:
+        self.buffer = buffer
+        self.array: Array | None = None
+
+    @property
+    def data(self) -> Array:
+        raise NnapiError(
+            ResultCode.UNMAPPABLE, f"no device here knows images of the format {self.buffer.desc.format:#x}"
+        )
+
+    @property
+    def elements(self) -> Array:
+        return self.data
+
+    @checked
+    def region(self, offset: int, length: int) -> Array:
+        raise bad_data("an image holds no constants")
+
+    def write(self, array: Array) -> None:
+        _ = self.data
+
+    def _free(self) -> None:
+        """The buffer is its owner's."""
 
 
 def _copy(source: Memory, target: Memory) -> None:

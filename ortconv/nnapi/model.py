@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi import vlog
+from ortconv.nnapi import extension, vlog
 from ortconv.nnapi.arguments import Values, elements
 from ortconv.nnapi.codes import FeatureLevel, Operand, Operation
 from ortconv.nnapi.errors import bad_data, bad_state
@@ -36,6 +36,8 @@ class ModelOperand:
     value: Array | None = None
     """Of a constant: elements in the shape of the operand."""
     model: Model | None = None
+    extension_data: bytes | None = None
+    """Of an operand of an extension's type: what the extension says of it, such as its quantization."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,27 @@ class Model(Handle):
         if operand.kind.type is not Operand.MODEL:
             raise bad_data(f"{operand.kind.type.name} cannot hold a model", operand=index)
         operand.model, operand.lifetime = model, Lifetime.SUBGRAPH
+
+    @api("PP")
+    def get_extension_operand_type(self, name: str, code: int) -> int:
+        """The code of a type of an extension, for `OperandType`."""
+        return extension.code_of(name, code)
+
+    @api("PP")
+    def get_extension_operation_type(self, name: str, code: int) -> int:
+        """The code of an operation of an extension, for `add_operation`."""
+        return extension.code_of(name, code)
+
+    @api("PP")
+    def set_operand_extension_data(self, index: int, data: bytes | None) -> None:
+        """What an extension says of an operand of one of its types; None for nothing."""
+        self._must_be_open()
+        operand = self._operand(index)
+        if not operand.kind.type.is_extension:
+            raise bad_data(f"{operand.kind.type.name} is no type of an extension", operand=index)
+        if data is not None and not data:
+            raise bad_data("the data is empty; None says that there is none", operand=index)
+        operand.extension_data = data
 
     @api("PP")
     def add_operation(self, code: Operation, inputs: Sequence[int], outputs: Sequence[int]) -> None:

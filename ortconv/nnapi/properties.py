@@ -37,6 +37,11 @@ DEFAULTS = Properties()
 _current = ContextVar("properties", default=DEFAULTS)
 
 
+def establish(**settings: Any) -> None:
+    """Other settings from now on, for this thread and what it starts."""
+    _current.set(replace(properties(), **settings))
+
+
 def properties() -> Properties:
     """Those that hold here."""
     return _current.get()

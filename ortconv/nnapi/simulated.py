@@ -140,14 +140,14 @@ class SimulatedDevice(Device):
         return [self._takes(model, operation) for operation in model.operations]
 
     def takes(self, code: Operation, kind: Operand) -> bool:
-        if code in self._refused or code is Operation.OEM_OPERATION:
+        if code in self._refused or code.is_foreign:
             return False
         if self._operations is not None and code not in self._operations:
             return False
         return code in CONTROL_FLOW or self._types is None or kind in self._types
 
     def _takes(self, model: Model, operation: ModelOperation) -> bool:
-        if operation.code is Operation.OEM_OPERATION:
+        if operation.code.is_foreign:
             return False
         main = model.operands[operation.inputs[main_operand(operation.code)]]
         inner = [model.operands[index].model for index in operation.inputs] if operation.is_control_flow else []

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.device import Device
 from ortconv.nnapi.drivers import driver
 from ortconv.nnapi.errors import NnapiError
-from ortconv.nnapi.model import Model, ModelOperand, ModelOperation
+from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import CONSTANT, Lifetime
 from ortconv.nnapi.validation import operation_level
 
@@ -53,7 +53,7 @@ class ModelPart:
                 places[index] = len(part.operands)
                 operand = self.whole.operands[index]
                 lifetime = operand.lifetime if operand.lifetime in CONSTANT else Lifetime.TEMPORARY
-                part.operands.append(ModelOperand(operand.kind, lifetime, operand.value, operand.model))
+                part.operands.append(replace(operand, lifetime=lifetime))
             return places[index]
 
         for one in self.operations:

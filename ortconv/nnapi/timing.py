@@ -12,13 +12,17 @@ calls of the API mark themselves; an application adds its own with `mark`.
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ParamSpec, TypeVar
+
+from ortconv.files import write_text
 
 LAYERS = {"LA": "Application", "LR": "Runtime", "LI": "IPC", "LD": "Driver", "LC": "CPU"}
 EXECUTION = ("PE", "PIO", "PTR", "PCO", "PR")
@@ -70,12 +74,47 @@ class Trace:
 
     def systrace(self) -> list[str]:
         """Begin and end marks as systrace writes them, each with its time in microseconds."""
-        begins = [(s.start, f"B|{s.thread}|[NN_{s.layer}_{s.phase}]{s.name}") for s in self.spans]
-        ends = [(s.end, f"E|{s.thread}") for s in self.spans]
-        return [f"{at * 1e6:.0f}: {text}" for at, text in sorted(begins + ends)]
+        return [f"{at * 1e6:.0f}: {text}" for at, _, text in self._marks()]
 
+    def ftrace(self) -> str:
+        """The marks as text in the form of Linux's tracer, which `ortconv nnapi trace` and Android's parser read."""
+        process = os.getpid()
+        lines = [
+            f"{'nnapi':>16}-{thread % 100_000:<5} ({process:5}) [000] .... {at:.6f}: tracing_mark_write: {text}\n"
+            for at, thread, text in self._marks()
+        ]
+        return FTRACE_HEAD + "".join(lines)
+
+    def _marks(self) -> list[tuple[float, int, str]]:
+        """Time, thread and text of each mark, in the order of time; of equal times, as they lie within one another."""
+        found = []
+        for s in self.spans:
+            depth = len(s.inside)
+            found.append(((s.start, 1, depth), s.thread, f"B|{s.thread}|[NN_{s.layer}_{s.phase}]{s.name}"))
+            found.append(((s.end, 0, -depth), s.thread, f"E|{s.thread}"))
+        return [(key[0], thread, text) for key, thread, text in sorted(found)]
+
+
+FTRACE_HEAD = """# tracer: nop
+#
+#           TASK-PID    TGID   CPU#  ||||    TIMESTAMP  FUNCTION
+#              | |        |      |   ||||       |         |
+"""
 
 _current: Trace | None = None
+_file: str | None = None
+
+
+def trace_to(path: str) -> None:
+    """Collect the marks of everything from now on, for `write_trace`."""
+    global _current, _file
+    _current, _file = Trace(), path
+
+
+def write_trace() -> None:
+    """Write the file of `trace_to`. UsageError if that cannot be done."""
+    if _file is not None and _current is not None:
+        write_text(Path(_file), _current.ftrace())
 
 
 @contextmanager
@@ -104,7 +143,7 @@ def mark(layer: str, phase: str, name: str) -> Iterator[None]:
     finally:
         end = time.perf_counter()
         trace.local.around = around
-        trace.spans.append(Span(layer, phase, name, threading.get_ident(), start, end, around))
+        trace.spans.append(Span(layer, phase, name, threading.get_native_id(), start, end, around))
 
 
 def timed(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -33,7 +33,7 @@ def _type_objections(kind: OperandType) -> Iterator[str]:
         yield f"has a negative dimension: {list(kind.dims)}"
     if math.prod(max(dim, 1) for dim in kind.dims) * kind.type.dtype.itemsize > LARGEST:
         yield f"of {list(kind.dims)} is larger than {LARGEST} bytes"
-    if kind.type.is_extension:
+    if kind.type.is_oem:
         return
     if kind.type is Operand.TENSOR_INT32:
         if not math.isfinite(kind.scale):

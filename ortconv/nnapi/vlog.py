@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from contextvars import ContextVar
+from typing import TextIO
 
 MODEL, COMPILATION, EXECUTION, CPUEXE, MANAGER, DRIVER, MEMORY = FLAGS = (
     "model", "compilation", "execution", "cpuexe", "manager", "driver", "memory"
 )  # fmt: skip
+
+LOGGER = "ortconv.nnapi"
 
 _selected: ContextVar[frozenset[str]] = ContextVar("selected", default=frozenset())
 
@@ -38,12 +42,34 @@ def message(flag: str, source: str, text: str, *values: object) -> None:
 
 def info(source: str, text: str, *values: object) -> None:
     """Log a message in any case."""
-    logging.getLogger(f"ortconv.nnapi.{source}").info("%s", text.format(*values))
+    logging.getLogger(f"{LOGGER}.{source}").info("%s", text.format(*values))
 
 
 def warning(source: str, text: str, *values: object) -> None:
-    logging.getLogger(f"ortconv.nnapi.{source}").warning("%s", text.format(*values))
+    logging.getLogger(f"{LOGGER}.{source}").warning("%s", text.format(*values))
 
 
 def error(source: str, text: str, *values: object) -> None:
-    logging.getLogger(f"ortconv.nnapi.{source}").error("%s", text.format(*values))
+    logging.getLogger(f"{LOGGER}.{source}").error("%s", text.format(*values))
+
+
+class LogLine(logging.Formatter):
+    """I/ExecutionPlan: text"""
+
+    def __init__(self, printable: Callable[[str], str] = str) -> None:
+        super().__init__()
+        self._printable = printable
+
+    def format(self, record: logging.LogRecord) -> str:
+        tag = record.name.removeprefix(f"{LOGGER}.")
+        return f"{record.levelname[0]}/{tag}: {self._printable(record.getMessage())}"
+
+
+def print_to(stream: TextIO, *, verbose: bool) -> None:
+    """Print messages to a stream from now on, in the form of Android's log; without `verbose` only warnings and errors."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(LogLine())
+    logger = logging.getLogger(LOGGER)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose else logging.WARNING)
+    logger.propagate = False

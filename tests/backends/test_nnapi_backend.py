@@ -331,7 +331,7 @@ def test_units_are_found_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_region_without_units_is_refused(split: Path) -> None:
     graph = load(split).graph
-    with pytest.raises(BackendError, match="no claim says"):
+    with pytest.raises(BackendError, match="no claim groups"):
         Nnapi().compile(make_region(graph, list(graph)))
 
 

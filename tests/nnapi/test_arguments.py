@@ -16,7 +16,7 @@ from nnapi_models import Builder, adding, chain, compiled, device, tensor
 
 from ortconv import nnapi
 from ortconv.errors import UsageError
-from ortconv.nnapi import Operand, OperandType, Operation
+from ortconv.nnapi import Operand, OperandType, Operation, extension
 
 VECTOR = tensor(2)
 ONES = np.ones(2, np.float32)
@@ -51,6 +51,10 @@ def wrong_values() -> list[Any]:
     ]  # fmt: skip
 
 
+EXTENSION = nnapi.Extension("com.example.test", (nnapi.ExtensionOperand(0, np.dtype("<i8"), is_tensor=False),))
+extension.declare(EXTENSION)
+
+
 class Scene:
     """Objects in every state, made anew for each call."""
 
@@ -59,6 +63,7 @@ class Scene:
         self.open, self.x, self.y = b.model, b.operand(VECTOR), b.operand(VECTOR)
         self.channels = b.operand(OperandType(Operand.TENSOR_QUANT8_SYMM_PER_CHANNEL, [2]))
         self.inner = b.operand(OperandType(Operand.MODEL))
+        self.foreign = b.operand(OperandType(extension.code_of(EXTENSION.name, 0)))
         self.finished = adding(VECTOR)
         self.compilation = nnapi.Compilation(self.finished, [nnapi.get_device("nnapi-reference")])
         self.compiled = compiled(self.finished, [nnapi.get_device("nnapi-reference")])
@@ -99,6 +104,18 @@ CASES: dict[str, Case] = {
     "Model.identify_inputs_and_outputs": lambda s: (s.open.identify_inputs_and_outputs, [[s.x], [s.y]]),
     "Model.relax_computation_float32_to_float16": lambda s: (s.open.relax_computation_float32_to_float16, [True]),
     "Model.finish": lambda s: (s.open.finish, []),
+    "Model.get_extension_operand_type": lambda s: (s.open.get_extension_operand_type, ["com.example.test", 0]),
+    "Model.get_extension_operation_type": lambda s: (s.open.get_extension_operation_type, ["com.example.test", 0]),
+    "Model.set_operand_extension_data": lambda s: (s.open.set_operand_extension_data, [s.foreign, b"data"]),
+    "Compilation.add_extension_attribute": lambda s: (
+        s.compilation.add_extension_attribute, ["com.example.test", 0, b"data"],
+    ),
+    "Execution.add_extension_attribute": lambda s: (s.execution.add_extension_attribute, ["com.example.test", 0, b"data"]),
+    "Execution.set_input_bytes": lambda s: (s.execution.set_input_bytes, [0, ONES.view(np.uint8), VECTOR]),
+    "Memory.from_hardware_buffer": lambda s: (
+        nnapi.Memory.from_hardware_buffer, [nnapi.HardwareBuffer(nnapi.BufferDesc(8))],
+    ),
+    "HardwareBuffer": lambda s: (nnapi.HardwareBuffer, [nnapi.BufferDesc(8)]),
     "Compilation": lambda s: (nnapi.Compilation, [s.finished, None]),
     "Compilation.set_preference": lambda s: (s.compilation.set_preference, [1]),
     "Compilation.set_priority": lambda s: (s.compilation.set_priority, [100]),

@@ -93,7 +93,7 @@ def test_background_work_is_marked_in_its_own_thread() -> None:
     with timing.tracing() as trace:
         execution.start_compute().wait()
     threads = {one.layer: one.thread for one in trace.spans if one.phase == "PE"}
-    assert threads["LR"] == threading.get_ident() != threads["LD"]
+    assert threads["LR"] == threading.get_native_id() != threads["LD"]
 
 
 def test_times_are_those_of_the_layer_alone() -> None:

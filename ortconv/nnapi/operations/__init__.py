@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pkgutil
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 
-from ortconv.nnapi.codes import Operation
+from ortconv.nnapi.codes import FeatureLevel, Operation
 from ortconv.nnapi.errors import bad_data
 from ortconv.nnapi.operations.table import ROWS, OperationRow
 
@@ -19,8 +20,16 @@ def rows() -> dict[Operation, OperationRow]:
     return dict(sorted(ROWS.items()))
 
 
+@cache
+def _extension_row(operation: Operation) -> OperationRow:
+    """Of an operation that only its driver knows: any operands."""
+    return replace(rows()[Operation.OEM_OPERATION], operation=operation, level=FeatureLevel.LEVEL_3)
+
+
 def row_of(operation: Operation) -> OperationRow:
     """BAD_DATA for what is none."""
+    if operation.is_extension:
+        return _extension_row(operation)
     row = rows().get(operation)
     if row is None:
         raise bad_data(f"{operation!r} is no operation of this runtime")

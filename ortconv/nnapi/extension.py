@@ -1,0 +1,84 @@
+"""Extensions: types of operands and operations that drivers define, under a name in reversed domain order.
+
+A code of an extension has the extension's prefix in its upper 16 bits. Prefixes are handed out as names come up, and differ from
+process to process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ortconv.nnapi.errors import bad_data
+
+BITS = 16
+LARGEST = (1 << BITS) - 1
+
+
+@dataclass(frozen=True)
+class ExtensionOperand:
+    """A type of operands: its code within the extension, the type of one element, and whether it is a tensor or a scalar."""
+
+    code: int
+    dtype: np.dtype[Any]
+    is_tensor: bool
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What a driver declares. Operations need no declaration: the driver says of each model which ones it takes."""
+
+    name: str
+    operands: tuple[ExtensionOperand, ...] = ()
+
+
+Attributes = Mapping[tuple[str, int], bytes]
+"""What clients give to drivers besides a model: by extension and code within it."""
+
+_prefixes: dict[str, int] = {}
+_names = [""]
+_declared: dict[str, Extension] = {}
+
+
+def code_of(name: str, within: int) -> int:
+    """The code of a type or operation of an extension. BAD_DATA beyond 16 bits, or for too many extensions."""
+    if not 0 <= within <= LARGEST:
+        raise bad_data(f"{within} is no code within an extension: those are 0 to {LARGEST}")
+    if name not in _prefixes:
+        if len(_names) > LARGEST >> 1:
+            raise bad_data("there are too many extensions in use")
+        _prefixes[name] = len(_names)
+        _names.append(name)
+    return _prefixes[name] << BITS | within
+
+
+def split(code: int) -> tuple[str, int] | None:
+    """The extension's name and the code within it; None for a code of no extension that is in use."""
+    prefix = code >> BITS
+    return (_names[prefix], code & LARGEST) if 0 < prefix < len(_names) else None
+
+
+def declare(extension: Extension) -> None:
+    """Make the types of an extension known. BAD_DATA if another driver has declared them otherwise."""
+    known = _declared.setdefault(extension.name, extension)
+    if known != extension:
+        raise bad_data(f"the extension {extension.name} is declared already, with other types")
+
+
+def operand(code: int) -> ExtensionOperand | None:
+    """The declaration of a type; None where no driver has declared it."""
+    found = split(code)
+    if found is None or found[0] not in _declared:
+        return None
+    return next((one for one in _declared[found[0]].operands if one.code == found[1]), None)
+
+
+def add_attribute(attributes: dict[tuple[str, int], bytes], name: str, code: int, data: bytes | None) -> None:
+    """BAD_DATA for an attribute that is there already."""
+    code_of(name, code)
+    if (name, code) in attributes:
+        raise bad_data(f"the attribute {code} of {name} is there already")
+    attributes[name, code] = data or b""

@@ -1,0 +1,84 @@
+"""What the shared library calls: one Python function for each C function, and the settings of a C program.
+
+Settings come from the environment:
+
+    ORTCONV_NNAPI_DEVICES         profiles of simulated devices, or drivers, separated by commas or colons
+    ORTCONV_NNAPI_VLOG            verbose messages on stderr, as debug.nn.vlog
+    ORTCONV_NNAPI_TRACE           a file for the trace of the program's calls, written when it ends
+    ORTCONV_NNAPI_PARTITION       0, 1 or 2, as debug.nn.partition
+    ORTCONV_NNAPI_CPU_ONLY        1 leaves every device but the CPU unused, as debug.nn.cpuonly
+    ORTCONV_NNAPI_FEATURE_LEVEL   1 to 8, of the runtime
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextvars import Context, copy_context
+from typing import Any
+
+from ortconv.errors import OrtconvError, UsageError
+from ortconv.nnapi import manager, simulated, timing, vlog
+from ortconv.nnapi.codes import FeatureLevel
+from ortconv.nnapi.ndk.table import by_name
+from ortconv.nnapi.properties import PartitioningMode, establish
+
+SETTINGS = "ORTCONV_NNAPI_"
+
+
+def start() -> list[Callable[..., int]]:
+    """The functions in the order of the table, after the settings of the environment are made. Every call runs in a copy of one
+    context, whatever thread it comes from, so that all share the settings.
+    """
+    context = copy_context()
+    try:
+        context.run(_establish, os.environ)
+    except OrtconvError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        raise SystemExit(f"libneuralnetworks: {error}{hint}") from None
+    return [_within(context, function) for function in by_name().values()]
+
+
+def _within(context: Context, function: Callable[..., int]) -> Callable[..., int]:
+    copied = context.copy
+
+    def call(*raw: Any) -> int:
+        return copied().run(function, *raw)
+
+    return call
+
+
+def _establish(environment: Mapping[str, str]) -> None:
+    given = {
+        name.removeprefix(SETTINGS): text for name, text in environment.items() if name.startswith(SETTINGS) and text
+    }
+    vlog.print_to(sys.stderr, verbose="VLOG" in given)
+    establish(**{name: _SETTINGS[key](key, given[key]) for key, name in _PROPERTIES.items() if key in given})
+    vlog.select(given.get("VLOG", ""))
+    for name in re.split(r"[,:]", given.get("DEVICES", "")):
+        if name.strip():
+            manager.register_device(simulated.load_device(name.strip()))
+    if "TRACE" in given:
+        timing.trace_to(given["TRACE"])
+
+
+def end() -> None:
+    """Write the trace, if one is wanted."""
+    timing.write_trace()
+
+
+def _number(key: str, text: str, allowed: range) -> int:
+    if not text.isdecimal() or int(text) not in allowed:
+        raise UsageError(f"{SETTINGS}{key} is '{text}', not a number from {allowed[0]} to {allowed[-1]}")
+    return int(text)
+
+
+_PROPERTIES = {"VLOG": "vlog", "PARTITION": "partition", "CPU_ONLY": "cpu_only", "FEATURE_LEVEL": "feature_level"}
+_SETTINGS: dict[str, Callable[[str, str], Any]] = {
+    "VLOG": lambda key, text: text,
+    "PARTITION": lambda key, text: PartitioningMode(_number(key, text, range(3))),
+    "CPU_ONLY": lambda key, text: bool(_number(key, text, range(2))),
+    "FEATURE_LEVEL": lambda key, text: FeatureLevel.number(_number(key, text, range(1, 9))),
+}

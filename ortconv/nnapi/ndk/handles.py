@@ -1,0 +1,50 @@
+"""The objects behind the pointers of C programs.
+
+A handle is a number that is never used twice, so that one that was freed is found out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TypeVar
+
+from ortconv.nnapi.errors import bad_state
+
+T = TypeVar("T")
+
+_numbers = itertools.count(0x10000, 16)
+_objects: dict[int, object] = {}
+_permanent: dict[object, int] = {}
+
+
+def new(value: object) -> int:
+    """A handle of an object, which lives until `free`."""
+    handle = next(_numbers)
+    _objects[handle] = value
+    return handle
+
+
+def permanent(value: object) -> int:
+    """The one handle of an object that is never freed, such as a device."""
+    if value not in _permanent:
+        _permanent[value] = new(value)
+    return _permanent[value]
+
+
+def find(handle: int, kind: type[T]) -> T:
+    """BAD_STATE for a handle that was freed, or is of another kind."""
+    value = _objects.get(handle)
+    if not isinstance(value, kind):
+        found = "freed, or never was one" if value is None else f"a {type(value).__name__}"
+        raise bad_state(f"{handle:#x} is no live {kind.__name__}: it is {found}")
+    return value
+
+
+def free(handle: int) -> None:
+    """Forget a handle."""
+    _objects.pop(handle, None)
+
+
+def live() -> int:
+    """The number of handles in use."""
+    return len(_objects)

@@ -1,0 +1,215 @@
+"""The shared library: C that embeds Python, one short function for each row of the table."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import ortconv
+from ortconv.errors import UsageError
+from ortconv.files import replacing, write_text
+from ortconv.nnapi.ndk.headers import headers
+from ortconv.nnapi.ndk.signature import UNSIGNED, Parameter
+from ortconv.nnapi.ndk.table import NdkFunction, by_name
+
+LIBRARY = "libneuralnetworks.so"
+GLUE = r"""
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "android/NeuralNetworks.h"
+#include "android/NeuralNetworksExtensions.h"
+
+#define API __attribute__((visibility("default")))
+
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+static PyObject* functions;
+static PyObject* bridge;
+
+static void end(void) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject* done = PyObject_CallMethod(bridge, "end", NULL);
+    if (done == NULL) PyErr_Print();
+    Py_XDECREF(done);
+    PyGILState_Release(state);
+}
+
+static int start_python(void) {
+    PyConfig config;
+    PyConfig_InitPythonConfig(&config);
+    config.parse_argv = 0;
+    config.install_signal_handlers = 0;
+    PyStatus status = PyConfig_SetBytesString(&config, &config.program_name, PYTHON);
+    if (!PyStatus_Exception(status)) status = Py_InitializeFromConfig(&config);
+    PyConfig_Clear(&config);
+    if (PyStatus_Exception(status)) {
+        fprintf(stderr, "libneuralnetworks: Python does not start: %s\n", status.err_msg ? status.err_msg : "?");
+        return 0;
+    }
+    return 1;
+}
+
+static void load(void) {
+    PyObject* path = PySys_GetObject("path");
+    PyObject* package = PyUnicode_DecodeFSDefault(PACKAGE);
+    if (path != NULL && package != NULL) PyList_Insert(path, 0, package);
+    Py_XDECREF(package);
+    bridge = PyImport_ImportModule("ortconv.nnapi.ndk.bridge");
+    if (bridge != NULL) functions = PyObject_CallMethod(bridge, "start", NULL);
+    if (functions != NULL) return;
+    if (PyErr_ExceptionMatches(PyExc_SystemExit)) { /* one line, and the program goes on */
+        PyObject *type, *value, *trace;
+        PyErr_Fetch(&type, &value, &trace);
+        PyErr_NormalizeException(&type, &value, &trace);
+        PyObject* text = value ? PyObject_Str(value) : NULL;
+        const char* line = text ? PyUnicode_AsUTF8(text) : NULL;
+        fprintf(stderr, "%s\n", line ? line : "libneuralnetworks: no start");
+        Py_XDECREF(text);
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(trace);
+    } else {
+        PyErr_Print();
+    }
+}
+
+static void start(void) {
+    /* Extension modules look for Python's symbols among the global ones, wherever this library was loaded to. */
+    dlopen(LIBPYTHON, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+    if (Py_IsInitialized()) {
+        PyGILState_STATE state = PyGILState_Ensure();
+        load();
+        PyGILState_Release(state);
+    } else if (start_python()) {
+        load();
+        if (functions != NULL) atexit(end);
+        PyEval_SaveThread();
+    }
+}
+
+/* Calls a row. `format` is Py_BuildValue's, a tuple of the arguments. */
+static long long call(int row, const char* format, ...) {
+    pthread_once(&started, start);
+    if (functions == NULL) return ANEURALNETWORKS_OP_FAILED;
+    PyGILState_STATE state = PyGILState_Ensure();
+    va_list values;
+    va_start(values, format);
+    PyObject* arguments = Py_VaBuildValue(format, values);
+    va_end(values);
+    PyObject* answer = arguments ? PyObject_CallObject(PyList_GET_ITEM(functions, row), arguments) : NULL;
+    long long result = answer ? (long long)PyLong_AsUnsignedLongLongMask(answer) : ANEURALNETWORKS_OP_FAILED;
+    Py_XDECREF(arguments);
+    Py_XDECREF(answer);
+    if (PyErr_Occurred()) PyErr_Print();
+    PyGILState_Release(state);
+    return result;
+}
+"""
+
+
+def write(folder: Path) -> list[Path]:
+    """Write the headers to include/android and build the library; the files. UsageError without a compiler or what it needs, in
+    which case nothing is written.
+    """
+    with TemporaryDirectory() as scratch:
+        built = build(Path(scratch))
+        written = []
+        for name, text in headers().items():
+            written.append(folder / "include" / "android" / name)
+            write_text(written[-1], text)
+        written.append(folder / LIBRARY)
+        with replacing(written[-1]) as draft:
+            shutil.copyfile(built, draft)
+    return written
+
+
+def build(folder: Path) -> Path:
+    """Compile the library in a folder."""
+    include = folder / "include" / "android"
+    include.mkdir(parents=True)
+    for name, text in headers().items():
+        (include / name).write_text(text, encoding="utf-8")
+    source, built = folder / "neuralnetworks.c", folder / LIBRARY
+    source.write_text("".join(code()), encoding="utf-8")
+    python = _python()
+    command = [*compiler(), "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-o", str(built), str(source)]
+    command += ["-I", str(folder / "include"), "-I", sysconfig.get_path("include"), *_defines(python)]
+    command += [str(python), f"-Wl,-rpath,{python.parent}", "-ldl", "-lpthread"]
+    command += [f"-Wl,-soname,{LIBRARY}"] if sys.platform.startswith("linux") else []
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+        raise UsageError(f"{command[0]} does not compile the library: {(lines or ['no message'])[0]}")
+    return built
+
+
+def compiler() -> list[str]:
+    """The C compiler: CC, or cc. UsageError if there is none."""
+    words = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    if shutil.which(words[0]) is None:
+        hint = "install gcc or clang, or name a C compiler with the environment variable CC"
+        raise UsageError(f"there is no C compiler '{words[0]}'", hint=hint)
+    return words
+
+
+def _python() -> Path:
+    """Python's shared library. UsageError where it or its header is missing."""
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if not header.is_file():
+        raise UsageError(f"Python's header is missing: {header}", hint="install python3-dev or its like")
+    folder, name = sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("INSTSONAME")
+    for place in (Path(folder or "", name or ""), Path(sys.base_prefix, "lib", name or "")):
+        if name and not name.endswith(".a") and place.is_file():
+            return place
+    raise UsageError(
+        "this Python has no shared library", hint="use a Python that was built with --enable-shared, as Debian's is"
+    )
+
+
+def _defines(python: Path) -> Iterator[str]:
+    package = Path(ortconv.__file__).resolve().parent.parent
+    for name, value in (("PYTHON", sys.executable), ("PACKAGE", str(package)), ("LIBPYTHON", str(python))):
+        quoted = value.replace("\\", "\\\\").replace('"', '\\"')
+        yield f'-D{name}="{quoted}"'
+
+
+def code() -> Iterator[str]:
+    """The C source."""
+    yield GLUE.lstrip()
+    for row, function in enumerate(by_name().values()):
+        yield _function(row, function)
+
+
+def _function(row: int, function: NdkFunction) -> str:
+    signature = function.signature
+    form = "".join(map(_letter, signature.parameters))
+    values = "".join(f", {_cast(one)}{one.name}" for one in signature.parameters)
+    answer = "" if signature.result == "void" else f"return ({signature.result})"
+    return f'\nAPI {signature} {{\n    {answer}call({row}, "({form})"{values});\n}}\n'
+
+
+def _letter(one: Parameter) -> str:
+    """Of Py_BuildValue."""
+    if one.type == "float":
+        return "d"
+    return "K" if one.is_pointer or one.type in UNSIGNED else "L"
+
+
+def _cast(one: Parameter) -> str:
+    if one.type == "float":
+        return "(double)"
+    if one.is_pointer:
+        return "(unsigned long long)(uintptr_t)"
+    return "(unsigned long long)" if one.type in UNSIGNED else "(long long)"

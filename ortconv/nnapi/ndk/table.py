@@ -1,0 +1,239 @@
+"""The table of the NDK's functions. A row is a decorated function: its C declaration, feature level and counterpart in Python,
+and how the one is made of the other.
+
+    @ndk(1, "int ANeuralNetworksModel_finish(ANeuralNetworksModel* model)", Model.finish)
+    def finish(model: Model) -> None:
+        model.finish()
+
+The decorated function gets handles as objects, structs and texts as Python values, a pointer with its count as one list or array.
+What it returns is written behind the pointer of the result. Headers, the shared library and docs/nnapi_functions.md are made from
+these rows.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from ortconv.nnapi import vlog
+from ortconv.nnapi.burst import Burst
+from ortconv.nnapi.codes import ResultCode
+from ortconv.nnapi.compilation import Compilation
+from ortconv.nnapi.device import Device
+from ortconv.nnapi.errors import NnapiError
+from ortconv.nnapi.event import Event
+from ortconv.nnapi.execution import Execution
+from ortconv.nnapi.handle import Handle
+from ortconv.nnapi.hardware_buffer import HardwareBuffer
+from ortconv.nnapi.memory import Memory, MemoryDesc
+from ortconv.nnapi.model import Model
+from ortconv.nnapi.ndk import handles, pointers
+from ortconv.nnapi.ndk.signature import Signature
+
+KINDS: dict[str, type] = {
+    "ANeuralNetworksModel": Model,
+    "ANeuralNetworksCompilation": Compilation,
+    "ANeuralNetworksExecution": Execution,
+    "ANeuralNetworksMemory": Memory,
+    "ANeuralNetworksMemoryDesc": MemoryDesc,
+    "ANeuralNetworksBurst": Burst,
+    "ANeuralNetworksEvent": Event,
+    "ANeuralNetworksDevice": Device,
+    "AHardwareBuffer": HardwareBuffer,
+}
+"""Opaque structs of the headers."""
+NN, EXTENSIONS, HARDWARE_BUFFER = "NeuralNetworks.h", "NeuralNetworksExtensions.h", "hardware_buffer.h"
+TOKEN_LENGTH = 32
+
+Raw = tuple[Any, ...]
+"""The arguments of a C call as numbers: pointers as addresses."""
+Reader = Callable[[Raw], Any]
+
+
+class Failed(NamedTuple):
+    """A result that a function writes although it fails."""
+
+    code: ResultCode
+    value: int | Sequence[int]
+
+
+class NdkFunction:
+    """One row. It is called with the arguments as numbers, and returns what the C function returns."""
+
+    def __init__(
+        self,
+        level: int,
+        signature: Signature,
+        python: str,
+        body: Callable[..., Any],
+        header: str,
+        optional: Sequence[str],
+        otherwise: int | None,
+    ) -> None:
+        self.level = level
+        self.signature = signature
+        self.python = python
+        self.body = body
+        self.header = header
+        self._otherwise = otherwise
+        parameters = signature.parameters
+        counts = {signature.count_of(at) for at in range(len(parameters))}
+        self._readers = [
+            _reader(signature, at)
+            for at, parameter in enumerate(parameters)
+            if at not in counts and not parameter.is_result
+        ]
+        results = [at for at, parameter in enumerate(parameters) if parameter.is_result]
+        self._result = results[0] if results else None
+        self._required = [at for at, one in enumerate(parameters) if one.is_pointer and one.name not in optional]
+        self._counted = [
+            (at, count)
+            for at, one in enumerate(parameters)
+            if one.name in optional and (count := signature.count_of(at)) is not None
+        ]
+
+    @property
+    def name(self) -> str:
+        return self.signature.name
+
+    def __call__(self, *raw: Any) -> int:
+        try:
+            return self._called(raw)
+        except NnapiError as error:
+            vlog.error("NeuralNetworks", "{}: {}", self.name, error)
+            return -errno.EINVAL if self.header == HARDWARE_BUFFER else int(error.code)
+        except MemoryError:
+            return int(ResultCode.OUT_OF_MEMORY)
+        except Exception as error:  # a defect of ours must not end the program
+            vlog.error("NeuralNetworks", "{}: {}", self.name, repr(error))
+            return int(ResultCode.OP_FAILED)
+
+    def _called(self, raw: Raw) -> int:
+        at = self._result
+        if at is not None and self._otherwise is not None and raw[at]:
+            self._write(raw[at], self._otherwise)
+        for required in self._required:
+            if not raw[required]:
+                raise self._null(required)
+        for pointer, count in self._counted:
+            if not raw[pointer] and raw[count]:
+                raise self._null(pointer)
+        result = self.body(*[read(raw) for read in self._readers])
+        if at is None:
+            return 0 if result is None else int(result)
+        if isinstance(result, Failed):
+            self._write(raw[at], result.value)
+            return int(result.code)
+        if raw[at]:
+            self._write(raw[at], result)
+        return 0
+
+    def _null(self, at: int) -> NnapiError:
+        return NnapiError(ResultCode.UNEXPECTED_NULL, f"{self.signature.parameters[at].name} is NULL")
+
+    def _write(self, address: int, value: Any) -> None:
+        assert self._result is not None
+        kind = self.signature.parameters[self._result].type
+        if kind.endswith("**"):
+            pointers.write(address, "P", _pointer(value))
+        elif kind == "AHardwareBuffer_Desc*":
+            pointers.write_buffer_desc(address, value)
+        else:
+            pointers.write(address, pointers.FORMATS[kind.removesuffix("*")], value)
+
+
+def _pointer(value: Any) -> int:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        return pointers.lasting(value)
+    return handles.permanent(value) if isinstance(value, Device) else handles.new(value)
+
+
+def _reader(signature: Signature, at: int) -> Reader:
+    """What makes a Python value of the parameter `at` and, where it has one, its count."""
+    parameter, count = signature.parameters[at], signature.count_of(at)
+    bare = parameter.type.removeprefix("const ").rstrip("*").removesuffix("* const")
+    if count is not None:
+        return _counted_reader(bare, parameter.type, at, count)
+    if bare in KINDS:
+        kind = KINDS[bare]
+        return (lambda raw: raw[at]) if signature.is_free else (lambda raw: handles.find(raw[at], kind))
+    pointed = POINTED.get(bare) if parameter.is_pointer else None
+    if pointed is not None:
+        return lambda raw: pointed(raw[at]) if raw[at] else None
+    assert not parameter.is_pointer, parameter
+    return (lambda raw: bool(raw[at])) if bare == "bool" else (lambda raw: raw[at])
+
+
+POINTED: dict[str, Callable[[int], Any]] = {
+    "char": pointers.text,
+    "uint8_t": lambda address: bytes(pointers.view(address, TOKEN_LENGTH)),
+    "ANeuralNetworksOperandType": pointers.operand_type,
+    "ANeuralNetworksSymmPerChannelQuantParams": pointers.channel_quant,
+    "AHardwareBuffer_Desc": pointers.buffer_desc,
+    "ARect": lambda address: address,
+}
+
+
+def _counted_reader(bare: str, full: str, at: int, count: int) -> Reader:
+    if bare == "void":
+        writable = not full.startswith("const")
+        return lambda raw: pointers.buffer(raw[at], raw[count], writable) if raw[at] else None
+    if bare in KINDS:
+        kind = KINDS[bare]
+        return lambda raw: [_live(one, kind) for one in pointers.numbers(raw[at], raw[count], "P")]
+    form = pointers.FORMATS[bare]
+    return lambda raw: pointers.numbers(raw[at], raw[count], form)
+
+
+def _live(handle: int, kind: type) -> Any:
+    if not handle:
+        raise NnapiError(ResultCode.UNEXPECTED_NULL, f"a {kind.__name__} of the list is NULL")
+    return handles.find(handle, kind)
+
+
+def free(handle: int, kind: type[Handle]) -> None:
+    """Close what a handle is for, and forget it; nothing for NULL. One that is in use stays: an execution that runs, a buffer that
+    was acquired more than once.
+    """
+    if not handle:
+        return
+    found = handles.find(handle, kind)
+    found.close()
+    if not found.is_in_use:
+        handles.free(handle)
+
+
+FUNCTIONS: list[NdkFunction] = []
+
+
+def ndk(
+    level: int,
+    declaration: str,
+    python: Callable[..., Any] | str,
+    *,
+    header: str = NN,
+    optional: Sequence[str] = (),
+    otherwise: int | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A row. Pointers named in `optional` may be NULL, those with a count if that is 0. `otherwise` is the result that is written
+    before anything is checked.
+    """
+    name = python if isinstance(python, str) else python.__qualname__.removesuffix(".__init__")
+
+    def add(body: Callable[..., Any]) -> Callable[..., Any]:
+        signature = Signature.of(declaration)
+        FUNCTIONS.append(NdkFunction(level, signature, name, body, header, optional, otherwise))
+        return body
+
+    return add
+
+
+def by_name() -> dict[str, NdkFunction]:
+    """Every row, by the name of the C function."""
+    for module in ("building", "running", "extending"):
+        import_module(f"ortconv.nnapi.ndk.{module}")
+    return {one.name: one for one in FUNCTIONS}
