@@ -54,7 +54,9 @@ def test_a_memory_limit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
 def test_a_signal_ends_the_child(number: int, code: int, endless: Path) -> None:
+    default = signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job would inherit that it is ignored
     process = subprocess.Popen([sys.executable, "-m", "ortconv", "run", endless], stderr=subprocess.DEVNULL)
+    signal.signal(signal.SIGINT, default)
     child = child_of(process.pid)
     time.sleep(0.5)
     process.send_signal(number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -43,7 +43,7 @@ def conv(
     matrices = np.moveaxis(w.reshape(group, m // group, each, prod(place.kernel)), -1, 0)
     images = (image.reshape(n, group, each, prod(place.output)) for image in taps(x, place, 0))
     multiply = np.multiply if each == 1 else np.matmul  # the same for one channel, and faster
-    y = reduce(np.add, map(multiply, matrices, images)).reshape(n, m, *place.output)
+    y = np.asarray(sum(map(multiply, matrices, images))).reshape(n, m, *place.output)  # from 0, so that no sum is -0
     return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2)))
 
 
