@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,13 +18,26 @@ from ortconv.compare.shrink import can_shrink, shrink
 from ortconv.compare.tolerance import Difference
 from ortconv.compare.trials import CannotTryError, Run, TooLargeError, Trial, trials
 from ortconv.compare.unsettled import settle
-from ortconv.compare.verdict import Gap, Tolerance, accepts, apart, fits, gap, nudge, nudged, tolerances, widest
+from ortconv.compare.verdict import (
+    UNITS,
+    Gap,
+    Tolerance,
+    accepts,
+    apart,
+    fits,
+    gap,
+    nudge,
+    nudged,
+    tolerances,
+    widest,
+)
 from ortconv.compare.widen import is_narrow, narrow, wide, widen
 from ortconv.errors import BackendError, MismatchError, OrtconvError
-from ortconv.ir.graph import Graph, Value, captures
+from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
 from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
 from ortconv.models import load
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
@@ -55,6 +68,8 @@ class ValidationSettings:
     custom_op_library: Path | None = None
     numpy: str = "numpy"
     """The backend of the engine numpy. On `numpy:reference`, accelerated forms add no rounding to a difference."""
+    error_budget: float | None = None
+    """The error allowed to float outputs of a result in float16. Made up inputs are then in the usual range only."""
 
 
 class Reference:
@@ -64,9 +79,10 @@ class Reference:
         self.source, self.settings, self.clock = source, settings, Clock(settings.budget)
         graph = model.graph
         self.names = [v.name for v in graph.outputs]
-        self.tolerances = tolerances(graph)
+        self.tolerances = tolerances(graph, settings.error_budget)
         self.limit = max((t.limit for t in self.tolerances), default=0.0)
-        self.random = _random_outputs(graph)
+        self.random = _outputs_behind(graph, draws)
+        self._picked = _outputs_behind(graph, _picks) if settings.error_budget is not None else set()
         self.is_narrow = is_narrow(graph)
         self.trials: list[Trial] = []
         self.outputs: dict[str, list[Outputs | None]] = {}
@@ -117,6 +133,8 @@ class Reference:
         """Choose the inputs by what an engine accepts, and note its outputs."""
         try:
             for trial, results in trials(graph, run, self.settings.given, self.clock, self.notes):
+                if trial.is_large and self.settings.error_budget is not None:
+                    continue
                 self.trials.append(trial)
                 self.outputs.setdefault(engine, []).append(results)
         except CannotTryError as error:
@@ -209,12 +227,13 @@ class Reference:
     def judge(self, engine: str, results: Sequence[Outputs | None], where: str, hint: str, excused: bool) -> Difference:
         """Hold outputs against those of the source on the same engine. MismatchError where rounding does not explain them."""
         worst = Difference()
+        self._widen_tolerances()
         for i, (trial, want, got) in enumerate(zip(self.trials, self.outputs[engine], results, strict=True)):
             if want is None or got is None:
                 continue
             for k, name in enumerate(self.names):
                 found = gap(want[k], got[k])
-                difference = found.difference()
+                difference = self._difference(k, found)
                 if k in self.random and _has_same_form(want[k], got[k]):
                     continue
                 fine = accepts(self.tolerances[k], found) or (excused and difference.mismatch is None)
@@ -222,6 +241,51 @@ class Reference:
                     raise self._mismatch(engine, trial, name, difference, self.tolerances[k], (i, k), where, hint)
                 worst = worst.worse(difference if difference.mismatch is None else Difference())
         return worst
+
+    def is_within_budget(self, i: int, results: Outputs, share: float) -> tuple[bool, float]:
+        """Whether numpy's outputs for a set of inputs use at most a share of the error budget, and their largest error.
+
+        Outputs behind operators that pick by value, such as NonMaxSuppression, may also differ as the source's own do when its
+        constants are rounded to float16. They do not count for the error.
+        """
+        self._widen_tolerances()
+        want = self.outputs["numpy"][i]
+        fits, error = True, 0.0
+        for k, got in enumerate(results if want is not None else ()):
+            assert want is not None
+            found = gap(want[k], got)
+            if k in self.random and _has_same_form(want[k], got):
+                continue
+            if k not in self._picked:
+                difference = self._difference(k, found)
+                error = max(error, np.inf if difference.mismatch is not None else difference.scaled)
+            tolerance = replace(self.tolerances[k], limit=share * self.tolerances[k].limit)
+            fits = fits and (accepts(tolerance, found) or self._is_pick(i, k, found))
+        return fits, error
+
+    def _difference(self, k: int, found: Gap) -> Difference:
+        """A gap as a difference that is relative to the range of the output, where its tolerance is."""
+        difference, size = found.difference(), max(found.magnitude, self.tolerances[k].range)
+        return (
+            difference
+            if difference.mismatch is not None or not size
+            else replace(difference, scaled=found.largest / size)
+        )
+
+    def _widen_tolerances(self) -> None:
+        """With an error budget, let limits be relative to the range of each output over all inputs."""
+        if self.settings.error_budget is not None:
+            self.tolerances = [replace(t, range=self._range(k)) for k, t in enumerate(self.tolerances)]
+
+    def _range(self, k: int) -> float:
+        """The largest finite element of an output over all inputs; 0 where it is no array of numbers."""
+        found = (outputs[k] for runs in self.outputs.values() for outputs in runs if outputs is not None)
+        arrays = (np.abs(a[np.isfinite(a)]) for a in found if _is_numeric(a))
+        return float(max((a.max(initial=0) for a in arrays), default=0.0))
+
+    def _is_pick(self, i: int, k: int, found: Gap) -> bool:
+        """Whether an output behind an operator that picks by value differs as the source's own does under rounding."""
+        return k in self._picked and found.explained_by(self._movement(i, k))
 
     def _is_explained(self, engine: str, i: int, k: int, got: Any, found: Gap) -> bool:
         if found.mismatch is not None and "elements" not in found.mismatch:
@@ -344,6 +408,11 @@ class Reference:
         gaps = [gap(want[k], got[k]) for want, got in self._moves[i]]
         return widest(gaps) if gaps else Gap(mismatch="not run")
 
+    @property
+    def _unit(self) -> float:
+        """The rounding error, relative to a value, by which the source is moved at least."""
+        return UNITS[DType.FLOAT16] if self.settings.error_budget is not None else 0.0
+
     def _nudged(self, feeds: Feeds) -> list[tuple[Outputs, Outputs]]:
         """Pairs of the source's outputs and those of a run that is off by rounding."""
         found: list[tuple[Outputs, Outputs]] = []
@@ -354,7 +423,8 @@ class Reference:
             for seed, run in enumerate(self._nudging[1:]):
                 rng = np.random.default_rng(seed)
                 with within(self.clock.left / 2):
-                    found.append((plain, run({name: nudged(value, rng) for name, value in feeds.items()})))
+                    moved = {name: nudged(value, rng, self._unit) for name, value in feeds.items()}
+                    found.append((plain, run(moved)))
         return found
 
     def _nudging_runs(self) -> list[Run]:
@@ -365,7 +435,7 @@ class Reference:
         for seed in range(1 + NUDGES):
             model = self._loaded()
             if seed:
-                nudge(model.graph, np.random.default_rng(seed))
+                nudge(model.graph, np.random.default_rng(seed), self._unit)
             runs.append(partial(Session(model, [self.settings.numpy]).run, None))
         return runs
 
@@ -448,12 +518,17 @@ def _has_same_form(want: Any, got: Any) -> bool:
     return type(want) is type(got) and all(getattr(want, a, None) == getattr(got, a, None) for a in ("shape", "dtype"))
 
 
-def _random_outputs(graph: Graph) -> set[int]:
-    """The outputs that depend on random numbers."""
+def _picks(node: Node) -> bool:
+    """True for an operator that returns places or an order by value: rounding may change the choice."""
+    return node.op in ("ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "TopK", "Unique")
+
+
+def _outputs_behind(graph: Graph, is_cause: Callable[[Node], bool]) -> set[int]:
+    """The outputs that depend on certain nodes, those in subgraphs included."""
     drawn: set[Value] = set()
     for node in graph:
         reads = [*node.inputs, *(captures(node) if node.attrs and node.subgraphs else ())]
         inner = (n for sub in (node.subgraphs if node.attrs else ()) for n in sub.walk())
-        if any(map(draws, (node, *inner))) or not drawn.isdisjoint(v for v in reads if v is not None):
+        if any(map(is_cause, (node, *inner))) or not drawn.isdisjoint(v for v in reads if v is not None):
             drawn.update(v for v in node.outputs if v is not None)
     return {k for k, v in enumerate(graph.outputs) if v in drawn}

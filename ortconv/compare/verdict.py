@@ -33,22 +33,26 @@ MOVES = frozenset((*named(Trait.MOVES, Trait.JOINS, Trait.PICKS), "Pad"))
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What one output may differ by. `step` is the scale of its quantized values, where it has them."""
+    """What one output may differ by. `step` is the scale of its quantized values, where it has them.
+
+    The limit is relative to the largest element of the output, or to `range` where that is greater.
+    """
 
     limit: float
     dtype: DType | None = None
     quantized: bool = False
     step: float | None = None
+    range: float = 0.0
 
     @property
     def floor(self) -> float:
-        return 0.0 if self.dtype is None else FLOORS.get(self.dtype, 0.0)
+        return max(self.limit * self.range, 0.0 if self.dtype is None else FLOORS.get(self.dtype, 0.0))
 
 
-def tolerances(graph: Graph) -> list[Tolerance]:
-    """The tolerance of each output of a source model."""
-    allowed = limit(graph, [v.dtype for v in graph.outputs])
-    quantized = allowed == QUANTIZED_LIMIT and any(map(quantizes, graph.walk()))
+def tolerances(graph: Graph, error_budget: float | None = None) -> list[Tolerance]:
+    """The tolerance of each output of a source model; no limit is below the error budget."""
+    allowed = max(limit(graph, [v.dtype for v in graph.outputs]), error_budget or 0.0)
+    quantized = error_budget is None and allowed == QUANTIZED_LIMIT and any(map(quantizes, graph.walk()))
     return [Tolerance(allowed, v.dtype, quantized, _step(v) if quantized else None) for v in graph.outputs]
 
 
@@ -183,22 +187,25 @@ UNITS = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8, DType.FLOAT: 2.0**-20
 """How far sums are off, relative to their size, for being added in another order."""
 
 
-def nudged(value: Any, rng: np.random.Generator) -> Any:
-    """An input or constant whose floats are off by about what rounding does to sums."""
+def nudged(value: Any, rng: np.random.Generator, least: float = 0.0) -> Any:
+    """An input whose floats are off by about what rounding does to sums, or at least by a given unit."""
     if isinstance(value, list):
-        return [nudged(v, rng) for v in value]
+        return [nudged(v, rng, least) for v in value]
     if not isinstance(value, np.ndarray) or value.dtype == object:
         return value
     unit = UNITS.get(DType.of(value.dtype))
     if unit is None:
         return value
+    unit = max(unit, least)
     exact = value.astype(np.float64)
     with np.errstate(all="ignore"):
         return (exact + unit * rng.choice((-1.0, 1.0), exact.shape) * (np.abs(exact) + 2.0**-3)).astype(value.dtype)
 
 
-def nudge(graph: Graph, rng: np.random.Generator) -> None:
-    """Move float constants by about what rounding does to sums, in place: quantized values at ties then fall elsewhere.
+def nudge(graph: Graph, rng: np.random.Generator, least: float = 0.0) -> None:
+    """Move float constants by about what rounding does to sums, or at least by a given unit, in place.
+
+    Quantized values at ties then fall elsewhere.
 
     Exponents stay: a negative number has no other power than a whole one.
     """
@@ -208,7 +215,7 @@ def nudge(graph: Graph, rng: np.random.Generator) -> None:
             const = value.constant
             if const is not None and const.dtype in UNITS and value not in exponents:
                 exact = const.numpy().astype(np.float64)
-                factor = 1 + UNITS[const.dtype] * rng.uniform(-1, 1, exact.shape)
+                factor = 1 + max(UNITS[const.dtype], least) * rng.uniform(-1, 1, exact.shape)
                 value.const = Tensor.of((exact * factor).astype(const.dtype.numpy))
 
 
