@@ -46,7 +46,7 @@ class Tolerance:
 
     @property
     def floor(self) -> float:
-        return max(self.limit * self.range, 0.0 if self.dtype is None else FLOORS.get(self.dtype, 0.0))
+        return 0.0 if self.dtype is None else FLOORS.get(self.dtype, 0.0)
 
 
 def tolerances(graph: Graph, error_budget: float | None = None) -> list[Tolerance]:
@@ -172,7 +172,7 @@ def accepts(tolerance: Tolerance, found: Gap) -> bool:
     if not is_float:
         return tolerance.step is not None and found.largest <= 1 and found.count <= few(found.size)
     if not tolerance.quantized:
-        return found.largest <= tolerance.limit * found.magnitude + tolerance.floor
+        return found.largest <= tolerance.limit * max(found.magnitude, tolerance.range) + tolerance.floor
     if tolerance.step is not None:
         return found.largest <= tolerance.step * (1 + 1e-4) and found.count <= few(found.size)
     return found.largest <= tolerance.limit * found.magnitude and found.rms <= QUANTIZED_RMS * found.average
