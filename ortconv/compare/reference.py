@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,6 @@ from ortconv.compare.tolerance import Difference
 from ortconv.compare.trials import CannotTryError, Run, TooLargeError, Trial, trials
 from ortconv.compare.unsettled import settle
 from ortconv.compare.verdict import (
-    UNITS,
     Gap,
     Tolerance,
     accepts,
@@ -33,11 +32,10 @@ from ortconv.compare.verdict import (
 )
 from ortconv.compare.widen import is_narrow, narrow, wide, widen
 from ortconv.errors import BackendError, MismatchError, OrtconvError
-from ortconv.ir.graph import Graph, Node, Value, captures
+from ortconv.ir.graph import Graph, Value, captures
 from ortconv.ir.model import Model
 from ortconv.ir.schema import draws
 from ortconv.ir.tensor import Array
-from ortconv.ir.types import DType
 from ortconv.models import load
 from ortconv.runtime.deadline import within
 from ortconv.runtime.session import Session
@@ -81,8 +79,7 @@ class Reference:
         self.names = [v.name for v in graph.outputs]
         self.tolerances = tolerances(graph, settings.error_budget)
         self.limit = max((t.limit for t in self.tolerances), default=0.0)
-        self.random = _outputs_behind(graph, draws)
-        self._picked = _outputs_behind(graph, _picks) if settings.error_budget is not None else set()
+        self.random = _random_outputs(graph)
         self.is_narrow = is_narrow(graph)
         self.trials: list[Trial] = []
         self.outputs: dict[str, list[Outputs | None]] = {}
@@ -243,11 +240,7 @@ class Reference:
         return worst
 
     def is_within_budget(self, i: int, results: Outputs, share: float) -> tuple[bool, float]:
-        """Whether numpy's outputs for a set of inputs use at most a share of the error budget, and their largest error.
-
-        Outputs behind operators that pick by value, such as NonMaxSuppression, may also differ as the source's own do when its
-        constants are rounded to float16. They do not count for the error.
-        """
+        """Whether numpy's outputs for a set of inputs use at most a share of the error budget, and their largest error."""
         self._widen_tolerances()
         want = self.outputs["numpy"][i]
         fits, error = True, 0.0
@@ -256,25 +249,22 @@ class Reference:
             found = gap(want[k], got)
             if k in self.random and _has_same_form(want[k], got):
                 continue
-            if k not in self._picked:
-                difference = self._difference(k, found)
-                error = max(error, np.inf if difference.mismatch is not None else difference.scaled)
+            difference = self._difference(k, found)
+            error = max(error, np.inf if difference.mismatch is not None else difference.scaled)
             tolerance = replace(self.tolerances[k], limit=share * self.tolerances[k].limit)
-            fits = fits and (accepts(tolerance, found) or self._is_pick(i, k, found))
+            fits = fits and accepts(tolerance, found)
         return fits, error
 
     def _difference(self, k: int, found: Gap) -> Difference:
         """A gap as a difference that is relative to the range of the output, where its tolerance is."""
         difference, size = found.difference(), max(found.magnitude, self.tolerances[k].range)
-        return (
-            difference
-            if difference.mismatch is not None or not size
-            else replace(difference, scaled=found.largest / size)
-        )
+        if difference.mismatch is not None or not size:
+            return difference
+        return replace(difference, scaled=found.largest / size)
 
     def _widen_tolerances(self) -> None:
         """With an error budget, let limits be relative to the range of each output over all inputs."""
-        if self.settings.error_budget is not None:
+        if self.settings.error_budget is not None and not any(t.range for t in self.tolerances):
             self.tolerances = [replace(t, range=self._range(k)) for k, t in enumerate(self.tolerances)]
 
     def _range(self, k: int) -> float:
@@ -282,10 +272,6 @@ class Reference:
         found = (outputs[k] for runs in self.outputs.values() for outputs in runs if outputs is not None)
         arrays = (np.abs(a[np.isfinite(a)]) for a in found if _is_numeric(a))
         return float(max((a.max(initial=0) for a in arrays), default=0.0))
-
-    def _is_pick(self, i: int, k: int, found: Gap) -> bool:
-        """Whether an output behind an operator that picks by value differs as the source's own does under rounding."""
-        return k in self._picked and found.explained_by(self._movement(i, k))
 
     def _is_explained(self, engine: str, i: int, k: int, got: Any, found: Gap) -> bool:
         if found.mismatch is not None and "elements" not in found.mismatch:
@@ -408,11 +394,6 @@ class Reference:
         gaps = [gap(want[k], got[k]) for want, got in self._moves[i]]
         return widest(gaps) if gaps else Gap(mismatch="not run")
 
-    @property
-    def _unit(self) -> float:
-        """The rounding error, relative to a value, by which the source is moved at least."""
-        return UNITS[DType.FLOAT16] if self.settings.error_budget is not None else 0.0
-
     def _nudged(self, feeds: Feeds) -> list[tuple[Outputs, Outputs]]:
         """Pairs of the source's outputs and those of a run that is off by rounding."""
         found: list[tuple[Outputs, Outputs]] = []
@@ -423,8 +404,7 @@ class Reference:
             for seed, run in enumerate(self._nudging[1:]):
                 rng = np.random.default_rng(seed)
                 with within(self.clock.left / 2):
-                    moved = {name: nudged(value, rng, self._unit) for name, value in feeds.items()}
-                    found.append((plain, run(moved)))
+                    found.append((plain, run({name: nudged(value, rng) for name, value in feeds.items()})))
         return found
 
     def _nudging_runs(self) -> list[Run]:
@@ -435,7 +415,7 @@ class Reference:
         for seed in range(1 + NUDGES):
             model = self._loaded()
             if seed:
-                nudge(model.graph, np.random.default_rng(seed), self._unit)
+                nudge(model.graph, np.random.default_rng(seed))
             runs.append(partial(Session(model, [self.settings.numpy]).run, None))
         return runs
 
@@ -518,17 +498,12 @@ def _has_same_form(want: Any, got: Any) -> bool:
     return type(want) is type(got) and all(getattr(want, a, None) == getattr(got, a, None) for a in ("shape", "dtype"))
 
 
-def _picks(node: Node) -> bool:
-    """True for an operator that returns places or an order by value: rounding may change the choice."""
-    return node.op in ("ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "TopK", "Unique")
-
-
-def _outputs_behind(graph: Graph, is_cause: Callable[[Node], bool]) -> set[int]:
-    """The outputs that depend on certain nodes, those in subgraphs included."""
+def _random_outputs(graph: Graph) -> set[int]:
+    """The outputs that depend on random numbers."""
     drawn: set[Value] = set()
     for node in graph:
         reads = [*node.inputs, *(captures(node) if node.attrs and node.subgraphs else ())]
         inner = (n for sub in (node.subgraphs if node.attrs else ()) for n in sub.walk())
-        if any(map(is_cause, (node, *inner))) or not drawn.isdisjoint(v for v in reads if v is not None):
+        if any(map(draws, (node, *inner))) or not drawn.isdisjoint(v for v in reads if v is not None):
             drawn.update(v for v in node.outputs if v is not None)
     return {k for k, v in enumerate(graph.outputs) if v in drawn}

@@ -187,25 +187,22 @@ UNITS = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8, DType.FLOAT: 2.0**-20
 """How far sums are off, relative to their size, for being added in another order."""
 
 
-def nudged(value: Any, rng: np.random.Generator, least: float = 0.0) -> Any:
-    """An input whose floats are off by about what rounding does to sums, or at least by a given unit."""
+def nudged(value: Any, rng: np.random.Generator) -> Any:
+    """An input or constant whose floats are off by about what rounding does to sums."""
     if isinstance(value, list):
-        return [nudged(v, rng, least) for v in value]
+        return [nudged(v, rng) for v in value]
     if not isinstance(value, np.ndarray) or value.dtype == object:
         return value
     unit = UNITS.get(DType.of(value.dtype))
     if unit is None:
         return value
-    unit = max(unit, least)
     exact = value.astype(np.float64)
     with np.errstate(all="ignore"):
         return (exact + unit * rng.choice((-1.0, 1.0), exact.shape) * (np.abs(exact) + 2.0**-3)).astype(value.dtype)
 
 
-def nudge(graph: Graph, rng: np.random.Generator, least: float = 0.0) -> None:
-    """Move float constants by about what rounding does to sums, or at least by a given unit, in place.
-
-    Quantized values at ties then fall elsewhere.
+def nudge(graph: Graph, rng: np.random.Generator) -> None:
+    """Move float constants by about what rounding does to sums, in place: quantized values at ties then fall elsewhere.
 
     Exponents stay: a negative number has no other power than a whole one.
     """
@@ -215,7 +212,7 @@ def nudge(graph: Graph, rng: np.random.Generator, least: float = 0.0) -> None:
             const = value.constant
             if const is not None and const.dtype in UNITS and value not in exponents:
                 exact = const.numpy().astype(np.float64)
-                factor = 1 + max(UNITS[const.dtype], least) * rng.uniform(-1, 1, exact.shape)
+                factor = 1 + UNITS[const.dtype] * rng.uniform(-1, 1, exact.shape)
                 value.const = Tensor.of((exact * factor).astype(const.dtype.numpy))
 
 
