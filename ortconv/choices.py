@@ -27,5 +27,8 @@ COREML_VERSION = 7
 TARGET_ORT = "1.17"
 """The default target release of ONNX Runtime; see docs/decisions/0011-target-release.md."""
 
+ERROR_BUDGET = 0.01
+"""The default limit on the error of float16, relative to the largest element of each output."""
+
 ENGINES = ("numpy", "onnxruntime", "both")
 """Where validation runs source and result."""

@@ -9,7 +9,7 @@ from typing import Any
 from ortconv.errors import UsageError
 from ortconv.executor.guard import guarded
 from ortconv.executor.kernels.evaluate import objection
-from ortconv.executor.plan import Plan
+from ortconv.executor.plan import Plan, Watch
 from ortconv.executor.replay.threads import in_threads
 from ortconv.ir.graph import Node
 from ortconv.process import keep_freed_memory
@@ -17,12 +17,12 @@ from ortconv.runtime.backend import Event, Program, Region
 
 
 class Numpy:
-    """The numpy executor. As `numpy:reference` it runs the plain kernel of each node, one by one."""
+    """The numpy executor. As `numpy:reference` it runs the plain kernel of each node, one by one; `watch` may replace these."""
 
     name = "numpy"
 
-    def __init__(self, *, reference: bool = False) -> None:
-        self._reference = reference
+    def __init__(self, *, reference: bool = False, watch: Watch | None = None) -> None:
+        self._reference, self._watch = reference, watch
 
     def configured(self, settings: str) -> Numpy:
         if settings != "reference":
@@ -42,7 +42,7 @@ class Numpy:
 
     def compile(self, region: Region) -> Program:
         keep_freed_memory()
-        make = partial(Plan, reference=self._reference)
+        make = partial(Plan, reference=self._reference, watch=self._watch)
         with guarded(region.nodes, "preparing the model for numpy"):
             plan = in_threads(region.threads, make, region.nodes, region.inputs, region.outputs)
         return plan if region.threads == 1 else _InThreads(plan, region.threads)

@@ -15,6 +15,7 @@ from ortconv.cli.options import (
     BATCH,
     COREML,
     FIX_DIM,
+    FLOAT16,
     LIMITS,
     NNAPI,
     PASS_CHOICE,
@@ -93,6 +94,7 @@ class ManyStyles(click.Command):
     is_flag=True,
     help="Rewrite nodes that the accelerator refuses into nodes that it takes, where that puts more nodes in partitions.",
 )
+@add(FLOAT16)
 @click.option("--enable-type-reduction", is_flag=True, help="Also list the types of operators in the operator config.")
 @click.option("--save-optimized-onnx-model", is_flag=True, help="Also write the optimized graph as .onnx.")
 @click.option("--allow-conversion-failures", is_flag=True, help="Exit 0 even if some models of a directory fail.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ortconv.choices import COREML_FORMATS, COREML_VERSION, FEATURE_LEVELS
+from ortconv.choices import COREML_FORMATS, COREML_VERSION, ERROR_BUDGET, FEATURE_LEVELS
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -118,6 +118,27 @@ LIMITS = (
         help="Leave out partitions of fewer than N nodes.",
     ),
     click.option("--only-worthwhile", is_flag=True, help="Leave out partitions that are estimated to save no time."),
+)
+
+FLOAT16 = (
+    click.option(
+        "--float16",
+        is_flag=True,
+        help="Convert weights and activations to float16, except where the error budget or the operators do not allow it.",
+    ),
+    click.option(
+        "--error-budget",
+        type=click.FloatRange(0, min_open=True),
+        default=ERROR_BUDGET,
+        metavar="X",
+        help="Limit on the error of --float16, relative to the largest element of each output.",
+    ),
+    click.option(
+        "--keep-float32",
+        multiple=True,
+        metavar="NAME",
+        help="Keep a node, the node that makes a value, or all nodes of an operator in float32; may be repeated.",
+    ),
 )
 
 FIX_DIM = (

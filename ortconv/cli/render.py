@@ -15,6 +15,7 @@ from ortconv.cli import printable
 if TYPE_CHECKING:
     from ortconv.compare.validate import Validation
     from ortconv.pipeline import Result
+    from ortconv.pipeline.float16 import Float16
 
 
 SHOWN_REFUSALS = 3
@@ -32,6 +33,8 @@ def convert_summary(result: Result) -> str:
         lines.append(
             labeled("saved", f"{result.saved_fusions} fusions for onnxruntime to make when it loads the model")
         )
+    if result.float16 is not None:
+        lines += _float16(result.float16)
     lines += _taken(result)
     if result.oldest_onnxruntime:
         release, reason = (printable(result.oldest_onnxruntime[key]) for key in ("release", "reason"))
@@ -60,6 +63,15 @@ def convert_line(result: Result) -> str:
     count = len(result.warnings)
     warned = click.style(f", {count} warning{'' if count == 1 else 's'}", fg="yellow") if count else ""
     return f"{click.style(printable(result.source), bold=True)} -> {printable(result.files[0])}: {counts}, {numbers}{warned}"
+
+
+def _float16(found: Float16) -> Iterator[str]:
+    """Lines about a conversion to float16."""
+    error = f"error {found.error:.1e} of {found.budget:g} allowed by simulated rounding"
+    casts = f"{found.casts} Cast{'' if found.casts == 1 else 's'}"
+    yield labeled("float16", f"{found.nodes} of {found.nodes + found.kept} nodes, {casts}; {error}")
+    if found.reasons:
+        yield labeled("", f"{found.kept} in float32: {', '.join(f'{n} {why}' for why, n in found.reasons.items())}")
 
 
 def _taken(result: Result) -> Iterator[str]:

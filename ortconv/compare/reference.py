@@ -18,7 +18,18 @@ from ortconv.compare.shrink import can_shrink, shrink
 from ortconv.compare.tolerance import Difference
 from ortconv.compare.trials import CannotTryError, Run, TooLargeError, Trial, trials
 from ortconv.compare.unsettled import settle
-from ortconv.compare.verdict import Gap, Tolerance, accepts, apart, fits, gap, nudge, nudged, tolerances, widest
+from ortconv.compare.verdict import (
+    Gap,
+    Tolerance,
+    accepts,
+    apart,
+    fits,
+    gap,
+    nudge,
+    nudged,
+    tolerances,
+    widest,
+)
 from ortconv.compare.widen import is_narrow, narrow, wide, widen
 from ortconv.errors import BackendError, MismatchError, OrtconvError
 from ortconv.ir.graph import Graph, Value, captures
@@ -55,6 +66,8 @@ class ValidationSettings:
     custom_op_library: Path | None = None
     numpy: str = "numpy"
     """The backend of the engine numpy. On `numpy:reference`, accelerated forms add no rounding to a difference."""
+    error_budget: float | None = None
+    """The error allowed to float outputs of a result in float16. Made up inputs are then in the usual range only."""
 
 
 class Reference:
@@ -64,7 +77,7 @@ class Reference:
         self.source, self.settings, self.clock = source, settings, Clock(settings.budget)
         graph = model.graph
         self.names = [v.name for v in graph.outputs]
-        self.tolerances = tolerances(graph)
+        self.tolerances = tolerances(graph, settings.error_budget)
         self.limit = max((t.limit for t in self.tolerances), default=0.0)
         self.random = _random_outputs(graph)
         self.is_narrow = is_narrow(graph)
@@ -117,6 +130,8 @@ class Reference:
         """Choose the inputs by what an engine accepts, and note its outputs."""
         try:
             for trial, results in trials(graph, run, self.settings.given, self.clock, self.notes):
+                if trial.is_large and self.settings.error_budget is not None:
+                    continue
                 self.trials.append(trial)
                 self.outputs.setdefault(engine, []).append(results)
         except CannotTryError as error:
@@ -209,12 +224,13 @@ class Reference:
     def judge(self, engine: str, results: Sequence[Outputs | None], where: str, hint: str, excused: bool) -> Difference:
         """Hold outputs against those of the source on the same engine. MismatchError where rounding does not explain them."""
         worst = Difference()
+        self._widen_tolerances()
         for i, (trial, want, got) in enumerate(zip(self.trials, self.outputs[engine], results, strict=True)):
             if want is None or got is None:
                 continue
             for k, name in enumerate(self.names):
                 found = gap(want[k], got[k])
-                difference = found.difference()
+                difference = self._difference(k, found)
                 if k in self.random and _has_same_form(want[k], got[k]):
                     continue
                 fine = accepts(self.tolerances[k], found) or (excused and difference.mismatch is None)
@@ -222,6 +238,40 @@ class Reference:
                     raise self._mismatch(engine, trial, name, difference, self.tolerances[k], (i, k), where, hint)
                 worst = worst.worse(difference if difference.mismatch is None else Difference())
         return worst
+
+    def is_within_budget(self, i: int, results: Outputs, share: float) -> tuple[bool, float]:
+        """Whether numpy's outputs for a set of inputs use at most a share of the error budget, and their largest error."""
+        self._widen_tolerances()
+        want = self.outputs["numpy"][i]
+        fits, error = True, 0.0
+        for k, got in enumerate(results if want is not None else ()):
+            assert want is not None
+            found = gap(want[k], got)
+            if k in self.random and _has_same_form(want[k], got):
+                continue
+            difference = self._difference(k, found)
+            error = max(error, np.inf if difference.mismatch is not None else difference.scaled)
+            tolerance = replace(self.tolerances[k], limit=share * self.tolerances[k].limit)
+            fits = fits and accepts(tolerance, found)
+        return fits, error
+
+    def _difference(self, k: int, found: Gap) -> Difference:
+        """A gap as a difference that is relative to the range of the output, where its tolerance is."""
+        difference, size = found.difference(), max(found.magnitude, self.tolerances[k].range)
+        if difference.mismatch is not None or not size:
+            return difference
+        return replace(difference, scaled=found.largest / size)
+
+    def _widen_tolerances(self) -> None:
+        """With an error budget, let limits be relative to the range of each output over all inputs."""
+        if self.settings.error_budget is not None and not any(t.range for t in self.tolerances):
+            self.tolerances = [replace(t, range=self._range(k)) for k, t in enumerate(self.tolerances)]
+
+    def _range(self, k: int) -> float:
+        """The largest finite element of an output over all inputs; 0 where it is no array of numbers."""
+        found = (outputs[k] for runs in self.outputs.values() for outputs in runs if outputs is not None)
+        arrays = (np.abs(a[np.isfinite(a)]) for a in found if _is_numeric(a))
+        return float(max((a.max(initial=0) for a in arrays), default=0.0))
 
     def _is_explained(self, engine: str, i: int, k: int, got: Any, found: Gap) -> bool:
         if found.mismatch is not None and "elements" not in found.mismatch:

@@ -33,22 +33,26 @@ MOVES = frozenset((*named(Trait.MOVES, Trait.JOINS, Trait.PICKS), "Pad"))
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What one output may differ by. `step` is the scale of its quantized values, where it has them."""
+    """What one output may differ by. `step` is the scale of its quantized values, where it has them.
+
+    The limit is relative to the largest element of the output, or to `range` where that is greater.
+    """
 
     limit: float
     dtype: DType | None = None
     quantized: bool = False
     step: float | None = None
+    range: float = 0.0
 
     @property
     def floor(self) -> float:
         return 0.0 if self.dtype is None else FLOORS.get(self.dtype, 0.0)
 
 
-def tolerances(graph: Graph) -> list[Tolerance]:
-    """The tolerance of each output of a source model."""
-    allowed = limit(graph, [v.dtype for v in graph.outputs])
-    quantized = allowed == QUANTIZED_LIMIT and any(map(quantizes, graph.walk()))
+def tolerances(graph: Graph, error_budget: float | None = None) -> list[Tolerance]:
+    """The tolerance of each output of a source model; no limit is below the error budget."""
+    allowed = max(limit(graph, [v.dtype for v in graph.outputs]), error_budget or 0.0)
+    quantized = error_budget is None and allowed == QUANTIZED_LIMIT and any(map(quantizes, graph.walk()))
     return [Tolerance(allowed, v.dtype, quantized, _step(v) if quantized else None) for v in graph.outputs]
 
 
@@ -168,7 +172,7 @@ def accepts(tolerance: Tolerance, found: Gap) -> bool:
     if not is_float:
         return tolerance.step is not None and found.largest <= 1 and found.count <= few(found.size)
     if not tolerance.quantized:
-        return found.largest <= tolerance.limit * found.magnitude + tolerance.floor
+        return found.largest <= tolerance.limit * max(found.magnitude, tolerance.range) + tolerance.floor
     if tolerance.step is not None:
         return found.largest <= tolerance.step * (1 + 1e-4) and found.count <= few(found.size)
     return found.largest <= tolerance.limit * found.magnitude and found.rms <= QUANTIZED_RMS * found.average

@@ -47,6 +47,9 @@ _MOST_RECORDINGS = 2
 
 Prepare = Callable[[list[Step]], list[Step]]
 
+Watch = Callable[[Node, Function], Function]
+"""Replaces the kernel of a node by a function of the same operands, such as one that looks at them."""
+
 
 def _as_it_is(steps: list[Step]) -> list[Step]:
     return steps
@@ -56,7 +59,8 @@ class Plan:
     """Steps over numbered slots. One plan may run in several threads.
 
     Constants fold at plan time, values that depend on shapes alone in the first run of a signature; the second run is recorded.
-    With `reference`, each node runs its plain kernel, and nothing is fused, prepared or recorded.
+    With `reference`, each node runs its plain kernel, and nothing is fused, prepared or recorded. `watch` may then replace the
+    kernels, those of subgraphs included.
     """
 
     @without_collections()
@@ -69,11 +73,12 @@ class Plan:
         *,
         records: bool = True,
         reference: bool = False,
+        watch: Watch | None = None,
     ) -> None:
         # Nothing that a step holds leads back to the plan: its memory is free as soon as nobody needs the plan.
         constants = Constants()
-        bind = partial(_bind, constants, align=constants.align, reference=reference)
-        fold = partial(constants.fold, bind=partial(_bind, constants, reference=reference))
+        bind = partial(_bind, constants, align=constants.align, reference=reference, watch=watch)
+        fold = partial(constants.fold, bind=partial(_bind, constants, reference=reference, watch=watch))
         folding, following = shape_dataflow(nodes, inputs)
         kept = {*outputs, *_made(following)}
         late = {node for node in folding if is_of_weights(node)}
@@ -290,7 +295,11 @@ def _made(nodes: Iterable[Node]) -> set[Value]:
 
 
 def _bind(
-    constant: Constant, node: Node, align: Callable[[Value], object] = lambda _: None, reference: bool = False
+    constant: Constant,
+    node: Node,
+    align: Callable[[Value], object] = lambda _: None,
+    reference: bool = False,
+    watch: Watch | None = None,
 ) -> tuple[Function, list[Value | None]]:
     """A node's kernel with everything constant bound, and the values that it is called with. `constant` tells what is known.
 
@@ -301,7 +310,8 @@ def _bind(
     if node.subgraphs:
         outer = captures(node)
         reads += outer
-        function = _with_bodies(kernel.reference, attributes, len(node.inputs), outer, reference)
+        make = partial(_body_plan, outer=outer, reference=reference, watch=watch)
+        function = _with_bodies(kernel.reference, attributes, len(node.inputs), make)
     else:
         if kernel.prepare is not None and not reference:
             operands = [None if v is None else constant(v) for v in reads]
@@ -313,19 +323,17 @@ def _bind(
     for value in reads:
         if value is not None:
             align(value)
-    return function, reads
+    return function if watch is None else watch(node, function), reads
 
 
-def _with_bodies(
-    function: Function, attributes: dict[str, Any], count: int, outer: Sequence[Value], reference: bool
-) -> Function:
+def _with_bodies(function: Function, attributes: dict[str, Any], count: int, make: Callable[[Graph], Plan]) -> Function:
     """A kernel whose subgraph attributes become functions of their inputs; outer values arrive behind the operands."""
     plans: dict[str, Any] = {}
     for name, value in attributes.items():
         if isinstance(value, Graph):
-            plans[name] = _body_plan(value, outer, reference)
+            plans[name] = make(value)
         elif isinstance(value, Graphs):
-            plans[name] = [_body_plan(sub, outer, reference) for sub in value]
+            plans[name] = [make(sub) for sub in value]
     plain = {k: v for k, v in attributes.items() if k not in plans}
 
     def call(*values: Any) -> Any:
@@ -358,9 +366,10 @@ class Body:
         return tuple(self._plan.run([*inputs, *self._captured]))
 
 
-def _body_plan(graph: Graph, outer: Sequence[Value], reference: bool) -> Plan:
+def _body_plan(graph: Graph, outer: Sequence[Value], reference: bool, watch: Watch | None) -> Plan:
+    inputs = [*graph.inputs, *outer]
     # What has inputs runs many times in a row, with shapes that change from one time to the next.
-    plan = Plan(list(graph), [*graph.inputs, *outer], graph.outputs, records=not graph.inputs, reference=reference)
+    plan = Plan(list(graph), inputs, graph.outputs, records=not graph.inputs, reference=reference, watch=watch)
     plan.keeps_condition = _keeps_condition(graph)
     return plan
 

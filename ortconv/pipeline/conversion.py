@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -32,6 +33,7 @@ from ortconv.watch import left_out
 if TYPE_CHECKING:
     from ortconv.compare.reference import Reference
     from ortconv.compare.validate import Validation
+    from ortconv.pipeline.float16 import Float16
 
 
 def convert(
@@ -106,7 +108,7 @@ def _convert(
     result.bytes_before, result.external = model.file_bytes, model.external
     result.constants_before = constant_bytes(model)
     expected: Reference | None = None
-    if options.validate:
+    if options.validate or options.float16:
         from ortconv.compare.reference import Reference
 
         with result.timed("validate"):
@@ -117,14 +119,14 @@ def _convert(
         watch = watching(source, options, recipe, expected, context, observer)
         if options.details:
             context.journal = Journal(model.graph)
-        optimized = optimize_as_asked(model, options, recipe, context, watch)
+        optimized = optimize_as_asked(model, options, recipe, context, watch, _narrowing(expected, options))
         if context.journal is not None:
             context.journal.close()
     result.tell(model, context, optimized)
     with replacing(output, ".ort") as draft:
         with result.timed("write"), guarded(model.graph, "writing"):
             write(model, draft)
-        if expected is not None:
+        if expected is not None and options.validate:
             with result.timed("validate"):
                 result.validation = _validated(expected, draft, options, result, excused(context, recipe))
         if options.validate and not options.allow_unchecked:
@@ -142,6 +144,15 @@ def _convert(
     if options.write_config:
         write_text(config := config_beside(output, options), result.required)
         result.files.insert(1, str(config))
+
+
+def _narrowing(expected: Reference | None, options: Options) -> Callable[[Model], Float16] | None:
+    """The conversion to float16 where the options ask for it."""
+    if not options.float16 or expected is None:
+        return None
+    from ortconv.pipeline.float16 import narrow
+
+    return partial(narrow, expected=expected, options=options)
 
 
 def _validated(

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ortconv.choices import COREML_FORMATS, COREML_VERSION, ENGINES, FEATURE_LEVELS, LEVELS, PLATFORMS, STYLES
+from ortconv.choices import (
+    COREML_FORMATS,
+    COREML_VERSION,
+    ENGINES,
+    ERROR_BUDGET,
+    FEATURE_LEVELS,
+    LEVELS,
+    PLATFORMS,
+    STYLES,
+)
 from ortconv.errors import UsageError
 from ortconv.optimizer import recipe as recipes
 from ortconv.optimizer.engine import FOLD_LIMIT
@@ -53,6 +62,12 @@ class Options:
     stop_after: int | None = None
     pipeline: str | None = None
     """The passes as text (see `ortconv.optimizer.recipe`). It takes the place of level, fold limit and all choices of passes."""
+    float16: bool = False
+    """Convert float32 constants and values to float16, inputs and outputs excepted; see docs/float16.md."""
+    error_budget: float = ERROR_BUDGET
+    """With float16: the largest error of an output, relative to its largest element."""
+    keep_float32: tuple[str, ...] = ()
+    """With float16: names of nodes, of their outputs, or operators that stay float32."""
     details: bool = False
     """Trace what each rewrite changed."""
     verify_each: bool = False
@@ -119,6 +134,13 @@ class Options:
             raise UsageError(
                 "level disable rewrites nothing", hint="choose level basic to rewrite for the accelerator only"
             )
+        if not self.float16 and (self.keep_float32 or self.error_budget != ERROR_BUDGET):
+            raise UsageError("an error budget and nodes to keep in float32 are for float16", hint="add --float16")
+        if self.float16 and self.verify_each:
+            raise UsageError(
+                "--verify-each compares exact rewrites, and --float16 rounds",
+                hint="verify the passes without --float16 first",
+            )
 
     def recipe(self) -> recipes.Recipe:
         """What the optimizer is to do."""
@@ -130,7 +152,7 @@ class Options:
         return recipes.make(
             self.optimization_level,
             enable=self.enable_passes,
-            disable=self.disable_passes,
+            disable=(*self.disable_passes, *(("FuseFp16InitializerToFp32NodeTransformer",) if self.float16 else ())),
             only=self.only_passes,
             fold_limit=self.fold_limit,
             stop_after=self.stop_after,
@@ -150,6 +172,7 @@ class Options:
             fix_dims=self.fix_dims,
             custom_op_library=self.custom_op_library,
             numpy="numpy:reference" if self.verify_each else "numpy",
+            error_budget=self.error_budget if self.float16 else None,
         )
 
     def targets(self) -> tuple[Target, ...]:

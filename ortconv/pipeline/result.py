@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ortconv.compare.validate import Validation
     from ortconv.ir.graph import Node
     from ortconv.partition import Objection, Partitioning
+    from ortconv.pipeline.float16 import Float16
     from ortconv.pipeline.stages import Optimized
 
 SHOWN_FOLDS = 3
@@ -40,6 +41,8 @@ class Result:
     """The nodes that were divided: those of the graph before the fusions for the CPU. Each is in a partition or in `refusals`."""
     offload: dict[str, Any] | None = None
     """With maximize_offload: what the accelerator took before and after, and the rewrites that made the difference."""
+    float16: Float16 | None = None
+    """With float16: counts of nodes, Casts and bytes, and the error."""
     refusals: list[dict[str, Any]] = field(default_factory=list)
     """Why nodes were left to the CPU: rule, number of nodes, an example and what helps, most frequent first.
 
@@ -79,7 +82,9 @@ class Result:
         """The same as plain data, for JSON."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("required", "started")}
         validation = None if self.validation is None else asdict(self.validation)
-        return {**found, "trace": [rewrite.to_dict() for rewrite in self.trace], "validation": validation}
+        float16 = None if self.float16 is None else asdict(self.float16)
+        trace = [rewrite.to_dict() for rewrite in self.trace]
+        return {**found, "trace": trace, "validation": validation, "float16": float16}
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -100,6 +105,7 @@ class Result:
 
         gain, partitionings = optimized.gain, optimized.partitionings
         self.offload = None if gain is None else gain.to_dict()
+        self.float16 = optimized.float16
         self.rewrites = optimized.counts()
         self.trace = optimized.trace
         self.constants_after = constant_bytes(model)

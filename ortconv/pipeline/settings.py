@@ -51,6 +51,9 @@ class Settings(TypedDict, total=False):
     only_passes: Sequence[str]
     stop_after: int | None
     pipeline: str | None
+    float16: bool
+    error_budget: float
+    keep_float32: Sequence[str]
     details: bool
     verify_each: bool
     validate: bool

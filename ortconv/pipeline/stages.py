@@ -18,6 +18,7 @@ from ortconv.ortformat.releases import target_release
 if TYPE_CHECKING:
     from ortconv.partition import Partitioning, Target
     from ortconv.partition.limits import Limits
+    from ortconv.pipeline.float16 import Float16
     from ortconv.pipeline.maximize_offload import Gain
     from ortconv.pipeline.options import Options
 
@@ -45,6 +46,7 @@ class Optimized:
     trace: list[Rewrite]
     partitionings: tuple[Partitioning, ...] = ()
     gain: Gain | None = None
+    float16: Float16 | None = None
 
     def counts(self) -> dict[str, int]:
         """How often each rule fired, in order of first use."""
@@ -60,18 +62,24 @@ def optimize(
     limits: Limits | None = None,
     context: Context | None = None,
     observer: Observer | None = None,
+    narrow: Callable[[Model], Float16] | None = None,
 ) -> Optimized:
     """Optimize a model in place, by a level or a recipe.
 
     Nodes that a target supports stay as the basic level made them; the first target that supports a node gets it. `limits`
     select the partitions that count. `offload` selects when the passes of the offload stage run: those of the recipe or,
-    for a level, all that keep the numbers. `context` holds the limits of passes, and collects the trace.
+    for a level, all that keep the numbers. `context` holds the limits of passes, and collects the trace. `narrow` converts the
+    model to float16 after the basic level, whose folds are more exact in float32, and before nodes are assigned.
     """
     recipe = recipes.make(level, offload=offload is not Offload.NONE) if isinstance(level, str) else level
     context = context or new_context(recipe)
     targets = target if isinstance(target, Sequence) else () if target is None else (target,)
     with guarded(model.graph, "optimizing"):
         _run(model, recipe.basic, context, observer)
+        float16 = None
+        if narrow is not None:
+            float16 = narrow(model)
+            tell(observer, "float16", model)
         gain = None
         if offload is Offload.WHERE_IT_HELPS and targets:
             from ortconv.pipeline.maximize_offload import maximize
@@ -84,7 +92,7 @@ def optimize(
         with context.for_cpu():
             _fuse(model, recipe, context, observer)
         model.graph.prune()
-    return Optimized(context.trace, partitionings, gain)
+    return Optimized(context.trace, partitionings, gain, float16)
 
 
 def _divide(
@@ -129,6 +137,7 @@ def optimize_as_asked(
     recipe: recipes.Recipe,
     context: Context,
     observer: Observer | None = None,
+    narrow: Callable[[Model], Float16] | None = None,
 ) -> Optimized:
     """Optimize a model in place by the options of a conversion."""
     return optimize(
@@ -139,6 +148,7 @@ def optimize_as_asked(
         limits=options.limits(),
         context=context,
         observer=observer,
+        narrow=narrow,
     )
 
 

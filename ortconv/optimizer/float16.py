@@ -1,0 +1,266 @@
+"""float32 becomes float16: constants and values in between, with as few Casts as possible around nodes that stay float32.
+
+Inputs and outputs of the model, and of subgraphs, keep their types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ortconv.ir.graph import Graph, Node, Value
+from ortconv.ir.operators import Trait, traits
+from ortconv.ir.schema import Formal, draws, schema_of
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.types import DType, SequenceType, TensorType, ValueType
+from ortconv.optimizer.cut import minimum_cut
+
+LARGEST = 65504.0
+"""The greatest finite float16."""
+
+LOST = 2.0**-9
+"""The rounding error of a constant, relative to its largest element, above which its readers stay float32."""
+
+INDIFFERENT = frozenset({"Cast", "Shape", "Size"})
+"""Operators whose first input may have either type at no cost."""
+
+QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+
+MAKERS = {"Cast": "to", "Constant": "value", "ConstantOfShape": "value"}
+"""Operators without float32 inputs whose result may be float16, and the attribute that selects its type."""
+
+TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+"""Attributes that select the type of a result."""
+
+
+class Slots(NamedTuple):
+    """The inputs and outputs of a node that are float32 and may be float16."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """Counts of a conversion: nodes in float16, Casts around the others, and bytes of constants before and after."""
+
+    nodes: int
+    casts: int
+    bytes_before: int
+    bytes_after: int
+
+
+def candidates(graph: Graph) -> dict[Node, Slots]:
+    """The nodes, subgraphs included, that may compute in float16, with the slots that change their type."""
+    return {node: slots for node in graph.walk() if (slots := _slots(node)) is not None}
+
+
+def lossy(graph: Graph) -> dict[Node, str]:
+    """Nodes that must stay float32 because a constant does not survive as float16, each with the reason."""
+    found: dict[Node, str] = {}
+    known: dict[Value, str] = {}
+    for node in graph.walk():
+        for value in node.inputs:
+            const = None if value is None or value.dtype is not DType.FLOAT else value.constant
+            if value is None or const is None:
+                continue
+            if value not in known:
+                known[value] = _loss(const.numpy())
+            if known[value]:
+                found.setdefault(node, f"constant '{value.name}' {known[value]}")
+    return found
+
+
+def to_float16(graph: Graph, keep: Set[Node]) -> Narrowed:
+    """Convert a model's main graph in place, except for the nodes to `keep`. No node changes that is not a candidate."""
+    slots = {node: found for node, found in candidates(graph).items() if node not in keep}
+    slots = {node: slots[node] for node in _cheapest(graph, slots)}
+    before = _constant_bytes(graph)
+    narrow = {v for node, found in slots.items() for i in found.outputs if (v := node.outputs[i]) is not None}
+    for node in slots:
+        _narrow_attributes(node)
+    casts = 0
+    for part in list(graph.graphs()):
+        for value in list(part.initializers.values()):
+            if value.dtype is DType.FLOAT and value.constant is not None:
+                _narrow_constant(part, value, slots)
+        sources = [v for v in part.inputs if v.dtype is DType.FLOAT]
+        made = [v for node in part for v in node.outputs if v is not None and v.dtype is DType.FLOAT]
+        for value in (*sources, *made):
+            casts += _convert(part, value, value in narrow, slots)
+    return Narrowed(len(slots), casts, before, _constant_bytes(graph))
+
+
+# ---------------------------------------------------------------------- choice of nodes
+
+
+def _slots(node: Node) -> Slots | None:
+    found = schema_of(node)
+    if found is None or node.subgraphs or node.ep or draws(node) or _is_quantized(node):
+        return None
+    if any(_is_other(v.type) for v in (*node.inputs, *node.outputs) if v is not None):
+        return None
+
+    def allowed(values: Iterable[Value | None], formals: tuple[Formal, ...]) -> tuple[int, ...]:
+        return tuple(
+            i
+            for i, v in enumerate(values)
+            if v is not None
+            and v.dtype is DType.FLOAT
+            and "tensor(float16)" in found.allowed.get(formals[min(i, len(formals) - 1)].type, ())
+        )
+
+    slots = Slots(allowed(node.inputs, found.inputs), allowed(node.outputs, found.outputs))
+    if not slots.inputs and MAKERS.get(node.op) not in node.attrs:
+        return None
+    return slots if slots.inputs or slots.outputs else None
+
+
+def _is_other(type: ValueType | None) -> bool:
+    """True for types whose elements this conversion does not change, and for float64, which asks for precision."""
+    return (
+        type is None or isinstance(type, SequenceType) or not isinstance(type, TensorType) or type.dtype is DType.DOUBLE
+    )
+
+
+def _is_quantized(node: Node) -> bool:
+    """True for a node that quantizes, dequantizes, or computes between two of these: a Cast would part the group."""
+    if node.op in QUANTIZERS or traits(node).quantized:
+        return True
+    makers = (v.producer for v in node.inputs if v is not None)
+    readers = (user for v in node.outputs if v is not None for user, _ in v.uses)
+    return any(n is not None and n.op in QUANTIZERS for n in (*makers, *readers))
+
+
+def _loss(array: Array) -> str:
+    """What float16 makes of a constant, in words; empty if it survives."""
+    wide = array.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    largest = float(np.abs(finite).max(initial=0))
+    if largest > LARGEST:
+        return f"holds {largest:.3g}, beyond {LARGEST:g}"
+    error = float(np.abs(finite.astype(np.float16).astype(np.float64) - finite).max(initial=0))
+    return f"loses {error / largest:.2g} of its range" if error > LOST * largest else ""
+
+
+def _cheapest(graph: Graph, slots: dict[Node, Slots]) -> list[Node]:
+    """The candidates that become float16: all but those that as float32 save Casts.
+
+    Nodes with constant operands of more than one element become float16 in any case: they hold the bytes.
+    """
+    nodes = list(slots)
+    number = {node: i for i, node in enumerate(nodes)}
+    wide = -1
+    groups: list[tuple[int, list[int]]] = []
+    for part in graph.graphs():
+        made = (v for node in part for v in node.outputs if v is not None)
+        for value in (*part.inputs, *made):
+            if value.dtype is not DType.FLOAT:
+                continue
+            maker = value.producer
+            is_free = (
+                maker in slots and maker.outputs.index(value) in slots[maker].outputs if maker is not None else False
+            )
+            ends = [
+                number[user] if user in slots and slot in slots[user].inputs else wide
+                for user, slot in value.uses
+                if not _is_indifferent(user, slot)
+            ]
+            ends += [wide] * value.is_output
+            if ends:
+                groups.append((number[maker] if is_free and maker is not None else wide, ends))
+    fixed = [number[node] for node in nodes if _holds_weights(node)]
+    inner = minimum_cut(len(nodes), groups, fixed)
+    return [node for node in nodes if number[node] in inner]
+
+
+def _holds_weights(node: Node) -> bool:
+    return any(
+        v is not None and v.dtype is DType.FLOAT and v.constant is not None and v.constant.size > 1 for v in node.inputs
+    ) or traits(node).has(Trait.SUMS)
+
+
+def _is_indifferent(node: Node, slot: int) -> bool:
+    return slot == 0 and node.domain == "" and node.op in INDIFFERENT
+
+
+# ---------------------------------------------------------------------- rewriting
+
+
+def _narrow_attributes(node: Node) -> None:
+    for name, attribute in node.attrs.items():
+        if name in TYPE_ATTRIBUTES and attribute == DType.FLOAT:
+            node.attrs[name] = int(DType.FLOAT16)
+        elif isinstance(attribute, Tensor) and attribute.dtype is DType.FLOAT:
+            node.attrs[name] = _narrowed(attribute)
+
+
+def _narrowed(tensor: Tensor) -> Tensor:
+    with np.errstate(over="ignore"):
+        return Tensor.of(tensor.numpy().astype(np.float16))
+
+
+def _readers(value: Value, slots: dict[Node, Slots]) -> Iterator[tuple[Node, int, bool]]:
+    """Each use of a value, and whether it wants float16. Uses that take either type are left out."""
+    for user, slot in list(value.uses):
+        if not _is_indifferent(user, slot):
+            yield user, slot, user in slots and slot in slots[user].inputs
+
+
+def _narrow_constant(graph: Graph, value: Value, slots: dict[Node, Slots]) -> None:
+    """Give the float16 readers of a constant a float16 one; the float32 one goes where nothing else reads it."""
+    assert value.constant is not None
+    wanting = [(user, slot) for user, slot, wants in _readers(value, slots) if wants]
+    if not wanting:
+        return
+    if len(wanting) == len(value.uses) and not value.is_output:
+        value.const = _narrowed(value.constant)
+        value.type = TensorType(DType.FLOAT16, value.shape)
+        return
+    narrow = graph.add_initializer(graph.fresh(f"{value.name}_float16"), _narrowed(value.constant))
+    for user, slot in wanting:
+        assert user.graph is not None
+        user.graph.set_input(user, slot, narrow)
+
+
+def _convert(graph: Graph, value: Value, is_narrow: bool, slots: dict[Node, Slots]) -> int:
+    """Give a value its type, and a Cast to the readers that want the other one; the number of Casts."""
+    others = [(user, slot) for user, slot, wants in _readers(value, slots) if wants is not is_narrow]
+    returned = is_narrow and value.is_output
+    if is_narrow:
+        value.type = TensorType(DType.FLOAT16, value.shape)
+    if not others and not returned:
+        return 0
+    cast = _cast(graph, value, DType.FLOAT if is_narrow else DType.FLOAT16)
+    if returned:
+        name = value.name
+        graph.rename(value, graph.fresh(f"{name}_float16"))
+        graph.rename(cast, name)
+        graph.set_outputs([cast if v is value else v for v in graph.outputs])
+    for user, slot in others:
+        assert user.graph is not None
+        user.graph.set_input(user, slot, cast)
+    return 1
+
+
+def _cast(graph: Graph, value: Value, dtype: DType) -> Value:
+    """A Cast of a value behind its producer, or at the beginning of the graph that has it as an input."""
+    before = next(iter(graph), None) if value.producer is None else value.producer.next
+    node = graph.add_node(
+        "Cast",
+        [value],
+        [graph.fresh(f"{value.name}_{dtype.name.lower()}")],
+        {"to": int(dtype)},
+        name=graph.fresh(f"{value.name}/Cast"),
+        types=[TensorType(dtype, value.shape)],
+        before=before,
+    )
+    return node.out
+
+
+def _constant_bytes(graph: Graph) -> int:
+    consts = (v.constant for part in graph.graphs() for v in part.initializers.values())
+    return sum(const.nbytes for const in consts if const is not None)

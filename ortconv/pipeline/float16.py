@@ -1,0 +1,230 @@
+"""Which nodes may compute in float16: measured by rounding their operands and results in runs of the float32 model."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ortconv.errors import UnsupportedError, UsageError, nearest
+from ortconv.executor.shape_dataflow import shape_dataflow
+from ortconv.ir.graph import Graph, Node
+from ortconv.ir.model import Model
+from ortconv.ir.tensor import Array
+from ortconv.optimizer.float16 import LARGEST, Slots, candidates, lossy, to_float16
+
+if TYPE_CHECKING:
+    from ortconv.compare.reference import Reference
+    from ortconv.pipeline.options import Options
+
+SHARE = 0.9
+"""The share of the error budget that simulated rounding may use. The converted model rounds in other places, too."""
+
+MOST_REASONS = 5
+
+
+Run = Callable[[int], list[Any]]
+"""From the number of a set of inputs to the outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Float16:
+    """Result of a conversion to float16.
+
+    `nodes` compute in float16, `kept` in float32 although float16 has their operator; `reasons` counts the latter by reason.
+    `error` is the largest difference of the simulated outputs, relative to the largest element of each, and `budget` its limit.
+    """
+
+    nodes: int
+    kept: int
+    casts: int
+    bytes_before: int
+    bytes_after: int
+    error: float
+    budget: float
+    reasons: dict[str, int] = field(default_factory=dict)
+    examples: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Rounding:
+    """Rounds operands and results of nodes to float16 as they run, other than those to keep.
+
+    With `measures`, nothing is rounded. `largest` gets the greatest magnitude at each node instead, and `errors` the relative
+    error of its results if it alone were rounded.
+    """
+
+    slots: dict[Node, Slots]
+    keep: set[Node] = field(default_factory=set)
+    measures: bool = True
+    largest: dict[Node, float] = field(default_factory=dict)
+    errors: dict[Node, float] = field(default_factory=dict)
+
+    def watch(self, node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
+        slots = self.slots.get(node)
+        if slots is None:
+            return function
+
+        def call(*operands: Any) -> Any:
+            if self.measures:
+                return self._measured(node, slots, function, operands)
+            return function(*operands) if node in self.keep else _rounded_run(slots, function, operands)
+
+        return call
+
+    def _measured(self, node: Node, slots: Slots, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        exact = function(*operands)
+        rounded = _results(_rounded_run(slots, function, operands))
+        pairs = [(a, rounded[i]) for i, a in enumerate(_results(exact)) if i in slots.outputs]
+        seen = (*(operands[i] for i in slots.inputs), *(a for a, _ in pairs))
+        self.largest[node] = max(self.largest.get(node, 0.0), *map(_magnitude, seen))
+        self.errors[node] = max(self.errors.get(node, 0.0), *(_relative_error(a, b) for a, b in pairs), 0.0)
+        return exact
+
+
+def narrow(model: Model, expected: Reference, options: Options) -> Float16:
+    """Convert a model to float16 in place, as far as the outputs stay within the error budget of the options.
+
+    UnsupportedError where the model does not run on numpy, so that nothing can be measured.
+    """
+    graph = model.graph
+    slots = candidates(graph)
+    reasons = _fixed(graph, slots, options.keep_float32)
+    rounding = _Rounding(slots)
+    run = _simulation(model, expected, rounding)
+    for i in range(len(expected.trials)):
+        run(i)
+    for node, largest in rounding.largest.items():
+        if largest > LARGEST:
+            reasons.setdefault(node, f"values beyond {LARGEST:g}")
+    rounding.measures = False
+    error = _search(rounding, reasons, run, expected)
+    done = to_float16(graph, reasons.keys())
+    counts = Counter(reason.partition(":")[0] for reason in reasons.values())
+    counts["saves Casts"] = len(slots) - done.nodes - len(reasons)
+    examples = [f"{node.label}: {reason}" for node, reason in list(reasons.items())[:MOST_REASONS]]
+    return Float16(
+        done.nodes,
+        len(slots) - done.nodes,
+        done.casts,
+        done.bytes_before,
+        done.bytes_after,
+        error,
+        options.error_budget,
+        {reason: count for reason, count in counts.most_common() if count},
+        examples,
+    )
+
+
+def _fixed(graph: Graph, slots: dict[Node, Slots], names: Sequence[str]) -> dict[Node, str]:
+    """The candidates that stay float32 whatever the budget, each with the reason."""
+    reasons = dict.fromkeys(_named(graph, names), "asked to stay float32")
+    for part in graph.graphs():
+        folding, following = shape_dataflow(list(part), part.inputs)
+        reasons.update(
+            (node, "computed from shapes or constants") for node in (*folding, *following) if node not in reasons
+        )
+    for node, loss in lossy(graph).items():
+        reasons.setdefault(node, f"constants that float16 does not hold: {loss}")
+    return {node: reason for node, reason in reasons.items() if node in slots}
+
+
+def _named(graph: Graph, names: Sequence[str]) -> list[Node]:
+    """The nodes of names: of a node, a value that it makes, or an operator. UsageError for a name of none of these."""
+    by_name: dict[str, list[Node]] = {}
+    for node in graph.walk():
+        for name in {node.name, node.op, *(v.name for v in node.outputs if v is not None)} - {""}:
+            by_name.setdefault(name, []).append(node)
+    for name in names:
+        if name not in by_name:
+            hint = nearest(name, by_name) or "name a node, an output of a node or an operator of the optimized model"
+            raise UsageError(f"--keep-float32 {name}: the model has no node of this name", hint=hint)
+    return [node for name in names for node in by_name[name]]
+
+
+def _simulation(model: Model, expected: Reference, rounding: _Rounding) -> Run:
+    """A function from the number of a set of inputs to the outputs under the present rounding."""
+    from ortconv.backends.numpy_cpu import Numpy
+    from ortconv.runtime.session import Session
+
+    if "numpy" not in expected.outputs or expected.is_shrunk:
+        why = expected.reasons.get("numpy") or "; ".join(expected.notes) or "numpy was not asked"
+        raise UnsupportedError(f"the error of float16 cannot be measured: {why}", hint="--validate-with gives inputs")
+    session = Session(model, [Numpy(reference=True, watch=rounding.watch)])
+
+    def run(i: int) -> list[Any]:
+        return session.run(None, expected.trials[i].feeds)
+
+    return run
+
+
+def _search(rounding: _Rounding, reasons: dict[Node, str], run: Run, expected: Reference) -> float:
+    """Keep nodes in float32, as few as the budget asks for; the error that is left.
+
+    Nodes go by classes of repeated blocks, the class first that alone has the largest error.
+    """
+    classes: dict[Hashable, list[Node]] = {}
+    for node in rounding.slots:
+        if node not in reasons:
+            classes.setdefault(_class(node), []).append(node)
+
+    def tried(keep: Collection[Node], inputs: int) -> tuple[bool, float]:
+        rounding.keep = {*reasons, *keep}
+        found = [expected.is_within_budget(i, run(i), SHARE) for i in range(inputs)]
+        return all(fits for fits, _ in found), max((error for _, error in found), default=0.0)
+
+    everything, count = [n for nodes in classes.values() for n in nodes], len(expected.trials)
+    fits, error = tried((), count)
+    if fits:
+        return error
+    alone = {key: tried(set(everything).difference(nodes), 1) for key, nodes in classes.items()}
+    ranked = sorted(classes, key=lambda key: (alone[key][0], -alone[key][1]))
+    order = [n for key in ranked for n in sorted(classes[key], key=lambda n: -rounding.errors.get(n, 0.0))]
+    least, most = 0, len(order)
+    while most - least > 1:
+        middle = (least + most) // 2
+        fits, _ = tried(order[:middle], count)
+        least, most = (least, middle) if fits else (middle, most)
+    reasons.update((node, "error budget") for node in order[:most])
+    return tried(order[:most], count)[1]
+
+
+def _class(node: Node) -> Hashable:
+    """Equal for the same operator of repeated blocks: between the same operators."""
+    makers = tuple(v.producer.op if v is not None and v.producer is not None else "" for v in node.inputs)
+    readers = tuple(sorted({user.op for v in node.outputs if v is not None for user, _ in v.uses}))
+    return node.domain, node.op, makers, readers
+
+
+def _rounded_run(slots: Slots, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    rounded = [_rounded(x) if i in slots.inputs else x for i, x in enumerate(operands)]
+    results = _results(function(*rounded))
+    return tuple(_rounded(y) if i in slots.outputs else y for i, y in enumerate(results))
+
+
+def _results(result: Any) -> tuple[Any, ...]:
+    return result if type(result) is tuple else (result,)
+
+
+def _rounded(x: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return x.astype(np.float16).astype(x.dtype)
+
+
+def _magnitude(x: Array) -> float:
+    """The largest finite magnitude."""
+    return float(np.abs(x[np.isfinite(x)]).max(initial=0))
+
+
+def _relative_error(exact: Array, rounded: Array) -> float:
+    """The root of the mean squared error over that of the values; infinite where only one of them is finite."""
+    finite = np.isfinite(exact)
+    if not np.array_equal(finite, np.isfinite(rounded)):
+        return math.inf
+    power = float(np.mean(np.square(exact[finite], dtype=np.float64))) if finite.any() else 0.0
+    error = float(np.mean(np.square(exact[finite] - rounded[finite], dtype=np.float64))) if finite.any() else 0.0
+    return math.sqrt(error / power) if power else math.inf if error else 0.0
