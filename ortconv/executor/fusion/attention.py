@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.attention import attended
 from ortconv.executor.algorithms.fallback import Guard
-from ortconv.executor.fusion.group import Constant, Group, Scope
+from ortconv.executor.fusion.group import Group, Scope
 from ortconv.executor.replay.work import Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
@@ -36,10 +36,10 @@ class Attention(NamedTuple):
 
 
 class Matcher:
-    """Finds attention among the nodes of a plan; values in `live_out` must be made."""
+    """Finds attention among the nodes of a scope."""
 
-    def __init__(self, nodes: set[Node], constant: Constant, live_out: set[Value]) -> None:
-        self._nodes, self._constant, self._live_out = nodes, constant, live_out
+    def __init__(self, scope: Scope) -> None:
+        self._made_for, self._constant = scope.maker, scope.constant
 
     def match(self, last: Node) -> Attention | None:
         """The attention whose last product a node is, if it is one."""
@@ -57,12 +57,6 @@ class Matcher:
             return None
         scores = self._scores(softmax.inputs[0], softmax)
         return None if scores is None else Attention((*scores.nodes, softmax, *guard[::-1], last), scores, v)
-
-    def _made_for(self, value: Value | None, readers: set[Node]) -> Node | None:
-        """The node that makes a value, if nothing but these nodes reads it."""
-        if value is None or value.producer not in self._nodes or value in self._live_out:
-            return None
-        return value.producer if all(user in readers for user, _ in value.uses) else None
 
     def _nan_guard(self, value: Value, reader: Node) -> tuple[Node, ...]:
         """Where and IsNaN that replace the rows of those that see nothing; attention without NaN does not need them."""
@@ -119,7 +113,7 @@ class Matcher:
 
 
 def attention_groups(scope: Scope) -> Iterator[Group]:
-    matcher = Matcher(scope.index.keys() - scope.claimed, scope.constant, scope.live_out)
+    matcher = Matcher(scope)
     for node in scope.nodes:
         attention = matcher.match(node)
         if attention is not None:
