@@ -124,16 +124,13 @@ class BlockProgram:
         values = [*zip(self._read, read, strict=True), *self._constants]
         model = 0 if source is not None else max(range(len(read)), key=lambda i: (read[i].size, read[i].ndim))
         like = read[model] if source is None else source
-        if like.dtype != np.float32 or any(v.dtype != np.float32 for _, v in values) or not like.size:
-            return None
-        if self._in_rows and not (like.ndim and self._fills(like.shape, values)):
+        if not self._suits(like, values):
             return None
         axes = self._axes(like)
         keeps = source is not None and like.transpose(axes).flags.c_contiguous
         slots: list[Any] = [None] * (self._result + 1)
         if like.size <= _SMALL and _broadcast([like.shape, *(v.shape for _, v in values)]) == like.shape:
-            for slot, v in self._constants:
-                slots[slot] = v
+            slots[: self._result] = [dict(self._constants).get(slot) for slot in range(self._result)]
             return _Recipe(model, keeps, _itself, like.size, 1, slots, [], [], [], is_small=True)
         placed = {slot: p for slot, v in values if (p := _Placed.of(v, like.shape, axes)) is not None}
         grid = self._grid(like, list(placed.values())) if len(placed) == len(values) else None
@@ -153,6 +150,12 @@ class BlockProgram:
             [slot for slot, way in ways.items() if way.kind == "moving"],
             [slot for slot, way in ways.items() if way.kind == "cut"],
         )
+
+    def _suits(self, like: Array, values: Sequence[tuple[int, Array]]) -> bool:
+        """True for float32 elements, and whole rows where instructions read rows."""
+        if not like.size or like.dtype != np.float32 or any(v.dtype != np.float32 for _, v in values):
+            return False
+        return not self._in_rows or (like.ndim > 0 and self._fills(like.shape, values))
 
     def _axes(self, like: Array) -> tuple[int, ...]:
         """The axes of the result in the order of its memory."""
