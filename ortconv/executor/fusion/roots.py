@@ -171,7 +171,7 @@ def _channel_affine(instruction: Instruction, made: Name, shape: Sequence[int]) 
     if first is not made or not isinstance(second, Literal) or second.array.dtype != np.float32:
         return None
     v = second.array
-    if v.size > 1 and (1,) * (len(shape) - v.ndim) + v.shape != tuple(shape):
+    if v.size != 1 and (1,) * (len(shape) - v.ndim) + v.shape != tuple(shape):
         return None
     if v.ndim > len(shape) or not np.isfinite(v).all() or (function is np.divide and not v.all()):
         return None
