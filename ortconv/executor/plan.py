@@ -77,24 +77,13 @@ class Plan:
     ) -> None:
         # Nothing that a step holds leads back to the plan: its memory is free as soon as nobody needs the plan.
         constants = Constants()
-        bind = partial(_bind, constants, align=constants.align, reference=reference, watch=watch)
-        fold = partial(constants.fold, bind=partial(_bind, constants, reference=reference, watch=watch))
+        bind = partial(_bind, constants, reference=reference, watch=watch)
         folding, following = shape_dataflow(nodes, inputs)
-        kept = {*outputs, *_made(following)}
-        late = {node for node in folding if is_of_weights(node)}
-        left = [n for n in nodes if n in late or n not in folding or not fold(n)]
-        scope = Scope(left, constants, bind, kept)
-        if not reference:
-            fuse(scope, QUANTIZED)
-        left = [n for n in left if n in scope.claimed or n not in late or not fold(n)]
-        scope.narrow(left)
-        if not reference:
-            fuse(scope, FLOAT)
+        scope = _folded(nodes, folding, {*outputs, *_made(following)}, constants, bind, fuses=not reference)
         bound = self._bound(scope)
         last_use = {value: index for index, (_, reads, *_) in enumerate(bound) for value in reads if value is not None}
-        last_use |= dict.fromkeys(outputs, len(bound))
-        # What follows from shapes stays until the end of the run, to be remembered.
-        last_use |= {v: len(bound) for *_, node in bound if node in following for v in node.outputs if v is not None}
+        # Values that follow from shapes stay until the end of the run, to be remembered.
+        last_use |= dict.fromkeys([*outputs, *_made(node for *_, node in bound if node in following)], len(bound))
         self._slots: dict[Value, int] = {}
         self._initial: list[Any] = [None]
         self._inputs = [self._slot(v) for v in inputs]
@@ -108,11 +97,7 @@ class Plan:
         self._following = {index for index, (*_, node) in enumerate(bound) if node in following}
         self._remembered: dict[Any, tuple[list[Any], list[Step], frozenset[int]]] = {}
         self._recordings: dict[Any, Recording | None] = {}
-        self._records = (
-            records
-            and not reference
-            and all(_lies_in_memory(v) for node in nodes for v in node.outputs if v is not None)
-        )
+        self._records = records and not reference and all(map(_lies_in_memory, _made(nodes)))
 
     def _bound(self, scope: Scope) -> list[_Bound]:
         self._together = {node: group.nodes for node, group in scope.groups.items()}
@@ -278,6 +263,28 @@ class Plan:
             else:
                 steps.append(step)
         return initial, steps, small
+
+
+def _folded(
+    nodes: Sequence[Node],
+    folding: set[Node],
+    live_out: set[Value],
+    constants: Constants,
+    bind: Callable[..., tuple[Function, list[Value | None]]],
+    fuses: bool,
+) -> Scope:
+    """The nodes that are left to each run, and their groups if it fuses. Those in `folding` compute constants.
+
+    Weights are dequantized only where no int8 step reads their integers.
+    """
+    fold = partial(constants.fold, bind=bind)
+    late = {node for node in folding if is_of_weights(node)}
+    left = [n for n in nodes if n in late or n not in folding or not fold(n)]
+    scope = Scope(left, constants, partial(bind, align=constants.align), live_out)
+    fuse(scope, QUANTIZED if fuses else ())
+    scope.narrow([n for n in left if n in scope.claimed or n not in late or not fold(n)])
+    fuse(scope, FLOAT if fuses else ())
+    return scope
 
 
 def _products() -> AbstractContextManager[None]:

@@ -84,22 +84,22 @@ class Session:
         self.backends = with_fallbacks([get_backend(b) if isinstance(b, str) else b for b in backends])
         if not self.backends:
             raise UsageError("a session needs at least one backend")
-        if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
-            raise UsageError(
-                f"a session needs at least one thread and at most {MOST_THREADS}, not {reprlib.repr(threads)}"
-            )
+        _check_threads(threads)
         self.kept = tuple(dict.fromkeys(v for name in keep for v in _named(self._graph, name)))
         self.plan = place(self._graph, self.backends)
         self.regions = tuple(split(self._graph, self.plan, (), self._file, library, threads))
         self._main = _Sequence(self._graph, self.regions, self.backends, self.kept)
         self._observed = {v for v in self.kept if v not in self._main.makes}
-        self._observer: _Sequence | None = None
-        if self._observed:
-            regions = split(self._graph, self.plan, self._observed, None, library, threads)
-            references = [reference_of(b) for b in self.backends]
-            self._observer = _Sequence(self._graph, regions, references, self._observed)
-            if any(draws(node) and "seed" not in node.attrs for node in self._graph.walk()):
-                self._observed.update(self._graph.outputs)
+        self._observer = self._make_observer(library, threads) if self._observed else None
+
+    def _make_observer(self, library: Path | None, threads: int) -> _Sequence:
+        """The programs that compute observed values. Outputs are observed too where nodes draw without a seed."""
+        regions = split(self._graph, self.plan, self._observed, None, library, threads)
+        references = [reference_of(b) for b in self.backends]
+        observer = _Sequence(self._graph, regions, references, self._observed)
+        if any(draws(node) and "seed" not in node.attrs for node in self._graph.walk()):
+            self._observed.update(self._graph.outputs)
+        return observer
 
     def __repr__(self) -> str:
         name = self.model.path or self.model.graph.name or "a model"
@@ -238,6 +238,11 @@ class _Sequence:
         for program, _ in self.programs:
             if isinstance(program, Closeable):
                 program.close()
+
+
+def _check_threads(threads: object) -> None:
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
+        raise UsageError(f"a session needs at least one thread and at most {MOST_THREADS}, not {reprlib.repr(threads)}")
 
 
 def _named_file(model: ModelSource | Model) -> Path | None:

@@ -11,7 +11,8 @@ from onnx.parser import parse_graph
 
 from ortconv.executor import plan
 from ortconv.executor.constants import Constants
-from ortconv.executor.fusion.elementwise_program import BlockProgram, Instruction
+from ortconv.executor.fusion.elementwise_ops import Instruction, Literal, Temporary
+from ortconv.executor.fusion.elementwise_program import BlockProgram
 from ortconv.executor.kernels import evaluate
 from ortconv.executor.replay.memory import once
 from ortconv.executor.replay.work import AT_ONCE
@@ -140,12 +141,10 @@ def test_once_makes_one_call_and_lets_go_of_its_arguments():
 
 @pytest.mark.parametrize("shape", [(1, 58, 28, 28), (2, 96, 56, 56), (1, 7, 197, 3), (1, 1, 300, 5), (3, 70_000, 1, 2)])
 def test_numbers_per_channel_repeat_in_short_rows(shape):
-    class Name:
-        pass
-
-    x, y, z = Name(), Name(), Name()
+    x, y = Temporary(), Temporary()
     factor, summand = f32(1, shape[1], 1, 1), f32(1)
-    program = BlockProgram([Instruction(np.multiply, (x, factor), y), Instruction(np.add, (y, summand), z)], x, [])
+    scaled = Instruction(np.multiply, (x, Literal(factor)), y)
+    program = BlockProgram([scaled, Instruction(np.add, (y, Literal(summand)), Temporary())], x, [])
     image = f32(shape[0], *shape[2:], shape[1]).transpose(0, 3, 1, 2)
     expected = image * factor + summand
     np.testing.assert_array_equal(program.run(AT_ONCE, image, []), expected)

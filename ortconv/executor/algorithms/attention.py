@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.executor.algorithms.blockwise import ones
 from ortconv.executor.algorithms.exponential import Exponential, fast_exponential
-from ortconv.executor.algorithms.fallback import Guard, has_finite_square
+from ortconv.executor.algorithms.fallback import Fallback, has_finite_square
 from ortconv.executor.algorithms.gemm import product
 from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
@@ -29,15 +29,15 @@ def attend(q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Arra
     None where shapes do not go together like this, or results are not all finite: then the operators must say what comes out. The
     memory of the result is laid out as (B, L, H, E).
     """
-    guard = Guard()
-    out = attended(AT_ONCE, guard, q, kt, v, factor, summands)
-    return None if guard.found else out
+    fallback = Fallback()
+    out = attended(AT_ONCE, fallback, q, kt, v, factor, summands)
+    return None if fallback.found else out
 
 
 def attended(
-    work: Work, guard: Guard, q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Array]
+    work: Work, fallback: Fallback, q: Array, kt: Array, v: Array, factor: float, summands: Sequence[Array]
 ) -> Array | None:
-    """The same; None where shapes do not go together. The guard is set where results are not all finite."""
+    """The same; None where shapes do not go together. The fallback is set where results are not all finite."""
     if not (q.dtype == kt.dtype == v.dtype == _FLOAT32) or any(x.dtype != _FLOAT32 for x in summands):
         return None
     shape = _shape_of_scores(q.shape, kt.shape, v.shape, tuple([x.shape for x in summands]))
@@ -54,10 +54,10 @@ def attended(
         if prod(shape) <= _BLOCK:
             columns, scores = work.empty(kt.shape), work.empty((*out.shape[:3], shape[3]))
             work.do(np.multiply, kt, scale, columns)
-            _block(work, guard, q, columns, v, wide, exponential, scores, out)
+            _block(work, fallback, q, columns, v, wide, exponential, scores, out)
         else:
-            work.do(_in_blocks, guard, q, kt, v, scale, wide, exponential, out)
-    work.do(guard.unless_finite, memory)
+            work.do(_in_blocks, fallback, q, kt, v, scale, wide, exponential, out)
+    work.do(fallback.unless_finite, memory)
     return out
 
 
@@ -74,7 +74,7 @@ def _shape_of_scores(
 
 
 def _in_blocks(
-    guard: Guard,
+    fallback: Fallback,
     q: Array,
     kt: Array,
     v: Array,
@@ -91,7 +91,7 @@ def _in_blocks(
             some = b, slice(group * together, (group + 1) * together)
             columns, masks = np.multiply(kt[some], scale, order="C"), [x[some] for x in summands]
             scores = np.empty((len(q[some]), length, keys), np.float32)
-            _block(AT_ONCE, guard, q[some], columns, v[some], masks, exponential, scores, out[some])
+            _block(AT_ONCE, fallback, q[some], columns, v[some], masks, exponential, scores, out[some])
         return
     # Blocks of nearly the same size.
     rows = -(-length // -(-length // max(_FEWEST_ROWS, _BLOCK // keys)))
@@ -101,12 +101,12 @@ def _in_blocks(
         for start in range(0, length, rows):
             i = (*head, slice(start, start + rows))
             part, masks = scores[: length - start], [x[i] for x in summands]
-            _block(AT_ONCE, guard, q[i], columns, values, masks, exponential, part, out[i])
+            _block(AT_ONCE, fallback, q[i], columns, values, masks, exponential, part, out[i])
 
 
 def _block(
     work: Work,
-    guard: Guard,
+    fallback: Fallback,
     q: Array,
     kt: Array,
     v: Array,
@@ -115,7 +115,7 @@ def _block(
     scores: Array,
     out: Array,
 ) -> None:
-    """Fill `out`; the guard is set where a row has no finite sum. `scores` is scratch memory."""
+    """Fill `out`; the fallback is set where a row has no finite sum. `scores` is scratch memory."""
     keys = kt.shape[-1]
     rows = scores.reshape(-1, keys)
     sums, shares = work.empty((len(rows),)), work.empty((len(rows),))
@@ -123,7 +123,7 @@ def _block(
     work.do(exponential, scores, scores)
     work.do(np.dot, rows, ones(keys, _FLOAT32), sums)
     work.do(np.reciprocal, sums, shares)
-    work.do(guard.unless, _are_exact, scores, q, kt, summands, exponential, sums, shares)
+    work.do(fallback.unless, _are_exact, scores, q, kt, summands, exponential, sums, shares)
     shares = shares.reshape(*scores.shape[:-1], 1)
     if keys <= v.shape[-1]:
         work.do(np.multiply, scores, shares, scores)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.attention import attended
-from ortconv.executor.algorithms.fallback import Guard
+from ortconv.executor.algorithms.fallback import Fallback
 from ortconv.executor.algorithms.half_precision import widen
 from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
@@ -62,11 +62,11 @@ def attend_heads_fast(
     work: Work, q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float
 ) -> Array | None:
     """The same, which can be recorded; None where the fast form does not suit types or shapes."""
-    guard = Guard(work)
+    fallback = Fallback(work)
     summands = [x for x in (mask, bias) if x is not None]
-    y = attended(work, guard, q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
+    y = attended(work, fallback, q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
     if y is not None:
-        work.do(guard.fall_back, _write_exactly, q, k, v, mask, bias, scale, y)
+        work.do(fallback.fall_back, _write_exactly, q, k, v, mask, bias, scale, y)
     return y
 
 

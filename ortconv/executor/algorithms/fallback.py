@@ -1,4 +1,4 @@
-"""Runtime guards: a fast form flags inputs that it cannot handle, and the exact form computes the result again."""
+"""Fallbacks at run time: a fast form flags inputs that it cannot handle, and the exact form computes the result again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 
 
-class Guard:
+class Fallback:
     """A flag in memory of the work: set where a fast form met numbers that it cannot handle."""
 
     def __init__(self, work: Work = AT_ONCE) -> None:

@@ -52,7 +52,7 @@ class Taps:
 
 
 _LONG_RUN = 32
-"""Neighbours in memory that are worth a call of numpy's innermost loop."""
+"""Neighbors in memory that are worth a call of numpy's innermost loop."""
 
 _HELD = 1 << 16
 """Products with one weight that are held at once, about, where they are of several lines."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ortconv.executor.algorithms.fallback import Guard
+from ortconv.executor.algorithms.fallback import Fallback
 from ortconv.executor.algorithms.gemm import product
 from ortconv.executor.algorithms.row_tiles import RowTile
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, to_last
@@ -65,19 +65,19 @@ def convolver(weights: Callable[[], Array], w: Window, direct: Callable[[], Func
     """
 
     def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        guard, tiled = Guard(work), weights()
+        fallback, tiled = Fallback(work), weights()
 
         def combined(tiles: Array) -> Array:
             products = work.empty((*tiles.shape[:2], tiled.shape[2]))
             product(tiles, tiled, products, work)
             y = transformed(work, FROM_TILES, products.reshape(16, -1))
-            work.do(guard.unless_finite, y)
+            work.do(fallback.unless_finite, y)
             return y
 
         out = work.empty((len(x), *w.output, tiled.shape[2])) if out is None else out
         with np.errstate(all="ignore"):
             in_tiles(work, x, out, w, tiled.nbytes, combined)
-        work.do(guard.fall_back, directly, direct, x, out)
+        work.do(fallback.fall_back, directly, direct, x, out)
         return channels_first(out)
 
     return recordable(run)

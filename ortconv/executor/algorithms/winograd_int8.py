@@ -9,7 +9,7 @@ from math import inf, prod, sqrt
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import dot_of_rows
-from ortconv.executor.algorithms.fallback import Guard
+from ortconv.executor.algorithms.fallback import Fallback
 from ortconv.executor.algorithms.gemm import product
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, as_float32, leave, widened
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, to_last
@@ -55,21 +55,21 @@ class TiledWeights:
         bounds = self._bounds
 
         def run(work: Work, x: Array, out: Array | None = None) -> Array:
-            guard, wide = Guard(work), as_float32(work, self._quarters)
+            fallback, wide = Fallback(work), as_float32(work, self._quarters)
             of_image = None if bounds is None else bounds.of_image(work, x)
 
             def combined(tiles: Array) -> Array:
                 products = self._products(work, tiles, wide)
                 y = transformed(work, _FROM_QUARTERS, products.reshape(16, -1))
                 if bounds is not None:
-                    work.do(guard.unless, bounds.are_exact, of_image, products)
+                    work.do(fallback.unless, bounds.are_exact, of_image, products)
                 finish(work, y)
                 return y
 
             out = work.empty((len(x), *w.output, self._shape[2])) if out is None else out
             in_tiles(work, x, out, w, 4 * prod(self._shape), combined)
             if bounds is not None:
-                work.do(guard.fall_back, directly, direct, x, out)
+                work.do(fallback.fall_back, directly, direct, x, out)
             return channels_first(out)
 
         return recordable(run)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.algorithms.attention import attended
-from ortconv.executor.algorithms.fallback import Guard
-from ortconv.executor.fusion.group import Constant, Group, Scope
+from ortconv.executor.algorithms.fallback import Fallback
+from ortconv.executor.fusion.group import Group, Scope
 from ortconv.executor.replay.work import Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.schema import since_version
@@ -36,10 +36,10 @@ class Attention(NamedTuple):
 
 
 class Matcher:
-    """Finds attention among the nodes of a plan; values in `live_out` must be made."""
+    """Finds attention among the nodes of a scope."""
 
-    def __init__(self, nodes: set[Node], constant: Constant, live_out: set[Value]) -> None:
-        self._nodes, self._constant, self._live_out = nodes, constant, live_out
+    def __init__(self, scope: Scope) -> None:
+        self._made_for, self._constant = scope.maker, scope.constant
 
     def match(self, last: Node) -> Attention | None:
         """The attention whose last product a node is, if it is one."""
@@ -48,23 +48,19 @@ class Matcher:
         weights, v = last.inputs
         assert weights is not None
         assert v is not None
-        guard = self._nan_guard(weights, last)
-        softmax = self._made_for(guard[-1].inputs[0] if guard else weights, {last} if not guard else set(guard))
+        fallback = self._nan_replacement(weights, last)
+        softmax = self._made_for(
+            fallback[-1].inputs[0] if fallback else weights, {last} if not fallback else set(fallback)
+        )
         if softmax is None or not softmax.is_op("Softmax") or softmax.inputs[0] is None:
             return None
         rank = last.out.rank
         if softmax.attr("axis", -1 if since_version(softmax) >= 13 else 1) not in (-1, rank - 1):
             return None
         scores = self._scores(softmax.inputs[0], softmax)
-        return None if scores is None else Attention((*scores.nodes, softmax, *guard[::-1], last), scores, v)
+        return None if scores is None else Attention((*scores.nodes, softmax, *fallback[::-1], last), scores, v)
 
-    def _made_for(self, value: Value | None, readers: set[Node]) -> Node | None:
-        """The node that makes a value, if nothing but these nodes reads it."""
-        if value is None or value.producer not in self._nodes or value in self._live_out:
-            return None
-        return value.producer if all(user in readers for user, _ in value.uses) else None
-
-    def _nan_guard(self, value: Value, reader: Node) -> tuple[Node, ...]:
+    def _nan_replacement(self, value: Value, reader: Node) -> tuple[Node, ...]:
         """Where and IsNaN that replace the rows of those that see nothing; attention without NaN does not need them."""
         where = self._made_for(value, {reader})
         if where is None or not where.is_op("Where"):
@@ -119,7 +115,7 @@ class Matcher:
 
 
 def attention_groups(scope: Scope) -> Iterator[Group]:
-    matcher = Matcher(scope.index.keys() - scope.claimed, scope.constant, scope.live_out)
+    matcher = Matcher(scope)
     for node in scope.nodes:
         attention = matcher.match(node)
         if attention is not None:
@@ -138,11 +134,11 @@ def _group(attention: Attention, scope: Scope) -> Group:
 
     def run(work: Work, *given: Any) -> Any:
         q, kt, v, *summands = [known if slot is None else given[slot] for slot, known in operands]
-        guard = Guard(work)
-        result = attended(work, guard, q, kt, v, scores.factor, summands)
+        fallback = Fallback(work)
+        result = attended(work, fallback, q, kt, v, scores.factor, summands)
         if result is None:
             return work.call(unfused, *given)
-        work.do(guard.fall_back, instead, given, result)
+        work.do(fallback.fall_back, instead, given, result)
         return result
 
     def instead(given: Sequence[Any], result: Array) -> None:

@@ -1,17 +1,12 @@
-"""Convolutions with constant weights, the padding before them that they can do, and the pooling that can come sooner."""
+"""Convolutions with constant weights, the padding before them that they can do, and pools without padding."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-
 import numpy as np
 
-from ortconv.executor.fusion.elementwise_ops import Clip
-from ortconv.executor.fusion.elementwise_program import Instruction
 from ortconv.executor.fusion.group import Constant
-from ortconv.executor.kernels.activation import MICROSOFT
-from ortconv.ir.graph import Node, Value
+from ortconv.ir.graph import Node
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
@@ -35,18 +30,11 @@ def merged_pad(node: Node, constant: Constant) -> Node | None:
     """The Pad with zeros before a convolution with constant weights, where the convolution can pad instead."""
     value = node.inputs[0]
     pad = None if value is None else value.producer
-    if (
-        node.op != "Conv"
-        or pad is None
-        or not pad.is_op("Pad")
-        or pad.attr("mode", "constant") not in ("constant", b"constant")
-    ):
+    if node.op != "Conv" or pad is None or not pad.is_op("Pad") or node.attr("auto_pad", "NOTSET") != "NOTSET":
         return None
-    weights, bias = weights_and_bias(node, constant)
-    usable = weights is not None and weights.dtype == np.float32 and (bias is not None or node.input(2) is None)
-    if not usable or node.attr("auto_pad", "NOTSET") != "NOTSET" or total_padding(node, pad, constant) is None:
-        return None
-    return pad
+    is_constant = pad.attr("mode", "constant") in ("constant", b"constant")
+    usable = is_constant and has_constant_weights(node, constant)
+    return pad if usable and total_padding(node, pad, constant) is not None else None
 
 
 def total_padding(node: Node, pad: Node, constant: Constant) -> tuple[int, ...] | None:
@@ -65,20 +53,6 @@ def _sum(node: Node, amounts: tuple[int, ...]) -> tuple[int, ...] | None:
         return None
     own = tuple(node.attr("pads", ())) or (0,) * (2 * rank - 4)
     return tuple(a + b for a, b in zip((*amounts[2:rank], *amounts[rank + 2 :]), own, strict=True))
-
-
-def pooled_first(instructions: Sequence[Instruction], result: Value, live_out: set[Value]) -> Node | None:
-    """The MaxPool that alone reads what instructions make of images, where the largest element is the largest before these, too."""
-    reader = next(iter(result.uses))[0] if len(result.uses) == 1 and result not in live_out else None
-    if reader is None or not reader.is_op("MaxPool") or len(reader.outputs) != 1 or result.rank != 4:
-        return None
-    rises = all(isinstance(instruction.function, Clip) or _shifts_channels(instruction) for instruction in instructions)
-    return reader if instructions and rises and has_input_in_every_window(reader) else None
-
-
-def _shifts_channels(instruction: Instruction) -> bool:
-    added = [o for o in instruction.operands if isinstance(o, np.ndarray)]
-    return instruction.function is np.add and len(added) == 1 and added[0].size == prod(added[0].shape[-3:-2])
 
 
 def has_input_in_every_window(pool: Node) -> bool:

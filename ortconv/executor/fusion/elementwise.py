@@ -7,20 +7,20 @@ own, which the others overwrite. Shapes and layouts are known when the group run
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from math import prod
 from typing import Any
 
-from ortconv.executor.fusion.conv import has_constant_weights, merged_pad, pooled_first
-from ortconv.executor.fusion.elementwise_ops import ROW_REDUCTIONS, RowWise, operations, quantizer_before
-from ortconv.executor.fusion.elementwise_program import BlockProgram, Instruction, columns
-from ortconv.executor.fusion.group import Constant, Group, Scope
+from ortconv.executor.fusion.conv import has_constant_weights, merged_pad
+from ortconv.executor.fusion.elementwise_ops import Instruction, instructions_of, quantizer_before
+from ortconv.executor.fusion.elementwise_program import BlockProgram, columns
+from ortconv.executor.fusion.group import Group, Scope
 from ortconv.executor.fusion.peephole import simplified
-from ortconv.executor.fusion.roots import Root, is_fused, known_or_name, pooled, root_of
-from ortconv.executor.kernels.activation import MICROSOFT
+from ortconv.executor.fusion.roots import Root, is_fused, root_of
 from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.types import DType
 
 _ROOTS = {
@@ -28,8 +28,6 @@ _ROOTS = {
     **dict.fromkeys(("DynamicQuantizeMatMul", "MatMulIntegerToFloat"), MICROSOFT),
 }
 """Operators whose kernels return an array that nobody else holds."""
-
-_AFFINE = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Sub"})
 
 _MOST_NODES = 32
 
@@ -44,7 +42,7 @@ _Instructions = Callable[[Node], list[Instruction] | None]
 
 def elementwise_groups(scope: Scope) -> Iterator[Group]:
     """Chains of elementwise operators behind their root, or without one, from the last node to the first."""
-    instructions: _Instructions = cache(lambda node: _instructions(node, scope.constant))
+    instructions: _Instructions = cache(lambda node: instructions_of(node, scope.constant))
     for node in reversed(scope.nodes):
         if node in scope.claimed or not (len(node.outputs) == 1 and node.outputs[0] is not None):
             continue
@@ -62,138 +60,76 @@ class _Members:
 
     def __init__(self, last: Node, scope: Scope, instructions: _Instructions, reductions: bool = True) -> None:
         self._instructions_of = instructions
-        self._last, self._scope, self._place, self._constant = last, scope, scope.index, scope.constant
-        self._live_out, self._claimed, self._reductions = scope.live_out, scope.claimed, reductions
+        self._last, self._scope, self._reductions = last, scope, reductions
         self.root: Node | None = None
-        self.layout_op: Node | None = None
-        """A Transpose or Cast of what the root makes."""
+        self.cast: Node | None = None
+        """What makes float32 of the root's integers."""
         self.nodes: set[Node] = set()
-        self._before: set[Value] = set()  # what the root reads
+        self._before: set[Value] = set()  # the operands of the root
         self._instructions: dict[Node, list[Instruction]] = {}
-        place = self._place
+        place = scope.index
         waiting = [-place[last]]
         by_place = {place[last]: last}
         while waiting and len(self.nodes) < _MOST_NODES:
             node = by_place[-heapq.heappop(waiting)]
-            for producer in self._take(node):
+            for producer in self._add(node):
                 if place[producer] not in by_place:
                     by_place[place[producer]] = producer
                     heapq.heappush(waiting, -place[producer])
 
-    def _take(self, node: Node) -> list[Node]:
+    def _add(self, node: Node) -> list[Node]:
         """Make a node a member if it can be one; the nodes that may join it."""
-        if not self._fits(node):
-            return []
         before = quantizer_before(node)
-        if before is not None and (
-            before not in self._place or before in self._claimed or before.out in self._live_out
-        ):
-            return []
-        if self.root is not None and self._scales_convolution(node):
+        if not self._fits(node) or (before is not None and self._scope.maker(before.out, (node,)) is None):
             return []
         instructions = self._instructions_of(node)
-        if instructions is not None and (
-            self._reductions or not any(instruction.reduces for instruction in instructions)
-        ):
-            self._instructions[node] = instructions
-            self.nodes |= {node} if before is None else {node, before}
-            operands = [
-                v
-                for instruction in instructions
-                for v in instruction.operands
-                if isinstance(v, Value) and v.producer in self._place
-            ]
-            return [v.producer for v in operands if v.producer is not None and v not in node.outputs]
-        if self.root is None and (_ROOTS.get(node.op) == node.domain or is_fused(node, self._constant)):
-            self._lead(node)
-        elif self.root is None and (product := self._integer_product(node)) is not None:
-            self.layout_op = node
-            self.nodes.add(node)
-            self._lead(product)
-        elif (
-            self.root is None
-            and node.is_op("Transpose")
-            and (convolution := self._turned_convolution(node)) is not None
-        ):
-            self.layout_op = node
-            self.nodes.add(node)
-            self._lead(convolution)
-        return []
+        if instructions is None or (not self._reductions and any(i.reduces for i in instructions)):
+            if self.root is None:
+                self._add_root(node)
+            return []
+        self._instructions[node] = instructions
+        self.nodes |= {node} if before is None else {node, before}
+        read = {o for instruction in instructions for o in instruction.operands if isinstance(o, Value)}
+        return [v.producer for v in read if v.producer in self._scope.index and v not in node.outputs]
 
-    def _lead(self, node: Node) -> None:
-        self.root = node
-        self.nodes.add(node)
-        self._before |= {v for v in node.inputs if v is not None}
-        pad = merged_pad(node, self._constant)
-        if (
-            pad is not None
-            and pad in self._place
-            and self._inner(pad)
-            and all(user is node for user, _ in pad.out.uses)
-        ):
+    def _add_root(self, node: Node) -> None:
+        """Make a node the root, or the integer product that it casts, if they can be one."""
+        root: Node | None = node
+        if _ROOTS.get(node.op) != node.domain and not is_fused(node, self._scope.constant):
+            root = self._integer_product(node)
+            self.cast = node if root is not None else None
+        if root is None:
+            return
+        self.root = root
+        self.nodes |= {node, root}
+        self._before |= {v for v in root.inputs if v is not None}
+        pad = merged_pad(root, self._scope.constant)
+        if pad is not None and self._scope.maker(pad.out, (root,)) is pad:
             self.nodes.add(pad)
             self._before |= {v for v in pad.inputs if v is not None}
 
     def _integer_product(self, node: Node) -> Node | None:
         """The MatMulInteger with constant weights that only this Cast reads."""
-        value = node.inputs[0] if node.is_op("Cast") else None
-        before = None if value is None else value.producer
-        if before is None or not before.is_op("MatMulInteger") or before not in self._place or before in self._claimed:
+        before = self._scope.maker(node.inputs[0], (node,)) if node.is_op("Cast") else None
+        if before is None or not before.is_op("MatMulInteger"):
             return None
-        weights = [self._constant(v) for v in before.inputs[1::2] if v is not None]
-        constant = all(w is not None for w in weights) and weights[0] is not None and weights[0].ndim == 2
-        alone = before.out not in self._live_out and all(user is node for user, _ in before.out.uses)
-        return before if alone and constant else None
-
-    def _turned_convolution(self, node: Node) -> Node | None:
-        """The convolution with constant weights that only this Transpose reads, for the sake of what follows."""
-        value = node.inputs[0]
-        before = None if value is None or node is self._last else value.producer
-        if (
-            before is None
-            or before not in self._place
-            or before in self._claimed
-            or not before.is_op("Conv")
-            or not has_constant_weights(before, self._constant)
-        ):
-            return None
-        alone = before.out not in self._live_out and all(user is node for user, _ in before.out.uses)
-        return before if alone and before.out.dtype is DType.FLOAT and node.attr("perm", ()) else None
-
-    def _scales_convolution(self, node: Node) -> bool:
-        """True for arithmetic with constants on what a convolution made: it may become part of that one's weights."""
-        while node.op in _AFFINE and not node.domain and node not in self._claimed:
-            read = [v for v in node.inputs if v is not None and self._constant(v) is None]
-            before = read[0].producer if len(read) == 1 else None
-            if before is None or before not in self._place or len(read[0].uses) != 1 or read[0] in self._live_out:
-                return False
-            if before.is_op("Conv"):
-                return has_constant_weights(before, self._constant)
-            node = before
-        return False
+        weights = [self._scope.constant(v) for v in before.inputs[1::2] if v is not None]
+        is_constant = all(w is not None for w in weights) and weights[0] is not None and weights[0].ndim == 2
+        return before if is_constant else None
 
     def _fits(self, node: Node) -> bool:
         """One float32 result of the rank of the last one, and no reader elsewhere."""
-        if (
-            len(node.outputs) != 1
-            or node.outputs[0] is None
-            or node in self._claimed
-            or node.outputs[0] in self._before
-        ):
+        if len(node.outputs) != 1 or node in self._scope.claimed or node.outputs[0] in self._before:
             return False
-        value = node.outputs[0]
-        if value.dtype is not DType.FLOAT or value.shape is None or value.rank != self._last.out.rank:
+        value, last = node.outputs[0], self._last.out
+        if value is None or value.dtype is not DType.FLOAT or value.shape is None or value.rank != last.rank:
             return False
-        sizes = [*zip(value.shape, self._last.out.shape or (), strict=True)]
+        sizes = [*zip(value.shape, last.shape or (), strict=True)]
         if self._reductions and sizes and value.shape[-1] == 1:
             sizes.pop()
         if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
             return False
-        return node is self._last or self._inner(node)
-
-    def _inner(self, node: Node) -> bool:
-        value = node.out
-        return value not in self._live_out and all(user in self.nodes for user, _ in value.uses)
+        return node is self._last or self._scope.maker(value, self.nodes) is node
 
     @property
     def are_worthwhile(self) -> bool:
@@ -201,45 +137,28 @@ class _Members:
         shape = self._last.out.static_shape
         small = shape is not None and prod(shape) < _FEWEST_ELEMENTS
         if self.root is not None and self.root.op in ("Conv", "FusedConv"):
-            return len(self.nodes) > 1 or has_constant_weights(self.root, self._constant)
+            return len(self.nodes) > 1 or has_constant_weights(self.root, self._scope.constant)
         return len(self.nodes) >= (_WORTHWHILE_IF_SMALL if small else 2)
 
     def _in_order(self) -> list[Instruction]:
-        nodes = sorted(self._instructions, key=self._place.__getitem__)
-        return [instruction for node in nodes for instruction in self._instructions[node]]
+        return [i for node in self._scope.sorted(self._instructions) for i in self._instructions[node]]
 
     @property
     def last_is_column(self) -> bool:
-        """True where what the last node makes has one element per row."""
+        """True where the result of the last node has one element per row."""
         instructions = self._in_order()
-        return bool(instructions) and id(instructions[-1].made) in columns(instructions)
+        return bool(instructions) and instructions[-1].made in columns(instructions)
 
     def group(self) -> Group:
-        nodes, bind = self._scope.sorted(self.nodes), self._scope.bind
-        instructions = simplified(self._in_order())
-        reads = self._scope.reads(nodes)
-        place = {v: i for i, v in enumerate(reads)}
+        scope, nodes, instructions = self._scope, self._scope.sorted(self.nodes), simplified(self._in_order())
+        reads = scope.reads(nodes)
         root: Root | None = None
         if self.root is not None:
-            root = root_of(self.root, self.layout_op, instructions, self.nodes, self._constant, place, bind)
+            root = root_of(self.root, self.cast, instructions, self.nodes, scope, reads)
             instructions = root.instructions
-        function = None if root is None else root.function
-        pool = self._pool(instructions)
-        if function is not None and pool is not None:
-            nodes, function = (*nodes, pool), pooled(function, bind(pool)[0])
         program = BlockProgram(instructions, None if root is None else root.made, reads) if instructions else None
-        function = _fused(function, program, self._scope.unfused(nodes, reads))
+        function = _fused(None if root is None else root.function, program, scope.unfused(nodes, reads))
         return Group(nodes, reads, function, nodes[-1].outputs, nodes[-1])
-
-    def _pool(self, instructions: Sequence[Instruction]) -> Node | None:
-        """A MaxPool behind a convolution that may come before the instructions: then they have less to do."""
-        is_convolution = self.root is not None and has_constant_weights(self.root, self._constant)
-        pool = (
-            pooled_first(instructions, self._last.out, self._live_out)
-            if is_convolution and self.layout_op is None
-            else None
-        )
-        return pool if pool in self._place and pool not in self._claimed else None
 
 
 def _fused(root: Function | None, program: BlockProgram | None, unfused: Function) -> Function:
@@ -255,18 +174,3 @@ def _fused(root: Function | None, program: BlockProgram | None, unfused: Functio
         return work.call(unfused, *operands) if result is None else result
 
     return recordable(run)
-
-
-def _instructions(node: Node, constant: Constant) -> list[Instruction] | None:
-    """A node's instructions with names for what they make."""
-    code = operations(node, constant)
-    if code is None:
-        return None
-    instructions: list[Instruction] = []
-    for index, (function, operands) in enumerate(code):
-        made = node.out if index == len(code) - 1 else object()
-        named = tuple(instructions[o].made if isinstance(o, int) else known_or_name(o, constant) for o in operands)
-        instructions.append(
-            Instruction(function, named, made, function in ROW_REDUCTIONS, isinstance(function, RowWise))
-        )
-    return instructions

@@ -1,6 +1,6 @@
 """Elementwise operators on blocks: functions of contiguous float32 operands and of the result, which may be one of the operands.
 
-`operations` says what a node does in these terms; chains of them run block by block, without leaving the cache.
+`instructions_of` writes a node as such functions. Chains of them run block by block, without leaving the cache.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -19,14 +19,73 @@ from ortconv.executor.fusion.group import Constant
 from ortconv.executor.replay.numerics import clip_to, f32
 from ortconv.executor.replay.work import AT_ONCE, Recordable, Work, recordable
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.schema import since_version
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
-Operand = Value | Array | int | None
-"""What an operation reads: a value, a constant, or what the operation of this index made."""
 
-Operation = tuple[Callable[..., Any], tuple[Operand, ...]]
+class Temporary:
+    """What an instruction makes, where that is no value of the graph."""
+
+
+class Literal:
+    """A constant operand."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+
+Name = Value | Temporary
+Operand = Name | Literal
+
+
+class Instruction(NamedTuple):
+    """`function(*operands, made)`, on blocks of float32 elements."""
+
+    function: Callable[..., Any]
+    operands: tuple[Operand, ...]
+    made: Name
+
+    @property
+    def reduces(self) -> bool:
+        """True for a function of whole rows, along the last axis, that makes one element of each."""
+        return self.function in ROW_REDUCTIONS
+
+    @property
+    def is_row_wise(self) -> bool:
+        """True for a function of whole rows that makes whole rows."""
+        return isinstance(self.function, RowWise)
+
+
+class Code:
+    """The instructions of one node. Operands are constants where these are known."""
+
+    def __init__(self, node: Node, constant: Constant) -> None:
+        self.node, self.constant = node, constant
+        self.instructions: list[Instruction] = []
+
+    def known(self, slot: int) -> Array | None:
+        value = self.node.input(slot)
+        return None if value is None else self.constant(value)
+
+    def operand(self, slot: int) -> Operand | None:
+        """An input; None for one that is left out."""
+        known = self.known(slot)
+        return self.node.input(slot) if known is None else Literal(known)
+
+    def add(self, function: Callable[..., Any], *operands: Operand | None) -> Temporary | None:
+        """Append an instruction. None if an operand is missing."""
+        given = tuple([o for o in operands if o is not None])
+        if len(given) < len(operands):
+            return None
+        made = Temporary()
+        self.instructions.append(Instruction(function, given, made))
+        return made
+
+    def making(self, value: Value) -> list[Instruction]:
+        """The instructions, of which the last makes a value."""
+        return [*self.instructions[:-1], *(last._replace(made=value) for last in self.instructions[-1:])]
 
 
 _ZERO, _ONE, _INFINITY = f32(0), f32(1), f32(np.inf)
@@ -151,7 +210,7 @@ def _prelu(slope: Array) -> Callable[..., Any]:
 
 
 @recordable
-def square(work: Work, x: Array, _: Array, out: Array) -> None:
+def square(work: Work, x: Array, out: Array) -> None:
     work.do(np.multiply, x, x, out)
 
 
@@ -225,19 +284,22 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 """Operators without attributes: a function of their operands and of the result."""
 
 
-def operations(node: Node, constant: Constant) -> list[Operation] | None:
-    """What a node does to float32 elements; None if that cannot be said. DequantizeLinear includes the QuantizeLinear before it."""
-    if node.domain:
-        of_microsoft = _MICROSOFT.get(node.op) if node.domain == "com.microsoft" else None
-        return None if of_microsoft is None else of_microsoft(node, constant)
-    if node.op in _UFUNCS:
-        return [(_UFUNCS[node.op], tuple(node.inputs))]
-    special = _SPECIAL.get(node.op)
-    return None if special is None else special(node, constant)
+def instructions_of(node: Node, constant: Constant) -> list[Instruction] | None:
+    """The instructions of a node on float32 elements, the last of which makes its output; None where there are none.
+
+    Those of DequantizeLinear include the QuantizeLinear before it.
+    """
+    code = Code(node, constant)
+    if node.op in _UFUNCS and not node.domain:
+        made = code.add(_UFUNCS[node.op], *map(code.operand, range(len(node.inputs))))
+    else:
+        write = _WRITERS.get((node.domain, node.op))
+        made = None if write is None else write(code)
+    return None if made is None else code.making(node.out)
 
 
 def fused_activation(node: Node) -> Callable[..., Any] | None:
-    """What FusedConv does to its sums; None if that cannot be said."""
+    """The activation that FusedConv applies to its sums; None if there is no block function for it."""
     parameters: tuple[float, ...] = tuple(node.attr("activation_params", ()))
     count, make = _ACTIVATIONS.get(node.attr("activation", ""), (0, None))
     return None if make is None or len(parameters) < count else make(*parameters[:count])
@@ -251,56 +313,61 @@ _ACTIVATIONS: dict[str, tuple[int, Callable[..., Callable[..., Any]]]] = {
 """Number of parameters, and the function that makes the function of them."""
 
 
-def _of_clip(node: Node, constant: Constant) -> list[Operation] | None:
+def clip_bounds(node: Node, constant: Constant) -> tuple[Array, Array] | None:
+    """The constant bounds of a Clip, as attributes or inputs."""
     largest = float(np.finfo(np.float32).max)
-    low, high = node.attr("min", -largest), node.attr("max", largest)
-    bounds = [f32(low), f32(high)]
+    bounds = [f32(node.attr("min", -largest)), f32(node.attr("max", largest))]
     for i, value in enumerate(node.inputs[1:]):
         if value is not None:
             known = constant(value)
-            if known is None or known.size != 1:
+            if known is None or known.size != 1 or known.dtype != np.float32:
                 return None
             bounds[i] = known.reshape(())
-    return [(Clip(*bounds), (node.inputs[0],))]
+    return bounds[0], bounds[1]
 
 
-def _of_hard_sigmoid(node: Node, constant: Constant) -> list[Operation]:
-    alpha, beta = node.attr("alpha", 0.2), node.attr("beta", 0.5)
+def _clip_by_node(code: Code) -> Temporary | None:
+    bounds = clip_bounds(code.node, code.constant)
+    return None if bounds is None else code.add(Clip(*bounds), code.operand(0))
+
+
+def _hard_sigmoid_by_node(code: Code) -> Temporary | None:
+    alpha, beta = code.node.attr("alpha", 0.2), code.node.attr("beta", 0.5)
     is_gate = math.isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5
-    return [(hard_gate if is_gate else _hard_sigmoid(alpha, beta), (node.inputs[0],))]
+    return code.add(hard_gate if is_gate else _hard_sigmoid(alpha, beta), code.operand(0))
 
 
-def _of_leaky_relu(node: Node, constant: Constant) -> list[Operation]:
-    return [(_leaky_relu(node.attr("alpha", 0.01)), (node.inputs[0],))]
+def _leaky_relu_by_node(code: Code) -> Temporary | None:
+    return code.add(_leaky_relu(code.node.attr("alpha", 0.01)), code.operand(0))
 
 
-def _of_prelu(node: Node, constant: Constant) -> list[Operation] | None:
-    slope = _known(node, 1, constant)
+def _prelu_by_node(code: Code) -> Temporary | None:
+    slope = code.known(1)
     if slope is None or not slope.size or not np.isfinite(slope).all():
         return None
-    return [(_prelu(slope), (node.inputs[0], node.inputs[1]))]
+    return code.add(_prelu(slope), code.operand(0), code.operand(1))
 
 
-def _of_pow(node: Node, constant: Constant) -> list[Operation] | None:
-    exponent = _known(node, 1, constant)
-    x = node.inputs[0]
+def _pow_by_node(code: Code) -> Temporary | None:
+    exponent, value, x = code.known(1), code.node.inputs[0], code.operand(0)
     if exponent is None or exponent.size != 1 or exponent.reshape(()) not in (2, 3):
         return None
-    if x is None or x.rank is None or exponent.ndim > x.rank:
+    if value is None or value.rank is None or exponent.ndim > value.rank:
         return None
-    squared: Operation = (square, (x, _ONE))
-    return [squared] if exponent.reshape(()) == 2 else [squared, (np.multiply, (0, x))]
+    squared = code.add(square, x)
+    return squared if exponent.reshape(()) == 2 else code.add(np.multiply, squared, x)
 
 
-def _of_batch_normalization(node: Node, constant: Constant) -> list[Operation] | None:
-    known = [_known(node, i, constant) for i in range(1, 5)]
+def _batch_normalization_by_node(code: Code) -> Temporary | None:
+    node, known = code.node, [v for v in map(code.known, range(1, 5)) if v is not None and v.dtype == np.float32]
     if node.attr("training_mode", 0) or not node.attr("spatial", 1) or len([v for v in node.outputs if v]) != 1:
         return None
-    if any(v is None or v.dtype != np.float32 for v in known) or not node.out.rank or node.out.rank < 2:
+    if len(known) < 4 or not node.out.rank or node.out.rank < 2:
         return None
-    scale, shift = channel_affine(*known, epsilon=node.attr("epsilon", 1e-5))  # type: ignore[arg-type]
+    scale, shift = channel_affine(*known, epsilon=node.attr("epsilon", 1e-5))
     shape = (-1, *(1,) * (node.out.rank - 2))
-    return [(np.multiply, (node.inputs[0], scale.reshape(shape))), (np.add, (0, shift.reshape(shape)))]
+    scaled = code.add(np.multiply, code.operand(0), Literal(scale.reshape(shape)))
+    return code.add(np.add, scaled, Literal(shift.reshape(shape)))
 
 
 def channel_affine(scale: Array, b: Array, mean: Array, var: Array, *, epsilon: float) -> tuple[Array, Array]:
@@ -309,86 +376,88 @@ def channel_affine(scale: Array, b: Array, mean: Array, var: Array, *, epsilon: 
     return factor, np.asarray(b - mean * factor)
 
 
-def _of_dequantize(node: Node, constant: Constant) -> list[Operation] | None:
-    before = quantizer_before(node)
-    if before is None or len(node.inputs) != len(before.inputs) or len(node.inputs) != 3:
+def _dequantize_by_node(code: Code) -> Temporary | None:
+    node, before = code.node, quantizer_before(code.node)
+    if before is None or not len(node.inputs) == len(before.inputs) == 3 or before.attr("precision", 0):
         return None
-    scale, zero_point = _known(node, 1, constant), _known(node, 2, constant)
-    if scale is None or zero_point is None or scale.size != 1 or zero_point.size != 1 or scale.dtype != np.float32:
+    scale, zero_point = code.known(1), code.known(2)
+    quantizer = Code(before, code.constant)
+    if not _same_number(scale, quantizer.known(1)) or not _same_number(zero_point, quantizer.known(2)):
         return None
-    for i, known in ((1, scale), (2, zero_point)):
-        other = _known(before, i, constant)
-        if other is None or other.dtype != known.dtype or other.size != 1 or other.reshape(()) != known.reshape(()):
-            return None
-    if zero_point.dtype not in (np.uint8, np.int8, np.uint16, np.int16) or before.attr("precision", 0):
+    if scale is None or zero_point is None or scale.dtype != np.float32:
         return None
     function = _through_integers(scale.reshape(()), zero_point.reshape(()))
-    return None if function is None else [(function, (before.inputs[0],))]
+    return None if function is None else code.add(function, quantizer.operand(0))
 
 
-def _of_sum(node: Node, constant: Constant) -> list[Operation] | None:
-    first, *others = node.inputs
-    sums: list[Operand] = [first, *range(len(others) - 1)]
-    return [(np.add, (so_far, other)) for so_far, other in zip(sums, others)] or None
+def _same_number(a: Array | None, b: Array | None) -> bool:
+    if a is None or b is None or a.dtype != b.dtype or not a.size == b.size == 1:
+        return False
+    return bool(a.reshape(()) == b.reshape(()))
 
 
-def _of_reduce_mean(node: Node, constant: Constant) -> list[Operation] | None:
-    axes = node.attr("axes", ())
+def _sum_by_node(code: Code) -> Temporary | None:
+    first, *others = map(code.operand, range(len(code.node.inputs)))
+    made = None
+    for other in others:
+        made = code.add(np.add, first if made is None else made, other)
+    return made
+
+
+def _reduce_mean_by_node(code: Code) -> Temporary | None:
+    node, axes = code.node, code.node.attr("axes", ())
     if len(node.inputs) > 1:
-        known = _known(node, 1, constant)
+        known = code.known(1)
         axes = () if known is None else tuple(known.reshape(-1).tolist())
     if not node.attr("keepdims", 1) or not node.out.rank or tuple(axes) not in ((-1,), (node.out.rank - 1,)):
         return None
-    return [(row_mean, (node.inputs[0],))]
+    return code.add(row_mean, code.operand(0))
 
 
-def _of_softmax(node: Node, constant: Constant) -> list[Operation] | None:
-    rank = node.out.rank
+def _softmax_by_node(code: Code) -> Temporary | None:
+    node, rank, x = code.node, code.node.out.rank, code.operand(0)
     if not rank or node.attr("axis", -1 if since_version(node) >= 13 else 1) not in (-1, rank - 1):
         return None
-    x = node.inputs[0]
-    return [(_row_max, (x,)), (np.subtract, (x, 0)), (np.exp, (1,)), (_row_sum, (2,)), (np.divide, (2, 3))]
+    exponentials = code.add(np.exp, code.add(np.subtract, x, code.add(_row_max, x)))
+    return code.add(np.divide, exponentials, code.add(_row_sum, exponentials))
 
 
-def _of_layer_normalization(node: Node, constant: Constant) -> list[Operation] | None:
+def _layer_normalization_by_node(code: Code) -> Temporary | None:
+    node = code.node
     if len(node.outputs) != 1 or not node.out.rank or node.attr("axis", -1) not in (-1, node.out.rank - 1):
         return None
-    return _normalized([], node.inputs[0], node.input(1), node.input(2), node.attr("epsilon", 1e-5), constant)
+    return _normalized(code, code.operand(0), 1, 2)
 
 
-def _of_skip_layer_normalization(node: Node, constant: Constant) -> list[Operation] | None:
-    x, skip, scale, shift, bias = (node.input(i) for i in range(5))
-    if len(node.outputs) != 1:
+def _skip_layer_normalization_by_node(code: Code) -> Temporary | None:
+    if len(code.node.outputs) != 1:
         return None
-    summed: list[Operation] = [(np.add, (x, skip))]
-    if bias is not None:
-        summed.append((np.add, (0, bias)))
-    return _normalized(summed, len(summed) - 1, scale, shift, node.attr("epsilon", 1e-5), constant)
+    total = code.add(np.add, code.operand(0), code.operand(1))
+    if code.node.input(4) is not None:
+        total = code.add(np.add, total, code.operand(4))
+    return _normalized(code, total, 2, 3)
 
 
-def _normalized(
-    before: list[Operation], x: Operand, scale: Value | None, shift: Value | None, epsilon: float, constant: Constant
-) -> list[Operation] | None:
-    known = None if scale is None else constant(scale)
+def _normalized(code: Code, x: Operand | None, scale: int, shift: int) -> Temporary | None:
+    known = code.known(scale)
     if known is None or known.ndim != 1:
         return None
-    last = len(before)
-    affine: list[Operation] = [(standardize(epsilon), (x,)), (np.multiply, (last, scale))]
-    return [*before, *affine] + ([] if shift is None else [(np.add, (last + 1, shift))])
+    made = code.add(np.multiply, code.add(standardize(code.node.attr("epsilon", 1e-5)), x), code.operand(scale))
+    return made if code.node.input(shift) is None else code.add(np.add, made, code.operand(shift))
 
 
-def _of_gelu(node: Node, constant: Constant) -> list[Operation]:
-    return [(gelu_tanh_block if node.attr("approximate", "none") == "tanh" else gelu_block, (node.inputs[0],))]
+def _gelu_by_node(code: Code) -> Temporary | None:
+    is_tanh = code.node.attr("approximate", "none") == "tanh"
+    return code.add(gelu_tanh_block if is_tanh else gelu_block, code.operand(0))
 
 
-def _of_bias_gelu(node: Node, constant: Constant) -> list[Operation]:
-    block = gelu_tanh_block if node.op == "FastGelu" else gelu_block
-    x, bias = node.inputs[0], node.input(1)
-    return [(block, (x,))] if bias is None else [(np.add, (x, bias)), (block, (0,))]
+def _bias_gelu_by_node(code: Code) -> Temporary | None:
+    x = code.operand(0) if code.node.input(1) is None else code.add(np.add, code.operand(0), code.operand(1))
+    return code.add(gelu_tanh_block if code.node.op == "FastGelu" else gelu_block, x)
 
 
-def _of_swish(node: Node, constant: Constant) -> list[Operation]:
-    return [(swish(node.attr("alpha", 1.702 if node.domain else 1.0)), (node.inputs[0],))]
+def _swish_by_node(code: Code) -> Temporary | None:
+    return code.add(swish(code.node.attr("alpha", 1.702 if code.node.domain else 1.0)), code.operand(0))
 
 
 def quantizer_before(node: Node) -> Node | None:
@@ -400,19 +469,14 @@ def quantizer_before(node: Node) -> Node | None:
     return before
 
 
-def _known(node: Node, slot: int, constant: Constant) -> Array | None:
-    value = node.input(slot)
-    return None if value is None else constant(value)
-
-
-_SPECIAL: dict[str, Callable[[Node, Constant], list[Operation] | None]] = {
-    "Clip": _of_clip, "HardSigmoid": _of_hard_sigmoid, "LeakyRelu": _of_leaky_relu, "PRelu": _of_prelu, "Pow": _of_pow,
-    "BatchNormalization": _of_batch_normalization, "DequantizeLinear": _of_dequantize,
-    "LayerNormalization": _of_layer_normalization, "ReduceMean": _of_reduce_mean, "Softmax": _of_softmax, "Gelu": _of_gelu,
-    "Sum": _of_sum, "Swish": _of_swish,
+_WRITERS: dict[tuple[str, str], Callable[[Code], Temporary | None]] = {
+    ("", "Clip"): _clip_by_node, ("", "HardSigmoid"): _hard_sigmoid_by_node, ("", "LeakyRelu"): _leaky_relu_by_node,
+    ("", "PRelu"): _prelu_by_node, ("", "Pow"): _pow_by_node, ("", "BatchNormalization"): _batch_normalization_by_node,
+    ("", "DequantizeLinear"): _dequantize_by_node, ("", "LayerNormalization"): _layer_normalization_by_node,
+    ("", "ReduceMean"): _reduce_mean_by_node, ("", "Softmax"): _softmax_by_node, ("", "Gelu"): _gelu_by_node,
+    ("", "Sum"): _sum_by_node, ("", "Swish"): _swish_by_node,
+    (MICROSOFT, "Gelu"): _gelu_by_node, (MICROSOFT, "BiasGelu"): _bias_gelu_by_node,
+    (MICROSOFT, "FastGelu"): _bias_gelu_by_node, (MICROSOFT, "QuickGelu"): _swish_by_node,
+    (MICROSOFT, "SkipLayerNormalization"): _skip_layer_normalization_by_node,
 }  # fmt: skip
-
-_MICROSOFT: dict[str, Callable[[Node, Constant], list[Operation] | None]] = {
-    "Gelu": _of_gelu, "BiasGelu": _of_bias_gelu, "FastGelu": _of_bias_gelu, "QuickGelu": _of_swish,
-    "SkipLayerNormalization": _of_skip_layer_normalization,
-}  # fmt: skip
+"""Operators whose attributes or constants decide on their instructions."""

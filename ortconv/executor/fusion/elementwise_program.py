@@ -10,56 +10,38 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import BLOCK, LARGE_BLOCK, joint_row
-from ortconv.executor.fusion.elementwise_ops import Clip
+from ortconv.executor.fusion.elementwise_ops import Clip, Instruction, Literal, Name, Operand
 from ortconv.executor.replay.work import AT_ONCE, Work, copy_to, spans
 from ortconv.ir.tensor import Array, aligned
 
 
-class Instruction(NamedTuple):
-    """One instruction: `function(*operands, result)`. Operands and what it makes are names (any objects) or constant arrays."""
-
-    function: Callable[..., Any]
-    operands: tuple[Any, ...]
-    made: Any
-    reduces: bool = False
-    """True for a function of whole rows, along the last axis, that makes one element of each."""
-    in_rows: bool = False
-    """True for a function of whole rows that makes whole rows."""
-
-
-def columns(instructions: Sequence[Instruction]) -> set[int]:
-    """The ids of what is made with one element per row."""
-    found: set[int] = set()
+def columns(instructions: Sequence[Instruction]) -> set[Name]:
+    """The names of values with one element per row."""
+    found: set[Name] = set()
     for instruction in instructions:
-        narrow = [id(o) in found or (isinstance(o, np.ndarray) and o.size == 1) for o in instruction.operands]
-        if instruction.reduces or (all(narrow) and any(id(o) in found for o in instruction.operands)):
-            found.add(id(instruction.made))
+        narrow = [o in found or (isinstance(o, Literal) and o.array.size == 1) for o in instruction.operands]
+        if instruction.reduces or (all(narrow) and not found.isdisjoint(instruction.operands)):
+            found.add(instruction.made)
     return found
 
 
 class BlockProgram:
-    """Instructions over named operands. `source`, where there is one, names an operand whose memory the result takes."""
+    """Instructions that read some operands. The result takes the memory of the operand `source`, where there is one."""
 
-    def __init__(self, instructions: Sequence[Instruction], source: Any, operands: Sequence[Any]) -> None:
-        slots = {id(name): slot for slot, name in enumerate(operands)}
-        constants: list[tuple[int, Array]] = []
-        for operand in (o for instruction in instructions for o in instruction.operands):
-            if isinstance(operand, np.ndarray) and id(operand) not in slots:
-                constants.append((len(slots), aligned(operand)))
-                slots[id(operand)] = len(slots)
-        self._constants, self._result = constants, len(slots)
-        self._read = sorted(
-            {
-                slots[id(o)]
-                for instruction in instructions
-                for o in instruction.operands
-                if slots.get(id(o), len(slots)) < len(operands)
-            }
-        )
+    def __init__(
+        self, instructions: Sequence[Instruction], source: Name | None, operands: Sequence[Name | None]
+    ) -> None:
+        slots: dict[Operand, int] = {name: slot for slot, name in enumerate(operands) if name is not None}
+        read = dict.fromkeys(o for instruction in instructions for o in instruction.operands)
+        literals = [o for o in read if isinstance(o, Literal)]
+        slots.update({literal: slot for slot, literal in enumerate(literals, len(operands))})
+        self._read = sorted(slots[o] for o in read if o in slots and not isinstance(o, Literal))
+        self._constants = [(slots[literal], aligned(literal.array)) for literal in literals]
+        self._result = len(operands) + len(literals)
         self._instructions, self._source, self._slots = instructions, source, slots
         is_simple = all(isinstance(instruction.function, np.ufunc | Clip) for instruction in instructions)
         self._block = LARGE_BLOCK if is_simple else BLOCK
-        self._in_rows = any(instruction.reduces or instruction.in_rows for instruction in instructions)
+        self._in_rows = any(instruction.reduces or instruction.is_row_wise for instruction in instructions)
         self._code, self._temporaries, self._columns = _allocate(instructions, slots, source, self._result)
         self._recipes: dict[Any, _Recipe | None] = {}
 
@@ -126,70 +108,89 @@ class BlockProgram:
     def _fills(self, shape: tuple[int, ...], values: Sequence[tuple[int, Array]]) -> bool:
         """True if rows are reduced from whole rows of a result of that shape, and the last instruction makes all of it."""
         held = {slot: v.shape for slot, v in values}
-        shapes = {name: held[slot] for name, slot in self._slots.items() if slot in held} | {id(self._source): shape}
+        shapes = {operand: held[slot] for operand, slot in self._slots.items() if slot in held}
+        if self._source is not None:
+            shapes[self._source] = shape
         made: tuple[int, ...] = ()
-        try:
-            for instruction in self._instructions:
-                made = np.broadcast_shapes(*(shapes[id(o)] for o in instruction.operands))
-                if (instruction.reduces or instruction.in_rows) and (not made or made[-1] != shape[-1]):
-                    return False
-                if instruction.reduces:
-                    made = (*made[:-1], 1)
-                shapes[id(instruction.made)] = made
-        except ValueError:
-            return False
+        for instruction in self._instructions:
+            found = _broadcast([shapes[o] for o in instruction.operands])
+            if found is None or ((instruction.reduces or instruction.is_row_wise) and found[-1:] != shape[-1:]):
+                return False
+            made = (*found[:-1], 1) if instruction.reduces else found
+            shapes[instruction.made] = made
         return made == shape
 
     def _recipe(self, source: Array | None, read: Sequence[Array]) -> _Recipe | None:
-        values = [(slot, v) for slot, v in zip(self._read, read, strict=True)] + self._constants
-        arrays = [v for _, v in values] + ([] if source is None else [source])
-        if any(v.dtype != np.float32 for v in arrays):
-            return None
+        values = [*zip(self._read, read, strict=True), *self._constants]
         model = 0 if source is not None else max(range(len(read)), key=lambda i: (read[i].size, read[i].ndim))
         like = read[model] if source is None else source
-        if not like.size or (self._in_rows and not (like.ndim and self._fills(like.shape, values))):
+        if not self._suits(like, values):
             return None
-        order: Any = "C" if self._in_rows else "K"
-        target = np.empty_like(like, order=order)
-        axes = tuple(range(like.ndim))
-        if not self._in_rows:
-            axes = tuple(sorted(axes, key=lambda axis: -target.strides[axis]))
+        axes = self._axes(like)
         keeps = source is not None and like.transpose(axes).flags.c_contiguous
         slots: list[Any] = [None] * (self._result + 1)
-        if like.size <= _SMALL and _broadcast(arrays) == like.shape:
-            for slot, v in self._constants:
-                slots[slot] = v
+        if like.size <= _SMALL and _broadcast([like.shape, *(v.shape for _, v in values)]) == like.shape:
+            slots[: self._result] = [dict(self._constants).get(slot) for slot in range(self._result)]
             return _Recipe(model, keeps, _itself, like.size, 1, slots, [], [], [], is_small=True)
-        placed = {slot: _Placed.of(v, like.shape, axes) for slot, v in values}
-        widths = {p.repeat for p in placed.values() if p is not None and p.repeat > 1}
-        periods = [p.period for p in placed.values() if p is not None and p.period > 1]
-        if self._in_rows:
-            widths.add(like.shape[-1])
-        width, longest = max(widths, default=1), max(periods, default=1)
-        if None in placed.values() or len(widths) > 1:
+        placed = {slot: p for slot, v in values if (p := _Placed.of(v, like.shape, axes)) is not None}
+        grid = self._grid(like, list(placed.values())) if len(placed) == len(values) else None
+        if grid is None:
             return None
-        longest = max(longest, width)
+        ways = {slot: p.way(axes, grid.shape, min(grid.block, like.size // grid.width)) for slot, p in placed.items()}
+        for slot, v in self._constants:
+            slots[slot] = ways[slot].arranged(AT_ONCE, v)
+        return _Recipe(
+            model,
+            keeps,
+            _ordered(axes, grid.shape),
+            grid.block,
+            grid.period,
+            slots,
+            [ways[slot].arranged for slot in self._read],
+            [slot for slot, way in ways.items() if way.kind == "moving"],
+            [slot for slot, way in ways.items() if way.kind == "cut"],
+        )
+
+    def _suits(self, like: Array, values: Sequence[tuple[int, Array]]) -> bool:
+        """True for float32 elements, and whole rows where instructions read rows."""
+        if not like.size or like.dtype != np.float32 or any(v.dtype != np.float32 for _, v in values):
+            return False
+        return not self._in_rows or (like.ndim > 0 and self._fills(like.shape, values))
+
+    def _axes(self, like: Array) -> tuple[int, ...]:
+        """The axes of the result in the order of its memory."""
+        if self._in_rows:
+            return tuple(range(like.ndim))
+        strides = np.empty_like(like).strides
+        return tuple(sorted(range(like.ndim), key=lambda axis: -strides[axis]))
+
+    def _grid(self, like: Array, placed: Sequence[_Placed]) -> _Grid | None:
+        """The grid of a result like this one; None where operands do not repeat in rows of one width."""
+        widths = {p.repeat for p in placed if p.repeat > 1} | ({like.shape[-1]} if self._in_rows else set())
+        periods = [p.period for p in placed if p.period > 1]
+        if len(widths) > 1:
+            return None
+        width = max(widths, default=1)
+        longest = max(*periods, width, 1)
         if any(longest % p or p % width for p in periods) or longest % width:
             return None
         if not widths and periods and (row := joint_row(longest, like.size // longest)) is not None:
             widths, width, longest = {row}, row, row
         most = BLOCK if periods and not widths else self._block  # what repeats in no row is held for all of a block
         block = longest // width * max(1, most // longest)
-        shape = (-1, width) if widths else (-1,)
-        ways = {slot: p.way(axes, shape, min(block, like.size // width)) for slot, p in placed.items() if p is not None}
-        for slot, v in self._constants:
-            slots[slot] = ways[slot].arranged(AT_ONCE, v)
-        return _Recipe(
-            model,
-            keeps,
-            _ordered(axes, shape),
-            block,
-            longest // width,
-            slots,
-            [ways[slot].arranged for slot in self._read],
-            [slot for slot, way in ways.items() if way.kind == "moving"],
-            [slot for slot, way in ways.items() if way.kind == "cut"],
-        )
+        return _Grid((-1, width) if widths else (-1,), width, block, longest // width)
+
+
+class _Grid(NamedTuple):
+    """The elements of a result in the order of its memory, in rows."""
+
+    shape: tuple[int, ...]
+    """(-1, width), or (-1,) for rows of one element."""
+    width: int
+    block: int
+    """Rows of a block."""
+    period: int
+    """Rows after which operands that repeat begin again. A block has whole periods."""
 
 
 _UNKNOWN: Any = object()
@@ -232,10 +233,10 @@ def _itself(x: Array) -> Array:
     return x
 
 
-def _broadcast(arrays: Sequence[Array]) -> tuple[int, ...] | None:
-    """The shape of all of them together, if there is one."""
+def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """The shape to which shapes broadcast, if there is one."""
     try:
-        return np.broadcast_shapes(*(v.shape for v in arrays))
+        return np.broadcast_shapes(*shapes)
     except ValueError:
         return None
 
@@ -265,7 +266,7 @@ class _Placed(NamedTuple):
 
     @staticmethod
     def of(v: Array, shape: tuple[int, ...], axes: Sequence[int]) -> _Placed | None:
-        """None if it does not broadcast to the shape, or not as one run of neighbouring axes."""
+        """None if it does not broadcast to the shape, or not as one run of neighboring axes."""
         own = (1,) * (len(shape) - v.ndim) + v.shape
         if v.ndim > len(shape) or any(n not in (1, size) for n, size in zip(own, shape, strict=True)):
             return None
@@ -300,41 +301,61 @@ class _Placed(NamedTuple):
         return _Way("cut", lambda work, v: work.arranged(lambda v: np.tile(flat(v), repeats).reshape(shape), v))
 
 
+_Code = list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]]
+"""Functions, and getters of their arguments from the slots."""
+
+
 def _allocate(
-    instructions: Sequence[Instruction], slots: dict[int, int], source: Any, result: int
-) -> tuple[list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]], int, int]:
-    """The instructions as functions and getters of their arguments from the slots, and how many full and narrow temporaries.
+    instructions: Sequence[Instruction], slots: dict[Operand, int], source: Name | None, result: int
+) -> tuple[_Code, int, int]:
+    """The code of the instructions, and how many full and narrow temporaries it needs.
 
-    These follow `result`, where the last instruction writes.
+    The last instruction writes to slot `result`. The full temporaries follow it, and the narrow ones these.
     """
-    narrow = columns(instructions)
-    last_use = {id(o): index for index, instruction in enumerate(instructions) for o in instruction.operands}
-    # Buffers are (narrow, number); the result is the first of the full ones.
-    buffers: dict[int, tuple[bool, int]] = {} if source is None else {id(source): (False, 0)}
-    free: list[tuple[bool, int]] = [(False, 0)] if source is None else []
-    count = {False: 1, True: 0}
-    placed = []
-    for index, instruction in enumerate(instructions):
-        names = {id(o) for o in instruction.operands}
-        ins = [buffers.get(id(o), slots.get(id(o))) for o in instruction.operands]
-        free += [buffers[name] for name in names if name in buffers and last_use[name] == index]
-        kind = id(instruction.made) in narrow
-        suitable = sorted(buffer for buffer in free if buffer[0] == kind)
-        if index == len(instructions) - 1:
-            out = (False, 0)
-        elif suitable:
-            out = suitable[0]
-            free.remove(out)
-        else:
-            out = (kind, count[kind])
-            count[kind] += 1
-        buffers[id(instruction.made)] = out
-        placed.append((instruction.function, ins, out))
+    buffers = _Buffers(instructions, source)
+    placed = [buffers.place(index, instruction) for index, instruction in enumerate(instructions)]
 
-    def slot(where: Any) -> int:
-        return where if isinstance(where, int) else result + where[1] + (count[False] if where[0] else 0)
+    def slot(operand: Operand, place: _Buffer | None) -> int:
+        if place is None:
+            return slots[operand]
+        return result + place.number + (buffers.count[False] if place.is_narrow else 0)
 
-    code: list[tuple[Callable[..., Any], Callable[[list[Any]], Any]]] = [
-        (function, itemgetter(*map(slot, ins), slot(out))) for function, ins, out in placed
-    ]
-    return code, count[False] - 1, count[True]
+    code: _Code = []
+    for (function, operands, made), (ins, out) in zip(instructions, placed, strict=True):
+        code.append((function, itemgetter(*map(slot, operands, ins), slot(made, out))))
+    return code, buffers.count[False] - 1, buffers.count[True]
+
+
+class _Buffer(NamedTuple):
+    is_narrow: bool
+    """One element per row."""
+    number: int
+    """Among those of its kind. The first of the full ones is the result."""
+
+
+class _Buffers:
+    """The buffers that instructions write to. One is used again as soon as nobody reads it any more."""
+
+    def __init__(self, instructions: Sequence[Instruction], source: Name | None) -> None:
+        self._narrow, self._last = columns(instructions), len(instructions) - 1
+        self._last_use = {o: index for index, instruction in enumerate(instructions) for o in instruction.operands}
+        self._held: dict[Operand, _Buffer] = {} if source is None else {source: _Buffer(False, 0)}
+        self._free = [_Buffer(False, 0)] if source is None else []
+        self.count = {False: 1, True: 0}
+
+    def place(self, index: int, instruction: Instruction) -> tuple[list[_Buffer | None], _Buffer]:
+        """Where an instruction reads each operand, None for those of the program, and where it writes."""
+        ins = [self._held.get(o) for o in instruction.operands]
+        done = [o for o in dict.fromkeys(instruction.operands) if self._last_use[o] == index]
+        self._free += [self._held[o] for o in done if o in self._held]
+        out = _Buffer(False, 0) if index == self._last else self._take(instruction.made in self._narrow)
+        self._held[instruction.made] = out
+        return ins, out
+
+    def _take(self, is_narrow: bool) -> _Buffer:
+        suitable = sorted(buffer for buffer in self._free if buffer.is_narrow == is_narrow)
+        if suitable:
+            self._free.remove(suitable[0])
+            return suitable[0]
+        self.count[is_narrow] += 1
+        return _Buffer(is_narrow, self.count[is_narrow] - 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -52,6 +52,13 @@ class Scope:
         if self.claimed.isdisjoint(group.nodes):
             self.claimed.update(group.nodes)
             self.groups[group.place] = group
+
+    def maker(self, value: Value | None, readers: Container[Node]) -> Node | None:
+        """The unclaimed node that makes a value, if nothing but these nodes reads it."""
+        node = None if value is None else value.producer
+        if value is None or node not in self.index or node in self.claimed or value in self.live_out:
+            return None
+        return node if all(user in readers for user, _ in value.uses) else None
 
     def sorted(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
         return tuple(sorted(nodes, key=self.index.__getitem__))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ortconv.executor.algorithms.gemm import by_weights
-from ortconv.executor.fusion.elementwise_ops import operations
+from ortconv.executor.fusion.elementwise_ops import instructions_of
 from ortconv.executor.fusion.group import Constant, Group, Scope
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.graph import Node, Value
@@ -73,7 +73,7 @@ def _branch(node: Node, members: set[Node], constant: Constant, live_out: set[Va
     while (longer := _longer(branch, members, constant, live_out)) is not None:
         branch = longer
     # What is elementwise behind a product had better join it.
-    return None if any(operations(reader, constant) is not None for reader, _ in branch.made.uses) else branch
+    return None if any(instructions_of(reader, constant) is not None for reader, _ in branch.made.uses) else branch
 
 
 def _longer(branch: Branch, members: set[Node], constant: Constant, live_out: set[Value]) -> Branch | None:

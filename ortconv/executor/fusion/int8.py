@@ -5,19 +5,16 @@ Other readers get bytes, or the dequantized float values.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
 from ortconv.executor.algorithms.gemm_exact import centered
-from ortconv.executor.algorithms.gemm_int8 import leave
 from ortconv.executor.algorithms.rounding import dynamic_centered
-from ortconv.executor.algorithms.sliding_window import channels_first, to_last
 from ortconv.executor.fusion.group import Constant, Group, Scope
-from ortconv.executor.fusion.int8_ops import Quantization, Rounding, convolution
-from ortconv.executor.fusion.int8_patterns import Int8Step, Int8Steps, is_dequantize, of_channels_last
+from ortconv.executor.fusion.int8_ops import Quantization
+from ortconv.executor.fusion.int8_patterns import Int8Step, Int8Steps, is_dequantize
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.tensor import Array
@@ -27,8 +24,8 @@ _MS = "com.microsoft"
 
 def int8_groups(scope: Scope) -> list[Group]:
     """Int8 steps, and the DequantizeLinear nodes beside them; those that no step needs do nothing."""
-    steps = Int8Steps(scope.nodes, scope.constant, scope.bind, scope.live_out)
-    return _Groups(steps, scope.nodes, scope.live_out).made() if steps.found else []
+    steps = Int8Steps(scope)
+    return _Groups(steps).made() if steps.found else []
 
 
 def dynamic_groups(scope: Scope) -> Iterator[Group]:
@@ -59,24 +56,22 @@ def _multiplies_quantized(node: Node, quantize: Node, constant: Constant) -> boo
 
 
 class _Groups:
-    """The groups for int8 steps: which of them pass on centered values, and which are joined."""
+    """The groups for int8 steps, and which of them pass on centered values."""
 
-    def __init__(self, steps: Int8Steps, nodes: Sequence[Node], kept: set[Value]) -> None:
-        self._steps, self._nodes, self._kept = steps, nodes, kept
-        self._found = steps.found
+    def __init__(self, steps: Int8Steps) -> None:
+        self._steps, self._scope, self._found = steps, steps.scope, steps.found
 
     def made(self) -> list[Group]:
         self._drop_entries()
         handed = {node.out for node, step in self._found.items() if self._all_take(node.out, step.makes)}
-        self._join(handed)
         groups = []
         for node, step in self._found.items():
             function = _on_quantized(step, None if node.out in handed else step.makes)
             groups.append(Group(step.nodes, [v for v, _ in step.reads], function, node.outputs, node))
         bypassed = {(node, reader) for step in self._found.values() for node in step.bypassed for reader in step.nodes}
-        for node in filter(is_dequantize, self._nodes):
+        for node in filter(is_dequantize, self._scope.nodes):
             codes = self._steps.codes(node)
-            if node.out not in self._kept and all((node, user) in bypassed for user, _ in node.out.uses):
+            if node.out not in self._scope.live_out and all((node, user) in bypassed for user, _ in node.out.uses):
                 groups.append(Group((node,), [], None, (), node))
             elif node.inputs[0] in handed and codes is not None:
                 groups.append(Group((node,), [node.inputs[0]], codes.dequantize, node.outputs, node))
@@ -89,62 +84,26 @@ class _Groups:
             if step.enters or (step.moves and step.reads[0][0] in entered):
                 entered.add(node.out)
         read = {v for node, step in self._found.items() if node.out not in entered for v, _ in step.reads}
-        for node in [node for node in reversed(self._nodes) if node in self._found and node.out in entered]:
-            step = self._found[node]
+        for node, step in reversed(list(self._found.items())):
+            if node.out not in entered:
+                continue
             if node.out in read and self._all_take(node.out, step.makes):
                 read.add(step.reads[0][0])
             else:
                 del self._found[node]
 
-    def _join(self, handed: set[Value]) -> None:
-        """Make one step of a convolution and of a pool that alone reads it."""
-        readers = Counter(value for step in self._found.values() for value, _ in step.reads)
-        for node, step in list(self._found.items()):
-            value = step.reads[0][0]
-            before = None if value is None or value.producer is None else self._found.get(value.producer)
-            if value is None or before is None or value not in handed or readers[value] > 1:
-                continue
-            users = [user for user, _ in value.uses if user not in step.nodes]
-            inside = all(user in step.bypassed and self._is_inside(user.out, step.nodes) for user in users)
-            joined = _pooled(before, step) if inside else None
-            if joined is not None:
-                del self._found[before.nodes[-1]]
-                self._found[node] = joined
-
-    def _is_inside(self, value: Value, nodes: Sequence[Node]) -> bool:
-        return value not in self._kept and all(user in nodes for user, _ in value.uses)
-
     def _all_take(self, value: Value, codes: Quantization) -> bool:
         """True if every reader of a quantized value can do with centered values."""
-        return value not in self._kept and all(self._takes(user, value, codes) for user, _ in value.uses)
+        return value not in self._scope.live_out and all(self._takes(user, value, codes) for user, _ in value.uses)
 
     def _takes(self, user: Node, value: Value, codes: Quantization) -> bool:
         step = self._found.get(user)
         if step is not None:
-            taken = [other for v, other in step.reads if v is value]
+            wanted = [other for v, other in step.reads if v is value]
         else:
-            own = self._steps.codes(user) if is_dequantize(user) and user in self._steps.inside else None
-            taken = [] if own is None or user.inputs[0] is not value else [own]
-        return bool(taken) and all(other.zero_point == codes.zero_point for other in taken)
-
-
-def _pooled(first: Int8Step, second: Int8Step) -> Int8Step | None:
-    """A convolution and a pool as one step, which rounds only the largest sums: they make the largest codes."""
-    c, pool = first.convolution, second.pool
-    if c is None or pool is None or not isinstance(c.finish, Rounding) or not c.finish.rises:
-        return None
-    finish, convolve = c.finish, convolution(c._replace(finish=leave))
-    if c.is_channels_last:
-        convolve = of_channels_last(convolve)
-
-    def run(work: Work, x: Array) -> Array:
-        y = work.call(pool, work.call(convolve, x))
-        rows = work.contiguous(y if c.is_channels_last else to_last(y))
-        finish(work, rows)
-        return rows if c.is_channels_last else channels_first(rows)
-
-    nodes, bypassed = first.nodes + second.nodes, first.bypassed + second.bypassed
-    return Int8Step(nodes, first.reads, second.makes, recordable(run), bypassed)
+            own = self._steps.codes(user) if is_dequantize(user) and user in self._scope.index else None
+            wanted = [] if own is None or user.inputs[0] is not value else [own]
+        return bool(wanted) and all(other.zero_point == codes.zero_point for other in wanted)
 
 
 def _on_quantized(step: Int8Step, as_bytes: Quantization | None) -> Function:

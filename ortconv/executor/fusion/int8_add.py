@@ -3,79 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import BLOCK
-from ortconv.executor.fusion.int8_ops import Quantization
+from ortconv.executor.fusion.elementwise_ops import Clip, Instruction, Literal, Temporary
+from ortconv.executor.fusion.elementwise_program import BlockProgram
+from ortconv.executor.fusion.int8_ops import Limits, Quantization
 from ortconv.executor.replay.numerics import clip_to, f32
-from ortconv.executor.replay.work import Function, Work, recordable, spans
+from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable, spans
 from ortconv.ir.tensor import Array
 
 Sum = Callable[[Array, Array], Array]
 """Of the centered values of two arrays: their sum, rounded and not yet limited."""
 
-_NEARBY = 4
-"""So many float32 numbers to either side of a ratio are tried as factors."""
+
+def dequantized_sum(first: Array, second: Array, divisor: Array, limits: Limits) -> Function:
+    """Add between DequantizeLinear and QuantizeLinear: rint((a * first + b * second) / divisor) within limits."""
+    a, b, scaled_a, scaled_b, total, ratio, rounded, made = (Temporary() for _ in range(8))
+    program = BlockProgram(
+        [
+            Instruction(np.multiply, (a, Literal(first)), scaled_a),
+            Instruction(np.multiply, (b, Literal(second)), scaled_b),
+            Instruction(np.add, (scaled_a, scaled_b), total),
+            Instruction(np.divide, (total, Literal(divisor)), ratio),
+            Instruction(np.rint, (ratio,), rounded),
+            Instruction(Clip(*limits), (rounded,), made),
+        ],
+        None,
+        (a, b),
+    )
+
+    def run(work: Work, *operands: Array) -> Any:
+        y = program.run(work, None, operands)
+        return work.call(laid_out_alike, *operands) if y is None else y
+
+    def laid_out_alike(*operands: Array) -> Any:
+        alike = [np.ascontiguousarray(v) for v in np.broadcast_arrays(*operands)]
+        return program.run(AT_ONCE, None, alike) if alike[0].size else alike[0]
+
+    return recordable(run)
 
 
-def qlinear_sum(p: Quantization, q: Quantization, y: Quantization) -> Sum:
-    """QLinearAdd: two fused multiply-adds, of which the one of the second operand comes first."""
+def qlinear_sum(p: Quantization, q: Quantization, y: Quantization) -> Function:
+    """QLinearAdd of centered values, which broadcast. Only near a half it asks for the exact sum."""
     ratio_a, ratio_b = _ratios(p, q, y)
-    zero_a, zero_b, zero_y = (f32(v.zero_point) for v in (p, q, y))
-    offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
-    # By centered code, where negative ones are found from the end.
-    codes = np.concatenate([np.arange(256.0), np.arange(-256.0, 0)])
-    of_a = (codes + zero_a) * ratio_a
-    of_b = ((codes + zero_b) * ratio_b + offset).astype(np.float32)
-    return lambda a, b: np.rint((of_a[a.astype(np.intp)] + of_b[b.astype(np.intp)]).astype(np.float32)) - zero_y
-
-
-def dequantized_sum(p: Quantization, q: Quantization, y: Quantization) -> Sum:
-    """Add between DequantizeLinear and QuantizeLinear."""
-    return lambda a, b: np.rint((a * p.scale + b * q.scale) / y.scale)
-
-
-def factors(total: Sum, p: Quantization, q: Quantization, y: Quantization) -> tuple[Array, Array] | None:
-    """Two numbers for which rint(a * first + b * second) in float32 is, within the limits of y, the total of all values a and b.
-
-    They are the ratios of the scales or close to them. None where there are none.
-    """
-    near = _near_half(p, q, y, 2.0**-20)
-    if not near > 0:
-        return None
-    first, second = _ratios(p, q, y)
-    a, b = (v.limits[0] + np.arange(256, dtype=np.float32) for v in (p, q))
-    sums = np.add.outer(a * first, b * second)
-    rows, columns = (abs(sums - np.rint(sums)) > near).nonzero()
-    a, b = a[rows], b[columns]
-    expected = total(a, b).clip(*y.limits)
-    steps = np.array(sorted(range(-_NEARBY, _NEARBY + 1), key=abs), np.float32)
-    seconds = second + steps * np.spacing(second)
-    for one in first + steps * np.spacing(first):
-        found = np.rint(a * one + b * seconds[:, None]).clip(*y.limits)
-        (right,) = (found == expected).all(axis=1).nonzero()
-        if right.size:
-            return f32(one), f32(seconds[right[0]])
-    return None
-
-
-def _ratios(p: Quantization, q: Quantization, y: Quantization) -> tuple[Array, Array]:
-    return f32(p.scale / y.scale), f32(q.scale / y.scale)
-
-
-def _near_half(p: Quantization, q: Quantization, y: Quantization, error: float) -> float:
-    """How far from an integer sums are that all ways to compute them round to that. The error is relative to the largest number
-    on the way: eight roundings, and twice that with factors nearby.
-    """
-    largest = 512 * sum(_ratios(p, q, y)) + abs(f32(y.zero_point)) + 1
-    return float(0.5 - error * largest)
-
-
-def exact_sum(total: Sum, p: Quantization, q: Quantization, y: Quantization) -> Function:
-    """The function of centered values, which broadcast, that makes their total. It asks for that only near a half."""
-    ratio_a, ratio_b = _ratios(p, q, y)
-    near, limits = f32(_near_half(p, q, y, 2.0**-21)), y.limits
+    near, limits, total = f32(_near_half(p, q, y)), y.limits, exact_sum(p, q, y)
 
     def fall_back(is_near: Array, a: Array, b: Array, out: Array) -> None:
         (at,) = is_near.nonzero()
@@ -108,3 +82,25 @@ def exact_sum(total: Sum, p: Quantization, q: Quantization, y: Quantization) -> 
         return out
 
     return recordable(run)
+
+
+def exact_sum(p: Quantization, q: Quantization, y: Quantization) -> Sum:
+    """QLinearAdd by definition: two fused multiply-adds, of which the one of the second operand comes first."""
+    ratio_a, ratio_b = _ratios(p, q, y)
+    zero_a, zero_b, zero_y = (f32(v.zero_point) for v in (p, q, y))
+    offset = np.asarray(zero_y - (ratio_a * zero_a + ratio_b * zero_b), np.float64)
+    # By centered value, where negative ones are found from the end.
+    codes = np.concatenate([np.arange(256.0), np.arange(-256.0, 0)])
+    of_a = (codes + zero_a) * ratio_a
+    of_b = ((codes + zero_b) * ratio_b + offset).astype(np.float32)
+    return lambda a, b: np.rint((of_a[a.astype(np.intp)] + of_b[b.astype(np.intp)]).astype(np.float32)) - zero_y
+
+
+def _ratios(p: Quantization, q: Quantization, y: Quantization) -> tuple[Array, Array]:
+    return f32(p.scale / y.scale), f32(q.scale / y.scale)
+
+
+def _near_half(p: Quantization, q: Quantization, y: Quantization) -> float:
+    """The distance from an integer up to which all ways to compute a sum round alike: eight roundings of the largest number."""
+    largest = 512 * sum(_ratios(p, q, y)) + abs(f32(y.zero_point)) + 1
+    return float(0.5 - 2.0**-21 * largest)

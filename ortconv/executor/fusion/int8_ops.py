@@ -24,7 +24,6 @@ from ortconv.executor.algorithms.row_tiles import rows_per_tile
 from ortconv.executor.algorithms.sliding_window import (
     Window,
     channels_first,
-    channels_last,
     convolution_window,
     pad_channels_last,
     sliding,
@@ -99,8 +98,6 @@ class Rounding:
         self._bias = None if bias is None or not bias.any() else np.tile(f32(bias).reshape(-1), repeats)
         self._factor = f32(factor).reshape(()) if factor.size == 1 else np.tile(f32(factor).reshape(-1), repeats)
         self._limits = limits
-        self.rises = bool((factor > 0).all())
-        """True where larger sums make no smaller results."""
 
     def __call__(self, work: Work, sums: Array) -> None:
         flat, width = sums.reshape(-1), self._width
@@ -134,14 +131,13 @@ class Convolution(NamedTuple):
     lowest: float | None
     """The lowest centered code of the input, where every sum that float32 can hold has to be exact."""
     is_channels_last: bool
-    """Of the operator. The functions here have channels first."""
 
     def window(self, size: tuple[int, ...]) -> Window:
         return convolution_window(size, self.w.shape[2:], **self.geometry)
 
 
 def convolution(c: Convolution) -> Function:
-    """The function of centered values (N, C, spatial...) that convolves with integer weights and finishes the sums."""
+    """The function of a centered image that convolves with integer weights and finishes the sums."""
     w, group, finish = c.w, c.group, c.finish
     channels = w.shape[1] * group
     laid_out = cache(lambda: filters(w.astype(np.float32), group))
@@ -155,31 +151,21 @@ def convolution(c: Convolution) -> Function:
         place = c.window(shape[2:])
         if winograd_int8.suits(w.shape, group, place, shape[0]):
             return tiled().convolver(place, finish, cache(lambda: _unfolded(matrix(), place, finish)))
-        if group == 1 and place.is_pointwise:
-            return _pointwise(matrix(), place, finish)
         if group == 1 and w.size > _MANY_WEIGHTS:
             return _unfolded(matrix(), place, finish)
         return convolver(laid_out(), place, channels, finish)
 
-    return by_shape(bound)
+    function = by_shape(bound)
+    return channels_last_form(function) if c.is_channels_last else function
+
+
+def channels_last_form(function: Function) -> Function:
+    """A function of an image with its channels first for one whose channels come last, as those of the result."""
+    return recordable(lambda work, x: np.moveaxis(work.call(function, np.moveaxis(x, -1, 1)), 1, -1))
 
 
 _MANY_WEIGHTS = 1 << 16
 """Weights beyond this are widened while they are multiplied."""
-
-
-def _pointwise(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:
-    """Rows of pixels are finished as soon as they are multiplied, while they are in the cache."""
-    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in w.strides))
-    is_strided, size, (c, m) = any(s > 1 for s in w.strides), prod(w.output), matrix.shape
-
-    def run(work: Work, x: Array, out: Array | None = None) -> Array:
-        rows = channels_last(x[steps] if is_strided else x, work)
-        out = work.empty((len(rows), *w.output, m)) if out is None else out
-        matrix.multiply(rows.reshape(len(rows) * size, c), out.reshape(-1, m), finish, work)
-        return channels_first(out)
-
-    return recordable(run)
 
 
 def _unfolded(matrix: IntegerWeights, w: Window, finish: Finish) -> Function:

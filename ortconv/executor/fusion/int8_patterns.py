@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,20 +11,21 @@ from ortconv.executor.algorithms.conv import EXACT_SUM
 from ortconv.executor.algorithms.gemm_exact import INPUT_REACH, one_sided
 from ortconv.executor.algorithms.gemm_int8 import less_zero_point
 from ortconv.executor.fusion.conv import has_input_in_every_window
-from ortconv.executor.fusion.elementwise_ops import Clip
-from ortconv.executor.fusion.elementwise_program import BlockProgram, Instruction
-from ortconv.executor.fusion.group import Bind, Constant
-from ortconv.executor.fusion.int8_add import dequantized_sum, exact_sum, factors, qlinear_sum
+from ortconv.executor.fusion.elementwise_ops import clip_bounds
+from ortconv.executor.fusion.group import Scope
+from ortconv.executor.fusion.int8_add import dequantized_sum, qlinear_sum
 from ortconv.executor.fusion.int8_ops import (
     Convolution,
     Limits,
     Quantization,
     Rounding,
+    channels_last_form,
     convolution,
     global_average,
     matrix_product,
 )
-from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
+from ortconv.executor.replay.numerics import f32
+from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.graph import Node, Value
 from ortconv.ir.operators import Trait, named
 from ortconv.ir.tensor import Array
@@ -52,9 +52,17 @@ class Int8Step(NamedTuple):
     """True where it makes quantized values of float32."""
     moves: bool = False
     """True where its results are some of the values that it reads."""
-    pool: Function | None = None
-    """A MaxPool, of any numbers."""
-    convolution: Convolution | None = None
+
+
+class _QLinear(NamedTuple):
+    """The constant operands of a QLinear product."""
+
+    x: Quantization
+    y: Quantization
+    q: Array
+    scale: Array
+    zero_point: Array
+    bias: Array | None
 
 
 def is_dequantize(node: Node) -> bool:
@@ -67,15 +75,14 @@ def is_of_weights(node: Node) -> bool:
 
 
 class Int8Steps:
-    """The steps among some nodes, by their last node. `kept` are read outside."""
+    """The int8 steps of a scope, by their last node."""
 
-    def __init__(self, nodes: Sequence[Node], constant: Constant, bind: Bind, kept: set[Value]) -> None:
-        self._constant, self._bind, self._kept = constant, bind, kept
-        self.inside = set(nodes)
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
         self.found: dict[Node, Int8Step] = {}
         self._made: set[Value] = set()
         self._parameters: dict[tuple[Node, int], Quantization | None] = {}
-        for node in nodes:
+        for node in scope.nodes:
             match = _MATCHES.get((node.domain, node.op))
             step = None if match is None else match(self, node) or self._entry(node)
             if step is not None:
@@ -96,27 +103,29 @@ class Int8Steps:
         return self._parameters[key]
 
     def _read_quantization(self, node: Node, scale: int, zero_point: int) -> Quantization | None:
-        known = [None if v is None else self._constant(v) for v in (node.input(scale), node.input(zero_point))]
-        if known[0] is None or known[1] is None or known[0].size != 1 or known[1].size != 1:
+        known = self._constants(node, scale, zero_point)
+        if known is None or any(v is None or v.size != 1 for v in known):
             return None
-        codes = Quantization(known[0].reshape(()), known[1].reshape(()))
+        codes = Quantization(*[v.reshape(()) for v in known if v is not None])
         if codes.scale.dtype != np.float32 or codes.zero_point.dtype not in (np.uint8, np.int8):
             return None
         if any(node.attr(name, 0) for name in ("block_size", "output_dtype", "precision")):
             return None
         return codes if np.isfinite(codes.scale) and codes.scale > 0 else None
 
+    def _constants(self, node: Node, *slots: int) -> list[Array | None] | None:
+        """The arrays of some inputs, None for those left out. None where one of them is no constant."""
+        values = [node.input(slot) for slot in slots]
+        known = [None if v is None else self.scope.constant(v) for v in values]
+        return known if all((k is None) == (v is None) for k, v in zip(known, values, strict=True)) else None
+
     def _dequantized(self, value: Value | None) -> tuple[Node, Quantization] | None:
         """The DequantizeLinear that makes a value."""
         node = None if value is None else value.producer
-        codes = None if node not in self.inside or not is_dequantize(node) else self.codes(node)
-        return None if codes is None or node is None else (node, codes)
-
-    def _alone(self, value: Value | None) -> Node | None:
-        """The node that makes a value with one reader."""
-        if value is None or value.producer not in self.inside or value in self._kept or len(value.uses) != 1:
+        if node is None or node not in self.scope.index or not is_dequantize(node):
             return None
-        return value.producer
+        codes = self.codes(node)
+        return None if codes is None else (node, codes)
 
     def of_quantize(self, node: Node) -> Int8Step | None:
         """Float operators between DequantizeLinear and this QuantizeLinear."""
@@ -124,64 +133,42 @@ class Int8Steps:
         if codes is None:
             return None
         nodes, limits = [node], codes.limits
-        before = self._alone(node.inputs[0])
+        before = self.scope.maker(node.inputs[0], nodes)
         while before is not None and before.op in ("Relu", "Clip") and not before.domain:
             narrower = self._narrowed(before, limits, codes)
             if narrower is None:
                 return None
             nodes, limits = [before, *nodes], narrower
-            before = self._alone(before.inputs[0])
+            before = self.scope.maker(before.inputs[0], (before,))
         if before is None or before.domain or len(before.outputs) != 1:
             return None
-        nodes = [before, *nodes]
-        if before.op in _PRODUCTS:
-            return self._float_product(before, nodes, codes, limits)
-        if before.op == "Add":
-            return self._float_sum(before, nodes, codes, limits)
-        if before.op in _MOVES and len(nodes) == 2:
-            source = self._dequantized(before.inputs[0])
-            if source is not None and source[1].same(codes):
-                return self._moved(before, nodes, source[0].inputs[0], codes, (source[0],))
-        return None
+        match = _BETWEEN.get(before.op)
+        return None if match is None else match(self, before, [before, *nodes], codes, limits)
 
     def _narrowed(self, node: Node, limits: Limits, codes: Quantization) -> Limits | None:
         """The limits of centered values with those of a Relu or Clip before them."""
-        low, high = np.zeros((), np.float32), np.asarray(np.inf, np.float32)
-        if node.op == "Clip":
-            largest = np.finfo(np.float32).max
-            bounds = [np.asarray(node.attr(name, d), np.float32) for name, d in (("min", -largest), ("max", largest))]
-            for i, value in enumerate(node.inputs[1:]):
-                known = None if value is None else self._constant(value)
-                if value is not None and (known is None or known.size != 1 or known.dtype != np.float32):
-                    return None
-                bounds[i] = bounds[i] if known is None else known.reshape(())
-            low, high = bounds
-        if np.isnan(low) or np.isnan(high):
+        bounds = clip_bounds(node, self.scope.constant) if node.op == "Clip" else (f32(0), f32(np.inf))
+        if bounds is None or np.isnan(bounds).any():
             return None
-        first, last = (np.rint(bound / codes.scale).clip(*limits) for bound in (low, high))
-        return np.asarray(first, np.float32), np.asarray(last, np.float32)
+        low, high = (f32(np.rint(bound / codes.scale).clip(*limits)) for bound in bounds)
+        return low, high
 
     def _float_product(self, node: Node, nodes: list[Node], codes: Quantization, limits: Limits) -> Int8Step | None:
-        source = self._dequantized(node.inputs[0])
-        weights = None if source is None else self._weights(node)
-        bias = node.input(2)
-        b = None if bias is None else self._constant(bias)
-        if source is None or weights is None or (bias is not None and b is None):
+        source, weights, known = self._dequantized(node.inputs[0]), self._weights(node), self._constants(node, 2)
+        if source is None or weights is None or known is None:
             return None
-        (dequantize, x), (of_weights, w, w_scale) = source, weights
+        (dequantize, x), (of_weights, w, w_scale), (b,) = source, weights, known
         is_convolution = node.op == "Conv"
         if not (_is_sound(node, w) if is_convolution else _is_plain_product(node, w, b)):
             return None
         unit = x.scale.astype(np.float64) * w_scale
-        factor = np.asarray(unit / codes.scale, np.float32)
-        shift = None if b is None else np.broadcast_to(np.asarray(b.reshape(-1) / unit, np.float32), len(w))
+        factor = f32(unit / codes.scale)
+        shift = None if b is None else np.broadcast_to(f32(b.reshape(-1) / unit), len(w))
         if not (np.isfinite(factor).all() and (shift is None or np.isfinite(shift).all())):
             return None
         finish = Rounding(shift, factor, limits, len(w))
-        reads, bypassed = ((dequantize.inputs[0], x),), (dequantize, of_weights)
-        if is_convolution:
-            return _of_convolution(tuple(nodes), reads, codes, _convolution(node, w, finish, None), bypassed)
-        return Int8Step(tuple(nodes), reads, codes, matrix_product(w.T, finish), bypassed)
+        function = convolution(_convolution(node, w, finish, None)) if is_convolution else matrix_product(w.T, finish)
+        return Int8Step(tuple(nodes), ((dequantize.inputs[0], x),), codes, function, (dequantize, of_weights))
 
     def _weights(self, product: Node) -> tuple[Node, Array, Array] | None:
         """The node that dequantizes the weights of a product, these as integers less their zero points with the output channels
@@ -191,15 +178,14 @@ class Int8Steps:
         node = None if value is None else value.producer
         if node is None or not is_dequantize(node) or node.attr("block_size", 0) or node.attr("output_dtype", 0):
             return None
-        q, scale, zero = (None if v is None else self._constant(v) for v in (*node.inputs, None)[:3])
+        q, scale, zero = self._constants(node, 0, 1, 2) or (None,) * 3
         if q is None or scale is None or q.dtype not in (np.uint8, np.int8) or scale.dtype != np.float32:
             return None
-        if (q.ndim < 3) if product.op == "Conv" else (q.ndim != 2):
+        is_convolution = product.op == "Conv"
+        if is_convolution != (q.ndim > 2) or q.ndim < 2:
             return None
-        axis = 0 if product.op == "Conv" or product.attr("transB", 0) else 1
-        if (node.input(2) is not None and zero is None) or scale.size not in (1, q.shape[axis]):
-            return None
-        if scale.size > 1 and node.attr("axis", 1) % q.ndim != axis:
+        axis = 0 if is_convolution or product.attr("transB", 0) else 1
+        if scale.size > 1 and (scale.size != q.shape[axis] or node.attr("axis", 1) % q.ndim != axis):
             return None
         return node, _centered_weights(q.T if axis else q, zero), scale.reshape(-1).astype(np.float64)
 
@@ -210,43 +196,47 @@ class Int8Steps:
         reads = ((a[0].inputs[0], a[1]), (b[0].inputs[0], b[1]))
         if not any(value in self._made for value, _ in reads):
             return None
-        usual = _blocks(_sum(a[1].scale, b[1].scale, codes.scale, limits))
-        total = dequantized_sum(a[1], b[1], codes)
-        function = _by_factors(usual, partial(factors, total, a[1], b[1], codes), limits)
+        function = dequantized_sum(a[1].scale, b[1].scale, codes.scale, limits)
         return Int8Step(tuple(nodes), reads, codes, function, (a[0], b[0]))
 
+    def _float_move(self, node: Node, nodes: list[Node], codes: Quantization, limits: Limits) -> Int8Step | None:
+        source = self._dequantized(node.inputs[0])
+        if len(nodes) > 2 or source is None or not source[1].same(codes):
+            return None
+        return self._moved(node, nodes, source[0].inputs[0], codes, (source[0],))
+
+    def _qlinear(self, node: Node, y: int, bias: int | None) -> _QLinear | None:
+        """The operands of a QLinear product whose scale of the result and bias are these inputs."""
+        x, made = self.codes(node, 1, 2), self.codes(node, y, y + 1)
+        q, scale, zero, *others = self._constants(node, 3, 4, 5, *(() if bias is None else (bias,))) or (None,) * 3
+        if x is None or made is None or q is None or scale is None or zero is None or q.dtype.itemsize != 1:
+            return None
+        return _QLinear(x, made, q, scale, zero, others[0] if others else None)
+
     def of_qlinear_conv(self, node: Node) -> Int8Step | None:
-        x, y = self.codes(node, 1, 2), self.codes(node, 6, 7)
-        known = [None if v is None else self._constant(v) for v in (node.input(i) for i in (3, 4, 5, 8))]
-        q, w_scale, w_zero, bias = known
-        if x is None or y is None or q is None or w_scale is None or w_zero is None or q.dtype.itemsize != 1:
+        p = self._qlinear(node, 6, 8)
+        if p is None:
             return None
-        if bias is None and node.input(8) is not None:
-            return None
-        w = _centered_weights(q, w_zero)
-        finish = _exact_rounding(w, bias, x, w_scale, y) if _is_sound(node, w) else None
+        w = _centered_weights(p.q, p.zero_point)
+        finish = _exact_rounding(w, p) if _is_sound(node, w) else None
         if finish is None:
             return None
-        reads = ((node.inputs[0], x),)
-        return _of_convolution((node,), reads, y, _convolution(node, w, finish, float(x.limits[0])))
+        function = convolution(_convolution(node, w, finish, float(p.x.limits[0])))
+        return Int8Step((node,), ((node.inputs[0], p.x),), p.y, function)
 
     def of_qlinear_product(self, node: Node) -> Int8Step | None:
-        """QLinearMatMul, or QGemm to codes."""
-        is_gemm = node.op == "QGemm"
-        x, y = self.codes(node, 1, 2), self.codes(node, *((7, 8) if is_gemm else (6, 7)))
-        bias = node.input(6) if is_gemm else None
-        known = [None if v is None else self._constant(v) for v in (*(node.input(i) for i in (3, 4, 5)), bias)]
-        q, w_scale, w_zero, b = known
-        if x is None or y is None or q is None or w_scale is None or w_zero is None or (b is None and bias is not None):
+        """QLinearMatMul, or QGemm to quantized values."""
+        p = self._qlinear(node, 7, 6) if node.op == "QGemm" else self._qlinear(node, 6, None)
+        if p is None or p.q.ndim != 2:
             return None
-        q = q if node.attr("transB", 0) else q.T
-        if q.ndim != 2 or q.dtype.itemsize != 1 or w_zero.size not in (1, len(q)):
+        q = p.q if node.attr("transB", 0) else p.q.T
+        if p.zero_point.size not in (1, len(q)):
             return None
-        w = _centered_weights(q, w_zero)
-        finish = _exact_rounding(w, b, x, w_scale, y) if _is_plain_product(node, w, b) else None
+        w = _centered_weights(q, p.zero_point)
+        finish = _exact_rounding(w, p) if _is_plain_product(node, w, p.bias) else None
         if finish is None:
             return None
-        return Int8Step((node,), ((node.inputs[0], x),), y, matrix_product(w.T, finish))
+        return Int8Step((node,), ((node.inputs[0], p.x),), p.y, matrix_product(w.T, finish))
 
     def of_qlinear_average(self, node: Node) -> Int8Step | None:
         x, y = self.codes(node, 1, 2), self.codes(node, 3, 4)
@@ -254,7 +244,7 @@ class Int8Steps:
             return None
         function = global_average(x, y)
         if node.attr("channels_last", 0):
-            function = of_channels_last(function)
+            function = channels_last_form(function)
         return Int8Step((node,), ((node.inputs[0], x),), y, function)
 
     def of_qlinear_add(self, node: Node) -> Int8Step | None:
@@ -262,9 +252,7 @@ class Int8Steps:
         reads = (node.inputs[0], node.inputs[3])
         if a is None or b is None or y is None or not any(v in self._made for v in reads):
             return None
-        total = qlinear_sum(a, b, y)
-        function = _by_factors(exact_sum(total, a, b, y), partial(factors, total, a, b, y), y.limits)
-        return Int8Step((node,), ((reads[0], a), (reads[1], b)), y, function)
+        return Int8Step((node,), ((reads[0], a), (reads[1], b)), y, qlinear_sum(a, b, y))
 
     def of_move(self, node: Node) -> Int8Step | None:
         value = node.inputs[0]
@@ -274,30 +262,30 @@ class Int8Steps:
     def _moved(
         self, node: Node, nodes: list[Node], value: Value | None, codes: Quantization, bypassed: tuple[Node, ...]
     ) -> Int8Step | None:
-        others = [None if v is None else self._constant(v) for v in node.inputs[1:]]
-        if (
-            value not in self._made
-            or len(node.outputs) != 1
-            or any(known is None and v is not None for known, v in zip(others, node.inputs[1:], strict=True))
-        ):
+        others = self._constants(node, *range(1, len(node.inputs)))
+        if value not in self._made or len(node.outputs) != 1 or others is None:
             return None
-        if node.op in _POOLS and not has_input_in_every_window(node):
+        is_pool = node.op in _POOLS
+        if is_pool and not has_input_in_every_window(node):
             return None
-        function, _ = self._bind(node)
-
-        def move(work: Work, x: Array) -> Any:
-            if node.op in _POOLS:
-                return work.call(function, x, *others)
-            return work.arranged(lambda x: function(x, *others), x)
+        function, _ = self.scope.bind(node)
 
         def run(work: Work, x: Array) -> Array | None:
-            y: Array | None = move(work, x)
+            y: Array | None = (
+                work.call(function, x, *others) if is_pool else work.arranged(lambda x: function(x, *others), x)
+            )
             # Only where there is no input at all can a window consist of padding, the lowest of its type.
             return y if x.size or y is None else np.full_like(y, codes.limits[0])
 
-        pool = recordable(move) if node.op in _POOLS else None
-        return Int8Step(tuple(nodes), ((value, codes),), codes, recordable(run), bypassed, moves=True, pool=pool)
+        return Int8Step(tuple(nodes), ((value, codes),), codes, recordable(run), bypassed, moves=True)
 
+
+_BETWEEN: dict[str, Callable[[Int8Steps, Node, list[Node], Quantization, Limits], Int8Step | None]] = {
+    **dict.fromkeys(_MOVES, Int8Steps._float_move),
+    **dict.fromkeys(_PRODUCTS, Int8Steps._float_product),
+    "Add": Int8Steps._float_sum,
+}
+"""Float operators between DequantizeLinear and QuantizeLinear."""
 
 _MATCHES: dict[tuple[str, str], Callable[[Int8Steps, Node], Int8Step | None]] = {
     ("", "QuantizeLinear"): Int8Steps.of_quantize, (_MS, "QuantizeLinear"): Int8Steps.of_quantize,
@@ -314,15 +302,16 @@ def _centered_weights(q: Array, zero: Array | None) -> Array:
     return less_zero_point(q, None if zero is None else zero.reshape(-1, *(1,) * (q.ndim - 1)))
 
 
-def _exact_rounding(w: Array, bias: Array | None, x: Quantization, w_scale: Array, y: Quantization) -> Rounding | None:
+def _exact_rounding(w: Array, p: _QLinear) -> Rounding | None:
     """The rounding of sums for weights (M, ...); None where float32 might not hold a sum, or where scales do not fit."""
+    bias, w_scale = p.bias, p.scale
     largest = 0 if bias is None else np.abs(bias.astype(np.float64)).max(initial=0)
     reach = INPUT_REACH * one_sided(w, tuple(range(1, w.ndim))) + largest
     fits = all(v is None or v.size in (1, len(w)) for v in (w_scale, bias))
     if reach > EXACT_SUM or not fits or w_scale.dtype != np.float32:
         return None
     bias = None if bias is None else np.broadcast_to(bias.reshape(-1), len(w))
-    return Rounding(bias, (x.scale * w_scale / y.scale).reshape(-1), y.limits, len(w))
+    return Rounding(bias, (p.x.scale * w_scale / p.y.scale).reshape(-1), p.y.limits, len(w))
 
 
 def _is_sound(node: Node, w: Array) -> bool:
@@ -342,64 +331,3 @@ def _convolution(node: Node, w: Array, finish: Rounding, lowest: float | None) -
         name: node.attrs[name] for name in ("auto_pad", "dilations", "pads", "strides") if name in node.attrs
     }
     return Convolution(w, node.attr("group", 1), geometry, finish, lowest, bool(node.attr("channels_last", 0)))
-
-
-def _of_convolution(
-    nodes: tuple[Node, ...],
-    reads: tuple[tuple[Value | None, Quantization], ...],
-    makes: Quantization,
-    made: Convolution,
-    bypassed: tuple[Node, ...] = (),
-) -> Int8Step:
-    function = convolution(made)
-    if made.is_channels_last:
-        function = of_channels_last(function)
-    return Int8Step(nodes, reads, makes, function, bypassed, convolution=made)
-
-
-def of_channels_last(function: Function) -> Function:
-    """A function of an image with its channels first for one whose channels come last, as those of the result."""
-    return recordable(lambda work, x: np.moveaxis(work.call(function, np.moveaxis(x, -1, 1)), 1, -1))
-
-
-_OPERANDS = object(), object()
-
-
-def _sum(first: Array, second: Array, divisor: Array | None, limits: Limits) -> list[Instruction]:
-    """rint((a * first + b * second) / divisor) within limits."""
-    a, b, total, ratio, rounded, made = (object() for _ in range(6))
-    divided = [] if divisor is None else [Instruction(np.divide, (total, divisor), ratio)]
-    return [
-        Instruction(np.multiply, (_OPERANDS[0], first), a),
-        Instruction(np.multiply, (_OPERANDS[1], second), b),
-        Instruction(np.add, (a, b), total),
-        *divided,
-        Instruction(np.rint, (ratio if divided else total,), rounded),
-        Instruction(Clip(*limits), (rounded,), made),
-    ]
-
-
-def _by_factors(usual: Function, known: Callable[[], tuple[Array, Array] | None], limits: Limits) -> Function:
-    """The usual sum, and where it is recorded the same by factors: to look for them takes as long as some runs save."""
-
-    @cache
-    def lasting() -> Function:
-        found = known()
-        return usual if found is None else _blocks(_sum(*found, None, limits))
-
-    return recordable(lambda work, *operands: work.call(usual if work is AT_ONCE else lasting(), *operands))
-
-
-def _blocks(instructions: list[Instruction]) -> Function:
-    """Instructions on two arrays as a function of any two that broadcast."""
-    program = BlockProgram(instructions, None, _OPERANDS)
-
-    def run(work: Work, *operands: Array) -> Any:
-        y = program.run(work, None, operands)
-        return work.call(laid_out_alike, *operands) if y is None else y
-
-    def laid_out_alike(*operands: Array) -> Any:
-        alike = [np.ascontiguousarray(v) for v in np.broadcast_arrays(*operands)]
-        return program.run(AT_ONCE, None, alike) if alike[0].size else alike[0]
-
-    return recordable(run)

@@ -6,7 +6,7 @@ Factors and summands per channel are folded into its weights and bias.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,13 +15,21 @@ import numpy as np
 from ortconv.executor.algorithms.conv import convolution
 from ortconv.executor.algorithms.gemm_exact import integer_sums
 from ortconv.executor.fusion.conv import has_constant_weights, merged_pad, total_padding, weights_and_bias
-from ortconv.executor.fusion.elementwise_ops import fused_activation
-from ortconv.executor.fusion.elementwise_program import Instruction
-from ortconv.executor.fusion.group import Bind, Constant
+from ortconv.executor.fusion.elementwise_ops import (
+    Code,
+    Instruction,
+    Literal,
+    Name,
+    Operand,
+    Temporary,
+    fused_activation,
+)
+from ortconv.executor.fusion.group import Constant, Scope
 from ortconv.executor.fusion.peephole import after_factor
-from ortconv.executor.kernels.activation import MICROSOFT
+from ortconv.executor.replay.numerics import f32
 from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.graph import Node, Value
+from ortconv.ir.operators import MICROSOFT
 from ortconv.ir.tensor import Array
 
 
@@ -30,7 +38,7 @@ class Root(NamedTuple):
 
     function: Function
     """Of the group's operands."""
-    made: Any
+    made: Name
     """The name of its result."""
     instructions: list[Instruction]
     """What is left to do with that."""
@@ -38,40 +46,26 @@ class Root(NamedTuple):
 
 def root_of(
     node: Node,
-    layout_op: Node | None,
+    cast: Node | None,
     instructions: list[Instruction],
     nodes: set[Node],
-    constant: Constant,
-    place: dict[Value | None, int],
-    bind: Bind,
+    scope: Scope,
+    operands: Sequence[Value | None],
 ) -> Root:
-    """The kernel of root `node`; `place` maps each operand of the group to its argument index."""
+    """The kernel of root `node` of a group with these operands. `cast` makes float32 of its integers."""
+    place, constant = {v: i for i, v in enumerate(operands)}, scope.constant
     if has_constant_weights(node, constant):
-        return _folded_convolution(node, layout_op, instructions, nodes, constant, place)
-    function, reads = _float_sums(node, constant) if node.op == "MatMulInteger" else bind(node)
+        return _folded_convolution(node, instructions, nodes, constant, place)
+    function, reads = _float_sums(node, constant) if node.op == "MatMulInteger" else scope.bind(node)
     slots = [(place.get(v), None if v is None or v in place else constant(v)) for v in reads]
-    return Root(on_operands(function, slots), (layout_op or node).out, instructions)
+    return Root(on_operands(function, slots), (cast or node).out, instructions)
 
 
-def on_operands(
-    function: Function, slots: Sequence[tuple[int | None, Any]], order: Sequence[int] | None = None
-) -> Function:
-    """A function as one of a unit's operands: where each of its own stands among them, or what it is.
-
-    `order` is how the axes of its result are transposed.
-    """
+def on_operands(function: Function, slots: Sequence[tuple[int | None, Any]]) -> Function:
+    """A function of a group's operands. Each of `slots` is the place of an operand of `function` among them, or its array."""
 
     def run(work: Work, *operands: Any) -> Any:
-        y = work.call(function, *[known if slot is None else operands[slot] for slot, known in slots])
-        return y if order is None or y is None else y.transpose(order)
-
-    return recordable(run)
-
-
-def pooled(root: Function, pool: Function) -> Function:
-    def run(work: Work, *operands: Any) -> Any:
-        y = work.call(root, *operands)
-        return None if y is None else work.call(pool, y)
+        return work.call(function, *[known if slot is None else operands[slot] for slot, known in slots])
 
     return recordable(run)
 
@@ -96,93 +90,89 @@ def is_fused(node: Node, constant: Constant) -> bool:
     return not node.attr("activation", "") or fused_activation(node) is not None
 
 
-def _own_instructions(node: Node, constant: Constant) -> list[Instruction]:
+def _own_instructions(node: Node, product: Name, constant: Constant) -> list[Instruction]:
     """What a FusedConv does to the product of its weights."""
-    made: Any = object()
-    instructions = []
+    code = Code(node, constant)
+    made: Operand | None = product
     if node.input(3) is not None:
-        instructions.append(Instruction(np.add, (made, known_or_name(node.input(3), constant)), object()))
+        made = code.add(np.add, made, code.operand(3))
     function = fused_activation(node)
     if function is not None:
-        instructions.append(Instruction(function, (instructions[-1].made if instructions else made,), object()))
-    return [*instructions[:-1], instructions[-1]._replace(made=node.out)] if instructions else []
+        code.add(function, made)
+    return code.making(node.out)
 
 
 def _folded_convolution(
     node: Node,
-    layout_op: Node | None,
     instructions: list[Instruction],
     nodes: set[Node],
     constant: Constant,
     place: dict[Value | None, int],
 ) -> Root:
     """Factors and summands per channel behind a convolution become part of its weights and bias."""
-    weights, shift = weights_and_bias(node, constant)
+    weights, bias = weights_and_bias(node, constant)
     assert weights is not None
-    rank, channels = weights.ndim, weights.shape[0]
-    order: Sequence[int] = range(rank) if layout_op is None else layout_op.attr("perm", ())
-    shape = [1] * rank
-    shape[list(order).index(1)] = channels
-    own = _own_instructions(node, constant) if node.domain else []
-    instructions = [*own, *instructions]
-    readers = Counter(id(o) for instruction in instructions for o in instruction.operands)
-    scale, made = None, own[0].operands[0] if own else (layout_op or node).out
-    while instructions and readers[id(made)] == 1:
-        instructions = [*after_factor(instructions[0]), *instructions[1:]]
-        affine = _channel_affine(instructions[0], made, shape)
-        if affine is None:
-            break
-        factor, summand = affine
-        if factor is not None:
-            scale = factor if scale is None else scale * factor
-            shift = None if shift is None else shift * factor
-        if summand is not None:
-            shift = summand if shift is None else shift + summand
-        made, instructions = instructions[0].made, instructions[1:]
-    if scale is not None:
-        weights = weights * scale.reshape(-1, *(1,) * (rank - 1))
-    weights = np.asarray(weights, np.float32)
+    sums = Temporary()
+    own = _own_instructions(node, sums, constant) if node.domain else []
+    shape = (1, len(weights), *(1,) * (weights.ndim - 2))
+    made, instructions, scale, shift = _fold([*own, *instructions], sums if own else node.out, bias, shape)
+    if (scale != 1).any():
+        weights = weights * scale.reshape(-1, *(1,) * (weights.ndim - 1))
     geometry: dict[str, Any] = dict(node.attrs)
     group = int(geometry.pop("group", 1))
     x, pad = node.inputs[0], merged_pad(node, constant)
     if pad is not None and pad in nodes:
         x, geometry["pads"], geometry["auto_pad"] = pad.inputs[0], total_padding(node, pad, constant), "NOTSET"
-    function = on_operands(
-        convolution(weights, group, geometry), [(place[x], None)], None if layout_op is None else order
-    )
-    source: Any = made
-    if shift is not None and shift.any():
-        source = object()
-        instructions = [
-            Instruction(np.add, (source, np.asarray(shift, np.float32).reshape(shape)), made),
-            *instructions,
-        ]
-    return Root(function, source, instructions)
+    function = on_operands(convolution(np.asarray(weights, np.float32), group, geometry), [(place[x], None)])
+    if shift.any():
+        unshifted = Temporary()
+        instructions = [Instruction(np.add, (unshifted, Literal(f32(shift).reshape(shape))), made), *instructions]
+        made = unshifted
+    return Root(function, made, instructions)
 
 
-def _channel_affine(
-    instruction: Instruction, made: Any, shape: Sequence[int]
-) -> tuple[Array | None, Array | None] | None:
-    """An instruction that scales or shifts `made` by constants that broadcast to `shape`, one per channel, as factor or summand."""
-    if instruction.function not in (np.add, np.subtract, np.multiply, np.divide):
-        return None
-    first = instruction.operands[0] is made
-    if not first and instruction.function in (np.subtract, np.divide):
-        return None
-    other = instruction.operands[1 if first else 0]
-    if not isinstance(other, np.ndarray) or other.ndim > len(shape) or other.dtype != np.float32:
-        return None
-    own = (1,) * (len(shape) - other.ndim) + other.shape
-    if other.size != 1 and own != tuple(shape):
-        return None
-    v = other.reshape(-1) if own == tuple(shape) else np.full(prod(shape), other.reshape(()))
-    if not np.isfinite(v).all() or (instruction.function is np.divide and not v.all()):
-        return None
-    if instruction.function in (np.multiply, np.divide):
-        return v if instruction.function is np.multiply else np.asarray(1 / v), None
-    return None, v if instruction.function is np.add else np.asarray(-v)
+def _fold(
+    instructions: list[Instruction], made: Name, bias: Array | None, shape: Sequence[int]
+) -> tuple[Name, list[Instruction], Array, Array]:
+    """The leading instructions that scale or shift the channels of `made`, as one factor and summand per channel.
+
+    Before these, the name of the last result and the instructions that are left.
+    """
+    scale, shift = np.ones(prod(shape), np.float32), np.zeros(prod(shape), np.float32) if bias is None else bias
+    readers = Counter(o for instruction in instructions for o in instruction.operands)
+    while instructions and readers[made] == 1:
+        instructions = [*after_factor(instructions[0]), *instructions[1:]]
+        affine = _channel_affine(instructions[0], made, shape)
+        if affine is None:
+            break
+        factor, summand = affine
+        scale, shift = scale * factor, shift * factor + summand
+        made, *instructions = instructions[0].made, *instructions[1:]
+    return made, instructions, scale, shift
 
 
-def known_or_name(operand: Any, constant: Constant) -> Any:
-    known = constant(operand) if isinstance(operand, Value) else None
-    return operand if known is None else known
+_ONE, _ZERO = f32(1), f32(0)
+
+_AFFINE: dict[Any, Callable[[Array], tuple[Any, Any]]] = {
+    np.add: lambda v: (_ONE, v),
+    np.subtract: lambda v: (_ONE, -v),
+    np.multiply: lambda v: (v, _ZERO),
+    np.divide: lambda v: (1 / v, _ZERO),
+}
+"""By function of two operands: factor and summand for the first operand if the second is v."""
+
+
+def _channel_affine(instruction: Instruction, made: Name, shape: Sequence[int]) -> tuple[Array, Array] | None:
+    """Factor and summand of an instruction that scales or shifts `made` by constants, one per channel or one for all."""
+    function, operands, _ = instruction
+    if function not in _AFFINE or made not in operands:
+        return None
+    first, second = operands if function in (np.subtract, np.divide) or operands[0] is made else operands[::-1]
+    if first is not made or not isinstance(second, Literal) or second.array.dtype != np.float32:
+        return None
+    v = second.array
+    if v.size != 1 and (1,) * (len(shape) - v.ndim) + v.shape != tuple(shape):
+        return None
+    if v.ndim > len(shape) or not np.isfinite(v).all() or (function is np.divide and not v.all()):
+        return None
+    return _AFFINE[function](np.broadcast_to(v.reshape(-1), prod(shape)))

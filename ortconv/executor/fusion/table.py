@@ -29,9 +29,7 @@ FLOAT = (
     Fusion("horizontal", horizontal_groups),  # products of one operand with several matrices as one product
     Fusion("attention", attention_groups),  # MatMul, scale, masks, Softmax, MatMul block by block
     Fusion("transpose chain", transpose_groups),  # Reshape and Transpose with one copy at most
-    Fusion(
-        "elementwise", elementwise_groups
-    ),  # chains of elementwise operators, in the memory of the product before them
+    Fusion("elementwise", elementwise_groups),  # chains of elementwise operators behind their product, in its memory
 )
 
 

@@ -152,7 +152,7 @@ class _Axes:
 
 
 def _in_good_order(work: Work, x: Array, groups: Sequence[int]) -> Array:
-    """x with groups of its axes joined: a view, or a copy in which the axis that holds neighbours in x comes last in memory."""
+    """x with groups of its axes joined: a view, or a copy in which the axis that holds neighbors in x comes last in memory."""
     ends = np.cumsum(groups).tolist()
     parts = [slice(end - count, end) for end, count in zip(ends, groups, strict=True)]
     shape = tuple([prod(x.shape[part]) for part in parts])

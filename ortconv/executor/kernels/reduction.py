@@ -40,7 +40,7 @@ _FEWEST_TOGETHER = 256
 
 
 def _products_with_ones(work: Work, x: Array, axes: Axes) -> Array | None:
-    """Sums of floats over neighbouring axes as products, which outrun reductions of short rows and columns; else None."""
+    """Sums of floats over neighboring axes as products, which outrun reductions of short rows and columns; else None."""
     if x.dtype.kind != "f" or not axes or not x.size:
         return None
     if not x.flags.c_contiguous and sorted(axes) == list(range(2, x.ndim)):

@@ -248,12 +248,7 @@ class Recording:
         lasting, places = constants.copy(), list(range(len(initial)))
         made = {*outputs} - small
         wanted = _wanted(steps, places, made)
-        for number, value in zip(numbers, inputs, strict=True):
-            if number in wanted and _can_be_copied([value], _LARGEST_INPUT):
-                self.initial[number] = memory = recorder.like(value)
-                self._entries[number] = memory
-                recorder.hold(number, [memory])
-                lasting.add(number)
+        lasting |= self._hold_inputs({n: v for n, v in zip(numbers, inputs, strict=True) if n in wanted})
         slots = self.initial.copy()
         self.begin(slots, numbers, inputs)
         recorder.end_step()
@@ -264,25 +259,17 @@ class Recording:
             if made.isdisjoint(outs) and lasting.issuperset(reads):
                 recorded = _recorded(recorder, function, values, node, constants.issuperset(reads[1:]))
             if recorded is not None:
-                result, calls = recorded
-                results, stay = _as_tuple(result), True
-                if calls:
-                    self.steps.append((partial(_again, calls, result), _no_operands, outs, dead, node))
+                results, stay = self._append_calls(step, *recorded), True
             else:
-                results = _as_tuple(function(*values))
-                stay = made.isdisjoint(outs) and not wanted.isdisjoint(outs) and _can_be_copied(results)
-                if stay:
-                    results = tuple([recorder.copy(r) for r in results])
-                    step = (partial(_copied, function, results), operands, outs, dead, node)
-                self.steps.append(step)
+                may_stay = made.isdisjoint(outs) and not wanted.isdisjoint(outs)
+                results, stay = self._append_step(step, values, may_stay)
             for slot, value in zip(outs, results, strict=False):
                 slots[slot] = value
+                # Results that do not stay may in another run lie in any of their operands.
+                recorder.hold(slot, [value] if stay else [value, *values], () if stay else reads)
                 if stay:
                     self.initial[slot] = value
                     lasting.add(slot)
-                    recorder.hold(slot, [value])
-                else:  # In another run it may lie in any of its operands.
-                    recorder.hold(slot, [value, *values], reads)
             recorder.end_step()
             for slot in dead:
                 recorder.forget(slot)
@@ -290,6 +277,32 @@ class Recording:
         self.joined = _joined(self.steps)
         self._copied = {n for n in outputs if recorder.block(slots[n]) is not None or recorder.held(n)}
         return self.results(slots, outputs)
+
+    def _append_calls(self, step: Step, result: Any, calls: list[Call]) -> tuple[Any, ...]:
+        """Have later runs make some calls in the place of a step; its results."""
+        if calls:
+            *_, outs, dead, node = step
+            self.steps.append((partial(_again, calls, result), _no_operands, outs, dead, node))
+        return _as_tuple(result)
+
+    def _append_step(self, step: Step, values: Sequence[Any], may_stay: bool) -> tuple[tuple[Any, ...], bool]:
+        """Have later runs call a step again; its results, and whether they are copied to memory that stays."""
+        function, operands, outs, dead, node = step
+        results = _as_tuple(function(*values))
+        stay = may_stay and _can_be_copied(results)
+        if stay:
+            results = tuple([self._recorder.copy(r) for r in results])
+            step = (partial(_copied, function, results), operands, outs, dead, node)
+        self.steps.append(step)
+        return results, stay
+
+    def _hold_inputs(self, inputs: dict[int, Any]) -> set[int]:
+        """Give inputs memory that stays, unless they are large; the slots of those that have it."""
+        for number, value in inputs.items():
+            if _can_be_copied([value], _LARGEST_INPUT):
+                self.initial[number] = self._entries[number] = memory = self._recorder.like(value)
+                self._recorder.hold(number, [memory])
+        return set(self._entries)
 
 
 _no_operands = itemgetter(slice(0, 0))

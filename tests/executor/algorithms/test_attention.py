@@ -8,7 +8,7 @@ from onnx.parser import parse_graph
 
 from ortconv.executor.algorithms import attention as module
 from ortconv.executor.algorithms.attention import attend, attended
-from ortconv.executor.algorithms.fallback import Guard
+from ortconv.executor.algorithms.fallback import Fallback
 from ortconv.executor.replay.recorder import Recorder
 from ortconv.runtime.session import Session
 from tests.batches import batched
@@ -79,11 +79,11 @@ def test_what_is_not_finite_is_left_to_the_operators(value, where):
 def test_recorded_for_other_numbers(monkeypatch, masks, block):
     monkeypatch.setattr(module, "_BLOCK", block)
     recorder = Recorder()
-    guard = Guard(recorder)
+    fallback = Fallback(recorder)
     operands = [recorder.copy(f32(1, 2, 70, 4)), recorder.copy(f32(1, 2, 4, 9)), recorder.copy(f32(1, 2, 9, 5))]
     summands = [recorder.copy(f32(1, 1, 70, 9))] * masks
-    out = attended(recorder, guard, *operands, 0.5, summands)
-    recorder.do(guard.fall_back, out.fill, 7)
+    out = attended(recorder, fallback, *operands, 0.5, summands)
+    recorder.do(fallback.fall_back, out.fill, 7)
     calls = recorder.calls()
     with np.errstate(all="ignore"):
         for size in (1, 3, 1e3, np.inf, 1):

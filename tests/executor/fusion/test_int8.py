@@ -165,7 +165,7 @@ BETWEEN = {
     "maxima": (
         """a = Conv<pads = [1,1,1,1]>(x_, w, c) b = Relu(a) p = QuantizeLinear(b, as, az) p_ = DequantizeLinear(p, as, az)
         m = MaxPool<kernel_shape = [2,2]>(p_) n = QuantizeLinear(m, as, az) n_ = DequantizeLinear(n, as, az)
-        r = Conv(n_, u)""", 3),
+        r = Conv(n_, u)""", 4),
     "a float reader": (
         """a = Conv<pads = [1,1,1,1]>(x_, w, c) p = QuantizeLinear(a, as, az) p_ = DequantizeLinear(p, as, az)
         d = Conv(p_, u) e = Sin(p_) r = Add(d, e)""", 6),

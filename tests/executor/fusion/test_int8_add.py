@@ -41,26 +41,21 @@ def between_dequantized_and_quantized(p, q, y):
     return quantize_linear(total, y.scale, y.zero_point).astype(np.float32) - np.float32(y.zero_point)
 
 
+def dequantized_sum(p, q, y):
+    return sums.dequantized_sum(p.scale, q.scale, y.scale, y.limits)
+
+
 DEFINITIONS = {
     "QLinearAdd": (sums.qlinear_sum, of_operator),
-    "Add": (sums.dequantized_sum, between_dequantized_and_quantized),
+    "QLinearAdd by definition": (sums.exact_sum, of_operator),
+    "Add": (dequantized_sum, between_dequantized_and_quantized),
 }
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_sums_of_all_codes(name):
     defined, expected = DEFINITIONS[name]
-    found = []
     for seed in range(40):
         p, q, y = parameters(seed)
         _, (a, b) = pairs(p, q)
-        want, total = expected(p, q, y), defined(p, q, y)
-        np.testing.assert_array_equal(total(a, b).clip(*y.limits), want)
-        known = sums.factors(total, p, q, y)
-        found.append(known is not None)
-        if known is not None:
-            np.testing.assert_array_equal(np.rint(a * known[0] + b * known[1]).clip(*y.limits), want, err_msg=str(seed))
-        if name == "QLinearAdd":
-            np.testing.assert_array_equal(sums.exact_sum(total, p, q, y)(a, b), want, err_msg=str(seed))
-    assert len(set(found)) == 2
-    assert sum(found) > 20
+        np.testing.assert_array_equal(defined(p, q, y)(a, b).clip(*y.limits), expected(p, q, y), err_msg=str(seed))
