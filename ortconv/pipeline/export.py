@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ortconv.backends.litert.backend import LiteRt
 from ortconv.backends.litert.export import Exported
-from ortconv.backends.nnapi.backend import Nnapi, NnapiOptions
+from ortconv.backends.nnapi.backend import NnapiOptions
 from ortconv.compare.reference import Outputs, Reference
 from ortconv.compare.validate import Engine, Validation
-from ortconv.errors import BackendError, MismatchError, OrtconvError, UnsupportedError, UsageError
+from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.files import created, renamed, replacing
 from ortconv.ir.graph import Graph, Node
-from ortconv.ir.model import Model
 from ortconv.models import ModelSource, as_file, load
 from ortconv.partition import Target
 from ortconv.partition.policy import DEFAULT_STOP_OPS
@@ -29,10 +28,6 @@ from ortconv.runtime.session import Session
 
 if TYPE_CHECKING:
     from ortconv.compare.reference import ValidationSettings
-
-NNAPI_ROUNDS = 4
-"""How many times the limit a quantized model may be off from its source if the NNAPI runtime computes the same bits: NNAPI
-rounds fixed-point products where ONNX rounds floats."""
 
 HINT = "nothing was written; --no-validate writes the files all the same"
 SHOWN_REFUSALS = 3
@@ -216,7 +211,7 @@ def _validated(
         return None
     reason = _not_comparable(expected, backend)
     if reason is None:
-        return _compared(expected, session, backend)
+        return _compared(expected, session)
     if not allow_unchecked:
         hint = "--allow-unchecked writes the files all the same, --validate-with gives inputs"
         raise UnsupportedError(f"the files could not be checked: {reason}", hint=hint)
@@ -231,22 +226,14 @@ def _not_comparable(expected: Reference, backend: Exporter) -> str | None:
     return "the source is too large to run as it is" if expected.is_shrunk else None
 
 
-def _compared(expected: Reference, session: Session, backend: Exporter) -> Validation:
+def _compared(expected: Reference, session: Session) -> Validation:
     from ortconv.backends.litert.runtime import version
 
-    results = _outputs(expected, session)
-    notes = list(expected.notes)
-    try:
-        found = expected.judge("numpy", results, "on LiteRT: ", HINT, excused=False)
-    except MismatchError as error:
-        found = expected.judge("numpy", results, "on LiteRT: ", HINT, excused=True)
-        if found.scaled > NNAPI_ROUNDS * expected.limit or not _is_nnapi(expected, session.model, backend):
-            raise error
-        notes.append("NNAPI computes the same bits; its rounding is further from the source's than the limit")
+    found = expected.judge("numpy", _outputs(expected, session), "on LiteRT: ", HINT, excused=False)
     engine = Engine("litert", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled)
     what = tuple(trial.what for trial in expected.trials)
     return Validation(
-        "litert", found.max_abs, found.scaled, expected.limit, engines=(engine,), inputs=what, notes=tuple(notes)
+        "litert", found.max_abs, found.scaled, expected.limit, engines=(engine,), inputs=what, notes=tuple(expected.notes)
     )
 
 
@@ -256,18 +243,6 @@ def _outputs(expected: Reference, session: Session) -> list[Outputs | None]:
         with within(expected.clock.left):
             results.append(session.run(None, trial.feeds))
     return results
-
-
-def _is_nnapi(expected: Reference, model: Model, backend: Exporter) -> bool:
-    """Whether LiteRT's plain kernels compute the bits of the NNAPI runtime."""
-    on_nnapi = Session(model, [Nnapi(backend.options)])
-    on_litert = Session(model, [LiteRt("reference", backend.options)])
-    pairs = zip(_outputs(expected, on_nnapi), _outputs(expected, on_litert), strict=True)
-    return all(a is not None and b is not None and all(map(_same_bits, a, b)) for a, b in pairs)
-
-
-def _same_bits(a: Any, b: Any) -> bool:
-    return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
 
 # ------------------------------------------------------------------ files
