@@ -77,7 +77,7 @@ class Trace:
         return [f"{at * 1e6:.0f}: {text}" for at, _, text in self._marks()]
 
     def ftrace(self) -> str:
-        """The marks as text in the form of Linux's tracer, which `ortconv nnapi trace` and Android's parser read."""
+        """The marks as text in the form of Linux's tracer, which Android's parser reads."""
         process = os.getpid()
         lines = [
             f"{'nnapi':>16}-{thread % 100_000:<5} ({process:5}) [000] .... {at:.6f}: tracing_mark_write: {text}\n"

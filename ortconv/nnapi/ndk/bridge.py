@@ -2,7 +2,7 @@
 
 Settings come from the environment:
 
-    ORTCONV_NNAPI_DEVICES         profiles of simulated devices, or drivers, separated by commas or colons
+    ORTCONV_NNAPI_DEVICES         profiles of simulated devices, separated by commas or colons
     ORTCONV_NNAPI_VLOG            verbose messages on stderr, as debug.nn.vlog
     ORTCONV_NNAPI_TRACE           a file for the trace of the program's calls, written when it ends
     ORTCONV_NNAPI_PARTITION       0, 1 or 2, as debug.nn.partition
