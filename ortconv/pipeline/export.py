@@ -233,7 +233,13 @@ def _compared(expected: Reference, session: Session) -> Validation:
     engine = Engine("litert", version(), loads=True, max_abs=found.max_abs, scaled=found.scaled)
     what = tuple(trial.what for trial in expected.trials)
     return Validation(
-        "litert", found.max_abs, found.scaled, expected.limit, engines=(engine,), inputs=what, notes=tuple(expected.notes)
+        "litert",
+        found.max_abs,
+        found.scaled,
+        expected.limit,
+        engines=(engine,),
+        inputs=what,
+        notes=tuple(expected.notes),
     )
 
 
