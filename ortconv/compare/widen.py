@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.ir.casts import TYPE_ATTRIBUTES
 from ortconv.ir.graph import Graph, Value
 from ortconv.ir.tensor import Tensor
 from ortconv.ir.types import DType, OptionalType, SequenceType, TensorType, ValueType
 
 NARROW = frozenset({DType.FLOAT16, DType.BFLOAT16})
-
-TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
-"""Attributes that say of which type a result is."""
 
 
 def is_narrow(graph: Graph) -> bool:

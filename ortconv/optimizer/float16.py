@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ortconv.ir.casts import TYPE_ATTRIBUTES, add_cast, return_instead
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import Formal, draws, schema_of
 from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import DType, SequenceType, TensorType, ValueType
+from ortconv.ir.types import DType, TensorType, ValueType
 from ortconv.optimizer.cut import minimum_cut
 
 LARGEST = 65504.0
@@ -31,9 +32,6 @@ QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLi
 
 MAKERS = {"Cast": "to", "Constant": "value", "ConstantOfShape": "value"}
 """Operators without float32 inputs whose result may be float16, and the attribute that selects its type."""
-
-TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
-"""Attributes that select the type of a result."""
 
 
 class Slots(NamedTuple):
@@ -121,9 +119,7 @@ def _slots(node: Node) -> Slots | None:
 
 def _is_other(type: ValueType | None) -> bool:
     """True for types whose elements this conversion does not change, and for float64, which asks for precision."""
-    return (
-        type is None or isinstance(type, SequenceType) or not isinstance(type, TensorType) or type.dtype is DType.DOUBLE
-    )
+    return not isinstance(type, TensorType) or type.dtype is DType.DOUBLE
 
 
 def _is_quantized(node: Node) -> bool:
@@ -234,31 +230,14 @@ def _convert(graph: Graph, value: Value, is_narrow: bool, slots: dict[Node, Slot
         value.type = TensorType(DType.FLOAT16, value.shape)
     if not others and not returned:
         return 0
-    cast = _cast(graph, value, DType.FLOAT if is_narrow else DType.FLOAT16)
+    before = next(iter(graph), None) if value.producer is None else value.producer.next
+    cast = add_cast(graph, value, DType.FLOAT if is_narrow else DType.FLOAT16, before)
     if returned:
-        name = value.name
-        graph.rename(value, graph.fresh(f"{name}_float16"))
-        graph.rename(cast, name)
-        graph.set_outputs([cast if v is value else v for v in graph.outputs])
+        return_instead(graph, value, cast, f"{value.name}_float16")
     for user, slot in others:
         assert user.graph is not None
         user.graph.set_input(user, slot, cast)
     return 1
-
-
-def _cast(graph: Graph, value: Value, dtype: DType) -> Value:
-    """A Cast of a value behind its producer, or at the beginning of the graph that has it as an input."""
-    before = next(iter(graph), None) if value.producer is None else value.producer.next
-    node = graph.add_node(
-        "Cast",
-        [value],
-        [graph.fresh(f"{value.name}_{dtype.name.lower()}")],
-        {"to": int(dtype)},
-        name=graph.fresh(f"{value.name}/Cast"),
-        types=[TensorType(dtype, value.shape)],
-        before=before,
-    )
-    return node.out
 
 
 def _constant_bytes(graph: Graph) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ortconv.ir.casts import add_cast, return_instead
 from ortconv.ir.disjoint import DisjointSets
 from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.kernels import has_kernel
@@ -50,7 +51,7 @@ def _widen(graph: Graph, release: int | None) -> int:
         for slot, value in enumerate(node.inputs):
             if value is not None and value.dtype is DType.FLOAT16:
                 if value not in wide:
-                    wide[value] = _cast(graph, value, DType.FLOAT, node)
+                    wide[value] = add_cast(graph, value, DType.FLOAT, node)
                 graph.set_input(node, slot, wide[value])
         for name in TYPE_ATTRIBUTES:
             if node.attrs.get(name) == DType.FLOAT16:
@@ -118,26 +119,10 @@ def _narrow(graph: Graph, value: Value, nodes: set[Node]) -> int:
         return 0
     producer = value.producer
     assert producer is not None
-    narrow = _cast(graph, value, DType.FLOAT16, producer.next)
+    narrow = add_cast(graph, value, DType.FLOAT16, producer.next)
     if returned:
-        name = value.name
-        graph.rename(value, graph.fresh(name))
-        graph.rename(narrow, name)
-        graph.set_outputs([narrow if v is value else v for v in graph.outputs])
+        return_instead(graph, value, narrow, value.name)
     for user, slot in readers:
         assert user.graph is not None
         user.graph.set_input(user, slot, narrow)
     return 1
-
-
-def _cast(graph: Graph, value: Value, dtype: DType, before: Node | None) -> Value:
-    node = graph.add_node(
-        "Cast",
-        [value],
-        [graph.fresh(f"{value.name}_{dtype.name.lower()}")],
-        {"to": int(dtype)},
-        name=graph.fresh(f"{value.name}/Cast"),
-        types=[TensorType(dtype, value.shape)],
-        before=before,
-    )
-    return node.out

@@ -165,7 +165,7 @@ def _simulation(model: Model, expected: Reference, rounding: _Rounding) -> Run:
 def _search(rounding: _Rounding, reasons: dict[Node, str], run: Run, expected: Reference) -> float:
     """Keep nodes in float32, as few as the budget asks for; the error that is left.
 
-    Nodes go by classes of repeated blocks, the class first that alone has the largest error.
+    Nodes of repeated blocks are one class. The class whose rounding alone causes the largest error is kept first.
     """
     classes: dict[Hashable, list[Node]] = {}
     for node in rounding.slots:
