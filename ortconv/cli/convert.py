@@ -20,6 +20,7 @@ from ortconv.cli.options import (
     NNAPI,
     PASS_CHOICE,
     TIME_AND_MEMORY,
+    VALIDATION,
     Folder,
     Library,
     Size,
@@ -139,17 +140,7 @@ class ManyStyles(click.Command):
     default="both",
     help="Engines for validation: ortconv's numpy kernels, onnxruntime with an app's default options, or both.",
 )
-@click.option(
-    "--validate-with",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    multiple=True,
-    help="Inputs for validation by name, as .npz; may be repeated. Without it, inputs are made up.",
-)
-@click.option(
-    "--validate-budget",
-    metavar="BUDGET",
-    help="Validation's limits: time for all runs, memory for one run, such as 1min or 30s,4GiB.  [default: 20s,2GiB]",
-)
+@add(VALIDATION)
 @click.option(
     "--allow-unchecked",
     is_flag=True,

@@ -10,7 +10,7 @@ import click
 
 from ortconv.choices import STUDIED
 from ortconv.cli import color, print_json, printable
-from ortconv.cli.options import FIX_DIM, NNAPI, add
+from ortconv.cli.options import FIX_DIM, NNAPI, VALIDATION, add
 from ortconv.cli.render import columns, proof, size
 
 if TYPE_CHECKING:
@@ -39,17 +39,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Run the model with the files on LiteRT and compare with the source.",
 )
-@click.option(
-    "--validate-with",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    multiple=True,
-    help="Inputs for validation by name, as .npz; may be repeated. Without it, inputs are made up.",
-)
-@click.option(
-    "--validate-budget",
-    metavar="BUDGET",
-    help="Validation's limits: time for all runs, memory for one run, such as 1min or 30s,4GiB.  [default: 20s,2GiB]",
-)
+@add(VALIDATION)
 @click.option("--allow-unchecked", is_flag=True, help="Write the files even if they could not be checked.")
 @click.option(
     "--fail-on",

@@ -194,6 +194,20 @@ BATCH = (
 )
 """Options of verbs that take a directory of models."""
 
+VALIDATION = (
+    click.option(
+        "--validate-with",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        multiple=True,
+        help="Inputs for validation by name, as .npz; may be repeated. Without it, inputs are made up.",
+    ),
+    click.option(
+        "--validate-budget",
+        metavar="BUDGET",
+        help="Validation's limits: time for all runs, memory for one run, such as 1min or 30s,4GiB.  [default: 20s,2GiB]",
+    ),
+)
+
 NNAPI = (
     click.option(
         "--nnapi-feature-level",
