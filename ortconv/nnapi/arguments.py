@@ -1,8 +1,8 @@
-"""What callers hand to the API, checked against the types that its functions declare.
+"""Checks of what callers pass to the API against the types that its functions declare.
 
 `checked` is the only guard against values of other Python types. It knows the annotations of the public functions:
-those in PLAIN, classes of the API, sequences of either, and each of them with `| None`. Conversions run code of the
-caller's objects, so that any exception in them means that the value will not do.
+those in PLAIN, classes of the API, sequences of either, and each of them with `| None`. A conversion may run code of
+the caller's objects, so any exception in it means that the value is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from ortconv.nnapi.errors import NnapiError
 P = ParamSpec("P")
 R = TypeVar("R")
 ArgumentRule = Callable[[str, object], Any]
-"""From a parameter's name and a value to the value that the function gets. NnapiError if the value will not do."""
+"""Maps a parameter's name and a value to the value that the function receives. Raises NnapiError if the value is
+refused.
+"""
 
 Nanoseconds = int
 Values = Any
@@ -52,7 +54,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def wrong(name: str, value: object, wanted: str, hint: str | None = None) -> NnapiError:
-    """The error for a value that will not do."""
+    """The error for a value that is refused."""
     if value is None:
         return NnapiError(ResultCode.UNEXPECTED_NULL, f"{name} is None, not {wanted}", hint=hint)
     try:
@@ -64,7 +66,7 @@ def wrong(name: str, value: object, wanted: str, hint: str | None = None) -> Nna
 
 
 def whole(name: str, value: object) -> int:
-    """An integer of 64 bits."""
+    """An integer that fits into 64 bits."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except Exception:
@@ -106,7 +108,7 @@ def array(name: str, value: object) -> Array:
 
 
 def elements(name: str, value: object, dtype: np.dtype[Any]) -> Array:
-    """An array as it is; numbers and lists of numbers as elements of a type. BAD_DATA where that cannot hold them."""
+    """The array itself, or numbers and lists of numbers as an array of a type. BAD_DATA if the type cannot hold them."""
     if isinstance(value, np.ndarray | np.generic):
         return array(name, np.asarray(value))
     try:
@@ -123,7 +125,7 @@ def elements(name: str, value: object, dtype: np.dtype[Any]) -> Array:
 
 
 def _member(members: type[IntEnum]) -> ArgumentRule:
-    """A member of an enumeration, or its code."""
+    """The rule for a member of an enumeration, or its code."""
 
     def check(name: str, value: object) -> IntEnum:
         try:
@@ -183,7 +185,7 @@ PLAIN: dict[str, ArgumentRule] = {
 
 
 def _rule(text: str, function: Callable[..., object]) -> ArgumentRule:
-    """The rule for an annotation."""
+    """The rule for an annotation, given as text."""
     bare = text.removesuffix(" | None")
     inner = bare.removeprefix("Sequence[").removesuffix("]") if bare.startswith("Sequence[") else bare
     rule = PLAIN.get(inner) or _instance(inner, function)
@@ -209,7 +211,7 @@ def _each(rule: ArgumentRule) -> ArgumentRule:
 
 
 def _instance(class_name: str, function: Callable[..., object]) -> ArgumentRule:
-    """Objects of a class: one that the function's module knows, or one of the API."""
+    """The rule for objects of a class, which is looked up in the function's module and then in the API."""
 
     @functools.cache
     def owner() -> type:

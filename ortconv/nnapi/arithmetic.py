@@ -19,13 +19,13 @@ def round_half_away(x: Array | float) -> Array:
 
 
 def round_away(x: float) -> int:
-    """The same for one number."""
+    """`round_half_away` for one number."""
     return math.floor(x + 0.5) if x >= 0 else math.ceil(x - 0.5)
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """(m, shift) with real = m * 2**(shift - 31) and m of 31 bits; (0, 0) for 0 and what rounds to it. OP_FAILED for
-    what is no number, as quotients of extreme scales are.
+    """(m, shift) with real = m * 2**(shift - 31) and m of 31 bits; (0, 0) if real is 0 or rounds to it. OP_FAILED if
+    real is NaN or infinite, as the quotient of extreme scales may be.
     """
     if not math.isfinite(real):
         raise op_failed(f"the scales make a factor of {real}")
@@ -39,15 +39,13 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 
 def high_mul(a: Array, m: Array | int) -> Array:
-    """The high half of 2ab for 32-bit a and b, of which m is not negative; halves rounded up. int64 arrays hold the
-    numbers.
-    """
+    """The high half of 2ab for 32-bit a and nonnegative 32-bit m, both held in int64 arrays; halves are rounded up."""
     ab: Array = a.astype(np.int64, copy=False) * np.asarray(m, np.int64)
     return (ab + (1 << 30)) >> 31
 
 
 def shift_right(x: Array, by: Array | int) -> Array:
-    """x / 2**by, rounded; halves away from zero."""
+    """x / 2**by, rounded to the nearest integer; halves away from zero."""
     by = np.asarray(by, np.int64)
     half = (np.int64(1) << by) >> 1
     y: Array = (x + half - ((x < 0) & (by > 0))) >> by
@@ -62,7 +60,7 @@ def multiply(x: Array, m: Array | int, shift: Array | int) -> Array:
 
 
 def scale_by(x: Array, real: float | Array) -> Array:
-    """`multiply` with the fixed-point form of `real`, one number or one for each index of the last dimension."""
+    """`multiply` with the fixed-point form of `real`: one number, or one for each index of the last dimension."""
     if np.ndim(real) == 0:
         return multiply(x, *quantize_multiplier(float(real)))
     pairs = [quantize_multiplier(float(one)) for one in np.asarray(real).reshape(-1)]
@@ -70,12 +68,14 @@ def scale_by(x: Array, real: float | Array) -> Array:
 
 
 def product_scale(a: OperandType, b: OperandType) -> float:
-    """The scale of products of elements, rounded to float32."""
+    """The scale of a product of elements of both types, rounded to float32."""
     return single(a.scale * b.scale)
 
 
 def quantize(real: Array, out: OperandType) -> Array:
-    """Real numbers as elements of a quantized type: zero point + round(real / scale), within the limits of the type."""
+    """Real numbers as elements of a quantized type: zero point + round(real / scale), clamped to the limits of the
+    type.
+    """
     low, high = out.limits
     q: Array = np.clip(out.zero_point + round_half_away(real / np.float32(out.scale)), low, high)
     return q.astype(out.type.dtype)
@@ -97,13 +97,13 @@ def _fuse_code(activation: int) -> FuseCode:
 
 
 def activate(x: Array, activation: int) -> Array:
-    """A fused activation on real numbers."""
+    """Apply a fused activation to real numbers."""
     code = _fuse_code(activation)
     return x if code is FuseCode.NONE else np.clip(x, *(np.asarray(limit, x.dtype) for limit in _CLAMP[code]))
 
 
 def activation_limits(activation: int, out: OperandType) -> tuple[int, int]:
-    """Smallest and largest element of a quantized output behind a fused activation."""
+    """The smallest and largest element that a quantized output can have after a fused activation."""
     low, high = out.limits
     lowest, highest = _CLAMP[_fuse_code(activation)]
     if lowest > -math.inf:
@@ -114,12 +114,12 @@ def activation_limits(activation: int, out: OperandType) -> tuple[int, int]:
 
 
 def requantize(acc: Array, real: float | Array, out: OperandType, activation: int = 0) -> Array:
-    """Accumulators times `real`, plus the zero point, limited by the activation and the type."""
+    """Accumulators times `real`, plus the zero point, clamped to the limits of the activation and the type."""
     low, high = activation_limits(activation, out)
     q: Array = np.clip(scale_by(acc, real) + out.zero_point, low, high)
     return q.astype(out.type.dtype)
 
 
 def exact_float(x: Array, terms: int) -> Array:
-    """Centered 8-bit numbers as floats, such that sums of `terms` products are exact."""
+    """Centered 8-bit numbers in a float type in which sums of `terms` products are exact."""
     return x.astype(np.float32 if terms * 255 * 255 < 1 << 24 else np.float64)

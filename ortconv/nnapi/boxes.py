@@ -1,4 +1,4 @@
-"""Boxes in pictures: (x1, y1, x2, y2) in the last dimension, float32. Overlap, suppression, transformation."""
+"""Overlap, suppression and transformation of boxes: float32, (x1, y1, x2, y2) in the last dimension."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ortconv.nnapi.errors import op_failed
 
 HALF = np.float32(0.5)
 ScoreKernel = Callable[[Array], Array]
-"""What a score is multiplied by, by its overlap with a better box."""
+"""Maps the overlap with a better box to the factor by which a score is multiplied."""
 
 
 def overlaps(box: Array, others: Array) -> Array:
-    """Intersection over union of one box with each of others; 0 where the union is empty."""
+    """Intersection over union of one box with each of the others; 0 where the union is empty."""
     sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
     shared = np.prod(np.maximum(sides, np.float32(0)), axis=1)
     union = np.prod(box[2:] - box[:2]) + np.prod(others[:, 2:] - others[:, :2], axis=1) - shared
@@ -23,7 +23,9 @@ def overlaps(box: Array, others: Array) -> Array:
 
 
 def hard_nms(scores: Array, boxes: Array, threshold: float, limit: int = -1) -> Array:
-    """Indices of the boxes that no better one overlaps by `threshold` or more, best first; at most `limit`, if >= 0."""
+    """Indices of the boxes that overlap no better box by `threshold` or more, best first; at most `limit` if it is >=
+    0.
+    """
     left = np.argsort(-scores, kind="stable")
     kept: list[int] = []
     while left.size and len(kept) != limit:
@@ -34,8 +36,8 @@ def hard_nms(scores: Array, boxes: Array, threshold: float, limit: int = -1) -> 
 
 
 def soft_nms(scores: Array, boxes: Array, kernel: ScoreKernel, threshold: float) -> tuple[Array, Array]:
-    """Indices of boxes, best first, and their scores after each was lowered by the better ones' `kernel`. What falls
-    below `threshold` is gone.
+    """Indices of boxes, best first, and their scores. Each score is multiplied by `kernel` for every better box. Boxes
+    whose score falls below `threshold` are left out.
     """
     scores, left = scores.copy(), np.arange(scores.size)
     kept: list[int] = []
@@ -50,9 +52,9 @@ def soft_nms(scores: Array, boxes: Array, kernel: ScoreKernel, threshold: float)
 
 
 def transformed(boxes: Array, deltas: Array, image: Array) -> Array:
-    """Boxes moved and scaled by (dx, dy, dw, dh) relative to their sizes and clipped to (height, width) of the image.
+    """Boxes moved and scaled by (dx, dy, dw, dh) relative to their sizes, and clipped to an image of (height, width).
 
-    Shapes broadcast but for the last dimension.
+    All dimensions but the last broadcast.
     """
     sides = boxes[..., 2:] - boxes[..., :2]
     centers = (boxes[..., :2] + boxes[..., 2:]) * HALF + deltas[..., :2] * sides
@@ -63,12 +65,12 @@ def transformed(boxes: Array, deltas: Array, image: Array) -> Array:
 
 
 def require_ordered(boxes: Array) -> None:
-    """OP_FAILED if a box ends before it starts, or is not of numbers."""
+    """OP_FAILED if a box ends before it starts, or has a NaN coordinate."""
     if not (boxes[..., :2] <= boxes[..., 2:]).all():
         raise op_failed("a box ends before it starts")
 
 
 def require_indices(indices: Array, count: int) -> None:
-    """OP_FAILED for an index of a batch that is not below `count`."""
+    """OP_FAILED for a batch index that is not below `count`."""
     if indices.size and not 0 <= indices.min() <= indices.max() < count:
         raise op_failed(f"batches {indices.min()} to {indices.max()} are not within {count}")

@@ -12,7 +12,9 @@ from ortconv.nnapi.handle import Handle, api
 
 
 class Burst(Handle):
-    """One execution at a time, each of this compilation. Closed, it takes no more; one under way is completed."""
+    """Runs executions of one compilation, one at a time. A closed burst starts no other; one that is running is
+    completed.
+    """
 
     @api("PP")
     def __init__(self, compilation: Compilation) -> None:
@@ -23,7 +25,7 @@ class Burst(Handle):
 
     @api("PE")
     def compute(self, execution: Execution) -> None:
-        """BAD_DATA for an execution of another compilation, BAD_STATE while the burst runs another one."""
+        """Run an execution. BAD_DATA if it is of another compilation, BAD_STATE while the burst runs another one."""
         if execution.compilation is not self.compilation:
             raise bad_data("the execution belongs to another compilation")
         if self._closed:

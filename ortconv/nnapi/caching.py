@@ -1,4 +1,4 @@
-"""Compilation caching: tokens, file names, and the form in which the simulated devices keep a model."""
+"""Compilation caching: tokens, file names, and the form in which the simulated devices store a model."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ MODEL_FILE, DATA_FILE = "1", "2"
 
 @dataclass(frozen=True, slots=True)
 class CacheFiles:
-    """The files of one prepared model."""
+    """The cache files of one prepared model."""
 
     model: tuple[Path, ...]
     data: tuple[Path, ...]
 
     @classmethod
     def of(cls, directory: str, token: bytes, device: Device) -> CacheFiles:
-        """Names: the directory as it was given, two letters for each byte of the token, the kind, a number."""
+        """The files for a token. A name is the directory as given, two letters for each byte of the token, the kind and
+        a number.
+        """
         letters = "".join(chr(65 + (byte & 15)) + chr(65 + (byte >> 4)) for byte in token)
         models, data = device.cache_files
         return cls(
@@ -47,7 +49,7 @@ class CacheFiles:
         return self.model + self.data
 
     def create(self) -> bool:
-        """Make the files, for their owner alone. False if that cannot be done."""
+        """Create the files, readable by their owner alone. False if that is not possible."""
         try:
             for path in self.paths:
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -65,8 +67,8 @@ def derived_token(
     operations: Iterable[tuple[int, int]] = (),
     attributes: Attributes | None = None,
 ) -> bytes:
-    """The token of one prepared model: of the client's token, the operations (source model and index) of a step, the
-    device and its version, and the settings.
+    """The token of one prepared model. It is derived from the client's token, the operations of the step as (source
+    model, index), the device and its version, and the settings.
     """
     digest = hashlib.sha256(token)
     for source, index in operations:
@@ -78,7 +80,7 @@ def derived_token(
 
 
 def save(model: Model, files: CacheFiles, owner: str) -> None:
-    """Write a prepared model: its structure and large constants to the files, with a digest of all of it."""
+    """Write a prepared model, its structure and large constants, to the files, with a digest of everything."""
     blobs: list[bytes] = []
     head = json.dumps({"owner": owner, "model": _document(model, blobs)}).encode()
     body = struct.pack("<Q", len(head)) + head + b"".join(struct.pack("<Q", len(blob)) + blob for blob in blobs)
@@ -88,7 +90,7 @@ def save(model: Model, files: CacheFiles, owner: str) -> None:
 
 
 def load(files: CacheFiles, owner: str) -> Model:
-    """The model that `save` wrote. OP_FAILED if a file is missing, damaged or another owner's."""
+    """The model that `save` wrote. OP_FAILED if a file is missing, is damaged or belongs to another owner."""
     try:
         content = files.paths[0].read_bytes()
         digest, body = content[:32], content[32:]

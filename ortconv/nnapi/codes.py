@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 LARGEST_OWN = 0xFFFF
-"""Codes above are those of extensions."""
+"""Codes above this one belong to extensions."""
 
 M = TypeVar("M", bound=IntEnum)
 
 
 def _foreign(kind: type[M], value: object) -> M:
-    """A member for a code of an extension, the same one each time."""
+    """The member for a code of an extension; the same object each time."""
     from ortconv.nnapi import extension
 
     assert isinstance(value, int)
@@ -26,7 +26,7 @@ def _foreign(kind: type[M], value: object) -> M:
 
 
 class FeatureLevel(IntEnum):
-    """Levels compare as plain integers: the API level of Android up to 31, then a number of its own."""
+    """Levels compare as plain integers: Android's API level up to 31, then numbers of their own."""
 
     LEVEL_1 = 27
     LEVEL_2 = 28
@@ -39,7 +39,7 @@ class FeatureLevel(IntEnum):
 
     @classmethod
     def number(cls, number: int) -> FeatureLevel:
-        """Level 1 to 8 by its ordinal."""
+        """The level with an ordinal from 1 to 8."""
         return _BY_NUMBER[number]
 
     @property
@@ -83,7 +83,7 @@ class Operand(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Operand | None:
-        """A type of an extension, if a driver has declared it."""
+        """The member for a type of an extension that a driver has declared."""
         from ortconv.nnapi import extension
 
         found = extension.operand(value) if isinstance(value, int) else None
@@ -105,7 +105,7 @@ class Operand(IntEnum):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of one element in memory."""
+        """The type of one element in memory."""
         return _DTYPES[self]
 
     @property
@@ -114,7 +114,7 @@ class Operand(IntEnum):
 
     @property
     def zero_points(self) -> range | None:
-        """The zero points that a quantized type may have; None for other types."""
+        """The zero points that a quantized type allows; None for other types."""
         return _ZERO_POINTS.get(self)
 
     @property
@@ -238,7 +238,7 @@ class DurationCode(IntEnum):
 class Operation(IntEnum):
     @classmethod
     def _missing_(cls, value: object) -> Operation | None:
-        """An operation of an extension whose prefix was handed out."""
+        """The member for an operation of an extension that has a prefix."""
         from ortconv.nnapi import extension
 
         known = isinstance(value, int) and extension.split(value) is not None
@@ -250,7 +250,7 @@ class Operation(IntEnum):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether only drivers know the operation."""
+        """Whether the operation belongs to an extension, so that only drivers know it."""
         return self.is_extension or self is Operation.OEM_OPERATION
 
     ADD = 0

@@ -24,13 +24,15 @@ from ortconv.nnapi.properties import PartitioningMode, properties
 from ortconv.nnapi.timing import mark
 
 LEAST_ALIGNMENT = 16
-"""Bytes; of any memory, whatever devices use it (kMinMemoryAlignment in Android's common/types/include/nnapi/Types.h)."""
+"""In bytes: the alignment that suits every device (kMinMemoryAlignment in Android's
+common/types/include/nnapi/Types.h).
+"""
 CLIENT_FAULTS = (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)
 
 
 class Compilation(Handle):
-    """A finished model and how to compile it. With `devices`, exactly those are used and the CPU does not step in for
-    them; without, all of the runtime's, and the CPU for those that fail.
+    """A finished model and how to compile it. Exactly the given `devices` are used, and the CPU does not step in for
+    them. Without `devices`, all devices of the runtime are used, and the CPU steps in for one that fails.
     """
 
     @api("PC")
@@ -46,7 +48,7 @@ class Compilation(Handle):
         self.preference = Preference.FAST_SINGLE_ANSWER
         self.priority = Priority.MEDIUM
         self.attributes: dict[tuple[str, int], bytes] = {}
-        """Of extensions, by name and code."""
+        """Attributes of extensions, by the extension's name and the attribute's code."""
         self.finished = False
         self._timeout: int | None = None
         self._cache: tuple[str, bytes] | None = None
@@ -68,7 +70,7 @@ class Compilation(Handle):
 
     @api("PC")
     def set_timeout(self, nanoseconds: Nanoseconds) -> None:
-        """Of the compilation; 0 for none. BAD_DATA unless one device was named."""
+        """Set how long the compilation may take; 0 means any time. BAD_DATA unless one device was named."""
         self._must_be_open()
         if not self.is_single:
             raise bad_data("a timeout needs a compilation for exactly one named device")
@@ -76,7 +78,9 @@ class Compilation(Handle):
 
     @api("PC")
     def set_caching(self, directory: str | os.PathLike[str], token: bytes) -> None:
-        """Where devices may keep what they prepare. The token of 32 bytes stands for the model: no two may share one."""
+        """Set the directory where devices may store prepared models. The token of 32 bytes identifies the model:
+        different models need different tokens.
+        """
         self._must_be_open()
         if len(token) != TOKEN_LENGTH:
             raise bad_data(f"a token has {TOKEN_LENGTH} bytes, not {len(token)}")
@@ -84,7 +88,9 @@ class Compilation(Handle):
 
     @api("PC")
     def add_extension_attribute(self, name: str, code: int, data: bytes | None) -> None:
-        """Something for the driver, which the extension `name` gives a meaning. BAD_DATA unless one device was named."""
+        """Pass an attribute to the driver; the extension `name` defines its meaning. BAD_DATA unless one device was
+        named.
+        """
         self._must_be_open()
         if not self.is_single:
             raise bad_data("an attribute needs a compilation for exactly one named device")
@@ -92,7 +98,7 @@ class Compilation(Handle):
 
     @api("PC")
     def finish(self) -> None:
-        """Choose devices and make the model ready on them. An error means that the compilation cannot be used."""
+        """Choose devices and prepare the model on them. After an error the compilation cannot be used."""
         self._must_be_open()
         self.finished = True
         deadline = None if self._timeout is None else time.monotonic() + self._timeout * 1e-9
@@ -113,7 +119,7 @@ class Compilation(Handle):
         return SimplePlan(self.model, cpu, cpu.prepare(self.model, PrepareOptions()))
 
     def _free(self) -> None:
-        """Executions that were created keep the plan."""
+        """Forget the plan. Executions that were created before keep it."""
         self.finished, self._plan = True, None
 
     @property
@@ -131,7 +137,7 @@ class Compilation(Handle):
 
     @property
     def plan(self) -> ExecutionPlan:
-        """BAD_STATE while there is none."""
+        """The plan. BAD_STATE before `finish`."""
         if self._plan is None:
             raise bad_state(
                 "the compilation failed or is closed" if self.finished else "the compilation is not finished"
@@ -139,12 +145,12 @@ class Compilation(Handle):
         return self._plan
 
     def devices_of(self, is_output: bool, index: int) -> set[Device]:
-        """Those that use an argument."""
+        """The devices that use an input or output."""
         return self.plan.devices_of(is_output, index)
 
     @api("PC")
     def get_preferred_memory_alignment_for_input(self, index: int) -> int:
-        """In bytes."""
+        """The preferred alignment in bytes."""
         return self._preferred(False, index, lambda device: device.alignment, LEAST_ALIGNMENT)
 
     @api("PC")
@@ -204,7 +210,7 @@ class Compilation(Handle):
     def _prepare(
         self, device: Device, model: Model, deadline: float | None, operations: Sequence[tuple[int, int]]
     ) -> PreparedModel:
-        """From the cache if that works."""
+        """The prepared model, loaded from the cache if possible."""
         cache = None
         if self._cache is not None and any(device.cache_files):
             directory, token = self._cache

@@ -1,4 +1,4 @@
-"""The reference executor: runs a model's operations in order, in numpy."""
+"""The reference executor, in numpy. It runs a model's operations in order."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ortconv.nnapi.operations.table import Advice, Dims, OperationCall, Operatio
 from ortconv.nnapi.validation import LARGEST
 
 OperandValue = Tensor | None
-"""None: omitted."""
+"""None for an omitted operand."""
 KnownTypes = Mapping[int, OperandType | None]
-"""What is known of the operands of a model: their values, or their types with final dimensions."""
+"""Operands of a model by index: their values, or their types with final dimensions."""
 Admit = Callable[[Sequence[Dims]], None]
-"""Called with the dimensions of all results of an operation, before they are computed where that can be."""
+"""Called with the dimensions of all results of an operation; before they are computed, where they can be inferred."""
 
 NHWC = (0, 2, 3, 1)
 NCHW = (0, 3, 1, 2)
@@ -33,31 +33,31 @@ NCHW = (0, 3, 1, 2)
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """When to stop. Times are of time.monotonic, in seconds."""
+    """When a run ends at the latest. Times are those of time.monotonic, in seconds."""
 
     deadline: float | None = None
     loop_timeout: float = 2.0
     attributes: Attributes = field(default_factory=dict)
-    """What the client gives to drivers, of extensions."""
+    """Attributes of extensions that the client passes to drivers."""
 
     def check(self, code: ResultCode) -> None:
-        """Fail with `code` once the deadline is past."""
+        """Raise an error with `code` once the deadline has passed."""
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise NnapiError(code, "the deadline is past")
 
     def within(self, seconds: float) -> RunLimits:
-        """The same, and so many seconds from this moment on at most."""
+        """These limits, with a deadline at most `seconds` from now."""
         deadline = time.monotonic() + seconds
         return replace(self, deadline=deadline if self.deadline is None else min(self.deadline, deadline))
 
 
 NO_LIMITS = RunLimits()
 OperationObserver = Callable[[Model, ModelOperation, float], None]
-"""Told of each operation and the seconds that it took."""
+"""Called after each operation with its duration in seconds."""
 
 
 class CpuProgram:
-    """A finished model, made ready to run. With `half`, all float32 numbers are rounded to float16."""
+    """A finished model, ready to run. With `half`, all float32 numbers are rounded to float16."""
 
     def __init__(self, model: Model, half: bool = False) -> None:
         self.model = model
@@ -88,8 +88,8 @@ class CpuProgram:
     ) -> list[Tensor]:
         """The model's outputs.
 
-        `room` is how many bytes each output may have, None for any number; OUTPUT_INSUFFICIENT_SIZE at the first that
-        is larger.
+        `room` is the size in bytes of each output's buffer; None means any size. OUTPUT_INSUFFICIENT_SIZE at the first
+        output that is larger.
         """
         limits.check(ResultCode.MISSED_DEADLINE_PERSISTENT)
         return self._run(inputs, room, limits, observer)
@@ -125,9 +125,9 @@ class CpuProgram:
     def _admit(
         self, operation: ModelOperation, values: KnownTypes, places: dict[int, int | None], shapes: Sequence[Dims]
     ) -> None:
-        """Decide on the sizes of an operation's results before they are computed, as Android does (setInfoAndAllocateIfNeeded
-        in common/CpuExecutor.cpp). OP_FAILED beyond what an operand can have, OUTPUT_INSUFFICIENT_SIZE if a result is an
-        output of the model and has no room.
+        """Check the sizes of an operation's results before they are computed, as Android does
+        (setInfoAndAllocateIfNeeded in common/CpuExecutor.cpp). OP_FAILED if a result is larger than an operand can be,
+        OUTPUT_INSUFFICIENT_SIZE if it is an output of the model and larger than the buffer.
         """
         kinds = [self.model.operands[index].kind.with_dims(dims) for index, dims in zip(operation.outputs, shapes)]
         for kind in kinds:
@@ -141,7 +141,7 @@ class CpuProgram:
                 raise OutputTooSmallError(self._shapes({**values, **dict(zip(operation.outputs, kinds))}, places))
 
     def _shapes(self, values: KnownTypes, places: dict[int, int | None]) -> list[tuple[Dims, bool]]:
-        """Of every output: dimensions, as far as they are known, and whether there is enough room."""
+        """For every output, the dimensions as far as they are known, and whether its buffer is large enough."""
         shapes = []
         for index in self.model.outputs:
             value, capacity = values.get(index), places.get(index)
@@ -216,14 +216,14 @@ def _known(value: OperandValue) -> Tensor:
 
 
 def truth(value: OperandValue, code: Operation) -> bool:
-    """The value of a condition. OP_FAILED unless it is one element."""
+    """The value of a condition. OP_FAILED unless it has exactly one element."""
     if value is None or value.size != 1:
         raise op_failed("the condition is not one element", operation=code)
     return bool(value.array.reshape(-1)[0])
 
 
 def check_loop(end: float) -> None:
-    """MISSED_DEADLINE_TRANSIENT once a WHILE has run for too long."""
+    """MISSED_DEADLINE_TRANSIENT if a WHILE runs beyond `end`."""
     if time.monotonic() >= end:
         raise NnapiError(ResultCode.MISSED_DEADLINE_TRANSIENT, "the loop timeout is past", operation=Operation.WHILE)
 
@@ -234,7 +234,7 @@ def run_operation(
     declared: Sequence[OperandType],
     admit: Admit | None = None,
 ) -> list[Tensor]:
-    """The results of one operation; `declared` are the types of its outputs in the model."""
+    """The results of one operation. `declared` are the types of its outputs in the model."""
     try:
         with np.errstate(all="ignore"):
             return _run_row(row_of(operation.code), operation, inputs, declared, admit)
@@ -252,7 +252,7 @@ def _size_outputs(
     images: Sequence[bool],
     admit: Admit | None,
 ) -> None:
-    """Give a call outputs of the inferred dimensions. NnapiError where these are not the declared ones."""
+    """Give the call's outputs the inferred dimensions. NnapiError if they contradict the declared ones."""
     shapes = found if isinstance(found, list) else [found]
     stored = [_permuted(dims, NCHW) if image else dims for dims, image in zip(shapes, images)]
     for out, dims in zip(declared, stored):
@@ -291,7 +291,7 @@ def _run_row(
 
 
 def _check_quantization(row: OperationRow, call: OperationCall) -> None:
-    """OP_FAILED for scales and zero points that the operation does not compute with."""
+    """OP_FAILED for scales and zero points that the operation cannot compute with."""
     for check in row.quantization:
         for found in check(call):
             if isinstance(found, str) and not isinstance(found, Advice):
@@ -299,7 +299,7 @@ def _check_quantization(row: OperationRow, call: OperationCall) -> None:
 
 
 def _widen(value: OperandValue) -> OperandValue:
-    """Float16 tensors with their elements as float32."""
+    """The value, with a float16 tensor's elements as float32."""
     if value is not None and value.type is Operand.TENSOR_FLOAT16:
         return Tensor(value, value.array.astype(np.float32))
     return value
@@ -316,7 +316,7 @@ def _permuted(dims: Dims, order: tuple[int, ...]) -> Dims:
 
 
 def agreed(declared: OperandType, dims: Dims) -> None:
-    """OP_FAILED if dimensions do not agree with the known ones that were declared."""
+    """OP_FAILED if dimensions contradict the declared ones."""
     known = declared.dims
     if known and (len(known) != len(dims) or any(k not in (0, d) for k, d in zip(known, dims))):
         raise op_failed(f"dimensions {list(dims)} do not agree with the declared {list(known)}")

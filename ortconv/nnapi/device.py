@@ -1,4 +1,4 @@
-"""What a device is; and nnapi-reference, the CPU."""
+"""The interface of a device, and nnapi-reference, the CPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_WORK = (
 
 @dataclass(frozen=True, slots=True)
 class Performance:
-    """Relative to this CPU: smaller is better, 1.0 the same."""
+    """Time and power relative to this CPU: 1.0 is the same, smaller is better."""
 
     exec_time: float
     power_usage: float
@@ -42,12 +42,12 @@ class Performance:
 
 CPU_PERFORMANCE = Performance(1.0, 1.0)
 NEVER = Performance(float(np.finfo(np.float32).max), float(np.finfo(np.float32).max))
-"""Of a type that a device says nothing about: never chosen over a device that says something."""
+"""For a type without a figure. Such a device is never chosen over one that has a figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """How fast and how frugal a device is with each type of operand; what is not listed is NEVER."""
+    """Performance of a device for each type of operand; NEVER for a type that is not listed."""
 
     types: Mapping[Operand, Performance] = field(default_factory=dict)
     relaxed_scalar: Performance = NEVER
@@ -68,8 +68,8 @@ class Capabilities:
 
     @property
     def ever_beat_cpu(self) -> bool:
-        """Whether a figure is below the CPU's. A device without one gets no work while the CPU is among the devices: of equal
-        figures the CPU's win.
+        """Whether a figure is below the CPU's. A device without one gets no work while the CPU is among the devices,
+        since the CPU wins a tie.
         """
         figures = (*self.types.values(), self.relaxed_scalar, self.relaxed_tensor, self.if_, self.while_)
         return any(one.exec_time < 1 or one.power_usage < 1 for one in figures)
@@ -84,14 +84,14 @@ class PrepareOptions:
     priority: Priority = Priority.MEDIUM
     deadline: float | None = None
     cache: CacheFiles | None = None
-    """Where the device may keep what it prepared."""
+    """Where the device may store what it prepares."""
     attributes: Attributes = field(default_factory=dict)
-    """Of extensions, by name and code."""
+    """Attributes of extensions, by the extension's name and the attribute's code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Durations in nanoseconds; None where a device does not measure."""
+    """Durations in nanoseconds; None if the device does not measure them."""
 
     on_hardware: int | None = None
     in_driver: int | None = None
@@ -104,35 +104,39 @@ class Timing:
 
 
 class PreparedModel:
-    """A model that a device made ready."""
+    """A model that a device has prepared."""
 
     def execute(
         self, inputs: Sequence[OperandValue], room: Sequence[int | None], limits: RunLimits, measure: bool = False
     ) -> tuple[list[Tensor], Timing]:
-        """The outputs. `room` is how many bytes each may have, None for any number."""
+        """Run the model and return its outputs. `room` is the size in bytes of each output's buffer; None means any
+        size.
+        """
         raise NotImplementedError
 
 
 class Device:
-    """One that can run models, or parts of them."""
+    """A device that runs models or parts of them."""
 
     name: str
     version: str
     type: DeviceType
     level: FeatureLevel
     extensions: tuple[Extension, ...] = ()
-    """What the device defines beyond the API."""
+    """Extensions that the device implements."""
     capabilities: Capabilities
     cache_files: tuple[int, int] = (0, 0)
-    """How many files the device caches a model in: model files, data files; of each at most MAX_CACHE_FILES."""
+    """How many cache files the device needs: (model files, data files), each at most MAX_CACHE_FILES."""
     is_ours: bool = False
-    """Whether the device is part of ortconv. What others raise is a failure of theirs, see `ortconv.nnapi.drivers`."""
+    """Whether the device is part of ortconv. Exceptions of other devices count as driver failures; see
+    `ortconv.nnapi.drivers`.
+    """
     alignment: int = 64
     padding: int = 64
 
     @property
     def feature_level(self) -> FeatureLevel:
-        """At most that of the runtime."""
+        """The device's feature level; at most that of the runtime."""
         return min(self.level, properties().feature_level)
 
     @property
@@ -141,23 +145,23 @@ class Device:
 
     @property
     def has_fences(self) -> bool:
-        """Whether fenced executions return before they are done."""
+        """Whether a fenced execution may return before it is done."""
         return False
 
     @checked
     def get_extension_support(self, name: str) -> bool:
-        """Whether the device defines an extension."""
+        """Whether the device implements an extension."""
         return any(extension.name == name for extension in self.extensions)
 
     def supported_operations(self, model: Model) -> list[bool]:
-        """For each operation of a model of at most the device's level, in the order to run, whether the device takes
-        it.
+        """Whether the device supports each operation of a model, in execution order. The model needs no level above the
+        device's.
         """
         raise NotImplementedError
 
     def takes(self, code: Operation, kind: Operand) -> bool:
-        """Whether the device takes an operation whose main operand is of a type; for IF and WHILE, if it takes what is
-        inside.
+        """Whether the device supports an operation whose main operand has a type. For IF and WHILE: whether it supports
+        the models inside.
         """
         raise NotImplementedError
 
@@ -165,15 +169,15 @@ class Device:
         raise NotImplementedError
 
     def prepare_from_cache(self, cache: CacheFiles, options: PrepareOptions) -> PreparedModel:
-        """Fails if the files are damaged or not the device's own."""
+        """Load a prepared model. Raises NnapiError if the files are damaged or were written by another device."""
         raise op_failed(f"{self.name} caches nothing")
 
     def allocates(self, kind: OperandType) -> bool:
-        """Whether the device allocates memory for an operand."""
+        """Whether the device allocates memory for operands of a type."""
         return False
 
     def wait(self) -> None:
-        """Until the device is ready."""
+        """Return when the device is ready."""
 
     def __repr__(self) -> str:
         return f"<{self.type.name} {self.name}>"
@@ -190,7 +194,7 @@ class PreparedOnCpu(PreparedModel):
 
 
 class ReferenceDevice(Device):
-    """The CPU. It takes every operation of the API, whatever the types, and does not measure time."""
+    """The CPU. It supports every operation of the API with every type, and does not measure time."""
 
     name = REFERENCE
     version = "UNKNOWN"

@@ -1,4 +1,4 @@
-"""Calls into drivers, which may be anybody's Python."""
+"""A guard around calls into drivers, which may be written by anybody."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def driver(device: Device, call: str) -> Iterator[None]:
-    """A call into a device's driver. What it raises besides NnapiError ends it as a driver's death does on Android:
-    DEAD_OBJECT, which the CPU may step in for.
+    """Surrounds a call into a device's driver. An exception other than NnapiError counts as the death of the driver, as
+    on Android: DEAD_OBJECT, after which the CPU may step in.
     """
     try:
         yield

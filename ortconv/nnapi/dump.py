@@ -1,4 +1,4 @@
-"""Models as documents and as text: operands, operations, inputs and outputs."""
+"""Models as JSON documents and as text: operands, operations, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SHOWN = 8  # elements of a constant that the text shows
 def document(
     model: Model, names: Mapping[int, str] | None = None, places: Sequence[Device | None] = ()
 ) -> dict[str, Any]:
-    """Plain data for JSON, constants by size alone; operations in the order to run. `names` are of operands, `places` the
-    devices of the operations.
+    """Plain data for JSON. Constants appear with their sizes only, operations in execution order. `names` are those of
+    operands, `places` the devices of operations.
     """
     return {
         "feature_level": int(model.level),
@@ -59,7 +59,7 @@ def _operand(index: int, operand: ModelOperand, name: str | None) -> dict[str, A
 
 
 def text(model: Model, names: Mapping[int, str] | None = None, places: Sequence[Device | None] = ()) -> str:
-    """One line for each operand that is no temporary, and for each operation."""
+    """One line for each operand that is not a temporary, and one for each operation."""
     return "\n".join(_lines(model, "", names or {}, places))
 
 

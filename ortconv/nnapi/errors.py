@@ -1,4 +1,4 @@
-"""The one error of the API: a result code and what it is about."""
+"""The error of the API: a result code, and what caused it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ortconv.nnapi.codes import Operation, ResultCode
 
 
 class NnapiError(ModelError):
-    """A call that did not return NO_ERROR. `operation` and `operand` name what is at fault, where one thing is."""
+    """A call did not return NO_ERROR. `operation` and `operand` name the cause where there is a single one."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class NnapiError(ModelError):
         self.operation = operation
         self.operand = operand
         self.dimensions = dimensions
-        """Of an output that did not fit its buffer."""
+        """Dimensions of an output that did not fit its buffer."""
 
     def __str__(self) -> str:
         where = "" if self.operation is None else f"{self.operation.name}: "
@@ -34,14 +34,14 @@ class NnapiError(ModelError):
         return f"{self.code.name}: {where}{super().__str__()}"
 
     def bare(self) -> Self:
-        """The same error without its traceback, which holds on to everything that failed."""
+        """A copy of the error without its traceback, which would keep all objects of the failed run alive."""
         twin = type(self).__new__(type(self), *self.args)
         twin.__dict__ |= self.__dict__
         return twin
 
 
 class OutputTooSmallError(NnapiError):
-    """OUTPUT_INSUFFICIENT_SIZE. `shapes` holds, for every output, its dimensions and whether they have room."""
+    """OUTPUT_INSUFFICIENT_SIZE. `shapes` holds the dimensions of every output, and whether its buffer is large enough."""
 
     def __init__(self, shapes: list[tuple[tuple[int, ...], bool]]) -> None:
         super().__init__(ResultCode.OUTPUT_INSUFFICIENT_SIZE, "an output has more bytes than there is room for")

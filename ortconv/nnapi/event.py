@@ -1,4 +1,4 @@
-"""Events: the end of an execution that runs in the background."""
+"""Events: they signal the end of an execution in the background."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AS_DRIVERS_SAY = {
     ResultCode.UNMAPPABLE: ResultCode.OP_FAILED,
     ResultCode.DEAD_OBJECT: ResultCode.OP_FAILED,
 }
-"""A result passes through the driver's error status on its way to a waiting client; these have none of their own."""
+"""A waiting client receives a result as a driver's error status. Codes without a status of their own become these."""
 
 
 class Fence:
@@ -44,7 +44,7 @@ class Fence:
 
 
 class Event(Handle):
-    """An execution under way. `wait` returns when it is done, or raises what it ended with."""
+    """A running execution. `wait` returns when it is done, or raises its error."""
 
     def __init__(self, work: Callable[[], None] | None = None, *, fence: Fence | None = None) -> None:
         self._error: Exception | None = None
@@ -62,7 +62,7 @@ class Event(Handle):
     @classmethod
     @checked
     def from_sync_fence_fd(cls, fd: int) -> Event:
-        """An event for somebody else's fence. BAD_DATA unless the descriptor is positive."""
+        """An event for a fence of another component. BAD_DATA unless the descriptor is positive."""
         if fd <= 0:
             raise bad_data(f"{fd} is no file descriptor of a fence")
         event = cls()
@@ -86,7 +86,7 @@ class Event(Handle):
 
     @timed("PE")
     def wait(self) -> None:
-        """Until the work is done; as often as you like."""
+        """Wait until the work is done. It may be called again."""
         if self._waited_fd >= 0:
             poll = select.poll()
             poll.register(self._waited_fd, select.POLLIN)
@@ -97,7 +97,7 @@ class Event(Handle):
             raise self._error.bare() if isinstance(self._error, NnapiError) else self._error
 
     def get_sync_fence_fd(self) -> int:
-        """A file descriptor, the caller's own, that becomes readable when the work is done. BAD_DATA for an event
+        """A file descriptor that becomes readable when the work is done. The caller owns it. BAD_DATA for an event
         without a fence.
         """
         fd = self._waited_fd if self._fence is None else self._fence.fd
@@ -106,7 +106,7 @@ class Event(Handle):
         return os.dup(fd)
 
     def _free(self) -> None:
-        """Waits first."""
+        """Wait, then free the object."""
         if self._thread is not None:
             self._thread.join()
         if self._fence is not None:

@@ -34,12 +34,12 @@ SOURCE = "ExecutionBuilder"
 
 
 def get_default_loop_timeout() -> int:
-    """Of a WHILE, in ns."""
+    """For a WHILE, in nanoseconds."""
     return DEFAULT_LOOP_TIMEOUT
 
 
 def get_maximum_loop_timeout() -> int:
-    """Of a WHILE, in ns."""
+    """For a WHILE, in nanoseconds."""
     return MAXIMUM_LOOP_TIMEOUT
 
 
@@ -52,7 +52,7 @@ class State(Enum):
 
 @dataclass(slots=True)
 class Argument:
-    """An input or output that was set. Neither data nor memory: omitted."""
+    """An input or output that was set. Without data and memory, it is omitted."""
 
     kind: OperandType
     data: Array | None = None
@@ -60,7 +60,9 @@ class Argument:
 
 
 class Execution(Handle):
-    """Set every input and output, then compute, once; or repeatedly with the same settings, if it is made reusable."""
+    """One run of a compilation. Set every input and output, then compute once; a reusable execution can compute
+    repeatedly.
+    """
 
     @api("PE")
     def __init__(self, compilation: Compilation) -> None:
@@ -70,7 +72,7 @@ class Execution(Handle):
         self.state = State.PREPARATION
         self.reusable = False
         self.attributes: dict[tuple[str, int], bytes] = {}
-        """Of extensions, by name and code."""
+        """Attributes of extensions, by the extension's name and the attribute's code."""
         self._inputs: list[Argument | None] = [None] * len(self.model.inputs)
         self._outputs: list[Argument | None] = [None] * len(self.model.outputs)
         self._padding = False
@@ -90,7 +92,7 @@ class Execution(Handle):
 
     @api("PE")
     def enable_input_and_output_padding(self, enable: bool) -> None:
-        """Whether arrays and regions may be longer than the operand. BAD_STATE once an argument is set."""
+        """Set whether arrays and regions may be longer than the operand. BAD_STATE once an argument is set."""
         self._must_be_open()
         if any(argument is not None for argument in (*self._inputs, *self._outputs)):
             raise bad_state("padding must be enabled before any argument is set")
@@ -105,7 +107,7 @@ class Execution(Handle):
 
     @api("PE")
     def set_timeout(self, nanoseconds: Nanoseconds) -> None:
-        """Of one computation; 0 for none."""
+        """Set how long one computation may take; 0 means any time."""
         self._must_be_open()
         if not self.compilation.is_single:
             raise bad_data("a timeout needs a compilation for exactly one named device")
@@ -113,7 +115,7 @@ class Execution(Handle):
 
     @api("PE")
     def set_loop_timeout(self, nanoseconds: Nanoseconds) -> None:
-        """Of each WHILE; at most 15 s."""
+        """Set how long each WHILE may take; at most 15 s."""
         self._must_be_open()
         if nanoseconds > MAXIMUM_LOOP_TIMEOUT:
             vlog.warning(SOURCE, "the loop timeout of {} ns is cut to {} ns", nanoseconds, MAXIMUM_LOOP_TIMEOUT)
@@ -121,7 +123,9 @@ class Execution(Handle):
 
     @api("PE")
     def add_extension_attribute(self, name: str, code: int, data: bytes | None) -> None:
-        """Something for the driver, which the extension `name` gives a meaning. BAD_DATA unless one device was named."""
+        """Pass an attribute to the driver; the extension `name` defines its meaning. BAD_DATA unless one device was
+        named.
+        """
         self._must_be_open()
         if not self.compilation.is_single:
             raise bad_data("an attribute needs a compilation for exactly one named device")
@@ -129,8 +133,8 @@ class Execution(Handle):
 
     @api("PIO")
     def set_input(self, index: int, array: Values | None, kind: OperandType | None = None) -> None:
-        """An array of the operand's elements, or numbers; None for an omitted one. Dimensions that the model leaves open
-        come from `kind`, or else from the array.
+        """Set an input to an array of the operand's elements, or to numbers; None omits it. Dimensions that the model
+        does not specify come from `kind`, or else from the array.
         """
         declared = self._declared(False, index)
         if array is None:
@@ -146,7 +150,7 @@ class Execution(Handle):
 
     @api("PIO")
     def set_output(self, index: int, array: Array | None, kind: OperandType | None = None) -> None:
-        """A C-contiguous array that the result is written to. Its dimensions count for nothing, only its size."""
+        """Set a C-contiguous array that receives an output. Its size matters, its dimensions do not."""
         declared = self._declared(True, index)
         known = declared if kind is None else refined(declared, kind)
         if array is not None and (not array.flags.c_contiguous or not array.flags.writeable):
@@ -159,13 +163,13 @@ class Execution(Handle):
     def set_input_from_memory(
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, kind: OperandType | None = None
     ) -> None:
-        """A region of a memory; all of a device memory, with offset and length 0."""
+        """Set an input to a region of a memory. A device memory is used as a whole: offset and length are 0."""
         if not self._set_device_memory(False, index, memory, offset, length, kind):
             self.set_input_bytes(index, memory.region(offset, length), kind)
 
     @api("PIO")
     def set_input_bytes(self, index: int, data: Array | None, kind: OperandType | None = None) -> None:
-        """Bytes that say nothing of dimensions: those that the model leaves open come from `kind` alone."""
+        """Set an input to bytes without dimensions. Dimensions that the model does not specify come from `kind` alone."""
         self.set_input(index, data, self._declared(False, index) if kind is None else kind)
 
     @api("PIO")
@@ -190,11 +194,11 @@ class Execution(Handle):
 
     @api("PE")
     def start_compute_with_dependencies(self, events: Sequence[Event], duration: Nanoseconds = 0) -> Event:
-        """Run once the events are done.
+        """Run once the events are signaled.
 
-        `duration` is how long the run may take after that, in ns; 0 for any time. Devices that return a fence before
-        they are done need outputs of known dimensions; where the CPU does everything, and so the result is there on
-        return, they may be open.
+        `duration` is how long the run may take after that, in nanoseconds; 0 means any time. A device that returns a
+        fence before it is done needs outputs of known dimensions. Where the CPU computes everything, the outputs are
+        ready on return, and their dimensions may be unknown.
         """
         _log("ExecutionBuilder::computeFenced")
         if duration and not self.compilation.is_single:
@@ -235,8 +239,8 @@ class Execution(Handle):
 
     @api("PE")
     def get_output_operand_dimensions(self, index: int) -> tuple[int, ...]:
-        """Of an output, once the run is over. If it did not fit, OUTPUT_INSUFFICIENT_SIZE, whose `dimensions` say
-        what is needed.
+        """The dimensions of an output after the run. If it did not fit: OUTPUT_INSUFFICIENT_SIZE, whose `dimensions`
+        are those that it needs.
         """
         return self._reported(index)
 
@@ -246,7 +250,7 @@ class Execution(Handle):
 
     @api("PE")
     def get_duration(self, code: int) -> int:
-        """Of a successful run that was measured, in ns; 2**64 - 1 where the device does not say."""
+        """A duration of a successful, measured run, in nanoseconds; 2**64 - 1 if the device did not measure it."""
         if code not in tuple(DurationCode):
             raise bad_data(f"{code} is no duration")
         if self.state is not State.COMPLETED or self._failure is not None or not self._measure:
@@ -260,7 +264,7 @@ class Execution(Handle):
         return self.state is State.COMPUTING
 
     def _free(self) -> None:
-        """One that is running goes on to its end."""
+        """A running execution goes on to its end."""
         with self._lock:
             if self.state is State.COMPUTING:
                 vlog.error("NeuralNetworks", "ANeuralNetworksExecution_free called on a running execution")
@@ -269,7 +273,7 @@ class Execution(Handle):
         self._inputs, self._outputs = [], []
 
     def _declared(self, is_output: bool, index: int) -> OperandType:
-        """What the model says of an argument that is about to be set."""
+        """The declared type of an argument that is about to be set."""
         self._must_be_open()
         arguments = self._outputs if is_output else self._inputs
         if not 0 <= index < len(arguments):
@@ -279,7 +283,7 @@ class Execution(Handle):
         return (self.model.output_types if is_output else self.model.input_types)[index]
 
     def _check_fit(self, array: Array, kind: OperandType, index: int) -> None:
-        """BAD_DATA if an array is of another type, or of another size where that is known."""
+        """BAD_DATA if an array has another type, or another size where the size is known."""
         dtype = kind.type.dtype
         if array.dtype not in (dtype, np.uint8):
             raise bad_data(f"argument {index}: {kind.type.name} holds {dtype}, not {array.dtype}")
@@ -290,7 +294,7 @@ class Execution(Handle):
     def _set_device_memory(
         self, is_output: bool, index: int, memory: Memory, offset: int, length: int, kind: OperandType | None
     ) -> bool:
-        """Set an argument if the memory is a device's or an image; whether it is."""
+        """Set an argument if the memory is a device memory or an image. Returns whether it is one."""
         if not isinstance(memory, DeviceMemory | ImageMemory):
             return False
         declared = self._declared(is_output, index)
@@ -308,7 +312,7 @@ class Execution(Handle):
         return True
 
     def _begin(self) -> Request:
-        """From preparation to computing. BAD_STATE if the execution is running or used up."""
+        """Change the state from preparation to computation. BAD_STATE if the execution is running or was used."""
         with self._lock:
             if self.state is State.COMPUTING:
                 raise bad_state("the execution is running")
@@ -379,7 +383,7 @@ class Execution(Handle):
                 target[: result.nbytes] = np.ascontiguousarray(result.array).reshape(-1).view(np.uint8)
 
     def _complete(self, failure: ResultCode | None, shapes: Sequence[tuple[tuple[int, ...], bool]] = ()) -> None:
-        """The run is over. An error itself is not kept: its traceback holds on to everything that failed."""
+        """Record the end of the run. The error itself is not kept, since its traceback would keep objects alive."""
         self._failure = failure
         if failure is not None:
             self._shapes = list(shapes)
@@ -411,7 +415,7 @@ class Execution(Handle):
 
 
 def _shaped(declared: OperandType, array: Array) -> OperandType:
-    """The declared type, with the dimensions that it leaves open from an array of its elements, if those fit."""
+    """The declared type. Unknown dimensions come from an array of its elements, if its shape agrees."""
     if declared.is_known or array.dtype != declared.type.dtype:
         return declared
     found = declared.with_dims(array.shape)

@@ -1,7 +1,7 @@
-"""Extensions: types of operands and operations that drivers define, under a name in reversed domain order.
+"""Extensions: operand types and operations that drivers define, under a name in reversed domain order.
 
-A code of an extension has the extension's prefix in its upper 16 bits. Prefixes are handed out as names come up, and differ from
-process to process.
+The upper 16 bits of a code are the prefix of its extension. Prefixes are assigned when an extension is first named, so
+they differ from process to process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LARGEST = (1 << BITS) - 1
 
 @dataclass(frozen=True)
 class ExtensionOperand:
-    """A type of operands: its code within the extension, the type of one element, and whether it is a tensor or a scalar."""
+    """An operand type: its code within the extension, the type of one element, and whether it is a tensor or a scalar."""
 
     code: int
     dtype: np.dtype[Any]
@@ -29,14 +29,16 @@ class ExtensionOperand:
 
 @dataclass(frozen=True)
 class Extension:
-    """What a driver declares. Operations need no declaration: the driver says of each model which ones it takes."""
+    """The declaration of an extension by a driver. Operations need none: the driver decides for each model which it
+    supports.
+    """
 
     name: str
     operands: tuple[ExtensionOperand, ...] = ()
 
 
 Attributes = Mapping[tuple[str, int], bytes]
-"""What clients give to drivers besides a model: by extension and code within it."""
+"""Values that clients pass to drivers beside a model, by the extension's name and the attribute's code."""
 
 _prefixes: dict[str, int] = {}
 _names = [""]
@@ -44,7 +46,9 @@ _declared: dict[str, Extension] = {}
 
 
 def code_of(name: str, within: int) -> int:
-    """The code of a type or operation of an extension. BAD_DATA beyond 16 bits, or for too many extensions."""
+    """The code of a type or operation of an extension. BAD_DATA if `within` exceeds 16 bits, or for too many
+    extensions.
+    """
     if not 0 <= within <= LARGEST:
         raise bad_data(f"{within} is no code within an extension: those are 0 to {LARGEST}")
     if name not in _prefixes:
@@ -56,13 +60,13 @@ def code_of(name: str, within: int) -> int:
 
 
 def split(code: int) -> tuple[str, int] | None:
-    """The extension's name and the code within it; None for a code of no extension that is in use."""
+    """The extension's name and the code within it; None if no extension has the code's prefix."""
     prefix = code >> BITS
     return (_names[prefix], code & LARGEST) if 0 < prefix < len(_names) else None
 
 
 def declare(extension: Extension) -> None:
-    """Make the types of an extension known. BAD_DATA if another driver has declared them otherwise."""
+    """Register the types of an extension. BAD_DATA if another driver has declared them differently."""
     known = _declared.setdefault(extension.name, extension)
     if known != extension:
         raise bad_data(f"the extension {extension.name} is declared already, with other types")
@@ -77,7 +81,7 @@ def operand(code: int) -> ExtensionOperand | None:
 
 
 def add_attribute(attributes: dict[tuple[str, int], bytes], name: str, code: int, data: bytes | None) -> None:
-    """BAD_DATA for an attribute that is there already."""
+    """Add an attribute. BAD_DATA if it exists."""
     code_of(name, code)
     if (name, code) in attributes:
         raise bad_data(f"the attribute {code} of {name} is there already")

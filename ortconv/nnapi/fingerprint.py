@@ -1,4 +1,4 @@
-"""The 64-bit fingerprint of a byte string (FarmHash Fingerprint64), which hash projections are defined by."""
+"""The 64-bit fingerprint of a byte string (FarmHash Fingerprint64), which defines hash projections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SEED = 81
 
 
 def fingerprint64(data: bytes) -> int:
-    """An unsigned number of 64 bits."""
+    """The fingerprint, an unsigned number of 64 bits."""
     if len(data) <= 16:
         return _up_to_16(data)
     if len(data) <= 32:
@@ -54,7 +54,7 @@ def _up_to_16(data: bytes) -> int:
 
 
 def _edges(data: bytes, first: int, mul: int) -> tuple[int, int, int]:
-    """The two numbers that the outer 16 bytes on each side join to, and the first of them weighted."""
+    """The outer 16 bytes of each side joined to one number each, and the first of these numbers weighted."""
     a, b = _word(data, 0) * first & MASK, _word(data, 8)
     c, d = _word(data, -8) * mul & MASK, _word(data, -16) * K2
     return _rotate(a + b, 43) + _rotate(c, 30) + d & MASK, a + _rotate(b + K2, 18) + c, a
@@ -76,7 +76,7 @@ def _up_to_64(data: bytes) -> int:
 
 
 def _block(data: bytes, at: int, a: int, b: int) -> tuple[int, int]:
-    """32 bytes mixed with two numbers."""
+    """Mix 32 bytes into two numbers."""
     w, x, y, z = (_word(data, at + step) for step in (0, 8, 16, 24))
     a += w
     b = _rotate(b + a + z, 21)
@@ -90,7 +90,7 @@ HashPair = tuple[int, int]
 def _round(
     data: bytes, at: int, x: int, y: int, z: int, v: HashPair, w: HashPair, mul: int, times: int
 ) -> tuple[int, int, int, HashPair, HashPair]:
-    """64 bytes; the first and the third number change places."""
+    """Mix 64 bytes into the state. The first and the third number change places."""
     x = _rotate(x + y + v[0] + _word(data, at + 8), 37) * mul & MASK
     y = _rotate(y + v[1] + _word(data, at + 48), 42) * mul & MASK
     x ^= w[1] * times & MASK

@@ -16,33 +16,33 @@ from ortconv.nnapi.arithmetic import high_mul, quantize_multiplier, shift_right
 from ortconv.nnapi.errors import op_failed
 
 EXPONENTS = range(-2, 5)
-"""Of the powers of 2 that exp takes one factor each for."""
+"""Exponents of the powers of 2 for which exp has a factor each."""
 
 
 class FixedPoint:
-    """Arithmetic of numbers of so many bits."""
+    """Arithmetic of fixed-point numbers with `bits` bits."""
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
         self.one = (1 << (bits - 1)) - 1
-        """Without integer bits, as near to 1 as there is."""
+        """The largest number without integer bits, the one nearest to 1."""
         self._factors = [(n, self.constant(math.exp(-(2.0**n)))) for n in EXPONENTS]
 
     def constant(self, value: float, integer_bits: int = 0) -> int:
         return round(value * 2.0 ** (self.bits - 1 - integer_bits))
 
     def limited(self, x: Array) -> Array:
-        """Within the bits."""
+        """The array, clamped to the range of the bits."""
         return np.clip(x, ~self.one, self.one).astype(np.int64)
 
     def times(self, a: Array | int, b: Array | int) -> Array:
-        """The high half of 2ab; halves rounded up. The integer bits of both add up."""
+        """The high half of 2ab; halves are rounded up. The result has the integer bits of both factors."""
         ab = np.asarray(a, np.int64) * np.asarray(b, np.int64)
         high: Array = (ab + (1 << (self.bits - 2))) >> (self.bits - 1)
         return np.minimum(high, self.one)
 
     def exp_of_negative(self, x: Array, integer_bits: int) -> Array:
-        """exp(x) for x <= 0, without integer bits: a polynomial between -1/4 and 0, times a factor for every bit above."""
+        """exp(x) for x <= 0, without integer bits: a polynomial between -1/4 and 0, times a factor for each higher bit."""
         fraction_bits = self.bits - 1 - integer_bits
         quarter = 1 << (fraction_bits - 2)
         inner = (x & (quarter - 1)) - quarter
@@ -63,7 +63,7 @@ class FixedPoint:
         return self.limited(middle + self.times(middle, self.limited(x + series)))
 
     def _reciprocal(self, x: Array) -> Array:
-        """2 / (1 + x) with 2 integer bits for 0 <= x <= 1, by three of Newton's steps."""
+        """2 / (1 + x) with 2 integer bits for 0 <= x <= 1, by three Newton steps."""
         half = (x + self.one + 1) // 2
         y = self.constant(48 / 17, 2) + self.times(half, self.constant(-32 / 17, 2))
         for _ in range(3):
@@ -76,12 +76,12 @@ class FixedPoint:
         return self.limited(self._reciprocal(x) << 1)
 
     def sigmoid(self, x: Array, integer_bits: int) -> Array:
-        """Without integer bits."""
+        """The sigmoid, without integer bits."""
         positive = self.reciprocal(self.exp_of_negative(-np.abs(x), integer_bits))
         return np.where(x == 0, self.constant(1 / 2), np.where(x > 0, positive, self.one - positive))
 
     def tanh(self, x: Array, integer_bits: int) -> Array:
-        """Without integer bits."""
+        """The hyperbolic tangent, without integer bits."""
         power = self.exp_of_negative(-np.abs(x), integer_bits + 1)
         y = self.limited((self._reciprocal(power) - self.constant(1, 2)) << 2)
         return np.where(x == 0, 0, np.where(x > 0, y, -y))
@@ -92,8 +92,8 @@ LONG = FixedPoint(32)
 
 
 def rescaled(x: Array, real: float, integer_bits: int) -> tuple[Array, int]:
-    """x * real as 32-bit numbers, 0 where |x| is too large for that, and the largest |x| that is not. OP_FAILED where steps
-    of x are too small.
+    """x * real as 32-bit numbers, and the largest |x| that fits; 0 for a larger one. OP_FAILED if the step of x is too
+    small.
     """
     if real * 2.0 ** (31 - integer_bits) <= 1:
         raise op_failed(f"the scale {real:g} is too small")
@@ -103,7 +103,7 @@ def rescaled(x: Array, real: float, integer_bits: int) -> tuple[Array, int]:
 
 
 def inverse_root(x: Array) -> tuple[Array, Array]:
-    """Multipliers and shifts of 1 / sqrt(x), whole numbers below 2**31, by five of Newton's steps. 0 counts as 1."""
+    """Multipliers and shifts of 1 / sqrt(x) for integers x below 2**31, by five Newton steps. 0 counts as 1."""
     x = np.asarray(x, np.int64)
     large = x >= 1 << 29
     bits = np.floor(np.log2(np.maximum(np.where(large, x // 4, x), 1))).astype(np.int64) + 1

@@ -1,4 +1,4 @@
-"""What every object of the API has in common: it is a context manager and can be closed."""
+"""The base of every object of the API: a context manager that can be closed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def api(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A function of the API: its arguments are checked, its calls are marked with a phase."""
+    """Decorates a function of the API: its arguments are checked, and its calls are marked with a phase of the trace."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         return timed(phase)(checked(function))
@@ -23,23 +23,23 @@ def api(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 class Handle:
-    """Leaving the `with` block closes the object. Closing twice is no error."""
+    """An object of the API. The end of its `with` block closes it. Closing it twice is not an error."""
 
     api_name: ClassVar[str] = ""
-    """In the NDK; the name of the class where this is empty."""
+    """Its name in the NDK, if that is not the name of the class."""
 
     def close(self) -> None:
-        """Free the object. What is in use elsewhere lives on there."""
+        """Free the object. Other objects that use it keep what they need."""
         with mark("LR", "PT", ndk_name(f"{self.api_name or type(self).__name__}.close")):
             self._free()
 
     @property
     def is_in_use(self) -> bool:
-        """Whether `close` left the object as it was."""
+        """Whether the object is in use, so that `close` does nothing."""
         return False
 
     def _free(self) -> None:
-        """Let go of what the object holds."""
+        """Release what the object holds."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Hardware buffers, with ordinary memory behind them: what a PC can have of Android's AHardwareBuffer."""
+"""Hardware buffers, Android's AHardwareBuffer, in ordinary memory of the PC."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGEST = 1 << 40  # bytes
 
 
 class BufferFormat(IntEnum):
-    """Formats of hardware buffers. A BLOB is `width` bytes."""
+    """Formats of hardware buffers. A BLOB has `width` bytes."""
 
     R8G8B8A8_UNORM = 1
     R8G8B8X8_UNORM = 2
@@ -50,7 +50,7 @@ _PIXEL_BYTES = {
 
 
 class BufferUsage(IntFlag):
-    """Who uses a buffer. The CPU maps it only if a CPU usage is there."""
+    """Users of a buffer. The CPU can map it only if a CPU usage is among them."""
 
     CPU_READ_RARELY = 2
     CPU_READ_OFTEN = 3
@@ -67,7 +67,7 @@ CPU_WRITE_MASK = 0xF0
 
 @dataclass(frozen=True, slots=True)
 class BufferDesc:
-    """What a buffer is: pixels, or `width` bytes of a BLOB. `stride` is in pixels; allocation sets it."""
+    """The description of a buffer: pixels, or a BLOB of `width` bytes. `stride` is in pixels; allocation sets it."""
 
     width: int
     height: int = 1
@@ -82,7 +82,7 @@ class BufferDesc:
 
 
 class HardwareBuffer(Handle):
-    """A buffer that is allocated as its description says. BAD_DATA for one that cannot be."""
+    """A buffer, allocated as described. BAD_DATA for a description that is not valid."""
 
     api_name: ClassVar[str] = "HardwareBuffer"
 
@@ -99,7 +99,7 @@ class HardwareBuffer(Handle):
         self._owners = 1
 
     def acquire(self) -> None:
-        """One more owner: the buffer lives until each has closed it."""
+        """Add an owner. The buffer lives until each owner has closed it."""
         self._owners += 1
 
     @property
@@ -118,7 +118,7 @@ class HardwareBuffer(Handle):
         return self._data
 
     def lock(self, usage: int) -> Array:
-        """The bytes, for the CPU. BAD_DATA for a usage that the description does not have."""
+        """The bytes, for the CPU. BAD_DATA for a usage that the description does not list."""
         for mask in (CPU_READ_MASK, CPU_WRITE_MASK):
             if usage & mask and not self.desc.usage & mask:
                 raise bad_data(f"the buffer's usage is {self.desc.usage:#x}: the CPU cannot use it as {usage:#x}")
@@ -127,7 +127,7 @@ class HardwareBuffer(Handle):
         return self.data
 
     def _free(self) -> None:
-        """Memories that were made from the buffer keep its bytes."""
+        """Release the bytes. Memories that were made from the buffer keep them."""
         self._owners = max(0, self._owners - 1)
         if not self._owners:
             self._data = None

@@ -1,4 +1,4 @@
-"""What a device says of itself, as plain data."""
+"""The properties of a device, as plain data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ortconv.nnapi.simulated import SimulatedDevice, main_operand
 
 
 def operations(device: Device) -> dict[Operation, list[Operand]]:
-    """What a device takes at its feature level, with the types of the main operand for each operation."""
+    """The operations that a device supports at its feature level, with the types of the main operand for each."""
     found = {}
     for code, row in rows().items():
         kinds = [
@@ -26,7 +26,7 @@ def operations(device: Device) -> dict[Operation, list[Operand]]:
 
 
 def main_types(row: OperationRow) -> dict[Operand, FeatureLevel]:
-    """The types of the operand that a device judges an operation by, each with its feature level."""
+    """The possible types of the main operand, each with the feature level that introduced it."""
     found: dict[Operand, FeatureLevel] = {}
     for form in row.forms:
         slot = form.required[main_operand(row.operation)]
@@ -43,8 +43,8 @@ def _allowed(slot: Slot, row: OperationRow) -> list[tuple[Operand, FeatureLevel]
 
 
 def document(device: Device, profile: str | None = None) -> dict[str, Any]:
-    """Everything, for JSON. `profile` is where the device comes from. Figures that are None say that the device is never
-    chosen for the type.
+    """All properties, for JSON. `profile` is the source of the device. A performance of None means that the device is
+    never chosen for the type.
     """
     table = device.capabilities
     figures = {kind.name: _figures(table.types.get(kind, NEVER)) for kind in Operand}

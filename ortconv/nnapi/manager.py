@@ -34,19 +34,19 @@ STATED: dict[str, type] = {
     "alignment": int,
     "padding": int,
 }
-"""What every device says of itself."""
+"""The properties that every device must have, with their types."""
 DRIVER_HINT = "a driver is a subclass of nnapi.Device that sets these attributes; docs/nnapi.md has one"
 
 
 def _known() -> list[Device]:
-    """Those of the `with` block around, or else those that all threads share."""
+    """The devices of the enclosing `registered` block, or else those of all threads."""
     drivers = _drivers.get()
     return _shared if drivers is None else drivers
 
 
 @checked
 def register_device(device: Device) -> None:
-    """Make a device known, in front of the CPU. BAD_DATA if its name exists, or if its description is incomplete."""
+    """Register a device, before the CPU in order. BAD_DATA if its name exists, or if its description is incomplete."""
     _check_driver(device)
     if device.name in (REFERENCE, *(other.name for other in _known())):
         raise bad_data(f"there is a device '{device.name}' already")
@@ -58,7 +58,7 @@ def register_device(device: Device) -> None:
 
 @checked
 def unregister_device(device: Device) -> None:
-    """BAD_DATA for a device that is not registered."""
+    """Remove a device. BAD_DATA for one that is not registered."""
     if device not in _known():
         raise bad_data(f"the device '{device.name}' is not registered")
     _known().remove(device)
@@ -78,7 +78,7 @@ def _check_driver(device: Device) -> None:
 
 
 def _announce(device: Device) -> None:
-    """In the log, once in the life of a device."""
+    """Log the device, once in its life."""
     if device in _announced:
         return
     _announced.add(device)
@@ -87,7 +87,7 @@ def _announce(device: Device) -> None:
 
 @contextmanager
 def registered(*devices: Device) -> Iterator[None]:
-    """Devices that are known within a `with` block, to its thread, in place of those registered outside of it."""
+    """Within this `with` block, this thread has exactly these devices and the CPU."""
     before = _drivers.set([])
     try:
         for device in devices:
@@ -98,7 +98,7 @@ def registered(*devices: Device) -> Iterator[None]:
 
 
 def get_devices() -> list[Device]:
-    """Every device; the CPU last."""
+    """All devices. The CPU is the last one."""
     if properties().cpu_only:
         return [_reference]
     try:
@@ -114,7 +114,7 @@ def get_device_count() -> int:
 
 @checked
 def get_device(which: str | int) -> Device:
-    """A device by its name or its place. BAD_DATA if there is none."""
+    """A device by its name or index. BAD_DATA if there is none."""
     devices = get_devices()
     if isinstance(which, int):
         if not 0 <= which < len(devices):
@@ -131,7 +131,7 @@ def get_runtime_feature_level() -> int:
 
 
 def check_devices(devices: Sequence[Device]) -> None:
-    """BAD_DATA for an empty list, a device twice or one that is not known."""
+    """BAD_DATA for an empty list, and for a device that is listed twice or not registered."""
     if not devices:
         raise bad_data("the list of devices is empty")
     known = get_devices()
@@ -144,7 +144,7 @@ def check_devices(devices: Sequence[Device]) -> None:
 
 @checked
 def get_supported_operations_for_devices(model: Model, devices: Sequence[Device]) -> list[bool]:
-    """For each operation, in the order in which they were added, whether one of the devices takes it."""
+    """For each operation, in the order of `add_operation`, whether one of the devices supports it."""
     check_devices(devices)
     if not model.finished or not model.valid:
         raise bad_state("the model is not finished")

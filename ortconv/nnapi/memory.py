@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ortconv.nnapi.device import Device
 
 Role = tuple["Compilation", bool, int]
-"""A compilation, whether the argument is an output, and its index."""
+"""(compilation, whether the argument is an output, index of the argument)."""
 
 
 class Memory(Handle):
-    """A block of bytes: an array of the caller, a mapped file, or what a device made from a descriptor."""
+    """A block of bytes: an array of the caller, a mapped file, or device memory made from a descriptor."""
 
     @checked
     def __init__(self, data: Array) -> None:
@@ -40,14 +40,14 @@ class Memory(Handle):
     @classmethod
     @checked
     def from_array(cls, array: Array) -> Memory:
-        """The bytes of a C-contiguous array, shared with it."""
+        """A memory that shares the bytes of a C-contiguous array."""
         return cls(array)
 
     @classmethod
     @checked
     def from_fd(cls, size: int, protection: int, fd: int, offset: int = 0) -> Memory:
-        """`size` bytes of a file from `offset` on, mapped with a protection of mmap.PROT_READ and PROT_WRITE.
-        UNMAPPABLE if that cannot be done.
+        """Map `size` bytes of a file from `offset` on. `protection` combines mmap.PROT_READ and PROT_WRITE. UNMAPPABLE
+        if the file cannot be mapped.
         """
         if size <= 0 or offset < 0 or fd < 0:
             raise bad_data(f"cannot map {size} bytes from {offset} of file descriptor {fd}")
@@ -65,8 +65,8 @@ class Memory(Handle):
     @classmethod
     @checked
     def from_hardware_buffer(cls, buffer: HardwareBuffer) -> Memory:
-        """The bytes of a BLOB, shared with it; an image, which only drivers that know its format can read. UNMAPPABLE for
-        a BLOB that the CPU may not use.
+        """A memory that shares the bytes of a BLOB, or an image, which only drivers that know its format can read.
+        UNMAPPABLE for a BLOB without CPU usage.
         """
         if not buffer.is_blob:
             return ImageMemory(buffer)
@@ -78,7 +78,7 @@ class Memory(Handle):
     @classmethod
     @checked
     def from_desc(cls, desc: MemoryDesc) -> DeviceMemory:
-        """Memory for the roles of a finished descriptor, made by the device that they share."""
+        """Memory for the roles of a finished descriptor. If these share a device, the device allocates it."""
         return DeviceMemory(desc)
 
     @property
@@ -90,7 +90,7 @@ class Memory(Handle):
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return self.data.nbytes
 
     @property
@@ -100,21 +100,19 @@ class Memory(Handle):
 
     @checked
     def region(self, offset: int, length: int) -> Array:
-        """Bytes offset..offset+length. BAD_DATA outside of the memory."""
+        """The bytes from `offset` to `offset` + `length`. BAD_DATA if the region exceeds the memory."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise bad_data(f"bytes {offset}..{offset + length} lie outside of a memory of {self.size}")
         return self.data[offset : offset + length]
 
     def _free(self) -> None:
-        """A mapping stays as long as models use constants in it, and executions arguments."""
+        """Release the bytes. A mapping remains while models or executions use it."""
         self._data = None
 
     @staticmethod
     @checked
     def copy(source: Memory, target: Memory) -> None:
-        """The contents of one memory into another of the same size. BAD_DATA if they do not fit or the source holds
-        nothing.
-        """
+        """Copy one memory into another of the same size. BAD_DATA if the sizes differ or the source is not initialized."""
         if source is target:
             return
         try:
@@ -126,8 +124,8 @@ class Memory(Handle):
 
 
 class ImageMemory(Memory):
-    """A hardware buffer with pixels: an argument of an execution as a whole, never a constant. Only a driver that knows its
-    format can read it, and here is none: executions end with UNMAPPABLE, as on a phone's CPU.
+    """A hardware buffer with pixels. It can be an argument as a whole, but not a constant. Only a driver that knows the
+    format can read it. No device here does, so executions end with UNMAPPABLE, as on the CPU of a phone.
     """
 
     api_name = "Memory"
@@ -154,7 +152,7 @@ class ImageMemory(Memory):
         _ = self.data
 
     def _free(self) -> None:
-        """The buffer is its owner's."""
+        """Keep the buffer: it belongs to its owner."""
 
 
 def _copy(source: Memory, target: Memory) -> None:
@@ -180,7 +178,7 @@ def _copy(source: Memory, target: Memory) -> None:
 
 
 class MemoryDesc(Handle):
-    """What a device memory is for: the arguments, or roles, that it will be given as."""
+    """Describes a device memory by its roles: the arguments for which it will be used."""
 
     @api("PC")
     def __init__(self) -> None:
@@ -219,7 +217,7 @@ class MemoryDesc(Handle):
 
     @api("PC")
     def set_dimensions(self, dims: Sequence[int]) -> None:
-        """Narrow dimensions that are not known. BAD_DATA for others than are known already."""
+        """Set dimensions that are unknown so far. BAD_DATA if they contradict known ones."""
         self._must_be_open()
         if any(kind.type.is_scalar for kind in self.roles.values()) and dims:
             raise bad_data("a scalar has no dimensions")
@@ -244,7 +242,7 @@ class MemoryDesc(Handle):
 
 
 def _combined(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """What both say of the dimensions: () and 0 say nothing. BAD_DATA if they differ."""
+    """The dimensions that agree with both: () and 0 are unknown. BAD_DATA if they contradict."""
     if not a or not b:
         return a or b
     if len(a) != len(b) or any(p and q and p != q for p, q in zip(a, b)):
@@ -253,7 +251,7 @@ def _combined(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class DeviceMemory(Memory):
-    """Memory of a device, for declared roles alone. It holds nothing until an execution or a copy writes it."""
+    """Memory of a device, for the declared roles only. It has no contents until an execution or a copy writes it."""
 
     api_name = "Memory"
 
@@ -273,7 +271,7 @@ class DeviceMemory(Memory):
         self._closed = False
 
     def _allocated(self, device: Device) -> bool:
-        """Whether the device allocates the memory. A driver that fails does not."""
+        """Whether the device has allocated the memory. A driver that fails has not."""
         try:
             with driver(device, "allocates"):
                 return device.allocates(self.declared)
@@ -287,12 +285,12 @@ class DeviceMemory(Memory):
 
     @property
     def kind(self) -> OperandType:
-        """With the dimensions of what the memory holds."""
+        """The type, with the dimensions of the contents."""
         return self.declared if self.array is None else self.declared.with_dims(self.array.shape)
 
     @property
     def elements(self) -> Array:
-        """OP_FAILED while there are none."""
+        """The contents. OP_FAILED if there are none yet."""
         if self.array is None:
             raise op_failed("the device memory is used before anything was written to it")
         return self.array
@@ -302,7 +300,7 @@ class DeviceMemory(Memory):
         return self.elements.reshape(-1).view(np.uint8)
 
     def write(self, array: Array) -> None:
-        """What executions under way still write into a closed memory is lost."""
+        """Write the contents. What a running execution writes into a closed memory is lost."""
         if not self._closed:
             self.array = np.array(array, self.declared.type.dtype)
 

@@ -1,4 +1,4 @@
-"""Models: operands, operations, and the rules for putting them together."""
+"""Models: operands, operations, and the rules for combining them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class ModelOperand:
     kind: OperandType
     lifetime: Lifetime = Lifetime.TEMPORARY
     value: Array | None = None
-    """Of a constant: elements in the shape of the operand."""
+    """The elements of a constant, in the shape of the operand."""
     model: Model | None = None
     extension_data: bytes | None = None
-    """Of an operand of an extension's type: what the extension says of it, such as its quantization."""
+    """Data of an operand with an extension's type, such as its quantization. The extension defines their meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ModelOperation:
     outputs: tuple[int, ...]
     level: FeatureLevel
     use: OperationUse
-    """The form of the operation that its operands fit."""
+    """The form of the operation that the operands match."""
 
     @property
     def is_control_flow(self) -> bool:
@@ -55,7 +55,7 @@ class ModelOperation:
 
 
 class Model(Handle):
-    """A graph of operations. Build it, `finish` it, compile it. Calls behind `finish` are refused with BAD_STATE."""
+    """A graph of operations. Build it, `finish` it, compile it. A finished model cannot be changed: BAD_STATE."""
 
     @api("PP")
     def __init__(self) -> None:
@@ -67,15 +67,15 @@ class Model(Handle):
         self.finished = False
         self.valid = True
         self.warnings: list[str] = []
-        """What the API's documentation forbids and `add_operation` lets pass: a device may fail at it."""
+        """Violations of the API's documentation that `add_operation` accepts. A device may fail because of them."""
         self.client_order: list[int] = []
-        """For each operation in the order to run, where the client added it."""
+        """For each operation in execution order, its position in the order of `add_operation`."""
         self._borrowed: set[int] = set()  # constants that are arrays of the caller until `finish`
         vlog.select(properties().vlog)
 
     @api("PP")
     def add_operand(self, kind: OperandType) -> int:
-        """The index of the operand. BAD_DATA for a type that cannot be."""
+        """Add an operand and return its index. BAD_DATA for a type that is not valid."""
         self._must_be_open()
         check_type(kind, len(self.operands))
         self.operands.append(ModelOperand(kind))
@@ -93,8 +93,8 @@ class Model(Handle):
 
     @api("PP")
     def set_operand_value(self, index: int, value: Values | None) -> None:
-        """A constant: an array or numbers; or None for an optional operand that is omitted. An array of more than 128
-        bytes is read at `finish`: leave it as it is until then.
+        """Set a constant, an array or numbers; None omits an optional operand. An array of more than 128 bytes is read
+        by `finish`: do not change it before.
         """
         self._must_be_open()
         operand = self._operand(index)
@@ -111,7 +111,7 @@ class Model(Handle):
 
     @api("PP")
     def set_operand_value_from_memory(self, index: int, memory: Memory, offset: int, length: int) -> None:
-        """A constant that stays in a memory."""
+        """Set a constant to a region of a memory, without copying it."""
         self._must_be_open()
         operand = self._operand(index)
         if memory.is_described:
@@ -124,7 +124,7 @@ class Model(Handle):
 
     @api("PP")
     def set_operand_value_from_model(self, index: int, model: Model) -> None:
-        """Another finished model, for IF and WHILE."""
+        """Set an operand of IF or WHILE to another finished model."""
         self._must_be_open()
         operand = self._operand(index)
         if not model.finished or not model.valid:
@@ -135,17 +135,17 @@ class Model(Handle):
 
     @api("PP")
     def get_extension_operand_type(self, name: str, code: int) -> int:
-        """The code of a type of an extension, for `OperandType`."""
+        """The code of an extension's type, for `OperandType`."""
         return extension.code_of(name, code)
 
     @api("PP")
     def get_extension_operation_type(self, name: str, code: int) -> int:
-        """The code of an operation of an extension, for `add_operation`."""
+        """The code of an extension's operation, for `add_operation`."""
         return extension.code_of(name, code)
 
     @api("PP")
     def set_operand_extension_data(self, index: int, data: bytes | None) -> None:
-        """What an extension says of an operand of one of its types; None for nothing."""
+        """Set data of an operand with an extension's type; None removes them."""
         self._must_be_open()
         operand = self._operand(index)
         if not operand.kind.type.is_extension:
@@ -156,8 +156,8 @@ class Model(Handle):
 
     @api("PP")
     def add_operation(self, code: Operation, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """BAD_DATA if the operands do not fit the operation. Scales and zero points that the API's documentation does
-        not allow are noted in `warnings`: Android leaves them to the device that executes.
+        """Add an operation. BAD_DATA if the operands do not match it. Scales and zero points that violate the API's
+        documentation are listed in `warnings`: Android leaves them to the device that executes.
         """
         self._must_be_open()
         operands = [self._operand(index) for index in (*inputs, *outputs)]
@@ -172,7 +172,7 @@ class Model(Handle):
 
     @api("PP")
     def identify_inputs_and_outputs(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """BAD_DATA for an operand that is listed twice or has a value. Once in the life of a model."""
+        """Set the inputs and outputs of the model, once. BAD_DATA for an operand that is listed twice or has a value."""
         self._must_be_open()
         for indexes, lifetime in ((inputs, Lifetime.INPUT), (outputs, Lifetime.OUTPUT)):
             for index in indexes:
@@ -184,14 +184,14 @@ class Model(Handle):
 
     @api("PP")
     def relax_computation_float32_to_float16(self, allow: bool) -> None:
-        """Whether devices may compute float32 with the range and precision of float16."""
+        """Set whether devices may compute float32 with the range and precision of float16."""
         self._must_be_open()
         self.relaxed = allow
 
     @api("PP")
     def finish(self) -> None:
-        """Check the whole model and put its operations in an order to run. A model that is refused cannot be used any
-        more.
+        """Check the whole model and sort its operations into execution order. A model that is refused cannot be used
+        again.
         """
         self._must_be_open()
         self.finished, self.valid = True, False
@@ -208,7 +208,7 @@ class Model(Handle):
         vlog.message(vlog.MODEL, "ModelBuilder", "ModelBuilder::finish: {} operations", len(self.operations))
 
     def _trimmed(self, operation: ModelOperation) -> ModelOperation:
-        """Without trailing operands that equal their defaults, so that older devices can take the operation."""
+        """The operation without trailing operands that equal their defaults, so that older devices can support it."""
         use = operation.use
         count = len(operation.inputs)
         for names in use.trailing():
@@ -234,7 +234,7 @@ class Model(Handle):
 
     @property
     def level(self) -> FeatureLevel:
-        """The feature level that the model takes."""
+        """The feature level that the model needs."""
         own = max((operation_level(one, self.operands) for one in self.operations), default=FeatureLevel.LEVEL_1)
         inner = (operand.model.level for operand in self.operands if operand.model is not None)
         return max([own, *inner])

@@ -1,4 +1,4 @@
-"""Types of operands, and tensors with values."""
+"""Types of operands, and tensors: types with values."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ortconv.nnapi.codes import Operand
 
 @dataclass(frozen=True, slots=True)
 class ChannelQuant:
-    """One scale for each index of one dimension."""
+    """Quantization with one scale for each index of one dimension."""
 
     dim: int
     scales: tuple[float, ...]
 
 
 def single(x: float) -> float:
-    """The nearest number of single precision; infinite beyond those."""
+    """The nearest float32; infinite beyond its range."""
     with np.errstate(over="ignore", under="ignore"):
         return float(np.float32(x))
 
@@ -31,8 +31,8 @@ def single(x: float) -> float:
 class OperandType:
     """Element type, dimensions and quantization of an operand.
 
-    `dims` of a tensor: () is an unknown rank, a 0 an unknown dimension. Of a tensor with a value all are known and 0
-    means empty.
+    For a tensor, `dims` of () is an unknown rank and a 0 is an unknown dimension. If the tensor has a value, all
+    dimensions are known, and 0 means empty.
     """
 
     __slots__ = ("channel_quant", "dims", "scale", "type", "zero_point")
@@ -58,12 +58,12 @@ class OperandType:
 
     @property
     def size(self) -> int:
-        """Number of elements; 0 while a dimension is unknown. A scalar has one."""
+        """Number of elements; 0 if a dimension is unknown, 1 for a scalar."""
         return math.prod(self.dims)
 
     @property
     def is_known(self) -> bool:
-        """Whether rank and dimensions are all given."""
+        """Whether the rank and all dimensions are known."""
         return self.type.is_scalar or (self.type.is_tensor and self.rank > 0 and 0 not in self.dims)
 
     @property
@@ -76,7 +76,7 @@ class OperandType:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Smallest and largest integer of the type."""
+        """The smallest and the largest integer of the type."""
         info = np.iinfo(self.type.dtype)
         return int(info.min), int(info.max)
 
@@ -109,9 +109,7 @@ class OperandType:
 
 
 class Tensor(OperandType):
-    """An operand type together with the values. `array` has the shape `dims`; float16 may be held as float32 while
-    computing.
-    """
+    """An operand type with its values. `array` has the shape `dims`. Computations may hold float16 as float32."""
 
     __slots__ = ("array",)
 
@@ -125,7 +123,7 @@ class Tensor(OperandType):
 
     @property
     def real(self) -> Array:
-        """The values that quantized elements stand for, as float32; the elements themselves of other types."""
+        """The real numbers that quantized elements represent, as float32; for other types, the elements."""
         if not self.is_quantized:
             return self.array
         return ((self.array.astype(np.int32) - self.zero_point) * np.float32(self.scale)).astype(np.float32)
@@ -137,7 +135,7 @@ class Tensor(OperandType):
 
 
 class Lifetime(Enum):
-    """What an operand is to its model."""
+    """The role of an operand in its model."""
 
     TEMPORARY = auto()
     INPUT = auto()

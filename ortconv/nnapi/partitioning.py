@@ -1,4 +1,4 @@
-"""Which device runs which operation, and in which steps."""
+"""Assigns operations to devices, and groups them into steps."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ortconv.nnapi.slicing import ModelPart, needs_runtime, supported_by
 from ortconv.nnapi.validation import dependencies
 
 PLAN = "ExecutionPlan"
-"""The log tag: messages begin with ModelBuilder, but come from Android's runtime/ExecutionPlan.cpp."""
+"""The log tag. The messages begin with ModelBuilder, but Android's runtime/ExecutionPlan.cpp writes them."""
 
 SourceOperand = tuple[int, int]
-"""An operand of a source model: the model's index in the plan and the operand's in the model."""
+"""An operand of a source model: (index of the model in the plan, index of the operand in the model)."""
 
 
 def operation_cost(device: Device, model: Model, operation: ModelOperation, preference: Preference) -> float:
-    """What a device says the operation costs, by the type of its first input; smaller is better."""
+    """The cost of an operation, from the device's figures for the type of its first input; smaller is better."""
     capabilities = device.capabilities
     if not operation.inputs:  # of OEM_OPERATION alone
         return NEVER.of(preference)
@@ -42,8 +42,8 @@ def operation_cost(device: Device, model: Model, operation: ModelOperation, pref
 
 
 def best_devices(model: Model, devices: Sequence[Device], preference: Preference) -> list[int]:
-    """For each operation, in the order to run, the index of the device that does it best; `len(devices)` for control
-    flow whose models are partitioned in turn. BAD_DATA if no device can do an operation.
+    """For each operation in execution order, the index of the best device; `len(devices)` for control flow with models
+    that are partitioned themselves. BAD_DATA if no device supports an operation.
     """
     answers = [supported_by(device, model) for device in devices]
     best = [_best_device(at, model, devices, preference, answers) for at in range(len(model.operations))]
@@ -94,21 +94,21 @@ def _best_device(
 
 @dataclass(slots=True)
 class ModelStep:
-    """Some operations of one source model, on one device."""
+    """Operations of one source model that run on one device."""
 
     source: int
     device: Device
     part: ModelPart
     operations: list[int] = field(default_factory=list)
-    """Where the client added the operations."""
+    """Positions in the order of `add_operation`."""
     inputs: list[SourceOperand] = field(default_factory=list)
     outputs: list[SourceOperand] = field(default_factory=list)
     model: Model = field(default_factory=Model)
     prepared: PreparedModel | None = None
 
     def finish(self) -> None:
-        """Make the step's model. OP_FAILED if it has no inputs or no outputs, or passes on what the device's level
-        does not allow.
+        """Build the step's model. OP_FAILED if it has no inputs or no outputs, or if an operand violates the device's
+        feature level.
         """
         vlog.message(vlog.COMPILATION, PLAN, "ExecutionStep::finishStepModel, compilation on {}", self.device.name)
         inputs, outputs = self.part.boundary()
@@ -131,7 +131,7 @@ class IfStep:
     inputs: list[SourceOperand]
     outputs: list[SourceOperand]
     branches: tuple[int, int]
-    """Source models of both branches."""
+    """Indices of the source models of both branches."""
     then_at: int = -1
     else_at: int = -1
 
@@ -158,9 +158,7 @@ PartitionStep = ModelStep | IfStep | WhileStep | GotoStep
 
 @dataclass(slots=True)
 class PartitionSteps:
-    """A partitioned model: steps in one list, with jumps, and the source models that they belong to; the main model
-    is number 0.
-    """
+    """A partitioned model: a list of steps with jumps, and the source models of the steps. The main model has index 0."""
 
     steps: list[PartitionStep] = field(default_factory=list)
     models: list[Model] = field(default_factory=list)
@@ -172,7 +170,7 @@ class PartitionSteps:
 
 
 def described(step: PartitionStep) -> str:
-    """As Android's log has it."""
+    """The step in the words of Android's log."""
     match step:
         case ModelStep():
             return f"execute on {step.device.name}"
@@ -191,8 +189,8 @@ def partition(
     plan: PartitionSteps,
     best: Sequence[int] | None = None,
 ) -> int:
-    """Append the steps of a model to a plan, in the order in which they run, and those of models that control flow
-    refers to. The model's index among the plan's.
+    """Append the steps of a model, and of the models inside its control flow, to a plan, in execution order. Returns
+    the index of the model in the plan.
     """
     source = len(plan.models)
     plan.models.append(model)
@@ -210,8 +208,9 @@ def partition(
 
 
 def _groups(model: Model, devices: Sequence[Device], best: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """Operations in runs on one device each. The interpreter goes first, then the device with the highest number that
-    has work: the CPU feeds the others. A run takes along what becomes ready for its device meanwhile.
+    """Runs of operations on one device each. Control flow is first, then the device with the highest index that has
+    operations ready, since the CPU feeds the others. A run includes operations that become ready for its device
+    meanwhile.
     """
     missing, readers = dependencies(model)
     queues: list[deque[int]] = [deque() for _ in range(len(devices) + 1)]

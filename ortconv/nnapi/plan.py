@@ -1,4 +1,4 @@
-"""Plans: a model on one device, or steps on several; and how they are walked."""
+"""Execution plans: a model on one device, or steps on several devices; and how they run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEADLINES = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PE
 
 
 class FullFallbackError(Exception):
-    """The whole model must run on the CPU, because of an error that a step could not be saved from."""
+    """A step failed in a way that only a run of the whole model on the CPU can repair."""
 
     def __init__(self, cause: NnapiError) -> None:
         super().__init__(str(cause))
@@ -34,7 +34,7 @@ class FullFallbackError(Exception):
 
 @dataclass(slots=True)
 class Request:
-    """One execution: what goes in, how much room there is for what comes out."""
+    """One execution: its inputs, the sizes of its output buffers, and its limits."""
 
     inputs: Sequence[OperandValue]
     room: Sequence[int | None]
@@ -55,7 +55,7 @@ def run_on(
     room: Sequence[int | None],
     request: Request,
 ) -> tuple[list[Tensor], Timing]:
-    """Execute a prepared model for a request."""
+    """Run a prepared model with the limits of a request."""
     try:
         with mark(layer_of(device), "PE", device.name), driver(device, "execute"):
             results, timing = prepared.execute(inputs, room, request.limits, request.measure)
@@ -69,7 +69,7 @@ def run_on(
 
 
 def _check_results(results: Sequence[Tensor], room: Sequence[int | None]) -> None:
-    """ValueError for what is no answer to an execution: a driver's fault, as what it raises itself."""
+    """ValueError for results that no driver may return. It counts as a failure of the driver."""
     if len(results) != len(room) or not all(isinstance(one, Tensor) for one in results):
         raise ValueError(f"{len(results)} results for {len(room)} outputs, or results that are no Tensors")
     for result, space in zip(results, room):
@@ -79,7 +79,7 @@ def _check_results(results: Sequence[Tensor], room: Sequence[int | None]) -> Non
 
 @dataclass(slots=True)
 class SimplePlan:
-    """One device runs the whole model."""
+    """A plan with one device for the whole model."""
 
     model: Model
     device: Device
@@ -115,7 +115,7 @@ class SimplePlan:
 
 @dataclass
 class CompoundPlan:
-    """Steps on several devices, or around control flow."""
+    """A plan with steps on several devices, or with control flow."""
 
     model: Model
     steps: PartitionSteps
@@ -126,12 +126,12 @@ class CompoundPlan:
 
     @property
     def devices(self) -> list[Device]:
-        """In the order of the steps, each once."""
+        """The devices in the order of their first steps."""
         return list(dict.fromkeys(step.device for step in self.model_steps))
 
     @property
     def places(self) -> list[Device | None]:
-        """The device of each operation of the model; None where its steps are spread over several."""
+        """The device of each operation of the model; None if the operation has steps on several devices."""
         found: list[Device | None] = [None] * len(self.model.operations)
         for step in self.model_steps:
             if step.source == 0:
@@ -140,7 +140,7 @@ class CompoundPlan:
         return found
 
     def devices_of(self, is_output: bool, index: int) -> set[Device]:
-        """Those whose steps read or write an argument of the model, inside of interpreted control flow too."""
+        """The devices of the steps that read or write an argument of the model, steps inside control flow included."""
         key = (0, (self.model.outputs if is_output else self.model.inputs)[index])
         reached, left = {key}, [key]
         while left:
@@ -151,8 +151,8 @@ class CompoundPlan:
 
     @functools.cached_property
     def _used_by(self) -> dict[SourceOperand, set[SourceOperand]]:
-        """Operands of models inside of interpreted control flow, by the operands whose memory they may use directly. See
-        findMemoryStepRoles in Android's runtime/ExecutionPlan.cpp.
+        """For each operand, the operands of models inside control flow that may use its memory. See findMemoryStepRoles
+        in Android's runtime/ExecutionPlan.cpp.
         """
         users: dict[SourceOperand, set[SourceOperand]] = defaultdict(set)
 
@@ -192,17 +192,17 @@ ExecutionPlan = SimplePlan | CompoundPlan
 
 @dataclass(slots=True)
 class _Loop:
-    """A WHILE under way."""
+    """The state of a running WHILE."""
 
     state: list[OperandValue]
     end: float
     body_next: bool = False
-    """Whether the condition was computed, and the body comes if it is true."""
+    """Whether the condition was computed, so that the body is next if it is true."""
 
 
 @dataclass(slots=True)
 class _PlanWalk:
-    """One walk through a plan's steps."""
+    """One run through a plan's steps."""
 
     plan: CompoundPlan
     request: Request
@@ -223,7 +223,7 @@ class _PlanWalk:
         return [one for one in results if one is not None], self.timing
 
     def _step(self, at: int) -> int:
-        """Run a step; the index of the next one."""
+        """Run the step at an index, and return the index of the next one."""
         step = self.plan.steps.steps[at]
         _log("ExecutionPlan", "next: Step#{}: {}", at, described(step))
         try:
@@ -246,13 +246,13 @@ class _PlanWalk:
             raise FullFallbackError(error) from error
 
     def _outermost(self, key: SourceOperand) -> SourceOperand:
-        """The operand that one of a branch's model stands for, or itself."""
+        """The operand of the outermost model that an operand of a branch is bound to, or itself."""
         while key in self.aliases:
             key = self.aliases[key]
         return key
 
     def fetch(self, key: SourceOperand) -> OperandValue:
-        """The value of an operand: computed, handed in from an outer model, or constant."""
+        """The value of an operand: a result, an argument of an outer model, or a constant."""
         key = self._outermost(key)
         if key in self.values:
             return self.values[key]
@@ -333,7 +333,7 @@ class _PlanWalk:
         self.values.update(zip(((source, index) for index in model.inputs), state))
 
     def _check_room(self) -> None:
-        """OUTPUT_INSUFFICIENT_SIZE if an output known so far has more bytes than there is room for."""
+        """OUTPUT_INSUFFICIENT_SIZE if an output known so far is larger than its buffer."""
         shapes = []
         for index, room in zip(self.plan.model.outputs, self.request.room):
             value = self.values.get((0, index))
@@ -352,6 +352,6 @@ def _nbytes(value: Tensor) -> int:
 
 
 def _shape_only(plan: CompoundPlan, key: SourceOperand, dims: tuple[int, ...]) -> Tensor:
-    """A tensor of the right dimensions without memory behind it."""
+    """A tensor with the given dimensions that occupies no memory."""
     kind = plan.steps.models[key[0]].operands[key[1]].kind
     return Tensor(kind, np.broadcast_to(np.zeros((), kind.type.dtype), dims))

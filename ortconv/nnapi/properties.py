@@ -1,4 +1,4 @@
-"""Settings of the runtime, which a phone keeps in system properties. Here each thread may have its own."""
+"""Settings of the runtime, which a phone stores in system properties. Here each thread can have its own."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class PartitioningMode(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Properties:
     feature_level: FeatureLevel = FeatureLevel.LEVEL_8
-    """Of the runtime."""
+    """The feature level of the runtime."""
     vlog: str = ""
     """debug.nn.vlog: what to log, see `vlog`."""
     partition: PartitioningMode = PartitioningMode.WITH_FALLBACK
     cpu_only: bool = False
-    """debug.nn.cpuonly: leave every device but the CPU unused."""
+    """debug.nn.cpuonly: use the CPU alone."""
     enabled_devices: str = ""
-    """debug.nn.enabled-devices: a regular expression that the names of devices must match; the CPU is always there."""
+    """debug.nn.enabled-devices: a regular expression for the names of devices. The CPU is always enabled."""
 
 
 DEFAULTS = Properties()
@@ -38,18 +38,18 @@ _current = ContextVar("properties", default=DEFAULTS)
 
 
 def establish(**settings: Any) -> None:
-    """Other settings from now on, for this thread and what it starts."""
+    """Change settings for this thread and the threads that it starts."""
     _current.set(replace(properties(), **settings))
 
 
 def properties() -> Properties:
-    """Those that hold here."""
+    """The settings of this thread."""
     return _current.get()
 
 
 @contextmanager
 def override(**settings: Any) -> Iterator[None]:
-    """Other settings within a `with` block, and in executions that it starts in the background."""
+    """Change settings within a `with` block, and in executions that it starts in the background."""
     before = _current.set(replace(properties(), **settings))
     try:
         yield

@@ -81,7 +81,7 @@ KEYS: dict[str, frozenset[str] | None] = {
     "faults": frozenset({"compile", "execute", "good_executions", "dies_after", "slow_s"}),
 }
 LARGEST = 1e15
-"""What a number of a profile stays below."""
+"""An upper limit for all numbers of a profile."""
 PLAIN = frozenset({"name", "version", "type", "feature_level", "fp16"})
 CONTROL_FLOW = (Operation.IF, Operation.WHILE)
 
@@ -96,14 +96,14 @@ class Faults:
 
 
 class Metered(NamedTuple):
-    """An execution: seconds that it took here, and what it takes on the device."""
+    """The times of an execution: measured seconds on this machine, and simulated time on the device."""
 
     seconds: float
     timing: Timing
 
 
 class SimulatedDevice(Device):
-    """A device that computes as the CPU does, and claims, refuses, costs and fails as its profile says."""
+    """A device that computes as the CPU does. Its profile defines what it supports, its costs and its failures."""
 
     is_ours = True
 
@@ -126,7 +126,7 @@ class SimulatedDevice(Device):
         self._refused = reader.members(Operation, "refuse") or frozenset()
         self._types = reader.members(Operand, "types")
         self.meter: list[Metered] | None = None
-        """Where every execution is noted, while somebody asks for it."""
+        """The list that records executions, while `metered` is active."""
         self._executions = 0
         self._dead = False
         self._lock = threading.Lock()
@@ -177,7 +177,7 @@ class SimulatedDevice(Device):
         return self._allocates
 
     def begin_execution(self, limits: RunLimits) -> None:
-        """Count an execution, and let it suffer from the faults of the profile."""
+        """Count an execution, and inject the profile's faults."""
         with self._lock:
             self._executions += 1
             count = self._executions
@@ -195,12 +195,14 @@ class SimulatedDevice(Device):
 
 
 def main_operand(code: Operation) -> int:
-    """Which input says what type an operation works on: the first one, but for SELECT, where that is a mask."""
+    """The index of the input whose type an operation is judged by: the first one, or the second for SELECT, whose first
+    one is a mask.
+    """
     return 1 if code is Operation.SELECT else 0
 
 
 def _sleep(seconds: float, limits: RunLimits) -> None:
-    """MISSED_DEADLINE_TRANSIENT, at the deadline, if that comes first."""
+    """Sleep. MISSED_DEADLINE_TRANSIENT at the deadline, if that comes first."""
     left = seconds if limits.deadline is None else min(seconds, max(0.0, limits.deadline - time.monotonic()))
     time.sleep(left)
     limits.check(ResultCode.MISSED_DEADLINE_TRANSIENT)
@@ -235,13 +237,13 @@ class SimulatedModel(PreparedModel):
         return results, timing if measure else Timing()
 
     def _overhead(self, moved: int) -> int:
-        """Nanoseconds to launch, to copy bytes, and to be slow."""
+        """Nanoseconds to launch, to copy bytes, and for the profile's delay."""
         copying = moved / self.device.copy_gb_per_s if self.device.copy_gb_per_s else 0.0
         return int(self.device.launch_us * 1e3 + copying + self.device.faults.slow_s * 1e9)
 
 
 class _Profile:
-    """Reads a profile. UsageError for what it does not know."""
+    """Reads a profile. UsageError for unknown keys and values."""
 
     def __init__(self, profile: Mapping[str, Any], source: str) -> None:
         self.profile = profile
@@ -267,7 +269,7 @@ class _Profile:
         return self.profile.get(table, {}).get(key, default)
 
     def number(self, table: str, key: str, default: float) -> float:
-        """One that is not negative."""
+        """A number that is not negative."""
         found = self.get(table, key, default)
         if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < LARGEST:
             raise self.error(f"{table}.{key} is {reprlib.repr(found)}, not a number from 0 to {LARGEST:g}")
@@ -337,7 +339,7 @@ SPECIAL = {"relaxed_tensor": "relaxed", "relaxed_scalar": "relaxed_scalar", "if_
 
 @contextmanager
 def metered(devices: Iterable[Device]) -> Iterator[list[Metered]]:
-    """All executions that simulated devices complete within a `with` block."""
+    """Yields a list that records all executions on simulated devices within this `with` block."""
     found: list[Metered] = []
     simulated = [device for device in devices if isinstance(device, SimulatedDevice)]
     for device in simulated:
@@ -360,7 +362,7 @@ def bundled_profiles() -> list[str]:
 
 @checked
 def load_device(profile: str | Path) -> SimulatedDevice:
-    """The device of a profile: the path of a file, or the name of one that comes with ortconv. UsageError if it
+    """The device of a profile, which is a file's path or the name of one that comes with ortconv. UsageError if it
     cannot be read.
     """
     known = bundled_profiles()

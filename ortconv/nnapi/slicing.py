@@ -1,4 +1,4 @@
-"""Parts of models: the slice that a device of an older level is asked about, and the models of partitioned steps."""
+"""Parts of models: the operations that an older device can be asked about, and the models of partitioned steps."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from ortconv.nnapi.validation import operation_level
 
 @dataclass(slots=True)
 class ModelPart:
-    """Some operations of a model as a model of their own. Inputs and outputs are operands of the whole, in the order
-    of the part's.
-    """
+    """Operations of a model as a model of their own. The part's inputs and outputs are listed as operands of the whole."""
 
     whole: Model
     operations: list[ModelOperation] = field(default_factory=list)
 
     def boundary(self) -> tuple[list[int], list[int]]:
-        """Operands that the part reads from outside and that others read from it. Inputs: those of the whole, then
-        temporaries, then outputs of the whole; outputs: those of the whole, then temporaries.
+        """(inputs, outputs): the operands that the part reads from outside, and those that others read from it. Inputs
+        are sorted: inputs of the whole, temporaries, outputs of the whole. Outputs: outputs of the whole, then
+        temporaries.
         """
         written = {index for one in self.operations for index in one.outputs}
         read = dict.fromkeys(index for one in self.operations for index in one.inputs if index not in written)
@@ -66,8 +65,8 @@ class ModelPart:
 
 
 def needs_runtime(model: Model, operation: ModelOperation) -> bool:
-    """Whether only the CPU may run the operation: control flow with an operand of unknown size, here or in its
-    models.
+    """Whether only the CPU can run the operation: control flow with an operand of unknown size, in this model or
+    inside.
     """
     if not operation.is_control_flow:
         return False
@@ -84,8 +83,8 @@ def needs_runtime(model: Model, operation: ModelOperation) -> bool:
 
 
 def supported_by(device: Device, model: Model) -> list[bool]:
-    """For each operation, in the order to run, whether a device takes it; it is asked only about what its level
-    knows.
+    """For each operation in execution order, whether a device supports it. The device is asked only about operations of
+    its level.
     """
     nothing = [False] * len(model.operations)
     allowed = [_fits(device, model, one) for one in model.operations]

@@ -27,7 +27,7 @@ from ortconv.files import write_text
 LAYERS = {"LA": "Application", "LR": "Runtime", "LI": "IPC", "LD": "Driver", "LC": "CPU"}
 EXECUTION = ("PE", "PIO", "PTR", "PCO", "PR")
 BELOW = {"LA": ("LR",), "LR": ("LD", "LC"), "LI": ("LD",), "LD": (), "LC": ()}
-"""The layers that a layer waits for. There is no process boundary here, so IPC takes no time."""
+"""The layers that a layer waits for. There is no process boundary here, so IPC needs no time."""
 COLUMNS = {
     "PI": "Initialization",
     "PP": "Preparation",
@@ -48,8 +48,8 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class Span:
-    """One mark. Times are of time.perf_counter, in seconds; `inside` are the layers and phases of the marks around
-    it.
+    """One mark. Times are those of time.perf_counter, in seconds; `inside` lists layers and phases of the enclosing
+    marks.
     """
 
     layer: str
@@ -67,17 +67,17 @@ class Span:
 
 @dataclass(slots=True)
 class Trace:
-    """The marks of one traced block, from all threads, in the order in which they ended."""
+    """The marks of one traced block, from all threads, sorted by their ends."""
 
     spans: list[Span] = field(default_factory=list)
     local: threading.local = field(default_factory=threading.local)
 
     def systrace(self) -> list[str]:
-        """Begin and end marks as systrace writes them, each with its time in microseconds."""
+        """Begin and end marks as systrace writes them, with times in microseconds."""
         return [f"{at * 1e6:.0f}: {text}" for at, _, text in self._marks()]
 
     def ftrace(self) -> str:
-        """The marks as text in the form of Linux's tracer, which Android's parser reads."""
+        """The marks in the text form of Linux's tracer, which Android's parser reads."""
         process = os.getpid()
         lines = [
             f"{'nnapi':>16}-{thread % 100_000:<5} ({process:5}) [000] .... {at:.6f}: tracing_mark_write: {text}\n"
@@ -86,7 +86,7 @@ class Trace:
         return FTRACE_HEAD + "".join(lines)
 
     def _marks(self) -> list[tuple[float, int, str]]:
-        """Time, thread and text of each mark, in the order of time; of equal times, as they lie within one another."""
+        """Time, thread and text of each mark, sorted by time. Marks with equal times keep their nesting."""
         found = []
         for s in self.spans:
             depth = len(s.inside)
@@ -106,20 +106,20 @@ _file: str | None = None
 
 
 def trace_to(path: str) -> None:
-    """Collect the marks of everything from now on, for `write_trace`."""
+    """Collect all marks from now on, for `write_trace`."""
     global _current, _file
     _current, _file = Trace(), path
 
 
 def write_trace() -> None:
-    """Write the file of `trace_to`. UsageError if that cannot be done."""
+    """Write the file of `trace_to`. UsageError if it cannot be written."""
     if _file is not None and _current is not None:
         write_text(Path(_file), _current.ftrace())
 
 
 @contextmanager
 def tracing() -> Iterator[Trace]:
-    """Collect the marks of everything that runs meanwhile, in any thread."""
+    """Collect the marks of all threads within this `with` block."""
     global _current
     before, _current = _current, Trace()
     try:
@@ -130,7 +130,7 @@ def tracing() -> Iterator[Trace]:
 
 @contextmanager
 def mark(layer: str, phase: str, name: str) -> Iterator[None]:
-    """A block of a layer and phase."""
+    """Mark a block with a layer and phase."""
     trace = _current
     if trace is None:
         yield
@@ -147,7 +147,7 @@ def mark(layer: str, phase: str, name: str) -> Iterator[None]:
 
 
 def timed(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Mark every call of a method of the API, under the name that it has in the NDK."""
+    """Decorates a method of the API: each call is marked with its name in the NDK."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name = ndk_name(function.__qualname__)
@@ -165,7 +165,7 @@ def timed(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def ndk_name(qualified: str) -> str:
-    """Execution.set_input -> ANeuralNetworksExecution_setInput"""
+    """The name in the NDK: Execution.set_input -> ANeuralNetworksExecution_setInput"""
     owner, _, method = qualified.rpartition(".")
     method = {"__init__": "create", "close": "free"}.get(method, method)
     first, *words = method.split("_")
@@ -174,12 +174,12 @@ def ndk_name(qualified: str) -> str:
 
 
 Summary = Mapping[str, Mapping[str, float | None]]
-"""Milliseconds by layer and column; None where a layer does not say."""
+"""Milliseconds by layer and column; None for a layer without the column."""
 
 
 def totals(trace: Trace) -> dict[str, dict[str, float]]:
-    """Milliseconds by layer and phase. What lies in a mark of the same layer and phase is part of that; parts of an
-    execution count for it, too.
+    """Milliseconds by layer and phase. A mark inside another one of the same layer and phase is not counted twice;
+    parts of an execution count for the execution too.
     """
     found: dict[str, dict[str, float]] = {layer: defaultdict(float) for layer in LAYERS}
     for span in trace.spans:
@@ -192,7 +192,7 @@ def totals(trace: Trace) -> dict[str, dict[str, float]]:
 
 
 def summary(trace: Trace, self_times: bool = True) -> Summary:
-    """The time of each layer, without that of the layers below unless total times are asked for."""
+    """The time of each layer; without the layers below it unless total times are asked for."""
     times = totals(trace)
     result: dict[str, dict[str, float | None]] = {}
     for layer in LAYERS:
@@ -215,7 +215,7 @@ def _column_total(rows: Summary, column: str, self_times: bool) -> float:
 
 
 def table(rows: Summary, self_times: bool = True) -> str:
-    """The summary as text, in the form that Android's parser of system traces prints."""
+    """The summary as text, in the form of Android's parser of system traces."""
     kind = "self-times" if self_times else "total time"
     lines = [f"NNAPI timing summary ({kind}, ms wall-clock)", _line("", ["", "", "", "Execution", "", "", "", "", ""])]
     lines.append(_line("", COLUMNS.values()))

@@ -1,7 +1,7 @@
-"""Verbose messages, under the tags and in the words of Android's log.
+"""Verbose messages, with the tags and words of Android's log.
 
-A message belongs to a flag (`debug.nn.vlog`) and comes from a source, whose name is the log tag: it goes to the logger
-`ortconv.nnapi.<source>` at level INFO.
+A message belongs to a flag (`debug.nn.vlog`) and has a source, whose name is the log tag. It goes to the logger
+`ortconv.nnapi.<source>` with level INFO.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _selected: ContextVar[frozenset[str]] = ContextVar("selected", default=frozenset
 
 
 def select(flags: str) -> None:
-    """Turn flags on for this thread, all others off: words separated by space, comma or colon; `all` and `1` mean every flag."""
+    """Turn these flags on for this thread, and all others off. Flags are separated by space, comma or colon; `all` and
+    `1` mean every flag.
+    """
     chosen: set[str] = set()
     for word in filter(None, re.split(r"[ ,:]+", flags)):
         if word in ("all", "1"):
@@ -41,7 +43,7 @@ def message(flag: str, source: str, text: str, *values: object) -> None:
 
 
 def info(source: str, text: str, *values: object) -> None:
-    """Log a message in any case."""
+    """Log a message, whatever the flags are."""
     logging.getLogger(f"{LOGGER}.{source}").info("%s", text.format(*values))
 
 
@@ -54,7 +56,7 @@ def error(source: str, text: str, *values: object) -> None:
 
 
 class LogLine(logging.Formatter):
-    """I/ExecutionPlan: text"""
+    """Formats a record as Android's log does: I/ExecutionPlan: text"""
 
     def __init__(self, printable: Callable[[str], str] = str) -> None:
         super().__init__()
@@ -66,7 +68,9 @@ class LogLine(logging.Formatter):
 
 
 def print_to(stream: TextIO, *, verbose: bool) -> None:
-    """Print messages to a stream from now on, in the form of Android's log; without `verbose` only warnings and errors."""
+    """Print messages to a stream from now on, in the form of Android's log. Without `verbose`, only warnings and
+    errors.
+    """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LogLine())
     logger = logging.getLogger(LOGGER)

@@ -29,8 +29,8 @@ SETTINGS = "ORTCONV_NNAPI_"
 
 
 def start() -> list[Callable[..., int]]:
-    """The functions in the order of the table, after the settings of the environment are made. Every call runs in a copy of one
-    context, whatever thread it comes from, so that all share the settings.
+    """Apply the settings of the environment, and return the functions in the order of the table. Every call runs in a
+    copy of one context, whatever its thread, so that all calls share the settings.
     """
     context = copy_context()
     try:
@@ -65,7 +65,7 @@ def _establish(environment: Mapping[str, str]) -> None:
 
 
 def end() -> None:
-    """Write the trace, if one is wanted."""
+    """Write the trace, if the environment asks for one."""
     timing.write_trace()
 
 

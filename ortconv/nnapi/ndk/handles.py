@@ -1,6 +1,6 @@
 """The objects behind the pointers of C programs.
 
-A handle is a number that is never used twice, so that one that was freed is found out.
+A handle is a number that is never used twice. So a handle that was freed is detected.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ _permanent: dict[object, int] = {}
 
 
 def new(value: object) -> int:
-    """A handle of an object, which lives until `free`."""
+    """A handle for an object, valid until `free`."""
     handle = next(_numbers)
     _objects[handle] = value
     return handle
 
 
 def permanent(value: object) -> int:
-    """The one handle of an object that is never freed, such as a device."""
+    """The permanent handle of an object that is never freed, such as a device."""
     if value not in _permanent:
         _permanent[value] = new(value)
     return _permanent[value]
 
 
 def find(handle: int, kind: type[T]) -> T:
-    """BAD_STATE for a handle that was freed, or is of another kind."""
+    """The object of a handle. BAD_STATE if the handle was freed or has another kind."""
     value = _objects.get(handle)
     if not isinstance(value, kind):
         found = "freed, or never was one" if value is None else f"a {type(value).__name__}"
@@ -41,7 +41,7 @@ def find(handle: int, kind: type[T]) -> T:
 
 
 def free(handle: int) -> None:
-    """Forget a handle."""
+    """Invalidate a handle."""
     _objects.pop(handle, None)
 
 

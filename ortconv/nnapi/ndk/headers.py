@@ -23,7 +23,7 @@ from ortconv.nnapi.ndk.table import EXTENSIONS, HARDWARE_BUFFER, KINDS, NN, TOKE
 
 PREFIX = "ANEURALNETWORKS_"
 FOREIGN = ("OEM_SCALAR", "TENSOR_OEM_BYTE", "OEM_OPERATION", "DENSIFY")
-"""Members that are none of the NDK's."""
+"""Members of the enumerations that the NDK does not have."""
 CODES: Mapping[str, tuple[type[IntEnum], str]] = {
     "OperandCode": (Operand, ""),
     "OperationCode": (Operation, ""),
@@ -85,7 +85,7 @@ BUFFER_MASKS = {
 
 
 def headers() -> dict[str, str]:
-    """The files of include/android, by name."""
+    """The files of include/android: contents by name."""
     functions = by_name().values()
     return {
         "NeuralNetworksTypes.h": _header("NeuralNetworksTypes.h", "", "".join(_types())),

@@ -120,8 +120,8 @@ static long long call(int row, const char* format, ...) {
 
 
 def write(folder: Path) -> list[Path]:
-    """Write the headers to include/android and build the library; the files. UsageError without a compiler or what it needs, in
-    which case nothing is written.
+    """Write the headers to include/android, build the library, and return the files. UsageError, with nothing written,
+    if the compiler or Python's library or header is missing.
     """
     with TemporaryDirectory() as scratch:
         built = build(Path(scratch))
@@ -136,7 +136,7 @@ def write(folder: Path) -> list[Path]:
 
 
 def build(folder: Path) -> Path:
-    """Compile the library in a folder."""
+    """Compile the library into a folder, and return its path."""
     include = folder / "include" / "android"
     include.mkdir(parents=True)
     for name, text in headers().items():
@@ -156,7 +156,7 @@ def build(folder: Path) -> Path:
 
 
 def compiler() -> list[str]:
-    """The C compiler: CC, or cc. UsageError if there is none."""
+    """The C compiler: $CC, or cc. UsageError if there is none."""
     words = shlex.split(os.environ.get("CC", "")) or ["cc"]
     if shutil.which(words[0]) is None:
         hint = "install gcc or clang, or name a C compiler with the environment variable CC"
@@ -165,7 +165,7 @@ def compiler() -> list[str]:
 
 
 def _python() -> Path:
-    """Python's shared library. UsageError where it or its header is missing."""
+    """Python's shared library. UsageError if it or its header is missing."""
     header = Path(sysconfig.get_path("include"), "Python.h")
     if not header.is_file():
         raise UsageError(f"Python's header is missing: {header}", hint="install python3-dev or its like")
@@ -201,7 +201,7 @@ def _function(row: int, function: NdkFunction) -> str:
 
 
 def _letter(one: Parameter) -> str:
-    """Of Py_BuildValue."""
+    """The format letter of Py_BuildValue."""
     if one.type == "float":
         return "d"
     return "K" if one.is_pointer or one.type in UNSIGNED else "L"

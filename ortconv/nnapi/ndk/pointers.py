@@ -1,4 +1,4 @@
-"""Memory of C programs: structs, arrays and texts behind addresses."""
+"""The memory of C programs: structs, arrays and strings at addresses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMATS = {
     "float": "f",
     "ANeuralNetworksOperationType": "i",
 }
-"""Of the elements behind a pointer, as in the module struct."""
+"""Formats of C types for the module struct."""
 OPERAND_TYPE = struct.Struct("@iIPfi")
 CHANNEL_QUANT = struct.Struct("@IIP")
 BUFFER_DESC = struct.Struct("@IIIIQIIQ")
@@ -38,12 +38,12 @@ _texts: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
 
 
 def view(address: int, length: int, writable: bool = False) -> memoryview:
-    """Bytes from an address on."""
+    """The bytes at an address."""
     return _view(address, length, _WRITE if writable else _READ)  # type: ignore[no-any-return]
 
 
 def buffer(address: int, length: int, writable: bool = False) -> Array:
-    """The program's own memory as an array of bytes. BAD_DATA for a length that no memory has."""
+    """The program's own memory as an array of bytes. BAD_DATA for an impossible length."""
     if length > LARGEST:
         raise bad_data(f"a buffer of {length} bytes")
     return np.frombuffer(view(address, length, writable), np.uint8) if length else np.zeros(0, np.uint8)
@@ -56,12 +56,12 @@ def numbers(address: int, count: int, kind: str) -> list[int]:
 
 
 def text(address: int) -> str:
-    """A text that ends with a zero."""
+    """A string that ends with a zero byte."""
     return os.fsdecode(ctypes.string_at(address))
 
 
 def operand_type(address: int) -> OperandType:
-    """An ANeuralNetworksOperandType. BAD_DATA if it is none."""
+    """Read an ANeuralNetworksOperandType. BAD_DATA if it is not valid."""
     code, rank, dims, scale, zero_point = OPERAND_TYPE.unpack(view(address, OPERAND_TYPE.size))
     if bool(rank) != bool(dims):
         raise bad_data(f"{rank} dimensions at the address {dims:#x}")
@@ -69,7 +69,7 @@ def operand_type(address: int) -> OperandType:
 
 
 def channel_quant(address: int) -> tuple[int, list[float]]:
-    """An ANeuralNetworksSymmPerChannelQuantParams. BAD_DATA if it has no scales."""
+    """Read an ANeuralNetworksSymmPerChannelQuantParams. BAD_DATA if it has no scales."""
     dim, count, scales = CHANNEL_QUANT.unpack(view(address, CHANNEL_QUANT.size))
     if not count or not scales:
         raise bad_data(f"{count} scales at the address {scales:#x}")
@@ -77,14 +77,14 @@ def channel_quant(address: int) -> tuple[int, list[float]]:
 
 
 def write(address: int, kind: str, value: int | Sequence[int]) -> None:
-    """One number, or several in a row."""
+    """Write one number, or an array of numbers."""
     values = [value] if isinstance(value, int) else value
     form = f"@{len(values)}{kind}"
     view(address, struct.calcsize(form), writable=True)[:] = struct.pack(form, *values)
 
 
 def lasting(words: str) -> int:
-    """The address of a text that stays until the end."""
+    """The address of a string that is never freed."""
     data = os.fsencode(words)
     if data not in _texts:
         _texts[data] = ctypes.create_string_buffer(data)
@@ -92,7 +92,7 @@ def lasting(words: str) -> int:
 
 
 def buffer_desc(address: int) -> BufferDesc:
-    """An AHardwareBuffer_Desc."""
+    """Read an AHardwareBuffer_Desc."""
     width, height, layers, form, usage, stride, _, _ = BUFFER_DESC.unpack(view(address, BUFFER_DESC.size))
     return BufferDesc(width, height, layers, form, usage, stride)
 

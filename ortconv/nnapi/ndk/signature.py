@@ -16,7 +16,7 @@ _COUNT_BEHIND = frozenset({"numDevices", "numOfDependencies", "length"})
 
 class Parameter(NamedTuple):
     type: str
-    """Such as `const uint32_t*`."""
+    """The C type, such as `const uint32_t*`."""
     name: str
 
     @property
@@ -25,7 +25,7 @@ class Parameter(NamedTuple):
 
     @property
     def is_result(self) -> bool:
-        """Whether the function writes a result where the parameter points to."""
+        """Whether the function writes a result to the address in this parameter."""
         if self.type.endswith("**"):
             return not self.type.endswith("const**") and "const*" not in self.type
         target = self.type.removesuffix("*")
@@ -37,7 +37,7 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a C declaration says."""
+    """A parsed C declaration."""
 
     result: str
     name: str
@@ -55,7 +55,7 @@ class Signature:
         return self.name.endswith(("_free", "_release"))
 
     def count_of(self, at: int) -> int | None:
-        """The parameter that holds the number of elements, or bytes, behind the pointer `at`."""
+        """The index of the parameter that holds the number of elements, or bytes, at the pointer with index `at`."""
         if self.parameters[at].is_result or not self.parameters[at].is_pointer:
             return None
         for neighbor, names in ((at - 1, _COUNT_BEFORE), (at + 1, _COUNT_BEHIND)):

@@ -53,14 +53,14 @@ Reader = Callable[[Raw], Any]
 
 
 class Failed(NamedTuple):
-    """A result that a function writes although it fails."""
+    """An error whose result is written all the same."""
 
     code: ResultCode
     value: int | Sequence[int]
 
 
 class NdkFunction:
-    """One row. It is called with the arguments as numbers, and returns what the C function returns."""
+    """A row of the table. It is called with numbers as arguments, and returns what the C function returns."""
 
     def __init__(
         self,
@@ -153,7 +153,9 @@ def _pointer(value: Any) -> int:
 
 
 def _reader(signature: Signature, at: int) -> Reader:
-    """What makes a Python value of the parameter `at` and, where it has one, its count."""
+    """Builds a function that reads a Python value for the parameter `at` and for the parameter with its count, if there
+    is one.
+    """
     parameter, count = signature.parameters[at], signature.count_of(at)
     bare = parameter.type.removeprefix("const ").rstrip("*").removesuffix("* const")
     if count is not None:
@@ -196,8 +198,8 @@ def _live(handle: int, kind: type) -> Any:
 
 
 def free(handle: int, kind: type[Handle]) -> None:
-    """Close what a handle is for, and forget it; nothing for NULL. One that is in use stays: an execution that runs, a buffer that
-    was acquired more than once.
+    """Close the object of a handle and invalidate the handle; NULL is ignored. An object in use remains, such as a
+    running execution or a buffer that was acquired more than once.
     """
     if not handle:
         return
@@ -233,7 +235,7 @@ def ndk(
 
 
 def by_name() -> dict[str, NdkFunction]:
-    """Every row, by the name of the C function."""
+    """Rows by the name of the C function."""
     for module in ("building", "running", "extending"):
         import_module(f"ortconv.nnapi.ndk.{module}")
     return {one.name: one for one in FUNCTIONS}

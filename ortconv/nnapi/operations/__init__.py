@@ -1,4 +1,4 @@
-"""The operations of the API, one module for each family. `row_of` finds the row of one."""
+"""The operations of the API, one module for each family. `row_of` finds the row of an operation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ortconv.nnapi.operations.table import ROWS, OperationRow
 
 @cache
 def rows() -> dict[Operation, OperationRow]:
-    """Every operation's row, in the order of the codes."""
+    """The rows of all operations, in the order of their codes."""
     for module in sorted(found.name for found in pkgutil.iter_modules(__path__)):
         import_module(f"{__name__}.{module}")
     return dict(sorted(ROWS.items()))
@@ -22,12 +22,12 @@ def rows() -> dict[Operation, OperationRow]:
 
 @cache
 def _extension_row(operation: Operation) -> OperationRow:
-    """Of an operation that only its driver knows: any operands."""
+    """The row of an operation that only its driver knows. It has any operands."""
     return replace(rows()[Operation.OEM_OPERATION], operation=operation, level=FeatureLevel.LEVEL_3)
 
 
 def row_of(operation: Operation) -> OperationRow:
-    """BAD_DATA for what is none."""
+    """The row of an operation. BAD_DATA for a code that is not an operation."""
     if operation.is_extension:
         return _extension_row(operation)
     row = rows().get(operation)

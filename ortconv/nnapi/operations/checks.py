@@ -1,4 +1,6 @@
-"""Checks that many operations share. Each makes a function for a row's `checks`; what is unknown is not objected to."""
+"""Checks that many operations share. Each function returns a check for a row's `checks`. Unknown ranks and dimensions
+pass.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from ortconv.nnapi.operations.table import Advice, OperationCall, OperationCheck
 
 
 def _operands(c: OperationCall, names: Iterable[str]) -> list[OperandType]:
-    """Those with the names; all of them where any number may stand."""
+    """The operands with these names; for a variadic slot, all of its operands."""
     given = (c.args[name] for name in names)
     return [one for operands in given for one in (operands if isinstance(operands, list) else [operands])]
 
@@ -48,7 +50,7 @@ def same_rank(*names: str) -> OperationCheck:
 
 
 def dims_are(name: str, *wanted: int) -> OperationCheck:
-    """A known rank, and known dimensions, must be these; 0 is any."""
+    """The rank, and each dimension, must be these if they are known; 0 allows any dimension."""
 
     def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         dims = c.args[name].dims
@@ -71,7 +73,7 @@ def same_quantization(*names: str) -> OperationCheck:
 
 
 def advised(check: OperationCheck) -> OperationCheck:
-    """The same, for what Android's CPU does not look at."""
+    """The same check as advice, for a rule that Android's CPU does not check."""
 
     def advise(c: OperationCall) -> Iterator[str | FeatureLevel]:
         for found in check(c):
@@ -93,7 +95,7 @@ def output_quantization(scale: float, unsigned: int, signed: int, name: str = "o
 
 
 def rank_needs(level: int, name: str, *older: int) -> OperationCheck:
-    """Ranks other than the older ones, and unknown ones, take a feature level."""
+    """Ranks other than `older`, and unknown ranks, need a feature level."""
 
     def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         if c.args[name].rank not in older:
@@ -103,7 +105,7 @@ def rank_needs(level: int, name: str, *older: int) -> OperationCheck:
 
 
 def offset_needs(level: int, name: str) -> OperationCheck:
-    """A quantized operand with a zero point other than 0 takes a feature level."""
+    """A quantized operand with a zero point other than 0 needs a feature level."""
 
     def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         if c.args[name].is_quantized and c.args[name].zero_point:

@@ -1,5 +1,5 @@
-"""IF and WHILE: the models that they refer to are run by the executor, and checked in `ortconv.nnapi.validation`. And
-OEM_OPERATION, which means something to its maker's driver alone.
+"""IF, WHILE and OEM_OPERATION. The executor runs the models of IF and WHILE, and `ortconv.nnapi.validation` checks
+them. Only the driver of its maker knows OEM_OPERATION.
 """
 
 from __future__ import annotations

@@ -25,11 +25,11 @@ RANKS = (rank("x", 4), rank("filter", 4), rank("bias", 1))
 
 
 BLOCK = 1 << 19
-"""Elements of the windows that are laid out at a time."""
+"""Elements of the windows that are copied at a time."""
 
 
 def per_channel(dim: int) -> OperationCheck:
-    """A filter quantized per channel has its scales along the dimension of output channels."""
+    """The scales of a filter quantized per channel belong to the dimension of output channels."""
 
     def check(c: OperationCall) -> Iterator[str | FeatureLevel]:
         quant = c.filter.channel_quant
@@ -40,7 +40,7 @@ def per_channel(dim: int) -> OperationCheck:
 
 
 def fine_output(c: OperationCall) -> Iterator[str | FeatureLevel]:
-    """A quantized output with steps no coarser than the products takes level 3."""
+    """A quantized output whose scale is not above the product of the other scales needs level 3."""
     if c.x.is_quantized and c.filter.channel_quant is None and c.out.scale <= product_scale(c.x, c.filter):
         yield FeatureLevel.LEVEL_3
 
@@ -64,7 +64,7 @@ def filter_scales(filter: OperandType) -> Array:
 
 
 def operands(c: OperationCall) -> tuple[Array, Array]:
-    """Input and filter as numbers to multiply: floats, which hold the sums of quantized elements exactly."""
+    """Input and filter as numbers to multiply, in a float type that holds the sums of quantized elements exactly."""
     if not c.x.is_quantized:
         return c.x.array, c.filter.array
     terms = c.filter.size // max(1, c.bias.size)
@@ -72,7 +72,7 @@ def operands(c: OperationCall) -> tuple[Array, Array]:
 
 
 def finished(c: OperationCall, acc: Array) -> Array:
-    """Sums with bias and activation, in the type of the output."""
+    """Sums plus bias, with activation, in the type of the output."""
     if not c.out.is_quantized:
         return activate(acc + c.bias.array, c.activation)
     scale = (np.float32(c.x.scale) * filter_scales(c.filter)).astype(np.float64) / c.out.scale
@@ -105,7 +105,7 @@ def image_dims(c: OperationCall, depth: int) -> Dims:
 
 
 def patches(x: Array, c: OperationCall) -> Array:
-    """The windows of an image as a view, [batch, rows, columns, depth, window rows, window columns]; padding is 0."""
+    """The windows of an image as a view, [batch, rows, columns, depth, window rows, window columns]; padding is zero."""
     rows, columns = pads_of(c)
     padded = np.pad(x, ((0, 0), rows, columns, (0, 0))) if any((*rows, *columns)) else x
     by_h, by_w = dilations(c)
@@ -115,7 +115,7 @@ def patches(x: Array, c: OperationCall) -> Array:
 
 
 def convolved(view: Array, filter: Array) -> Array:
-    """Windows times filters, as products of matrices: of as many rows of an image as stay in the cache."""
+    """Windows times filters as matrix products, each of a block of rows that fits into the cache."""
     batch, rows, columns = view.shape[:3]
     turned = view.transpose(0, 1, 2, 4, 5, 3)
     matrix = filter.reshape(filter.shape[0], -1).T
@@ -196,7 +196,7 @@ def depthwise_conv_2d(c: OperationCall) -> Array:
 
 
 def transpose_pads(c: OperationCall) -> Pads:
-    """((top, bottom), (left, right)) to cut off, in either form; behind the image there may be less than nothing."""
+    """((top, bottom), (left, right)) to cut off the output, in either form. Bottom and right may be negative."""
     if c.get("padding") is None:
         if min(c.pad_top, c.pad_left) < 0:
             raise op_failed(f"padding {c.pad_top} above or {c.pad_left} to the left is negative")
@@ -240,7 +240,7 @@ def transpose_dims(c: OperationCall) -> Dims:
     zero_sized=True,
 )  # fmt: skip
 def transpose_conv_2d(c: OperationCall) -> Array:
-    """Every input cell adds its multiple of the filter to the output, `stride` cells apart."""
+    """Every input cell adds its multiple of the filter to the output; neighbors are `stride` cells apart."""
     x, filter = operands(c)
     batch, height, width, depth = x.shape
     out_depth, window_h, window_w, _ = filter.shape

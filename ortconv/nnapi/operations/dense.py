@@ -1,4 +1,4 @@
-"""Products of matrices: FULLY_CONNECTED, BATCH_MATMUL."""
+"""Matrix products: FULLY_CONNECTED, BATCH_MATMUL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 
 def rows_and_units(c: OperationCall) -> Iterator[str | FeatureLevel]:
-    """The known elements of the input fill rows of the filter; one bias for each unit."""
+    """The number of input elements, if known, is a multiple of the filter's row length; there is one bias for each
+    unit.
+    """
     if not (c.x.rank and c.filter.rank and c.bias.rank):
         return
     units, size = c.filter.dims
@@ -42,7 +44,7 @@ def fully_connected_dims(c: OperationCall) -> Dims:
     quantization=(bias_scale,), zero_sized=True,
 )  # fmt: skip
 def fully_connected(c: OperationCall) -> Array:
-    """Rows of the flattened input times the filter's, [units, size]."""
+    """Rows of the flattened input times the filter [units, size], transposed."""
     size = c.filter.dims[1]
     if not c.out.is_quantized:
         return activate(c.x.array.reshape(-1, size) @ c.filter.array.T + c.bias.array, c.activation)

@@ -1,4 +1,4 @@
-"""Detection of objects: boxes from anchors and deltas, suppression of overlapping ones, key points."""
+"""Object detection: boxes from anchors and deltas, suppression of overlapping boxes, key points."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ZERO, HALF = np.float32(0), np.float32(0.5)
 
 
 def stored(real: Array, out: OperandType) -> Array:
-    """Real numbers in the type of an output."""
+    """Real numbers as elements of an output's type."""
     return quantize(real, out) if out.is_quantized else real
 
 
@@ -76,7 +76,7 @@ def runs(batches: Array) -> list[Array]:
     checks=(rank("x", 2), rank("roi", 2)), quantization=(box_quantization("roi", "boxes"),),
 )  # fmt: skip
 def box_with_nms_limit(c: OperationCall) -> Sequence[Array]:
-    """Class 0 is the background. In each batch the boxes are ordered by class, and in a class by score."""
+    """Class 0 is the background. In each batch, boxes are sorted by class, and within a class by score."""
     rows, classes = c.x.dims
     require_dims("roi", c.roi.dims, (rows, 4 * classes))
     require_dims("batches", c.batches.dims, (rows,))
@@ -131,14 +131,14 @@ def generate_proposals(c: OperationCall) -> Sequence[Array]:
 
 
 def shifted(anchors: Array, height: int, width: int, stride_h: float, stride_w: float) -> Array:
-    """The anchors at every cell, [height * width * anchors, 4]."""
+    """The anchors shifted to every cell, [height * width * anchors, 4]."""
     down, across = np.meshgrid(np.arange(height) * stride_h, np.arange(width) * stride_w, indexing="ij")
     shifts = np.stack([across, down, across, down], axis=-1).astype(np.float32)
     return (shifts[:, :, None] + anchors).reshape(-1, 4)
 
 
 def proposals(scores: Array, boxes: Array, image: Array, c: OperationCall) -> Array:
-    """Indices of the best boxes that are large enough and inside, without overlaps."""
+    """Indices of the best boxes that are large enough, have their center in the image and do not overlap."""
     order = np.argsort(-scores, kind="stable")
     order = order[: c.before] if c.before > 0 else order
     corners = boxes[order]
@@ -171,7 +171,7 @@ def detection_dims(c: OperationCall) -> list[Dims]:
     checks=(rank("x", 3), rank("deltas", 3), rank("anchors", 2)),
 )  # fmt: skip
 def detection_postprocessing(c: OperationCall) -> Sequence[Array]:
-    """Rows behind those found are 0. There is room for `limit` boxes, without `regular` for all classes of each."""
+    """Rows after the detections are 0. There are `limit` rows; if not `regular`, `class_limit` for each of `limit` boxes."""
     y = [np.zeros(out.dims, out.type.dtype if out.type.dtype == np.int32 else np.float32) for out in c.outputs]
     scores, boxes, classes, found = y
     select = regular_detections if c.regular else fast_detections
@@ -196,7 +196,7 @@ def from_anchors(deltas: Array, c: OperationCall) -> Array:
 
 
 def regular_detections(scores: Array, boxes: Array, c: OperationCall) -> tuple[Array, Array]:
-    """Boxes and classes: each class by itself, then the best of all."""
+    """(boxes, classes): suppression within each class, then the best of all classes."""
     rows, labels = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for label in range(1, scores.shape[1]):
         kept = np.flatnonzero(scores[:, label] > np.float32(c.score_threshold))
@@ -209,7 +209,7 @@ def regular_detections(scores: Array, boxes: Array, c: OperationCall) -> tuple[A
 
 
 def fast_detections(scores: Array, boxes: Array, c: OperationCall) -> tuple[Array, Array]:
-    """Boxes and classes: boxes by the best class of each, then the best classes of those kept."""
+    """(boxes, classes): suppression by the best class of each box, then the best classes of the boxes that remain."""
     best = scores[:, 1:].max(1)
     kept = np.flatnonzero(best > np.float32(c.score_threshold))
     kept = kept[hard_nms(best[kept], boxes[kept], c.iou_threshold, c.limit)]
@@ -232,7 +232,7 @@ def heatmap_dims(c: OperationCall) -> list[Dims]:
     quantization=(box_quantization("boxes", "points"),),
 )  # fmt: skip
 def heatmap_max_keypoint(c: OperationCall) -> Sequence[Array]:
-    """The peak of each map, refined between the cells, with its place in the box."""
+    """The peak of each map, refined between the cells, as a position in the box."""
     boxes = c.boxes.real
     require_ordered(boxes)
     count, size, _, points = c.x.dims
@@ -246,7 +246,7 @@ def heatmap_max_keypoint(c: OperationCall) -> Sequence[Array]:
 
 
 def around(maps: Array, row: Array, column: Array) -> Array:
-    """3 x 3 cells around each peak; the first dimensions. Behind the border the map is mirrored."""
+    """The 3 x 3 cells around each peak, in the first dimensions. Maps are mirrored at the border."""
     full = np.pad(maps, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="reflect")
     first, second = np.indices(row.shape)
     return np.array([[full[first, second, row + i, column + j] for j in range(3)] for i in range(3)])

@@ -20,7 +20,7 @@ SMALL = rank_at_most(4, "a", "b")
 
 
 def quantized_sum(c: OperationCall, sign: int) -> Array:
-    """Both sides brought to twice the larger scale, added, and scaled to the output."""
+    """Both sides rescaled to twice the larger scale, added, and rescaled to the output."""
     twice = 2 * max(c.a.scale, c.b.scale)
     a = scale_by(c.a.centered << LEFT_SHIFT, c.a.scale / twice)
     b = scale_by(c.b.centered << LEFT_SHIFT, c.b.scale / twice)
@@ -28,7 +28,7 @@ def quantized_sum(c: OperationCall, sign: int) -> Array:
 
 
 def activated(x: Array, c: OperationCall) -> Array:
-    """Integers know no fused activation."""
+    """The fused activation, which integers do not have."""
     if c.main is Operand.TENSOR_INT32 and c.activation != FuseCode.NONE:
         raise op_failed(f"TENSOR_INT32 takes no fused activation, not {c.activation}")
     return activate(x, c.activation)
@@ -76,8 +76,8 @@ def mul(c: OperationCall) -> Array:
     "DIV", "a:T b:T activation:i", level=2, types="F H@3 S@4 I@4", infer=broadcast_ab, checks=(SMALL,), zero_sized=True
 )
 def div(c: OperationCall) -> Array:
-    """Signed 8-bit numbers pass the check of types but have no arithmetic. Division of integers rounds down; by zero
-    it gives 0.
+    """Signed 8-bit types are accepted by the check of types, but have no arithmetic. Integer division rounds down;
+    division by zero gives 0.
     """
     if c.out.is_quantized:
         raise op_failed(f"{c.out.type.name} cannot be divided")
@@ -86,7 +86,7 @@ def div(c: OperationCall) -> Array:
 
 
 def converted(x: Tensor, out: OperandType) -> Array:
-    """Quantized elements in the quantization of another operand, rounded and limited; other types as they are."""
+    """Quantized elements in the quantization of another operand, rounded and clamped; other types unchanged."""
     if not x.is_quantized or x.same_quantization(out):
         return x.array
     low, high = out.limits

@@ -1,4 +1,4 @@
-"""Operations that pad images, and move elements between space, depth and batch."""
+"""Padding of images, and operations that move elements between space, depth and batch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pad(c: OperationCall) -> Array:
     quantization=(KEPT,)
 )  # fmt: skip
 def pad_v2(c: OperationCall) -> Array:
-    """The value of a quantized tensor is in its quantization."""
+    """A quantized tensor has a pad value of the same quantization."""
     if c.x.is_quantized and not c.x.limits[0] <= c.value <= c.x.limits[1]:
         raise op_failed(f"the value {c.value} is none of {c.x.type.name}")
     return pad_with(c, c.value)
@@ -61,7 +61,7 @@ def mirror_dims(c: OperationCall) -> Dims:
 
 
 def pairs_of_dims(c: OperationCall) -> Iterator[str | FeatureLevel]:
-    """[rank, 2] paddings."""
+    """The paddings have the shape [rank, 2]."""
     yield from dims_are("paddings", c.x.rank, 2)(c)
 
 

@@ -1,4 +1,4 @@
-"""Operations that rearrange dimensions, cut, join or repeat tensors without computing."""
+"""Operations that rearrange, cut, join or repeat tensors without arithmetic."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ operation(
 
 
 def squeeze_dims(c: OperationCall) -> Dims:
-    """Without the dimensions of 1 that are named, or without any where none is; [1] where nothing is left."""
+    """Without the named dimensions of size 1, or without all of them if none is named; [1] if no dimension remains."""
     named = [] if c.axes is None else axes_of(c.axes, c.x.rank)
     gone = named or [axis for axis, dim in enumerate(c.x.dims) if dim == 1]
     if wide := [axis for axis in gone if c.x.dims[axis] != 1]:
@@ -92,7 +92,7 @@ def some(c: OperationCall) -> Iterator[str | FeatureLevel]:
 
 
 def mixed_quantization(c: OperationCall) -> Iterator[str | FeatureLevel]:
-    """Inputs quantized other than the output take level 3."""
+    """Inputs with another quantization than the output need level 3."""
     if c.out.is_quantized and not all(one.same_quantization(c.out) for one in c.inputs):
         yield FeatureLevel.LEVEL_3
 
@@ -181,7 +181,7 @@ def slice_(c: OperationCall) -> Array:
 
 
 def strided_ranges(c: OperationCall) -> list[range]:
-    """The indices taken along each dimension."""
+    """The selected indices along each dimension."""
     rank = c.x.rank
     given = zip(c.x.dims, integers(c.begin, rank), integers(c.end, rank), integers(c.strides, rank))
     ranges = []

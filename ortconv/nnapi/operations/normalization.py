@@ -22,7 +22,7 @@ def along(c: OperationCall) -> int:
     checks=(rank_at_most(4, "x"), rank_needs(3, "x", 4)), quantization=(output_quantization(1 / 128, 128, 0),),
 )  # fmt: skip
 def l2_normalization(c: OperationCall) -> Array:
-    """Divided by the root of the sum of squares; what is all zero stays so."""
+    """Divided by the root of the sum of squares; zeros where that is zero."""
     x = c.x.centered.astype(np.int64) if c.x.is_quantized else c.x.array
     squares = np.sum(np.square(x), axis=along(c), keepdims=True)
     if not c.out.is_quantized:
@@ -50,7 +50,7 @@ def local_response_normalization(c: OperationCall) -> Array:
     checks=(rank("x", 4),), nchw=("x", "out"), native_half=True,
 )  # fmt: skip
 def instance_normalization(c: OperationCall) -> Array:
-    """Each image and channel by its own mean and variance; in the type of the input."""
+    """Each image and channel normalized by its own mean and variance, in the type of the input."""
     x = c.x.array
     centered = x - x.mean(axis=(1, 2), keepdims=True)
     variance = np.square(centered).mean(axis=(1, 2), keepdims=True)

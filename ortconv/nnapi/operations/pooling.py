@@ -50,7 +50,7 @@ def cells(c: OperationCall) -> Array:
     nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
 def average_pool_2d(c: OperationCall) -> Array:
-    """Cells outside of the image do not count. Quantized: halves are rounded up, counted from the smallest element."""
+    """The mean of the cells inside the image. Quantized: halves are rounded up, counted from the smallest element."""
     if not c.out.is_quantized:
         return activate(windows_of(c.x.array, c, 0).sum(axis=(4, 5)) / cells(c).astype(c.x.array.dtype), c.activation)
     lowest = c.x.limits[0]

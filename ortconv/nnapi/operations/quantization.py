@@ -41,7 +41,7 @@ COPIED_TYPES = (
 
 
 def castable(c: OperationCall) -> Iterator[str | FeatureLevel]:
-    """Four types go to each other, others only to themselves, since level 4."""
+    """Four types can be cast to each other; other types only to themselves, since level 4."""
     kinds = c.x.type, c.out.type
     if kinds[0] in COPIED_TYPES and kinds[0] is kinds[1]:
         yield FeatureLevel.LEVEL_4
@@ -53,7 +53,7 @@ def castable(c: OperationCall) -> Iterator[str | FeatureLevel]:
 
 @operation("CAST", "x:any", outputs="out:any", level=3, infer=like_x, checks=(castable,))
 def cast(c: OperationCall) -> Array:
-    """The stored numbers, rounded toward zero where integers are asked for, and limited to what the type holds."""
+    """The stored numbers, rounded toward zero for an integer type, and clamped to the range of the type."""
     if c.x.type is c.out.type or c.out.type in (Operand.TENSOR_FLOAT32, Operand.TENSOR_FLOAT16):
         return c.x.array.astype(c.out.type.dtype)
     whole = np.nan_to_num(np.trunc(c.x.array.astype(np.float64)))

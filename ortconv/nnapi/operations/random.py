@@ -35,7 +35,7 @@ def philox(seeds: list[int], blocks: int) -> Array:
 
 
 def uniform(seeds: list[int], count: int) -> Array:
-    """Doubles in [0, 1), each of 52 random bits."""
+    """Doubles in [0, 1) with 52 random bits each."""
     pairs = philox(seeds, -(-count // 2)).reshape(-1, 2)[:count]
     bits = (pairs[:, 0] & np.uint64(0xFFFFF)) << HALF | pairs[:, 1]
     return bits.astype(np.float64) * 2.0**-52
@@ -51,7 +51,7 @@ def multinomial_dims(c: OperationCall) -> Dims:
     "RANDOM_MULTINOMIAL", "x:T samples:i seeds:I", outputs="out:I", level=3, types="F H", infer=multinomial_dims
 )  # fmt: skip
 def random_multinomial(c: OperationCall) -> Array:
-    """Seeds of 0 and 0 stand for random ones."""
+    """With seeds 0 and 0 the seeds are random."""
     seeds = integers(c.seeds, 2)
     if not any(seeds):
         seeds = [secrets.randbits(64), secrets.randbits(64)]

@@ -27,7 +27,7 @@ REDUCTIONS: tuple[tuple[str, str, Callable[..., Array]], ...] = (
 
 
 def reduced_dims(c: OperationCall) -> Dims:
-    """[1] where nothing is left."""
+    """The dimensions without the reduced ones; [1] if none remains."""
     axes = axes_of(c.axes, c.x.rank)
     if c.keep > 0:
         return tuple(1 if axis in axes else dim for axis, dim in enumerate(c.x.dims))
@@ -63,7 +63,7 @@ def arg_dims(c: OperationCall) -> Dims:
 
 
 def first_largest(c: OperationCall, x: Array) -> Array:
-    """Positions of the first elements that none is larger than. What is no number is larger than nothing."""
+    """Positions of the first largest elements. A NaN is never the largest."""
     place = np.argmax(np.where(np.isnan(x), -np.inf, x), axis=c.axis)
     return np.where(np.isnan(np.take(x, 0, axis=c.axis)), 0, place).reshape(c.out.dims)
 
@@ -89,6 +89,6 @@ def topk_dims(c: OperationCall) -> list[Dims]:
     quantization=(same_quantization("x", "values"),),
 )  # fmt: skip
 def topk_v2(c: OperationCall) -> Sequence[Array]:
-    """Of equal elements the last comes first."""
+    """Among equal elements the last one is first."""
     indices = np.argsort(c.x.array, axis=-1, kind="stable")[..., ::-1][..., : c.k]
     return np.take_along_axis(c.x.array, indices, axis=-1), indices.astype(np.int32)

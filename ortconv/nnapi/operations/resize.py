@@ -18,7 +18,7 @@ CENTRES = "[corners:b=0 @4] [centers:b=0 @4]"
 
 
 def by_scale(c: OperationCall) -> Iterator[str | FeatureLevel]:
-    """Scales instead of sizes take level 3."""
+    """Scales instead of sizes need level 3."""
     if c.width.type is not Operand.INT32:
         yield FeatureLevel.LEVEL_3
 
@@ -43,7 +43,7 @@ def _size(size: int, wanted: int | float) -> int:
 
 
 def positions(c: OperationCall, axis: int) -> Array:
-    """Where the output's pixels lie along an axis of the input; without `centers` the left edges are aligned."""
+    """The positions of the output's pixels along an axis of the input; without `centers`, left edges are aligned."""
     size, count = c.x.dims[axis], c.out.dims[axis]
     step = np.float32(size - 1) / np.float32(count - 1) if c.corners and count > 1 else np.float32(size / count)
     places = np.arange(count, dtype=np.float32)

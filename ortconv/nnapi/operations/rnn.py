@@ -16,7 +16,7 @@ from ortconv.nnapi.operations.table import Dims, OperationCall, operation
 
 
 def layer(c: OperationCall, batch: int, inputs: int, prefix: str = "") -> Dims:
-    """[batch, units] of one direction. OP_FAILED unless its operands fit."""
+    """[batch, units] of one direction. OP_FAILED if its operands do not match."""
     units = c.args[f"{prefix}weights"].dims[0]
     shapes = {"weights": (units, inputs), "recurrent": (units, units), "bias": (units,), "state": (batch, units)}
     fits(c, {prefix + name: dims for name, dims in shapes.items()})
@@ -43,7 +43,7 @@ def steps(count: int, backward: bool) -> Iterator[int]:
 
 
 def time_first(x: Tensor, time_major: bool) -> Array:
-    """A sequence as [time, batch, ...]; turning back is the same."""
+    """A sequence as [time, batch, ...]. Applied twice it changes nothing."""
     return x.array if time_major else x.array.swapaxes(0, 1)
 
 
@@ -59,7 +59,7 @@ def rolled(
 
 
 def batch_and_inputs(c: OperationCall) -> tuple[int, int]:
-    """The sizes of a sequence besides the time."""
+    """(batch, inputs) of a sequence."""
     if c.x.rank != 3:
         raise op_failed(f"a sequence has rank 3, not {c.x.rank}")
     return c.x.dims[1 if c.time_major else 0], c.x.dims[2]
@@ -82,7 +82,7 @@ def unidirectional_sequence_rnn(c: OperationCall) -> list[Array]:
 
 
 def merged_dims(x: Tensor, merge: bool, fw: int, bw: int) -> list[Dims]:
-    """The sequences that a network in both directions puts out."""
+    """The dimensions of the output sequences of a bidirectional network."""
     return [(*x.dims[:2], fw + bw)] if merge else [(*x.dims[:2], fw), (*x.dims[:2], bw)]
 
 
@@ -155,7 +155,7 @@ def svdf_dims(c: OperationCall) -> list[Dims]:
     types="F H@3", infer=svdf_dims, checks=(rank("x", 2), rank("feature_weights", 2), rank("time_weights", 2)),
 )  # fmt: skip
 def svdf(c: OperationCall) -> list[Array]:
-    """A memory of the last features of each filter, weighted over time; `rank` filters make one unit."""
+    """Each filter has a memory of its last features, which are weighted over time; `rank` filters make one unit."""
     filters, memory = c.time_weights.dims
     state = c.state.array.reshape(-1, filters, memory).copy()
     state[:, :, -1] = c.x.array @ c.feature_weights.array.T

@@ -1,4 +1,4 @@
-"""Regions of images brought to one size: ROI_ALIGN, ROI_POOLING."""
+"""Regions of images resampled to one size: ROI_ALIGN, ROI_POOLING."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def regions_dims(c: OperationCall) -> Dims:
 
 
 def regions(c: OperationCall) -> Array:
-    """The regions in pixels of the input. OP_FAILED for those that are not inside."""
+    """The regions in pixels of the input. OP_FAILED if one is not inside the image."""
     boxes = c.roi.real
     boxes = boxes * (1 / np.array([c.ratio_w, c.ratio_h] * 2, np.float32)).astype(boxes.dtype)
     require_indices(c.batches.array, c.x.dims[0])
@@ -74,12 +74,12 @@ def roi_align(c: OperationCall) -> Array:
 
 
 def average(c: OperationCall, count: int) -> float:
-    """What sums of `count` samples with integer weights are multiplied by."""
+    """The factor that turns a sum of `count` samples with integer weights into their mean."""
     return float(np.float32(c.x.scale) * STEP / np.float32(c.out.scale) / np.float32(count))
 
 
 def weights(down: Array, across: Array, exact: bool) -> Array:
-    """Of one neighbor of every sample; integers if they are to multiply quantized elements."""
+    """The weights of one neighbor of every sample; integers if they multiply quantized elements."""
     product = (down[:, None] * across)[..., None]
     return round_half_away(product / STEP).astype(np.int32) if exact else product
 
@@ -106,7 +106,7 @@ def samples(start: Any, end: Any, count: int, asked: int, size: int) -> tuple[Ar
     nchw=("x", "out"), native_half=True,
 )  # fmt: skip
 def roi_pooling(c: OperationCall) -> Array:
-    """The largest element in each cell of a grid over the region, whose borders are rounded to pixels."""
+    """The largest element in each cell of a grid over the region. Its borders are rounded to pixels."""
     y = np.full(c.out.dims, c.x.zero_point, c.x.array.dtype)
     for index, (batch, box) in enumerate(zip(c.batches.array, regions(c))):
         rows = cells(box[1], box[3], c.height, c.x.dims[1])

@@ -30,7 +30,7 @@ def broadcast_ab(c: OperationCall) -> Dims:
 
 
 def fits(c: OperationCall, shapes: Mapping[str, Dims]) -> None:
-    """OP_FAILED unless the operands with these names, those that are not omitted, have these dimensions."""
+    """OP_FAILED if an operand, unless it is omitted, has other dimensions than these."""
     for name, dims in shapes.items():
         x = c.args[name]
         if x is not None and x.dims != dims:
@@ -54,12 +54,12 @@ def integers(x: Tensor, count: int | None = None) -> list[int]:
 
 
 def axes_of(axes: Tensor, rank: int) -> list[int]:
-    """Non-negative axes, in ascending order and each once."""
+    """Nonnegative axes in ascending order, each once."""
     return sorted({axis_of(axis, rank) for axis in integers(axes)})
 
 
 def margins(paddings: Tensor, rank: int) -> list[tuple[int, int]]:
-    """Elements before and behind each of `rank` dimensions, from a tensor [rank, 2]. OP_FAILED for negative ones."""
+    """Elements before and after each of `rank` dimensions, from a tensor [rank, 2]. OP_FAILED for negative ones."""
     if paddings.dims != (rank, 2):
         raise op_failed(f"paddings have dimensions {list(paddings.dims)}, not [{rank}, 2]")
     if paddings.size and paddings.array.min() < 0:
@@ -72,7 +72,7 @@ def padded(dims: Dims, pads: list[tuple[int, int]]) -> Dims:
 
 
 def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tuple[int, int]:
-    """Cells before and behind, such that ceil(size / stride) windows fit."""
+    """(before, after): padding with which ceil(size / stride) windows fit."""
     out = -(-size // stride)
     total = max(0, (out - 1) * stride + (window - 1) * dilation + 1 - size)
     return total // 2, total - total // 2
@@ -107,13 +107,13 @@ def paddings(
 
 
 def image_only(x: OperandType) -> None:
-    """OP_FAILED unless x is a batch of images with elements; the batch alone may be empty."""
+    """OP_FAILED unless x is a batch of images with elements; only the batch size may be 0."""
     if x.rank != 4 or 0 in x.dims[1:]:
         raise op_failed(f"{list(x.dims)} is no batch of images: only the batch of the four dimensions may be 0")
 
 
 def windows(size: int, window: int, stride: int, pads: tuple[int, int], dilation: int = 1) -> int:
-    """How many windows fit."""
+    """The number of windows that fit."""
     count = (size - ((window - 1) * dilation + 1) + sum(pads)) // stride + 1
     if count <= 0:
         raise op_failed(f"a window of {window} does not fit into {size} + {sum(pads)}")

@@ -34,15 +34,15 @@ Dims = tuple[int, ...]
 
 
 class Advice(str):
-    """An objection that the documentation makes and no device has to."""
+    """An objection from the documentation that devices need not make."""
 
     __slots__ = ()
 
 
 OperationCheck = Callable[["OperationCall"], Iterator["str | FeatureLevel"]]
-"""Yields objections, or the feature level that a use takes. Operands are OperandTypes; their values are not known."""
+"""Yields objections, or the feature level that a use needs. Operands are OperandTypes, without values."""
 InferDims = Callable[["OperationCall"], "Dims | list[Dims]"]
-"""The dimensions of the output, a list of them where there are several outputs."""
+"""The dimensions of the output; a list of them for several outputs."""
 Compute = Callable[["OperationCall"], "Array | Sequence[Array]"]
 
 KINDS: dict[str, Operand] = {
@@ -84,7 +84,7 @@ class Slot:
     variadic: bool = False
 
     def allowed(self, main: Operand | None, types: dict[Operand, FeatureLevel]) -> dict[Operand, FeatureLevel] | None:
-        """The operand types that may stand here, each with its level; None for any."""
+        """The operand types allowed here, each with its level; None for any type."""
         if self.kinds == "any":
             return None
         if self.kinds == "T":
@@ -97,14 +97,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class OperandForm:
-    """Slots that must be there, then groups of slots that may be left out from the back."""
+    """Required slots, then groups of optional trailing slots."""
 
     text: str
     required: tuple[Slot, ...]
     groups: tuple[tuple[FeatureLevel, tuple[Slot, ...]], ...]
 
     def slots(self, count: int) -> tuple[list[Slot], FeatureLevel] | None:
-        """The slots of `count` operands and the level that they take; None if the form has no such number."""
+        """The slots of `count` operands, and the level that they need; None if the form cannot have as many operands."""
         if any(slot.variadic for slot in self.required):
             return _spread(self.required, count)
         slots, level = list(self.required), FeatureLevel.LEVEL_1
@@ -117,7 +117,7 @@ class OperandForm:
 
     @property
     def absent(self) -> dict[str, Any]:
-        """Name and default of every operand that may be left out."""
+        """Names and defaults of all optional operands."""
         return {slot.name: slot.default for _, group in self.groups for slot in group}
 
 
@@ -152,7 +152,7 @@ def parse_form(text: str) -> OperandForm:
 
 @dataclass(frozen=True, slots=True)
 class OperationUse:
-    """The form that one operation uses."""
+    """The form that an operation uses."""
 
     form: OperandForm
     slots: list[Slot]
@@ -203,7 +203,7 @@ class OperationCall:
             raise AttributeError(f"{self.operation.name} has no operand '{name}' in this form") from None
 
     def get(self, name: str) -> Any:
-        """The operand, or None where this form has no such slot."""
+        """The operand; None if this form does not have the slot."""
         return self.args.get(name)
 
 
@@ -229,7 +229,7 @@ class OperationRow:
     native_half: bool
 
     def validate(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> OperationUse:
-        """The form that the operands fit, and the feature level that it takes. BAD_DATA if they fit none."""
+        """The form that the operands match, with the feature level that it needs. BAD_DATA if they match none."""
         use = self._match(inputs, outputs)
         call, level = OperationCall(self, use, inputs, outputs), use.level
         for check in self.checks:
@@ -248,7 +248,7 @@ class OperationRow:
             yield from (str(found) for check in self.quantization for found in check(call))
 
     def bind(self, use: OperationUse, inputs: Sequence[Tensor | None], outputs: Sequence[OperandType]) -> OperationCall:
-        """A call with values. OP_FAILED if an operand that is needed has none."""
+        """A call with values. OP_FAILED if a required operand has none."""
         for index, (slot, operand) in enumerate(zip(use.slots, inputs)):
             if operand is None and not slot.may_omit:
                 raise op_failed(f"{slot.name} is omitted", operation=self.operation, operand=index)
@@ -256,7 +256,7 @@ class OperationRow:
         return OperationCall(self, use, values, outputs)
 
     def _match(self, inputs: Sequence[OperandType], outputs: Sequence[OperandType]) -> OperationUse:
-        """The first form that the operand types fit."""
+        """The first form that the operand types match."""
         reason = f"takes {' or '.join(self.counts)} inputs, not {len(inputs)}"
         for form in self.forms:
             found = form.slots(len(inputs))
@@ -283,7 +283,7 @@ class OperationRow:
     def _fit(
         self, slots: Sequence[Slot], operands: Sequence[OperandType], main: Operand | None, inputs: int
     ) -> tuple[str | None, FeatureLevel]:
-        """Why the operands do not fit the slots, or None; and the level that their types take."""
+        """The reason why the operands do not match the slots, or None; and the level that their types need."""
         level = FeatureLevel.LEVEL_1
         for index, (slot, operand) in enumerate(zip(slots, operands)):
             allowed = slot.allowed(main, self.types)
@@ -298,7 +298,7 @@ class OperationRow:
 
     @property
     def counts(self) -> list[str]:
-        """How many inputs the forms take."""
+        """The numbers of inputs that the forms allow."""
         found: list[str] = []
         for form in self.forms:
             count = len(form.required)

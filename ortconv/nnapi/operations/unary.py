@@ -42,7 +42,7 @@ for _name, _level, _types, _function in FUNCTIONS:
 
 @operation("RSQRT", "x:T", level=3, types="F H Q@7 S@7", infer=like_x)
 def rsqrt(c: OperationCall) -> Array:
-    """Quantized: of what is not positive it is the largest element."""
+    """Quantized: the largest element where x is not positive."""
     if not c.out.is_quantized:
         return 1 / np.sqrt(c.x.array)
     real = np.where(c.x.centered > 0, 1 / np.sqrt(np.maximum(c.x.real, np.float32(c.x.scale))), np.inf)
