@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FuseCode
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operand import OperandType, single
+from ortconv.nnapi.operand import OperandType, Tensor, single
 
 BLOCK = 1 << 15
 """Numbers that are rescaled at a time: their float64 form stays in the cache."""
@@ -30,18 +31,25 @@ def round_away(x: float) -> int:
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """(m, shift) with real = m * 2**(shift - 31) and m of 31 bits; (0, 0) if real is 0 or rounds to it. OP_FAILED if
-    real is NaN or infinite, as the quotient of extreme scales may be.
+    """`fixed_point` for one number."""
+    m, shift = fixed_point(real)
+    return int(m), int(shift)
+
+
+def fixed_point(real: float | Array) -> tuple[Array, Array]:
+    """(m, shift) with real = m * 2**(shift - 31) and m of 31 bits, as int64; (0, 0) where real is 0 or rounds to it.
+
+    OP_FAILED if real is NaN or infinite, as the quotient of extreme scales may be.
     """
-    if not math.isfinite(real):
+    if not np.isfinite(real).all():
         raise op_failed(f"the scales make a factor of {real}")
-    if real == 0.0:
-        return 0, 0
-    fraction, shift = math.frexp(real)
-    m = round_away(fraction * (1 << 31))
-    if m == 1 << 31:
-        m, shift = m // 2, shift + 1
-    return (m, shift) if shift >= -31 else (0, 0)
+    fraction, exponent = np.frexp(np.asarray(real, np.float64))
+    m = round_half_away(np.ldexp(fraction, 31)).astype(np.int64)
+    shift = exponent.astype(np.int64)
+    rounded_up = m == 1 << 31
+    m, shift = np.where(rounded_up, m >> 1, m), shift + rounded_up
+    tiny = (m == 0) | (shift < -31)
+    return np.where(tiny, 0, m), np.where(tiny, 0, shift)
 
 
 def high_mul(a: Array, m: Array | int) -> Array:
@@ -65,16 +73,19 @@ def multiply(x: Array, m: Array | int, shift: Array | int) -> Array:
     return shift_right(high_mul(x.astype(np.int64) << left, m), right)
 
 
-def fixed_point(real: float | Array) -> tuple[Array, Array]:
-    """`quantize_multiplier` for one number, or for each of an array."""
-    found = [quantize_multiplier(float(one)) for one in np.ravel(real)]
-    m, shift = np.array(found, np.int64).reshape(-1, 2).T.reshape(2, *np.shape(real))
-    return m, shift
-
-
 def scale_by(x: Array, real: float | Array) -> Array:
     """`multiply` with the fixed-point form of `real`: one number, or one for each index of the last dimension."""
     return multiply(x, *fixed_point(real))
+
+
+def by_table(x: Tensor, function: Callable[[Tensor], Array]) -> Array:
+    """function(x), for a function of single elements. It is computed once for each 8-bit element that there can be."""
+    if x.array.itemsize > 1 or x.array.size <= 1 << 8:
+        return function(x)
+    elements = np.arange(1 << 8, dtype=np.uint8)
+    table = function(Tensor(x, elements.view(x.array.dtype)))
+    result: Array = table[x.array.view(np.uint8)]
+    return result
 
 
 def product_scale(a: OperandType, b: OperandType) -> float:

@@ -87,6 +87,8 @@ class OperandType:
         return self.scale == other.scale and self.zero_point == other.zero_point
 
     def with_dims(self, dims: Sequence[int]) -> OperandType:
+        if self.dims == dims:
+            return self
         twin = OperandType.__new__(OperandType)
         twin.type, twin.dims, twin.scale, twin.zero_point = self.type, tuple(dims), self.scale, self.zero_point
         twin.channel_quant = self.channel_quant
