@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.codes import FuseCode
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operand import OperandType, single
+from ortconv.nnapi.operand import OperandType, Tensor, single
+
+BLOCK = 1 << 15
+"""Numbers that are rescaled at a time: their float64 form stays in the cache."""
+LONG_RUN = 1 << 11
+EXACT = float(1 << 22)
+AWAY = 1 + 2.0**-30
 
 
 def round_half_away(x: Array | float) -> Array:
@@ -24,18 +31,25 @@ def round_away(x: float) -> int:
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """(m, shift) with real = m * 2**(shift - 31) and m of 31 bits; (0, 0) if real is 0 or rounds to it. OP_FAILED if
-    real is NaN or infinite, as the quotient of extreme scales may be.
+    """`fixed_point` for one number."""
+    m, shift = fixed_point(real)
+    return int(m), int(shift)
+
+
+def fixed_point(real: float | Array) -> tuple[Array, Array]:
+    """(m, shift) with real = m * 2**(shift - 31) and m of 31 bits, as int64; (0, 0) where real is 0 or rounds to it.
+
+    OP_FAILED if real is NaN or infinite, as the quotient of extreme scales may be.
     """
-    if not math.isfinite(real):
+    if not np.isfinite(real).all():
         raise op_failed(f"the scales make a factor of {real}")
-    if real == 0.0:
-        return 0, 0
-    fraction, shift = math.frexp(real)
-    m = round_away(fraction * (1 << 31))
-    if m == 1 << 31:
-        m, shift = m // 2, shift + 1
-    return (m, shift) if shift >= -31 else (0, 0)
+    fraction, exponent = np.frexp(np.asarray(real, np.float64))
+    m = round_half_away(np.ldexp(fraction, 31)).astype(np.int64)
+    shift = exponent.astype(np.int64)
+    rounded_up = m == 1 << 31
+    m, shift = np.where(rounded_up, m >> 1, m), shift + rounded_up
+    tiny = (m == 0) | (shift < -31)
+    return np.where(tiny, 0, m), np.where(tiny, 0, shift)
 
 
 def high_mul(a: Array, m: Array | int) -> Array:
@@ -61,10 +75,17 @@ def multiply(x: Array, m: Array | int, shift: Array | int) -> Array:
 
 def scale_by(x: Array, real: float | Array) -> Array:
     """`multiply` with the fixed-point form of `real`: one number, or one for each index of the last dimension."""
-    if np.ndim(real) == 0:
-        return multiply(x, *quantize_multiplier(float(real)))
-    pairs = [quantize_multiplier(float(one)) for one in np.asarray(real).reshape(-1)]
-    return multiply(x, np.array([m for m, _ in pairs]), np.array([shift for _, shift in pairs]))
+    return multiply(x, *fixed_point(real))
+
+
+def by_table(x: Tensor, function: Callable[[Tensor], Array]) -> Array:
+    """function(x), for a function of single elements. It is computed once for each 8-bit element that there can be."""
+    if x.array.itemsize > 1 or x.array.size <= 1 << 8:
+        return function(x)
+    elements = np.arange(1 << 8, dtype=np.uint8)
+    table = function(Tensor(x, elements.view(x.array.dtype)))
+    result: Array = table[x.array.view(np.uint8)]
+    return result
 
 
 def product_scale(a: OperandType, b: OperandType) -> float:
@@ -96,10 +117,13 @@ def _fuse_code(activation: int) -> FuseCode:
         raise op_failed(f"{activation} is no fused activation") from None
 
 
-def activate(x: Array, activation: int) -> Array:
-    """Apply a fused activation to real numbers."""
+def activate(x: Array, activation: int, out: Array | None = None) -> Array:
+    """Apply a fused activation to real numbers; into `out` if it is given, which may be `x`."""
     code = _fuse_code(activation)
-    return x if code is FuseCode.NONE else np.clip(x, *(np.asarray(limit, x.dtype) for limit in _CLAMP[code]))
+    if code is FuseCode.NONE:
+        return x
+    low, high = (np.asarray(limit, x.dtype) for limit in _CLAMP[code])
+    return np.clip(x, low, high) if out is None else np.clip(x, low, high, out=out)
 
 
 def activation_limits(activation: int, out: OperandType) -> tuple[int, int]:
@@ -113,11 +137,51 @@ def activation_limits(activation: int, out: OperandType) -> tuple[int, int]:
     return low, high
 
 
-def requantize(acc: Array, real: float | Array, out: OperandType, activation: int = 0) -> Array:
-    """Accumulators times `real`, plus the zero point, clamped to the limits of the activation and the type."""
-    low, high = activation_limits(activation, out)
-    q: Array = np.clip(scale_by(acc, real) + out.zero_point, low, high)
-    return q.astype(out.type.dtype)
+def requantize(
+    acc: Array, real: float | Array, out: OperandType, activation: int = 0, bias: Array | None = None
+) -> Array:
+    """Integers times `real`, plus the zero point, clamped to the limits of the activation and the type.
+
+    The integers are `acc`, of an integer or float type, plus `bias` for each index of the last dimension, below 2**53.
+    """
+    m, shift = fixed_point(real)
+    result = np.empty(acc.shape, out.type.dtype)
+    per_channel = bias is not None or m.ndim > 0
+    width = acc.shape[-1] if per_channel else 1
+    together = _rows_together(acc.size // max(1, width), width) if per_channel else 1
+    m, shift = (np.tile(one, together) if one.ndim else one for one in (m, shift))
+    added = np.zeros(()) if bias is None else np.tile(bias, together)
+    width *= together
+    sums, results = (x.reshape(acc.size // max(1, width), width) for x in (acc, result))
+    step = max(1, BLOCK // max(1, width))
+    for row in range(0, len(sums), step):
+        y = _rescaled(sums[row : row + step], added, m, shift, out.zero_point)
+        np.clip(y, *activation_limits(activation, out), out=results[row : row + step], casting="unsafe")
+    return result
+
+
+def _rows_together(rows: int, width: int) -> int:
+    """How many rows to treat as one, a divisor of `rows`, so that numpy's innermost loop is long."""
+    return next(n for n in range(max(1, LONG_RUN // max(1, width)), 0, -1) if rows % n == 0)
+
+
+def _rescaled(acc: Array, bias: Array, m: Array, shift: Array, zero_point: int) -> Array:
+    """`multiply` of acc + bias, plus the zero point.
+
+    float64 holds the product of 22 and 31 bits exactly, and so each step of the fixed-point arithmetic. The second one
+    rounds halves away from zero: the factor AWAY moves them, and no other number, to the far side.
+    """
+    y = np.add(acc, bias, dtype=np.float64)
+    left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
+    if max(y.max(initial=0), -y.min(initial=0)) * np.exp2(left.max(initial=0)) >= EXACT:
+        return multiply(y.astype(np.int64), m, shift) + zero_point
+    y *= np.ldexp(m.astype(np.float64), left - 31)
+    y += 0.5
+    np.floor(y, out=y)
+    y *= np.ldexp(AWAY, -right)
+    y += zero_point + 0.5
+    np.floor(y, out=y)
+    return y
 
 
 def exact_float(x: Array, terms: int) -> Array:

@@ -318,7 +318,7 @@ def _permuted(dims: Dims, order: tuple[int, ...]) -> Dims:
 def agreed(declared: OperandType, dims: Dims) -> None:
     """OP_FAILED if dimensions contradict the declared ones."""
     known = declared.dims
-    if known and (len(known) != len(dims) or any(k not in (0, d) for k, d in zip(known, dims))):
+    if known and known != dims and (len(known) != len(dims) or any(k not in (0, d) for k, d in zip(known, dims))):
         raise op_failed(f"dimensions {list(dims)} do not agree with the declared {list(known)}")
 
 

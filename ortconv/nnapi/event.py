@@ -25,6 +25,13 @@ AS_DRIVERS_SAY = {
 """A waiting client receives a result as a driver's error status. Codes without a status of their own become these."""
 
 
+def as_reported(error: NnapiError) -> NnapiError:
+    """The error of an execution as a client that waits for it receives it."""
+    reported = error.bare()
+    reported.code = AS_DRIVERS_SAY.get(error.code, error.code)
+    return reported
+
+
 class Fence:
     """A file descriptor that becomes readable when it is signaled."""
 
@@ -76,8 +83,7 @@ class Event(Handle):
         try:
             work()
         except NnapiError as error:
-            self._error = error.bare()
-            self._error.code = AS_DRIVERS_SAY.get(error.code, error.code)
+            self._error = as_reported(error)
         except Exception as error:
             self._error = error  # a defect here, for whoever waits
         finally:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.codes import Operand
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class OperandType:
         return self.scale == other.scale and self.zero_point == other.zero_point
 
     def with_dims(self, dims: Sequence[int]) -> OperandType:
+        if self.dims == dims:
+            return self
         twin = OperandType.__new__(OperandType)
         twin.type, twin.dims, twin.scale, twin.zero_point = self.type, tuple(dims), self.scale, self.zero_point
         twin.channel_quant = self.channel_quant
@@ -111,15 +116,23 @@ class OperandType:
 class Tensor(OperandType):
     """An operand type with its values. `array` has the shape `dims`. Computations may hold float16 as float32."""
 
-    __slots__ = ("array",)
+    __slots__ = ("_derived", "array")
 
     def __init__(self, kind: OperandType, array: Array) -> None:
+        self._derived: dict[object, Any] = {}
         self.type = kind.type
         self.dims = array.shape
         self.scale = kind.scale
         self.zero_point = kind.zero_point
         self.channel_quant = kind.channel_quant
         self.array = array
+
+    def derived(self, make: Callable[..., T], *arguments: object) -> T:
+        """make(self, *arguments), computed once in the life of the tensor: for a constant, once for all executions."""
+        key = (make, arguments)
+        if key not in self._derived:
+            self._derived[key] = make(self, *arguments)
+        return cast(T, self._derived[key])
 
     @property
     def real(self) -> Array:

@@ -11,7 +11,6 @@ from nnapi_calls import F, H, Q, S, bias, bytes_of, compute, level_of, numbers, 
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import FeatureLevel, NnapiError, Operand, OperandType, Operation
 from ortconv.nnapi.operand import Tensor
-from ortconv.nnapi.operations import convolution
 from tests.executor.single_node import run_onnxruntime
 
 CONV, DEPTHWISE = Operation.CONV_2D, Operation.DEPTHWISE_CONV_2D
@@ -43,11 +42,7 @@ def close(got: Array, want: Array) -> None:
 
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3)])
 @pytest.mark.parametrize("dilations", [(1, 1), (2, 1)])
-@pytest.mark.parametrize("block", [1, convolution.BLOCK])
-def test_convolution(
-    strides: tuple[int, int], dilations: tuple[int, int], block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(convolution, "BLOCK", block)
+def test_convolution(strides: tuple[int, int], dilations: tuple[int, int]) -> None:
     x, w, b = numbers(2, 3, 9, 11), numbers(4, 3, 2, 3), numbers(4)
     attributes = {"strides": strides, "dilations": dilations, "pads": ONNX_PADS}
     want = run_onnxruntime("Conv", [x, w, b], attributes)[0]

@@ -23,6 +23,7 @@ from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.tensor import Array
 from ortconv.nnapi import Device, FeatureLevel, NnapiError
 from ortconv.nnapi.errors import OutputTooSmallError
+from ortconv.nnapi.event import as_reported
 from ortconv.nnapi.operand import OperandType
 from ortconv.nnapi.properties import override
 from ortconv.nnapi.simulated import SimulatedDevice
@@ -218,13 +219,17 @@ class NnapiProgram:
             return [_cut(result, execution.get_output_operand_dimensions(i)) for i, result in enumerate(results)]
 
     def _compute(self, execution: nnapi.Execution) -> None:
-        """One at a time, as the execution provider does it."""
+        """One at a time. The execution provider starts an execution and waits for it; here that ends in the same way without a
+        second thread, whose core would not have the data in its cache.
+        """
         with self._lock:
             if self._burst is not None:
                 self._burst.compute(execution)
             else:
-                with execution.start_compute() as event:
-                    event.wait()
+                try:
+                    execution.compute()
+                except NnapiError as error:
+                    raise as_reported(error) from None
             self.executions += 1
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
+from ortconv.executor.algorithms.conv import IntegerFilters, convolution, integer_filters
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, to_last
+from ortconv.executor.replay.work import Function
 from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import activate, exact_float, product_scale, requantize
 from ortconv.nnapi.codes import FeatureLevel, PaddingCode
 from ortconv.nnapi.errors import op_failed
-from ortconv.nnapi.operand import OperandType
+from ortconv.nnapi.operand import OperandType, Tensor
 from ortconv.nnapi.operations.checks import rank
 from ortconv.nnapi.operations.shapes import Pads, image_only, paddings, same_padding, windows
 from ortconv.nnapi.operations.table import Advice, Dims, OperationCall, OperationCheck, operation
@@ -21,11 +23,9 @@ from ortconv.nnapi.operations.table import Advice, Dims, OperationCall, Operatio
 PADS = "pad_left:i pad_right:i pad_top:i pad_bottom:i"
 TAIL = "activation:i [nchw:b=0 @3] [dilation_w:i=1 dilation_h:i=1 @3]"
 TYPES = "F Q H@3 S@4"
+OUT_FIRST, OUT_LAST = (0, 3, 1, 2), (3, 0, 1, 2)
+Sizes = tuple[int, ...]
 RANKS = (rank("x", 4), rank("filter", 4), rank("bias", 1))
-
-
-BLOCK = 1 << 19
-"""Elements of the windows that are copied at a time."""
 
 
 def per_channel(dim: int) -> OperationCheck:
@@ -63,20 +63,56 @@ def filter_scales(filter: OperandType) -> Array:
     return np.asarray(filter.scale if quant is None else quant.scales, np.float32)
 
 
-def operands(c: OperationCall) -> tuple[Array, Array]:
-    """Input and filter as numbers to multiply, in a float type that holds the sums of quantized elements exactly."""
+def image(x: Tensor) -> Array:
+    """The elements of an image as numbers to multiply: floats, less the zero point of a quantized type."""
+    if not x.is_quantized:
+        return x.array
+    return np.subtract(x.array, np.float32(x.zero_point), dtype=np.float32)
+
+
+def weights(filter: Tensor) -> Array:
+    """The elements of a filter as numbers to multiply."""
+    return filter.centered.astype(np.float32) if filter.is_quantized else filter.array
+
+
+def sums(c: OperationCall, groups: int, order: tuple[int, ...]) -> Array:
+    """The convolution in `groups`, without bias: floats, or exact integers in any type. `order` makes the filter one of
+    [out, in, height, width].
+    """
+    rows, columns = pads_of(c)
+    strides, spacing = (c.stride_h, c.stride_w), dilations(c)
+    x = channels_first(image(c.x))
     if not c.x.is_quantized:
-        return c.x.array, c.filter.array
-    terms = c.filter.size // max(1, c.bias.size)
-    return exact_float(c.x.centered, terms), exact_float(c.filter.centered, terms)
+        pads = (rows[0], columns[0], rows[1], columns[1])
+        return to_last(c.filter.derived(float_convolution, order, groups, strides, spacing, pads)(x))
+    begin, end = zip(rows, columns)
+    window = Window(c.x.dims[1:3], c.filter.dims[1:3], strides, spacing, begin, end, c.out.dims[1:3])
+    return to_last(c.filter.derived(exact_filters, order, groups).convolve(x, window))
+
+
+def float_convolution(
+    filter: Tensor, order: tuple[int, ...], groups: int, strides: Sizes, dilations: Sizes, pads: Sizes
+) -> Function:
+    geometry = {"strides": strides, "dilations": dilations, "pads": pads}
+    return convolution(filter.array.transpose(order), groups, geometry)
+
+
+def exact_filters(filter: Tensor, order: tuple[int, ...], groups: int) -> IntegerFilters:
+    return integer_filters(weights(filter).transpose(order), None, groups)
 
 
 def finished(c: OperationCall, acc: Array) -> Array:
-    """Sums plus bias, with activation, in the type of the output."""
+    """Sums plus bias, with activation, in the type of the output. The memory of float sums is used again."""
     if not c.out.is_quantized:
-        return activate(acc + c.bias.array, c.activation)
-    scale = (np.float32(c.x.scale) * filter_scales(c.filter)).astype(np.float64) / c.out.scale
-    return requantize(acc.astype(np.int64) + c.bias.array, scale, c.out, c.activation)
+        acc += c.bias.array
+        return activate(acc, c.activation, out=acc)
+    return requantize(acc, c.filter.derived(output_factor, c.x.scale, c.out.scale), c.out, c.activation, c.bias.array)
+
+
+def output_factor(filter: Tensor, x_scale: float, out_scale: float) -> Array:
+    """The number of output steps in the product of a step of the input and one of the filter."""
+    product: Array = np.float32(x_scale) * filter_scales(filter)
+    return product.astype(np.float64) / out_scale
 
 
 def dilations(c: OperationCall) -> tuple[int, int]:
@@ -104,31 +140,6 @@ def image_dims(c: OperationCall, depth: int) -> Dims:
     )
 
 
-def patches(x: Array, c: OperationCall) -> Array:
-    """The windows of an image as a view, [batch, rows, columns, depth, window rows, window columns]; padding is zero."""
-    rows, columns = pads_of(c)
-    padded = np.pad(x, ((0, 0), rows, columns, (0, 0))) if any((*rows, *columns)) else x
-    by_h, by_w = dilations(c)
-    span = (c.filter.dims[1] - 1) * by_h + 1, (c.filter.dims[2] - 1) * by_w + 1
-    view = sliding_window_view(padded, span, axis=(1, 2))
-    return view[:, :: c.stride_h, :: c.stride_w, :, ::by_h, ::by_w]
-
-
-def convolved(view: Array, filter: Array) -> Array:
-    """Windows times filters as matrix products, each of a block of rows that fits into the cache."""
-    batch, rows, columns = view.shape[:3]
-    turned = view.transpose(0, 1, 2, 4, 5, 3)
-    matrix = filter.reshape(filter.shape[0], -1).T
-    size, out_depth = matrix.shape
-    out = np.empty((batch, rows, columns, out_depth), view.dtype)
-    step = max(1, BLOCK // (columns * size))
-    for image, sums in zip(turned, out):
-        for row in range(0, rows, step):
-            block = image[row : row + step].reshape(-1, size)
-            np.matmul(block, matrix, out=sums[row : row + step].reshape(-1, out_depth))
-    return out
-
-
 def conv_2d_dims(c: OperationCall) -> Dims:
     if c.x.dims[3] != c.filter.dims[3]:
         raise op_failed(f"the input has {c.x.dims[3]} channels, the filter {c.filter.dims[3]}")
@@ -143,8 +154,7 @@ def conv_2d_dims(c: OperationCall) -> Dims:
     quantization=(bias_scale,), nchw=("x", "out"), zero_sized=True,
 )  # fmt: skip
 def conv_2d(c: OperationCall) -> Array:
-    x, filter = operands(c)
-    return finished(c, convolved(patches(x, c), filter))
+    return finished(c, sums(c, 1, OUT_FIRST))
 
 
 def grouped_dims(c: OperationCall) -> Dims:
@@ -162,10 +172,7 @@ def grouped_dims(c: OperationCall) -> Dims:
     quantization=(bias_scale,), nchw=("x", "out"),
 )  # fmt: skip
 def grouped_conv_2d(c: OperationCall) -> Array:
-    x, filter = operands(c)
-    views = np.split(patches(x, c), c.groups, axis=3)
-    sums = [convolved(view, part) for view, part in zip(views, np.split(filter, c.groups))]
-    return finished(c, np.concatenate(sums, axis=3))
+    return finished(c, sums(c, c.groups, OUT_FIRST))
 
 
 def depthwise_dims(c: OperationCall) -> Dims:
@@ -186,13 +193,7 @@ def depthwise_dims(c: OperationCall) -> Dims:
 )  # fmt: skip
 def depthwise_conv_2d(c: OperationCall) -> Array:
     """The filter is [1, height, width, out]; output channel i reads input channel i // multiplier."""
-    x, filter = operands(c)
-    view = patches(np.repeat(x, c.multiplier, axis=3) if c.multiplier > 1 else x, c)
-    acc = np.zeros(view.shape[:4], x.dtype)
-    for row in range(filter.shape[1]):
-        for column in range(filter.shape[2]):
-            acc += view[..., row, column] * filter[0, row, column]
-    return finished(c, acc)
+    return finished(c, sums(c, c.x.dims[3], OUT_LAST))
 
 
 def transpose_pads(c: OperationCall) -> Pads:
@@ -241,7 +242,9 @@ def transpose_dims(c: OperationCall) -> Dims:
 )  # fmt: skip
 def transpose_conv_2d(c: OperationCall) -> Array:
     """Every input cell adds its multiple of the filter to the output; neighbors are `stride` cells apart."""
-    x, filter = operands(c)
+    x, filter = image(c.x), weights(c.filter)
+    if c.x.is_quantized:
+        x, filter = (exact_float(one, c.filter.size // c.filter.dims[0]) for one in (x, filter))
     batch, height, width, depth = x.shape
     out_depth, window_h, window_w, _ = filter.shape
     _, rows, columns, _ = c.out.dims

@@ -50,7 +50,7 @@ def fully_connected(c: OperationCall) -> Array:
         return activate(c.x.array.reshape(-1, size) @ c.filter.array.T + c.bias.array, c.activation)
     x, filter = exact_float(c.x.centered.reshape(-1, size), size), exact_float(c.filter.centered, size)
     scale = product_scale(c.x, c.filter) / c.out.scale
-    return requantize((x @ filter.T).astype(np.int64) + c.bias.array, scale, c.out, c.activation)
+    return requantize(x @ filter.T, scale, c.out, c.activation, c.bias.array)
 
 
 def batch_matmul_dims(c: OperationCall) -> Dims:
@@ -74,4 +74,4 @@ def batch_matmul(c: OperationCall) -> Array:
     if not c.out.is_quantized:
         return a @ b
     sums = exact_float(a, a.shape[-1]) @ exact_float(b, a.shape[-1])
-    return requantize(sums.astype(np.int64), product_scale(c.a, c.b) / c.out.scale, c.out)
+    return requantize(sums, product_scale(c.a, c.b) / c.out.scale, c.out)

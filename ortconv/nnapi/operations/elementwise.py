@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from ortconv.ir.tensor import Array
-from ortconv.nnapi.arithmetic import activate, activation_limits, product_scale, requantize, round_half_away, scale_by
+from ortconv.nnapi.arithmetic import (
+    activate,
+    activation_limits,
+    by_table,
+    product_scale,
+    requantize,
+    round_half_away,
+    scale_by,
+)
 from ortconv.nnapi.codes import FeatureLevel, FuseCode, Operand
 from ortconv.nnapi.errors import op_failed
 from ortconv.nnapi.operand import OperandType, Tensor
@@ -22,8 +30,7 @@ SMALL = rank_at_most(4, "a", "b")
 def quantized_sum(c: OperationCall, sign: int) -> Array:
     """Both sides rescaled to twice the larger scale, added, and rescaled to the output."""
     twice = 2 * max(c.a.scale, c.b.scale)
-    a = scale_by(c.a.centered << LEFT_SHIFT, c.a.scale / twice)
-    b = scale_by(c.b.centered << LEFT_SHIFT, c.b.scale / twice)
+    a, b = (by_table(x, lambda x: scale_by(x.centered << LEFT_SHIFT, x.scale / twice)) for x in (c.a, c.b))
     return requantize(a + sign * b, twice / ((1 << LEFT_SHIFT) * c.out.scale), c.out, c.activation)
 
 
@@ -89,6 +96,10 @@ def converted(x: Tensor, out: OperandType) -> Array:
     """Quantized elements in the quantization of another operand, rounded and clamped; other types unchanged."""
     if not x.is_quantized or x.same_quantization(out):
         return x.array
+    return by_table(x, lambda x: _converted(x, out))
+
+
+def _converted(x: Tensor, out: OperandType) -> Array:
     low, high = out.limits
     real = x.real.astype(np.float64) / out.scale + out.zero_point
     limited: Array = np.clip(round_half_away(real), low, high)

@@ -10,6 +10,7 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi.arithmetic import (
     activate,
     activation_limits,
+    by_table,
     quantize,
     quantize_multiplier,
     shift_right,
@@ -55,7 +56,8 @@ RELUS = (("RELU", FuseCode.RELU), ("RELU1", FuseCode.RELU1), ("RELU6", FuseCode.
 def _limited(c: OperationCall, code: FuseCode) -> Array:
     if not c.out.is_quantized:
         return activate(c.x.array, code)
-    return np.clip(c.x.array.astype(np.int32), *activation_limits(code, c.out))
+    low, high = activation_limits(code, c.out)
+    return np.clip(c.x.array, low, high, dtype=c.out.type.dtype)
 
 
 for _name, _code in RELUS:
@@ -65,17 +67,16 @@ for _name, _code in RELUS:
     )(lambda c, code=_code: _limited(c, code))  # type: ignore[misc]  # fmt: skip
 
 
-def _in_fixed_point(c: OperationCall, function: Callable[[Array, int], Array], fraction_bits: int) -> Array:
+def _in_fixed_point(x: Tensor, out: OperandType, function: Callable[[Array, int], Array], fraction_bits: int) -> Array:
     """A function of 32-bit fixed point with 4 integer bits, of which the output keeps some fraction bits. From the last input
-    on that fits, the output is the smallest or largest; with steps of 8 and more that is every input. The function is
-    computed once for each element that there is.
+    on that fits, the output is the smallest or largest; with steps of 8 and more that is every input.
     """
-    low, high = c.out.limits
-    centered = np.arange(low, high + 1) - c.x.zero_point
-    x, radius = rescaled(centered, c.x.scale, INTEGER_BITS)
-    y = c.out.zero_point + shift_right(function(x, INTEGER_BITS), LONG.bits - 1 - fraction_bits)
-    table = np.clip(np.where(centered <= -radius, low, np.where(centered >= radius, high, y)), low, high)
-    return table[c.x.array.astype(np.int64) - low]
+    low, high = out.limits
+    centered = x.centered
+    fixed, radius = rescaled(centered, x.scale, INTEGER_BITS)
+    y = out.zero_point + shift_right(function(fixed, INTEGER_BITS), LONG.bits - 1 - fraction_bits)
+    limited = np.clip(np.where(centered <= -radius, low, np.where(centered >= radius, high, y)), low, high)
+    return np.asarray(limited, out.type.dtype)
 
 
 def sigmoid(x: Array) -> Array:
@@ -87,7 +88,9 @@ def sigmoid(x: Array) -> Array:
     checks=(rank_at_most(4, "x"),), quantization=(output_quantization(1 / 256, 0, -128),),
 )  # fmt: skip
 def logistic(c: OperationCall) -> Array:
-    return _in_fixed_point(c, LONG.sigmoid, 8) if c.out.is_quantized else sigmoid(c.x.array)
+    if not c.out.is_quantized:
+        return sigmoid(c.x.array)
+    return by_table(c.x, lambda x: _in_fixed_point(x, c.out, LONG.sigmoid, 8))
 
 
 @operation(
@@ -95,7 +98,9 @@ def logistic(c: OperationCall) -> Array:
     checks=(rank_at_most(4, "x"),), quantization=(output_quantization(1 / 128, 128, 0),),
 )  # fmt: skip
 def tanh(c: OperationCall) -> Array:
-    return _in_fixed_point(c, LONG.tanh, 7) if c.out.is_quantized else np.tanh(c.x.array)
+    if not c.out.is_quantized:
+        return np.tanh(c.x.array)
+    return by_table(c.x, lambda x: _in_fixed_point(x, c.out, LONG.tanh, 7))
 
 
 @operation("ELU", "x:T alpha:f", level=4, types="F H", infer=like_x)
@@ -108,7 +113,7 @@ def elu(c: OperationCall) -> Array:
 def hard_swish(c: OperationCall) -> Array:
     """x * relu6(x + 3) / 6"""
     if c.out.is_quantized:
-        return _quantized_hard_swish(c.x, c.out)
+        return by_table(c.x, lambda x: _quantized_hard_swish(x, c.out))
     x = c.x.array
     return x * np.clip(x + 3, np.float32(0), np.float32(6)) / np.float32(6)
 
@@ -130,8 +135,7 @@ def _quantized_hard_swish(x: Tensor, out: OperandType) -> Array:
     reluish = (reluish + (1 << 15)) >> 1
     y = (reluish * SHORT.times(fine, to_output)) // (1 << 15)
     y = shift_right(y, -output_shift) if output_shift <= 0 else y << output_shift
-    low, high = out.limits
-    return np.clip(y + out.zero_point, low, high)
+    return np.asarray(np.clip(y + out.zero_point, *out.limits), out.type.dtype)
 
 
 def _multiplier_16(real: float) -> tuple[int, int]:
