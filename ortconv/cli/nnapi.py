@@ -89,7 +89,7 @@ def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> No
     """Compare NNAPI devices, flags and CPU backends on MODEL (.onnx or .ort): latency, and difference of the outputs.
 
     Each device runs alone; several devices then run together. Without --device, they are gpu-fp16 and npu-int8. The time of a
-    simulated device is this machine's time of each operation, scaled by the profile, plus launches and copies.
+    simulated device is the time of its nodes on the numpy backend, scaled by the profile, plus launches and copies.
     """
     from ortconv.report.benchmark import document
 

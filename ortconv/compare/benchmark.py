@@ -14,11 +14,11 @@ from typing import Any
 from ortconv.backends.nnapi.backend import NnapiOptions, NnapiProgram
 from ortconv.backends.nnapi.recording import RecordingBackend
 from ortconv.compare.feeds import Draw, Feeds, first_run
+from ortconv.compare.simulation import TimedPartitions
 from ortconv.compare.tolerance import Difference, difference, worst
 from ortconv.errors import BackendError, OrtconvError, UnsupportedError, UsageError
 from ortconv.ir.model import Model
 from ortconv.nnapi import timing
-from ortconv.nnapi.simulated import metered
 from ortconv.runtime.session import Session
 
 REFERENCE = "nnapi-reference"
@@ -37,8 +37,8 @@ class Contender:
 
 @dataclass(slots=True)
 class BenchmarkRow:
-    """How a contender did. Times are in seconds; `simulated` are those of the runs with the times that simulated devices state
-    in place of those that they took here. `nodes` of `total` are in `partitions`; `operations` counts those of NNAPI by
+    """How a contender did. Times are in seconds; `simulated` are those of runs as they would be with the simulated devices, see
+    `ortconv.compare.simulation`. `nodes` of `total` are in `partitions`; `operations` counts those of NNAPI by
     device. `error` is the reason why there is no more.
     """
 
@@ -109,7 +109,7 @@ class _Runner:
 
     def __init__(self, contender: Contender, model: Model) -> None:
         self.row = BenchmarkRow(contender)
-        self._backend = None if contender.options is None else RecordingBackend(contender.options)
+        self._backend = None if contender.options is None else TimedPartitions(contender.options)
         self._model = model
         self._session = self._made()
 
@@ -129,22 +129,19 @@ class _Runner:
 
     def run(self, feeds: Feeds) -> list[Any]:
         """Run once, and note how long it took."""
-        with metered(self._backend.accelerators if self._backend is not None else ()) as executions:
-            start = time.perf_counter()
-            results = self._session.run(None, feeds)
-            seconds = time.perf_counter() - start
-        self.row.times.append(seconds)
-        if executions:
-            spared = sum(e.seconds - (e.timing.in_driver or 0) * 1e-9 for e in executions)
-            self.row.simulated.append(max(0.0, seconds - spared))
+        start = time.perf_counter()
+        results = self._session.run(None, feeds)
+        self.row.times.append(time.perf_counter() - start)
+        simulated = None if self._backend is None else self._backend.simulated(self.row.times[-1])
+        if simulated is not None:
+            self.row.simulated.append(simulated)
         return results
 
     def trace(self, feeds: Feeds, runs: int) -> None:
         """Where the time goes: compile anew, and run."""
         if self._backend is not None:
-            self._backend = RecordingBackend(self.row.contender.options)
             with timing.tracing() as trace:
-                session = Session(self._model, [self._backend])
+                session = Session(self._model, [RecordingBackend(self.row.contender.options)])
                 for _ in range(runs):
                     session.run(None, feeds)
                 session.close()

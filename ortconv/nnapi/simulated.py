@@ -96,10 +96,15 @@ class Faults:
 
 
 class Metered(NamedTuple):
-    """The times of an execution: measured seconds on this machine, and simulated time on the device."""
+    """An execution on a simulated device. Times are in seconds; the first two are measured, the others simulated."""
 
     seconds: float
-    timing: Timing
+    computing: float
+    """The part of `seconds` in operations."""
+    on_hardware: float
+    """`computing` by the profile's figures."""
+    overhead: float
+    """Launch, copies and the profile's delay."""
 
 
 class SimulatedDevice(Device):
@@ -220,21 +225,21 @@ class SimulatedModel(PreparedModel):
         self.device.begin_execution(limits)
         if not measure and meter is None:
             return self.program.run(inputs, room, limits), Timing()
-        compute = 0.0
+        here = simulated = 0.0
 
         def add(model: Model, operation: ModelOperation, seconds: float) -> None:
-            nonlocal compute
+            nonlocal here, simulated
             first = model.operands[operation.inputs[0]].kind.type
             if not operation.is_control_flow:
-                compute += seconds * self.device.capabilities.of(first, model.relaxed).exec_time
+                here += seconds
+                simulated += seconds * self.device.capabilities.of(first, model.relaxed).exec_time
 
         results = self.program.run(inputs, room, limits, add)
-        moved = sum(one.nbytes for one in (*inputs, *results) if one is not None)
-        on_hardware = int(compute * 1e9)
-        timing = Timing(on_hardware, on_hardware + self._overhead(moved))
+        overhead = self._overhead(sum(one.nbytes for one in (*inputs, *results) if one is not None))
         if meter is not None:
-            meter.append(Metered(time.perf_counter() - start, timing))
-        return results, timing if measure else Timing()
+            meter.append(Metered(time.perf_counter() - start, here, simulated, overhead * 1e-9))
+        on_hardware = int(simulated * 1e9)
+        return results, Timing(on_hardware, on_hardware + overhead) if measure else Timing()
 
     def _overhead(self, moved: int) -> int:
         """Nanoseconds to launch, to copy bytes, and for the profile's delay."""

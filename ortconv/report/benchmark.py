@@ -112,7 +112,7 @@ output; logarithmic.</p>
 {accuracy_chart(good)}
 <h2>Numbers</h2>
 {_table(found.rows)}
-<p class="note">Times of simulated devices are those of this machine's CPU by operation, times the profile's figures, with its
+<p class="note">Times of simulated devices are those of the same nodes on the numpy backend, times the profile's figures, plus its
 costs of launches and copies. Ratios say more than milliseconds: no phone was involved.</p>
 {where}
 </body></html>
