@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from ortconv.cli.render import size, tally
-from ortconv.cli.tables import Section, count
+from ortconv.cli.tables import count
+from ortconv.report.sections import Section
 
 if TYPE_CHECKING:
     from ortconv.inspection.inspect import Inspection, Port

@@ -96,10 +96,11 @@ def benchmark(model: Path, html: Path | None, as_json: bool, **flags: Any) -> No
     with messages(flags["vlog"]):
         found = _compared(model, flags)
     if html is not None:
+        from ortconv.cli.options import given_options
         from ortconv.files import write_text
-        from ortconv.report.benchmark import page
+        from ortconv.report.benchmark import benchmark_page
 
-        write_text(html, page(found))
+        write_text(html, benchmark_page(found, given_options()))
     if as_json:
         print_json(document(found))
     else:

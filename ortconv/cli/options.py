@@ -280,3 +280,30 @@ def add(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
         return function
 
     return decorate
+
+
+NOT_SHOWN = ("as_json", "dark", "html", "quiet", "svg", "verbose")
+"""Options that decide where a result goes, not what it is."""
+
+
+def given_options() -> dict[str, str]:
+    """The options that stand on the command line, with their values, for the page of a result. Of paths only the name."""
+    context = click.get_current_context()
+    found = {}
+    for param in context.command.params:
+        name = param.name or ""
+        by_user = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if by_user and isinstance(param, click.Option) and name not in NOT_SHOWN:
+            found[_flag(param, context.params[name])] = _shown(context.params[name])
+    return found
+
+
+def _flag(option: click.Option, value: object) -> str:
+    off = value is False and option.secondary_opts
+    return max(option.secondary_opts if off else option.opts, key=len)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_shown, value))
+    return "" if isinstance(value, bool) else value.name if isinstance(value, Path) else str(value)

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import click
 
 from ortconv.cli import color, printable
 from ortconv.cli.render import columns, wrapped
-
-
-@dataclass(frozen=True)
-class Section:
-    """Lines of text, and a table below them where it has rows. Columns whose names begin with > are aligned to the right."""
-
-    title: str
-    lines: Sequence[str] = ()
-    header: Sequence[str] = ()
-    rows: Sequence[Sequence[object]] = field(default=())
+from ortconv.report.sections import Section
 
 
 def show(sections: Sequence[Section], *, markdown: bool) -> None:

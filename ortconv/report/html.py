@@ -7,8 +7,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ortconv.report.page import clean
 from ortconv.report.partitions import refusals
-from ortconv.report.scene import Scene, clean, headline
+from ortconv.report.scene import Scene, headline
 from ortconv.report.svg import DEFS, LEGEND, STYLE, box_svg, is_copy, line_svg, opened, tensor
 
 OPEN_AT_FIRST = 60

@@ -16,6 +16,7 @@ from ortconv.ir.graph import Graph, Node, Value, captures
 from ortconv.partition import Partitioning
 from ortconv.partition.cost import Estimate, size
 from ortconv.report.layout import Layout, Net, layered
+from ortconv.report.page import clean
 
 ACCELERATOR, CPU, INPUT, OUTPUT, PORT = "accelerator", "cpu", "input", "output", "port"
 
@@ -283,11 +284,6 @@ def short(text: str, most: int = LONGEST) -> str:
     """The text, its middle left out where it is long, and control characters replaced."""
     text = clean(text)
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"
-
-
-def clean(text: str) -> str:
-    """The text without what XML cannot hold: names come from model files."""
-    return "".join(c if c == "\n" or (c.isprintable() and not "\ud800" <= c <= "\udfff") else "�" for c in text)
 
 
 _NARROW = frozenset("iljI.,:;'|!/\\()[]{}tfr \"`·")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from ortconv.report.layout import Point
+from ortconv.report.page import clean
 from ortconv.report.scene import (
     ACCELERATOR,
     CPU,
@@ -19,7 +20,6 @@ from ortconv.report.scene import (
     InnerPicture,
     PictureGroup,
     Scene,
-    clean,
     headline,
     text_width,
 )  # fmt: skip

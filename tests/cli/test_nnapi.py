@@ -198,11 +198,13 @@ def test_the_page(mnist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     text = target.read_text("utf-8")
     page = Page(text)
     assert "a&lt;script&gt;b.onnx" in text
-    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe"}
+    assert not {tag for tag, _ in page.tags} & {"link", "img", "iframe"}
     assert not [a for _, attributes in page.tags for a in attributes if a in ("href", "src")]
     bars = [a["class"] for tag, a in page.tags if tag == "rect"]
-    assert bars == ["cpu", "cpu", "cpu", "device", "here", *["off"] * 4]
+    assert bars == ["plain", "plain", "plain", "good", "pale", *["poor"] * 4]
     assert text.count("NNAPI timing summary") == 2
+    assert "--device gpu-fp16" in text
+    assert "--repeat 1, --timing" in text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,141 @@
+"""The page that every verb's --html writes: one file, no network, one look.
+
+A page has a title, sections, and optionally a picture. With a picture, the sections stand beside it; on a narrow screen they are a
+sheet at the bottom. Without one, they follow each other. All styles and scripts stand in the file, and its policy allows nothing
+else: two hashes name them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ortconv import __version__
+from ortconv.report.sections import Markup, Section
+
+WEB = Path(__file__).with_name("web")
+CLOSED = "base-uri 'none'; form-action 'none'"
+LIBRARIES = ("onnx", "onnxruntime", "numpy")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A picture, or another part of a page that fills the screen: its HTML, files of WEB, and data for the scripts."""
+
+    markup: Markup
+    styles: Sequence[str] = ()
+    scripts: Sequence[str] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def page(
+    title: str, headline: str, sections: Iterable[Section], *, kind: str, stage: Stage | None = None, toolbar: str = ""
+) -> str:
+    """The whole page. `kind` names what it shows, such as "partitions"; `toolbar` is HTML that follows the headline."""
+    stage = stage or Stage(Markup(""))
+    style = _files("page.css", *stage.styles)
+    script = _files("page.js", *stage.scripts)
+    body = "\n".join(map(section_html, sections))
+    name, where = text(title), "pictured" if stage.markup else "document"
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; {CLOSED}"
+    data = f'<script type="application/json" id="data">{embedded(stage.data)}</script>\n' if stage.data else ""
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="color-scheme" content="light dark"><meta name="generator" content="ortconv {__version__}">
+<title>{name}: {text(kind)}</title><style>{style}</style></head>
+<body class="{where}">
+<header><h1>{name}</h1><p class="headline">{text(headline)}</p>{toolbar}</header>
+{_main(stage, body)}
+{data}<script>{script}</script></body></html>
+"""
+
+
+def _main(stage: Stage, body: str) -> str:
+    if not stage.markup:
+        return f"<main>{body}</main>"
+    return f"""<main>{stage.markup}</main>
+<aside id="sheet" aria-label="details and numbers">
+<button id="handle" aria-expanded="false" aria-controls="sheet">Details and numbers</button>
+<div id="details" role="status"></div>
+{body}</aside>"""
+
+
+def section_html(section: Section) -> str:
+    """A section: its title, lines, figure and table; nothing for one that holds none of these."""
+    if not (section.lines or section.rows or section.figure):
+        return ""
+    table = table_html(section.header, section.rows, section.title) if section.rows else ""
+    return f"<section><h2>{text(section.title)}</h2>{_lines(section.lines)}{section.figure}{table}</section>"
+
+
+def _lines(lines: Sequence[str]) -> str:
+    if len(lines) == 1:
+        return f'<p class="note">{text(lines[0])}</p>'
+    return f"<ul>{''.join(f'<li>{text(line)}</li>' for line in lines)}</ul>" if lines else ""
+
+
+def table_html(header: Sequence[str], rows: Sequence[Sequence[object]], label: str) -> str:
+    """A table that sorts by a click on the name of a column. It scrolls within its frame where a screen is too narrow."""
+    right = [name.startswith(">") for name in header]
+    head = "".join(
+        f'<th scope="col"{_aligned(r)}><button>{text(name.removeprefix(">"))}</button></th>'
+        for name, r in zip(header, right, strict=True)
+    )
+    body = "".join(
+        f"<tr>{''.join(f'<td{_aligned(r)}>{text(c)}</td>' for c, r in zip(row, right, strict=True))}</tr>"
+        for row in rows
+    )
+    frame = f'<div class="frame" role="region" tabindex="0" aria-label="{text(label)}">'
+    return f"{frame}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _aligned(right: bool) -> str:
+    return ' class="n"' if right else ""
+
+
+def about(options: Mapping[str, object]) -> Section:
+    """How a page came to be: options, versions, and the date, which SOURCE_DATE_EPOCH fixes."""
+    versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
+    chosen = [f"{name} {value}".rstrip() for name, value in options.items()]
+    lines = [f"ortconv {__version__}, with {versions}", _date()]
+    return Section("About this page", [*(["options: " + ", ".join(chosen)] if chosen else []), *lines])
+
+
+def _date() -> str:
+    fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
+    moment = time.gmtime(int(fixed)) if fixed.isdecimal() else time.gmtime()
+    return time.strftime("written on %Y-%m-%d at %H:%M UTC", moment)
+
+
+def text(value: object) -> str:
+    """A value as HTML: text is escaped, its control characters replaced; Markup stays as it is."""
+    return value if isinstance(value, Markup) else escape(clean(str(value)))
+
+
+def clean(text: str) -> str:
+    """The text without characters that XML cannot hold: names come from model files."""
+    return "".join(c if c == "\n" or (c.isprintable() and not "\ud800" <= c <= "\udfff") else "�" for c in text)
+
+
+def embedded(data: Mapping[str, Any]) -> str:
+    """JSON that can stand in a script element: nothing in it ends the element."""
+    written = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
+    return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _files(*names: str) -> str:
+    return "\n".join((WEB / name).read_text(encoding="utf-8") for name in names)
+
+
+def _digest(content: str) -> str:
+    return f"sha256-{b64encode(sha256(content.encode()).digest()).decode()}"
