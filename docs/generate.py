@@ -18,6 +18,7 @@ from json_schema import document_schema
 
 from ortconv.choices import COREML_FORMATS
 from ortconv.cli import VERBS, cli
+from ortconv.differences import diff
 from ortconv.exporting import export
 from ortconv.inspection import inspect
 from ortconv.nnapi.ndk.table import by_name as functions
@@ -184,6 +185,7 @@ def picture(*options: str) -> str:
 
 
 SCHEMAS: dict[str, tuple[type, int]] = {
+    "diff": (diff.Difference, diff.VERSION),
     "export": (export.Export, export.VERSION),
     "inspect": (inspect.Inspection, inspect.VERSION),
 }

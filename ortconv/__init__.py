@@ -14,6 +14,7 @@ if _TYPE_CHECKING:
     from ortconv import partition as partition
     from ortconv.batch import Failure as Failure
     from ortconv.batch import convert_all as convert_all
+    from ortconv.differences.diff import diff as diff
     from ortconv.errors import BackendError as BackendError
     from ortconv.errors import FormatError as FormatError
     from ortconv.errors import GraphError as GraphError
@@ -49,6 +50,7 @@ _PUBLIC = {
     "analyze": ("ortconv.pipeline.analysis", ""),
     "convert": ("ortconv.pipeline", ""),
     "convert_all": ("ortconv.batch", ""),
+    "diff": ("ortconv.differences.diff", ""),
     "export": ("ortconv.exporting.export", ""),
     "inspect": ("ortconv.inspection.inspect", ""),
     "export_tflite": ("ortconv.pipeline.export", "export"),
@@ -60,7 +62,7 @@ _PUBLIC = {
 __all__ = [
     "BackendError", "Failure", "FormatError", "GraphError", "MismatchError", "ModelError", "Options", "OrtconvError", "Result",
     "Session", "UnsafeInputError", "UnsupportedError", "UsageError", "__version__", "analyze", "compare", "convert", "convert_all",
-    "errors", "export", "export_tflite", "inspect", "load", "nnapi", "optimize", "partition", "verify",
+    "diff", "errors", "export", "export_tflite", "inspect", "load", "nnapi", "optimize", "partition", "verify",
 ]  # fmt: skip
 
 

@@ -29,7 +29,7 @@ LAYERS: list[set[str]] = [
     {"compare"},
     {"report"},
     {"pipeline"},
-    {"batch", "exporting", "inspection"},
+    {"batch", "differences", "exporting", "inspection"},
     {"cli"},
     {"__main__"},
 ]

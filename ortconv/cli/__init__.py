@@ -27,6 +27,7 @@ VERBS = {
     "devices": ("ortconv.cli.devices", "List NNAPI devices: the CPU and simulated ones."),
     "nnapi": ("ortconv.cli.nnapi", "Show a model's NNAPI operations; compare NNAPI devices."),
     "inspect": ("ortconv.cli.inspect", "Show what a model is: operators, cost, memory, quantization, what stands out."),
+    "diff": ("ortconv.cli.diff", "Show what changed from one model to another, and which rewrites did it."),
     "passes": ("ortconv.cli.passes", "List and explain the optimizer's passes."),
     "ops": ("ortconv.cli.ops", "Make, merge and check operator configs for reduced builds."),
     "export": ("ortconv.cli.export", "Turn an .ort file back into ONNX, or upgrade an old one."),

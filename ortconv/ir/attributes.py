@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from ortconv.ir.tensor import SparseTensor, Tensor
@@ -64,3 +65,18 @@ Attribute: TypeAlias = Union[
     "Graph",
 ]
 """An attribute's value; its Python type is its ONNX type. A plain tuple of int counts as Ints."""
+
+
+def content(value: Attribute) -> Hashable:
+    """A key that is equal for equal attributes: tensors by their elements, floats by their bits, graphs by identity."""
+    if isinstance(value, Tensor):
+        return value.dtype, value.shape, value.digest()
+    if isinstance(value, SparseTensor):
+        return value.shape, content(value.values), content(value.indices)
+    if isinstance(value, Tensors):
+        return tuple(map(content, value))
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, Floats):
+        return tuple(v.hex() for v in value)
+    return value

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from typing import Any
 
-from ortconv.ir.graph import Floats, Graph, Node, Tensors, Value
+from ortconv.ir.attributes import content
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.operators import Trait, traits
 from ortconv.ir.schema import default_attributes, is_deterministic
-from ortconv.ir.tensor import SparseTensor, Tensor
 from ortconv.optimizer.engine import Context, FunctionPass
 
 PURE_DOMAINS = frozenset({"", "ai.onnx.ml"})
@@ -65,21 +64,7 @@ def _read(node: Node, merged: Mapping[Value, Value]) -> None:
 def _attributes(node: Node) -> Hashable:
     """Equal for nodes of one operator with the same attributes, stated or by default; unique where there are subgraphs."""
     attrs = {**default_attributes(node), **node.attrs}
-    return tuple((name, _content(attrs[name])) for name in sorted(attrs))
-
-
-def _content(value: Any) -> Hashable:
-    if isinstance(value, Tensor):
-        return value.dtype, value.shape, value.digest()
-    if isinstance(value, SparseTensor):
-        return value.shape, _content(value.values), _content(value.indices)
-    if isinstance(value, Tensors):
-        return tuple(map(_content, value))
-    if isinstance(value, float):
-        return value.hex()
-    if isinstance(value, Floats):
-        return tuple(v.hex() for v in value)
-    return value  # type: ignore[no-any-return]
+    return tuple((name, content(attrs[name])) for name in sorted(attrs))
 
 
 def _merge(graph: Graph, kept: Node, node: Node, merged: dict[Value, Value]) -> bool:

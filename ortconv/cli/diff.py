@@ -1,0 +1,83 @@
+"""ortconv diff"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ortconv.choices import LEVELS, PLATFORMS
+from ortconv.cli import print_json
+from ortconv.cli.options import COREML, FIX_DIM, NNAPI, PASS_CHOICE, TIME_AND_MEMORY, add
+from ortconv.errors import MismatchError
+
+OF_CONVERSION = (
+    click.option(
+        "--optimization-level",
+        type=click.Choice(LEVELS),
+        help="Level at which A was converted.  [default: the highest one that leads to B]",
+    ),
+    click.option("--target-platform", type=click.Choice(PLATFORMS), help="Platform for which A was converted."),
+    click.option("--use-nnapi", is_flag=True, help="A was converted for NNAPI.  [default: as B says]"),
+    *NNAPI,
+    click.option("--use-coreml", is_flag=True, help="A was converted for CoreML.  [default: as B says]"),
+    *COREML,
+    *FIX_DIM,
+    *PASS_CHOICE,
+)
+"""Options of convert that change the graph. They say how A became B."""
+
+OF_COMMAND = ("timeout", "memory")
+"""The other options that the command passes on."""
+
+
+@click.command()
+@click.argument("a", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("b", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--exit-code", is_flag=True, help="Exit with 4 if anything but names inside the graphs changed.")
+@add(OF_CONVERSION)
+@add(TIME_AND_MEMORY)
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="List every change and rewrite, not only the first ones of each kind."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def command(
+    a: Path, b: Path, exit_code: bool, markdown: bool, as_json: bool, verbose: bool, quiet: bool, **flags: Any
+) -> None:
+    """Show what changed from model A to model B (.onnx or .ort): interface, nodes, attributes, constants, operator sets, metadata.
+
+    Names inside the graphs do not count, and neither does the order of nodes. If B is an .ort file made of the .onnx model A, the
+    conversion is done again, and its rewrites explain the changes. The options of convert say how it was done.
+    """
+    from ortconv.differences.diff import diff
+
+    found = diff(a, b, **_settings(flags))
+    if as_json:
+        print_json(found.to_dict())
+    elif not quiet:
+        from ortconv.cli.diff_view import sections
+        from ortconv.cli.tables import show
+
+        show(sections(found, everything=verbose), markdown=markdown)
+    if exit_code and not found.equal:
+        count = len(found.changes)
+        raise MismatchError(f"{count} change{'' if count == 1 else 's'} from {a} to {b}")
+
+
+def _settings(flags: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a conversion that are on the command line."""
+    from ortconv.cli.convert import dims, names
+
+    context = click.get_current_context()
+    given = {
+        name: value
+        for name, value in flags.items()
+        if name not in OF_COMMAND and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
+    for name, read in (("nnapi_partitioning_stop_ops", names), ("fix_dims", dims)):
+        if name in given:
+            given[name] = read(given[name])
+    return given

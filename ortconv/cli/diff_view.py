@@ -1,0 +1,124 @@
+"""What `ortconv diff` shows people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ortconv.cli.tables import Section
+from ortconv.differences.changes import ABSENT
+
+if TYPE_CHECKING:
+    from ortconv.differences.changes import Change
+    from ortconv.differences.diff import Difference, Replay, Step
+
+MOST_CHANGES = 8
+MOST_STEPS = 12
+MOST_LABELS = 4
+
+CALLED = {
+    "node added": ("node added", "nodes added"),
+    "node removed": ("node removed", "nodes removed"),
+    "operator": ("operator changed", "operators changed"),
+    "attribute": ("attribute changed", "attributes changed"),
+    "rewired": ("input or output rewired", "inputs or outputs rewired"),
+    "provider": ("node for another execution provider", "nodes for another execution provider"),
+    "constant": ("constant changed", "constants changed"),
+    "type": ("type changed", "types changed"),
+    "input added": ("input added", "inputs added"),
+    "input removed": ("input removed", "inputs removed"),
+    "input renamed": ("input renamed", "inputs renamed"),
+    "output added": ("output added", "outputs added"),
+    "output removed": ("output removed", "outputs removed"),
+    "output renamed": ("output renamed", "outputs renamed"),
+    "order": ("other order of inputs or outputs", "other orders of inputs and outputs"),
+    "opset": ("operator set changed", "operator sets changed"),
+    "metadata": ("metadata entry changed", "metadata entries changed"),
+    "saved fusion": ("saved fusion changed", "saved fusions changed"),
+}
+"""What one change of a kind is called, and several."""
+
+
+def sections(found: Difference, *, everything: bool = False) -> list[Section]:
+    """The difference as lists, cut after the first entries unless everything is wanted."""
+    head = Section(f"{found.a} -> {found.b}", list(_head(found)))
+    replay = found.replay
+    explained = [] if replay is None else list(_replay(replay, everything))
+    return [head, *explained, *_by_kind(_shown(found, everything), everything)]
+
+
+def _shown(found: Difference, everything: bool) -> list[Change]:
+    """The changes to list: those that the replay does not explain, where it fails to, else those beside its rewrites."""
+    replay = found.replay
+    if everything or replay is None or replay.failure is not None:
+        return found.changes
+    return [c for c in found.changes if c.kind not in OF_REWRITES] if replay.ends_at_b else replay.left
+
+
+OF_REWRITES = ("node added", "node removed", "operator", "attribute", "rewired", "constant", "type", "saved fusion")
+"""Changes that rewrites make."""
+
+
+def _head(found: Difference) -> Iterator[str]:
+    if found.equal:
+        yield f"no change; {found.nodes_in_both} nodes"
+    else:
+        yield ", ".join(_counted(kind, count) for kind, count in found.counts.items())
+        yield f"{found.nodes_in_both} nodes in both"
+    if found.renamed:
+        yield f"{len(found.renamed)} values inside have another name only"
+
+
+def _counted(kind: str, count: int) -> str:
+    return f"{count} {CALLED[kind][count != 1]}"
+
+
+def _by_kind(changes: Iterable[Change], everything: bool) -> Iterator[Section]:
+    groups: dict[str, list[Change]] = {}
+    for change in changes:
+        groups.setdefault(change.kind, []).append(change)
+    for kind, group in groups.items():
+        yield Section(_counted(kind, len(group)), _cut([_line(change) for change in group], MOST_CHANGES, everything))
+
+
+def _line(change: Change) -> str:
+    place = f"{change.place}: " if change.place else ""
+    if ABSENT in (change.before, change.after) and change.kind.startswith("node"):
+        return f"{place}{change.subject}: {change.before if change.after == ABSENT else change.after}; {change.detail}"
+    is_part = change.kind in ("attribute", "rewired", "type")
+    part = f" {change.detail}" if change.detail and is_part else ""
+    note = f" ({change.detail})" if change.detail and not is_part else ""
+    return f"{place}{change.subject}{part}: {change.before} -> {change.after}{note}"
+
+
+def _replay(replay: Replay, everything: bool) -> Iterator[Section]:
+    if replay.failure is not None:
+        yield Section("The conversion cannot be replayed", [replay.failure])
+        return
+    count = len(replay.steps)
+    rewrites = f"{count} rewrite{'' if count == 1 else 's'} at level {replay.level}"
+    if replay.ends_at_b:
+        yield Section("The conversion, replayed", [f"{rewrites} lead to this file"])
+    else:
+        hint = "state the options of the conversion: see ortconv diff --help"
+        left = f"{rewrites} do not lead to this file: {len(replay.left)} changes are left, listed below"
+        yield Section("The conversion, replayed", [left, hint])
+    yield Section("Rules", header=("rule", ">rewrites"), rows=list(replay.rewrites.items()))
+    steps = [f"{i} {_step(step)}" for i, step in enumerate(replay.steps, 1)]
+    yield Section("Rewrites", _cut(steps, MOST_STEPS, everything))
+
+
+def _step(step: Step) -> str:
+    nodes = f": {_labels(step.removed)} -> {_labels(step.made)}" if step.removed or step.made else ""
+    return f"{step.rule} at {step.root}{nodes}"
+
+
+def _labels(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - MOST_LABELS} more" if len(labels) > MOST_LABELS else ""
+    return f"{', '.join(labels[:MOST_LABELS])}{more}" if labels else "nothing"
+
+
+def _cut(lines: list[str], most: int, everything: bool) -> list[str]:
+    if everything or len(lines) <= most:
+        return lines
+    return [*lines[:most], f"and {len(lines) - most} more (-v lists them)"]

@@ -1,0 +1,312 @@
+"""Which node of one graph is which of another one."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ortconv.differences.colors import Colors, Known, Palette, outer_values, readers
+from ortconv.ir.graph import Graph, Node, Value
+
+TRUSTED = 0.5
+"""Names decide where they agree for more than this share of the nodes that structure alone pairs."""
+
+Key = Callable[[Node], Hashable]
+
+
+class Alignment:
+    """Pairs of nodes, inputs and outputs of two graphs, which are read and never changed.
+
+    Nodes that compute the same from the inputs on are paired first, then those that are used in the same way up to the outputs.
+    Where names hold, nodes with equal names and operators follow. Then pairs spread to their neighbors: first to those that look
+    the same, then to those with the same operator, at last to those in the same place. Beside some sorting, the time is linear in
+    nodes and edges.
+    """
+
+    def __init__(self, a: Graph, b: Graph, palette: Palette, known: tuple[Known, Known] = ({}, {})) -> None:
+        self.a, self.b, self.palette = a, b, palette
+        self.inputs, self.outputs = _paired_inputs(a, b), _paired_outputs(a, b)
+        of_a: dict[Value, Hashable] = dict(known[0]) | {v: ("input of a", i) for i, v in enumerate(a.inputs)}
+        of_b: dict[Value, Hashable] = dict(known[1]) | {v: ("input of b", i) for i, v in enumerate(b.inputs)}
+        of_b |= {theirs: of_a[ours] for ours, theirs in self.inputs.items()}
+        self.of_a, self.of_b = Colors(a, palette, of_a), Colors(b, palette, of_b)
+        self.pairs: dict[Node, Node] = {}
+        self._back: dict[Node, Node] = {}
+        self._inputs_back = {theirs: ours for ours, theirs in self.inputs.items()}
+        self._new: list[Node] = []
+        self._align()
+
+    # ------------------------------------------------------------------ reading
+
+    def left(self) -> tuple[list[Node], list[Node]]:
+        """The nodes of a and of b that have no partner, in order."""
+        return [n for n in self.a if n not in self.pairs], [n for n in self.b if n not in self._back]
+
+    def partner(self, value: Value) -> Value | None:
+        """The value of b that corresponds to an input of a, or to what a node of a makes."""
+        if value.producer is None:
+            return self.inputs.get(value)
+        pair = self.pairs.get(value.producer)
+        return None if pair is None else pair.output(value.index)
+
+    def is_new(self, value: Value) -> bool:
+        """Whether a value of b is an input, or made by a node, that a lacks."""
+        if value.producer is None:
+            return value.is_input and value.graph is self.b and value not in self._inputs_back
+        return value.producer.graph is self.b and value.producer not in self._back
+
+    def is_gone(self, value: Value) -> bool:
+        """Whether a value of a is an input, or made by a node, that b lacks."""
+        if value.producer is None:
+            return value.is_input and value.graph is self.a and value not in self.inputs
+        return value.producer.graph is self.a and value.producer not in self.pairs
+
+    def same(self, ours: Value | None, theirs: Value | None) -> bool:
+        """Whether two values correspond: constants by content, others as partners or computed alike from the inputs on."""
+        if ours is None or theirs is None:
+            return ours is theirs
+        if self.of_a.value(ours) == self.of_b.value(theirs):
+            return True
+        return ours.constant is None and theirs.constant is None and self.partner(ours) is theirs
+
+    def known_inside(self, ours: Graph, theirs: Graph) -> tuple[Known, Known]:
+        """What stands for the outer values that a subgraph of a node of a, and its counterpart in b, read."""
+        return (
+            {v: self.of_a.value(v) for v in outer_values(ours) if v.constant is None},
+            {v: self._color_in_a(v) for v in outer_values(theirs) if v.constant is None},
+        )
+
+    def _color_in_a(self, value: Value) -> Hashable:
+        """The color of a value of b, or rather that of its partner where it has one."""
+        if value.producer is not None and value.producer.graph is self.b:
+            maker = self._back.get(value.producer)
+            if maker is not None and (partner := maker.output(value.index)) is not None:
+                return self.of_a.value(partner)
+        return self.of_b.value(value)
+
+    # ------------------------------------------------------------------ pairing
+
+    def _align(self) -> None:
+        back_a, back_b = self.of_a.backward, self.of_b.backward
+        by_use: list[tuple[Key, Key]] = [
+            (lambda n: (back_a[n], _result(n)), lambda n: (back_b[n], _result(n))),
+            (lambda n: (back_a[n], n.name), lambda n: (back_b[n], n.name)),
+            (lambda n: back_a[n], lambda n: back_b[n]),
+            (_result, _result),
+            (_nothing, _nothing),
+        ]
+        self._by_color(self.of_a.forward, self.of_b.forward, by_use)
+        self._unique(back_a, back_b)
+        self._spread(ALIKE)
+        names_hold = self._names_hold()
+        if names_hold:
+            self._by_name()
+        self._unique(self.of_a.local, self.of_b.local)
+        self._spread(LIKELY)
+        by_name = [(_result, _result)] if names_hold else []
+        self._by_color(back_a, back_b, [*by_name, (_nothing, _nothing)])
+        self._spread(len(LEVELS))
+
+    def _pair(self, ours: Node, theirs: Node) -> None:
+        self.pairs[ours] = theirs
+        self._back[theirs] = ours
+        self._new.append(ours)
+
+    def _by_color(self, of_a: Mapping[Node, int], of_b: Mapping[Node, int], keys: Sequence[tuple[Key, Key]]) -> None:
+        """Pair the nodes of equal colors: those with equal keys first, each time in order."""
+        for ours, theirs in _groups(of_a, of_b):
+            for key in keys:
+                self._by_key(ours, theirs, *key)
+
+    def _unique(self, of_a: Mapping[Node, int], of_b: Mapping[Node, int]) -> None:
+        """Pair the only node of a with some color and the only one of b."""
+        for ours, theirs in _groups(of_a, of_b):
+            if len(ours) == len(theirs) == 1 and ours[0] not in self.pairs and theirs[0] not in self._back:
+                self._pair(ours[0], theirs[0])
+
+    def _by_key(self, ours: Iterable[Node], theirs: Iterable[Node], key_a: Key, key_b: Key) -> None:
+        waiting: dict[Hashable, list[Node]] = defaultdict(list)
+        for node in theirs:
+            if node not in self._back:
+                waiting[key_b(node)].append(node)
+        for nodes in waiting.values():
+            nodes.reverse()
+        for node in ours:
+            if node not in self.pairs and (found := waiting.get(key_a(node))):
+                self._pair(node, found.pop())
+
+    # ------------------------------------------------------------------ names
+
+    def _names_hold(self) -> bool:
+        """Whether names can be trusted: they agree for most of the nodes that structure has paired so far."""
+        named = sum(_result(a) == _result(b) for a, b in self.pairs.items())
+        return named > TRUSTED * len(self.pairs) if self.pairs else True
+
+    def _by_name(self) -> None:
+        """Pair nodes of one operator with the same first output, or else the same name."""
+        for key in (_result, _name):
+            theirs: dict[Hashable, list[Node]] = defaultdict(list)
+            for node in self.left()[1]:
+                theirs[key(node)].append(node)
+            for node in self.left()[0]:
+                found = theirs.get(key(node), ())
+                if len(found) == 1 and found[0] not in self._back and _same_operator(node, found[0]):
+                    self._pair(node, found[0])
+
+    # ------------------------------------------------------------------ neighbors
+
+    def _spread(self, levels: int) -> None:
+        """Pair neighbors of pairs by the first of LEVELS. What a level pairs is first spread from by the levels before it."""
+        queues: list[deque[Node | None]] = [deque((None, *self.pairs)) for _ in range(levels)]
+        self._new = []
+        while True:
+            for queue in queues:
+                queue.extend(self._new)
+            self._new = []
+            at = next((level for level, queue in enumerate(queues) if queue), None)
+            if at is None:
+                return
+            self._pair_neighbors(queues[at].popleft(), LEVELS[at])
+
+    def _pair_neighbors(self, ours: Node | None, level: Level) -> None:
+        """Pair readers and producers of a pair's values; of the graphs' inputs and outputs for None."""
+        if ours is None:
+            for value, other in self.inputs.items():
+                self._pair_readers(value, other, level)
+            for value, other in self.outputs.items():
+                if value.index == other.index:
+                    self._pair_producers(value.producer, other.producer, level)
+            return
+        theirs = self.pairs[ours]
+        for made, twin in zip(ours.outputs, theirs.outputs, strict=False):
+            if made is not None and twin is not None:
+                self._pair_readers(made, twin, level)
+        for read, twin in zip(ours.inputs, theirs.inputs, strict=False):
+            if read is not None and twin is not None and read.index == twin.index:
+                self._pair_producers(read.producer, twin.producer, level)
+
+    def _pair_producers(self, ours: Node | None, theirs: Node | None, level: Level) -> None:
+        if ours is None or theirs is None or ours.graph is not self.a or theirs.graph is not self.b:
+            return
+        if level.key(self.of_a, ours) == level.key(self.of_b, theirs):
+            self._pair_if(ours, theirs, level)
+
+    def _pair_readers(self, ours: Value, theirs: Value, level: Level) -> None:
+        groups: dict[Hashable, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
+        for node, slot in readers(self.a, ours):
+            if node not in self.pairs:
+                groups[level.key(self.of_a, node), slot][0].append(node)
+        if not groups:
+            return
+        for node, slot in readers(self.b, theirs):
+            if node not in self._back:
+                groups[level.key(self.of_b, node), slot][1].append(node)
+        for a, b in groups.values():
+            if len(a) == len(b) and (len(a) == 1 or not level.unique):
+                for one, other in zip(a, b, strict=True):
+                    self._pair_if(one, other, level)
+
+    def _pair_if(self, ours: Node, theirs: Node, level: Level) -> None:
+        if ours in self.pairs or theirs in self._back or (level.in_place and not self._same_place(ours, theirs)):
+            return
+        self._pair(ours, theirs)
+
+    def _same_place(self, ours: Node, theirs: Node) -> bool:
+        """Whether a node with another operator reads the same values, and the same nodes read what it makes."""
+        if len(ours.outputs) != len(theirs.outputs):
+            return False
+        reads_a = [v for v in ours.inputs if v is not None and v.constant is None]
+        reads_b = [v for v in theirs.inputs if v is not None and v.constant is None]
+        if len(reads_a) != len(reads_b) or not all(map(self.same, reads_a, reads_b)):
+            return False
+        return all(map(self._same_readers, ours.outputs, theirs.outputs))
+
+    def _same_readers(self, ours: Value | None, theirs: Value | None) -> bool:
+        if ours is None or theirs is None:
+            return ours is theirs
+        found = {self.pairs.get(node) for node, _ in readers(self.a, ours)}
+        return found == {node for node, _ in readers(self.b, theirs)} and ours.is_output == theirs.is_output
+
+
+def _groups(of_a: Mapping[Node, int], of_b: Mapping[Node, int]) -> list[tuple[list[Node], list[Node]]]:
+    """The nodes of each color that both graphs have."""
+    found: dict[int, tuple[list[Node], list[Node]]] = {}
+    for side, colors in enumerate((of_a, of_b)):
+        for node, color in colors.items():
+            found.setdefault(color, ([], []))[side].append(node)
+    return [group for group in found.values() if group[0] and group[1]]
+
+
+def _nothing(node: Node) -> Hashable:
+    return None
+
+
+def _name(node: Node) -> Hashable:
+    return node.name or node
+
+
+def _result(node: Node) -> Hashable:
+    """The name of what a node makes first; the node itself where that is nothing."""
+    return next((v.name for v in node.outputs if v is not None), node)
+
+
+def _same_operator(ours: Node, theirs: Node) -> bool:
+    return (ours.domain, ours.op) == (theirs.domain, theirs.op)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How neighbors of a pair must look in order to become one: equal keys; and with `unique`, no other neighbor like them."""
+
+    key: Callable[[Colors, Node], Hashable]
+    unique: bool = False
+    in_place: bool = False
+    """Whether they must read the same and be read by the same."""
+
+
+def _use(colors: Colors, node: Node) -> Hashable:
+    return colors.backward[node]
+
+
+def _look(colors: Colors, node: Node) -> Hashable:
+    return colors.local[node]
+
+
+def _operator(colors: Colors, node: Node) -> Hashable:
+    return node.domain, node.op
+
+
+LEVELS = (
+    *(Level(key, unique=True) for key in (_use, _look, _operator)),
+    *(Level(key) for key in (_use, _look, _operator)),
+    Level(lambda colors, node: None, in_place=True),
+)
+ALIKE, LIKELY = 1, 2
+"""How many of the levels ask for equal uses, and for equal looks."""
+
+
+def _paired_inputs(a: Graph, b: Graph) -> dict[Value, Value]:
+    """Inputs of a and b that correspond: by name, the others by place and type; inputs of subgraphs by place alone."""
+    if a.owner is not None:
+        return dict(zip(a.inputs, b.inputs, strict=False))
+    names = {v.name: v for v in b.inputs}
+    found = {v: names[v.name] for v in a.inputs if v.name in names}
+    taken = set(found.values())
+    for ours, theirs in zip(a.inputs, b.inputs, strict=False):
+        if ours not in found and theirs not in taken and ours.type == theirs.type:
+            found[ours] = theirs
+    return found
+
+
+def _paired_outputs(a: Graph, b: Graph) -> dict[Value, Value]:
+    """Outputs by name, the others by place where both graphs have as many; those of subgraphs by place."""
+    if a.owner is not None:
+        return dict(zip(a.outputs, b.outputs, strict=False))
+    names = {v.name: v for v in b.outputs}
+    found = {v: names[v.name] for v in a.outputs if v.name in names}
+    taken = set(found.values())
+    rest = ([v for v in a.outputs if v not in found], [v for v in b.outputs if v not in taken])
+    if len(rest[0]) == len(rest[1]):
+        found |= zip(*rest, strict=True)
+    return found

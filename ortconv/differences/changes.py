@@ -1,0 +1,327 @@
+"""The changes between two aligned graphs. What only follows from another change is none of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ortconv.differences.alignment import Alignment
+from ortconv.differences.colors import readers, subgraphs
+from ortconv.ir.attributes import Attribute, content
+from ortconv.ir.graph import Graph, Graphs, Node, Value
+from ortconv.ir.model import Model, SavedFusion
+from ortconv.ir.schema import schema_of
+from ortconv.ir.tensor import SparseTensor, Tensor, dense
+from ortconv.ir.text import attribute_text, tensor_text
+from ortconv.ir.types import TensorType, ValueType
+
+Kind = Literal[
+    "node added", "node removed", "operator", "attribute", "rewired", "provider", "constant", "type",
+    "input added", "input removed", "input renamed", "output added", "output removed", "output renamed", "order",
+    "opset", "metadata", "saved fusion",
+]  # fmt: skip
+
+ABSENT = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference. `before` and `after` are texts, none for what is not there."""
+
+    kind: Kind
+    subject: str
+    """What changed: the label of a node, or the name of a value."""
+    before: str
+    after: str
+    detail: str = ""
+    """Which attribute or input of a node; how far constants are apart; who reads a node that was added or removed."""
+    place: str = ""
+    """The subgraph, such as If 'choose' then_branch; empty for the main graph."""
+
+
+def of_models(a: Model, b: Model) -> Iterator[Change]:
+    """Changes of what surrounds the graphs: operator sets that nodes use, and metadata. An .ort file keeps no name of the graph."""
+    used = {node.domain for model in (a, b) for node in model.graph.walk()}
+    yield from _of_mapping("opset", _opsets(a, used), _opsets(b, used))
+    yield from _of_mapping("metadata", _metadata(a), _metadata(b))
+
+
+def _opsets(model: Model, used: Collection[str]) -> dict[str, str]:
+    return {domain or "ai.onnx": str(version) for domain, version in model.graph.opsets.items() if domain in used}
+
+
+def _metadata(model: Model) -> dict[str, str]:
+    plain = {
+        "IR version": str(model.ir_version),
+        "producer": " ".join(filter(None, (model.producer_name, model.producer_version))),
+        "domain": model.domain,
+        "model version": str(model.model_version or 0),
+        "description": model.doc,
+    }
+    return {name: text for name, text in plain.items() if text} | {f"'{k}'": v for k, v in model.metadata.items()}
+
+
+def _of_mapping(kind: Kind, a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[Change]:
+    for name in sorted({*a, *b}):
+        if a.get(name) != b.get(name):
+            yield Change(kind, name, a.get(name, ABSENT), b.get(name, ABSENT))
+
+
+def of_fusions(partners: Mapping[Node, Node], a: Iterable[SavedFusion], b: Iterable[SavedFusion]) -> Iterator[Change]:
+    """Changes of the fusions that are left to onnxruntime. `partners` are the pairs of nodes."""
+
+    of_a = {(f.optimizer, f.action, tuple(n and partners.get(n, n) for n in f.nodes)): f for f in a}
+    of_b = {(f.optimizer, f.action, f.nodes): f for f in b}
+    for k, fusion in of_a.items():
+        if k not in of_b:
+            yield Change("saved fusion", fusion.target.label, f"{fusion.optimizer} {fusion.action}", ABSENT)
+    for k, fusion in of_b.items():
+        if k not in of_a:
+            yield Change("saved fusion", fusion.target.label, ABSENT, f"{fusion.optimizer} {fusion.action}")
+
+
+class Comparison:
+    """The changes between two aligned graphs, and the values whose names alone changed."""
+
+    def __init__(self, alignment: Alignment, place: str = "") -> None:
+        self.alignment = alignment
+        self.place = place
+        self.renamed: dict[str, str] = {}
+        self.pairs = dict(alignment.pairs)
+        """The nodes of a that b has, too, those of subgraphs included."""
+        self._constants: set[tuple[Value, Value]] = set()
+        self.changes = list(self._all())
+
+    def _all(self) -> Iterator[Change]:
+        yield from self._interface()
+        gone, new = self.alignment.left()
+        for node in gone:
+            yield self._change("node removed", node.label, described(node), ABSENT, _neighbors(self.alignment.a, node))
+        for node in new:
+            yield self._change("node added", node.label, ABSENT, described(node), _neighbors(self.alignment.b, node))
+        for ours, theirs in self.alignment.pairs.items():
+            self._note_names(ours, theirs)
+            found = [*self._of_pair(ours, theirs)]
+            yield from found or self._inner_types(ours, theirs)
+        yield from self._unused()
+
+    def _change(self, kind: Kind, subject: str, before: str, after: str, detail: str = "") -> Change:
+        return Change(kind, subject, before, after, detail, self.place)
+
+    # ------------------------------------------------------------------ inputs and outputs
+
+    def _interface(self) -> Iterator[Change]:
+        alignment = self.alignment
+        is_main = alignment.a.owner is None
+        for value in alignment.a.inputs:
+            twin = alignment.inputs.get(value)
+            if twin is None:
+                yield self._change("input removed", value.name, str(value.type), ABSENT)
+            else:
+                yield from self._of_input(value, twin, is_main)
+        for value in alignment.b.inputs:
+            if alignment.is_new(value):
+                yield self._change("input added", value.name, ABSENT, str(value.type))
+        yield from self._order("inputs", alignment.a.inputs, alignment.b.inputs, alignment.inputs)
+        outputs = alignment.outputs
+        for value in alignment.a.outputs:
+            if value in outputs:
+                yield from self._of_output(value, outputs[value], is_main)
+            else:
+                yield self._change("output removed", value.name, str(value.type), ABSENT)
+        paired = set(outputs.values())
+        for value in alignment.b.outputs:
+            if value not in paired:
+                yield self._change("output added", value.name, ABSENT, str(value.type))
+        yield from self._order("outputs", alignment.a.outputs, alignment.b.outputs, outputs)
+
+    def _of_input(self, ours: Value, theirs: Value, is_main: bool) -> Iterator[Change]:
+        if is_main and ours.name != theirs.name:
+            yield self._change("input renamed", ours.name, ours.name, theirs.name)
+        if is_main and ours.type != theirs.type:
+            yield self._change("type", ours.name, str(ours.type), str(theirs.type), "input")
+        if (ours.const is None) != (theirs.const is None):
+            yield self._change("constant", ours.name, tensor_text(ours.const), tensor_text(theirs.const), "default")
+        elif ours.const is not None and theirs.const is not None and content(ours.const) != content(theirs.const):
+            yield self._of_constants(ours, theirs)
+
+    def _of_output(self, ours: Value, theirs: Value, is_main: bool) -> Iterator[Change]:
+        if is_main and ours.name != theirs.name:
+            yield self._change("output renamed", ours.name, ours.name, theirs.name)
+        if is_main and ours.type != theirs.type:
+            yield self._change("type", ours.name, str(ours.type), str(theirs.type), "output")
+        yield from self._of_reads(ours, theirs, f"output {ours.name}", "")
+
+    def _order(
+        self, what: str, ours: list[Value], theirs: list[Value], partners: Mapping[Value, Value]
+    ) -> Iterator[Change]:
+        mapped = [partners[v] for v in ours if v in partners]
+        kept = set(mapped)
+        others = [v for v in theirs if v in kept]
+        if mapped != others:
+            yield self._change("order", what, ", ".join(v.name for v in mapped), ", ".join(v.name for v in others))
+
+    # ------------------------------------------------------------------ nodes
+
+    def _of_pair(self, ours: Node, theirs: Node) -> Iterator[Change]:
+        if (ours.domain, ours.op) != (theirs.domain, theirs.op):
+            yield self._change("operator", ours.label, _operator(ours), _operator(theirs))
+        if ours.ep != theirs.ep:
+            yield self._change("provider", ours.label, ours.ep or "CPU", theirs.ep or "CPU")
+        yield from self._attributes(ours, theirs)
+        for slot in range(max(len(ours.inputs), len(theirs.inputs))):
+            yield from self._of_reads(ours.input(slot), theirs.input(slot), ours.label, f"input {slot}")
+        for slot in range(max(len(ours.outputs), len(theirs.outputs))):
+            made, twin = ours.output(slot), theirs.output(slot)
+            if (made is None) != (twin is None):
+                yield self._change("rewired", ours.label, _name(made), _name(twin), f"output {slot}")
+        yield from self._inside(ours, theirs)
+
+    def _attributes(self, ours: Node, theirs: Node) -> Iterator[Change]:
+        if not (ours.attrs or theirs.attrs):
+            return
+        a, b = _effective(ours), _effective(theirs)
+        for name in sorted({*ours.attrs, *theirs.attrs}):
+            before, after = a.get(name), b.get(name)
+            if isinstance(before, (Graph, Graphs)) or isinstance(after, (Graph, Graphs)):
+                continue
+            if _content(before) != _content(after):
+                yield self._change("attribute", ours.label, _shown(before), _shown(after), name)
+
+    def _of_reads(self, ours: Value | None, theirs: Value | None, subject: str, detail: str) -> Iterator[Change]:
+        """The change where one value is read in place of another one, unless a node that came or went is the reason."""
+        if self.alignment.same(ours, theirs):
+            return
+        if ours is not None and theirs is not None and ours.constant is not None and theirs.constant is not None:
+            if (ours, theirs) not in self._constants:
+                self._constants.add((ours, theirs))
+                yield self._of_constants(ours, theirs)
+            return
+        gone = ours is not None and self.alignment.is_gone(ours)
+        new = theirs is not None and self.alignment.is_new(theirs)
+        if not gone and not new:
+            yield self._change("rewired", subject, _name(ours), _name(theirs), detail)
+
+    def _of_constants(self, ours: Value, theirs: Value) -> Change:
+        assert ours.const is not None
+        assert theirs.const is not None
+        texts = tensor_text(ours.const), tensor_text(theirs.const)
+        return self._change("constant", ours.name, *texts, _distance(ours.const, theirs.const))
+
+    def _inner_types(self, ours: Node, theirs: Node) -> Iterator[Change]:
+        """Types that contradict each other although the node and the types of its inputs are the same."""
+        if not all(map(_agree, ours.inputs, theirs.inputs)):
+            return
+        for made, twin in zip(ours.outputs, theirs.outputs, strict=True):
+            if made is not None and twin is not None and not made.is_output and not _agree(made, twin):
+                yield self._change("type", made.name, str(made.type), str(twin.type))
+
+    def _inside(self, ours: Node, theirs: Node) -> Iterator[Change]:
+        a, b = dict(subgraphs(ours)), dict(subgraphs(theirs))
+        for name in sorted({*a, *b}):
+            if name not in a or name not in b:
+                before, after = (ABSENT if name not in one else f"{len(one[name])} nodes" for one in (a, b))
+                yield self._change("attribute", ours.label, before, after, name)
+                continue
+            known = self.alignment.known_inside(a[name], b[name])
+            inner = Alignment(a[name], b[name], self.alignment.palette, known)
+            place = f"{self.place}, {ours.label} {name}" if self.place else f"{ours.label} {name}"
+            found = Comparison(inner, place)
+            self.pairs |= found.pairs
+            self.renamed |= found.renamed
+            yield from found.changes
+
+    def _note_names(self, ours: Node, theirs: Node) -> None:
+        for made, twin in zip(ours.outputs, theirs.outputs, strict=False):
+            if made is not None and twin is not None and made.name != twin.name:
+                self.renamed[made.name] = twin.name
+
+    def _unused(self) -> Iterator[Change]:
+        """Constants that nothing reads, and whose content the other graph lacks."""
+        a, b = self._contents(self.alignment.a), self._contents(self.alignment.b)
+        for key, value in a.items():
+            if key not in b and not value.uses and not value.is_output:
+                yield self._change("constant", value.name, tensor_text(value.const), ABSENT, "nothing reads it")
+        for key, value in b.items():
+            if key not in a and not value.uses and not value.is_output:
+                yield self._change("constant", value.name, ABSENT, tensor_text(value.const), "nothing reads it")
+
+    def _contents(self, graph: Graph) -> dict[int, Value]:
+        """A constant for each content; defaults of inputs excepted."""
+        color = self.alignment.palette.content
+        return {color(v.const): v for v in graph.initializers.values() if v.const is not None and not v.is_input}
+
+
+def described(node: Node) -> str:
+    """A node on one line: what it makes of what, with its attributes."""
+    made = ", ".join(map(_name, node.outputs))
+    attrs = ", ".join(f"{k}={_shown(v)}" for k, v in sorted(node.attrs.items()))
+    return f"{made} = {_operator(node)}{f'<{attrs}>' if attrs else ''}({', '.join(map(_name, node.inputs))})"
+
+
+def _neighbors(graph: Graph, node: Node) -> str:
+    found = Counter(n.label for v in node.outputs if v is not None for n, _ in readers(graph, v))
+    shown = list(found)[:3] + ([f"{len(found) - 3} more"] if len(found) > 3 else [])
+    shown += [f"output {v.name}" for v in node.outputs if v is not None and v.is_output]
+    return f"read by {', '.join(shown)}" if shown else "read by nothing"
+
+
+def _effective(node: Node) -> dict[str, Attribute]:
+    schema = schema_of(node)
+    return {**(schema.defaults if schema is not None else {}), **node.attrs}
+
+
+def _content(value: Attribute | None) -> Hashable:
+    return None if value is None else content(value)
+
+
+def _shown(value: Attribute | None) -> str:
+    if value is None:
+        return ABSENT
+    return f"{len(value)} nodes" if isinstance(value, Graph) else attribute_text(value)
+
+
+def _operator(node: Node) -> str:
+    return f"{node.domain}:{node.op}" if node.domain else node.op
+
+
+def _name(value: Value | None) -> str:
+    return ABSENT if value is None else value.name
+
+
+def _distance(ours: Tensor | SparseTensor, theirs: Tensor | SparseTensor) -> str:
+    """How far two constants of one type and shape are apart; empty for others."""
+    a, b = dense(ours), dense(theirs)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return ""
+    with np.errstate(all="ignore"):
+        differ = (a != b) & ~((a != a) & (b != b))
+        count = f"{int(np.count_nonzero(differ))} of {a.size} elements differ"
+        if a.dtype == object or not a.size:
+            return count
+        far = np.abs(np.asarray(a, np.complex128) - np.asarray(b, np.complex128))
+        return f"{count}, by at most {float(np.nanmax(far)):.3g}"
+
+
+def _agree(ours: Value | None, theirs: Value | None) -> bool:
+    """Whether no type, rank or number of elements contradicts the other."""
+    if ours is None or theirs is None or ours.type is None or theirs.type is None:
+        return True
+    return _types_agree(ours.type, theirs.type)
+
+
+def _types_agree(ours: ValueType, theirs: ValueType) -> bool:
+    if not (isinstance(ours, TensorType) and isinstance(theirs, TensorType)):
+        return type(ours) is type(theirs)
+    if ours.dtype is not theirs.dtype:
+        return False
+    if ours.shape is None or theirs.shape is None:
+        return True
+    numbers = [
+        (m, n) for m, n in zip(ours.shape, theirs.shape, strict=False) if isinstance(m, int) and isinstance(n, int)
+    ]
+    return len(ours.shape) == len(theirs.shape) and all(m == n for m, n in numbers)
