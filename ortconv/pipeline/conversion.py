@@ -14,7 +14,11 @@ from ortconv.files import renamed, replacing, write_bytes, write_text
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.models import ModelSource, as_file, load
+from ortconv.optimizer.levels import inexact
+from ortconv.optimizer.recipe import Recipe
+from ortconv.ortformat.capacity import refuse_too_large
 from ortconv.ortformat.functions import refuse_without_kernel
+from ortconv.ortformat.layout import LARGEST_FILE
 from ortconv.ortformat.releases import target_release
 from ortconv.pipeline.config import beside, config_beside, ort_name, require
 from ortconv.pipeline.options import Options
@@ -34,6 +38,10 @@ if TYPE_CHECKING:
     from ortconv.compare.reference import Reference
     from ortconv.compare.validate import Validation
     from ortconv.pipeline.float16 import Float16
+
+
+MANY = 20_000
+"""Models of more nodes may be too large for an .ort file."""
 
 
 def convert(
@@ -107,6 +115,8 @@ def _convert(
     result.nodes_before = sum(1 for _ in model.graph.walk())
     result.bytes_before, result.external = model.file_bytes, model.external
     result.constants_before = constant_bytes(model)
+    if result.nodes_before > MANY or result.constants_before > LARGEST_FILE:
+        _refuse_too_large(model, options, recipe)
     expected: Reference | None = None
     if options.validate or options.float16:
         from ortconv.compare.reference import Reference
@@ -144,6 +154,13 @@ def _convert(
     if options.write_config:
         write_text(config := config_beside(output, options), result.required)
         result.files.insert(1, str(config))
+
+
+def _refuse_too_large(model: Model, options: Options, recipe: Recipe) -> None:
+    """UnsupportedError for a model that no .ort file can hold, whatever the passes do."""
+    passes = {p.name for stage in recipe.stages.values() for p in stage}
+    narrowed = options.float16 or not inexact(recipe.stages).isdisjoint(passes)
+    refuse_too_large(model.graph, optimized=bool(passes), narrowed=narrowed)
 
 
 def _narrowing(expected: Reference | None, options: Options) -> Callable[[Model], Float16] | None:
