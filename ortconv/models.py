@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ortconv.errors import UsageError
 from ortconv.files import opened
 from ortconv.ir.model import Model
+
+if TYPE_CHECKING:
+    from ortconv.onnxlib import GraphProto
 
 
 class Message(Protocol):
@@ -26,12 +29,18 @@ ORT = b"ORTM"
 """Bytes 4 to 8 of a file in ORT format."""
 
 
-def load(source: ModelSource, fix_dims: Mapping[str, int] | None = None, *, only_to_run: bool = False) -> Model:
+def load(
+    source: ModelSource,
+    fix_dims: Mapping[str, int] | None = None,
+    *,
+    only_to_run: bool = False,
+    check: Callable[[GraphProto], None] | None = None,
+) -> Model:
     """The model of an .onnx or .ort file. The name of the file decides which one it is, or its content if the name does not.
 
     The bytes of such a file and a ModelProto, both with their weights inside, are accepted as well. `fix_dims` gives numbers for
     symbolic dimensions of an ONNX model. Operator sets before 7, which ONNX Runtime has few kernels for and no rewrite
-    expects, are refused unless the model is `only_to_run`.
+    expects, are refused unless the model is `only_to_run`. `check` may refuse the graph of an ONNX model before it is built.
     """
     from ortconv.onnxio.check import OLDEST_OPSET
 
@@ -44,7 +53,7 @@ def load(source: ModelSource, fix_dims: Mapping[str, int] | None = None, *, only
             return load_ort(path)
         from ortconv.onnxio.load import load as load_onnx
 
-        return load_onnx(path, fix_dims, oldest)
+        return load_onnx(path, fix_dims, oldest, check)
     data = content(source)
     if data[4:8] == ORT:
         from ortconv.ortformat.reader import parse
@@ -52,7 +61,7 @@ def load(source: ModelSource, fix_dims: Mapping[str, int] | None = None, *, only
         return parse(data)
     from ortconv.onnxio.load import from_bytes
 
-    return from_bytes(data, fix_dims, oldest)
+    return from_bytes(data, fix_dims, oldest, check)
 
 
 def is_ort(path: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from ortconv.errors import FormatError, GraphError, ModelError, OrtconvError, UnknownDimError
@@ -27,7 +27,16 @@ SMALL_EXTERNAL = 8 * wire.THRESHOLD
 """Shape inference sees external payloads up to this number of bytes."""
 
 
-def load(path: str | Path, fix_dims: Mapping[str, int] | None = None, oldest_opset: int = OLDEST_OPSET) -> Model:
+Check = Callable[[GraphProto], None]
+"""May refuse a graph by an error, before types are inferred and the model is built."""
+
+
+def load(
+    path: str | Path,
+    fix_dims: Mapping[str, int] | None = None,
+    oldest_opset: int = OLDEST_OPSET,
+    check: Check | None = None,
+) -> Model:
     """The model of an .onnx file, checked, functions inlined, types and shapes inferred, weights left in the mapped file.
 
     ModelError for a faulty file, UnsafeInputError for external data outside of its directory. `fix_dims` gives
@@ -36,7 +45,7 @@ def load(path: str | Path, fix_dims: Mapping[str, int] | None = None, oldest_ops
     try:
         data = _mapped(path)
         external = ExternalData(os.path.dirname(path))
-        model = _load(data, external, fix_dims, oldest_opset)
+        model = _load(data, external, fix_dims, oldest_opset, check)
         model.file_bytes = data.nbytes + external.nbytes
         model.external = external.names
         let_go(data)
@@ -51,9 +60,14 @@ def from_proto(proto: ModelProto) -> Model:
     return from_bytes(memoryview(proto.SerializeToString()))
 
 
-def from_bytes(data: memoryview, fix_dims: Mapping[str, int] | None = None, oldest_opset: int = OLDEST_OPSET) -> Model:
+def from_bytes(
+    data: memoryview,
+    fix_dims: Mapping[str, int] | None = None,
+    oldest_opset: int = OLDEST_OPSET,
+    check: Check | None = None,
+) -> Model:
     """The model of the bytes of a file that holds its weights itself."""
-    model = _load(data, None, fix_dims, oldest_opset)
+    model = _load(data, None, fix_dims, oldest_opset, check)
     model.file_bytes = data.nbytes
     return model
 
@@ -97,6 +111,7 @@ def _load(
     external: ExternalData | None,
     fix_dims: Mapping[str, int] | None = None,
     oldest_opset: int = OLDEST_OPSET,
+    check: Check | None = None,
 ) -> Model:
     message, payloads = _skeleton(data)
     proto = _parse(data, message)
@@ -108,6 +123,8 @@ def _load(
     warnings: list[str] = []
     if inlines:
         inline_functions(proto, warnings.append)
+    if check is not None:
+        check(proto.graph)
     import_used(proto, message, warnings.append)
     if fix_dims:
         _fix_dims(proto.graph, fix_dims)

@@ -14,7 +14,11 @@ from ortconv.files import renamed, replacing, write_bytes, write_text
 from ortconv.ir.journal import Journal
 from ortconv.ir.model import Model
 from ortconv.models import ModelSource, as_file, load
+from ortconv.optimizer.levels import inexact
+from ortconv.optimizer.recipe import Recipe
+from ortconv.ortformat.capacity import refuse_many_bytes, refuse_many_tables
 from ortconv.ortformat.functions import refuse_without_kernel
+from ortconv.ortformat.layout import LARGEST_FILE
 from ortconv.ortformat.releases import target_release
 from ortconv.pipeline.config import beside, config_beside, ort_name, require
 from ortconv.pipeline.options import Options
@@ -97,7 +101,8 @@ def _convert(
         raise UsageError("convert writes .ort files, not .onnx", file=output, hint=f"name it {output.stem}.ort")
     recipe = options.recipe()
     with result.timed("load"):
-        model = load(source, options.fix_dims)
+        check = partial(refuse_many_tables, optimized=any(recipe.stages.values()))
+        model = load(source, options.fix_dims, check=check)
         if options.custom_op_library is not None:
             from ortconv.backends.onnxruntime_custom import infer_types
 
@@ -107,6 +112,8 @@ def _convert(
     result.nodes_before = sum(1 for _ in model.graph.walk())
     result.bytes_before, result.external = model.file_bytes, model.external
     result.constants_before = constant_bytes(model)
+    if result.constants_before > LARGEST_FILE and not _narrows(options, recipe):
+        refuse_many_bytes(model.graph)
     expected: Reference | None = None
     if options.validate or options.float16:
         from ortconv.compare.reference import Reference
@@ -144,6 +151,12 @@ def _convert(
     if options.write_config:
         write_text(config := config_beside(output, options), result.required)
         result.files.insert(1, str(config))
+
+
+def _narrows(options: Options, recipe: Recipe) -> bool:
+    """Whether weights may be stored in fewer bits than they have."""
+    passes = {p.name for stage in recipe.stages.values() for p in stage}
+    return options.float16 or not inexact(recipe.stages).isdisjoint(passes)
 
 
 def _narrowing(expected: Reference | None, options: Options) -> Callable[[Model], Float16] | None:

@@ -1,0 +1,72 @@
+"""What a model needs of an .ort file at least, counted before anything is done with it."""
+
+from __future__ import annotations
+
+from ortconv.errors import UnsupportedError
+from ortconv.ir.graph import Graph
+from ortconv.ir.tensor import Tensor
+from ortconv.onnxio.imports import walk
+from ortconv.onnxlib import GraphProto
+from ortconv.ortformat.layout import LARGEST_FILE, LARGEST_VISITS
+
+MANY = 20_000
+"""Graphs of fewer nodes are not counted here."""
+
+MOST_REMOVED = 4
+"""The optimizer may leave one table of this number: a model with more than that does not fit in any case."""
+
+
+def refuse_many_tables(graph: GraphProto, *, optimized: bool) -> None:
+    """UnsupportedError for a graph with more tables than onnxruntime loads. If `optimized`, it may lose some of them before."""
+    if len(graph.node) < MANY:
+        return
+    tables = least_tables(graph)
+    if tables > LARGEST_VISITS * (MOST_REMOVED if optimized else 1):
+        raise UnsupportedError(
+            f"the model needs at least {tables:,} tables, {tables / LARGEST_VISITS:.1f} times the {LARGEST_VISITS:,} that "
+            "onnxruntime loads",
+            hint="split the model",
+        )
+
+
+def least_tables(graph: GraphProto) -> int:
+    """The tables of the nodes that others or the outputs need: one for a node, one for its edges, one for each attribute, three
+    for each output."""
+    needed = {value.name for value in graph.output}
+    found = 0
+    for node in reversed(graph.node):
+        if needed.isdisjoint(node.output):
+            continue
+        needed.update(node.input)
+        if node.op_type != "Constant":
+            found += 2 + len(node.attribute) + 3 * len(node.output)
+        for attribute in node.attribute:
+            for body in (attribute.g,) if attribute.HasField("g") else attribute.graphs:
+                needed.update(name for inner in walk(body) for name in inner.input)
+                found += least_tables(body)
+    return found
+
+
+def refuse_many_bytes(graph: Graph) -> None:
+    """UnsupportedError for a graph whose nodes read more bytes of constants than onnxruntime loads."""
+    size = least_bytes(graph)
+    if size > LARGEST_FILE:
+        raise UnsupportedError(
+            f"the weights have {size:,} bytes, {size / LARGEST_FILE:.1f} times the {LARGEST_FILE:,} that onnxruntime loads",
+            hint="quantize the weights or store them as float16, or split the model",
+        )
+
+
+def least_bytes(graph: Graph) -> int:
+    """The bytes of the constants that nodes read together with other values. Equal ones count once."""
+    values = {
+        v
+        for node in graph.walk()
+        if any(v is not None and v.constant is None for v in node.inputs)
+        for v in node.inputs
+        if v is not None
+    }
+    consts = [v.const for v in values if isinstance(v.const, Tensor)]
+    if sum(const.nbytes for const in consts) <= LARGEST_FILE:
+        return sum(const.nbytes for const in consts)
+    return sum({(const.dtype, const.shape, const.digest()): const.nbytes for const in consts}.values())
