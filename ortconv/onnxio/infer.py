@@ -14,8 +14,9 @@ from ortconv.onnxio.build import Symbol, TypeReader, merge
 from ortconv.onnxio.check import inference_error
 from ortconv.onnxio.contrib_types import CONTRIB_TYPES
 from ortconv.onnxio.proto import node_proto, tensor_proto, value_info
+from ortconv.onnxio.scopes import may_clash, rename, rename_clashes
 from ortconv.onnxio.shield import hide, may_need_hiding, reveal
-from ortconv.onnxlib import IR_VERSION, InferenceError, ModelProto, infer_shapes
+from ortconv.onnxlib import IR_VERSION, GraphProto, InferenceError, ModelProto, infer_shapes
 from ortconv.process import memory_limit
 
 LARGEST_SHAPE_DATA = 1024
@@ -36,10 +37,7 @@ def infer_model(
     believed, but where `strict`: ContradictionError if it is not what inference finds. `on_errors` is called with the
     serialized model if onnx finds nodes that break the rules of their operators.
     """
-    message = proto.SerializeToString()
-    hidden = may_need_hiding(message) and hide(proto.graph)
-    if hidden:
-        message = proto.SerializeToString()
+    message, restore = _guarded(proto)
     allowance = MEMORY_BASE + MEMORY_FACTOR * len(message)
     for follow_values in (True, False):
         try:
@@ -55,10 +53,28 @@ def infer_model(
             if not (follow_values and _out_of_memory(error)):
                 raise inference_error(first_line(error)) from error
         else:
-            if hidden:
-                reveal(inferred.graph)
+            restore(inferred.graph)
             return inferred
     raise AssertionError
+
+
+def _guarded(proto: ModelProto) -> tuple[bytes, Callable[[GraphProto], None]]:
+    """The serialized model without what onnx's inference crashes on or mixes up, and a function that puts it back."""
+    message = proto.SerializeToString()
+    hidden = may_need_hiding(message) and hide(proto.graph)
+    renamed = rename_clashes(proto.graph) if may_clash(message) else {}
+    if hidden or renamed:
+        message = proto.SerializeToString()
+    if renamed:
+        rename(proto.graph, renamed)
+
+    def restore(graph: GraphProto) -> None:
+        if hidden:
+            reveal(graph)
+        if renamed:
+            rename(graph, renamed)
+
+    return message, restore
 
 
 def _inferred(message: bytes, follow_values: bool, strict: bool, on_errors: Callable[[bytes], None] | None) -> bytes:

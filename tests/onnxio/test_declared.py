@@ -224,3 +224,13 @@ def test_nodes_that_draw_random_numbers(node: str, deterministic: bool) -> None:
     )
     (made,) = model.graph
     assert is_deterministic(made) is deterministic
+
+
+def test_branches_with_values_of_the_same_name() -> None:
+    """onnx's inference gives the second of them what it knows of the elements of the first."""
+    branch = "b () => (int64 y) {{ s = {}(z) o = ConstantOfShape(s) y = Size(o) }}"
+    branches = f"then_branch = {branch.format('Shape')}, else_branch = {branch.format('c.Custom')}"
+    graph = loaded(f"g (bool c, float[2, 3] z) => (int64 y) {{ y = If<{branches}>(c) }}").graph
+    (node,) = graph
+    found = [{v.name: str(v.type) for inner in sub for v in inner.outputs if v is not None} for sub in node.subgraphs]
+    assert [types["o"] for types in found] == ["float[2,3]", "float[...]"]

@@ -1,0 +1,68 @@
+"""Unique names for the values of subgraphs, while onnx infers types.
+
+onnx keeps the elements of computed shapes by name, in one table for all graphs of a model. The branches of an If may have values of
+the same name, as in merged decoders: the second branch would get the elements of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ortconv.onnxlib import GraphProto, NodeProto
+
+_WITH_SUBGRAPHS = (b'"\x02If', b'"\x04Loop', b'"\x04Scan', b'"\x0bSequenceMap')
+"""How the operators that have subgraphs are serialized."""
+
+
+def may_clash(message: bytes) -> bool:
+    """False if a serialized model is sure to have no subgraphs that onnx infers."""
+    return any(op in message for op in _WITH_SUBGRAPHS)
+
+
+def rename_clashes(graph: GraphProto) -> dict[str, str]:
+    """Rename the values of subgraphs whose names another graph has too. Returns the former names by the new ones."""
+    former: dict[str, str] = {}
+    _rename_below(graph, set(_defined(graph)), former)
+    return former
+
+
+def rename(graph: GraphProto, names: Mapping[str, str]) -> None:
+    """Rename values, in a graph and in all its subgraphs."""
+    for stated in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        if stated.name in names:
+            stated.name = names[stated.name]
+    for node in graph.node:
+        for values in (node.input, node.output):
+            for i, name in enumerate(values):
+                if name in names:
+                    values[i] = names[name]
+        for sub in _subgraphs(node):
+            rename(sub, names)
+
+
+def _rename_below(graph: GraphProto, used: set[str], former: dict[str, str]) -> None:
+    """Rename in the subgraphs of a graph what has a name in use, and add all their names to those."""
+    for node in graph.node:
+        for sub in _subgraphs(node):
+            own = set(_defined(sub))
+            names = {name: f"{name}\1{len(former) + i}" for i, name in enumerate(sorted(own & used))}
+            if names:
+                rename(sub, names)
+                former.update({new: name for name, new in names.items()})
+            used |= own
+            _rename_below(sub, used, former)
+
+
+def _defined(graph: GraphProto) -> Iterator[str]:
+    """The names that a graph gives to values of its own; the empty one stands for an output that is left out."""
+    for stated in (*graph.input, *graph.initializer):
+        yield stated.name
+    for node in graph.node:
+        yield from filter(None, node.output)
+
+
+def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
