@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ortconv.cli.tables import Section
 from ortconv.differences.changes import ABSENT
+from ortconv.report.sections import Section
 
 if TYPE_CHECKING:
     from ortconv.differences.changes import Change
