@@ -21,6 +21,7 @@ from ortconv.cli import VERBS, cli
 from ortconv.differences import diff
 from ortconv.exporting import export
 from ortconv.inspection import inspect
+from ortconv.nnapi.conformance import run as conformance
 from ortconv.nnapi.ndk.table import by_name as functions
 from ortconv.nnapi.operations import rows
 from ortconv.nnapi.operations.table import LETTERS
@@ -185,6 +186,7 @@ def picture(*options: str) -> str:
 
 
 SCHEMAS: dict[str, tuple[type, int]] = {
+    "conformance": (conformance.Conformance, conformance.VERSION),
     "diff": (diff.Difference, diff.VERSION),
     "export": (export.Export, export.VERSION),
     "inspect": (inspect.Inspection, inspect.VERSION),

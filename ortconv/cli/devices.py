@@ -23,7 +23,7 @@ WIDTH = 110
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def command(ctx: click.Context, profiles: tuple[str, ...], vlog: str, as_json: bool) -> None:
-    """List the NNAPI devices of this machine: the CPU and simulated ones.
+    """List the NNAPI devices of this machine: the CPU, simulated ones, and those of installed packages.
 
     Performance figures are execution time and power, relative to the CPU; smaller is better.
     """
@@ -62,11 +62,11 @@ def show(outer: tuple[str, ...] | None, name: str, profiles: tuple[str, ...], vl
 
 
 def _documents(profiles: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The CPU, the profiles that come along, then those given."""
-    from ortconv.nnapi import bundled_profiles, get_device, registered
+    """The CPU, the bundled profiles, the devices of installed packages, then those given."""
+    from ortconv.nnapi import bundled_profiles, get_device, installed_devices, registered
     from ortconv.nnapi.inventory import document
 
-    names = [*bundled_profiles(), *(p for p in dict.fromkeys(profiles) if p not in bundled_profiles())]
+    names = list(dict.fromkeys([*bundled_profiles(), *installed_devices(), *profiles]))
     devices = load_devices(names)
     with registered(*devices):
         found = [document(get_device(len(devices)))]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ortconv.cli import color, nnapi_export, print_json, printable
+from ortconv.cli import color, nnapi_conformance, nnapi_export, print_json, printable
 from ortconv.cli import inputs as given
 from ortconv.cli.nnapi_runtime import DEVICES, MODEL, VLOG, load_devices, messages, prepared
 from ortconv.cli.options import add
@@ -21,10 +21,11 @@ DEFAULT_FLAGS = ("", "fp16", "nchw")
 
 @click.group()
 def command() -> None:
-    """Show the NNAPI models of a model's partitions, compare devices that run them, and export them for LiteRT."""
+    """Show the NNAPI models of a model's partitions, compare and check devices, and export models for LiteRT."""
 
 
 command.add_command(nnapi_export.command)
+command.add_command(nnapi_conformance.command)
 
 
 @command.command()

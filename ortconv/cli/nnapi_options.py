@@ -32,7 +32,7 @@ NNAPI = (
         "devices",
         multiple=True,
         metavar="PROFILE",
-        help="For backend nnapi: a simulated device, a TOML file or the name of a bundled profile; may be repeated.",
+        help="For backend nnapi: the TOML file or name of a simulated device, or the name of an installed one; may be repeated.",
     ),
     click.option(
         "--nnapi-cache",

@@ -43,7 +43,7 @@ DEVICES = click.option(
     "profiles",
     multiple=True,
     metavar="PROFILE",
-    help="A simulated device: a TOML file, or the name of a bundled profile; may be repeated.",
+    help="A device: the TOML file or name of a simulated one, or the name of an installed one; may be repeated.",
 )
 VLOG = click.option(
     "--vlog",

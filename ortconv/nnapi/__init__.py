@@ -24,6 +24,7 @@ from ortconv.nnapi.event import Event
 from ortconv.nnapi.execution import Execution, get_default_loop_timeout, get_maximum_loop_timeout
 from ortconv.nnapi.extension import Extension, ExtensionOperand
 from ortconv.nnapi.hardware_buffer import BufferDesc, BufferFormat, BufferUsage, HardwareBuffer
+from ortconv.nnapi.loading import bundled_profiles, installed_devices, load_device
 from ortconv.nnapi.manager import (
     get_device,
     get_device_count,
@@ -37,7 +38,6 @@ from ortconv.nnapi.manager import (
 from ortconv.nnapi.memory import Memory, MemoryDesc
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import OperandType, Tensor
-from ortconv.nnapi.simulated import bundled_profiles, load_device
 
 __all__ = [
     "BufferDesc", "BufferFormat", "BufferUsage", "Burst", "Capabilities", "Compilation", "Device", "DeviceType",
@@ -45,6 +45,6 @@ __all__ = [
     "Memory", "MemoryDesc", "Model", "NnapiError", "Operand", "OperandType", "Operation", "PaddingCode", "Performance",
     "Preference", "PrepareOptions", "PreparedModel", "Priority", "ResultCode", "Tensor", "Timing", "bundled_profiles",
     "get_default_loop_timeout", "get_device", "get_device_count", "get_devices", "get_maximum_loop_timeout",
-    "get_runtime_feature_level", "get_supported_operations_for_devices", "load_device", "register_device", "registered",
-    "unregister_device",
+    "get_runtime_feature_level", "get_supported_operations_for_devices", "installed_devices", "load_device",
+    "register_device", "registered", "unregister_device",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from ortconv.nnapi.arguments import Nanoseconds
 from ortconv.nnapi.caching import TOKEN_LENGTH, CacheFiles, derived_token
 from ortconv.nnapi.codes import Preference, Priority, ResultCode
 from ortconv.nnapi.device import Device, PreparedModel, PrepareOptions
-from ortconv.nnapi.drivers import driver
+from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import NnapiError, bad_data, bad_state
 from ortconv.nnapi.extension import add_attribute
 from ortconv.nnapi.handle import Handle, api

@@ -129,7 +129,7 @@ class Device:
     """How many cache files the device needs: (model files, data files), each at most MAX_CACHE_FILES."""
     is_ours: bool = False
     """Whether the device is part of ortconv. Exceptions of other devices count as driver failures; see
-    `ortconv.nnapi.drivers`.
+    `ortconv.nnapi.driver_guard`.
     """
     alignment: int = 64
     padding: int = 64

@@ -12,7 +12,7 @@ from ortconv.nnapi import vlog
 from ortconv.nnapi.arguments import checked, wrong
 from ortconv.nnapi.codes import DeviceType, FeatureLevel
 from ortconv.nnapi.device import MAX_CACHE_FILES, REFERENCE, Capabilities, Device, ReferenceDevice
-from ortconv.nnapi.drivers import driver
+from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import bad_data, bad_state
 from ortconv.nnapi.extension import declare
 from ortconv.nnapi.model import Model

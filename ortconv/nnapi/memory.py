@@ -13,7 +13,7 @@ from ortconv.ir.tensor import Array
 from ortconv.nnapi import vlog
 from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.codes import ResultCode
-from ortconv.nnapi.drivers import driver
+from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import NnapiError, bad_data, bad_state, op_failed
 from ortconv.nnapi.handle import Handle, api
 from ortconv.nnapi.hardware_buffer import CPU_READ_MASK, HardwareBuffer

@@ -14,7 +14,7 @@ from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import ResultCode
 from ortconv.nnapi.cpu import CpuProgram, OperandValue, RunLimits, check_loop, truth
 from ortconv.nnapi.device import Device, PreparedModel, Timing
-from ortconv.nnapi.drivers import driver
+from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import NnapiError, OutputTooSmallError, op_failed
 from ortconv.nnapi.model import Model
 from ortconv.nnapi.operand import CONSTANT, Lifetime, Tensor

@@ -43,18 +43,13 @@ from __future__ import annotations
 import reprlib
 import threading
 import time
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from ortconv.errors import UsageError, nearest
-from ortconv.files import read_toml
+from ortconv.errors import UsageError
 from ortconv.nnapi import caching
-from ortconv.nnapi.arguments import checked
 from ortconv.nnapi.caching import CacheFiles
 from ortconv.nnapi.codes import DeviceType, FeatureLevel, Operand, Operation, ResultCode
 from ortconv.nnapi.cpu import CpuProgram, OperandValue, RunLimits
@@ -354,27 +349,3 @@ def metered(devices: Iterable[Device]) -> Iterator[list[Metered]]:
     finally:
         for device in simulated:
             device.meter = None
-
-
-def bundled_profiles() -> list[str]:
-    """The names of the profiles that come with ortconv."""
-    return sorted(
-        entry.name.removesuffix(".toml")
-        for entry in files("ortconv.nnapi").joinpath("profiles").iterdir()
-        if entry.name.endswith(".toml")
-    )
-
-
-@checked
-def load_device(profile: str | Path) -> SimulatedDevice:
-    """The device of a profile, which is a file's path or the name of one that comes with ortconv. UsageError if it
-    cannot be read.
-    """
-    known = bundled_profiles()
-    if str(profile) in known:
-        path = files("ortconv.nnapi").joinpath("profiles", f"{profile}.toml")
-        return SimulatedDevice(tomllib.loads(path.read_text("utf-8")), str(profile))
-    if not Path(profile).exists():
-        hint = nearest(str(profile), known) or f"profiles that come with ortconv: {', '.join(known)}"
-        raise UsageError("the profile cannot be read: there is no such file", file=profile, hint=hint)
-    return SimulatedDevice(read_toml(profile), str(profile))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ortconv.nnapi import vlog
 from ortconv.nnapi.codes import FeatureLevel, Operand
 from ortconv.nnapi.device import Device
-from ortconv.nnapi.drivers import driver
+from ortconv.nnapi.driver_guard import driver
 from ortconv.nnapi.errors import NnapiError
 from ortconv.nnapi.model import Model, ModelOperation
 from ortconv.nnapi.operand import CONSTANT, Lifetime

@@ -10,6 +10,7 @@ import pytest
 
 import ortconv
 from ortconv.exporting.export import Export
+from tests.conformance_records import write_records
 from tests.conftest import ROOT, SAMPLES
 from tests.json_schema import faults
 
@@ -26,6 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 COMMANDS: dict[str, list[str]] = {
+    "conformance": ["nnapi conformance --specs {records}"],
     "diff": ["diff {samples}/mnist.onnx {folder}/mnist.ort", "diff {samples}/mnist.onnx {samples}/qdq_cnn.onnx"],
     "export": ["export {folder}/mnist.ort -o {tmp}/m.onnx --standard", "export {folder}/runtime.ort -o {tmp}/m.ort"],
     "inspect": ["inspect {samples}/qdq_cnn.onnx --lint quantization", "inspect {folder}/runtime.ort"],
@@ -41,7 +43,8 @@ def test_every_schema_is_tried_and_listed() -> None:
 
 @pytest.mark.parametrize(("verb", "line"), [(verb, line) for verb, lines in COMMANDS.items() for line in lines])
 def test_documents_follow_their_schemas(verb: str, line: str, folder: Path, tmp_path: Path, printed: Any) -> None:
-    document = printed(*line.format(folder=folder, tmp=tmp_path, samples=SAMPLES).split())
+    places = {"folder": folder, "tmp": tmp_path, "samples": SAMPLES, "records": write_records(tmp_path / "records")}
+    document = printed(*line.format(**places).split())
     assert list(faults(document, SCHEMAS[verb])) == []
 
 

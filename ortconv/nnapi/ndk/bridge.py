@@ -2,7 +2,7 @@
 
 Settings come from the environment:
 
-    ORTCONV_NNAPI_DEVICES         profiles of simulated devices, separated by commas or colons
+    ORTCONV_NNAPI_DEVICES         devices, by profile or name, separated by commas or colons
     ORTCONV_NNAPI_VLOG            verbose messages on stderr, as debug.nn.vlog
     ORTCONV_NNAPI_TRACE           a file for the trace of the program's calls, written when it ends
     ORTCONV_NNAPI_PARTITION       0, 1 or 2, as debug.nn.partition
@@ -20,8 +20,9 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from ortconv.errors import OrtconvError, UsageError
-from ortconv.nnapi import manager, simulated, timing, vlog
+from ortconv.nnapi import manager, timing, vlog
 from ortconv.nnapi.codes import FeatureLevel
+from ortconv.nnapi.loading import load_device
 from ortconv.nnapi.ndk.table import by_name
 from ortconv.nnapi.properties import PartitioningMode, establish
 
@@ -59,7 +60,7 @@ def _establish(environment: Mapping[str, str]) -> None:
     vlog.select(given.get("VLOG", ""))
     for name in re.split(r"[,:]", given.get("DEVICES", "")):
         if name.strip():
-            manager.register_device(simulated.load_device(name.strip()))
+            manager.register_device(load_device(name.strip()))
     if "TRACE" in given:
         timing.trace_to(given["TRACE"])
 

@@ -1,0 +1,92 @@
+"""ortconv nnapi conformance"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ortconv.cli import print_json
+from ortconv.cli.nnapi_runtime import VLOG, load_devices, messages
+from ortconv.cli.progress import stage_line
+from ortconv.errors import MismatchError
+
+MODES = ("sync", "async", "burst", "fenced", "dynamic")
+REFERENCE = "nnapi-reference"
+
+
+@click.command(name="conformance")
+@click.option(
+    "--specs",
+    "folder",
+    required=True,
+    envvar="ORTCONV_NNAPI_SPECS",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder of conformance records; docs/nnapi.md describes their format. Also ORTCONV_NNAPI_SPECS.",
+)
+@click.option(
+    "--device",
+    "name",
+    default=REFERENCE,
+    show_default=True,
+    metavar="DEVICE",
+    help="The device: the CPU, a profile's name or TOML file, or a device of an installed package.",
+)
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=click.Choice(MODES),
+    default=MODES,
+    show_default="all",
+    help="How to execute; may be repeated. In mode dynamic, models do not say the dimensions of their outputs.",
+)
+@click.option("--op", "operations", multiple=True, metavar="OPERATION", help="Only records with it; may be repeated.")
+@click.option(
+    "--core", is_flag=True, help="Leave out records that repeat others with other lifetimes of their operands."
+)
+@VLOG
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as a page in one file.")
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def command(
+    folder: Path,
+    name: str,
+    modes: tuple[str, ...],
+    operations: tuple[str, ...],
+    core: bool,
+    vlog: str,
+    html: Path | None,
+    markdown: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Hold an NNAPI device against conformance records: models with inputs and expected outputs.
+
+    A record that the device does not support as a whole is skipped. Exit code 4 if one fails.
+    """
+    from ortconv.nnapi import get_device
+    from ortconv.nnapi.conformance.check import Mode
+    from ortconv.nnapi.conformance.run import check_device
+    from ortconv.report.conformance import conformance_page, headline, sections
+
+    device = get_device(REFERENCE) if name == REFERENCE else load_devices([name])[0]
+    with messages(vlog), stage_line(device.name, shown=not quiet and not vlog) as progress:
+        chosen = [Mode(mode) for mode in dict.fromkeys(modes)]
+        found = check_device(
+            device, folder, modes=chosen, operations=operations, variations=not core, progress=progress
+        )
+    if html is not None:
+        from ortconv.files import write_text
+
+        write_text(html, conformance_page(found))
+    if as_json:
+        print_json(found.to_dict())
+    elif not quiet:
+        from ortconv.cli.tables import show
+        from ortconv.report.sections import Section
+
+        show([Section(headline(found), [str(folder)]), *sections(found)], markdown=markdown)
+    if found.failures:
+        raise MismatchError(headline(found))

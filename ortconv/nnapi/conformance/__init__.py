@@ -1,0 +1,1 @@
+"""Conformance records, and a device held against them."""

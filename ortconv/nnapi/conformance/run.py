@@ -1,0 +1,137 @@
+"""A device held against a folder of conformance records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ortconv.errors import UsageError, nearest
+from ortconv.nnapi.codes import Operation
+from ortconv.nnapi.conformance.check import Mode, Outcome, check
+from ortconv.nnapi.conformance.specs import Record, Spec, operations_of, specs
+from ortconv.nnapi.device import Device
+from ortconv.nnapi.manager import registered
+
+VERSION = 1
+"""Version of the JSON document."""
+
+LEVELS = {27: 1, 28: 2, 29: 3, 30: 4, 31: 5, 1000006: 6, 1000007: 7, 1000008: 8}
+"""Feature levels by the numbers that records have; None is the level of experimental operations."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ModeCount:
+    """Numbers of records in a mode."""
+
+    mode: str
+    passed: int
+    failed: int
+    skipped: int
+
+
+@dataclass(frozen=True)
+class OperationCount:
+    """Numbers of executions of records with an operation and feature level, all modes together. None is the level of experimental
+    operations.
+    """
+
+    operation: str
+    feature_level: int | None
+    passed: int
+    failed: int
+    skipped: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A record that failed in a mode. `operations` are those of its model."""
+
+    spec: str
+    record: str
+    mode: str
+    operations: list[str]
+    reason: str
+
+
+@dataclass
+class Conformance:
+    """How a device did. A record counts for each operation of its model."""
+
+    device: str
+    specs: str
+    records: int
+    modes: list[ModeCount]
+    operations: list[OperationCount]
+    failures: list[Failure]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        return {"version": VERSION, **asdict(self)}
+
+
+def check_device(
+    device: Device,
+    folder: Path,
+    *,
+    modes: Sequence[Mode] = tuple(Mode),
+    operations: Collection[str] = (),
+    variations: bool = True,
+    progress: Progress | None = None,
+) -> Conformance:
+    """Execute the records below a folder on a device, and compare the outputs with the expected ones.
+
+    `operations` restricts the records, and the table, to these. Without `variations`, records that only repeat another one with
+    constants as inputs, or inputs as temporaries, are left out. `progress` is called with each file's name. UsageError for an
+    unknown operation and for a folder without records.
+    """
+    for name in operations:
+        if name not in Operation.__members__:
+            hint = nearest(name, Operation.__members__) or "docs/nnapi_operations.md lists the operations"
+            raise UsageError(f"there is no operation '{name}'", hint=hint)
+    records, failures = 0, []
+    by_mode: Counter[tuple[Mode, Outcome]] = Counter()
+    by_operation: Counter[tuple[str, int | None, Outcome]] = Counter()
+    with nullcontext() if device.is_reference else registered(device):
+        for spec, record in _selected(folder, set(operations), variations, progress):
+            records += 1
+            names, level = operations_of(record), _level(record)
+            for mode, verdict in check(device, spec, record, modes):
+                by_mode[mode, verdict.outcome] += 1
+                by_operation.update(
+                    (name, level, verdict.outcome) for name in names if not operations or name in operations
+                )
+                if verdict.outcome is Outcome.FAILED:
+                    failures.append(Failure(spec.name, record["name"], mode.value, names, verdict.reason))
+    rows = sorted({(name, level) for name, level, _ in by_operation}, key=lambda row: (row[0], row[1] or len(LEVELS)))
+    return Conformance(
+        device.name,
+        str(folder),
+        records,
+        [ModeCount(mode.value, *(by_mode[mode, outcome] for outcome in Outcome)) for mode in modes],
+        [OperationCount(*row, *(by_operation[*row, outcome] for outcome in Outcome)) for row in rows],
+        failures,
+    )
+
+
+def _selected(
+    folder: Path, operations: set[str], variations: bool, progress: Progress | None
+) -> Iterator[tuple[Spec, Record]]:
+    for spec in specs(folder):
+        if progress is not None:
+            progress(spec.name)
+        for record in spec.records:
+            if operations and operations.isdisjoint(operations_of(record)):
+                continue
+            if variations or not record.get("lifetime_variation"):
+                yield spec, record
+
+
+def _level(record: Record) -> int | None:
+    number = record["feature_level"]
+    return None if number is None else LEVELS.get(number, number)
