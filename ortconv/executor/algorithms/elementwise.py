@@ -12,6 +12,7 @@ from ortconv.executor.algorithms.half_precision import is_native
 from ortconv.executor.replay.numerics import clip_to
 from ortconv.executor.replay.work import AT_ONCE, Function, Work
 from ortconv.ir.tensor import Array
+from ortconv.ir.types import DType
 
 
 def _bounds(low: float, high: float) -> dict[np.dtype[Any], tuple[Array, Array]]:
@@ -120,6 +121,16 @@ def where(work: Work, condition: Array, x: Array, y: Array) -> Array:
     out = work.empty(np.broadcast(condition, x, y).shape, x.dtype)
     work.do(np.copyto, out, y)
     work.do(partial(np.copyto, where=condition), out, x)
+    return out
+
+
+def cast(work: Work, x: Array, *, to: int, **_: Any) -> Array | None:
+    """Between numbers of numpy's own types."""
+    dtype = DType(to).numpy
+    if work is AT_ONCE or any(t.isbuiltin != 1 or t.kind not in "biuf" for t in (x.dtype, dtype)):
+        return None
+    out = work.like(x, dtype)
+    work.do(np.copyto, out, x, "unsafe")
     return out
 
 

@@ -21,7 +21,8 @@ from ortconv.executor.algorithms.sliding_window import (
     trimmed,
     window,
 )
-from ortconv.executor.replay.work import Work, copy_to, counted, spans
+from ortconv.executor.algorithms.steps import counted, spans
+from ortconv.executor.replay.work import Work, copy_to
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64

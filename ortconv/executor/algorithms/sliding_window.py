@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.replay.work import AT_ONCE, Work, copy_to, counted
+from ortconv.executor.algorithms.steps import counted
+from ortconv.executor.replay.work import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array
 
 

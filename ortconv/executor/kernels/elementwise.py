@@ -11,8 +11,7 @@ import numpy as np
 from ortconv.executor.algorithms import elementwise as fast
 from ortconv.executor.algorithms.blockwise import blockwise, erf_block
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
-from ortconv.executor.kernels.registry import kernel, table
-from ortconv.executor.replay.work import Function
+from ortconv.executor.kernels.registry import Function, kernel, table
 from ortconv.ir.tensor import Array
 
 

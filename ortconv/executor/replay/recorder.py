@@ -135,6 +135,9 @@ class Recorder(Work):
             self.do(_copied, function, (result,), *operands)
         return result
 
+    def holds(self, x: Array) -> bool:
+        return self.block(x) is not None
+
     def block(self, x: Any) -> _Block | None:
         """The memory of the recorder in which an array lies."""
         if not isinstance(x, np.ndarray):
@@ -360,7 +363,13 @@ def _recorded(
         return None
     result = function(*values)
     block = recorder.block(values[0])
-    return (result, []) if all(recorder.block(r) is block is not None for r in _as_tuple(result)) else None
+    if all(recorder.block(r) is block is not None for r in _as_tuple(result)):
+        return result, []
+    if not isinstance(result, np.ndarray) or np.may_share_memory(result, values[0]):
+        return None
+    out = recorder.copy(result)  # a Reshape that copies
+    recorder.do(_copied, function, (out,), *values)
+    return out, recorder.calls()
 
 
 def _can_be_copied(results: Sequence[Any], most: int = _LARGEST_COPIED) -> bool:

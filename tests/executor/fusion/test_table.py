@@ -15,7 +15,6 @@ from ortconv.executor.fusion.group import Scope
 from ortconv.executor.fusion.table import FLOAT, QUANTIZED
 from ortconv.executor.plan import _bind
 from ortconv.executor.replay.recorder import Recorder
-from ortconv.executor.replay.work import Recordable
 from ortconv.ir.graph import Graph
 from ortconv.onnxio.load import from_proto
 
@@ -106,10 +105,7 @@ def run(graph: Graph, scope: Scope, inputs: dict[str, np.ndarray], grouped: bool
             continue
         function, reads = bind(node) if group is None else (group.function, group.reads)
         operands = [None if v is None else values.get(v, scope.constant(v)) for v in reads]
-        if recorder is not None and isinstance(function, Recordable):
-            result = function.record(recorder, *operands)
-        else:
-            result = function(*operands)
+        result = function(*operands) if recorder is None else recorder.call(function, *operands)
         makes = node.outputs if group is None else group.makes
         values.update(zip(makes, result if isinstance(result, tuple) else (result,), strict=True))
     return [values[v] for v in graph.outputs]
