@@ -21,7 +21,7 @@ from ortconv.executor.kernels.evaluate import kernel_of
 from ortconv.executor.kernels.registry import Kernel
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
 from ortconv.executor.replay.threads import products_in, thread_count
-from ortconv.executor.replay.work import ChangedError, Function, or_else, with_inner
+from ortconv.executor.replay.work import ChangedError, Function, Recordable, or_else, with_inner
 from ortconv.executor.shape_dataflow import shape_dataflow
 from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
 from ortconv.ir.tensor import Array
@@ -345,6 +345,8 @@ def _accelerated(kernel: Kernel, operands: Sequence[Array | None], attributes: d
         return or_else(prepared, definition), True
     if kernel.fast is not None:
         return or_else(partial(kernel.fast, **attributes) if attributes else kernel.fast, definition), False
+    if kernel.record is not None:
+        return Recordable(definition, partial(kernel.record, **attributes)), False
     return definition, False
 
 

@@ -12,7 +12,7 @@ from ortconv.errors import GraphError
 from ortconv.executor.algorithms import fused_conv as fast
 from ortconv.executor.algorithms.activations import activation as named_activation
 from ortconv.executor.algorithms.half_precision import in_float32
-from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window, taps
+from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window, windows
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -31,17 +31,16 @@ def conv(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Array:
-    """The sum over the elements of the kernel of a matrix product for each."""
+    """The weights of each group, a matrix, times the windows of its channels, each a column."""
     (n, c), (m, each) = x.shape[:2], w.shape[:2]
     if group < 1 or m % group:
         raise GraphError(f"{m} output channels cannot be divided into {group} groups")
     if c != each * group:
         raise GraphError(f"the weights expect {each * group} channels, the input has {c}")
     place = convolution_window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
-    matrices = np.moveaxis(w.reshape(group, m // group, each, prod(place.kernel)), -1, 0)
-    images = (image.reshape(n, group, each, prod(place.output)) for image in taps(x, place, 0))
-    multiply = np.multiply if each == 1 else np.matmul  # the same for one channel, and faster
-    y = np.asarray(sum(map(multiply, matrices, images))).reshape(n, m, *place.output)  # from 0, so that no sum is -0
+    depth = each * prod(place.kernel)
+    columns = windows(x, place, 0).reshape(n, group, depth, prod(place.output))
+    y = np.matmul(w.reshape(group, m // group, depth), columns).reshape(n, m, *place.output)
     return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2)))
 
 

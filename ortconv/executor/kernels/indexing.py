@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms import movement as fast
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 
-@kernel("Gather", fast=fast.gather)
+@kernel("Gather")
 def gather(x: Array, indices: Array, *, axis: int = 0) -> Array:
     if not indices.ndim:
         return x[(*(slice(None),) * (axis % x.ndim), indices.item(), ...)]

@@ -29,7 +29,7 @@ def reshape_1(x: Array, *, shape: Sequence[int]) -> Array:
     return _reshape(x, tuple(shape), False)
 
 
-@kernel("Reshape", since=5)
+@kernel("Reshape", since=5, fast=fast.reshape)
 def reshape(x: Array, shape: Array, *, allowzero: int = 0) -> Array:
     return _reshape(x, integers(shape), bool(allowzero))
 
@@ -58,12 +58,20 @@ def squeeze(x: Array, axes: Array | None = None) -> Array:
 
 @kernel("Unsqueeze", until=12)
 def unsqueeze_1(x: Array, *, axes: Sequence[int]) -> Array:
-    return np.expand_dims(x, tuple(axes))
+    return _unsqueezed(x, axes)
 
 
 @kernel("Unsqueeze", since=13)
 def unsqueeze(x: Array, axes: Array) -> Array:
-    return np.expand_dims(x, integers(axes))
+    return _unsqueezed(x, integers(axes))
+
+
+def _unsqueezed(x: Array, axes: Sequence[int]) -> Array:
+    rank = x.ndim + len(axes)
+    inserted = {axis + rank if axis < 0 else axis for axis in axes}
+    if len(inserted) < len(axes) or not all(0 <= axis < rank for axis in inserted):
+        raise GraphError(f"axes {list(axes)} cannot be inserted into a tensor of rank {x.ndim}")
+    return x[tuple(None if axis in inserted else slice(None) for axis in range(rank))]
 
 
 @kernel("Transpose")
@@ -71,12 +79,12 @@ def transpose(x: Array, *, perm: Sequence[int] | None = None) -> Array:
     return x.transpose(perm)
 
 
-@kernel("Concat", until=3, fast=fast.concat)
+@kernel("Concat", until=3, record=fast.concat)
 def concat_1(*inputs: Array, axis: int = 1) -> Array:
     return np.concatenate(inputs, axis)
 
 
-@kernel("Concat", since=4, fast=fast.concat)
+@kernel("Concat", since=4, record=fast.concat)
 def concat(*inputs: Array, axis: int) -> Array:
     return np.concatenate(inputs, axis)
 
@@ -229,7 +237,7 @@ def expand(x: Array, shape: Array) -> Array:
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, integers(shape)))
 
 
-@kernel("DepthToSpace", fast=fast.depth_to_space)
+@kernel("DepthToSpace")
 def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     n, c, h, w = x.shape
     b = blocksize

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ortconv.executor.algorithms import quantization as fast
 from ortconv.executor.algorithms.half_precision import compute_type, widen
 from ortconv.executor.algorithms.rounding import INTEGER_RANGES, round_to_integers, spread
 from ortconv.executor.kernels.cast import convert
@@ -13,8 +12,8 @@ from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
 
-@kernel("QuantizeLinear", fast=fast.quantize)
-@kernel("QuantizeLinear", domain="com.microsoft", fast=fast.quantize)
+@kernel("QuantizeLinear")
+@kernel("QuantizeLinear", domain="com.microsoft")
 def quantize_linear(
     x: Array,
     y_scale: Array,
@@ -42,8 +41,8 @@ def quantize_linear(
     return round_to_integers(y, zero, target)
 
 
-@kernel("DequantizeLinear", fast=fast.dequantize)
-@kernel("DequantizeLinear", domain="com.microsoft", fast=fast.dequantize)
+@kernel("DequantizeLinear")
+@kernel("DequantizeLinear", domain="com.microsoft")
 def dequantize_linear(
     x: Array,
     x_scale: Array,
@@ -53,7 +52,7 @@ def dequantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Array:
-    wide = np.float32 if DType.of(x.dtype).is_float else np.int64
+    wide = np.float32 if DType.of(x.dtype).is_float else np.int64 if x.dtype == np.int32 else np.int32
     zero = 0 if x_zero_point is None else spread(x_zero_point.astype(wide), x, axis, block_size)
     y = (x.astype(wide) - zero).astype(compute_type(x_scale.dtype)) * spread(widen(x_scale), x, axis, block_size)
     return np.asarray(y).astype(DType(output_dtype).numpy if output_dtype else x_scale.dtype, copy=False)

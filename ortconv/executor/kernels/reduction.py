@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms import reduction as fast
 from ortconv.executor.algorithms.half_precision import in_float32, widen
-from ortconv.executor.algorithms.reduction import Axes, reduced_axes
 from ortconv.executor.kernels.elementwise import truncated_quotient
 from ortconv.executor.kernels.movement import integers
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
+Axes = tuple[int, ...]
 Reduction = Callable[[Array, Axes, bool], Any]
 
 
@@ -76,19 +75,22 @@ _REDUCTIONS: dict[str, Reduction] = {
 
 
 def _reduce(reduction: Reduction, x: Array, axes: Sequence[int] | None, keepdims: int, keep_if_empty: int) -> Array:
-    over = reduced_axes(x, axes, keep_if_empty)
+    if axes is not None and len(axes):
+        over: Axes = tuple(a + x.ndim if a < 0 else a for a in axes)
+    else:
+        over = () if keep_if_empty else tuple(range(x.ndim))
     return np.asarray(reduction(x, over, bool(keepdims))).astype(x.dtype, copy=False)
 
 
 def _register(op: str, reduction: Reduction) -> None:
     first = 13 if op == "ReduceSum" else 18
 
-    @kernel(op, until=first - 1, fast=fast.REDUCTIONS.get(op))
+    @kernel(op, until=first - 1)
     @in_float32
     def with_attribute(x: Array, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Array:
         return _reduce(reduction, x, axes, keepdims, 0)
 
-    @kernel(op, since=first, fast=fast.REDUCTIONS.get(op))
+    @kernel(op, since=first)
     @in_float32
     def with_input(x: Array, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
         return _reduce(reduction, x, None if axes is None else integers(axes), keepdims, noop_with_empty_axes)

@@ -16,10 +16,12 @@ Floats may be exact numbers in object arrays, whose arithmetic and functions are
 types. What plans run instead stands in `algorithms/`, and is named where the kernel is registered:
 
     @kernel("Softmax", since=13, fast=rows.softmax)       # softmax(work, x, *, axis=-1)
+    @kernel("Add", record=of_ufunc(np.add))               # function (work, a, b)
     @kernel("MatMul", prepare=gemm.prepared_matmul)       # prepared_matmul([None, w]) -> function (work, x, w)
     @kernel("Resize", inner={"resample": ...})            # resize(x, ..., *, ..., resample=definition)
 
-`fast` computes the same up to rounding, or returns None for operands that it does not suit. `prepare` gets the operands, arrays
+`fast` computes the same up to rounding, or returns None for operands that it does not suit. `record` is one that only a
+recording runs. `prepare` gets the operands, arrays
 where they are constant, else None, and the attributes; it returns a function of that kind, such as one with weights laid out, or
 None. `inner` is for a kernel that takes functions by keyword: each entry gets what `prepare` gets, and returns a function
 (work, *operands) for the place of the default, or None.
@@ -55,6 +57,7 @@ class Kernel(NamedTuple):
     """Names of the attributes it takes; None if it takes any."""
     wants_n_outputs: bool
     fast: Fast | None = None
+    record: Fast | None = None
     prepare: Prepare | None = None
     inner: Mapping[str, Prepare] = _NOTHING
     build: Function | None = None
@@ -75,6 +78,7 @@ def kernel(
     since: int = 1,
     until: int = _ANY_VERSION,
     fast: Fast | None = None,
+    record: Fast | None = None,
     prepare: Prepare | None = None,
     inner: Mapping[str, Prepare] = _NOTHING,
     build: Function | None = None,
@@ -86,7 +90,7 @@ def kernel(
         names = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
         attributes = None if any(p.kind is p.VAR_KEYWORD for p in parameters) else names - {"n_outputs", *inner}
         known = None if attributes is None else frozenset(attributes)
-        entry = Kernel(function, since, until, known, "n_outputs" in names, fast, prepare, inner, build)
+        entry = Kernel(function, since, until, known, "n_outputs" in names, fast, record, prepare, inner, build)
         for op in ops:
             _kernels.setdefault((domain, op), []).append(entry)
         return function

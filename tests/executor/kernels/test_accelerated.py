@@ -26,7 +26,7 @@ SEEDS = 3
 def _entries():
     registry.lookup("", "NoSuchOperator", 1)  # imports all families
     for (domain, op), entries in registry._kernels.items():
-        if any(e.fast or e.prepare or e.inner for e in entries):
+        if any(e.fast or e.record or e.prepare or e.inner for e in entries):
             yield domain, op
 
 

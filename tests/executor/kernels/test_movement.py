@@ -210,16 +210,6 @@ def test_space_to_depth_undoes_depth_to_space():
         assert_same(back, x)
 
 
-@pytest.mark.parametrize("mode", ["DCR", "CRD"])
-def test_depth_to_space_keeps_channels_last(mode):
-    x = np.arange(96, dtype=F32).reshape(2, 8, 2, 3)
-    strided = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
-    [want] = run_kernel("DepthToSpace", [x], {"blocksize": 2, "mode": mode})
-    got = accelerated("DepthToSpace", [strided], {"blocksize": 2, "mode": mode})(strided)
-    assert_same(got, want)
-    assert np.moveaxis(got, 1, -1).flags.c_contiguous
-
-
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
 def test_pad_what_has_no_elements(mode):
     (got,) = run_kernel("Pad", [np.zeros((1 << 40, 3, 0), F32), np.array([1, 2, 0, 1, 0, 0])], {"mode": mode})
