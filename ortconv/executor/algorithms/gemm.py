@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -105,17 +105,46 @@ class _Weights:
         """For one row, for which BLAS takes either order."""
         return aligned(self._parts[0]) if len(self._parts) == 1 else self._whole
 
+    @cached_property
+    def _panels(self) -> Array:
+        """(columns / width, K, width)"""
+        return np.ascontiguousarray(self._whole.reshape(self._depth, -1, _PANEL).swapaxes(0, 1))
+
     def multiply(self, work: Work, x: Array) -> Array:
+        count = math.prod(x.shape[:-1])
         out = work.empty((*x.shape[:-1], self._columns), x.dtype)
-        if math.prod(x.shape[:-1]) == 1:
+        if count == 1:
             work.do(np.matmul, x, self._given, out)
+            return out
+        rows = work.contiguous(x).reshape(-1, self._depth) if x.ndim > 2 and x.size else x
+        target = out.reshape(*rows.shape[:-1], self._columns)
+        if self._suit_panels(count):
+            work.do(np.matmul, rows, self._panels, target.reshape(count, -1, _PANEL).swapaxes(0, 1))
         else:
-            rows = work.contiguous(x).reshape(-1, self._depth) if x.ndim > 2 and x.size else x
-            work.do(np.matmul, rows, self._whole, out.reshape(*rows.shape[:-1], self._columns))
+            work.do(np.matmul, rows, self._whole, target)
         return out
+
+    def _suit_panels(self, rows: int) -> bool:
+        """True where BLAS copies the operands of the whole product, but not those of a panel."""
+        most = largest_without_copies() // max(self._depth * rows, 1)
+        return bool(_PANEL <= most < self._columns and self._columns % _PANEL == 0)
 
     def write(self, x: Array, out: Array, work: Work = AT_ONCE) -> None:
         work.do(np.matmul, x, self._whole, out)
+
+
+_PANEL = 64
+"""The width of panels of weights."""
+
+
+@cache
+def largest_without_copies() -> int:
+    """Up to how many multiplications BLAS needs no copies of its operands: OpenBLAS on processors with AVX-512, else 0."""
+    core = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
+    features: dict[str, bool] = getattr(core, "__cpu_features__", {})
+    config: Any = np.show_config(mode="dicts")
+    name = str(config.get("Build Dependencies", {}).get("blas", {}).get("name", "")) if config else ""
+    return 100**3 if features.get("AVX512_SKX") and "openblas" in name else 0
 
 
 def contiguous(matrix: Array) -> Array:

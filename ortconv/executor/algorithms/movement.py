@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ortconv.executor.algorithms.sliding_window import channels_first
-from ortconv.executor.replay.work import Work, copy_to
+from ortconv.executor.replay.work import Work, copy_pixels, copy_to
 from ortconv.ir.tensor import Array
+
+_SHORT_RUN = 8
+"""Elements along the last axis that are better copied in as many calls."""
 
 
 def reshape(work: Work, x: Array, shape: Array, *, allowzero: int = 0) -> Array | None:
@@ -21,7 +24,12 @@ def reshape(work: Work, x: Array, shape: Array, *, allowzero: int = 0) -> Array 
         return None
     out = work.empty((y.shape[0], *y.shape[2:], y.shape[1]), x.dtype)
     source = x.transpose(0, *range(x.ndim - spatial, x.ndim), *range(1, x.ndim - spatial))
-    work.do(copy_to, source, out.reshape(source.shape))
+    target = out.reshape(source.shape)
+    if source.shape[-1] > _SHORT_RUN:
+        work.do(copy_pixels, source, target)
+    else:
+        for i in range(source.shape[-1]):
+            work.do(copy_to, source[..., i], target[..., i])
     return channels_first(out)
 
 

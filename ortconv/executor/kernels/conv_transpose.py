@@ -9,7 +9,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import in_float32
-from ortconv.executor.algorithms.sliding_window import Window
+from ortconv.executor.algorithms.sliding_window import Window, channels_first, to_last
 from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
@@ -40,15 +40,16 @@ def conv_transpose(
     begin, size = _transposed_padding(
         spatial, reach, strides, pads, auto_pad, output_shape[-rank:] if output_shape else None
     )
-    matrices = w.reshape(group, c // group, w.shape[1] * prod(k)).swapaxes(1, 2)
-    products = np.matmul(matrices, x.reshape(n, group, c // group, prod(spatial)))
-    products = products.reshape(n, group * w.shape[1], prod(k), *spatial)
+    m, taps = w.shape[1], prod(k)
+    matrices = np.moveaxis(w.reshape(group, c // group, m, taps), -1, 2).reshape(group, c // group, taps * m)
+    pixels = to_last(x).reshape(n, prod(spatial), group, c // group)
+    products = np.matmul(pixels.swapaxes(1, 2), matrices).reshape(n, group, *spatial, taps, m)
     # The window that, slid over the result, would read x: its taps are where each product lands.
     place = Window(full, k, strides, dilations, (0,) * rank, (0,) * rank, tuple(spatial))
-    y = np.zeros((n, products.shape[1], *full), x.dtype)
+    y = np.zeros((n, *full, group, m), x.dtype)
     for i, tap in enumerate(place.taps()):
-        y[:, :, *tap] += products[:, :, i]
-    y = _cropped(y, begin, size)
+        y[:, *tap] += np.moveaxis(products[..., i, :], 1, -2)
+    y = _cropped(channels_first(y.reshape(n, *full, group * m)), begin, size)
     return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * rank))
 
 

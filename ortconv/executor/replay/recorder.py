@@ -358,7 +358,8 @@ def _recorded(
         return None
     if isinstance(function, Recordable):
         result, calls = function.record(recorder, *values), recorder.calls()
-        return None if result is None else (result, calls)
+        if result is not None:
+            return result, calls
     if not makes_views:
         return None
     result = function(*values)
