@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -27,11 +27,12 @@ def writer(w: Array) -> Callable[..., None]:
 
     A third argument may be the Work that does it.
     """
-    return _weights((w,)).write if w.dtype == np.float32 else partial(_write, w)
+    return (_weights((w,)) if w.dtype == np.float32 else Matrix((w,))).write
 
 
-def _write(w: Array, x: Array, out: Array, work: Work = AT_ONCE) -> None:
-    work.do(np.matmul, x, w, out)
+def product_with(w: Array) -> Callable[[Array, Array, Work], None]:
+    """What `writer` returns, without laying w out."""
+    return lambda x, out, work: work.do(np.matmul, x, w, out)
 
 
 def prepared_matmul(operands: Sequence[Array | None]) -> Function | None:
@@ -81,56 +82,56 @@ def _matrix(operands: Sequence[Array | None]) -> Array | None:
     return w if is_matrix else None
 
 
-def _weights(parts: tuple[Array, ...]) -> _Weights:
+def _weights(parts: tuple[Array, ...]) -> Matrix:
     key = tuple([(w.ctypes.data, w.shape, w.strides) for w in parts])
     weights = _shared.get(key)
     if weights is None:
-        weights = _shared[key] = _Weights(parts)
+        weights = _shared[key] = Matrix(parts)
     return weights
 
 
-class _Weights:
-    """A matrix, laid out at the first use."""
+class Matrix:
+    """A constant matrix (K, N), of float32 or float64, laid out at the first use. `parts` lie side by side in it."""
 
     def __init__(self, parts: Sequence[Array]) -> None:
         self._parts = parts
-        self._depth, self._columns = len(parts[0]), sum(w.shape[1] for w in parts)
+        self._depth, self.columns = len(parts[0]), sum(w.shape[1] for w in parts)
 
     @cached_property
-    def _whole(self) -> Array:
+    def whole(self) -> Array:
         return aligned(contiguous(self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1)))
 
     @cached_property
     def _given(self) -> Array:
         """For one row, for which BLAS takes either order."""
-        return aligned(self._parts[0]) if len(self._parts) == 1 else self._whole
+        return aligned(self._parts[0]) if len(self._parts) == 1 else self.whole
 
     @cached_property
     def _panels(self) -> Array:
         """(columns / width, K, width)"""
-        return np.ascontiguousarray(self._whole.reshape(self._depth, -1, _PANEL).swapaxes(0, 1))
+        return np.ascontiguousarray(self.whole.reshape(self._depth, -1, _PANEL).swapaxes(0, 1))
 
     def multiply(self, work: Work, x: Array) -> Array:
-        count = math.prod(x.shape[:-1])
-        out = work.empty((*x.shape[:-1], self._columns), x.dtype)
-        if count == 1:
+        """x @ matrix for x (..., K)."""
+        out = work.empty((*x.shape[:-1], self.columns), x.dtype)
+        if math.prod(x.shape[:-1]) == 1:
             work.do(np.matmul, x, self._given, out)
             return out
         rows = work.contiguous(x).reshape(-1, self._depth) if x.ndim > 2 and x.size else x
-        target = out.reshape(*rows.shape[:-1], self._columns)
-        if self._suit_panels(count):
-            work.do(np.matmul, rows, self._panels, target.reshape(count, -1, _PANEL).swapaxes(0, 1))
-        else:
-            work.do(np.matmul, rows, self._whole, target)
+        self.write(rows, out.reshape(*rows.shape[:-1], self.columns), work)
         return out
+
+    def write(self, x: Array, out: Array, work: Work = AT_ONCE) -> None:
+        """out (..., R, N) = x (..., R, K) @ matrix."""
+        if x.ndim == 2 and self._suit_panels(len(x)):
+            work.do(np.matmul, x, self._panels, out.reshape(len(x), -1, _PANEL).swapaxes(0, 1))
+        else:
+            work.do(np.matmul, x, self.whole, out)
 
     def _suit_panels(self, rows: int) -> bool:
         """True where BLAS copies the operands of the whole product, but not those of a panel."""
         most = largest_without_copies() // max(self._depth * rows, 1)
-        return bool(_PANEL <= most < self._columns and self._columns % _PANEL == 0)
-
-    def write(self, x: Array, out: Array, work: Work = AT_ONCE) -> None:
-        work.do(np.matmul, x, self._whole, out)
+        return bool(_PANEL <= most < self.columns) and self.columns % _PANEL == 0
 
 
 _PANEL = 64
@@ -160,4 +161,4 @@ def contiguous(matrix: Array) -> Array:
 
 _TRANSPOSED_TOGETHER = 16
 
-_shared: WeakValueDictionary[Any, _Weights] = WeakValueDictionary()
+_shared: WeakValueDictionary[Any, Matrix] = WeakValueDictionary()

@@ -364,13 +364,7 @@ def _recorded(
         return None
     result = function(*values)
     block = recorder.block(values[0])
-    if all(recorder.block(r) is block is not None for r in _as_tuple(result)):
-        return result, []
-    if not isinstance(result, np.ndarray) or np.may_share_memory(result, values[0]):
-        return None
-    out = recorder.copy(result)  # a Reshape that copies
-    recorder.do(_copied, function, (out,), *values)
-    return out, recorder.calls()
+    return (result, []) if all(recorder.block(r) is block is not None for r in _as_tuple(result)) else None
 
 
 def _can_be_copied(results: Sequence[Any], most: int = _LARGEST_COPIED) -> bool:
