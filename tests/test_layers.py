@@ -41,6 +41,9 @@ PARTS = {"runtime/session": "session"}
 ROOMS = ("replay", "algorithms", "kernels", "fusion", "")
 """The rooms of `executor/`, from the lowest to the modules that stand outside of rooms. Each imports from itself and below."""
 
+NOT_FROM = {("kernels", "replay"): "a kernel is its operator's definition, and knows nothing of memory or recording"}
+"""Rooms below one that it does not import from, all the same."""
+
 KERNELS_ONLY = {"optimizer": "folding needs the operators, not what makes runs fast"}
 """Packages that import from no room of the executor but `kernels`."""
 
@@ -165,9 +168,13 @@ def out_of_room(found: Import) -> str | None:
     if found.unit in KERNELS_ONLY:
         return None if target == "kernels" else f"{found}: {found.unit} may import executor/kernels alone"
     room = room_of(".".join(["ortconv", *found.path.removesuffix(".py").split("/")]))
-    if room is None or ROOMS.index(target) <= ROOMS.index(room):
+    if room is None:
         return None
-    return f"{found}: {target or 'executor'} is a room above {room}"
+    if reason := NOT_FROM.get((room, target)):
+        return f"{found}: {reason}"
+    return (
+        None if ROOMS.index(target) <= ROOMS.index(room) else f"{found}: {target or 'executor'} is a room above {room}"
+    )
 
 
 def forbidden(found: Import) -> str | None:
@@ -248,6 +255,8 @@ def test_the_order_rule(path: str, source: str, refused: str | None) -> None:
         ("executor/kernels/conv.py", "from ortconv.executor.algorithms import conv", None),
         ("executor/kernels/conv.py", "from ortconv.executor.kernels.registry import kernel", None),
         ("executor/kernels/conv.py", "from ortconv.executor.fusion.fuse import groups", "a room above"),
+        ("executor/kernels/conv.py", "from ortconv.executor.replay.work import Work", "a kernel is its operator's definition"),
+        ("executor/algorithms/conv.py", "from ortconv.executor.replay.work import Work", None),
         ("executor/kernels/loop.py", "def f():\n    from ortconv.executor.plan import Plan", "a room above"),
         ("executor/replay/work.py", "from ortconv.executor.kernels.registry import kernel", "a room above"),
         ("executor/plan.py", "from ortconv.executor.fusion import fuse", None),

@@ -18,11 +18,13 @@ from ortconv.executor.fusion.int8_patterns import is_of_weights
 from ortconv.executor.fusion.table import FLOAT, QUANTIZED, fuse
 from ortconv.executor.guard import SMALLER
 from ortconv.executor.kernels.evaluate import kernel_of
+from ortconv.executor.kernels.registry import Kernel
 from ortconv.executor.replay.recorder import ABSENT, Recording, Step
 from ortconv.executor.replay.threads import products_in, thread_count
-from ortconv.executor.replay.work import ChangedError, Function, with_attributes
+from ortconv.executor.replay.work import ChangedError, Function, Recordable, or_else, with_inner
 from ortconv.executor.shape_dataflow import shape_dataflow
 from ortconv.ir.graph import Graph, Graphs, Node, Value, captures
+from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType, TensorType
 from ortconv.process import return_freed_memory, without_collections
 from ortconv.runtime.backend import Event
@@ -320,17 +322,32 @@ def _bind(
         make = partial(_body_plan, outer=outer, reference=reference, watch=watch)
         function = _with_bodies(kernel.reference, attributes, len(node.inputs), make)
     else:
-        if kernel.prepare is not None and not reference:
-            operands = [None if v is None else constant(v) for v in reads]
-            prepared = kernel.prepare(operands, **attributes)
-            if prepared is not None:
-                return prepared, reads
-        function = kernel.reference if reference or kernel.accelerated is None else kernel.accelerated
-        function = with_attributes(function, attributes) if attributes else function
+        function = kernel.reference if kernel.build is None else kernel.build(**attributes)
+        if kernel.build is None and reference:
+            function = partial(function, **attributes) if attributes else function
+        elif kernel.build is None:
+            function, prepared = _accelerated(kernel, [None if v is None else constant(v) for v in reads], attributes)
+            if prepared:
+                return function, reads
     for value in reads:
         if value is not None:
             align(value)
     return function if watch is None else watch(node, function), reads
+
+
+def _accelerated(kernel: Kernel, operands: Sequence[Array | None], attributes: dict[str, Any]) -> tuple[Function, bool]:
+    """The fastest form of a kernel for operands, arrays where these are constant; True if it has laid them out."""
+    inner = {name: made for name, make in kernel.inner.items() if (made := make(operands, **attributes)) is not None}
+    definition = partial(kernel.reference, **attributes) if attributes else kernel.reference
+    definition = with_inner(definition, inner) if inner else definition
+    prepared = None if kernel.prepare is None else kernel.prepare(operands, **attributes)
+    if prepared is not None:
+        return or_else(prepared, definition), True
+    if kernel.fast is not None:
+        return or_else(partial(kernel.fast, **attributes) if attributes else kernel.fast, definition), False
+    if kernel.record is not None:
+        return Recordable(definition, partial(kernel.record, **attributes)), False
+    return definition, False
 
 
 def _with_bodies(function: Function, attributes: dict[str, Any], count: int, make: Callable[[Graph], Plan]) -> Function:

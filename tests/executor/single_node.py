@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+from ortconv.executor import plan
 from ortconv.executor.kernels import registry
 
 OPSET = 22
@@ -26,6 +27,33 @@ def run_kernel(
     n_outputs: int = 1,
 ) -> list[Any]:
     """The outputs of the kernel, which gets read-only inputs and must know every attribute."""
+    kernel, arguments = _kernel_and_arguments(op, attributes, domain, opset, n_outputs)
+    with np.errstate(all="ignore"):
+        result = kernel.reference(*map(_frozen, inputs), **arguments)
+    outputs = list(result) if isinstance(result, tuple) else [result]
+    assert all(isinstance(x, np.ndarray | list) or x is None for x in outputs)
+    return outputs[:n_outputs]
+
+
+def accelerated(
+    op: str,
+    inputs: Sequence[Any],
+    attributes: Mapping[str, Any] | None = None,
+    known: Sequence[int] = (),
+    *,
+    domain: str = "",
+    opset: int = OPSET,
+    n_outputs: int = 1,
+) -> Callable[..., Any]:
+    """What plans run instead of the kernel, where the inputs at the places `known` are constant."""
+    kernel, arguments = _kernel_and_arguments(op, attributes, domain, opset, n_outputs)
+    operands = [x if i in known else None for i, x in enumerate(inputs)]
+    return plan._accelerated(kernel, operands, arguments)[0]
+
+
+def _kernel_and_arguments(
+    op: str, attributes: Mapping[str, Any] | None, domain: str, opset: int, n_outputs: int
+) -> tuple[registry.Kernel, dict[str, Any]]:
     since = opset
     if onnx.defs.has(op, domain):
         since = onnx.defs.get_schema(op, opset, domain).since_version
@@ -35,11 +63,7 @@ def run_kernel(
     assert kernel.attributes is None or arguments.keys() <= kernel.attributes
     if kernel.wants_n_outputs:
         arguments["n_outputs"] = n_outputs
-    with np.errstate(all="ignore"):
-        result = kernel.reference(*map(_frozen, inputs), **arguments)
-    outputs = list(result) if isinstance(result, tuple) else [result]
-    assert all(isinstance(x, np.ndarray | list) or x is None for x in outputs)
-    return outputs[:n_outputs]
+    return kernel, arguments
 
 
 def _frozen(x: Any) -> Any:

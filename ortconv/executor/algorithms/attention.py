@@ -11,7 +11,6 @@ import numpy as np
 from ortconv.executor.algorithms.blockwise import ones
 from ortconv.executor.algorithms.exponential import Exponential, fast_exponential
 from ortconv.executor.algorithms.fallback import Fallback, has_finite_square
-from ortconv.executor.algorithms.gemm import product
 from ortconv.executor.replay.work import AT_ONCE, Work
 from ortconv.ir.tensor import Array
 
@@ -127,9 +126,9 @@ def _block(
     shares = shares.reshape(*scores.shape[:-1], 1)
     if keys <= v.shape[-1]:
         work.do(np.multiply, scores, shares, scores)
-        product(scores, v, out, work)
+        work.do(np.matmul, scores, v, out)
     else:
-        product(scores, v, out, work)
+        work.do(np.matmul, scores, v, out)
         if out.ndim > 2:  # in the order of memory
             out, shares = out.swapaxes(-3, -2), shares.swapaxes(-3, -2)
         work.do(np.multiply, out, shares, out)
@@ -157,6 +156,6 @@ def _are_exact(
 
 
 def _fill(work: Work, scores: Array, q: Array, kt: Array, summands: Sequence[Array]) -> None:
-    product(q, kt, scores, work)
+    work.do(np.matmul, q, kt, scores)
     for x in summands:
         work.do(np.add, scores, x, scores)

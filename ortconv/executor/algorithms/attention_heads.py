@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.attention import attended
 from ortconv.executor.algorithms.fallback import Fallback
-from ortconv.executor.algorithms.half_precision import widen
-from ortconv.executor.replay.work import AT_ONCE, Work
+from ortconv.executor.replay.work import Work
 from ortconv.ir.tensor import Array
 
 
@@ -53,65 +51,55 @@ def visible(queries: int, keys: int, offset: Any, left: int, right: int) -> Arra
     return allowed if np.ndim(offset) else allowed[0, 0]
 
 
-def attend_heads(q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float) -> Array:
-    usual = attend_heads_fast(AT_ONCE, q, k, v, mask, widen(bias), scale)
-    return _attend_exactly(q, k, v, mask, bias, scale) if usual is None else usual
+def attend(q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float) -> Array:
+    """softmax(q @ k^T * scale + mask + bias) @ v. A scale of 0 is 1 / sqrt(head size). Rows of nothing but -inf become NaN."""
+    scores = np.matmul(q * q.dtype.type(scale or 1 / np.sqrt(q.shape[-1])), k.swapaxes(-1, -2))
+    for summand in (mask, bias):
+        scores = scores if summand is None else scores + summand
+    # In ONNX's own Attention, such a row becomes zero.
+    unseen = (scores.max(axis=-1, keepdims=True, initial=-np.inf) == -np.inf) & (scores.shape[-1] > 0)
+    return np.asarray(np.matmul(np.where(unseen, scores.dtype.type(np.nan), softmax_rows(scores)), v))
 
 
-def attend_heads_fast(
+def attend_in_blocks(
     work: Work, q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float
-) -> Array | None:
-    """The same, which can be recorded; None where the fast form does not suit types or shapes."""
+) -> Array:
+    """The same up to rounding."""
     fallback = Fallback(work)
     summands = [x for x in (mask, bias) if x is not None]
     y = attended(work, fallback, q, k.swapaxes(-1, -2), v, scale or 1 / np.sqrt(q.shape[-1]), summands)
-    if y is not None:
-        work.do(fallback.fall_back, _write_exactly, q, k, v, mask, bias, scale, y)
+    if y is None:
+        return attend(q, k, v, mask, bias, scale)
+    work.do(fallback.fall_back, _write, q, k, v, mask, bias, scale, y)
     return y
 
 
-def _write_exactly(*operands: Any) -> None:
+def _write(*operands: Any) -> None:
     *given, out = operands
-    np.copyto(out, _attend_exactly(*given))
-
-
-def _attend_exactly(q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: float) -> Array:
-    scores = np.matmul(q * q.dtype.type(scale or 1 / np.sqrt(q.shape[-1])), k.swapaxes(-1, -2))
-    if mask is not None:
-        scores += mask
-    if bias is not None:
-        scores += widen(bias)
-    # Unlike in ONNX's own Attention, a row of nothing but -inf is NaN.
-    unseen = (scores.max(axis=-1, keepdims=True, initial=-np.inf) == -np.inf) & (scores.shape[-1] > 0)
-    weights = softmax_rows(scores)
-    if unseen.any():
-        weights[np.broadcast_to(unseen, weights.shape)] = np.nan
-    return np.asarray(np.matmul(weights, v))
+    np.copyto(out, attend(*given))
 
 
 def microsoft_mask(
-    work: Work, mask: Array | None, shape: Sequence[int], keys: int, past: int, filter_value: float, causal: int
+    mask: Array | None, shape: Sequence[int], keys: int, past: int, filter_value: float, causal: int
 ) -> Array | None:
     """The additive mask, broadcasting to (B, heads, queries, keys), from any of the forms of mask_index."""
     batch, _, queries, _ = shape
     total = None
     if mask is not None:
-        allowed = _allowed(work, mask, batch, queries, keys, past)
-        total = work.empty(allowed.shape)
-        work.do(total.fill, filter_value)
-        work.do(partial(np.copyto, where=allowed), total, 0)
+        total = np.where(_allowed(mask, batch, queries, keys, past), np.float32(0), np.float32(filter_value))
     if causal and queries > 1:
         seen = visible(queries, keys, past, -1, 0)
         seen[-1] = True  # as in the kernel, which matters where the keys are not as many as past and queries
-        unseen, lowest = np.where(seen, np.float32(0), np.finfo(np.float32).min), np.finfo(np.float32).min
-        total = unseen if total is None else work.arranged(lambda mask: np.maximum(mask + unseen, lowest), total)
+        lowest = np.finfo(np.float32).min
+        unseen = np.where(seen, np.float32(0), lowest)
+        total = unseen if total is None else np.maximum(total + unseen, lowest)
     return total
 
 
-def _allowed(work: Work, mask: Array, batch: int, queries: int, keys: int, past: int) -> Array:
+def _allowed(mask: Array, batch: int, queries: int, keys: int, past: int) -> Array:
     """True where keys are to be seen."""
     if mask.ndim == 1 and mask.size in (batch, 2 * batch, 3 * batch + 2):
-        return work.arranged(lambda mask: _between(mask, batch, keys), mask)
+        return _between(mask, batch, keys)
     if mask.ndim == 2:
         mask = mask[:, None, None, :]
     elif mask.ndim == 3:
@@ -122,9 +110,7 @@ def _allowed(work: Work, mask: Array, batch: int, queries: int, keys: int, past:
         raise GraphError(
             f"an attention mask of shape {list(mask.shape)} does not go with batch {batch} and {keys} keys"
         )
-    allowed = work.empty(mask.shape, np.bool_)
-    work.do(np.greater, mask, 0, allowed)
-    return allowed
+    return np.asarray(mask > 0)
 
 
 def _between(ends: Array, batch: int, keys: int) -> Array:

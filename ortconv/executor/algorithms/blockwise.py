@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.exponential import fast_exponential
+from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.numerics import clip_to
-from ortconv.executor.replay.work import Function, Work, recordable, spans
+from ortconv.executor.replay.work import Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 BLOCK = 1 << 16

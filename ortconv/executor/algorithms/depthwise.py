@@ -10,7 +10,8 @@ import numpy as np
 
 from ortconv.executor.algorithms.row_tiles import RowTile, rows_per_tile
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, strided, to_last
-from ortconv.executor.replay.work import Finish, Function, Work, recordable, spans
+from ortconv.executor.algorithms.steps import spans
+from ortconv.executor.replay.work import Finish, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 _LONG_RUN = 1 << 10

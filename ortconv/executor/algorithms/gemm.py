@@ -1,71 +1,17 @@
-"""Matrix products in pieces that OpenBLAS multiplies where they are.
-
-Before a product OpenBLAS copies its operands into an order of its own. For processors with AVX-512 it has kernels that do without
-for up to 100**3 multiplications: 10 to 20 % faster where they do.
-"""
+"""Products with constant matrices, which are laid out once and shared by all who multiply with them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ortconv.executor.replay.threads import threads_of_products
-from ortconv.executor.replay.work import AT_ONCE, Work, recordable
+from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array, aligned
-
-_PANEL = 64
-"""The width of panels of weights, for which these kernels are the fastest."""
-
-_ROWS, _FEWEST_ROWS, _MOST_ROWS = 12, 4, 240
-"""The rows of a piece are a multiple of the first number where that many fit, else of the second; never more than the third."""
-
-
-@cache
-def largest_piece() -> int:
-    """Up to how many multiplications a product needs no copies; 0 where there is no such kernel."""
-    core = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
-    features: dict[str, bool] = getattr(core, "__cpu_features__", {})
-    config: Any = np.show_config(mode="dicts")
-    name = str(config.get("Build Dependencies", {}).get("blas", {}).get("name", "")) if config else ""
-    return 100**3 if features.get("AVX512_SKX") and "openblas" in name else 0
-
-
-def product(a: Array, b: Array, out: Array, work: Work = AT_ONCE) -> None:
-    """out = a @ b, for a (..., R, K), b (..., K, M) and out (..., R, M), broadcast as by matmul. Whole where threads share it."""
-    rows, depth = a.shape[-2:]
-    size, whole = _pieces(rows, depth * b.shape[-1], largest_piece() if threads_of_products() == 1 else 0)
-    if size == rows:
-        work.do(np.matmul, a, b, out)
-    elif whole == rows:
-        work.do(np.matmul, _split(a, size), b[..., None, :, :], _split(out, size))
-    else:
-        work.do(np.matmul, _split(a[..., :whole, :], size), b[..., None, :, :], _split(out[..., :whole, :], size))
-        work.do(np.matmul, a[..., whole:, :], b, out[..., whole:, :])
-
-
-@lru_cache(maxsize=1 << 10)
-def _pieces(rows: int, work: int, largest: int) -> tuple[int, int]:
-    """Rows per piece, and rows that whole pieces cover. `work` is the multiplications of one row."""
-    most = largest // max(work, 1)
-    if rows <= most or most < _FEWEST_ROWS or not work:
-        return rows, rows
-    step = _ROWS if most >= _ROWS else _FEWEST_ROWS
-    most = min(most - most % step, _MOST_ROWS)
-    even = -(-rows // -(-rows // most))
-    size = -(-even // step) * step
-    if size > _ROWS and 0 < rows % size < size // 3:  # A few rows cost as much as a large piece.
-        size = even
-    return size, rows - rows % size
-
-
-def _split(x: Array, size: int) -> Array:
-    """View (..., R / size, size, columns) of (..., R, columns)."""
-    return x.reshape(*x.shape[:-2], -1, size, x.shape[-1])
 
 
 def by_weights(*parts: Array) -> Callable[[Array], Array]:
@@ -81,71 +27,125 @@ def writer(w: Array) -> Callable[..., None]:
 
     A third argument may be the Work that does it.
     """
-    return _weights((w,)).write if w.dtype == np.float32 else partial(_write, w)
+    return (_weights((w,)) if w.dtype == np.float32 else Matrix((w,))).write
 
 
-def _write(w: Array, x: Array, out: Array, work: Work = AT_ONCE) -> None:
-    work.do(np.matmul, x, w, out)
+def product_with(w: Array) -> Callable[[Array, Array, Work], None]:
+    """What `writer` returns, without laying w out."""
+    return lambda x, out, work: work.do(np.matmul, x, w, out)
 
 
-def _weights(parts: tuple[Array, ...]) -> _Weights:
+def prepared_matmul(operands: Sequence[Array | None]) -> Function | None:
+    """MatMul with constant weights."""
+    w = _matrix(operands)
+    multiply = None if w is None else by_weights(w)
+    return None if multiply is None else lambda work, x, _: work.call(multiply, x) if x.dtype == np.float32 else None
+
+
+def prepared_gemm(
+    operands: Sequence[Array | None],
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,  # noqa: N803
+    transB: int = 0,  # noqa: N803
+) -> Function | None:
+    """Gemm with constant weights."""
+    w = _matrix(operands)
+    if w is None or transA:
+        return None
+    w = w.T if transB else w
+    multiply = by_weights(w if alpha == 1 else w * np.float32(alpha))
+
+    def run(work: Work, x: Array, _: Array, c: Array | None = None) -> Array | None:
+        if x.dtype != np.float32:
+            return None
+        y: Array = work.call(multiply, x)
+        if c is not None and beta != 0:
+            work.do(np.add, y, c if beta == 1 else work.arranged(lambda c: c * c.dtype.type(beta), c), y)
+        return y
+
+    return run
+
+
+def prepared_projection(operands: Sequence[Array | None], **_: Any) -> Function | None:
+    """The product with constant weights as an inner function of a kernel."""
+    w = _matrix(operands)
+    multiply = None if w is None else by_weights(w)
+    return None if multiply is None else lambda work, x, _: work.call(multiply, x)
+
+
+def _matrix(operands: Sequence[Array | None]) -> Array | None:
+    """The constant float32 matrix that something is multiplied by."""
+    w = operands[1]
+    is_matrix = operands[0] is None and w is not None and w.ndim == 2 and w.dtype == np.float32
+    return w if is_matrix else None
+
+
+def _weights(parts: tuple[Array, ...]) -> Matrix:
     key = tuple([(w.ctypes.data, w.shape, w.strides) for w in parts])
     weights = _shared.get(key)
     if weights is None:
-        weights = _shared[key] = _Weights(parts)
+        weights = _shared[key] = Matrix(parts)
     return weights
 
 
-class _Weights:
-    """A matrix, cut into panels beside which enough rows fit into a piece. It is laid out at the first use."""
+class Matrix:
+    """A constant matrix (K, N), of float32 or float64, laid out at the first use. `parts` lie side by side in it."""
 
     def __init__(self, parts: Sequence[Array]) -> None:
         self._parts = parts
-        self._depth, self._columns = len(parts[0]), sum(w.shape[1] for w in parts)
-        self._fitting = largest_piece() // max(self._depth * self._columns, 1)
-        panels = self._columns // _PANEL if self._fitting < _ROWS else 0
-        self._cut = panels * _PANEL if self._depth * _PANEL * _FEWEST_ROWS <= largest_piece() else 0
+        self._depth, self.columns = len(parts[0]), sum(w.shape[1] for w in parts)
 
     @cached_property
-    def _whole(self) -> Array:
-        return contiguous(self._given if len(self._parts) == 1 else np.concatenate(self._parts, axis=1))
+    def whole(self) -> Array:
+        return aligned(contiguous(self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1)))
 
     @cached_property
     def _given(self) -> Array:
         """For one row, for which BLAS takes either order."""
-        return aligned(self._parts[0]) if len(self._parts) == 1 else self._whole
+        return aligned(self._parts[0]) if len(self._parts) == 1 else self.whole
 
     @cached_property
-    def _panels(self) -> tuple[Array, Array]:
-        """Panels (P, K, width), and the columns that are left."""
-        matrix = self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts, axis=1)
-        panels = matrix[:, : self._cut].reshape(self._depth, -1, _PANEL).swapaxes(0, 1)
-        return np.ascontiguousarray(panels), np.ascontiguousarray(matrix[:, self._cut :])
+    def _panels(self) -> Array:
+        """(columns / width, K, width)"""
+        return np.ascontiguousarray(self.whole.reshape(self._depth, -1, _PANEL).swapaxes(0, 1))
 
     def multiply(self, work: Work, x: Array) -> Array:
-        size = math.prod(x.shape[:-1])
-        out = work.empty((*x.shape[:-1], self._columns), x.dtype)
-        if size == 1:
+        """x @ matrix for x (..., K)."""
+        out = work.empty((*x.shape[:-1], self.columns), x.dtype)
+        if math.prod(x.shape[:-1]) == 1:
             work.do(np.matmul, x, self._given, out)
-        elif size <= self._fitting or not (self._cut or self._fitting >= _FEWEST_ROWS):
-            work.do(np.matmul, x, self._whole, out)
-        else:
-            rows = work.contiguous(x).reshape(size, self._depth)
-            target = out.reshape(size, self._columns)
-            self.write(rows, target, work)
+            return out
+        rows = work.contiguous(x).reshape(-1, self._depth) if x.ndim > 2 and x.size else x
+        self.write(rows, out.reshape(*rows.shape[:-1], self.columns), work)
         return out
 
     def write(self, x: Array, out: Array, work: Work = AT_ONCE) -> None:
-        if not self._cut:
-            product(x, self._whole, out, work)
-            return
-        panels, rest = self._panels
-        main, lead = out[..., : self._cut], x.ndim - 2
-        target = main.reshape(*main.shape[:-1], -1, _PANEL).transpose(-2, *range(lead + 1), -1)
-        # All rows by one panel after the other, so that the weights are read once.
-        product(x, panels.reshape(-1, *(1,) * lead, *panels.shape[1:]), target, work)
-        if rest.size:
-            product(x, rest, out[..., self._cut :], work)
+        """out (..., R, N) = x (..., R, K) @ matrix."""
+        if x.ndim == 2 and self._suit_panels(len(x)):
+            work.do(np.matmul, x, self._panels, out.reshape(len(x), -1, _PANEL).swapaxes(0, 1))
+        else:
+            work.do(np.matmul, x, self.whole, out)
+
+    def _suit_panels(self, rows: int) -> bool:
+        """True where BLAS copies the operands of the whole product, but not those of a panel."""
+        most = largest_without_copies() // max(self._depth * rows, 1)
+        return bool(_PANEL <= most < self.columns) and self.columns % _PANEL == 0
+
+
+_PANEL = 64
+"""The width of panels of weights."""
+
+
+@cache
+def largest_without_copies() -> int:
+    """Up to how many multiplications BLAS needs no copies of its operands: OpenBLAS on processors with AVX-512, else 0."""
+    core = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
+    features: dict[str, bool] = getattr(core, "__cpu_features__", {})
+    config: Any = np.show_config(mode="dicts")
+    name = str(config.get("Build Dependencies", {}).get("blas", {}).get("name", "")) if config else ""
+    return 100**3 if features.get("AVX512_SKX") and "openblas" in name else 0
 
 
 def contiguous(matrix: Array) -> Array:
@@ -161,4 +161,4 @@ def contiguous(matrix: Array) -> Array:
 
 _TRANSPOSED_TOGETHER = 16
 
-_shared: WeakValueDictionary[Any, _Weights] = WeakValueDictionary()
+_shared: WeakValueDictionary[Any, Matrix] = WeakValueDictionary()

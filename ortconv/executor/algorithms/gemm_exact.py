@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, leave, less_zero_point
-from ortconv.executor.replay.work import Function, Work, recordable
+from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 _EXACT = float(1 << 24)
@@ -66,6 +68,21 @@ def integer_sums(b: Array, b_zero_point: Array | None) -> Function:
     return recordable(run)
 
 
+def prepared_matmul_integer(operands: Sequence[Array | None]) -> Function | None:
+    """MatMulInteger with constant weights; float32 results where they hold every sum are made integers."""
+    b, b_zero_point = (*operands, None, None)[1:4:2]
+    if b is None or b.ndim != 2:
+        return None
+    sums = integer_sums(b, b_zero_point)
+
+    def run(work: Work, a: Array, b: Array, a_zero_point: Array | None = None, zero_point: Array | None = None) -> Any:
+        if work is not AT_ONCE or (zero_point is None) != (b_zero_point is None):
+            return None
+        return sums(a, a_zero_point).astype(np.int32)
+
+    return run
+
+
 def _exact_parts(weights: Array) -> list[slice]:
     """The rows of weights (K, N) in parts for which float32 holds the sums with 8-bit values, whatever their zero point is."""
     count = 1
@@ -92,3 +109,38 @@ def integer_product(a: Array, b: Array) -> Array:
     if vector_b:
         y = y[..., 0]
     return y[..., 0, :] if vector_a and not vector_b else y[..., 0] if vector_a else y
+
+
+def stacked_columns(v: Array, b: Array) -> Array:
+    """Numbers per column, (N,), or per column of each matrix (batch..., N), so that they broadcast against b."""
+    return v[..., None, :] if 1 < v.ndim == b.ndim - 1 else v.reshape(()) if v.size == 1 else v
+
+
+def exact_sums(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None) -> Array:
+    """MatMulInteger, zero points per row of a and per column of b."""
+    if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1 and a.ndim > 1:
+        a_zero_point = a_zero_point[:, None]
+    return integer_product(
+        centered(a, a_zero_point), centered(b, None if b_zero_point is None else stacked_columns(b_zero_point, b))
+    )
+
+
+def constant_sums(weights: int, zero_point: int) -> Callable[..., Function | None]:
+    """What makes `exact_sums` for the weights and zero point at two places of the operands, where they are constant."""
+
+    def make(operands: Sequence[Array | None], *, transB: int = 0, **_: Any) -> Function | None:  # noqa: N803
+        b, b_zero_point = (*operands, None, None, None, None)[weights], (*operands, None, None, None, None)[zero_point]
+        if b is None or b.ndim != 2 or b.dtype not in (np.uint8, np.int8):
+            return None
+        sums = integer_sums(b.T if transB else b, None if b_zero_point is None else stacked_columns(b_zero_point, b))
+
+        def run(
+            work: Work, a: Array, b: Array, a_zero_point: Array | None = None, zero_point: Array | None = None
+        ) -> Any:
+            if (zero_point is None) != (b_zero_point is None):
+                return work.call(exact_sums, a, b, a_zero_point, zero_point)
+            return work.call(sums, a, a_zero_point)
+
+        return run
+
+    return make

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.replay.work import Recordable, Work
 from ortconv.ir.tensor import Array
 
 
@@ -63,14 +62,7 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
             return tuple(_narrow(r, dtype) for r in result)
         return _narrow(result, dtype)
 
-    if not isinstance(function, Recordable):
-        return call
-    record = function.record
-
-    def recorded(work: Work, x: Any, *others: Any, **attributes: Any) -> Any:
-        return None if _is_half(x) else record(work, x, *others, **attributes)
-
-    return Recordable(call, recorded)
+    return call
 
 
 def _narrow(x: Any, dtype: np.dtype[Any]) -> Any:

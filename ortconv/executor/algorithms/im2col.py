@@ -23,7 +23,8 @@ from ortconv.executor.algorithms.sliding_window import (
     strided,
     to_last,
 )
-from ortconv.executor.replay.work import Finish, Work, copy_runs, spans
+from ortconv.executor.algorithms.steps import spans
+from ortconv.executor.replay.work import Finish, Work, copy_runs
 from ortconv.ir.tensor import Array
 
 Unfolded = Callable[[Work, Array, Array], None]

@@ -21,7 +21,8 @@ from ortconv.executor.algorithms.sliding_window import (
     trimmed,
     window,
 )
-from ortconv.executor.replay.work import Work, copy_to, counted, spans
+from ortconv.executor.algorithms.steps import counted, spans
+from ortconv.executor.replay.work import Work, copy_to
 from ortconv.ir.tensor import Array
 
 _LONG_ROW = 64
@@ -62,6 +63,19 @@ def global_average_pool(work: Work, x: Array) -> Array | None:
     total = sums_of_channels(work, x)
     work.do(np.divide, total, np.asarray(prod(x.shape[2:]), x.dtype), total)
     return total.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))
+
+
+def mean_of_channels(
+    work: Work, x: Array, axes: Array | Sequence[int] | None = None, *, keepdims: int = 1, **_: Any
+) -> Array | None:
+    """ReduceMean over the axes of an image, whether these are an input or an attribute."""
+    over = axes.reshape(-1).tolist() if isinstance(axes, np.ndarray) else axes or ()
+    if x.ndim < 3 or x.dtype not in (np.float32, np.float64) or not x.size:
+        return None
+    if sorted(a % x.ndim for a in over) != list(range(2, x.ndim)):
+        return None
+    y = global_average_pool(work, x)
+    return y if y is None or keepdims else y.reshape(x.shape[:2])
 
 
 def reduce_windows(work: Work, x: Array, w: Window, ufunc: Any, identity: Any) -> Array:

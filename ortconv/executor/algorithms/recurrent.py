@@ -7,12 +7,12 @@ gate by gate, (gates, D, B, H), as numpy is fastest on contiguous operands.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ortconv.executor.algorithms.gemm import by_weights
-from ortconv.executor.replay.work import Work
+from ortconv.executor.replay.work import AT_ONCE, Function, Work
 from ortconv.ir.tensor import Array
 
 Steps = Callable[[Work, Array, Array, Sequence[Array]], tuple[Array, ...]]
@@ -56,6 +56,62 @@ class Loop(NamedTuple):
             if backward:
                 work.do(np.copyto, y[:, d], work.copied(y[::-1, d]))
         return y, *last
+
+
+BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+
+_ACTIVATIONS = {"RNN": ("tanh",), "GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh")}
+
+
+def prepared(op: str) -> Callable[..., Function | None]:
+    """What lays the constant weights of RNN, GRU or LSTM out."""
+
+    def make(
+        operands: Sequence[Array | None], *, n_outputs: int = 1, layout: int = 0, **options: Any
+    ) -> Function | None:
+        loop, backwards = _loop_of(op, operands, **options), BACKWARDS[options.get("direction", "forward")]
+        if loop is None or layout or loop.bias.shape[0] != len(backwards):
+            return None
+        b, hidden = (*operands, None)[3], loop.bias.shape[-1]
+
+        def run(work: Work, x: Array, w: Array, r: Array, *others: Array | None) -> Any:
+            bias, lengths, h, c, p = (list(others) + [None] * 5)[:5]
+            if (bias is None) != (b is None) or p is not None or x.dtype != loop.bias.dtype or not x.size:
+                return None
+            if lengths is not None and (work is not AT_ONCE or (lengths != x.shape[0]).any()):
+                return None
+            shape = (len(backwards), x.shape[1], hidden)
+            given = (h, c) if op == "LSTM" else (h,)
+            states = [np.zeros(shape, x.dtype) if s is None else s for s in given]
+            outputs = loop.run(work, x, states, backwards)
+            return outputs[:n_outputs] if n_outputs > 1 else outputs[0]
+
+        return run
+
+    return make
+
+
+def _loop_of(
+    op: str,
+    operands: Sequence[Array | None],
+    *,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    input_forget: int = 0,
+    linear_before_reset: int = 0,
+    **_: Any,
+) -> Loop | None:
+    """None where weights are not constant, or the layer has an option that loops do not know."""
+    w, r, b = (*operands, None)[1:4]
+    if w is None or r is None or w.dtype not in (np.float32, np.float64):
+        return None
+    names = _ACTIVATIONS[op] * len(w)
+    given = tuple(name.lower() for name in activations or names)[: len(names)]
+    if given != names or clip or input_forget or (op == "GRU" and not linear_before_reset):
+        return None
+    gates = r.shape[1]
+    biases = np.zeros((len(w), 2 * gates), w.dtype) if b is None else b
+    return _LOOPS[op](Weights(w, r, biases[:, :gates], biases[:, gates:]))
 
 
 def rnn_loop(weights: Weights) -> Loop:
@@ -164,3 +220,6 @@ def _side_by_side(w: Array) -> Callable[[Array], Array]:
     if w.dtype == np.float32:
         return by_weights(rows.T)
     return lambda x: np.asarray(x @ rows.T)
+
+
+_LOOPS = {"RNN": rnn_loop, "GRU": gru_loop, "LSTM": lstm_loop}

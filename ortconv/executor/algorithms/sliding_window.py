@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import product
 from math import prod
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ortconv.errors import GraphError
-from ortconv.executor.replay.work import AT_ONCE, Work, copy_to, counted
+from ortconv.executor.algorithms.steps import counted
+from ortconv.executor.replay.work import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array
 
 
@@ -118,15 +121,30 @@ def _padding(
     return tuple(pads[:rank]), tuple(pads[rank:])
 
 
+def padded(x: Array, w: Window, fill: Any) -> Array:
+    """x (N, C, spatial...) with what its windows reach of the padding."""
+    places = _padding_places(w, w.padded)
+    if places is None:
+        return x
+    sizes, _, source, target = places
+    out = np.full((*x.shape[:2], *sizes), fill, x.dtype)
+    out[:, :, *target[1:]] = x[:, :, *source[1:]]
+    return out
+
+
 def taps(x: Array, w: Window, fill: Any) -> Iterator[Array]:
     """Per kernel element in row-major order, (N, C, output...): what of x (N, C, spatial...) it meets, or `fill` in the padding."""
-    padded, places = x, _padding_places(w, w.padded)
-    if places is not None:
-        sizes, _, source, target = places
-        padded = np.full((*x.shape[:2], *sizes), fill, x.dtype)
-        padded[:, :, *target[1:]] = x[:, :, *source[1:]]
+    whole = padded(x, w, fill)
     for tap in w.taps():
-        yield padded[:, :, *tap]
+        yield whole[:, :, *tap]
+
+
+def windows(x: Array, w: Window, fill: Any) -> Array:
+    """View (N, C, kernel..., output...) of x (N, C, spatial...), or of a copy: what each kernel element meets."""
+    whole = padded(x, w, fill)
+    steps = whole.strides[2:]
+    strides = (*whole.strides[:2], *map(mul, steps, w.dilations), *map(mul, steps, w.strides))
+    return as_strided(whole, (*x.shape[:2], *w.kernel, *w.output), strides, writeable=False)
 
 
 def pad_channels_last(

@@ -13,10 +13,10 @@ from collections.abc import Callable
 import numpy as np
 
 from ortconv.executor.algorithms.fallback import Fallback
-from ortconv.executor.algorithms.gemm import product
 from ortconv.executor.algorithms.row_tiles import RowTile
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, columns_held, to_last
-from ortconv.executor.replay.work import Function, Work, copy_runs, copy_to, recordable, spans
+from ortconv.executor.algorithms.steps import spans
+from ortconv.executor.replay.work import Function, Work, copy_runs, copy_to, recordable
 from ortconv.ir.tensor import Array
 
 _BT = ((np.subtract, 0, 2), (np.add, 1, 2), (np.subtract, 2, 1), (np.subtract, 1, 3))
@@ -69,7 +69,7 @@ def convolver(weights: Callable[[], Array], w: Window, direct: Callable[[], Func
 
         def combined(tiles: Array) -> Array:
             products = work.empty((*tiles.shape[:2], tiled.shape[2]))
-            product(tiles, tiled, products, work)
+            work.do(np.matmul, tiles, tiled, products)
             y = transformed(work, FROM_TILES, products.reshape(16, -1))
             work.do(fallback.unless_finite, y)
             return y
@@ -90,7 +90,7 @@ def directly(direct: Callable[[], Function], x: Array, out: Array) -> None:
 def transformed(work: Work, matrix: Array, x: Array) -> Array:
     """matrix @ x for few long rows."""
     out = work.empty((len(matrix), x.shape[1]))
-    product(x.T, matrix.T, out.T, work)
+    work.do(np.matmul, x.T, matrix.T, out.T)
     return out
 
 

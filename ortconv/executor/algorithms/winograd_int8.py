@@ -10,7 +10,6 @@ import numpy as np
 
 from ortconv.executor.algorithms.blockwise import dot_of_rows
 from ortconv.executor.algorithms.fallback import Fallback
-from ortconv.executor.algorithms.gemm import product
 from ortconv.executor.algorithms.gemm_int8 import IntegerWeights, as_float32, leave, widened
 from ortconv.executor.algorithms.sliding_window import Window, channels_first, to_last
 from ortconv.executor.algorithms.winograd import FROM_TILES, directly, in_tiles, suits_shape, suits_window, transformed
@@ -80,7 +79,7 @@ class TiledWeights:
             for rows, tap, out in zip(tiles, self._by_tap, products, strict=True):
                 tap.multiply(rows, out, leave, work)
             return products
-        product(tiles, wide, products, work)
+        work.do(np.matmul, tiles, wide, products)
         return products
 
 

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import BLOCK, LARGE_BLOCK, joint_row
+from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.fusion.elementwise_ops import Clip, Instruction, Literal, Name, Operand
-from ortconv.executor.replay.work import AT_ONCE, Work, copy_to, spans
+from ortconv.executor.replay.work import AT_ONCE, Work, copy_to
 from ortconv.ir.tensor import Array, aligned
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.algorithms.blockwise import BLOCK
+from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.fusion.elementwise_ops import Clip, Instruction, Literal, Temporary
 from ortconv.executor.fusion.elementwise_program import BlockProgram
 from ortconv.executor.fusion.int8_ops import Limits, Quantization
 from ortconv.executor.replay.numerics import clip_to, f32
-from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable, spans
+from ortconv.executor.replay.work import AT_ONCE, Function, Work, recordable
 from ortconv.ir.tensor import Array
 
 Sum = Callable[[Array, Array], Array]

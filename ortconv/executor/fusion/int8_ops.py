@@ -28,8 +28,9 @@ from ortconv.executor.algorithms.sliding_window import (
     pad_channels_last,
     sliding,
 )
+from ortconv.executor.algorithms.steps import spans
 from ortconv.executor.replay.numerics import clip_to, f32
-from ortconv.executor.replay.work import Finish, Function, Work, copy_runs, recordable, spans
+from ortconv.executor.replay.work import Finish, Function, Work, copy_runs, recordable
 from ortconv.ir.tensor import Array
 
 Limits = tuple[Array, Array]

@@ -8,9 +8,7 @@ from typing import NamedTuple
 from ortconv.executor.fusion.attention import attention_groups
 from ortconv.executor.fusion.elementwise import elementwise_groups
 from ortconv.executor.fusion.group import Group, Scope
-from ortconv.executor.fusion.horizontal import horizontal_groups
 from ortconv.executor.fusion.int8 import dynamic_groups, int8_groups
-from ortconv.executor.fusion.transpose_chain import transpose_groups
 
 
 class Fusion(NamedTuple):
@@ -26,9 +24,7 @@ QUANTIZED = (
 )
 
 FLOAT = (
-    Fusion("horizontal", horizontal_groups),  # products of one operand with several matrices as one product
     Fusion("attention", attention_groups),  # MatMul, scale, masks, Softmax, MatMul block by block
-    Fusion("transpose chain", transpose_groups),  # Reshape and Transpose with one copy at most
     Fusion("elementwise", elementwise_groups),  # chains of elementwise operators behind their product, in its memory
 )
 

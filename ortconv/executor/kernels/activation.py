@@ -16,25 +16,25 @@ from ortconv.ir.tensor import Array
 MICROSOFT = "com.microsoft"
 
 
-@kernel("Relu", fast=fast.relu)
+@kernel("Relu")
 @in_float32
 def relu(x: Array) -> Array:
-    return np.where(x < 0, x.dtype.type(0), x)
+    return np.asarray(np.maximum(x.dtype.type(0), x))
 
 
-@kernel("Sigmoid", fast=fast.sigmoid)
+@kernel("Sigmoid")
 @in_float32
 def sigmoid(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-@kernel("LeakyRelu", fast=fast.leaky_relu)
+@kernel("LeakyRelu")
 @in_float32
 def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
     return np.where(x < 0, x * x.dtype.type(alpha), x)
 
 
-@kernel("PRelu", since=7, fast=fast.prelu)
+@kernel("PRelu", since=7)
 @in_float32
 def prelu(x: Array, slope: Array) -> Array:
     return np.where(x < 0, x * slope, x)
@@ -65,13 +65,13 @@ def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1
     return np.asarray(gamma * (elu(x, alpha=alpha) + 0))  # a zero without a sign, as in onnxruntime
 
 
-@kernel("HardSigmoid", fast=fast.hard_sigmoid)
+@kernel("HardSigmoid")
 @in_float32
 def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
     return np.clip(alpha * x + beta, x.dtype.type(0), x.dtype.type(1))
 
 
-@kernel("HardSwish", fast=fast.hard_swish)
+@kernel("HardSwish")
 @in_float32
 def hard_swish(x: Array) -> Array:
     return x * np.clip(x / 6 + 0.5, x.dtype.type(0), x.dtype.type(1))
@@ -95,13 +95,13 @@ def mish(x: Array) -> Array:
     return np.asarray(x * np.tanh(softplus(x)))
 
 
-@kernel("Swish", fast=fast.swish)
+@kernel("Swish")
 @in_float32
 def swish(x: Array, *, alpha: float = 1.0) -> Array:
     return np.asarray(x / (1 + np.exp(-alpha * x)))
 
 
-@kernel("QuickGelu", domain=MICROSOFT, fast=fast.quick_gelu)
+@kernel("QuickGelu", domain=MICROSOFT)
 @in_float32
 def quick_gelu(x: Array, *, alpha: float = 1.702) -> Array:
     return swish(x, alpha=alpha)  # type: ignore[no-any-return]

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms.attention import attend
 from ortconv.executor.algorithms.attention_heads import (
-    attend_heads,
-    attend_heads_fast,
+    attend,
+    attend_in_blocks,
     merge_heads,
     microsoft_mask,
     softmax_rows,
     split_heads,
     visible,
 )
-from ortconv.executor.algorithms.gemm import by_weights
+from ortconv.executor.algorithms.gemm import prepared_projection
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, rounding, widen
-from ortconv.executor.kernels.registry import kernel, prepare
-from ortconv.executor.replay.work import AT_ONCE, Function, Recordable, Work, recorded_by
+from ortconv.executor.kernels.registry import Function, kernel
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -67,12 +63,6 @@ def attention(
     past = past_key.shape[2] if past_key is not None else 0
     unscored = np.broadcast_to(widen(q[:0]).dtype.type(0), (*q.shape[:3], k.shape[2]))
     bias = _bias(unscored, attn_mask, past, nonpad_kv_seqlen, is_causal, left_window_size, right_window_size)
-    if n_outputs == 1 and not softcap and softmax_precision in (None, DType.FLOAT):
-        factor = 1 / np.sqrt(q.shape[-1]) if scale is None else scale
-        keys, values = _shared(k, q.shape[1]).swapaxes(-1, -2), _shared(v, q.shape[1])
-        usual = attend(q, keys, values, factor, [bias] if bias.ndim else [])
-        if usual is not None:
-            return merge_heads(usual) if packed else usual
     rounded = rounding(dtype)
     scores = rounded(_scaled_product(q, _shared(k, q.shape[1]), scale))
     stages = [scores]
@@ -134,32 +124,10 @@ def _bias(
     return bias
 
 
-def _record_multi_head_attention(
-    work: Work,
-    query: Array,
-    key: Array | None = None,
-    value: Array | None = None,
-    bias: Array | None = None,
-    key_padding_mask: Array | None = None,
-    attention_bias: Array | None = None,
-    past_key: Array | None = None,
-    past_value: Array | None = None,
-    *,
-    num_heads: int,
-    mask_filter_value: float = -10000.0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
-    n_outputs: int = 1,
-) -> Array | None:
-    """None with a bias, keys and values of earlier steps, or other types than float32."""
-    if bias is not None or past_key is not None or n_outputs > 1 or query.dtype != np.float32:
-        return None
-    q, k, v = _projected(query, key, value, None, num_heads)
-    return _record_heads(work, q, k, v, key_padding_mask, attention_bias, mask_filter_value, scale, unidirectional)
+_IN_BLOCKS: Mapping[str, Function] = {"attend": lambda *_, **__: attend_in_blocks}
 
 
-@kernel("MultiHeadAttention", domain=_MS)
-@recorded_by(_record_multi_head_attention)
+@kernel("MultiHeadAttention", domain=_MS, inner=_IN_BLOCKS)
 def multi_head_attention(
     query: Array,
     key: Array | None = None,
@@ -175,13 +143,14 @@ def multi_head_attention(
     scale: float = 0.0,
     unidirectional: int = 0,
     n_outputs: int = 1,
+    attend: Function = attend,
 ) -> Any:
     q, k, v = _projected(widen(query), widen(key), widen(value), widen(bias), num_heads)
     if past_key is not None and past_value is not None:
         k, v = np.concatenate([widen(past_key), k], axis=2), np.concatenate([widen(past_value), v], axis=2)
     past = 0 if past_key is None else past_key.shape[2]
-    mask = microsoft_mask(AT_ONCE, key_padding_mask, q.shape, k.shape[2], past, mask_filter_value, unidirectional)
-    y = attend_heads(q, k, v, mask, attention_bias, scale)
+    mask = microsoft_mask(key_padding_mask, q.shape, k.shape[2], past, mask_filter_value, unidirectional)
+    y = attend(q, k, v, mask, widen(attention_bias), scale)
     dtype = query.dtype
     outputs = (merge_heads(y).astype(dtype, copy=False), k.astype(dtype, copy=False), v.astype(dtype, copy=False))
     return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
@@ -212,7 +181,7 @@ def _projected(
     return by_head[0], by_head[1], by_head[2]
 
 
-@kernel("Attention", domain=_MS)
+@kernel("Attention", domain=_MS, inner={**_IN_BLOCKS, "project": prepared_projection})
 def attention_ms(
     x: Array,
     weights: Array,
@@ -231,14 +200,12 @@ def attention_ms(
     scale: float = 0.0,
     unidirectional: int = 0,
     n_outputs: int = 1,
-    projection: Function | None = None,
+    attend: Function = attend,
+    project: Function = np.matmul,
 ) -> Any:
-    """`projection` multiplies by the weights, where that is prepared."""
     sizes = tuple(qkv_hidden_sizes or (weights.shape[1] // 3,) * 3)
-    multiply = projection or (lambda x: np.matmul(x, widen(weights)))
-    projected = multiply(widen(x))
-    if bias is not None:
-        projected += widen(bias)
+    projected = project(widen(x), widen(weights))
+    projected = projected if bias is None else projected + widen(bias)
     values = sizes[0] + sizes[1]
     y, k, v = self_attention(
         (projected[..., : sizes[0]], projected[..., sizes[0] : values], projected[..., values:]),
@@ -249,70 +216,10 @@ def attention_ms(
         mask_filter_value,
         scale,
         unidirectional,
+        attend,
     )
     y = y.astype(x.dtype, copy=False)
     return y if n_outputs == 1 else (y, np.stack([k, v]).astype(x.dtype, copy=False))
-
-
-@prepare("Attention", domain=_MS)
-def prepare_attention_ms(operands: Sequence[Array | None], **attributes: Any) -> Function | None:
-    """Lay constant weights out once."""
-    weights = operands[1]
-    if weights is None or weights.dtype != np.float32 or weights.ndim != 2:
-        return None
-    projection = by_weights(weights)
-
-    def record(work: Work, x: Array, _: Array, bias: Array | None = None, *others: Array | None) -> Array | None:
-        return _record_self_attention(work, projection, x, bias, *others, **attributes)
-
-    return Recordable(partial(attention_ms, projection=projection, **attributes), record)
-
-
-def _record_self_attention(
-    work: Work,
-    projection: Function,
-    x: Array,
-    bias: Array | None,
-    mask_index: Array | None = None,
-    past: Array | None = None,
-    attention_bias: Array | None = None,
-    past_sequence_length: Array | None = None,
-    *,
-    num_heads: int,
-    mask_filter_value: float = -10000.0,
-    qkv_hidden_sizes: Sequence[int] | None = None,
-    scale: float = 0.0,
-    unidirectional: int = 0,
-    n_outputs: int = 1,
-    **_: Any,
-) -> Array | None:
-    """Attention recorded; None with keys and values of earlier steps, or of other types than float32."""
-    if past is not None or n_outputs > 1 or x.dtype != np.float32 or (bias is not None and bias.dtype != np.float32):
-        return None
-    projected = work.call(projection, x)
-    if bias is not None:
-        work.do(np.add, projected, bias, projected)
-    size = projected.shape[-1]
-    sizes = tuple(qkv_hidden_sizes or (size // 3,) * 3)
-    edges = (0, sizes[0], sizes[0] + sizes[1], size)
-    q, k, v = (split_heads(projected[..., start:stop], num_heads) for start, stop in pairwise(edges))
-    return _record_heads(work, q, k, v, mask_index, attention_bias, mask_filter_value, scale, unidirectional)
-
-
-def _record_heads(
-    work: Work,
-    q: Array,
-    k: Array,
-    v: Array,
-    mask_index: Array | None,
-    attention_bias: Array | None,
-    mask_filter_value: float,
-    scale: float,
-    unidirectional: int,
-) -> Array | None:
-    mask = microsoft_mask(work, mask_index, q.shape, k.shape[2], 0, mask_filter_value, unidirectional)
-    y = attend_heads_fast(work, q, k, v, mask, attention_bias, scale)
-    return None if y is None else merge_heads(y)
 
 
 def self_attention(
@@ -324,14 +231,15 @@ def self_attention(
     mask_filter_value: float,
     scale: float,
     unidirectional: int,
+    attend: Function = attend,
 ) -> tuple[Array, Array, Array]:
     """(B, L, hidden), and the heads of all keys and values, from query, key and value of that shape."""
     q, k, v = (split_heads(p, num_heads) for p in projected)
     if past is not None:
         k, v = np.concatenate([widen(past[0]), k], axis=2), np.concatenate([widen(past[1]), v], axis=2)
     length = 0 if past is None else past.shape[3]
-    mask = microsoft_mask(AT_ONCE, mask_index, q.shape, k.shape[2], length, mask_filter_value, unidirectional)
-    return merge_heads(attend_heads(q, k, v, mask, attention_bias, scale)), k, v
+    mask = microsoft_mask(mask_index, q.shape, k.shape[2], length, mask_filter_value, unidirectional)
+    return merge_heads(attend(q, k, v, mask, widen(attention_bias), scale)), k, v
 
 
 @kernel("BiasSoftmax", domain=_MS)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ortconv.executor.kernels.registry import kernel
-from ortconv.executor.replay.work import Work, recorded_by
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import DType
 
@@ -19,18 +18,7 @@ _PACKED = {DType.UINT4: 4, DType.INT4: 4, DType.UINT2: 2, DType.INT2: 2}
 _element_type = cache(DType.of)
 
 
-def _recorded_cast(work: Work, x: Array, *, to: int, **_: Any) -> Array | None:
-    """Between numbers of numpy's own types."""
-    dtype = DType(to).numpy
-    if any(t.isbuiltin != 1 or t.kind not in "biuf" for t in (x.dtype, dtype)):
-        return None
-    out = work.like(x, dtype)
-    work.do(np.copyto, out, x, "unsafe")
-    return out
-
-
 @kernel("Cast", since=6)
-@recorded_by(_recorded_cast)
 def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up") -> Array:
     return convert(x, DType(to), bool(saturate), round_mode)
 

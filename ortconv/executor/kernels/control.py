@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import UnsupportedError
+from ortconv.executor.algorithms.steps import counted
 from ortconv.executor.kernels.registry import kernel
-from ortconv.executor.replay.work import counted
 from ortconv.ir.tensor import Array
 
 Body = Callable[..., tuple[Any, ...]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,13 +12,12 @@ from ortconv.errors import GraphError
 from ortconv.executor.algorithms import fused_conv as fast
 from ortconv.executor.algorithms.activations import activation as named_activation
 from ortconv.executor.algorithms.half_precision import in_float32
-from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window, taps
-from ortconv.executor.kernels.registry import kernel, prepare
-from ortconv.executor.replay.work import Function
+from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window, windows
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
 
-@kernel("Conv", fast=fast.fused_conv)
+@kernel("Conv", prepare=fast.prepared)
 @in_float32
 def conv(
     x: Array,
@@ -33,21 +31,20 @@ def conv(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Array:
-    """The sum over the elements of the kernel of a matrix product for each."""
+    """The weights of each group, a matrix, times the windows of its channels, each a column."""
     (n, c), (m, each) = x.shape[:2], w.shape[:2]
     if group < 1 or m % group:
         raise GraphError(f"{m} output channels cannot be divided into {group} groups")
     if c != each * group:
         raise GraphError(f"the weights expect {each * group} channels, the input has {c}")
     place = convolution_window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
-    matrices = np.moveaxis(w.reshape(group, m // group, each, prod(place.kernel)), -1, 0)
-    images = (image.reshape(n, group, each, prod(place.output)) for image in taps(x, place, 0))
-    multiply = np.multiply if each == 1 else np.matmul  # the same for one channel, and faster
-    y = np.asarray(sum(map(multiply, matrices, images))).reshape(n, m, *place.output)  # from 0, so that no sum is -0
+    depth = each * prod(place.kernel)
+    columns = windows(x, place, 0).reshape(n, group, depth, prod(place.output))
+    y = np.matmul(w.reshape(group, m // group, depth), columns).reshape(n, m, *place.output)
     return np.asarray(y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2)))
 
 
-@kernel("FusedConv", domain="com.microsoft", fast=fast.fused_conv)
+@kernel("FusedConv", domain="com.microsoft", prepare=fast.prepared)
 @in_float32
 def fused_conv(
     x: Array,
@@ -64,21 +61,14 @@ def fused_conv(
     return y if apply is None else apply(y)
 
 
-@kernel("NhwcFusedConv", domain="com.microsoft", fast=fast.nhwc_fused_conv)
+@kernel("NhwcFusedConv", domain="com.microsoft")
 @in_float32
 def nhwc_fused_conv(x: Array, w: Array, b: Array | None = None, z: Array | None = None, **attributes: Any) -> Array:
     y = fused_conv(channels_first(x), w, b, None if z is None else channels_first(z), **attributes)
     return channels_last(y)
 
 
-@prepare("Conv")
-@prepare("FusedConv", domain="com.microsoft")
-def prepare_conv(operands: Sequence[Any], **attributes: Any) -> Function | None:
-    """Lay the weights out once."""
-    return fast.prepared(operands[1], **attributes)
-
-
-@kernel("ConvInteger", fast=fast.conv_integer)
+@kernel("ConvInteger", prepare=fast.prepared_integer)
 def conv_integer(
     x: Array,
     w: Array,
@@ -90,9 +80,3 @@ def conv_integer(
     zero = 0 if x_zero_point is None else x_zero_point.astype(np.float64)
     zeros = 0 if w_zero_point is None else w_zero_point.astype(np.float64).reshape(-1, *(1,) * (w.ndim - 1))
     return conv(x.astype(np.float64) - zero, w.astype(np.float64) - zeros, **geometry).astype(np.int32)  # type: ignore
-
-
-@prepare("ConvInteger")
-def prepare_conv_integer(operands: Sequence[Any], **geometry: Any) -> Function | None:
-    """Center the weights and lay them out once."""
-    return fast.prepared_integer(partial(conv_integer, **geometry), operands, **geometry)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ortconv.executor.algorithms.half_precision import in_float32, widen
+from ortconv.executor.algorithms.steps import counted
 from ortconv.executor.kernels.registry import kernel
-from ortconv.executor.replay.work import counted
 from ortconv.ir.tensor import Array
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms import elementwise as fast
 from ortconv.executor.algorithms.blockwise import blockwise, erf_block
+from ortconv.executor.algorithms.elementwise import of_ufunc
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
-from ortconv.executor.kernels.registry import kernel, table
-from ortconv.executor.replay.work import Function
+from ortconv.executor.kernels.registry import Function, kernel, table
 from ortconv.ir.tensor import Array
 
 
@@ -49,7 +48,7 @@ _BINARY = {
     "Xor": np.logical_xor, "BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor,
 }  # fmt: skip
 for _op, _function in (*_UNARY.items(), *_BINARY.items()):
-    kernel(_op, since=7 if _op in _BINARY else 1, fast=fast.of_ufunc(_function))(_ufunc(_function))
+    kernel(_op, since=7 if _op in _BINARY else 1, record=of_ufunc(_function))(_ufunc(_function))
 
 table({"Max": _fold(np.maximum), "Min": _fold(np.minimum), "Sum": _fold(np.add)})
 table({
@@ -87,7 +86,7 @@ def mean(x: Array, *others: Array) -> Array:
     return np.asarray(reduce(np.add, others, x) / x.dtype.type(1 + len(others)))
 
 
-@kernel("Pow", since=7, fast=fast.power)
+@kernel("Pow", since=7)
 @in_float32
 def pow_(x: Array, y: Array) -> Array:
     if x.dtype.kind in "iu" and y.dtype.kind in "iu":
@@ -166,7 +165,7 @@ def _largest(dtype: np.dtype[Any]) -> float:
     return float(finfo(dtype).max)
 
 
-@kernel("Where", fast=fast.where)
+@kernel("Where")
 def where(condition: Array, x: Array, y: Array) -> Array:
     return np.where(condition, x, y)
 

@@ -48,8 +48,7 @@ def evaluate(node: Node) -> tuple[Any, ...]:
     kernel, arguments = kernel_of(node)
     operands = [None if v is None else _constant(v) for v in node.inputs]
     with np.errstate(all="ignore"):
-        prepared = None if kernel.prepare is None else kernel.prepare(operands, **arguments)
-        result = kernel.reference(*operands, **arguments) if prepared is None else prepared(*operands)
+        result = kernel.reference(*operands, **arguments)
     return result if isinstance(result, tuple) else (result,)
 
 

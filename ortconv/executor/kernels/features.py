@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ortconv.errors import GraphError
+from ortconv.executor.algorithms.steps import counted
 from ortconv.executor.kernels.registry import built, kernel
-from ortconv.executor.replay.work import counted
 from ortconv.ir.tensor import Array
 
 _ML = "ai.onnx.ml"

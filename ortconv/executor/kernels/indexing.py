@@ -9,19 +9,10 @@ import numpy as np
 
 from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
 from ortconv.executor.kernels.registry import kernel
-from ortconv.executor.replay.work import Work, recorded_by
 from ortconv.ir.tensor import Array
 
 
-def _recorded_gather(work: Work, x: Array, indices: Array, *, axis: int = 0) -> Array:
-    axis %= x.ndim
-    out = work.empty((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
-    work.do(np.take, x, indices, axis, out)
-    return out
-
-
 @kernel("Gather")
-@recorded_by(_recorded_gather)
 def gather(x: Array, indices: Array, *, axis: int = 0) -> Array:
     if not indices.ndim:
         return x[(*(slice(None),) * (axis % x.ndim), indices.item(), ...)]

@@ -8,8 +8,7 @@ import numpy as np
 
 from ortconv.errors import GraphError
 from ortconv.executor.kernels import activation, matmul, normalization
-from ortconv.executor.kernels.registry import kernel, lookup, table
-from ortconv.executor.replay.work import Function
+from ortconv.executor.kernels.registry import Function, kernel, lookup, table
 from ortconv.ir.tensor import Array
 
 _BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Less", "Greater")
@@ -49,7 +48,7 @@ table({op: _limited(op) for op in _BINARY}, until=6)
 
 @kernel("Gemm", until=6)
 def gemm_1(a: Array, b: Array, c: Array, *, broadcast: int = 0, **attributes: Any) -> Any:
-    y = matmul.gemm(a, b, c, **attributes)
+    y = matmul.general_product(a, b, c, **attributes)
     if not broadcast:
         _equal_shape(y, c)
     return y

@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ortconv.executor.algorithms import gemm, gemm_exact
 from ortconv.executor.algorithms.activations import activation as named_activation
-from ortconv.executor.algorithms.gemm import by_weights
-from ortconv.executor.algorithms.gemm_exact import centered, integer_product, integer_sums
+from ortconv.executor.algorithms.gemm_exact import exact_sums
 from ortconv.executor.algorithms.half_precision import in_float32
-from ortconv.executor.kernels.registry import kernel, prepare
-from ortconv.executor.replay.work import Function, Work, recordable
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 
-_INTEGER_GEMM = 4096
-"""Multiplications from which integers go through the floating-point GEMM."""
 
-
-def _multiply(a: Array, b: Array) -> Array:
-    """a @ b modulo 2**bits for integers, which numpy multiplies without BLAS."""
-    if a.dtype.kind in "iu" and a.dtype.itemsize <= 4 and a.size * b.shape[-1] > _INTEGER_GEMM:
-        product = np.matmul(a.astype(np.float64), b.astype(np.float64))
-        if abs(product).max(initial=0) < 2**52:
-            return np.asarray(product.astype(np.int64).astype(a.dtype))
+@kernel("MatMul", prepare=gemm.prepared_matmul)
+@in_float32
+def matmul(a: Array, b: Array) -> Array:
     return np.asarray(np.matmul(a, b))
 
 
-@kernel("MatMul")
+@kernel("Gemm", since=7, prepare=gemm.prepared_gemm)
 @in_float32
-def matmul(a: Array, b: Array) -> Array:
-    return _multiply(a, b)
-
-
-@prepare("MatMul")
-def prepare_matmul(operands: Sequence[Array | None]) -> Function | None:
-    """Lay constant weights out once."""
-    w = operands[1]
-    if w is None or w.ndim != 2 or w.dtype != np.float32 or operands[0] is not None:
-        return None
-    multiply = by_weights(w)
-    return recordable(lambda work, x, _: work.call(multiply, x))
-
-
-@kernel("Gemm", since=7)
-@in_float32
-def gemm(
+def general_product(
     a: Array,
     b: Array,
     c: Array | None = None,
@@ -56,41 +32,14 @@ def gemm(
     transA: int = 0,  # noqa: N803
     transB: int = 0,  # noqa: N803
 ) -> Array:
-    y = _multiply(a.T if transA else a, b.T if transB else b)
-    if alpha != 1:
-        y = (y * alpha).astype(y.dtype) if y.dtype.kind in "iu" else y * y.dtype.type(alpha)
-    if c is None or beta == 0:
-        return y
-    if beta != 1:
-        c = (c * beta).astype(c.dtype) if c.dtype.kind in "iu" else c * c.dtype.type(beta)
-    y += c
-    return y
+    y = _scaled(np.matmul(a.T if transA else a, b.T if transB else b), alpha)
+    return y if c is None or beta == 0 else y + _scaled(c, beta)
 
 
-@prepare("Gemm")
-def prepare_gemm(
-    operands: Sequence[Array | None],
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,  # noqa: N803
-    transB: int = 0,  # noqa: N803
-    **legacy: int,
-) -> Function | None:
-    """Lay constant weights out once."""
-    w = operands[1]
-    if w is None or w.ndim != 2 or w.dtype != np.float32 or transA or legacy or operands[0] is not None:
-        return None
-    w = w.T if transB else w
-    multiply = by_weights(w if alpha == 1 else w * np.float32(alpha))
-
-    def run(work: Work, x: Array, _: Array, c: Array | None = None) -> Array:
-        y: Array = work.call(multiply, x)
-        if c is not None and beta != 0:
-            work.do(np.add, y, c if beta == 1 else work.arranged(lambda c: c * c.dtype.type(beta), c), y)
-        return y
-
-    return recordable(run)
+def _scaled(x: Array, factor: float) -> Array:
+    if factor == 1:
+        return x
+    return (x * factor).astype(x.dtype) if x.dtype.kind in "iu" else x * x.dtype.type(factor)
 
 
 @kernel("FusedGemm", domain="com.microsoft")
@@ -108,7 +57,7 @@ def fused_gemm(
 ) -> Array:
     parameters = [p for p in (activation_alpha, activation_beta, activation_gamma) if p is not None]
     apply = named_activation(activation, parameters)
-    y = gemm(a, b, c, **attributes)
+    y = general_product(a, b, c, **attributes)
     return y if apply is None else apply(y)
 
 
@@ -137,27 +86,9 @@ def _operand(x: Array, transposed: int, batch_moved: int) -> Array:
     return x
 
 
-@kernel("MatMulInteger")
+@kernel("MatMulInteger", prepare=gemm_exact.prepared_matmul_integer)
 def matmul_integer(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None) -> Array:
-    if a_zero_point is not None and a_zero_point.ndim == 1 and a_zero_point.size > 1:
-        a_zero_point = a_zero_point[:, None]
-    return integer_product(centered(a, a_zero_point), centered(b, b_zero_point))
-
-
-@prepare("MatMulInteger")
-def prepare_matmul_integer(operands: Sequence[Any]) -> Function | None:
-    """Center the weights once."""
-    b, b_zero_point = (*operands, None, None)[1:4:2]
-    if b is None or b.ndim != 2:
-        return None
-    sums = integer_sums(b, b_zero_point)
-
-    def run(a: Array, b: Array, a_zero_point: Array | None = None, zero_point: Array | None = None) -> Array:
-        if (zero_point is None) != (b_zero_point is None):
-            return np.asarray(matmul_integer(a, b, a_zero_point, zero_point))
-        return np.asarray(sums(a, a_zero_point).astype(np.int32))
-
-    return run
+    return exact_sums(a, b, a_zero_point, b_zero_point)
 
 
 @kernel("Einsum")

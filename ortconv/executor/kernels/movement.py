@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from ortconv.errors import GraphError
-from ortconv.executor.kernels.registry import kernel, prepare
-from ortconv.executor.replay.work import Function, Work, copy_pixels, copy_to, recordable
+from ortconv.executor.algorithms import movement as fast
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.slices import sliced
 from ortconv.ir.tensor import Array
 
@@ -27,21 +25,19 @@ def identity(x: Array) -> Array:
 
 
 @kernel("Reshape", until=1)
-@recordable
-def reshape_1(work: Work, x: Array, *, shape: Sequence[int]) -> Array:
-    return _reshape(work, x, tuple(shape), False)
+def reshape_1(x: Array, *, shape: Sequence[int]) -> Array:
+    return _reshape(x, tuple(shape), False)
 
 
-@kernel("Reshape", since=5)
-@recordable
-def reshape(work: Work, x: Array, shape: Array, *, allowzero: int = 0) -> Array:
-    return _reshape(work, x, integers(shape), bool(allowzero))
+@kernel("Reshape", since=5, fast=fast.reshape)
+def reshape(x: Array, shape: Array, *, allowzero: int = 0) -> Array:
+    return _reshape(x, integers(shape), bool(allowzero))
 
 
-def _reshape(work: Work, x: Array, shape: tuple[int, ...], allow_zero: bool) -> Array:
+def _reshape(x: Array, shape: tuple[int, ...], allow_zero: bool) -> Array:
     if not allow_zero and 0 in shape:
         shape = tuple(d or x.shape[i] for i, d in enumerate(shape))
-    return work.reshaped(x, shape)
+    return x.reshape(shape)
 
 
 @kernel("Flatten")
@@ -62,31 +58,20 @@ def squeeze(x: Array, axes: Array | None = None) -> Array:
 
 @kernel("Unsqueeze", until=12)
 def unsqueeze_1(x: Array, *, axes: Sequence[int]) -> Array:
-    return np.expand_dims(x, tuple(axes))
+    return _unsqueezed(x, axes)
 
 
 @kernel("Unsqueeze", since=13)
 def unsqueeze(x: Array, axes: Array) -> Array:
-    return np.expand_dims(x, integers(axes))
+    return _unsqueezed(x, integers(axes))
 
 
-@prepare("Unsqueeze")
-def prepare_unsqueeze(operands: Sequence[Array | None], *, axes: Sequence[int] | None = None) -> Function | None:
-    """Insert the axes by one index, which is the same for all operands of one rank."""
-    given = operands[1] if len(operands) > 1 else None
-    if axes is None and given is None:
-        return None
-    places = tuple(axes or ()) if given is None else integers(given)
-
-    @cache
-    def index(rank: int) -> tuple[Any, ...]:
-        total = rank + len(places)
-        inserted = {axis + total if axis < 0 else axis for axis in places}
-        if len(inserted) < len(places) or not all(0 <= axis < total for axis in inserted):
-            raise GraphError(f"axes {list(places)} cannot be inserted into a tensor of rank {rank}")
-        return tuple([None if axis in inserted else slice(None) for axis in range(total)])
-
-    return lambda x, *_: x[index(x.ndim)]
+def _unsqueezed(x: Array, axes: Sequence[int]) -> Array:
+    rank = x.ndim + len(axes)
+    inserted = {axis + rank if axis < 0 else axis for axis in axes}
+    if len(inserted) < len(axes) or not all(0 <= axis < rank for axis in inserted):
+        raise GraphError(f"axes {list(axes)} cannot be inserted into a tensor of rank {x.ndim}")
+    return x[tuple(None if axis in inserted else slice(None) for axis in range(rank))]
 
 
 @kernel("Transpose")
@@ -94,37 +79,14 @@ def transpose(x: Array, *, perm: Sequence[int] | None = None) -> Array:
     return x.transpose(perm)
 
 
-@kernel("Concat", until=3)
-@recordable
-def concat_1(work: Work, *inputs: Array, axis: int = 1) -> Array:
-    return _joined(work, inputs, axis)
+@kernel("Concat", until=3, record=fast.concat)
+def concat_1(*inputs: Array, axis: int = 1) -> Array:
+    return np.concatenate(inputs, axis)
 
 
-@kernel("Concat", since=4)
-@recordable
-def concat(work: Work, *inputs: Array, axis: int) -> Array:
-    return _joined(work, inputs, axis)
-
-
-def _joined(work: Work, inputs: Sequence[Array], axis: int) -> Array:
-    """In the memory order of the largest input."""
-    largest = max(inputs, key=lambda x: x.size)
-    shape = list(largest.shape)
-    shape[axis] = sum(x.shape[axis] for x in inputs)
-    if largest.ndim < 3 or largest.flags.c_contiguous:
-        out = work.empty(shape, largest.dtype)
-        work.do(np.concatenate, inputs, axis, out)
-        return out
-    for x in inputs:
-        if x.shape != (*shape[:axis], x.shape[axis], *shape[axis:][1:]):
-            raise ValueError(f"{list(x.shape)} and {list(largest.shape)} differ beside axis {axis}")
-    out = work.like(np.empty_like(largest, shape=shape))
-    last, end = (0, *range(2, out.ndim), 1), 0
-    for x in inputs:
-        start, end = end, end + x.shape[axis]
-        part = out[(slice(None),) * (axis % out.ndim) + (slice(start, end),)].transpose(last)
-        work.do(copy_pixels if part.strides[-1] == part.itemsize else copy_to, x.transpose(last), part)
-    return out
+@kernel("Concat", since=4, record=fast.concat)
+def concat(*inputs: Array, axis: int) -> Array:
+    return np.concatenate(inputs, axis)
 
 
 @kernel("Split", until=1)
@@ -275,19 +237,13 @@ def expand(x: Array, shape: Array) -> Array:
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, integers(shape)))
 
 
-@kernel("DepthToSpace")
-@recordable
-def depth_to_space(work: Work, x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+@kernel("DepthToSpace", record=fast.depth_to_space)
+def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     n, c, h, w = x.shape
     b = blocksize
     c //= b * b
-    x = x.reshape(n, b, b, c, h, w) if mode == "DCR" else x.reshape(n, c, b, b, h, w).transpose(0, 2, 3, 1, 4, 5)
-    last = x.size > 0 and x.strides[-1] > max(x.strides[1:4])
-    out = work.empty((n, h, b, w, b, c) if last else (n, c, h, b, w, b), x.dtype)
-    y = out.transpose(0, 2, 4, 5, 1, 3) if last else out.transpose(0, 3, 5, 1, 2, 4)
-    for i, j in np.ndindex(b, b):
-        work.do(np.copyto, y[:, i, j], x[:, i, j])
-    return out.reshape(n, h * b, w * b, c).transpose(0, 3, 1, 2) if last else out.reshape(n, c, h * b, w * b)
+    x = x.reshape(n, b, b, c, h, w).transpose(0, 3, 1, 2, 4, 5) if mode == "DCR" else x.reshape(n, c, b, b, h, w)
+    return x.transpose(0, 1, 4, 2, 5, 3).reshape(n, c, h * b, w * b)
 
 
 @kernel("SpaceToDepth")

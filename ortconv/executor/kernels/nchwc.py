@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.fused_conv import blocked_conv
 from ortconv.executor.kernels.conv import fused_conv
 from ortconv.executor.kernels.pool import average_pool, global_average_pool, global_max_pool, max_pool
 from ortconv.executor.kernels.registry import kernel
@@ -27,7 +26,7 @@ def reorder_output(x: Array, *, channels: int = 0, channels_last: int = 0) -> Ar
     return np.ascontiguousarray(y.transpose(0, 2, 3, 1) if channels_last else y)
 
 
-@kernel("Conv", domain=DOMAIN, fast=blocked_conv)
+@kernel("Conv", domain=DOMAIN)
 def conv(
     x: Array, w: Array, b: Array | None = None, z: Array | None = None, *, group: int = 1, **attributes: Any
 ) -> Array:

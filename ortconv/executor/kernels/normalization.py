@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -12,8 +11,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms import normalization as fast
 from ortconv.executor.algorithms.half_precision import in_float32, widen
-from ortconv.executor.kernels.registry import kernel, prepare
-from ortconv.executor.replay.work import Function
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -53,7 +51,7 @@ def _stash(x: Array, stash_type: int) -> Array:
     return x if x.dtype in (np.float64, object) else x.astype(np.float32, copy=False)
 
 
-@kernel("BatchNormalization", since=7, until=13, fast=fast.batch_normalization)
+@kernel("BatchNormalization", since=7, until=13)
 def batch_normalization_7(
     x: Array,
     scale: Array,
@@ -69,7 +67,7 @@ def batch_normalization_7(
     return _normalized_batch(x, epsilon, *statistics)
 
 
-@kernel("BatchNormalization", since=14, fast=fast.batch_normalization)
+@kernel("BatchNormalization", since=14)
 def batch_normalization(
     x: Array,
     scale: Array,
@@ -98,7 +96,7 @@ def _normalized_batch(x: Array, epsilon: float, scale: Array, b: Array, mean: Ar
     )
 
 
-@kernel("InstanceNormalization", fast=fast.instance_normalization)
+@kernel("InstanceNormalization")
 @in_float32
 def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float = 1e-5) -> Array:
     y, _, _ = _standardized(x, tuple(range(2, x.ndim)), epsilon)
@@ -121,14 +119,6 @@ def layer_normalization(
     stash = x.dtype if x.dtype == object else DType(stash_type).numpy
     outputs = (y.astype(x.dtype, copy=False), *(v.astype(stash, copy=False) for v in statistics))
     return outputs[0] if n_outputs == 1 else outputs[:n_outputs]
-
-
-@prepare("LayerNormalization")
-def prepare_layer_normalization(
-    operands: Sequence[Array | None], *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, n_outputs: int = 1
-) -> Function | None:
-    plainly = partial(layer_normalization, axis=axis, epsilon=epsilon, stash_type=stash_type)
-    return None if n_outputs > 1 else fast.prepared_layer_normalization(plainly, operands, axis, epsilon)
 
 
 def _root_mean_square(x: Array, scale: Array, axis: int, epsilon: float, stash_type: int) -> tuple[Array, Array]:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ortconv.executor.algorithms.activations import leaky_relu, sigmoid
-from ortconv.executor.algorithms.conv import EXACT_SUM, IntegerFilters, integer_filters
+from ortconv.executor.algorithms.fused_conv import constant_sums
 from ortconv.executor.algorithms.gemm_exact import centered
 from ortconv.executor.algorithms.half_precision import compute_type
 from ortconv.executor.algorithms.rounding import integer_range, round_to_integers
-from ortconv.executor.algorithms.sliding_window import channels_first, channels_last, convolution_window
+from ortconv.executor.algorithms.sliding_window import channels_first, to_last
 from ortconv.executor.kernels.cast import convert
+from ortconv.executor.kernels.conv import conv_integer
 from ortconv.executor.kernels.pool import average_pool
 from ortconv.executor.kernels.quantize import dequantize_linear, quantize_linear
-from ortconv.executor.kernels.registry import kernel, prepare
-from ortconv.executor.replay.work import Function
+from ortconv.executor.kernels.registry import Function, kernel
 from ortconv.ir.tensor import Array
 from ortconv.ir.types import DType
 
@@ -38,8 +38,11 @@ def output_dtype(zero_point: Array | None) -> np.dtype[Any]:
     return np.dtype(np.uint8) if zero_point is None else zero_point.dtype
 
 
-@kernel("QLinearConv")
-@kernel("QLinearConv", domain=_MS)
+_CONVOLUTION = {"sums": constant_sums(3, 5)}
+
+
+@kernel("QLinearConv", inner=_CONVOLUTION)
+@kernel("QLinearConv", domain=_MS, inner=_CONVOLUTION)
 def qlinear_conv(
     x: Array,
     x_scale: Array,
@@ -51,61 +54,16 @@ def qlinear_conv(
     y_zero_point: Array | None,
     b: Array | None = None,
     *,
-    group: int = 1,
     channels_last: int = 0,
+    sums: Function = conv_integer,
     **geometry: Any,
 ) -> Array:
-    run = _quantized_convolution(integer_filters(w, w_zero_point, group), channels_last, geometry)
-    return np.asarray(run(x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b))
-
-
-@prepare("QLinearConv")
-@prepare("QLinearConv", domain=_MS)
-def prepare_qlinear_conv(
-    operands: Sequence[Any], *, group: int = 1, channels_last: int = 0, **geometry: Any
-) -> Function | None:
-    """Center the weights and lay them out once."""
-    w, w_zero_point = operands[3], operands[5]
-    if w is None or w_zero_point is None:
-        return None
-    return _quantized_convolution(integer_filters(w, w_zero_point, group), channels_last, geometry)
-
-
-def _quantized_convolution(weights: IntegerFilters, is_channels_last: int, geometry: dict[str, Any]) -> Function:
-    geometry = {k: v for k, v in geometry.items() if k != "kernel_shape"}
-
-    def run(
-        x: Array,
-        x_scale: Array,
-        x_zero_point: Array,
-        w: Array,
-        w_scale: Array,
-        w_zero_point: Array | None,
-        y_scale: Array,
-        y_zero_point: Array | None,
-        b: Array | None = None,
-        **_: Any,
-    ) -> Array:
-        # Reordered while elements are bytes, so that the sums come channels last.
-        x = channels_first(x if is_channels_last else channels_last(x))
-        total = channels_last(
-            weights.convolve(centered(x, x_zero_point), convolution_window(x.shape[2:], weights.kernel, **geometry))
-        )
-        if b is not None:
-            total = _add_bias(total, b, weights.reach)
-        factor = np.asarray(x_scale * w_scale / y_scale).reshape(-1)
-        y = requantize(total, factor, y_zero_point, output_dtype(y_zero_point))
-        return y if is_channels_last else channels_first(y)
-
-    return run
-
-
-def _add_bias(total: Array, b: Array, reach: float) -> Array:
-    """In float32 where every sum stays exact, else in int32."""
-    if total.dtype == np.float32 and reach + float(np.abs(b.astype(np.float64)).max(initial=0)) > EXACT_SUM:
-        total = total.astype(np.int32)
-    total += b.astype(total.dtype)
-    return total
+    per_channel = (-1, *(1,) * (x.ndim - 2))
+    total = sums(channels_first(x) if channels_last else x, w, x_zero_point, w_zero_point, **geometry)
+    total = total if b is None else total + b.reshape(per_channel)
+    factor = np.asarray(x_scale * w_scale / y_scale).reshape(per_channel)
+    y = requantize(total, factor, y_zero_point, output_dtype(y_zero_point))
+    return to_last(y) if channels_last else y
 
 
 @kernel("QLinearAdd", domain=_MS)

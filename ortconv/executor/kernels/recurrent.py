@@ -1,22 +1,178 @@
-"""Recurrent operators. Attributes and operands as ONNX has them; the layers are those of `algorithms/recurrent_layer.py`."""
+"""Recurrent layers: one product for all inputs of a direction, then a step for each element of the sequence."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ortconv.executor.algorithms.half_precision import in_float32, is_narrow
-from ortconv.executor.algorithms.recurrent_layer import CELLS, Step, layer_of
-from ortconv.executor.algorithms.rounding import dynamic_quantization
-from ortconv.executor.kernels.registry import kernel, prepare
-from ortconv.executor.replay.work import AT_ONCE, Function, Recordable, Work
+from ortconv.errors import GraphError
+from ortconv.executor.algorithms.activations import ACTIVATIONS, Activation
+from ortconv.executor.algorithms.activations import activation as named_activation
+from ortconv.executor.algorithms.half_precision import in_float32
+from ortconv.executor.algorithms.recurrent import BACKWARDS, prepared
+from ortconv.executor.algorithms.steps import counted
+from ortconv.executor.kernels.quantize import dequantize_linear, dynamic_quantize_linear
+from ortconv.executor.kernels.registry import kernel
 from ortconv.ir.tensor import Array
+
+State = tuple[Array, ...]
+"""The hidden state (B, H), and the cell state of LSTM."""
+
+Step = Callable[[Array, State], State]
+"""From the products with the input, (B, gates * H) with its bias, and the state to the next state."""
+
+
+class Direction(NamedTuple):
+    """The parameters of one direction."""
+
+    r: Array
+    """(gates * H, H)"""
+    bias: Array
+    """(gates * H), for the products with the hidden state."""
+    peephole: Array
+    """(3 * H), zero where there is none."""
+    activations: Sequence[Activation]
+    clip: float | None = None
+    input_forget: int = 0
+    linear_before_reset: int = 0
+
+    def gate(self, x: Array, activation: int) -> Array:
+        """An activation of x, which is limited before by the attribute clip."""
+        limited = np.clip(x, x.dtype.type(-self.clip), x.dtype.type(self.clip)) if self.clip else x
+        return self.activations[activation](limited.copy())
+
+
+def _rnn(d: Direction, inputs: Array, state: State) -> State:
+    return (d.gate(inputs + state[0] @ d.r.T + d.bias, 0),)
+
+
+def _gru(d: Direction, inputs: Array, state: State) -> State:
+    """Gates lie in the order update, reset, candidate."""
+    (h,) = state
+    n = h.shape[-1]
+    gates = d.gate(inputs[:, : 2 * n] + h @ d.r[: 2 * n].T + d.bias[: 2 * n], 0)
+    update, reset = gates[:, :n], gates[:, n:]
+    r, bias = d.r[2 * n :].T, d.bias[2 * n :]
+    product = reset * (h @ r + bias) if d.linear_before_reset else (reset * h) @ r + bias
+    candidate = d.gate(inputs[:, 2 * n :] + product, 1)
+    return (candidate + update * (h - candidate),)
+
+
+def _lstm(d: Direction, inputs: Array, state: State) -> State:
+    """Gates lie in the order input, output, forget, cell; peepholes in the order input, output, forget."""
+    h, c = state
+    i, o, forget, cell = np.split(inputs + h @ d.r.T + d.bias, 4, axis=1)
+    at_input, at_output, at_forget = np.split(d.peephole, 3)
+    i = d.gate(i + at_input * c, 0)
+    kept = 1 - i if d.input_forget else d.gate(forget + at_forget * c, 0)
+    c = kept * c + i * d.gate(cell, 1)
+    return d.gate(o + at_output * c, 0) * d.activations[2](c.copy()), c
+
+
+class Cell(NamedTuple):
+    activations: tuple[str, ...]
+    """Those of one direction if the model names none."""
+    states: int
+    step: Callable[[Direction, Array, State], State]
+
+
+CELLS = {
+    "RNN": Cell(("Tanh",), 1, _rnn),
+    "GRU": Cell(("Sigmoid", "Tanh"), 1, _gru),
+    "LSTM": Cell(("Sigmoid", "Tanh", "Tanh"), 2, _lstm),
+}
+
+
+def _layer(
+    cell: Cell,
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None,
+    lengths: Array | None,
+    initial: Sequence[Array | None],
+    p: Array | None,
+    *,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+    output_sequence: int = 0,
+    n_outputs: int = 1,
+) -> Any:
+    """Y (T, directions, B, H) and the last states (directions, B, H), for x (T, B, I); `layout` 1 puts the batch first."""
+    backwards = BACKWARDS[direction]
+    if len(w) != len(backwards):
+        raise GraphError(f"direction {direction!r} needs weights for {len(backwards)} directions, they have {len(w)}")
+    x = x.swapaxes(0, 1) if layout else x
+    (length, batch, _), (count, gates, hidden), each = x.shape, r.shape, len(cell.activations)
+    # The schema's default for RNN has two names whatever the number of directions.
+    names = tuple(activations or cell.activations * count)[: each * count]
+    functions = _activations(names, activation_alpha, activation_beta)
+    counted(0 if x.size else length)
+    lengths = np.full(batch, length) if lengths is None else lengths
+    y = np.zeros((length, count, batch, hidden), x.dtype)
+    last = [np.zeros((count, batch, hidden), x.dtype) for _ in range(cell.states)]
+    for d in range(count):
+        biases = np.zeros(2 * gates, w.dtype) if b is None else b[d]
+        peephole = np.zeros(3 * hidden, w.dtype) if p is None else p[d]
+        mine = functions[d * each : (d + 1) * each]
+        one = Direction(r[d], biases[gates:], peephole, mine, clip, input_forget, linear_before_reset)
+        state = tuple((zeros if s is None else s.swapaxes(0, 1) if layout else s)[d] for zeros, s in zip(last, initial))
+        products = (x.reshape(length * batch, -1) @ w[d].T + biases[:gates]).reshape(length, batch, gates)
+        final = _run(lambda v, s, one=one: cell.step(one, v, s), products, state, lengths, backwards[d], y[:, d])  # type: ignore
+        for target, value in zip(last, final):
+            target[d] = value
+    if layout:
+        y, last = np.moveaxis(y, 2, 0), [s.swapaxes(0, 1) for s in last]
+    return (y, *last)[:n_outputs] if n_outputs > 1 else y
+
+
+def _run(step: Step, inputs: Array, state: State, lengths: Array, backwards: bool, y: Array) -> State:
+    """Fill y (T, B, H) from inputs (T, B, gates * H); the last state. Sequences of the batch may end early."""
+    length, batch = inputs.shape[:2]
+    rows = np.arange(batch)
+    for t in range(length):
+        active = t < lengths
+        at = np.where(active, lengths - 1 - t, t) if backwards else np.full(batch, t)
+        following = step(inputs[at, rows], state)
+        state = tuple(np.where(active[:, None], new, old) for new, old in zip(following, state))
+        y[at[active], rows[active]] = state[0][active]
+    return state
+
+
+_DEFAULTS = {
+    "leakyrelu": (0.01,), "thresholdedrelu": (1.0,), "elu": (1.0,),
+    "affine": (1.0, 0.0), "scaledtanh": (1.0, 1.0), "hardsigmoid": (0.2, 0.5),
+}  # fmt: skip
+
+
+def _activations(
+    names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None
+) -> list[Activation]:
+    """Bind parameters; those of each list go, in order, to the activations that take one."""
+    alpha, beta = iter(alphas or ()), iter(betas or ())
+    bound = []
+    for name in names:
+        count = ACTIVATIONS[name.lower()][1] if name.lower() in ACTIVATIONS else 0
+        given = [next(values, None) for values in (alpha, beta)[:count]]
+        defaults = _DEFAULTS.get(name.lower(), ())
+        function = named_activation(name, [d if v is None else v for v, d in zip(given, defaults)])
+        if function is None:
+            raise GraphError("an activation has no name", hint="list one activation per gate and direction")
+        bound.append(function)
+    return bound
 
 
 def _register(op: str) -> None:
-    @kernel(op)
+    @kernel(op, prepare=prepared(op))
     @in_float32
     def run(
         x: Array,
@@ -31,45 +187,8 @@ def _register(op: str) -> None:
         n_outputs: int = 1,
         **attributes: Any,
     ) -> Any:
-        layer = layer_of(op, w, r, b, p, **attributes)
-        return layer.run(AT_ONCE, x, sequence_lens, _states(op, initial_h, initial_c), n_outputs)
-
-    @prepare(op)
-    def lay_out(operands: Sequence[Array | None], *, n_outputs: int = 1, **attributes: Any) -> Function | None:
-        """Lay the weights out once."""
-        w, r, b, p = (operands[i] if i < len(operands) else None for i in (1, 2, 3, 7))
-        if w is None or r is None or is_narrow(w.dtype):
-            return None
-        layer = layer_of(op, w, r, b, p, **attributes)
-
-        def prepared(x: Array, *others: Array | None) -> Any:
-            given = _Optional(*others[2:])
-            if (given.b is None, given.p is None) != (b is None, p is None):
-                return run(x, *others, n_outputs=n_outputs, **attributes)
-            return layer.run(AT_ONCE, x, given.sequence_lens, _states(op, given.h, given.c), n_outputs)
-
-        def recorded(work: Work, x: Array, *others: Array | None) -> Any:
-            given = _Optional(*others[2:])
-            has_lengths = given.sequence_lens is not None
-            if layer.loop is None or has_lengths or given.p is not None or (given.b is None) != (b is None):
-                return None
-            return layer.run(work, x, None, _states(op, given.h, given.c), n_outputs)
-
-        return Recordable(prepared, recorded)
-
-
-class _Optional(NamedTuple):
-    """Operands behind the weights."""
-
-    b: Array | None = None
-    sequence_lens: Array | None = None
-    h: Array | None = None
-    c: Array | None = None
-    p: Array | None = None
-
-
-def _states(op: str, h: Array | None, c: Array | None) -> tuple[Array | None, ...]:
-    return (h, c) if op == "LSTM" else (h,)
+        states = initial_h, initial_c
+        return _layer(CELLS[op], x, w, r, b, sequence_lens, states, p, n_outputs=n_outputs, **attributes)
 
 
 for _op in CELLS:
@@ -95,27 +214,22 @@ def dynamic_quantize_lstm(
     **attributes: Any,
 ) -> Any:
     """Inputs are quantized as a whole, the hidden state before every step."""
-    weights = (_dequantized(w, w_scale, w_zero_point), _dequantized(r, r_scale, r_zero_point))
-    layer = layer_of("LSTM", *weights, b, p, **attributes)
-    directions = [(one, _with_quantized_state(step)) for one, step in layer.directions()]
-    states = _states("LSTM", initial_h, initial_c)
-    return layer._replace(directions=lambda: directions, loop=None).run(
-        AT_ONCE, _quantized(x), sequence_lens, states, n_outputs
-    )
+
+    def step(d: Direction, inputs: Array, state: State) -> State:
+        return _lstm(d, inputs, (_through_bytes(state[0]), *state[1:]))
+
+    wide = (_dequantized(w, w_scale, w_zero_point), _dequantized(r, r_scale, r_zero_point))
+    cell, states = CELLS["LSTM"]._replace(step=step), (initial_h, initial_c)
+    return _layer(cell, _through_bytes(x), *wide, b, sequence_lens, states, p, n_outputs=n_outputs, **attributes)
 
 
 def _dequantized(w: Array, scale: Array, zero_point: Array) -> Array:
     """(directions, inputs, gates) of integers as (directions, gates, inputs) of floats."""
     directions = w.shape[0]
     centered = w.astype(np.float32) - zero_point.astype(np.float32).reshape(directions, 1, -1)
-    return np.ascontiguousarray((centered * scale.reshape(directions, 1, -1)).swapaxes(1, 2))
+    return (centered * scale.reshape(directions, 1, -1)).swapaxes(1, 2)
 
 
-def _quantized(x: Array) -> Array:
+def _through_bytes(x: Array) -> Array:
     """What x is after quantization to 8 bits."""
-    codes, scale, zero = dynamic_quantization(x)
-    return np.asarray((codes.astype(np.float32) - np.float32(zero)) * scale)
-
-
-def _with_quantized_state(step: Step) -> Step:
-    return lambda inputs, state: step(inputs, (_quantized(state[0]), *state[1:]))
+    return np.asarray(dequantize_linear(*dynamic_quantize_linear(x)))

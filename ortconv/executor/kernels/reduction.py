@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ortconv.executor.algorithms.blockwise import ones
-from ortconv.executor.algorithms.half_precision import in_float32, is_narrow, widen
-from ortconv.executor.algorithms.sliding_window import to_last
+from ortconv.executor.algorithms.half_precision import in_float32, widen
+from ortconv.executor.algorithms.pooling import mean_of_channels
 from ortconv.executor.kernels.elementwise import truncated_quotient
 from ortconv.executor.kernels.movement import integers
 from ortconv.executor.kernels.registry import kernel
-from ortconv.executor.replay.work import AT_ONCE, Work, recorded_by
 from ortconv.ir.tensor import Array
 
 Axes = tuple[int, ...]
@@ -22,41 +20,7 @@ Reduction = Callable[[Array, Axes, bool], Any]
 
 
 def _sum(x: Array, axes: Axes, keepdims: bool) -> Any:
-    totals = _products_with_ones(AT_ONCE, x, axes)
-    if totals is None:
-        return x.sum(axis=axes, keepdims=keepdims, dtype=x.dtype)
-    return totals.reshape(_left(x, axes, keepdims))
-
-
-def _left(x: Array, axes: Axes, keepdims: bool) -> list[int]:
-    return [1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes]
-
-
-_ROW_LIMIT = 4096
-"""Longer rows are left to the pairwise summation of numpy, which is more accurate."""
-
-_FEWEST_TOGETHER = 256
-"""Elements that a product must add up: products of less are many."""
-
-
-def _products_with_ones(work: Work, x: Array, axes: Axes) -> Array | None:
-    """Sums of floats over neighboring axes as products, which outrun reductions of short rows and columns; else None."""
-    if x.dtype.kind != "f" or not axes or not x.size:
-        return None
-    if not x.flags.c_contiguous and sorted(axes) == list(range(2, x.ndim)):
-        x, axes = to_last(x), tuple(range(1, x.ndim - 1))
-    first, end = min(axes), max(axes) + 1
-    length, columns = math.prod(x.shape[first:end]), math.prod(x.shape[end:])
-    if not x.flags.c_contiguous or end - first > len(axes) or length > _ROW_LIMIT:
-        return None
-    if columns > 1 and length * columns < _FEWEST_TOGETHER:
-        return None
-    out = work.empty((x.size // (length * columns), columns), x.dtype)
-    if columns == 1:
-        work.do(np.dot, x.reshape(-1, length), ones(length, x.dtype), out.reshape(-1))
-    else:
-        work.do(np.matmul, ones(length, x.dtype), x.reshape(-1, length, columns), out)
-    return out
+    return x.sum(axis=axes, keepdims=keepdims, dtype=x.dtype)
 
 
 def _mean(x: Array, axes: Axes, keepdims: bool) -> Any:
@@ -112,49 +76,23 @@ _REDUCTIONS: dict[str, Reduction] = {
 
 
 def _reduce(reduction: Reduction, x: Array, axes: Sequence[int] | None, keepdims: int, keep_if_empty: int) -> Array:
-    return np.asarray(reduction(x, _over(x, axes, keep_if_empty), bool(keepdims))).astype(x.dtype, copy=False)
-
-
-def _over(x: Array, axes: Sequence[int] | None, keep_if_empty: int) -> Axes:
-    """The axes that are reduced."""
     if axes is not None and len(axes):
-        return tuple(a + x.ndim if a < 0 else a for a in axes)
-    return () if keep_if_empty else tuple(range(x.ndim))
-
-
-def _recorded(reduction: Reduction, work: Work, x: Array, axes: Axes | None, keepdims: int, keep: int) -> Array | None:
-    """Sums and means as products, where these are."""
-    over = _over(x, axes, keep)
-    suits = reduction in (_sum, _mean) and not is_narrow(x.dtype)
-    total = _products_with_ones(work, x, over) if suits else None
-    if total is None:
-        return None
-    if reduction is _mean:
-        count = np.asarray(math.prod(x.shape[a] for a in over), x.dtype)
-        work.do(np.divide, total, count, total)
-    return total.reshape(_left(x, over, bool(keepdims)))
+        over: Axes = tuple(a + x.ndim if a < 0 else a for a in axes)
+    else:
+        over = () if keep_if_empty else tuple(range(x.ndim))
+    return np.asarray(reduction(x, over, bool(keepdims))).astype(x.dtype, copy=False)
 
 
 def _register(op: str, reduction: Reduction) -> None:
     first = 13 if op == "ReduceSum" else 18
+    fast = mean_of_channels if op == "ReduceMean" else None
 
-    def record_1(work: Work, x: Array, *, axes: Axes | None = None, keepdims: int = 1) -> Array | None:
-        return _recorded(reduction, work, x, axes, keepdims, 0)
-
-    def record(
-        work: Work, x: Array, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
-    ) -> Array | None:
-        numbers = None if axes is None else integers(axes)
-        return _recorded(reduction, work, x, numbers, keepdims, noop_with_empty_axes)
-
-    @kernel(op, until=first - 1)
-    @recorded_by(record_1)
+    @kernel(op, until=first - 1, fast=fast)
     @in_float32
     def with_attribute(x: Array, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Array:
         return _reduce(reduction, x, axes, keepdims, 0)
 
-    @kernel(op, since=first)
-    @recorded_by(record)
+    @kernel(op, since=first, fast=fast)
     @in_float32
     def with_input(x: Array, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
         return _reduce(reduction, x, None if axes is None else integers(axes), keepdims, noop_with_empty_axes)

@@ -13,16 +13,18 @@ A kernel that declares a keyword `n_outputs` gets the number of outputs of the n
 
 A kernel is the definition of its operator: plain numpy, generic in the type of elements as far as the operator's arithmetic is.
 Floats may be exact numbers in object arrays, whose arithmetic and functions are methods of the elements; integers have numpy's
-types. A faster form stands beside it, in `algorithms/`. It computes the same up to rounding, or returns None for operands that
-it does not suit:
+types. What plans run instead stands in `algorithms/`, and is named where the kernel is registered:
 
-    @kernel("Softmax", since=13, fast=rows.softmax)    # rows.softmax(work, x, *, axis=-1)
+    @kernel("Softmax", since=13, fast=rows.softmax)       # softmax(work, x, *, axis=-1)
+    @kernel("Add", record=of_ufunc(np.add))               # function (work, a, b)
+    @kernel("MatMul", prepare=gemm.prepared_matmul)       # prepared_matmul([None, w]) -> function (work, x, w)
+    @kernel("Resize", inner={"resample": ...})            # resize(x, ..., *, ..., resample=definition)
 
-A constant operand can be prepared once, when the plan is made:
-
-    @prepare("Conv", domain="")
-    def prepare_conv(operands, **attributes): ...     # operands: arrays where constant, else None
-        return function                               # called as the kernel is, instead of it; or None: use the kernel
+`fast` computes the same up to rounding, or returns None for operands that it does not suit. `record` is one that only a
+recording runs. `prepare` gets the operands, arrays
+where they are constant, else None, and the attributes; it returns a function of that kind, such as one with weights laid out, or
+None. `inner` is for a kernel that takes functions by keyword: each entry gets what `prepare` gets, and returns a function
+(work, *operands) for the place of the default, or None.
 """
 
 from __future__ import annotations
@@ -32,16 +34,18 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from inspect import signature
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ortconv.executor.replay.work import Function, Recordable, or_else
-
-Prepare = Callable[..., Function | None]
-"""Of operands, arrays where these are constant, else None, and attributes: the function to call instead; None for the kernel."""
-
+Function = Callable[..., Any]
 
 Fast = Callable[..., Any]
 """Of a Work, operands and attributes: what the kernel returns, or None for operands that it does not suit."""
+
+Prepare = Callable[..., Function | None]
+"""Of operands, arrays where these are constant, else None, and attributes: a function, or None."""
+
+_NOTHING: Mapping[str, Prepare] = MappingProxyType({})
 
 
 class Kernel(NamedTuple):
@@ -52,14 +56,15 @@ class Kernel(NamedTuple):
     attributes: frozenset[str] | None
     """Names of the attributes it takes; None if it takes any."""
     wants_n_outputs: bool
+    fast: Fast | None = None
+    record: Fast | None = None
     prepare: Prepare | None = None
-    """Lays constant operands out, once."""
-    accelerated: Recordable | None = None
-    """The same function in another form, which plans run instead."""
+    inner: Mapping[str, Prepare] = _NOTHING
+    build: Function | None = None
+    """Of the attributes alone: the function of operands that the kernel is then."""
 
 
 _kernels: dict[tuple[str, str], list[Kernel]] = {}
-_preparers: dict[tuple[str, str], Prepare] = {}
 _ANY_VERSION = 1 << 30
 
 _NO_FAMILIES = {"evaluate", "registry"}
@@ -68,22 +73,24 @@ FOLDED_FIRST = ("movement", "indexing", "creation", "cast", "elementwise")
 
 
 def kernel(
-    *ops: str, domain: str = "", since: int = 1, until: int = _ANY_VERSION, fast: Fast | None = None
+    *ops: str,
+    domain: str = "",
+    since: int = 1,
+    until: int = _ANY_VERSION,
+    fast: Fast | None = None,
+    record: Fast | None = None,
+    prepare: Prepare | None = None,
+    inner: Mapping[str, Prepare] = _NOTHING,
+    build: Function | None = None,
 ) -> Callable[[Function], Function]:
-    """Register a function as the kernel of one or more operators, `fast` as the form that plans run."""
+    """Register a function as the kernel of one or more operators, and what plans run instead."""
 
     def register(function: Function) -> Function:
         parameters = signature(function).parameters.values()
         names = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-        anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        entry = Kernel(
-            function,
-            since,
-            until,
-            None if anything else frozenset(names - {"n_outputs"}),
-            "n_outputs" in names,
-            accelerated=None if fast is None else or_else(fast, function),
-        )
+        attributes = None if any(p.kind is p.VAR_KEYWORD for p in parameters) else names - {"n_outputs", *inner}
+        known = None if attributes is None else frozenset(attributes)
+        entry = Kernel(function, since, until, known, "n_outputs" in names, fast, record, prepare, inner, build)
         for op in ops:
             _kernels.setdefault((domain, op), []).append(entry)
         return function
@@ -97,17 +104,6 @@ def table(functions: Mapping[str, Function], *, domain: str = "", since: int = 1
         kernel(op, domain=domain, since=since, until=until)(function)
 
 
-def prepare(*ops: str, domain: str = "") -> Callable[[Prepare], Prepare]:
-    """Register the function that prepares constant operands of one or more operators, in all of their versions."""
-
-    def register(function: Prepare) -> Prepare:
-        for op in ops:
-            _preparers[domain, op] = function
-        return function
-
-    return register
-
-
 def built(*ops: str, domain: str = "") -> Callable[[Function], Function]:
     """Register `build(*, attributes) -> function(*inputs)` as the kernel of operators whose attributes are a model in themselves.
 
@@ -119,8 +115,7 @@ def built(*ops: str, domain: str = "") -> Callable[[Function], Function]:
         def call(*inputs: Any, **attributes: Any) -> Any:
             return build(**attributes)(*inputs)
 
-        kernel(*ops, domain=domain)(call)
-        prepare(*ops, domain=domain)(lambda operands, **attributes: build(**attributes))
+        kernel(*ops, domain=domain, build=build)(call)
         return build
 
     return register
@@ -132,7 +127,7 @@ def lookup(domain: str, op: str, since: int) -> Kernel | None:
     while True:
         for entry in _kernels.get((domain, op), ()):
             if entry.since <= since <= entry.until:
-                return entry._replace(prepare=_preparers.get((domain, op)))
+                return entry
         if not pending:
             return None
         importlib.import_module(f"ortconv.executor.kernels.{pending.pop()}")

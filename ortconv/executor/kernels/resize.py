@@ -11,8 +11,7 @@ import numpy as np
 from ortconv.errors import GraphError
 from ortconv.executor.algorithms.half_precision import in_float32
 from ortconv.executor.algorithms.resampling import Taps, resampled
-from ortconv.executor.kernels.registry import kernel
-from ortconv.executor.replay.work import AT_ONCE, Work, recordable
+from ortconv.executor.kernels.registry import Function, kernel
 from ortconv.ir.tensor import Array
 
 
@@ -116,7 +115,19 @@ def _taps(a: Axis, s: Sampling) -> Taps:
     return Taps(index, weights, a.size)
 
 
-def _sampled(work: Work, x: Array, axes: Sequence[Axis], s: Sampling) -> Array:
+def resample(x: Array, axis: int, taps: Taps) -> Array:
+    """x along another axis: sums of selected elements times weights."""
+    weights = taps.weights(x.dtype)
+    selected: list[Array] = [x.take(index, axis) for index in taps.index]
+    if weights is None:
+        return selected[0]
+    return np.asarray(sum(y * w.reshape(-1, *(1,) * (x.ndim - axis - 1)) for y, w in zip(selected, weights)))
+
+
+_RESAMPLED = {"resample": lambda *_, **__: resampled}
+
+
+def _sampled(x: Array, axes: Sequence[Axis], s: Sampling, resample: Function) -> Array:
     """x resampled along every axis, in floating point unless the mode is nearest. The result is laid out as x."""
     order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
     y = x if s.mode == "nearest" or x.dtype.kind in "fO" else x.astype(np.float32)
@@ -124,14 +135,15 @@ def _sampled(work: Work, x: Array, axes: Sequence[Axis], s: Sampling) -> Array:
     for d in reversed(range(x.ndim)):
         a = axes[order[d]]
         if a.size != a.output or a.scale != 1 or s.coordinates == "tf_crop_and_resize":
-            y = resampled(work, y, d, _taps(a, s))
+            y = resample(y, d, _taps(a, s))
     if np.may_share_memory(y, x):
-        y = work.copied(y)
+        y = y.copy()
     return y.transpose(np.argsort(order))
 
 
 def _extrapolated(y: Array, axes: Sequence[Axis], s: Sampling, value: float) -> Array:
-    """`value` where positions lie outside the input. y is overwritten."""
+    """`value` where positions lie outside the input."""
+    y = y.copy()
     for d, a in enumerate(axes):
         position = s.positions(a)
         y[(slice(None),) * d + ((position < 0) | (position > a.size - 1),)] = value
@@ -139,15 +151,13 @@ def _extrapolated(y: Array, axes: Sequence[Axis], s: Sampling, value: float) -> 
 
 
 def _resampled(
-    work: Work, x: Array, axes: Sequence[Axis], s: Sampling, extrapolation_value: float = 0.0
-) -> Array | None:
+    x: Array, axes: Sequence[Axis], s: Sampling, resample: Function, extrapolation_value: float = 0.0
+) -> Array:
     crops = s.coordinates == "tf_crop_and_resize"
     rounds = s.mode != "nearest" and x.dtype.kind in "iu"
-    if work is not AT_ONCE and (crops or rounds):
-        return None
     if not crops and all(a.size == a.output for a in axes):
-        return work.copied(x)  # as onnxruntime does, whatever the scales
-    y = _sampled(work, x, axes, s)
+        return x.copy()  # as onnxruntime does, whatever the scales
+    y = _sampled(x, axes, s, resample)
     if crops:
         y = _extrapolated(y, axes, s, extrapolation_value)
     return _back_to(y, x.dtype, s.antialias) if rounds else y
@@ -163,42 +173,39 @@ def _simple_nearest(position: Array, a: Axis) -> Array:
     return np.ceil(position) if a.scale < 1 else np.floor(position)
 
 
-def _before_11(work: Work, x: Array, scales: Array | Sequence[float], mode: str) -> Array | None:
+def _before_11(x: Array, scales: Array | Sequence[float], mode: str, resample: Function) -> Array:
     axes = [Axis(n, int(np.floor(np.float32(n) * np.float32(s))), np.float32(s)) for n, s in zip(x.shape, scales)]
     sampling = Sampling(_MODES[mode], "asymmetric", _simple_nearest)
-    return _resampled(work, x, axes, sampling)
+    return _resampled(x, axes, sampling, resample)
 
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 
 
-@kernel("Upsample", until=6)
+@kernel("Upsample", until=6, inner=_RESAMPLED)
 @in_float32
-@recordable
-def upsample_1(work: Work, x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Array | None:
-    return _before_11(work, x, (1, 1, height_scale, width_scale), mode)
+def upsample_1(
+    x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest", resample: Function = resample
+) -> Array:
+    return _before_11(x, (1, 1, height_scale, width_scale), mode, resample)
 
 
-@kernel("Upsample", since=7, until=8)
+@kernel("Upsample", since=7, until=8, inner=_RESAMPLED)
 @in_float32
-@recordable
-def upsample_7(work: Work, x: Array, *, scales: Sequence[float], mode: str = "nearest") -> Array | None:
-    return _before_11(work, x, scales, mode)
+def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest", resample: Function = resample) -> Array:
+    return _before_11(x, scales, mode, resample)
 
 
-@kernel("Upsample", since=9)
-@kernel("Resize", until=10)
+@kernel("Upsample", since=9, inner=_RESAMPLED)
+@kernel("Resize", until=10, inner=_RESAMPLED)
 @in_float32
-@recordable
-def upsample(work: Work, x: Array, scales: Array, *, mode: str = "nearest") -> Array | None:
-    return _before_11(work, x, scales, mode)
+def upsample(x: Array, scales: Array, *, mode: str = "nearest", resample: Function = resample) -> Array:
+    return _before_11(x, scales, mode, resample)
 
 
-@kernel("Resize", since=11)
+@kernel("Resize", since=11, inner=_RESAMPLED)
 @in_float32
-@recordable
 def resize(
-    work: Work,
     x: Array,
     roi: Array | None = None,
     scales: Array | None = None,
@@ -213,7 +220,8 @@ def resize(
     keep_aspect_ratio_policy: str = "stretch",
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-) -> Array | None:
+    resample: Function = resample,
+) -> Array:
     chosen = [d % x.ndim for d in axes] if axes is not None else list(range(x.ndim))
     plan = [Axis(n, n, np.float32(1)) for n in x.shape]
     for d, a in zip(
@@ -228,7 +236,7 @@ def resize(
         bool(antialias) and mode != "nearest",
         bool(exclude_outside),
     )
-    return _resampled(work, x, plan, sampling, extrapolation_value)
+    return _resampled(x, plan, sampling, resample, extrapolation_value)
 
 
 def _axes(

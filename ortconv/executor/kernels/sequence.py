@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ortconv.executor.algorithms.steps import counted
 from ortconv.executor.kernels.movement import integers, pieces
 from ortconv.executor.kernels.registry import kernel
-from ortconv.executor.replay.work import counted
 from ortconv.ir.tensor import Array
 
 

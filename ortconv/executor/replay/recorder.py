@@ -135,6 +135,9 @@ class Recorder(Work):
             self.do(_copied, function, (result,), *operands)
         return result
 
+    def holds(self, x: Array) -> bool:
+        return self.block(x) is not None
+
     def block(self, x: Any) -> _Block | None:
         """The memory of the recorder in which an array lies."""
         if not isinstance(x, np.ndarray):
@@ -355,7 +358,8 @@ def _recorded(
         return None
     if isinstance(function, Recordable):
         result, calls = function.record(recorder, *values), recorder.calls()
-        return None if result is None else (result, calls)
+        if result is not None:
+            return result, calls
     if not makes_views:
         return None
     result = function(*values)

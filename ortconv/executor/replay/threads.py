@@ -11,7 +11,6 @@ from ortconv.process import openblas
 R = TypeVar("R")
 
 _of_run: ContextVar[int] = ContextVar("threads of a run", default=1)
-_of_products: ContextVar[int] = ContextVar("threads of products", default=1)
 
 
 def thread_count() -> int:
@@ -28,11 +27,6 @@ def in_threads(count: int, function: Callable[..., R], *args: Any) -> R:
         _of_run.reset(outer)
 
 
-def threads_of_products() -> int:
-    """How many threads share each matrix product."""
-    return _of_products.get()
-
-
 class products_in:  # noqa: N801, as other contexts
     """Set the threads of numpy's OpenBLAS, in the whole process. Other BLAS libraries stay as they are."""
 
@@ -40,7 +34,6 @@ class products_in:  # noqa: N801, as other contexts
         self._count = count
 
     def __enter__(self) -> None:
-        self._outer = _of_products.set(self._count)
         self._changed = [(change, was) for change, ask in openblas() if (was := ask()) != self._count]
         for change, _ in self._changed:
             change(self._count)
@@ -48,4 +41,3 @@ class products_in:  # noqa: N801, as other contexts
     def __exit__(self, *_: object) -> None:
         for change, was in self._changed:
             change(was)
-        _of_products.reset(self._outer)

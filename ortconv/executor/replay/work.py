@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 
-from ortconv.errors import UnsupportedError
 from ortconv.ir.tensor import Array
 
 Function = Callable[..., Any]
@@ -62,36 +60,16 @@ class Work:
     def reshaped(self, x: Array, shape: tuple[int, ...]) -> Array:
         return x.reshape(shape)
 
+    def holds(self, x: Array) -> bool:
+        """True for memory that later runs write to again."""
+        return True
+
     def call(self, function: Function, *operands: Any) -> Any:
         """What a function makes, which may be recordable or not. None where it cannot be recorded."""
         return function(*operands)
 
 
 AT_ONCE = Work()
-
-
-MOST_STEPS = 1 << 20
-"""Steps of a Python loop that one node may take."""
-
-
-def counted(steps: int) -> int:
-    """The number of steps. UnsupportedError for more than MOST_STEPS."""
-    if steps > MOST_STEPS:
-        raise UnsupportedError(
-            f"the node would take {steps} steps, the limit is {MOST_STEPS}",
-            hint="look at its kernel_shape, pads, strides and dilations, or run it on the backend onnxruntime",
-        )
-    return steps
-
-
-def spans(size: int, most: int) -> list[slice]:
-    """range(size) in slices of at most `most` elements and nearly the same length, the longest first; none for size 0."""
-    count = counted(-(-size // max(most, 1)))
-    return (
-        [slice(*pair) for pair in pairwise(size - size * left // count for left in range(count, -1, -1))]
-        if size > 0
-        else []
-    )
 
 
 Finish = Callable[[Work, Array], None]
@@ -117,25 +95,47 @@ def recordable(function: Callable[..., Any]) -> Recordable:
     return Recordable(partial(function, AT_ONCE), function)
 
 
-def recorded_by(record: Callable[..., Any]) -> Callable[[Function], Recordable]:
-    """Decorates a function of operands whose recorded form is another function."""
-    return lambda function: Recordable(function, record)
-
-
 def or_else(fast: Callable[..., Any], reference: Function) -> Recordable:
     """`fast(work, *operands)`, or `reference(*operands)` where that returns None; recordable where `fast` is."""
 
-    def run(*operands: Any, **attributes: Any) -> Any:
-        result = fast(AT_ONCE, *operands, **attributes)
-        return reference(*operands, **attributes) if result is None else result
+    def run(*operands: Any) -> Any:
+        result = fast(AT_ONCE, *operands)
+        return reference(*operands) if result is None else result
 
     return Recordable(run, fast)
 
 
-def with_attributes(function: Function, attributes: Mapping[str, Any]) -> Function:
-    """A function with keyword arguments bound, recordable if it was."""
-    bound = partial(function, **attributes)
-    return Recordable(bound, partial(function.record, **attributes)) if isinstance(function, Recordable) else bound
+def with_inner(definition: Function, inner: Mapping[str, Function]) -> Recordable:
+    """A function that takes others by keyword, with functions (work, *operands) for these.
+
+    It can be recorded where nothing else in it computes: where all that the others read lies in memory of the work or of its
+    operands, and so does its result.
+    """
+
+    def record(work: Work, *operands: Any) -> Any:
+        given = [x for x in operands if isinstance(x, np.ndarray)]
+
+        def bound(function: Function) -> Function:
+            def call(*args: Any, **attributes: Any) -> Any:
+                arrays = [x for x in args if isinstance(x, np.ndarray)]
+                if not all(work.holds(x) or any(np.may_share_memory(x, y) for y in given) for x in arrays):
+                    raise _ComputedError
+                return function(work, *args, **attributes)
+
+            return call
+
+        try:
+            result = definition(*operands, **{name: bound(function) for name, function in inner.items()})
+        except _ComputedError:
+            return None
+        return result if isinstance(result, np.ndarray) and work.holds(result) else None
+
+    at_once = {name: partial(function, AT_ONCE) for name, function in inner.items()}
+    return Recordable(partial(definition, **at_once), record)
+
+
+class _ComputedError(Exception):
+    """An inner function reads what is not recorded."""
 
 
 @recordable

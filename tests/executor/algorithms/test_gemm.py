@@ -1,4 +1,4 @@
-"""Products in pieces are gemm."""
+"""Products with weights that are laid out."""
 
 import numpy as np
 import pytest
@@ -11,11 +11,6 @@ RNG = np.random.default_rng(3)
 
 def f32(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
-
-
-@pytest.fixture(params=[0, 1000, 100**3])
-def piece(request, monkeypatch):
-    monkeypatch.setattr(gemm, "largest_piece", lambda: request.param)
 
 
 SHAPES = [
@@ -34,7 +29,6 @@ SHAPES = [
 @batched
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.usefixtures("piece")
 def test_weights(shape, order):
     rows, depth, columns = shape
     x, w = f32(2, rows, depth), np.asarray(f32(depth, columns), order=order)
@@ -46,7 +40,6 @@ def test_weights(shape, order):
         np.testing.assert_allclose(multiply(x[0, 0]), want[0, 0], rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.usefixtures("piece")
 def test_weights_side_by_side():
     x, parts = f32(70, 24), [f32(24, 32), f32(24, 64), f32(24, 32)]
     want = np.matmul(x, np.concatenate(parts, axis=1))
@@ -59,17 +52,7 @@ def test_equal_weights_are_laid_out_once():
     assert gemm.by_weights(w).func.__self__ is not gemm.by_weights(w.T).func.__self__
 
 
-@pytest.mark.parametrize("shape", [(1, 3, 4), (100, 30, 20), (128, 500, 64)], ids=str)
-@pytest.mark.usefixtures("piece")
-def test_product(shape):
-    rows, depth, columns = shape
-    a, b, out = f32(rows, depth), f32(depth, 2 * columns)[:, ::2], f32(rows, 2 * columns)[:, :columns]
-    gemm.product(a, b, out)
-    np.testing.assert_allclose(out, np.matmul(a, b), rtol=1e-5, atol=1e-4)
-
-
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.usefixtures("piece")
 def test_writer(shape):
     rows, depth, columns = shape
     x, w, out = f32(2, rows, depth), f32(depth, columns), f32(2, rows, 2 * columns)[..., :columns]
@@ -79,24 +62,3 @@ def test_writer(shape):
     np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-4)
     write(np.asarray(x[1], order="F"), out[0])
     np.testing.assert_allclose(out[0], want[1], rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.usefixtures("piece")
-def test_products_of_many_matrices():
-    a, b, out = f32(3, 130, 20), f32(3, 20, 24), f32(3, 130, 24)
-    gemm.product(a, b, out)
-    np.testing.assert_allclose(out, np.matmul(a, b), rtol=1e-5, atol=1e-4)
-    few = f32(4, 20)
-    columns = np.empty((4, 130), np.float32)
-    gemm.product(a[0].copy(order="F"), few.T, columns.T)
-    np.testing.assert_allclose(columns, few @ a[0].T, rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.parametrize("shape", [(4, 6, 5), (100, 30, 20), (131, 500, 64)], ids=str)
-@pytest.mark.usefixtures("piece")
-def test_stacked_products(shape):
-    rows, depth, columns = shape
-    a, b = f32(2, rows, 3, depth).swapaxes(1, 2), f32(2, 3, depth, columns)
-    out = np.full((2, rows, 3, columns), np.nan, np.float32).swapaxes(1, 2)
-    gemm.product(a, b, out)
-    np.testing.assert_allclose(out, np.matmul(a, b), rtol=1e-5, atol=1e-4)

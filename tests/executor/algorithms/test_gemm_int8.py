@@ -12,12 +12,10 @@ NOTHING = [(0, 4, 16), (3, 0, 16), (2, 5, 0)]
 
 
 @pytest.mark.parametrize("shape", SHAPES + NOTHING, ids=str)
-@pytest.mark.parametrize("piece", [0, 1000, 100**3])
 @pytest.mark.parametrize("widened", [0, 1 << 12, 1 << 30])
 @pytest.mark.parametrize("kept", [0, 1 << 30], ids=["as they are", "wide"])
-def test_product(shape, piece, widened, kept, monkeypatch):
+def test_product(shape, widened, kept, monkeypatch):
     monkeypatch.setattr(gemm_int8, "_MOST_KEPT_BYTES", kept)
-    monkeypatch.setattr(gemm_int8, "largest_piece", lambda: piece)
     monkeypatch.setattr(gemm_int8, "_WIDENED_BYTES", widened)
     rows, depth, columns = shape
     w = RNG.integers(-128, 127, (columns, depth), np.int8, endpoint=True).T

@@ -13,7 +13,6 @@ from ortconv.executor import plan
 from ortconv.executor.algorithms import winograd, winograd_int8
 from ortconv.executor.algorithms.conv import convolve, filters
 from ortconv.executor.algorithms.gemm_int8 import leave
-from ortconv.executor.algorithms.rounding import to_bytes
 from ortconv.executor.algorithms.sliding_window import window
 from ortconv.executor.algorithms.winograd_int8 import TiledWeights, _Bounds
 from ortconv.executor.fusion import int8_ops
@@ -140,7 +139,8 @@ def test_what_is_quantized_first_is_handed_on_as_codes(more, needs_bytes, tmp_pa
     constants, body, kind = OPERATORS["channels last"]
     path = save(constants, body, kind + more, tmp_path / "m.onnx")
     made = []
-    monkeypatch.setattr(quantize, "to_bytes", lambda *args: made.append(args) or to_bytes(*args))
+    to_bytes = quantize.round_to_integers
+    monkeypatch.setattr(quantize, "round_to_integers", lambda *args: made.append(args) or to_bytes(*args))
     Session(path).run(None, {"x": next(examples())})
     assert bool(made) == needs_bytes
 

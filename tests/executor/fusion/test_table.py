@@ -15,7 +15,6 @@ from ortconv.executor.fusion.group import Scope
 from ortconv.executor.fusion.table import FLOAT, QUANTIZED
 from ortconv.executor.plan import _bind
 from ortconv.executor.replay.recorder import Recorder
-from ortconv.executor.replay.work import Recordable
 from ortconv.ir.graph import Graph
 from ortconv.onnxio.load import from_proto
 
@@ -34,19 +33,9 @@ MODELS = {
         """g (float[4,6] x) => (int32[4,6] y) { a, s, z = DynamicQuantizeLinear(x) y = MatMulInteger(a, w, z) }""",
         QW,
     ),
-    "horizontal": (
-        """g (float[2,4,6] x) => (float[2,4,6] q, float[2,4,6] k, float[2,4,6] v) {
-            q = MatMul(x, u) k = MatMul(x, v0) v = MatMul(x, w) }""",
-        {"u": W["u"], "v0": W["v"], "w": W["w"]},
-    ),
     "attention": (
         """g (float[1,2,5,4] q, float[1,2,4,5] k, float[1,2,5,4] v) => (float[1,2,5,4] y) <float f = {0.5}> {
             a = MatMul(q, k) b = Mul(a, f) c = Softmax<axis = -1>(b) y = MatMul(c, v) }""",
-        {},
-    ),
-    "transpose chain": (
-        """g (float[4,6] x) => (float[6,4] y) <int64[4] p = {2, 2, 3, 2}, int64[2] r = {6, 4}> {
-            a = Reshape(x, p) b = Transpose<perm = [2, 0, 3, 1]>(a) y = Reshape(b, r) }""",
         {},
     ),
     "elementwise": (
@@ -106,10 +95,7 @@ def run(graph: Graph, scope: Scope, inputs: dict[str, np.ndarray], grouped: bool
             continue
         function, reads = bind(node) if group is None else (group.function, group.reads)
         operands = [None if v is None else values.get(v, scope.constant(v)) for v in reads]
-        if recorder is not None and isinstance(function, Recordable):
-            result = function.record(recorder, *operands)
-        else:
-            result = function(*operands)
+        result = function(*operands) if recorder is None else recorder.call(function, *operands)
         makes = node.outputs if group is None else group.makes
         values.update(zip(makes, result if isinstance(result, tuple) else (result,), strict=True))
     return [values[v] for v in graph.outputs]

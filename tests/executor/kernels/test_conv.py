@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from ortconv.errors import GraphError
-from ortconv.executor.algorithms import gemm, row_tiles
-from ortconv.executor.kernels import registry
+from ortconv.executor.algorithms import row_tiles
 from tests.batches import batched
-from tests.executor.single_node import assert_same, compare, run_kernel, run_onnxruntime
+from tests.executor.single_node import accelerated, assert_same, compare, run_kernel, run_onnxruntime
 
 # input, weights, attributes
 CONVOLUTIONS = [
@@ -76,12 +75,9 @@ def test_conv(rng, x, w, attributes, bias):
 
 def assert_prepared_equals_plain(rng, x, w, attributes):
     inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, w[0])]
-    prepare = registry.lookup("", "Conv", 22).prepare
-    assert prepare is not None
-    function = prepare([None, *inputs[1:]], **attributes)
-    assert function is not None
+    function = accelerated("Conv", inputs, attributes, (1, 2))
     for memory in (inputs[0], np.moveaxis(np.ascontiguousarray(np.moveaxis(inputs[0], 1, -1)), -1, 1)):
-        got = function(memory, *inputs[1:], **attributes)
+        got = function(memory, *inputs[1:])
         assert_same(got, run_kernel("Conv", inputs, attributes)[0], rtol=1e-4, atol=1e-4)
 
 
@@ -106,14 +102,6 @@ def test_conv_in_many_stripes(rng, x, w, attributes, monkeypatch):
     want = run_kernel("Conv", inputs, attributes)[0]
     monkeypatch.setattr(row_tiles, "TILE_BYTES", 2000)
     assert_same(run_kernel("Conv", inputs, attributes)[0], want, rtol=1e-4, atol=1e-4)
-
-
-@batched
-@pytest.mark.parametrize("piece", [0, 2000])
-@pytest.mark.parametrize(("x", "w", "attributes"), CONVOLUTIONS)
-def test_conv_in_pieces(rng, x, w, attributes, piece, monkeypatch):
-    monkeypatch.setattr(gemm, "largest_piece", lambda: piece)
-    assert_prepared_equals_plain(rng, x, w, attributes)
 
 
 @pytest.mark.parametrize("shape", [(1, 0, 5, 5), (0, 3, 5, 5)])
@@ -143,13 +131,8 @@ def test_conv_does_not_spread_non_finite_values(rng):
     x, w = _numbers(rng, 1, 64, 12, 12), _numbers(rng, 64, 64, 3, 3)
     x[0, 0, 5, 5], x[0, 1, 9, 9] = np.nan, np.inf
     compare("Conv", [x, w], {"pads": [1, 1, 1, 1]}, rtol=1e-4, atol=1e-4)
-    prepare = registry.lookup("", "Conv", 22).prepare
-    assert prepare is not None
-    function = prepare([None, w], pads=(1, 1, 1, 1))
-    assert function is not None
-    assert_same(
-        function(x, w, pads=(1, 1, 1, 1)), run_onnxruntime("Conv", [x, w], {"pads": [1, 1, 1, 1]})[0], 1e-4, 1e-4
-    )
+    function = accelerated("Conv", [x, w], {"pads": (1, 1, 1, 1)}, (1,))
+    assert_same(function(x, w), run_onnxruntime("Conv", [x, w], {"pads": [1, 1, 1, 1]})[0], 1e-4, 1e-4)
 
 
 @pytest.mark.parametrize(
@@ -196,12 +179,9 @@ def test_fused_conv(rng, name, parameters, residual):
     if parameters:
         attributes["activation_params"] = parameters
     compare("FusedConv", inputs, attributes, domain="com.microsoft", atol=1e-5)
-    prepare = registry.lookup("com.microsoft", "FusedConv", 22).prepare
-    assert prepare is not None
-    function = prepare([None, *inputs[1:3]], **attributes)
-    assert function is not None
+    function = accelerated("FusedConv", inputs, attributes, (1, 2), domain="com.microsoft")
     want = run_kernel("FusedConv", inputs, attributes, domain="com.microsoft")[0]
-    assert_same(function(*inputs, **attributes), want, 1e-4, 1e-4)
+    assert_same(function(*inputs), want, 1e-4, 1e-4)
 
 
 # input, weights, attributes
@@ -225,9 +205,7 @@ TRANSPOSED = [
 @batched
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("x", "w", "attributes"), TRANSPOSED)
-@pytest.mark.parametrize("piece", [0, 100**3])
-def test_conv_transpose(rng, x, w, attributes, bias, piece, monkeypatch):
-    monkeypatch.setattr(gemm, "largest_piece", lambda: piece)
+def test_conv_transpose(rng, x, w, attributes, bias):
     outputs = w[1] * attributes.get("group", 1)
     inputs = [_numbers(rng, *x), _numbers(rng, *w), _numbers(rng, outputs) if bias else None]
     compare("ConvTranspose", inputs, attributes, atol=1e-5)

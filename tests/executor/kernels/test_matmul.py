@@ -5,9 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ortconv.executor.kernels.matmul import prepare_matmul_integer
 from tests.batches import batched
-from tests.executor.single_node import assert_same, compare, run_kernel
+from tests.executor.single_node import accelerated, assert_same, compare, run_kernel
 
 SHAPES = [
     ((3,), (3,)), ((3,), (3, 4)), ((2, 3), (3,)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((2, 1, 2, 3), (5, 3, 4)),
@@ -114,8 +113,7 @@ def test_prepared_integer_weights(shape, zero_point):
     b[::7, 1] = 1
     a, origin = np.full(shape, 255, np.uint8), np.uint8(3)
     a[..., ::5] = 0
-    prepared = prepare_matmul_integer([None, b, None, zero_point])
-    assert prepared is not None
+    prepared = accelerated("MatMulInteger", [a, b, origin, zero_point], known=(1, 3), opset=10)
     for known in (zero_point, np.uint8(9)) if zero_point is None else (zero_point,):
         want = (a.astype(np.int64) - 3) @ (b.astype(np.int64) - int(known or 0))
         got = prepared(a, b, origin, known)

@@ -8,9 +8,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ortconv.executor.kernels import registry
 from tests.batches import batched
-from tests.executor.single_node import assert_same, compare, run_kernel
+from tests.executor.single_node import accelerated, assert_same, compare, run_kernel
 
 MS = "com.microsoft"
 EIGHT_BITS = [np.uint8, np.int8]
@@ -76,11 +75,8 @@ def convolution(rng, x, w, types, per_channel, bias):
 def test_qlinear_conv(rng, x, w, attributes, types, bias):
     inputs = convolution(rng, x, w, types, types[1] is np.int8, bias)
     compare("QLinearConv", inputs, attributes, opset=10)
-    prepare = registry.lookup("", "QLinearConv", 22).prepare
-    assert prepare is not None
-    function = prepare([None, *inputs[1:]], **attributes)
-    assert function is not None
-    assert_same(function(*inputs, **attributes), run_kernel("QLinearConv", inputs, attributes, opset=10)[0])
+    function = accelerated("QLinearConv", inputs, attributes, (3, 5))
+    assert_same(function(*inputs), run_kernel("QLinearConv", inputs, attributes, opset=10)[0])
 
 
 def test_qlinear_conv_channels_last(rng):
@@ -281,10 +277,5 @@ def test_constant_weights_make_the_same(rng):
     for op, domain, attributes, inputs, constant in prepared_cases(rng):
         want = run_kernel(op, inputs, attributes, domain=domain)[0]
         for known in (constant, constant[:1]):
-            operands = [v if i in known else None for i, v in enumerate(inputs)]
-            function = registry.lookup(domain, op, 22).prepare(operands, **attributes)
-            if function is not None:
-                np.testing.assert_array_equal(function(*inputs), want, err_msg=op)
-        assert registry.lookup(domain, op, 22).prepare(
-            [v if i in constant else None for i, v in enumerate(inputs)], **attributes
-        )
+            function = accelerated(op, inputs, attributes, known, domain=domain)
+            np.testing.assert_array_equal(function(*inputs), want, err_msg=op)

@@ -7,8 +7,7 @@ from onnx.parser import parse_graph
 
 from ortconv import process
 from ortconv.errors import BackendError, UsageError
-from ortconv.executor.algorithms import gemm
-from ortconv.executor.replay.threads import in_threads, products_in, thread_count, threads_of_products
+from ortconv.executor.replay.threads import in_threads, products_in, thread_count
 from ortconv.runtime.session import Session
 
 RNG = np.random.default_rng(3)
@@ -63,6 +62,7 @@ def _model(text):
     weights = {n: RNG.uniform(-1, 1, s).astype(np.float32) for n, s in SHAPES.items()}
     weights |= {n: RNG.uniform(-1, 1, s).astype(np.float32) for n, s in RECURRENT.items()}
     weights["r1"] = RNG.uniform(-1, 1, (48, 8, 5)).astype(np.float32)
+    weights["p"] /= 8  # BLAS rounds otherwise in several threads, and a softmax of large scores would show that
     weights |= {"scale": np.float32(0.03), "zero": np.uint8(120)}
     weights |= {"axis": np.array([-1]), "nought": np.float32(0), "izero": np.uint8(120)}
     weights |= {
@@ -100,13 +100,13 @@ def test_blas_has_so_many_threads_and_then_its_own():
     before = _blas_threads()
     assert "openblas" not in str(np.show_config(mode="dicts")) or before
     with products_in(3):
-        assert (_blas_threads(), threads_of_products()) == ([3 for _ in before], 3)
+        assert _blas_threads() == [3 for _ in before]
         with products_in(1):
-            assert (_blas_threads(), threads_of_products()) == ([1 for _ in before], 1)
-        assert (_blas_threads(), threads_of_products()) == ([3 for _ in before], 3)
+            assert _blas_threads() == [1 for _ in before]
+        assert _blas_threads() == [3 for _ in before]
     with pytest.raises(ZeroDivisionError), products_in(2):
         1 / 0  # noqa: B018
-    assert (_blas_threads(), threads_of_products()) == (before, 1)
+    assert _blas_threads() == before
 
 
 def test_a_run_knows_its_threads():
@@ -115,19 +115,6 @@ def test_a_run_knows_its_threads():
     with pytest.raises(ZeroDivisionError):
         in_threads(3, lambda: 1 / 0)
     assert thread_count() == 1
-
-
-def test_products_are_whole_where_threads_share_them(monkeypatch):
-    x, w, out = (np.ones(shape, np.float32) for shape in ((500, 64), (64, 64), (500, 64)))
-    monkeypatch.setattr(gemm, "largest_piece", lambda: 10**5)
-    calls = []
-    monkeypatch.setattr(gemm.np, "matmul", lambda *args: calls.append(args[0].shape))
-    gemm.product(x, w, out)
-    assert len(calls[0]) == 3
-    calls.clear()
-    with products_in(2):
-        gemm.product(x, w, out)
-    assert calls == [(500, 64)]
 
 
 def test_onnxruntime_gets_its_threads(tmp_path):

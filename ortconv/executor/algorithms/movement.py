@@ -1,0 +1,67 @@
+"""Reshape, Concat and DepthToSpace in the memory order of what they read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ortconv.executor.algorithms.sliding_window import channels_first
+from ortconv.executor.replay.work import Work, copy_pixels, copy_to
+from ortconv.ir.tensor import Array
+
+_SHORT_RUN = 8
+"""Elements along the last axis that are better copied in as many calls."""
+
+
+def reshape(work: Work, x: Array, shape: Array, *, allowzero: int = 0) -> Array | None:
+    """None where nothing is copied. Channels that are joined to one axis stay last in memory, behind those of the image."""
+    if x.flags.c_contiguous or 0 in shape:
+        return None
+    y = x.reshape(shape.tolist())
+    if np.may_share_memory(x, y):
+        return None
+    if _joins_channels(x, y):
+        return _with_channels_last(work, x, y)
+    out = work.empty(y.shape, y.dtype)
+    work.do(copy_pixels, x, out.reshape(x.shape))
+    return out
+
+
+def _joins_channels(x: Array, y: Array) -> bool:
+    """True where y has the image of x, and x its channels last in memory."""
+    spatial = y.ndim - 2
+    if x.ndim <= y.ndim or spatial < 1 or (x.shape[0], *x.shape[-spatial:]) != (y.shape[0], *y.shape[2:]):
+        return False
+    return min(x.strides[-spatial:]) >= max(x.strides[1:-spatial])
+
+
+def _with_channels_last(work: Work, x: Array, y: Array) -> Array:
+    spatial = y.ndim - 2
+    out = work.empty((y.shape[0], *y.shape[2:], y.shape[1]), x.dtype)
+    source = x.transpose(0, *range(x.ndim - spatial, x.ndim), *range(1, x.ndim - spatial))
+    target = out.reshape(source.shape)
+    if source.shape[-1] > _SHORT_RUN:
+        work.do(copy_pixels, source, target)
+    else:
+        for i in range(source.shape[-1]):
+            work.do(copy_to, source[..., i], target[..., i])
+    return channels_first(out)
+
+
+def concat(work: Work, *inputs: Array, axis: int = 1) -> Array:
+    y = np.concatenate(inputs, axis)
+    out = work.like(y)
+    work.do(np.concatenate, inputs, axis, out)
+    return out
+
+
+def depth_to_space(work: Work, x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+    n, c, h, w = x.shape
+    b = blocksize
+    c //= b * b
+    x = x.reshape(n, b, b, c, h, w) if mode == "DCR" else x.reshape(n, c, b, b, h, w).transpose(0, 2, 3, 1, 4, 5)
+    last = x.size > 0 and x.strides[-1] > max(x.strides[1:4])
+    out = work.empty((n, h, b, w, b, c) if last else (n, c, h, b, w, b), x.dtype)
+    y = out.transpose(0, 2, 4, 5, 1, 3) if last else out.transpose(0, 3, 5, 1, 2, 4)
+    for i, j in np.ndindex(b, b):
+        work.do(np.copyto, y[:, i, j], x[:, i, j])
+    return out.reshape(n, h * b, w * b, c).transpose(0, 3, 1, 2) if last else out.reshape(n, c, h * b, w * b)

@@ -1,0 +1,28 @@
+"""Loops of one node: a limit on their steps, and ranges cut into spans."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from ortconv.errors import UnsupportedError
+
+MOST_STEPS = 1 << 20
+"""Steps of a Python loop that one node may take."""
+
+
+def counted(steps: int) -> int:
+    """The number of steps. UnsupportedError for more than MOST_STEPS."""
+    if steps > MOST_STEPS:
+        raise UnsupportedError(
+            f"the node would take {steps} steps, the limit is {MOST_STEPS}",
+            hint="look at its kernel_shape, pads, strides and dilations, or run it on the backend onnxruntime",
+        )
+    return steps
+
+
+def spans(size: int, most: int) -> list[slice]:
+    """range(size) in slices of at most `most` elements and nearly the same length, the longest first; none for size 0."""
+    if size <= 0:
+        return []
+    count = counted(-(-size // max(most, 1)))
+    return [slice(*pair) for pair in pairwise(size - size * left // count for left in range(count, -1, -1))]
