@@ -207,8 +207,6 @@ def _measured(
 
     The first run finds the feeds. It counts where it is the only one and computes nothing but outputs.
     """
-    import numpy as np
-
     from ortconv.compare.feeds import accepted
     from ortconv.process import forget_peak, peak_bytes
 
@@ -230,10 +228,11 @@ def _measured(
         timed = [name for name in names if name not in kept] or names
         for _ in range(flags["repeat"]):
             found |= zip(timed, run(timed, feeds), strict=True)
+    ranked, count = sorted(times), len(times)
     document = {
-        "runs": len(times),
-        "median_seconds": round(float(np.median(times)), 9),
-        "p90_seconds": round(sorted(times)[-(-9 * len(times) // 10) - 1], 9),
+        "runs": count,
+        "median_seconds": round((ranked[(count - 1) // 2] + ranked[count // 2]) / 2, 9),
+        "p90_seconds": round(ranked[-(-9 * count // 10) - 1], 9),
         "peak_bytes": peak_bytes(),
         "made_up": [name for name in feeds if name not in wanted.arrays],
     }
