@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +28,8 @@ class Flags(click.ParamType):  # type: ignore[type-arg]
     name = "flags"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value:
+            return ""
         from ortconv.nnapi.vlog import FLAGS
 
         known = (*FLAGS, "all", "1")
@@ -82,6 +83,8 @@ def messages(flags: str) -> Iterator[None]:
     """Print the runtime's messages to stderr in the form of Android's log: those of the flags, warnings and errors in any
     case.
     """
+    import logging
+
     from ortconv.nnapi.properties import override
     from ortconv.nnapi.vlog import LOGGER, LogLine
 

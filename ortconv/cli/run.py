@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     "--repeat",
     type=click.IntRange(1),
     default=1,
-    help="Number of runs; several report the median and p90 of their times.",
+    help="Number of runs. Of several, the median and p90 of the times are shown; a first run before them does not count.",
 )
 @click.option(
     "--threads", type=click.IntRange(1), default=1, metavar="N", help="Threads of numpy's BLAS and of onnxruntime."
@@ -203,26 +203,36 @@ def _plan(session: Session) -> list[dict[str, Any]]:
 def _measured(
     session: Session, names: Sequence[str], flags: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """The feeds, how long the runs took, and the results by name. A first run that is not counted finds the feeds."""
-    from ortconv.compare.feeds import first_run
+    """The feeds, how long the runs took, and the results by name.
+
+    The first run finds the feeds. It counts where it is the only one and computes nothing but outputs.
+    """
+    from ortconv.compare.feeds import accepted
     from ortconv.process import forget_peak, peak_bytes
 
     wanted = given.read_inputs(session.model.graph, flags["inputs"], flags["texts"])
-    forget_peak()
-    feeds, results = first_run(session, names, wanted.arrays, wanted.draws, flags["seed"])
-    times = []
-    kept = {v.name for v in session.kept}
-    timed = [name for name in names if name not in kept] or names
-    found = dict(zip(names, results, strict=True))
-    for _ in range(flags["repeat"]):
+    times: list[float] = []
+
+    def run(names: Sequence[str], feeds: Mapping[str, Any]) -> list[Any]:
         start = time.perf_counter()
-        results = session.run(timed, feeds)
+        results = session.run(names, feeds)
         times.append(time.perf_counter() - start)
-        found |= zip(timed, results, strict=True)
+        return results
+
+    forget_peak()
+    feeds, results = accepted(session.model.graph, partial(run, names), wanted.arrays, wanted.draws, flags["seed"])
+    found = dict(zip(names, results, strict=True))
+    if flags["repeat"] > 1 or session.kept:
+        times.clear()
+        kept = {v.name for v in session.kept}
+        timed = [name for name in names if name not in kept] or names
+        for _ in range(flags["repeat"]):
+            found |= zip(timed, run(timed, feeds), strict=True)
+    ranked, count = sorted(times), len(times)
     document = {
-        "runs": len(times),
-        "median_seconds": round(statistics.median(times), 9),
-        "p90_seconds": round(sorted(times)[-(-9 * len(times) // 10) - 1], 9),
+        "runs": count,
+        "median_seconds": round((ranked[(count - 1) // 2] + ranked[count // 2]) / 2, 9),
+        "p90_seconds": round(ranked[-(-9 * count // 10) - 1], 9),
         "peak_bytes": peak_bytes(),
         "made_up": [name for name in feeds if name not in wanted.arrays],
     }

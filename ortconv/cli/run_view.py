@@ -56,7 +56,7 @@ def _time(document: dict[str, Any]) -> str:
     median, p90 = (document[f"{name}_seconds"] * 1e3 for name in ("median", "p90"))
     runs = f"median {median:.3f} ms, p90 {p90:.3f} ms of {document['runs']} runs"
     memory = "" if document["peak_bytes"] is None else f", peak memory of the process {size(document['peak_bytes'])}"
-    runs = runs if document["runs"] > 1 else f"run {median:.3f} ms"
+    runs = runs if document["runs"] > 1 else f"first run {median:.3f} ms"
     return f"  time    load {document['load_seconds'] * 1e3:.1f} ms, {runs}{memory}"
 
 

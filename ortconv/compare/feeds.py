@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,10 +69,21 @@ def first_run(
 
     UsageError if there are arrays and an input is neither among them nor among the draws.
     """
+    return accepted(session.model.graph, partial(session.run, names), arrays, draws, seed)
+
+
+def accepted(
+    graph: Graph,
+    run: Callable[[Feeds], list[Any]],
+    arrays: Mapping[str, Any] | None = None,
+    draws: Mapping[str, Draw] | None = None,
+    seed: int = 0,
+) -> tuple[Feeds, list[Any]]:
+    """The same with a function that runs the model."""
     failure: BackendError | None = None
-    for feeds in candidates(session.model.graph, seed, arrays, draws):
+    for feeds in candidates(graph, seed, arrays, draws):
         try:
-            return feeds, session.run(names, feeds)
+            return feeds, run(feeds)
         except BackendError as error:
             failure = failure or error
     assert failure is not None

@@ -23,9 +23,7 @@ def basic_passes() -> tuple[AnyPass, ...]:
 
 def offload_passes() -> tuple[AnyPass, ...]:
     """Standard operators in the forms that accelerators take: all of them run only on request."""
-    from ortconv.optimizer import offload
-
-    return offload.PASSES
+    return ()
 
 
 def extended_passes() -> tuple[AnyPass, ...]:

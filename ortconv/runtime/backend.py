@@ -24,7 +24,8 @@ BUILT_IN = {
     "nnapi": "ortconv.backends.nnapi.backend:Nnapi",
     "litert": "ortconv.backends.litert.backend:LiteRt",
 }
-"""The entry points of ortconv itself, for a copy that is run without being installed."""
+"""The entry points of ortconv itself. They are known without a search of all installed packages, which takes longer than a small
+model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +156,8 @@ def get_backend(name: str) -> Backend:
     """A backend by name, or by NAME:SETTINGS for one that takes settings. UsageError for an unknown one, BackendError for one
     that cannot be used here.
     """
-    found = discover()
     base, _, settings = name.partition(":")
-    if base not in found:
+    if base not in BUILT_IN and base not in (found := discover()):
         hint = nearest(base, found) or f"known backends: {', '.join(sorted(found))}"
         raise UsageError(f"there is no backend '{base}'", hint=hint)
     backend = _load(base)
@@ -195,11 +195,12 @@ def discover() -> dict[str, str]:
 def _load(name: str) -> Backend:
     from importlib import import_module
 
-    module, _, attribute = discover()[name].partition(":")
+    place = BUILT_IN.get(name) or discover()[name]
+    module, _, attribute = place.partition(":")
     try:
         backend = getattr(import_module(module), attribute)()
     except Exception as error:
         raise BackendError(f"cannot be loaded: {error}", backend=name) from error
     if not isinstance(backend, Backend):
-        raise BackendError(f"{discover()[name]} lacks a part of the backend protocol", backend=name)
+        raise BackendError(f"{place} lacks a part of the backend protocol", backend=name)
     return backend

@@ -21,7 +21,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime
 
-from ortconv.compare.feeds import candidates
+from ortconv.compare.feeds import first_run
 from ortconv.runtime.session import Session
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_models"
@@ -47,7 +47,7 @@ def in_turn(functions: list[Callable[[], Any]], runs: int, clock: Callable[[], f
 
 def compare(model: Path, runs: int, threads: int) -> tuple[float, float]:
     """One line of the table; the ratios of a run and of a first run."""
-    feeds = next(candidates(Session(model).model.graph))
+    feeds, _ = first_run(Session(model))
     clock = time.process_time if threads == 1 else time.perf_counter
     loaders: list[Callable[[], Any]] = [lambda: Session(model, threads=threads), lambda: theirs(model, threads)]
     sessions = [load() for load in loaders]

@@ -18,8 +18,6 @@ from ortconv.optimizer.offload import (
     unsigned,
 )
 
-PASSES: tuple[FunctionPass | RulePass, ...] = ()
-
 OPT_IN: tuple[FunctionPass | RulePass, ...] = (
     *unsigned.PASSES,
     *activation.PASSES,
