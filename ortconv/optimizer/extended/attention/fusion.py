@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from ortconv.ir.schema import attribute
 from ortconv.ir.tensor import Array, Tensor
 from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
 from ortconv.optimizer.conditions import scalar
-from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
+from ortconv.optimizer.engine import Context, FunctionPass, New, NewInput, import_operators
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
     alone,
@@ -25,7 +25,7 @@ from ortconv.optimizer.extended.attention.heads import (
     unflattened,
     unscaled,
 )
-from ortconv.optimizer.extended.attention.mask import Biased, Masks, Padding, leaves_a_key
+from ortconv.optimizer.extended.attention.mask import Biased, Bounds, Masks, Padding, leaves_a_key, of_heads_type
 from ortconv.optimizer.extended.attention.past import Past, Pasts
 from ortconv.optimizer.extended.attention.projection import Projection, packed_projections, projection_of
 from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
@@ -73,6 +73,8 @@ def fuse(graph: Graph, context: Context) -> int:
         before, label = len(graph), f.root.label
         past = pasts.find(f.key, f.value, (f.query.source, *_masks(f)))
         packs = f.projections is not None and _may_pack(f.projections, owners)
+        if past is not None:
+            f = _with_bias_of_heads(f, masks, context)
         apart = _may_make(f, "MultiHeadAttention", context)
         if packs and not (apart and _is_long(f)) and _may_make(f, "Attention", context):
             fused = _attention(f, packed)
@@ -122,7 +124,7 @@ def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
         before = biased.nodes[0]
         padding = masks.padding(biased, query, key, before)
         if padding is None:
-            bias = masks.fitting(biased, query, key, before, bounded=_is_bounded(after.root, query, value))
+            bias = masks.fitting(biased, query, key, before, bounds=_bounds(after.root, query, key, value))
         if bias is None and padding is None:
             return None
     return Found(after.root, query, key, value, scale, bias, padding, nodes, projections)
@@ -225,6 +227,11 @@ def _guard(softmax: Node) -> tuple[Node, Node] | None:
     return (where, test) if scalar(where.inputs[1]) == 0 and alone(test.out) is where else None
 
 
+def _bounds(root: Node, query: Heads, key: Heads, value: Heads) -> Bounds:
+    """What no mask can have enlarged. The product with the values needs as many columns as there are values."""
+    return Bounds(_is_bounded(root, query, value), bool(length(key, 1) & length(value, 1)))
+
+
 def _is_bounded(root: Node, query: Heads, value: Heads) -> bool:
     """True if the result is known to have as many elements as the queries, so that no mask can have enlarged it."""
     reader = alone(root.out)
@@ -300,12 +307,25 @@ def _is_long(f: Found) -> bool:
 # ---------------------------------------------------------------------- making
 
 
-def _may_make(f: Found, op: str, context: Context) -> bool:
-    """True if the release that must run the model has an operator for the masks that there are."""
+def _may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool:
+    """True if the release that must run the model has an operator for the masks that there are, or for this bias instead."""
     x, graph = f.query.source, f.root.graph
     assert graph is not None
-    inputs = [x, x, x if op == "Attention" else None, None, None, f.bias]
+    inputs = [x, x, x if op == "Attention" else None, None, None, bias or f.bias]
     return context.may_make(graph, New(op, inputs, {"num_heads": f.query.count}, domain=MICROSOFT))
+
+
+def _with_bias_of_heads(f: Found, masks: Masks, context: Context) -> Found:
+    """The same with a bias for each head, where the release needs that.
+
+    Only for attention with a past: its queries are usually one row, so that the larger bias costs little.
+    """
+    if f.bias is None or _may_make(f, "MultiHeadAttention", context):
+        return f
+    of_heads = New("Expand", [f.bias], types=[of_heads_type(f.bias, f.query.count)])
+    if not _may_make(f, "MultiHeadAttention", context, of_heads):
+        return f
+    return replace(f, bias=masks.of_heads(f.bias, f.query.count, f.nodes[2]))
 
 
 def _multi_head_attention(f: Found) -> Node:
