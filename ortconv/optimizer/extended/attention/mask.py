@@ -22,6 +22,9 @@ from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to
 LARGEST_BLEND = -1e30
 """A value from which on a sum with any reasonable score is that value."""
 
+REDUCE_BY_INPUT = 18
+"""The operator set from which ReduceMax takes its axes as an input."""
+
 SLICE_BY_INPUTS = 10
 """The operator set from which Slice takes its bounds as inputs."""
 
@@ -260,6 +263,23 @@ class Masks:
             shape = self._ints((1, heads, 1, 1), bias)
             self.made[heads, bias] = self._node("Expand", [bias, shape], {}, of_heads_type(bias, heads), before)
         return self.made[heads, bias]
+
+    def rows_with_a_key(self, bias: Value, before: Node) -> Value:
+        """Whether a bias of one for all heads leaves a key to a row of queries, (1 or batch, queries, 1)."""
+        if ("rows", bias) not in self.made:
+            rows = (bias.dim(0), 1, bias.dim(2))
+            axes, attrs = (3,), dict[str, Attribute](keepdims=0)
+            inputs = [bias]
+            if self.graph.opset() < REDUCE_BY_INPUT:
+                attrs["axes"] = Ints(axes)
+            else:
+                inputs.append(self._ints(axes, bias))
+            best = self._node("ReduceMax", inputs, attrs, TensorType(DType.FLOAT, rows), before)
+            never = self.graph.constant(Tensor.of(np.float32(-np.inf)), f"{bias.name}_const")
+            kept = self._node("Greater", [best, never], {}, TensorType(DType.BOOL, rows), before)
+            type = TensorType(DType.BOOL, (rows[0], rows[2], 1))
+            self.made["rows", bias] = self._node("Reshape", [kept, self._ints((0, -1, 1), bias)], {}, type, before)
+        return self.made["rows", bias]
 
     def _size(self, side: Heads, before: Node) -> Value | None:
         """The number of rows as a tensor of one element."""
