@@ -7,6 +7,7 @@ A module in a package has its folder in the folder of that package, as extended/
     # feeds: special                optional: NaN, infinities and zeros of both signs among the numbers
     # run: no                       optional: onnxruntime cannot run it, or not twice the same
     # pass: NAME                    optional: the pass of this name in the module, where it is in no list
+    # release: 1.17                 optional: the oldest release of onnxruntime that must run the result
     # tolerance: 0                  optional: 0 demands the same bits; the default is a few units in the last place
     <ir_version: 8, ...> g (...)    the model in ONNX's text syntax
     # ---
@@ -25,6 +26,7 @@ from pathlib import Path
 import numpy as np
 import onnx.parser
 
+from ortconv.ir.kernels import release_named
 from ortconv.ir.model import Model
 from ortconv.ir.text import text
 from ortconv.ir.verify import verify
@@ -66,6 +68,10 @@ class Case:
             return (getattr(importlib.import_module(module), self.header["pass"]),)
         return passes_of(module)
 
+    def context(self, limit: int | None = None) -> Context:
+        release = self.header.get("release")
+        return Context(release=None if release is None else release_named(release), limit=limit)
+
     def update(self, result: str) -> None:
         before = self.path.read_text("utf-8").split(SEPARATOR)[0]
         self.path.write_text(before + SEPARATOR + result, "utf-8")
@@ -93,9 +99,9 @@ def cases() -> Iterator[Case]:
         yield read(path)
 
 
-def optimize(model: Model, passes: tuple[FunctionPass | RulePass, ...]) -> Context:
+def optimize(model: Model, passes: tuple[FunctionPass | RulePass, ...], context: Context | None = None) -> Context:
     """Run the passes to a fixpoint, verifying the graph after each of them."""
-    context = Context()
+    context = context or Context()
     for _ in run_passes(model.graph, passes, context):
         verify(model.graph)
     return context
@@ -103,7 +109,7 @@ def optimize(model: Model, passes: tuple[FunctionPass | RulePass, ...]) -> Conte
 
 def optimized(case: Case) -> tuple[Model, Context]:
     model = from_proto(case.proto())
-    context = optimize(model, case.passes())
+    context = optimize(model, case.passes(), case.context())
     model.graph.prune()
     return model, context
 

@@ -35,7 +35,7 @@ def test_result(case: Case) -> None:
         assert once == case.expected
     assert bool(context.trace) == case.fires
     same_numbers(case, model_proto(model))
-    assert optimize(model, case.passes()).trace == []
+    assert optimize(model, case.passes(), case.context()).trace == []
     assert dump(model) == once
 
 

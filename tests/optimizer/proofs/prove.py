@@ -55,7 +55,7 @@ def states(case: Case) -> Iterator[tuple[tuple[str, ...], Graph]]:
 
 def after(case: Case, limit: int) -> tuple[Model, Context]:
     """The model of a case after at most `limit` rewrites; a pass that cannot stop in its middle makes more."""
-    model, context = from_proto(case.proto()), Context(limit=limit)
+    model, context = from_proto(case.proto()), case.context(limit)
     for _ in run_passes(model.graph, case.passes(), context):
         pass
     model.graph.prune()

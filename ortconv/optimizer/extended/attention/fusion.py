@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
-from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.graph import Graph, Node, Value
 from ortconv.ir.schema import attribute
-from ortconv.ir.tensor import Array, Tensor
-from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+from ortconv.ir.types import Dim, DType
 from ortconv.optimizer.conditions import scalar
-from ortconv.optimizer.engine import Context, FunctionPass, New, import_operators
+from ortconv.optimizer.engine import Context, FunctionPass
 from ortconv.optimizer.extended.attention.heads import (
     Heads,
     alone,
@@ -25,31 +21,29 @@ from ortconv.optimizer.extended.attention.heads import (
     unflattened,
     unscaled,
 )
-from ortconv.optimizer.extended.attention.mask import Biased, Masks, Padding, leaves_a_key
-from ortconv.optimizer.extended.attention.past import Past, Pasts
-from ortconv.optimizer.extended.attention.projection import Projection, packed_projections, projection_of
-from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
+from ortconv.optimizer.extended.attention.making import (
+    MERGE,
+    Found,
+    attention,
+    masks_of,
+    may_make,
+    multi_head_attention,
+    only_rows,
+    put,
+    with_bias_of_heads,
+    with_past,
+)
+from ortconv.optimizer.extended.attention.mask import Biased, Bounds, Masks, leaves_a_key
+from ortconv.optimizer.extended.attention.past import Pasts, past_of
+from ortconv.optimizer.extended.attention.projection import (
+    Projection,
+    packed_projections,
+    projected_from,
+    projection_of,
+)
+from ortconv.optimizer.shapes import refined, target
 
-MICROSOFT = "com.microsoft"
-MERGE = (0, 2, 1, 3)
 LONG, LONG_OF_SMALL_HEADS, SMALL_HEAD = 384, 256, 32
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Found:
-    """Attention as it stands in a graph: Transpose(MatMul(Softmax(q k^T * scale + bias), v))."""
-
-    root: Node
-    query: Heads
-    key: Heads
-    value: Heads
-    scale: float
-    bias: Value | None
-    """What is added to the scores, (1 or batch, 1 or heads, queries, keys)."""
-    padding: Padding | None
-    nodes: tuple[Node, ...]
-    projections: tuple[Projection, Projection, Projection] | None
-    """How query, key and value come from one tensor, where they do."""
 
 
 def fuse(graph: Graph, context: Context) -> int:
@@ -58,7 +52,8 @@ def fuse(graph: Graph, context: Context) -> int:
     Counterpart: AttentionFusion
     Differs: opset 13 and later, and static shapes, where there opset 11 and 12 with symbolic shapes match;
         MultiHeadAttention where query, key and value do not come from one tensor; heads in one axis with the batch; keys and
-        values joined with earlier ones.
+        values joined with earlier ones. With these, a guard that makes rows without a key zero becomes one behind the attention:
+        NaN among earlier keys alone then reaches the result.
     """
     masks = Masks(graph)
     found = [f for node in graph if node.op == "Softmax" and (f := _find(node, masks, context)) is not None]
@@ -71,18 +66,21 @@ def fuse(graph: Graph, context: Context) -> int:
         if context.exhausted:
             break
         before, label = len(graph), f.root.label
-        past = pasts.find(f.key, f.value, (f.query.source, *_masks(f)))
+        rows = masks.rows_with_a_key(f.bias, f.nodes[2]) if f.blind and f.bias else None
+        past = pasts.find(f.key, f.value, (f.query.source, *masks_of(f)))
         packs = f.projections is not None and _may_pack(f.projections, owners)
-        apart = _may_make(f, "MultiHeadAttention", context)
-        if packs and not (apart and _is_long(f)) and _may_make(f, "Attention", context):
-            fused = _attention(f, packed)
+        if past is not None:
+            f = with_bias_of_heads(f, masks, context)
+        apart = may_make(f, "MultiHeadAttention", context)
+        if packs and not (apart and _is_long(f)) and may_make(f, "Attention", context):
+            fused = attention(f, packed)
         elif not apart:
             continue
         elif past is not None and context.may_touch(f.root, *past.joins):
-            fused = _with_past(f, past)
+            fused = with_past(f, past)
         else:
-            fused = _multi_head_attention(f)
-        _put(f, fused)
+            fused = multi_head_attention(f)
+        put(f, fused.out if rows is None else only_rows(fused, rows, f.root))
         context.record("AttentionFusion", label, before - len(graph) + 1, 1)
         done += 1
     graph.sort()  # what attention returns of keys and values may be read before the place where they were multiplied
@@ -115,17 +113,20 @@ def _find(softmax: Node, masks: Masks, context: Context) -> Found | None:
     if not context.may_touch(*nodes, *query.nodes, *key.nodes, *value.nodes, *biased.nodes):
         return None
     projections = _projections(query, key, value)
-    if after.guard is not None and not _keeps_nan(biased, projections):
+    guarded = after.guard is not None and not _keeps_nan(biased, projections)
+    if guarded and not _may_guard_rows(biased, query, key, value):
         return None
     bias, padding = None, None
     if biased.mask is not None:
         before = biased.nodes[0]
-        padding = masks.padding(biased, query, key, before)
+        padding = None if guarded else masks.padding(biased, query, key, before)
         if padding is None:
-            bias = masks.fitting(biased, query, key, before, bounded=_is_bounded(after.root, query, value))
+            bias = masks.fitting(biased, query, key, before, bounds=_bounds(after.root, query, key, value))
         if bias is None and padding is None:
             return None
-    return Found(after.root, query, key, value, scale, bias, padding, nodes, projections)
+        if guarded and (bias is None or bias.dim(1) != 1):
+            return None
+    return Found(after.root, query, key, value, scale, bias, padding, nodes, projections, guarded)
 
 
 def _is_of_scores(softmax: Node, total: Value) -> bool:
@@ -155,6 +156,20 @@ def _keeps_nan(biased: Biased, projections: tuple[Projection, ...] | None) -> bo
     if projections is None or biased.layers is not None or biased.replaced:
         return False
     return leaves_a_key(biased.mask)
+
+
+def _may_guard_rows(biased: Biased, query: Heads, key: Heads, value: Heads) -> bool:
+    """Whether the guard behind a Softmax may be one for whole rows of the result, namely those that the mask leaves no key to.
+
+    NaN must come from the tensor that query, key and value are made of, but for what a caller gives as the past.
+    """
+    past, where = past_of(key, value), None if biased.mask is None else biased.mask.producer
+    if past is None or where is None or biased.layers is not None or biased.replaced is not None:
+        return False
+    if not where.is_op("Where") or any((n := scalar(v)) is None or not n <= 0 for v in where.inputs[1:]):
+        return False
+    sources = {projected_from(side.source) for side in (query, *past.later)}
+    return len(sources) == 1 and None not in sources
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -223,6 +238,11 @@ def _guard(softmax: Node) -> tuple[Node, Node] | None:
     if where.graph is not softmax.graph or where.inputs[0] is not test.out or where.inputs[2] is not weights:
         return None
     return (where, test) if scalar(where.inputs[1]) == 0 and alone(test.out) is where else None
+
+
+def _bounds(root: Node, query: Heads, key: Heads, value: Heads) -> Bounds:
+    """What no mask can have enlarged. The product with the values needs as many columns as there are values."""
+    return Bounds(_is_bounded(root, query, value), bool(length(key, 1) & length(value, 1)))
 
 
 def _is_bounded(root: Node, query: Heads, value: Heads) -> bool:
@@ -295,175 +315,6 @@ def _is_long(f: Found) -> bool:
     sides = (length(f.query, 1), length(f.key, 1))
     masked = f.bias is not None or f.padding is not None
     return not masked and all(any(isinstance(d, int) and d >= limit for d in known) for known in sides)
-
-
-# ---------------------------------------------------------------------- making
-
-
-def _may_make(f: Found, op: str, context: Context) -> bool:
-    """True if the release that must run the model has an operator for the masks that there are."""
-    x, graph = f.query.source, f.root.graph
-    assert graph is not None
-    inputs = [x, x, x if op == "Attention" else None, None, None, f.bias]
-    return context.may_make(graph, New(op, inputs, {"num_heads": f.query.count}, domain=MICROSOFT))
-
-
-def _multi_head_attention(f: Found) -> Node:
-    graph = f.root.graph
-    assert graph is not None
-    sides = (f.key, f.value)
-    apart = any(side.source is side.whole and side.source.constant is None for side in sides)
-    inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
-    inputs += [side.whole if apart else _packed_rows(side, f.root) for side in sides]
-    return _make(f, "MultiHeadAttention", [*inputs, *_masks(f)], {})
-
-
-def _with_past(f: Found, past: Past) -> Node:
-    """The fused node, which appends the present keys and values to the past ones and returns both."""
-    graph = f.root.graph
-    assert graph is not None
-    apart = any(side.source.rank == 4 for side in past.later)
-    inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
-    inputs += [side.whole if apart else _packed_rows(side, f.root) for side in past.later]
-    types = [join.out.type for join in past.joins]
-    node = _make(f, "MultiHeadAttention", [*inputs, *_masks(f), *past.earlier], {}, types)
-    for join, present in zip(past.joins, node.outputs[1:]):
-        assert present is not None
-        graph.replace(join.out, present)
-        graph.remove_dead(join)
-    return node
-
-
-def _masks(f: Found) -> list[Value | None]:
-    """No bias, then the masks, as MultiHeadAttention takes them."""
-    return [None, f.padding.keys if f.padding else None, f.bias]
-
-
-def _attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Value]]) -> Node:
-    graph = f.root.graph
-    assert graph is not None
-    assert f.projections is not None
-    key = tuple(v for p in f.projections for v in (p.weight, p.bias))
-    if key not in packed:
-        packed[key] = _pack(graph, f.projections)
-    weight, bias = packed[key]
-    source = f.projections[0].x
-    shape = f.query.rows
-    if source.rank == 2:
-        assert shape is not None
-        source = _reshaped(source, (*shape[:2], source.dim(1)), f.root)
-    inputs: list[Value | None] = [source, weight, bias]
-    if f.bias is not None or f.padding is not None:
-        inputs += [f.padding.keys if f.padding else None, None, f.bias]
-    sizes = tuple(p.width for p in f.projections)
-    attrs: dict[str, Attribute] = {} if len(set(sizes)) == 1 else {"qkv_hidden_sizes": sizes}
-    return _make(f, "Attention", inputs, attrs)
-
-
-def _pack(graph: Graph, projections: tuple[Projection, ...]) -> tuple[Value, Value]:
-    """The weights side by side, (hidden, sum of widths), and the biases one after the other.
-
-    ONNX Runtime's kernel takes the bias for granted, although its schema does not.
-    """
-    name = projections[0].weight.name
-    weight = np.concatenate([p.matrix() for p in projections], axis=1)
-    bias = np.concatenate([p.vector() for p in projections])
-    return graph.constant(Tensor.of(weight), f"{name}_qkv"), graph.constant(Tensor.of(bias), f"{name}_qkv_bias")
-
-
-def _make(
-    f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attribute], more: Sequence[ValueType | None] = ()
-) -> Node:
-    graph = f.root.graph
-    assert graph is not None
-    import_operators(graph, MICROSOFT)
-    attrs = {"num_heads": f.query.count, "scale": float(np.float32(f.scale))} | attrs
-    if f.padding is not None:
-        attrs["mask_filter_value"] = f.padding.low
-    while inputs[-1] is None:
-        inputs.pop()
-    batch, queries = (f.root.out.dim(i) for i in range(2))
-    type = TensorType(DType.FLOAT, (batch, queries, f.value.count * f.value.size))
-    node = graph.add_node(
-        op, inputs, 1 + len(more), attrs, domain=MICROSOFT, name=graph.fresh(f"{f.root.name or f.root.out.name}/{op}"),
-        types=[type, *more], before=f.root,
-    )  # fmt: skip
-    node.ep = f.root.ep
-    return node
-
-
-def _packed_rows(side: Heads, before: Node) -> Value:
-    """Query, key or value as (batch, length, hidden)."""
-    source = side.source
-    if source.constant is not None and source.rank == 4:
-        heads: Array = source.constant.numpy()
-        batch, _, rows, _ = heads.shape
-        merged = heads.transpose(MERGE).reshape(batch, rows, side.count * side.size)
-        assert before.graph is not None
-        return before.graph.constant(Tensor.of(merged), f"{source.name}_rows")
-    if source.rank == 3:
-        return source
-    if source is side.whole:
-        return _merged(side, before)
-    assert side.rows is not None
-    return _reshaped(source, side.rows, before)
-
-
-def _merged(side: Heads, before: Node) -> Value:
-    """Heads as rows."""
-    source, graph = side.source, before.graph
-    assert graph is not None
-    batch, count, rows, size = source.shape or (None,) * 4
-    type = TensorType(DType.FLOAT, (batch, rows, count, size))
-    turned = graph.add_node("Transpose", [source], 1, {"perm": Ints(MERGE)}, types=[type], before=before)
-    turned.ep = before.ep
-    flat = _reshaped(turned.out, (0, 0, side.count * side.size), before)
-    flat.retype(TensorType(DType.FLOAT, (batch, rows, side.count * side.size)))
-    return flat
-
-
-def _reshaped(value: Value, shape: Shape, before: Node) -> Value:
-    graph = before.graph
-    assert graph is not None
-    spec = graph.constant(Tensor.of(np.array(shape, np.int64)), f"{value.name}_shape")
-    node = graph.add_node("Reshape", [value, spec], 1, types=[TensorType(DType.FLOAT, shape)], before=before)
-    node.ep = before.ep
-    return node.out
-
-
-def _put(f: Found, fused: Node) -> None:
-    """Replace the merged heads by the fused node, without the Reshape into rows where there is one."""
-    graph, root = f.root.graph, f.root
-    assert graph is not None
-    reader = alone(root.out)
-    wanted = target(reader) if reader is not None and reader.is_op("Reshape") else None
-    if reader is not None and wanted is not None and reader.inputs[0] is root.out and reader.ep == root.ep:
-        hidden = f.value.count * f.value.size
-        dims = refined(wanted, reader.out)
-        if _are_rows(dims, f, hidden) or _are_rows(wanted, f, hidden):
-            fused.out.retype(reader.out.type)
-            graph.replace(reader.out, fused.out)
-            graph.remove_dead(reader)
-            return
-        if all(isinstance(d, int) for d in dims):
-            numbers: tuple[Dim, ...] = tuple(d for d in dims if isinstance(d, int))
-            graph.replace(reader.out, _reshaped(fused.out, numbers, root))
-            graph.remove_dead(reader)
-            return
-    split = _reshaped(fused.out, (0, 0, f.value.count, f.value.size), root)
-    split.retype(root.out.type)
-    graph.replace(root.out, split)
-    graph.remove_dead(root)
-
-
-def _are_rows(dims: tuple[Element, ...], f: Found, hidden: int) -> bool:
-    """True if these are the dimensions (batch, queries, hidden); one of them may be what is left."""
-    if len(dims) != 3 or dims.count(-1) > 1:
-        return False
-    out = f.root.out
-    batch, queries = (length(f.query, axis) | {dim_of(out, axis), DimOf(out, axis)} for axis in range(2))
-    allowed: tuple[set[Element], ...] = (batch, queries, {hidden})
-    return all(d == -1 or (d is not None and d in known) for d, known in zip(dims, allowed))
 
 
 PASSES = (FunctionPass("AttentionFusion", fuse, operators=(("", "Softmax"),)),)

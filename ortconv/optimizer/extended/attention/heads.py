@@ -10,7 +10,7 @@ from ortconv.ir.graph import Ints, Node, Value
 from ortconv.ir.types import DType, Shape
 from ortconv.optimizer.conditions import scalar
 from ortconv.optimizer.shapes import Element, dim_of, refined, target
-from ortconv.optimizer.symbols import times
+from ortconv.optimizer.symbols import plus, times
 
 SPLIT = (0, 2, 1, 3)
 SPLIT_TRANSPOSED = (0, 2, 3, 1)
@@ -201,9 +201,11 @@ def length(heads: Heads, axis: int) -> set[Element]:
         return {heads.rows[axis]}
     if heads.source is heads.whole:
         join = heads.source.producer
-        along = join.attr("axis", 0) % 4 if join is not None and join.is_op("Concat") else 2 * axis
-        parts = [] if join is None or along == 2 * axis else join.inputs
-        return {dim_of(value, 2 * axis) for value in (heads.source, *parts) if value is not None}
+        parts = [] if join is None or not join.is_op("Concat") else [v for v in join.inputs if v is not None]
+        if parts and join is not None and join.attr("axis", 0) % 4 == 2 * axis:
+            whole = plus(*(v.dim(2 * axis) for v in parts))  # what an output of the graph declares need not be true
+            return {dim_of(heads.source, 2 * axis) if whole is None else whole}
+        return {dim_of(value, 2 * axis) for value in (heads.source, *parts)}
     return {dim_of(value, axis) for value in row_sources(heads.source)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from ortconv.optimizer.symbols import PLUS, broadcast_dims, stretches_to
 
 LARGEST_BLEND = -1e30
 """A value from which on a sum with any reasonable score is that value."""
+
+REDUCE_BY_INPUT = 18
+"""The operator set from which ReduceMax takes its axes as an input."""
 
 SLICE_BY_INPUTS = 10
 """The operator set from which Slice takes its bounds as inputs."""
@@ -45,6 +49,13 @@ class Padding:
 
     keys: Value
     low: float
+
+
+class Bounds(NamedTuple):
+    """What a mask is sure not to enlarge: the scores, or at least their columns."""
+
+    scores: bool
+    columns: bool
 
 
 class Masks:
@@ -90,13 +101,13 @@ class Masks:
             return Biased(scores, condition, (node,), float(number), inverted)
         return Biased(total, None, ())
 
-    def fitting(self, biased: Biased, query: Heads, key: Heads, before: Node, *, bounded: bool) -> Value | None:
+    def fitting(self, biased: Biased, query: Heads, key: Heads, before: Node, *, bounds: Bounds) -> Value | None:
         """The mask as (1 or batch, 1 or heads, queries, keys); None if it cannot be given that shape.
 
-        `bounded` vouches that the mask does not enlarge the scores. What has to be made is put before a node.
+        What has to be made is put before a node.
         """
         if biased.layers is not None:
-            return self._joined(biased, biased.layers, query, key, before, bounded)
+            return self._joined(biased, biased.layers, query, key, before, bounds)
         mask = biased.mask
         if mask is None or (biased.replaced is None and mask.dtype is not DType.FLOAT):
             return None
@@ -106,15 +117,15 @@ class Masks:
         if mask.rank is None or mask.rank > 4:
             return None
         if biased.replaced is not None:
-            return self._blended(biased, biased.replaced, query, key, before, bounded)
+            return self._blended(biased, biased.replaced, query, key, before, bounds)
         dims: list[Element] = [1] * (4 - mask.rank)
         batch, heads, row, column = dims + [dim_of(mask, i) for i in range(mask.rank)]
         row = _row_dim(mask, row, rows, columns)
         outer = _broadcasts(batch, length(query, 0)) and heads in (1, query.count)
         if outer and _is_one_of(row, rows) and _is_one_of(column, columns):
             return mask if mask.rank == 4 else self._raised(mask, before)
-        inner = _broadcasts(row, rows) and _broadcasts(column, columns)
-        return self._expanded(mask, query, key, before) if bounded or (outer and inner) else None
+        fits = outer and _broadcasts(row, rows) and (bounds.columns or _broadcasts(column, columns))
+        return self._expanded(mask, query, key, before) if bounds.scores or fits else None
 
     def padding(self, biased: Biased, query: Heads, key: Heads, before: Node) -> Padding | None:
         """The mask as a mask of keys, one row for each batch, where it is the same for all queries."""
@@ -161,7 +172,7 @@ class Masks:
         return self.made[key]
 
     def _blended(
-        self, biased: Biased, low: float, query: Heads, key: Heads, before: Node, bounded: bool
+        self, biased: Biased, low: float, query: Heads, key: Heads, before: Node, bounds: Bounds
     ) -> Value | None:
         """What is added to the scores instead of replacing them where a condition does not hold."""
         condition = biased.mask
@@ -176,10 +187,10 @@ class Masks:
             self.made[blend] = self._node(
                 "Where", [condition, *branches], {}, TensorType(DType.FLOAT, condition.shape), before
             )
-        return self._fitting_made(blend, biased, query, key, before, bounded)
+        return self._fitting_made(blend, biased, query, key, before, bounds)
 
     def _joined(
-        self, biased: Biased, layers: tuple[Biased, Biased], query: Heads, key: Heads, before: Node, bounded: bool
+        self, biased: Biased, layers: tuple[Biased, Biased], query: Heads, key: Heads, before: Node, bounds: Bounds
     ) -> Value | None:
         """One mask for both: what is added, and the number wherever the condition replaces the scores."""
         added, replacing = layers if layers[0].replaced is None else layers[::-1]
@@ -200,14 +211,14 @@ class Masks:
                 where if kept is mask else self._node("Add", [where, mask], {}, TensorType(DType.FLOAT, dims), before)
             )
             self.made[name] = last
-        return self._fitting_made(name, biased, query, key, before, bounded)
+        return self._fitting_made(name, biased, query, key, before, bounds)
 
     def _fitting_made(
-        self, name: tuple[object, ...], biased: Biased, query: Heads, key: Heads, before: Node, bounded: bool
+        self, name: tuple[object, ...], biased: Biased, query: Heads, key: Heads, before: Node, bounds: Bounds
     ) -> Value | None:
         """The mask of this name in the form of attention's input; removed again if it does not fit and nothing reads it."""
         mask = self.made[name]
-        fitting = self.fitting(Biased(biased.scores, mask, biased.nodes), query, key, before, bounded=bounded)
+        fitting = self.fitting(Biased(biased.scores, mask, biased.nodes), query, key, before, bounds=bounds)
         if fitting is None and mask.producer is not None and not mask.uses:
             del self.made[name]
             self.graph.remove_dead(mask.producer)
@@ -240,10 +251,35 @@ class Masks:
             return None
         parts = [self._ints((1, 1), mask), height, width]
         shape = self._node("Concat", parts, {"axis": 0}, TensorType(DType.INT64, (4,)), before)
-        dims = (None, None, *(next((d for d in s if isinstance(d, (int, str))), None) for s in (rows, columns)))
+        outer = ((1,) * (4 - (mask.rank or 0)) + (mask.shape or ()))[:2]
+        dims = (*outer, *(next((d for d in s if isinstance(d, (int, str))), None) for s in (rows, columns)))
         result = self._node("Expand", [mask, shape], {}, TensorType(DType.FLOAT, dims), before)
         self.expanded.setdefault(mask, []).append((result, rows, columns))
         return result
+
+    def of_heads(self, bias: Value, heads: int, before: Node) -> Value:
+        """The bias, (1 or batch, 1 or heads, queries, keys), with a copy for each head."""
+        if (heads, bias) not in self.made:
+            shape = self._ints((1, heads, 1, 1), bias)
+            self.made[heads, bias] = self._node("Expand", [bias, shape], {}, of_heads_type(bias, heads), before)
+        return self.made[heads, bias]
+
+    def rows_with_a_key(self, bias: Value, before: Node) -> Value:
+        """Whether a bias of one for all heads leaves a key to a row of queries, (1 or batch, queries, 1)."""
+        if ("rows", bias) not in self.made:
+            rows = (bias.dim(0), 1, bias.dim(2))
+            axes, attrs = (3,), dict[str, Attribute](keepdims=0)
+            inputs = [bias]
+            if self.graph.opset() < REDUCE_BY_INPUT:
+                attrs["axes"] = Ints(axes)
+            else:
+                inputs.append(self._ints(axes, bias))
+            best = self._node("ReduceMax", inputs, attrs, TensorType(DType.FLOAT, rows), before)
+            never = self.graph.constant(Tensor.of(np.float32(-np.inf)), f"{bias.name}_const")
+            kept = self._node("Greater", [best, never], {}, TensorType(DType.BOOL, rows), before)
+            type = TensorType(DType.BOOL, (rows[0], rows[2], 1))
+            self.made["rows", bias] = self._node("Reshape", [kept, self._ints((0, -1, 1), bias)], {}, type, before)
+        return self.made["rows", bias]
 
     def _size(self, side: Heads, before: Node) -> Value | None:
         """The number of rows as a tensor of one element."""
@@ -276,6 +312,11 @@ class Masks:
 
     def _node(self, op: str, inputs: list[Value], attrs: dict[str, Attribute], type: TensorType, before: Node) -> Value:
         return self.graph.add_node(op, inputs, 1, attrs, types=[type], before=before).out
+
+
+def of_heads_type(bias: Value, heads: int) -> TensorType:
+    """The type of a bias of four axes with a copy for each head."""
+    return TensorType(DType.FLOAT, (bias.dim(0), heads, bias.dim(2), bias.dim(3)))
 
 
 def leaves_a_key(mask: Value | None) -> bool:

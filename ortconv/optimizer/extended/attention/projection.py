@@ -92,6 +92,28 @@ def packed_projections(sides: tuple[Heads, ...]) -> list[Projection] | None:
     return [replace(found, width=width, start=i * width) for i in range(len(sides))]
 
 
+def projected_from(value: Value | None) -> Value | None:
+    """What a product with constant weights makes heads of, with nothing behind it that could lose NaN."""
+    while value is not None and (node := value.producer) is not None:
+        x, other = node.input(0), node.input(1)
+        if node.op in _PRODUCTS:
+            return x if other is not None and other.constant is not None else None
+        if node.op not in _KEEPS_NAN:
+            return None
+        value, beside = (other, x) if x is not None and x.constant is not None else (x, other)
+        if node.op in _OF_TWO and (beside is None or beside.constant is None):
+            return None
+    return None
+
+
+_PRODUCTS = ("MatMul", "Gemm", "MatMulNBits", "DynamicQuantizeMatMul")
+_OF_TWO = ("Add", "Mul", "Div")
+_KEEPS_NAN = (
+    *_OF_TWO,
+    "Reshape", "Transpose", "Split", "RotaryEmbedding", "LayerNormalization", "SimplifiedLayerNormalization",
+)  # fmt: skip
+
+
 def _from_gemm(node: Node, heads: Heads, width: int) -> Projection | None:
     x, weight, bias = (node.input(i) for i in range(3))
     if x is None or weight is None or heads.rows is None or attribute(node, "transA"):

@@ -1,0 +1,228 @@
+"""The fused operators of attention, and the nodes around them, from what was found of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ortconv.ir.graph import Attribute, Graph, Ints, Node, Value
+from ortconv.ir.tensor import Array, Tensor
+from ortconv.ir.types import Dim, DType, Shape, TensorType, ValueType
+from ortconv.optimizer.engine import Context, New, NewInput, import_operators
+from ortconv.optimizer.extended.attention.heads import Heads, alone, length
+from ortconv.optimizer.extended.attention.mask import Masks, Padding, of_heads_type
+from ortconv.optimizer.extended.attention.past import Past
+from ortconv.optimizer.extended.attention.projection import Projection
+from ortconv.optimizer.shapes import DimOf, Element, dim_of, refined, target
+
+MICROSOFT = "com.microsoft"
+MERGE = (0, 2, 1, 3)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Found:
+    """Attention as it stands in a graph: Transpose(MatMul(Softmax(q k^T * scale + bias), v))."""
+
+    root: Node
+    query: Heads
+    key: Heads
+    value: Heads
+    scale: float
+    bias: Value | None
+    """What is added to the scores, (1 or batch, 1 or heads, queries, keys)."""
+    padding: Padding | None
+    nodes: tuple[Node, ...]
+    projections: tuple[Projection, Projection, Projection] | None
+    """How query, key and value come from one tensor, where they do."""
+    blind: bool
+    """Whether there may be rows without a key, which a guard behind the Softmax makes zero."""
+
+
+def may_make(f: Found, op: str, context: Context, bias: NewInput = None) -> bool:
+    """True if the release that must run the model has an operator for the masks that there are, or for this bias instead."""
+    x, graph = f.query.source, f.root.graph
+    assert graph is not None
+    inputs = [x, x, x if op == "Attention" else None, None, None, bias or f.bias]
+    return context.may_make(graph, New(op, inputs, {"num_heads": f.query.count}, domain=MICROSOFT))
+
+
+def with_bias_of_heads(f: Found, masks: Masks, context: Context) -> Found:
+    """The same with a bias for each head, where the release needs that.
+
+    Only for attention with a past: its queries are usually one row, so that the larger bias costs little.
+    """
+    if f.bias is None or may_make(f, "MultiHeadAttention", context):
+        return f
+    of_heads = New("Expand", [f.bias], types=[of_heads_type(f.bias, f.query.count)])
+    if not may_make(f, "MultiHeadAttention", context, of_heads):
+        return f
+    return replace(f, bias=masks.of_heads(f.bias, f.query.count, f.nodes[2]))
+
+
+def multi_head_attention(f: Found) -> Node:
+    graph = f.root.graph
+    assert graph is not None
+    sides = (f.key, f.value)
+    apart = any(side.source is side.whole and side.source.constant is None for side in sides)
+    inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
+    inputs += [side.whole if apart else _packed_rows(side, f.root) for side in sides]
+    return _make(f, "MultiHeadAttention", [*inputs, *masks_of(f)], {})
+
+
+def with_past(f: Found, past: Past) -> Node:
+    """The fused node, which appends the present keys and values to the past ones and returns both."""
+    graph = f.root.graph
+    assert graph is not None
+    apart = any(side.source.rank == 4 for side in past.later)
+    inputs: list[Value | None] = [_packed_rows(f.query, f.root)]
+    inputs += [side.whole if apart else _packed_rows(side, f.root) for side in past.later]
+    types = [join.out.type for join in past.joins]
+    node = _make(f, "MultiHeadAttention", [*inputs, *masks_of(f), *past.earlier], {}, types)
+    for join, present in zip(past.joins, node.outputs[1:]):
+        assert present is not None
+        graph.replace(join.out, present)
+        graph.remove_dead(join)
+    return node
+
+
+def masks_of(f: Found) -> list[Value | None]:
+    """No bias, then the masks, as MultiHeadAttention takes them."""
+    return [None, f.padding.keys if f.padding else None, f.bias]
+
+
+def attention(f: Found, packed: dict[tuple[Value | None, ...], tuple[Value, Value]]) -> Node:
+    graph = f.root.graph
+    assert graph is not None
+    assert f.projections is not None
+    key = tuple(v for p in f.projections for v in (p.weight, p.bias))
+    if key not in packed:
+        packed[key] = _pack(graph, f.projections)
+    weight, bias = packed[key]
+    source = f.projections[0].x
+    shape = f.query.rows
+    if source.rank == 2:
+        assert shape is not None
+        source = _reshaped(source, (*shape[:2], source.dim(1)), f.root)
+    inputs: list[Value | None] = [source, weight, bias]
+    if f.bias is not None or f.padding is not None:
+        inputs += [f.padding.keys if f.padding else None, None, f.bias]
+    sizes = tuple(p.width for p in f.projections)
+    attrs: dict[str, Attribute] = {} if len(set(sizes)) == 1 else {"qkv_hidden_sizes": sizes}
+    return _make(f, "Attention", inputs, attrs)
+
+
+def _pack(graph: Graph, projections: tuple[Projection, ...]) -> tuple[Value, Value]:
+    """The weights side by side, (hidden, sum of widths), and the biases one after the other.
+
+    ONNX Runtime's kernel takes the bias for granted, although its schema does not.
+    """
+    name = projections[0].weight.name
+    weight = np.concatenate([p.matrix() for p in projections], axis=1)
+    bias = np.concatenate([p.vector() for p in projections])
+    return graph.constant(Tensor.of(weight), f"{name}_qkv"), graph.constant(Tensor.of(bias), f"{name}_qkv_bias")
+
+
+def _make(
+    f: Found, op: str, inputs: list[Value | None], attrs: dict[str, Attribute], more: Sequence[ValueType | None] = ()
+) -> Node:
+    graph = f.root.graph
+    assert graph is not None
+    import_operators(graph, MICROSOFT)
+    attrs = {"num_heads": f.query.count, "scale": float(np.float32(f.scale))} | attrs
+    if f.padding is not None:
+        attrs["mask_filter_value"] = f.padding.low
+    while inputs[-1] is None:
+        inputs.pop()
+    batch, queries = (f.root.out.dim(i) for i in range(2))
+    type = TensorType(DType.FLOAT, (batch, queries, f.value.count * f.value.size))
+    node = graph.add_node(
+        op, inputs, 1 + len(more), attrs, domain=MICROSOFT, name=graph.fresh(f"{f.root.name or f.root.out.name}/{op}"),
+        types=[type, *more], before=f.root,
+    )  # fmt: skip
+    node.ep = f.root.ep
+    return node
+
+
+def _packed_rows(side: Heads, before: Node) -> Value:
+    """Query, key or value as (batch, length, hidden)."""
+    source = side.source
+    if source.constant is not None and source.rank == 4:
+        heads: Array = source.constant.numpy()
+        batch, _, rows, _ = heads.shape
+        merged = heads.transpose(MERGE).reshape(batch, rows, side.count * side.size)
+        assert before.graph is not None
+        return before.graph.constant(Tensor.of(merged), f"{source.name}_rows")
+    if source.rank == 3:
+        return source
+    if source is side.whole:
+        return _merged(side, before)
+    assert side.rows is not None
+    return _reshaped(source, side.rows, before)
+
+
+def _merged(side: Heads, before: Node) -> Value:
+    """Heads as rows."""
+    source, graph = side.source, before.graph
+    assert graph is not None
+    batch, count, rows, size = source.shape or (None,) * 4
+    type = TensorType(DType.FLOAT, (batch, rows, count, size))
+    turned = graph.add_node("Transpose", [source], 1, {"perm": Ints(MERGE)}, types=[type], before=before)
+    turned.ep = before.ep
+    flat = _reshaped(turned.out, (0, 0, side.count * side.size), before)
+    flat.retype(TensorType(DType.FLOAT, (batch, rows, side.count * side.size)))
+    return flat
+
+
+def _reshaped(value: Value, shape: Shape, before: Node) -> Value:
+    graph = before.graph
+    assert graph is not None
+    spec = graph.constant(Tensor.of(np.array(shape, np.int64)), f"{value.name}_shape")
+    node = graph.add_node("Reshape", [value, spec], 1, types=[TensorType(DType.FLOAT, shape)], before=before)
+    node.ep = before.ep
+    return node.out
+
+
+def only_rows(fused: Node, rows: Value, before: Node) -> Value:
+    """What the fused node returns, zero in rows without a key."""
+    assert fused.graph is not None
+    zero = fused.graph.constant(Tensor.of(np.float32(0)), f"{rows.name}_const")
+    where = fused.graph.add_node("Where", [rows, fused.out, zero], 1, types=[fused.out.type], before=before)
+    where.ep = fused.ep
+    return where.out
+
+
+def put(f: Found, fused: Value) -> None:
+    """Replace the merged heads by what the fused node returns, without the Reshape into rows where there is one."""
+    graph, root = f.root.graph, f.root
+    assert graph is not None
+    reader = alone(root.out)
+    wanted = target(reader) if reader is not None and reader.is_op("Reshape") else None
+    if reader is not None and wanted is not None and reader.inputs[0] is root.out and reader.ep == root.ep:
+        hidden = f.value.count * f.value.size
+        dims = refined(wanted, reader.out)
+        if _are_rows(dims, f, hidden) or _are_rows(wanted, f, hidden):
+            fused.retype(reader.out.type)
+            graph.replace(reader.out, fused)
+            graph.remove_dead(reader)
+            return
+        if all(isinstance(d, int) for d in dims):
+            numbers: tuple[Dim, ...] = tuple(d for d in dims if isinstance(d, int))
+            graph.replace(reader.out, _reshaped(fused, numbers, root))
+            graph.remove_dead(reader)
+            return
+    split = _reshaped(fused, (0, 0, f.value.count, f.value.size), root)
+    split.retype(root.out.type)
+    graph.replace(root.out, split)
+    graph.remove_dead(root)
+
+
+def _are_rows(dims: tuple[Element, ...], f: Found, hidden: int) -> bool:
+    """True if these are the dimensions (batch, queries, hidden); one of them may be what is left."""
+    if len(dims) != 3 or dims.count(-1) > 1:
+        return False
+    out = f.root.out
+    batch, queries = (length(f.query, axis) | {dim_of(out, axis), DimOf(out, axis)} for axis in range(2))
+    allowed: tuple[set[Element], ...] = (batch, queries, {hidden})
+    return all(d == -1 or (d is not None and d in known) for d, known in zip(dims, allowed))
