@@ -96,7 +96,11 @@ def test_an_execution_that_must_be_refused(tmp_path: Path) -> None:
     assert failure.reason == "it must be refused, and was executed"
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", gzip.compress(b"[1]"), gzip.compress(b"{")])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", gzip.compress(b"[1]"), gzip.compress(b"{")],
+    ids=["empty", "not compressed", "a list", "half of an object"],
+)
 def test_files_of_another_format(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(content)
     with pytest.raises(FormatError, match="no file of conformance records"):
