@@ -29,6 +29,7 @@ from ortconv.optimizer.catalog import entries
 from ortconv.partition.coreml import rules as coreml
 from ortconv.partition.nnapi import rules as nnapi
 from ortconv.partition.nnapi.row import NnapiRow
+from ortconv.reduction import reduce
 
 FOLDER = Path(__file__).parent
 NOTE = "This page is written by `make docs` from the program itself.\n"
@@ -190,6 +191,7 @@ SCHEMAS: dict[str, tuple[type, int]] = {
     "diff": (diff.Difference, diff.VERSION),
     "export": (export.Export, export.VERSION),
     "inspect": (inspect.Inspection, inspect.VERSION),
+    "reduce": (reduce.Reduction, reduce.VERSION),
 }
 """By verb: what its JSON document consists of, and the document's version."""
 

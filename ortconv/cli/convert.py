@@ -10,6 +10,7 @@ import click
 
 from ortconv.choices import ENGINES, LEVELS, PLATFORMS, STYLES, TARGET_ORT
 from ortconv.cli import color, print_json
+from ortconv.cli.again import add_reduce_line, options_given
 from ortconv.cli.batch_view import BatchView, check_github, only_for_directories
 from ortconv.cli.options import (
     BATCH,
@@ -29,7 +30,7 @@ from ortconv.cli.options import (
 )
 from ortconv.cli.progress import stage_line
 from ortconv.cli.render import convert_line, convert_summary
-from ortconv.errors import UsageError
+from ortconv.errors import MismatchError, UsageError
 from ortconv.process import usable_cores
 
 if TYPE_CHECKING:
@@ -261,8 +262,14 @@ def _convert(model: Path, place: Path | None, options: Options, observer: Observ
     target = place or model.parent
     if not _is_file(model, target):
         target /= ort_name(model, options.optimization_level, options.optimization_style)
-    with stage_line(model.name, shown=shown) as started:
-        return convert(model, target, options=options, observer=observer, started=started)
+    try:
+        with stage_line(model.name, shown=shown) as started:
+            return convert(model, target, options=options, observer=observer, started=started)
+    except MismatchError as error:
+        if options.verify_each:
+            words = ("convert", "{}", "-o", "{}.ort", *options_given(but=("output", "output_dir")))
+            add_reduce_line(error, model, words)
+        raise
 
 
 def _show(result: Result, *, summary: bool, trace: bool) -> None:

@@ -30,6 +30,7 @@ COMMANDS: dict[str, list[str]] = {
     "conformance": ["nnapi conformance --specs {records}"],
     "diff": ["diff {samples}/mnist.onnx {folder}/mnist.ort", "diff {samples}/mnist.onnx {samples}/qdq_cnn.onnx"],
     "export": ["export {folder}/mnist.ort -o {tmp}/m.onnx --standard", "export {folder}/runtime.ort -o {tmp}/m.ort"],
+    "reduce": ["reduce {samples}/mnist.onnx -o {tmp}/r.onnx --steps 3 --check false"],
     "inspect": ["inspect {samples}/qdq_cnn.onnx --lint quantization", "inspect {folder}/runtime.ort"],
 }
 """By schema: command lines whose documents it describes."""
